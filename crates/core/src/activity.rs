@@ -1,0 +1,229 @@
+//! The parameters of an activity: anything the policies schedule.
+//!
+//! Made by the QoS mapping ([`crate::qos`]) or by a user who knows the numbers
+//! (`[[task]]` in a spec file); read by admission and by the policies. Values
+//! here are validated once, by [`ActivityParams::validated`], and are then
+//! trusted everywhere.
+
+use crate::time::Span;
+use core::fmt;
+
+/// Names one activity within a scheduler: an index, never reused while the
+/// activity lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ActivityId(pub u32);
+
+/// Longest period that is accepted: one hour. Bounds every product of a
+/// period with a count well below `u64::MAX` nanoseconds.
+pub const PERIOD_MAX: Span = Span::from_secs(3600);
+
+/// Most PDUs in a batch.
+pub const BATCH_MAX: u32 = 1_000_000;
+
+/// What a periodic activity needs (rtu-1995 §2.1, §5).
+///
+/// A job is released every `period`; it processes at most `batch` PDUs, each
+/// costing `pdu_cost`, and must finish `deadline` after its release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ActivityParams {
+    /// Time between two releases. `0 < period <= PERIOD_MAX`.
+    pub period: Span,
+    /// From release to the moment the job must be done. `0 < deadline <= period`.
+    pub deadline: Span,
+    /// From the start of the activity to its first release.
+    pub offset: Span,
+    /// `B`: most PDUs a job processes. `1 <= batch <= BATCH_MAX`.
+    pub batch: u32,
+    /// `b`: PDUs that run without interruption. `1 <= quantum <= batch`.
+    pub quantum: u32,
+    /// CPU time one PDU takes. `0 < pdu_cost`, and `batch * pdu_cost <= period`.
+    pub pdu_cost: Span,
+}
+
+impl ActivityParams {
+    /// One PDU of `pdu_cost` every `period`, due by the end of the period.
+    pub const fn new(period: Span, pdu_cost: Span) -> Self {
+        ActivityParams {
+            period,
+            deadline: period,
+            offset: Span::ZERO,
+            batch: 1,
+            quantum: 1,
+            pdu_cost,
+        }
+    }
+
+    /// With `batch` PDUs a period.
+    #[must_use]
+    pub const fn batch(mut self, batch: u32) -> Self {
+        self.batch = batch;
+        self
+    }
+
+    /// With `quantum` PDUs between preemption points.
+    #[must_use]
+    pub const fn quantum(mut self, quantum: u32) -> Self {
+        self.quantum = quantum;
+        self
+    }
+
+    /// Due `deadline` after release instead of at the end of the period.
+    #[must_use]
+    pub const fn deadline(mut self, deadline: Span) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// First released `offset` after the start.
+    #[must_use]
+    pub const fn offset(mut self, offset: Span) -> Self {
+        self.offset = offset;
+        self
+    }
+
+    /// CPU time of a whole job, `C = B * cost`.
+    pub const fn compute(&self) -> Span {
+        self.pdu_cost.saturating_mul(self.batch as u64)
+    }
+
+    /// CPU time of the longest stretch without a preemption point, `b * cost`.
+    pub const fn quantum_cost(&self) -> Span {
+        self.pdu_cost.saturating_mul(self.quantum as u64)
+    }
+
+    /// PDUs of the job's last quantum: what is left of `B` after whole quanta.
+    pub const fn last_quantum(&self) -> u32 {
+        match self.batch % self.quantum {
+            0 => self.quantum,
+            rest => rest,
+        }
+    }
+
+    /// Utilization `C / T`.
+    pub fn utilization(&self) -> f64 {
+        self.compute().as_nanos() as f64 / self.period.as_nanos() as f64
+    }
+
+    /// The same parameters, if they are within the ranges their fields state.
+    ///
+    /// # Errors
+    /// The first range that is broken.
+    pub fn validated(self) -> Result<Self, ParamError> {
+        if self.period.is_zero() || self.period > PERIOD_MAX {
+            return Err(ParamError::Period(self.period));
+        }
+        if self.deadline.is_zero() || self.deadline > self.period {
+            return Err(ParamError::Deadline { deadline: self.deadline, period: self.period });
+        }
+        if self.offset > PERIOD_MAX {
+            return Err(ParamError::Offset(self.offset));
+        }
+        if self.batch == 0 || self.batch > BATCH_MAX {
+            return Err(ParamError::Batch(self.batch));
+        }
+        if self.quantum == 0 || self.quantum > self.batch {
+            return Err(ParamError::Quantum { quantum: self.quantum, batch: self.batch });
+        }
+        if self.pdu_cost.is_zero() {
+            return Err(ParamError::CostZero);
+        }
+        if self.compute() > self.period {
+            return Err(ParamError::Cost { compute: self.compute(), period: self.period });
+        }
+        Ok(self)
+    }
+}
+
+/// A parameter outside its range: the caller's mistake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ParamError {
+    /// The period is zero or longer than [`PERIOD_MAX`].
+    Period(Span),
+    /// The deadline is zero or later than the end of the period.
+    Deadline {
+        /// As given.
+        deadline: Span,
+        /// The most it may be.
+        period: Span,
+    },
+    /// The offset is longer than [`PERIOD_MAX`].
+    Offset(Span),
+    /// The batch is zero or larger than [`BATCH_MAX`].
+    Batch(u32),
+    /// The quantum is zero or larger than the batch.
+    Quantum {
+        /// As given.
+        quantum: u32,
+        /// The most it may be.
+        batch: u32,
+    },
+    /// A PDU that takes no CPU time.
+    CostZero,
+    /// A batch takes longer than the period.
+    Cost {
+        /// `batch * pdu_cost`.
+        compute: Span,
+        /// The most it may be.
+        period: Span,
+    },
+}
+
+impl fmt::Display for ParamError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            ParamError::Period(period) => {
+                write!(f, "period {period} is outside 1 ns to {PERIOD_MAX}")
+            }
+            ParamError::Deadline { deadline, period } => {
+                write!(f, "deadline {deadline} is outside 1 ns to the period, {period}")
+            }
+            ParamError::Offset(offset) => {
+                write!(f, "offset {offset} is longer than {PERIOD_MAX}")
+            }
+            ParamError::Batch(batch) => write!(f, "batch {batch} is outside 1 to {BATCH_MAX}"),
+            ParamError::Quantum { quantum, batch } => {
+                write!(f, "quantum {quantum} is outside 1 to the batch, {batch}")
+            }
+            ParamError::CostZero => f.write_str("cost is 0; a PDU takes at least 1 ns"),
+            ParamError::Cost { compute, period } => {
+                write!(f, "a batch costs {compute}, more than the period, {period}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for ParamError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: ActivityParams =
+        ActivityParams::new(Span::from_millis(40), Span::from_millis(1)).batch(8).quantum(3);
+
+    #[test]
+    fn each_range_is_checked() {
+        assert_eq!(GOOD.validated(), Ok(GOOD));
+        let ms = Span::from_millis;
+        for (bad, error) in [
+            (ActivityParams { period: Span::ZERO, ..GOOD }, ParamError::Period(Span::ZERO)),
+            (GOOD.deadline(ms(41)), ParamError::Deadline { deadline: ms(41), period: ms(40) }),
+            (GOOD.batch(0), ParamError::Batch(0)),
+            (GOOD.quantum(9), ParamError::Quantum { quantum: 9, batch: 8 }),
+            (GOOD.quantum(0), ParamError::Quantum { quantum: 0, batch: 8 }),
+            (ActivityParams { pdu_cost: Span::ZERO, ..GOOD }, ParamError::CostZero),
+            (GOOD.batch(41), ParamError::Cost { compute: ms(41), period: ms(40) }),
+            (GOOD.offset(Span::MAX), ParamError::Offset(Span::MAX)),
+        ] {
+            assert_eq!(bad.validated(), Err(error));
+        }
+    }
+
+    #[test]
+    fn the_last_quantum_is_what_whole_quanta_leave() {
+        assert_eq!(GOOD.last_quantum(), 2);
+        assert_eq!(GOOD.quantum(4).last_quantum(), 4);
+        assert_eq!(GOOD.quantum(8).last_quantum(), 8);
+    }
+}

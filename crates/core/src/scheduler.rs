@@ -1,0 +1,592 @@
+//! What one CPU does next: the state machine of design §4.
+//!
+//! One instance a CPU. Whoever drives it (the runtime's thread, the daemon,
+//! the simulator) says what happened with [`Scheduler::handle`], takes out
+//! what is to be done with [`Scheduler::poll_command`] until there is nothing,
+//! and then sleeps until [`Scheduler::next_deadline`]. It must not read a clock,
+//! call back, or block. Memory is taken once, in [`Scheduler::new`]; no later
+//! call allocates, and each is O(log n) in the number of activities.
+//!
+//! States of an activity (rtu-1995 Table 1, §6):
+//!
+//! ```text
+//!            (1) Create          (2) Run            (3) release
+//!   [free] ------------> Suspended ------> Waiting -------------> Ready
+//!      ^                    ^  ^              ^                   |   ^
+//!      |  (8) Close         |  |              | (6) batch done    |   | (5) Yield:
+//!      |  from any state    |  |              |    or no more     |   |  remaining
+//!      |                    |  |              |    work           v   |  count kept
+//!      |                    |  |              +--------------- Running
+//!      |                    |  |  (7) Suspend, at the next boundary |
+//!      |                    |  +------------------------------------+
+//!      |                    +-- (7) Suspend from Waiting or Ready
+//! ```
+//!
+//! 1. `Create`: the parameters were admitted; nothing is delivered yet.
+//! 2. `Run`: the first release is `at + offset`, the others follow by the period.
+//! 3. A release makes a job ready. If the job before is not done, the new one
+//!    waits behind it and an *overrun* is counted.
+//! 4. `Ready -> Running` (unlabelled above is `Upcall`): the best rank is upcalled
+//!    when nothing runs.
+//! 5. At a quantum boundary an activity of better rank is ready: the handler is
+//!    told to return; what remains of the batch is kept for the next upcall.
+//! 6. The handler returned by itself: the job is done, and recorded.
+//! 7. `Suspend`: pending job and future releases are dropped. A running handler
+//!    is told to return at its next boundary, then it is suspended.
+//! 8. `Close`: as 7, and the number is free again.
+
+use crate::activity::{ActivityId, ActivityParams};
+use crate::policy::{Rank, rmdp};
+use crate::record::JobRecord;
+use crate::time::{Instant, Span};
+use core::fmt;
+use heap::IndexedHeap;
+use std::collections::VecDeque;
+
+mod heap;
+#[cfg(test)]
+mod tests;
+
+/// Something that happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// An admitted activity comes in, suspended.
+    Create {
+        /// A free number.
+        id: ActivityId,
+        /// Validated parameters.
+        params: ActivityParams,
+    },
+    /// Start delivering; no effect if it is running already.
+    Run {
+        /// Which one.
+        id: ActivityId,
+        /// Its first release is `at + offset`.
+        at: Instant,
+    },
+    /// Stop delivering.
+    Suspend {
+        /// Which one.
+        id: ActivityId,
+    },
+    /// Stop delivering and free the number.
+    Close {
+        /// Which one.
+        id: ActivityId,
+    },
+    /// Time passed.
+    Tick,
+    /// The running handler completed a quantum at or after the moment it was
+    /// told to ask, and wants to go on. Answered by [`Command::Proceed`] or
+    /// [`Command::Yield`].
+    Boundary,
+    /// The running handler returned.
+    Returned {
+        /// PDUs it processed since its upcall, at most what it was given.
+        pdus: u32,
+        /// Why it returned.
+        outcome: Outcome,
+    },
+}
+
+/// Why a handler returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was told to, with work left.
+    Yielded,
+    /// Its batch is done, or it has nothing left to do in this period.
+    Done,
+    /// Done, and it wants no further upcalls: suspend it.
+    Finished,
+}
+
+/// Something the driver is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Upcall the handler; report back with [`Input::Returned`].
+    Upcall {
+        /// Whose handler.
+        id: ActivityId,
+        /// PDUs left of the job's batch.
+        pdus_max: u32,
+        /// Whether this continues a job that yielded.
+        resumed: bool,
+        /// From this moment on, ask at each quantum boundary.
+        check_at: Instant,
+    },
+    /// The running handler may begin its next quantum.
+    Proceed {
+        /// From this moment on, ask again.
+        check_at: Instant,
+    },
+    /// The running handler must return.
+    Yield,
+    /// A job ended.
+    JobDone(JobRecord),
+    /// The activity is suspended: whoever waits for it may be told.
+    Inactive {
+        /// Which one.
+        id: ActivityId,
+    },
+    /// The activity is gone and its number free: drop its handler.
+    Closed {
+        /// Which one.
+        id: ActivityId,
+    },
+}
+
+/// What the scheduler counted for one activity since its creation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counters {
+    /// Jobs released.
+    pub jobs: u64,
+    /// Jobs completed, late ones included.
+    pub completed: u64,
+    /// Jobs that ended after their deadline, or have not ended though it passed.
+    pub misses: u64,
+    /// Releases that found the job before still unfinished.
+    pub overruns: u64,
+    /// Yields to an activity of better rank.
+    pub preemptions: u64,
+    /// PDUs processed.
+    pub pdus: u64,
+    /// Least slack of an ended job; `i64::MAX` before the first.
+    pub slack_ns_min: i64,
+    /// Longest response of an ended job.
+    pub response_max: Span,
+}
+
+impl Counters {
+    const NONE: Counters = Counters {
+        jobs: 0,
+        completed: 0,
+        misses: 0,
+        overruns: 0,
+        preemptions: 0,
+        pdus: 0,
+        slack_ns_min: i64::MAX,
+        response_max: Span::ZERO,
+    };
+}
+
+/// An input that does not fit the state: the driver's or the caller's mistake.
+/// Nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum InputError {
+    /// The number is at or above the scheduler's capacity.
+    OutOfRange(ActivityId),
+    /// `Create` with a number that is taken.
+    Taken(ActivityId),
+    /// No activity has the number.
+    Unknown(ActivityId),
+    /// `Boundary` or `Returned` while nothing runs.
+    NothingRuns,
+    /// More PDUs reported than were given.
+    TooManyPdus {
+        /// Reported.
+        pdus: u32,
+        /// Given.
+        pdus_max: u32,
+    },
+}
+
+impl fmt::Display for InputError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            InputError::OutOfRange(id) => write!(f, "activity {} is out of range", id.0),
+            InputError::Taken(id) => write!(f, "activity {} exists already", id.0),
+            InputError::Unknown(id) => write!(f, "no activity {}", id.0),
+            InputError::NothingRuns => f.write_str("no handler is running"),
+            InputError::TooManyPdus { pdus, pdus_max } => {
+                write!(f, "{pdus} PDUs reported of {pdus_max} given")
+            }
+        }
+    }
+}
+
+impl core::error::Error for InputError {}
+
+/// The scheduler of one CPU. See the module's head.
+#[derive(Debug)]
+pub struct Scheduler {
+    slots: Vec<Option<Slot>>,
+    /// Next release of every active activity, running and ready ones included.
+    releases: IndexedHeap<Instant>,
+    /// Every activity with a ready job that is not running.
+    ready: IndexedHeap<Rank>,
+    running: Option<Running>,
+    /// At most `COMMANDS_MAX` wait at a time.
+    commands: VecDeque<Command>,
+    /// Who was upcalled last, for counting switches.
+    last_run: Option<ActivityId>,
+    switches: u64,
+}
+
+/// One `handle` produces at most a job's end, a change of state and an answer.
+const COMMANDS_MAX: usize = 4;
+
+#[derive(Debug)]
+struct Slot {
+    params: ActivityParams,
+    rank: Rank,
+    active: bool,
+    /// Release of the oldest job that has not ended; meaningful while
+    /// `unfinished > 0`.
+    release: Instant,
+    next_release: Instant,
+    /// Jobs released and not ended.
+    unfinished: u64,
+    job: Job,
+    counters: Counters,
+}
+
+/// The progress of the oldest unfinished job.
+#[derive(Clone, Copy, Debug)]
+struct Job {
+    start: Option<Instant>,
+    run: Span,
+    pdus: u32,
+    preemptions: u32,
+}
+
+const JOB_FRESH: Job = Job { start: None, run: Span::ZERO, pdus: 0, preemptions: 0 };
+
+#[derive(Clone, Copy, Debug)]
+struct Running {
+    id: ActivityId,
+    since: Instant,
+    pdus_max: u32,
+    /// Set by `Suspend` and `Close`.
+    stop: Option<Stop>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stop {
+    Suspend,
+    Close,
+}
+
+impl Scheduler {
+    /// A scheduler for activities numbered `0..capacity`. Takes all memory it
+    /// will ever need.
+    pub fn new(capacity: u32) -> Self {
+        let mut slots = Vec::new();
+        slots.resize_with(capacity as usize, || None);
+        Scheduler {
+            slots,
+            releases: IndexedHeap::with_capacity(capacity),
+            ready: IndexedHeap::with_capacity(capacity),
+            running: None,
+            commands: VecDeque::with_capacity(COMMANDS_MAX),
+            last_run: None,
+            switches: 0,
+        }
+    }
+
+    /// Takes in what happened at `now`, then releases every job that is due.
+    ///
+    /// `now` may not go backwards. O(log n), or O(k log n) if k releases are
+    /// due. Commands must be polled dry before the next call.
+    ///
+    /// # Errors
+    /// The input does not fit the state; see [`InputError`].
+    pub fn handle(&mut self, now: Instant, input: Input) -> Result<(), InputError> {
+        debug_assert!(self.commands.is_empty(), "poll_command was not called until None");
+        match input {
+            Input::Create { id, params } => self.create(id, params)?,
+            Input::Run { id, at } => self.run(id, at)?,
+            Input::Suspend { id } => self.stop(id, now, Stop::Suspend)?,
+            Input::Close { id } => self.stop(id, now, Stop::Close)?,
+            Input::Tick => {}
+            Input::Boundary => {
+                let running = self.running.ok_or(InputError::NothingRuns)?;
+                self.release_due(now);
+                self.boundary(running);
+            }
+            Input::Returned { pdus, outcome } => self.returned(now, pdus, outcome)?,
+        }
+        self.release_due(now);
+        debug_assert!(self.commands.len() <= COMMANDS_MAX);
+        Ok(())
+    }
+
+    /// The next thing to do, `None` when the driver may sleep or go on running
+    /// the handler it runs. `now` is when an upcall would begin. O(log n).
+    pub fn poll_command(&mut self, now: Instant) -> Option<Command> {
+        if let Some(command) = self.commands.pop_front() {
+            return Some(command);
+        }
+        if self.running.is_some() {
+            return None;
+        }
+        let (_, number) = self.ready.peek()?;
+        self.ready.remove(number);
+        Some(self.upcall(now, ActivityId(number)))
+    }
+
+    /// When [`Input::Tick`] must come at the latest; `None` if no activity is
+    /// active. In the past if something is ready. O(1).
+    pub fn next_deadline(&self) -> Option<Instant> {
+        if self.running.is_none() && self.ready.peek().is_some() {
+            return Some(Instant::ZERO);
+        }
+        self.releases.peek().map(|(at, _)| at)
+    }
+
+    /// The activity that is upcalled now.
+    pub fn running(&self) -> Option<ActivityId> {
+        self.running.map(|running| running.id)
+    }
+
+    /// Whether `id` is delivered periodically (not suspended, not free).
+    pub fn is_active(&self, id: ActivityId) -> bool {
+        self.slot(id).is_ok_and(|slot| slot.active)
+    }
+
+    /// How often the CPU went from one activity to another.
+    pub fn switches(&self) -> u64 {
+        self.switches
+    }
+
+    /// What was counted for `id` until now; `None` if there is no such activity.
+    pub fn counters(&self, id: ActivityId) -> Option<Counters> {
+        self.slot(id).ok().map(|slot| slot.counters)
+    }
+
+    /// As [`Scheduler::counters`], with the jobs counted as missed whose
+    /// deadline passed before `now` though they have not ended. For the end of
+    /// a run: work that never got done must not look like a kept promise.
+    pub fn counters_at(&self, now: Instant, id: ActivityId) -> Option<Counters> {
+        let slot = self.slot(id).ok()?;
+        let mut counters = slot.counters;
+        if slot.unfinished > 0 {
+            let oldest_due = slot.release + slot.params.deadline;
+            if oldest_due < now {
+                let late_ns = now.since(oldest_due).as_nanos() - 1;
+                let overdue = (late_ns / slot.params.period.as_nanos() + 1).min(slot.unfinished);
+                counters.misses += overdue;
+                counters.slack_ns_min = counters.slack_ns_min.min(oldest_due.signed_since(now));
+                counters.response_max = counters.response_max.max(now.since(slot.release));
+            }
+        }
+        Some(counters)
+    }
+
+    fn slot(&self, id: ActivityId) -> Result<&Slot, InputError> {
+        self.slots
+            .get(id.0 as usize)
+            .ok_or(InputError::OutOfRange(id))?
+            .as_ref()
+            .ok_or(InputError::Unknown(id))
+    }
+
+    fn slot_mut(&mut self, id: ActivityId) -> Result<&mut Slot, InputError> {
+        self.slots
+            .get_mut(id.0 as usize)
+            .ok_or(InputError::OutOfRange(id))?
+            .as_mut()
+            .ok_or(InputError::Unknown(id))
+    }
+
+    fn create(&mut self, id: ActivityId, params: ActivityParams) -> Result<(), InputError> {
+        debug_assert_eq!(params.validated(), Ok(params));
+        let place = self.slots.get_mut(id.0 as usize).ok_or(InputError::OutOfRange(id))?;
+        if place.is_some() {
+            return Err(InputError::Taken(id));
+        }
+        *place = Some(Slot {
+            params,
+            rank: rmdp::rank(id, &params),
+            active: false,
+            release: Instant::ZERO,
+            next_release: Instant::FAR,
+            unfinished: 0,
+            job: JOB_FRESH,
+            counters: Counters::NONE,
+        });
+        Ok(())
+    }
+
+    fn run(&mut self, id: ActivityId, at: Instant) -> Result<(), InputError> {
+        let slot = self.slot_mut(id)?;
+        if !slot.active {
+            slot.active = true;
+            slot.next_release = at + slot.params.offset;
+            let next_release = slot.next_release;
+            self.releases.set(next_release, id.0);
+        }
+        Ok(())
+    }
+
+    /// Suspend or close: at once, or at the boundary if its handler is running.
+    fn stop(&mut self, id: ActivityId, now: Instant, stop: Stop) -> Result<(), InputError> {
+        self.slot(id)?;
+        if let Some(running) = self.running.as_mut().filter(|running| running.id == id) {
+            // A close is not taken back by a later suspend.
+            running.stop = Some(match running.stop {
+                Some(Stop::Close) => Stop::Close,
+                _ => stop,
+            });
+        } else {
+            self.deactivate(id, now, stop);
+        }
+        Ok(())
+    }
+
+    /// Drops pending job and future releases of an activity that is not running.
+    fn deactivate(&mut self, id: ActivityId, now: Instant, stop: Stop) {
+        self.releases.remove(id.0);
+        self.ready.remove(id.0);
+        let Ok(slot) = self.slot_mut(id) else { return };
+        let was_active = core::mem::replace(&mut slot.active, false);
+        let started = slot.unfinished > 0 && slot.job.start.is_some();
+        if started {
+            let record = end_job(id, slot, now, false);
+            self.commands.push_back(Command::JobDone(record));
+        }
+        if let Ok(slot) = self.slot_mut(id) {
+            slot.unfinished = 0;
+            slot.job = JOB_FRESH;
+        }
+        if was_active {
+            self.commands.push_back(Command::Inactive { id });
+        }
+        if stop == Stop::Close {
+            self.slots[id.0 as usize] = None;
+            self.commands.push_back(Command::Closed { id });
+        }
+    }
+
+    /// Releases every job that is due at `now`.
+    fn release_due(&mut self, now: Instant) {
+        while let Some((at, number)) = self.releases.peek() {
+            if at > now {
+                break;
+            }
+            let running = self.running.is_some_and(|running| running.id.0 == number);
+            let Ok(slot) = self.slot_mut(ActivityId(number)) else {
+                // Invariant: only live activities are in `releases`.
+                debug_assert!(false, "a free slot has a release");
+                self.releases.remove(number);
+                continue;
+            };
+            // A driver that was late by many periods releases them in one step.
+            let period_ns = slot.params.period.as_nanos();
+            let due = now.since(at).as_nanos() / period_ns + 1;
+            if slot.unfinished == 0 {
+                slot.release = at;
+                slot.counters.overruns += due - 1;
+            } else {
+                slot.counters.overruns += due;
+            }
+            slot.unfinished += due;
+            slot.counters.jobs += due;
+            slot.next_release = at + slot.params.period.saturating_mul(due);
+            let (next_release, rank) = (slot.next_release, slot.rank);
+            self.releases.set(next_release, number);
+            if !running {
+                self.ready.set(rank, number);
+            }
+        }
+    }
+
+    /// Answers a running handler that wants to go on (rtu-1995 Figure 5).
+    fn boundary(&mut self, running: Running) {
+        let rank = self.slot(running.id).map(|slot| slot.rank);
+        let outranked =
+            self.ready.peek().is_some_and(|(best, _)| rank.is_ok_and(|rank| best < rank));
+        let answer = if running.stop.is_some() || outranked {
+            Command::Yield
+        } else {
+            Command::Proceed { check_at: self.check_at() }
+        };
+        self.commands.push_back(answer);
+    }
+
+    fn returned(&mut self, now: Instant, pdus: u32, outcome: Outcome) -> Result<(), InputError> {
+        let running = self.running.ok_or(InputError::NothingRuns)?;
+        if pdus > running.pdus_max {
+            return Err(InputError::TooManyPdus { pdus, pdus_max: running.pdus_max });
+        }
+        self.running = None;
+        let id = running.id;
+        let slot = self.slot_mut(id)?;
+        slot.job.pdus += pdus;
+        slot.job.run += now.since(running.since);
+        slot.counters.pdus += u64::from(pdus);
+        if outcome == Outcome::Yielded && running.stop.is_none() {
+            slot.job.preemptions += 1;
+            slot.counters.preemptions += 1;
+            let rank = slot.rank;
+            self.ready.set(rank, id.0);
+            return Ok(());
+        }
+        let completed = outcome != Outcome::Yielded;
+        if completed {
+            let record = end_job(id, slot, now, true);
+            slot.unfinished -= 1;
+            slot.release += slot.params.period;
+            slot.job = JOB_FRESH;
+            let backlog = (slot.unfinished > 0).then_some(slot.rank);
+            self.commands.push_back(Command::JobDone(record));
+            if let Some(rank) = backlog {
+                self.ready.set(rank, id.0);
+            }
+        }
+        match (running.stop, outcome) {
+            (Some(stop), _) => self.deactivate(id, now, stop),
+            (None, Outcome::Finished) => self.deactivate(id, now, Stop::Suspend),
+            (None, _) => {}
+        }
+        Ok(())
+    }
+
+    fn upcall(&mut self, now: Instant, id: ActivityId) -> Command {
+        if self.last_run != Some(id) {
+            self.switches += 1;
+            self.last_run = Some(id);
+        }
+        let check_at = self.check_at();
+        let slot = self.slots[id.0 as usize].as_mut().expect("only live activities are ready");
+        let resumed = slot.job.start.is_some();
+        slot.job.start.get_or_insert(now);
+        let pdus_max = slot.params.batch - slot.job.pdus;
+        self.running = Some(Running { id, since: now, pdus_max, stop: None });
+        Command::Upcall { id, pdus_max, resumed, check_at }
+    }
+
+    /// Nothing can outrank the running activity before something is released.
+    fn check_at(&self) -> Instant {
+        self.releases.peek().map_or(Instant::FAR, |(at, _)| at)
+    }
+}
+
+/// Counts and describes the end of the oldest unfinished job.
+fn end_job(id: ActivityId, slot: &mut Slot, end: Instant, completed: bool) -> JobRecord {
+    let record = JobRecord {
+        id,
+        job: slot.counters.jobs - slot.unfinished,
+        release: slot.release,
+        deadline: slot.release + slot.params.deadline,
+        start: slot.job.start.unwrap_or(end),
+        end,
+        run: slot.job.run,
+        pdus: slot.job.pdus,
+        preemptions: slot.job.preemptions,
+        completed,
+    };
+    let counters = &mut slot.counters;
+    if completed {
+        counters.completed += 1;
+    }
+    // A job that was cut short broke no promise unless it was late already.
+    if record.missed() {
+        counters.misses += 1;
+    }
+    if completed || record.missed() {
+        counters.slack_ns_min = counters.slack_ns_min.min(record.slack_ns());
+        counters.response_max = counters.response_max.max(record.response());
+    }
+    record
+}

@@ -1,0 +1,122 @@
+//! A binary heap of activities with removal by name.
+//!
+//! Used by the scheduler for its two queues. The smallest key is on top. Every
+//! activity is in it at most once. Memory is taken once, at creation: no
+//! operation allocates.
+
+/// Marks an activity that is not in the heap.
+const ABSENT: u32 = u32::MAX;
+
+/// Min-heap of `(key, activity number)`, numbers below the capacity.
+#[derive(Debug)]
+pub(super) struct IndexedHeap<K> {
+    entries: Vec<(K, u32)>,
+    /// Where each activity stands in `entries`. Invariant: for each `i` in
+    /// range, `place[entries[i].1] == i`, and every other place is `ABSENT`.
+    place: Vec<u32>,
+}
+
+impl<K: Ord + Copy> IndexedHeap<K> {
+    /// An empty heap for activities numbered `0..capacity`.
+    pub(super) fn with_capacity(capacity: u32) -> Self {
+        let capacity = capacity as usize;
+        IndexedHeap { entries: Vec::with_capacity(capacity), place: vec![ABSENT; capacity] }
+    }
+
+    /// The smallest entry. O(1).
+    pub(super) fn peek(&self) -> Option<(K, u32)> {
+        self.entries.first().copied()
+    }
+
+    /// Puts `number` in, or moves it if it is in already. O(log n).
+    pub(super) fn set(&mut self, key: K, number: u32) {
+        let at = match self.place[number as usize] {
+            ABSENT => {
+                self.entries.push((key, number));
+                self.entries.len() - 1
+            }
+            at => {
+                self.entries[at as usize].0 = key;
+                at as usize
+            }
+        };
+        self.settle(at);
+    }
+
+    /// Takes `number` out, if it is in. O(log n).
+    pub(super) fn remove(&mut self, number: u32) {
+        let at = self.place[number as usize];
+        if at == ABSENT {
+            return;
+        }
+        self.place[number as usize] = ABSENT;
+        let at = at as usize;
+        self.entries.swap_remove(at);
+        if at < self.entries.len() {
+            self.settle(at);
+        }
+    }
+
+    /// Moves the entry at `at` to where the order wants it.
+    fn settle(&mut self, mut at: usize) {
+        while at > 0 {
+            let parent = (at - 1) / 2;
+            if self.entries[parent] <= self.entries[at] {
+                break;
+            }
+            self.entries.swap(parent, at);
+            self.mark(at);
+            at = parent;
+        }
+        loop {
+            let left = 2 * at + 1;
+            let Some(smaller) = [left, left + 1]
+                .into_iter()
+                .filter(|&child| child < self.entries.len())
+                .min_by_key(|&child| self.entries[child])
+            else {
+                break;
+            };
+            if self.entries[at] <= self.entries[smaller] {
+                break;
+            }
+            self.entries.swap(at, smaller);
+            self.mark(at);
+            at = smaller;
+        }
+        self.mark(at);
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "at < capacity, a u32")]
+    fn mark(&mut self, at: usize) {
+        let number = self.entries[at].1;
+        self.place[number as usize] = at as u32;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::IndexedHeap;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    proptest! {
+        /// Any sequence of `set` and `remove` leaves the top that a sorted map has.
+        #[test]
+        fn behaves_like_a_sorted_map(ops in prop::collection::vec((any::<bool>(), 0u64..50, 0u32..20), 0..200)) {
+            let mut heap = IndexedHeap::with_capacity(20);
+            let mut model = BTreeMap::new();
+            for (insert, key, number) in ops {
+                if insert {
+                    heap.set(key, number);
+                    model.insert(number, key);
+                } else {
+                    heap.remove(number);
+                    model.remove(&number);
+                }
+                let smallest = model.iter().map(|(&number, &key)| (key, number)).min();
+                prop_assert_eq!(heap.peek(), smallest);
+            }
+        }
+    }
+}

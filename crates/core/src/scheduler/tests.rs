@@ -1,0 +1,1 @@
+//! The state machine of the module's head, transition by transition.
