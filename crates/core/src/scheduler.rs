@@ -221,6 +221,8 @@ pub struct Scheduler {
     /// Who was upcalled last, for counting switches.
     last_run: Option<ActivityId>,
     switches: u64,
+    /// Activities created so far, for ties. Wraps after 4 billion.
+    created: u32,
 }
 
 /// One `handle` produces at most a job's end, a change of state and an answer.
@@ -281,6 +283,7 @@ impl Scheduler {
             commands: VecDeque::with_capacity(COMMANDS_MAX),
             last_run: None,
             switches: 0,
+            created: 0,
         }
     }
 
@@ -311,10 +314,16 @@ impl Scheduler {
         Ok(())
     }
 
+    /// As [`Scheduler::poll_command`], but begins no upcall: for a driver that
+    /// has more inputs to hand in first. O(1).
+    pub fn poll_notice(&mut self) -> Option<Command> {
+        self.commands.pop_front()
+    }
+
     /// The next thing to do, `None` when the driver may sleep or go on running
     /// the handler it runs. `now` is when an upcall would begin. O(log n).
     pub fn poll_command(&mut self, now: Instant) -> Option<Command> {
-        if let Some(command) = self.commands.pop_front() {
+        if let Some(command) = self.poll_notice() {
             return Some(command);
         }
         if self.running.is_some() {
@@ -397,7 +406,7 @@ impl Scheduler {
         }
         *place = Some(Slot {
             params,
-            rank: rmdp::rank(id, &params),
+            rank: rmdp::rank(self.created, &params),
             active: false,
             release: Instant::ZERO,
             next_release: Instant::FAR,
@@ -405,6 +414,7 @@ impl Scheduler {
             job: JOB_FRESH,
             counters: Counters::NONE,
         });
+        self.created = self.created.wrapping_add(1);
         Ok(())
     }
 

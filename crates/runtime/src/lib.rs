@@ -1,4 +1,40 @@
-//! Upcall's user-level scheduler.
+//! Upcall's user-level scheduler: upcalls handlers on time inside one process.
+//!
+//! ```text
+//!   your threads (ordinary class)              one thread a CPU (SCHED_FIFO)
+//!   +---------+   control ring + doorbell   +-----------+  handle/poll  +------+
+//!   | Runtime | --------------------------> | Executive | <-----------> | core |
+//!   |         | <-------------------------- |           |               +------+
+//!   +---------+        job records          +-----------+
+//!                                             | upcall, in rank order
+//!                                             v
+//!                                           handler(&mut Batch)
+//! ```
+//!
+//! [`Runtime`] admits and controls, the executive runs, the core decides. Used
+//! by the facade `upcall`; in-process mode needs nothing else.
+
 #![forbid(unsafe_code)]
 
+mod batch;
+mod calibrate;
+pub mod clock;
+mod config;
+mod doorbell;
+mod executive;
+mod need;
+mod rights;
+mod runtime;
+mod statistics;
+pub mod udp;
+
 pub use upcall_core::{activity, admission, cost, policy, qos, record, scheduler, time};
+
+pub use batch::Batch;
+pub use calibrate::switch_cost;
+pub use config::{Config, FIFO_PRIORITY, Mode};
+pub use executive::{ACTIVITIES_MAX, Job};
+pub use need::{CreateError, Need};
+pub use rights::Notice;
+pub use runtime::{HandlerId, Runtime, StartError, default_cpus};
+pub use statistics::{ActivityReport, Report, Statistics};

@@ -8,12 +8,12 @@ pub mod rmdp;
 
 /// Place among the eligible: the smaller one runs first.
 ///
-/// Ends in the activity's slot number, so two activities never tie and the one
-/// that stands first in the file wins (contract, last section).
+/// Ends in the order of creation, so two activities never tie and the one that
+/// stands first in the file wins (contract, last section).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rank {
     /// What the policy orders by.
     pub key: u64,
-    /// The activity's number.
+    /// How many activities were created before it.
     pub tie: u32,
 }

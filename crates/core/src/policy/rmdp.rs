@@ -8,9 +8,9 @@
 //! else of the same CPU runs, so activities share data without locks.
 
 use super::Rank;
-use crate::activity::{ActivityId, ActivityParams};
+use crate::activity::ActivityParams;
 
-/// The activity's rank: the shorter period first, then the lower number.
-pub const fn rank(id: ActivityId, params: &ActivityParams) -> Rank {
-    Rank { key: params.period.as_nanos(), tie: id.0 }
+/// The activity's rank: the shorter period first, then the one created before.
+pub const fn rank(created: u32, params: &ActivityParams) -> Rank {
+    Rank { key: params.period.as_nanos(), tie: created }
 }

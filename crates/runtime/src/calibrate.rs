@@ -1,0 +1,154 @@
+//! Measures what nobody declared: the cost of a hand-off, and of a PDU.
+//!
+//! Called before admission, outside of any promise, on the caller's thread.
+//! The machine is shared and noisy, so a high percentile is taken and a margin
+//! added; the running estimate ([`upcall_core::cost`]) then shows what is true.
+
+use upcall_core::activity::{ActivityId, ActivityParams};
+use upcall_core::scheduler::{Command, Input, Outcome, Scheduler};
+use upcall_core::time::{Instant, Span};
+
+use crate::batch::{Batch, Gate, Grant};
+use crate::clock;
+use crate::doorbell::Doorbell;
+use crate::executive::Handler;
+
+/// Hand-offs measured; the cost is their 99th percentile.
+const HAND_OFFS: usize = 2_000;
+/// Trial batches of a handler without a declared cost.
+const TRIALS_MAX: usize = 32;
+/// Time a trial may take in all.
+const TRIAL_TIME_MAX: Span = Span::from_millis(500);
+/// Added to a measured cost, in percent.
+const MARGIN_PERCENT: u64 = 20;
+
+/// Cost of going from one ready handler to the next inside a process: the
+/// return of one, the core's decision, and the upcall of the other.
+///
+/// Takes about a millisecond; does not block.
+pub fn switch_cost() -> Span {
+    let mut scheduler = Scheduler::new(2);
+    let doorbell = Doorbell::default();
+    let params = ActivityParams::new(Span::from_secs(1), Span::from_nanos(1)).batch(u32::from(u16::MAX));
+    let mut handlers: [Handler; 2] = std::array::from_fn(|_| {
+        Box::new(|batch: &mut Batch<'_>| {
+            batch.proceed();
+        }) as Handler
+    });
+    // A virtual time in which a period passes at each hand-off, so that both
+    // handlers are always ready.
+    let mut virtual_now = Instant::ZERO;
+    for number in 0..2 {
+        let id = ActivityId(number);
+        let told = scheduler
+            .handle(virtual_now, Input::Create { id, params })
+            .and_then(|()| scheduler.handle(virtual_now, Input::Run { id, at: virtual_now }));
+        debug_assert!(told.is_ok(), "{told:?}");
+    }
+    let mut costs_ns = Vec::with_capacity(HAND_OFFS);
+    let mut before = clock::now();
+    while costs_ns.len() < HAND_OFFS {
+        match scheduler.poll_command(virtual_now) {
+            Some(Command::Upcall { id, pdus_max, resumed, check_at }) => {
+                let grant = Grant {
+                    pdus_max,
+                    quantum: 1,
+                    quantum_cost: Span::MAX,
+                    check_at,
+                    start: before,
+                    resumed,
+                };
+                let mut batch = Batch::new(Gate::Scheduler(&mut scheduler, &doorbell), grant);
+                handlers[id.0 as usize](&mut batch);
+                let now = clock::now();
+                let used = batch.close(now);
+                let told = scheduler
+                    .handle(virtual_now, Input::Returned { pdus: used.pdus, outcome: Outcome::Done });
+                debug_assert!(told.is_ok(), "{told:?}");
+                costs_ns.push(now.since(before).as_nanos());
+                before = now;
+            }
+            Some(_) => {}
+            None => {
+                virtual_now += params.period;
+                let told = scheduler.handle(virtual_now, Input::Tick);
+                debug_assert!(told.is_ok(), "{told:?}");
+            }
+        }
+    }
+    Span::from_nanos(percentile(&mut costs_ns, 99))
+}
+
+/// CPU time of one PDU of `handler`, from trial runs of `batch` PDUs each;
+/// `None` if it found no PDU to process.
+///
+/// The PDUs it processes are consumed. Blocks as long as the handler does.
+pub(crate) fn pdu_cost(handler: &mut Handler, batch_max: u32) -> Option<Span> {
+    let mut costs_ns = Vec::with_capacity(TRIALS_MAX);
+    let begin = clock::now();
+    for trial in 0..TRIALS_MAX {
+        let start = clock::now();
+        if trial > 0 && start.since(begin) > TRIAL_TIME_MAX {
+            break;
+        }
+        let grant = Grant {
+            pdus_max: batch_max,
+            quantum: batch_max,
+            quantum_cost: Span::MAX,
+            check_at: Instant::FAR,
+            start,
+            resumed: false,
+        };
+        let mut batch = Batch::new(Gate::Open, grant);
+        let cpu_before_ns = upcall_sys::clock::thread_cpu_ns();
+        handler(&mut batch);
+        let cpu_ns = upcall_sys::clock::thread_cpu_ns() - cpu_before_ns;
+        let used = batch.close(clock::now());
+        if used.pdus > 0 {
+            costs_ns.push(cpu_ns / u64::from(used.pdus));
+        }
+        if used.outcome == Outcome::Finished {
+            break;
+        }
+    }
+    if costs_ns.is_empty() {
+        return None;
+    }
+    let cost_ns = percentile(&mut costs_ns, 95).max(1);
+    Some(Span::from_nanos(cost_ns + cost_ns * MARGIN_PERCENT / 100))
+}
+
+/// The smallest value that is not below `percent` % of `values`, which is not empty.
+fn percentile(values: &mut [u64], percent: usize) -> u64 {
+    values.sort_unstable();
+    values[(values.len() * percent).div_ceil(100).saturating_sub(1)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hand_off_costs_something() {
+        assert!(switch_cost() > Span::ZERO);
+    }
+
+    #[test]
+    fn a_handler_without_work_has_no_cost_to_measure() {
+        let mut idle: Handler = Box::new(|_| {});
+        assert_eq!(pdu_cost(&mut idle, 4), None);
+        let mut busy: Handler = Box::new(|batch| {
+            while batch.proceed() {
+                std::hint::black_box((0..1000).fold(1u64, |a, b| a.wrapping_mul(b | 1)));
+            }
+        });
+        assert!(pdu_cost(&mut busy, 4).is_some());
+    }
+
+    #[test]
+    fn percentiles_are_by_nearest_rank() {
+        let mut values: Vec<u64> = (1..=100).rev().collect();
+        assert_eq!(percentile(&mut values, 99), 99);
+        assert_eq!(percentile(&mut [7], 99), 7);
+    }
+}

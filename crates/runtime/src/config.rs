@@ -1,0 +1,55 @@
+//! How a runtime is set up.
+
+use upcall_core::admission::Share;
+use upcall_core::time::Span;
+
+/// Priority of the scheduling threads in `SCHED_FIFO`.
+///
+/// Above threaded interrupt handlers (50), so that a flood of interrupts does
+/// not come first, and with room above for a guardian.
+pub const FIFO_PRIORITY: u8 = 60;
+
+/// Who decides what runs next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Upcall: one real-time thread a CPU, the policy decides.
+    #[default]
+    Upcall,
+    /// The ordinary way: one ordinary thread a handler, the kernel decides.
+    Threads,
+    /// The expert's way: one `SCHED_FIFO` thread a handler, priorities by rate.
+    Fifo,
+}
+
+impl Mode {
+    /// Every mode, in the order a comparison runs them.
+    pub const ALL: [Mode; 3] = [Mode::Upcall, Mode::Threads, Mode::Fifo];
+
+    /// The name used on the command line and in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Mode::Upcall => "upcall",
+            Mode::Threads => "threads",
+            Mode::Fifo => "fifo",
+        }
+    }
+}
+
+/// How a [`Runtime`](crate::Runtime) is set up. [`Config::default`] uses every
+/// allowed CPU but CPU 0, gives away at most 90 % of each, and measures the
+/// cost of a hand-off.
+#[derive(Clone, Debug, Default)]
+pub struct Config {
+    /// CPUs the handlers may use. Empty: all allowed but CPU 0, or the only one.
+    pub cpus: Vec<u32>,
+    /// Most of a CPU that admission gives away.
+    pub cpu_limit: Share,
+    /// Cost of a hand-off in admission; `None` measures it.
+    pub switch_cost: Option<Span>,
+    /// Longest wake-up latency that admission allows for; zero by default.
+    pub wakeup_latency: Span,
+    /// Who decides.
+    pub mode: Mode,
+    /// Run what admission refuses all the same: no promise is made then.
+    pub unscreened: bool,
+}

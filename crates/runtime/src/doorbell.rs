@@ -1,0 +1,49 @@
+//! How other threads get the attention of an executive.
+//!
+//! A word that is both a flag the executive looks at between quanta (a plain
+//! load) and a futex it sleeps on. Rung by controllers after they put a message
+//! into the executive's ring; answered by the executive only.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+use upcall_core::time::Instant;
+use upcall_sys::futex;
+
+const SILENT: u32 = 0;
+const RUNG: u32 = 1;
+
+/// See the module's head.
+#[derive(Debug, Default)]
+pub(crate) struct Doorbell {
+    word: AtomicU32,
+}
+
+impl Doorbell {
+    /// Asks for attention. One system call if the executive sleeps or works.
+    pub(crate) fn ring(&self) {
+        // Release: what was put into the ring before is seen by whoever
+        // acquires the word in `answer`.
+        if self.word.swap(RUNG, Ordering::Release) == SILENT {
+            futex::wake(&self.word, 1);
+        }
+    }
+
+    /// Whether somebody wants attention. A load; wait-free.
+    #[inline]
+    pub(crate) fn is_rung(&self) -> bool {
+        // Relaxed: only decides whether to look; `answer` synchronises.
+        self.word.load(Ordering::Relaxed) != SILENT
+    }
+
+    /// Takes note: `true` if it was rung since the last time.
+    pub(crate) fn answer(&self) -> bool {
+        // Acquire pairs with the Release in `ring`.
+        self.is_rung() && self.word.swap(SILENT, Ordering::Acquire) != SILENT
+    }
+
+    /// Sleeps until it is rung or `deadline` has come. Returns at once if it is
+    /// rung already, and may return early.
+    pub(crate) fn sleep_until(&self, deadline: Option<Instant>) {
+        // Whatever ends the wait, the caller looks at clock and bell again.
+        let _ = futex::wait_until(&self.word, SILENT, deadline.map(Instant::as_nanos));
+    }
+}

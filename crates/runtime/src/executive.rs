@@ -1,0 +1,343 @@
+//! The loop of one scheduling thread: asks the core what to do, and does it.
+//!
+//! In [`Mode::Upcall`](crate::Mode) there is one executive a CPU, and it holds
+//! all handlers of that CPU. In the two baseline modes there is one executive
+//! a handler, so that the same jobs run the ordinary way: what differs between
+//! modes is who decides, the core or the kernel, and nothing else.
+//!
+//! Once started it allocates nothing, takes no lock, and makes a system call
+//! only when nothing is ready (to sleep), when a waiter must be told, and,
+//! in the baseline modes, to read its own CPU time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use rtrb::{Consumer, Producer};
+use upcall_core::activity::{ActivityId, ActivityParams};
+use upcall_core::record::JobRecord;
+use upcall_core::scheduler::{Command, Counters, Input, Outcome, Scheduler};
+use upcall_core::time::{Instant, Span};
+
+use crate::batch::{Batch, Gate, Grant};
+use crate::clock;
+use crate::doorbell::Doorbell;
+
+/// A user's code: called once a period, or more often if it must yield.
+pub(crate) type Handler = Box<dyn FnMut(&mut Batch<'_>) + Send>;
+
+/// Most activities on one executive.
+pub const ACTIVITIES_MAX: u32 = 128;
+
+/// Finished jobs that may wait for the collector; more are counted as lost
+/// from the per-job data (never from the counters).
+const JOBS_MAX: usize = 16 * 1024;
+const CONTROLS_MAX: usize = 4 * ACTIVITIES_MAX as usize;
+
+/// What a controller asks of an executive.
+pub(crate) enum Control {
+    Create { id: ActivityId, params: ActivityParams, handler: Handler },
+    Run { id: ActivityId, at: Instant },
+    Suspend { id: ActivityId },
+    Close { id: ActivityId },
+    Quit,
+}
+
+/// A finished job and what the runtime measured beside the core.
+#[derive(Clone, Copy, Debug)]
+pub struct Job {
+    /// As the core saw it.
+    pub record: JobRecord,
+    /// Quanta that took longer than declared.
+    pub quantum_overruns: u32,
+}
+
+/// What controllers and executive share.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    pub(crate) doorbell: Doorbell,
+    /// Jobs whose record found the ring full.
+    pub(crate) jobs_lost: AtomicU64,
+    /// 1 while the activity is delivered or asked to be. Set by the controller
+    /// before it sends `Run`, cleared by the executive.
+    active: Box<[AtomicU32]>,
+    faulted: Box<[AtomicU32]>,
+    /// Counts ends of activity; a futex for those who wait for them.
+    pub(crate) inactive_epoch: Arc<Epoch>,
+}
+
+/// A counter that can be waited for.
+#[derive(Debug, Default)]
+pub(crate) struct Epoch {
+    word: AtomicU32,
+    waiters: AtomicU32,
+}
+
+impl Epoch {
+    pub(crate) fn now(&self) -> u32 {
+        // Acquire pairs with the Release in `advance`: who sees the count sees
+        // the flags stored before it.
+        self.word.load(Ordering::Acquire)
+    }
+
+    fn advance(&self) {
+        // SeqCst with the one in `wait_past`: either the waiter sees the new
+        // count, or it is seen as a waiter here. Without it both could miss.
+        self.word.fetch_add(1, Ordering::SeqCst);
+        if self.waiters.load(Ordering::SeqCst) > 0 {
+            upcall_sys::futex::wake(&self.word, i32::MAX);
+        }
+    }
+
+    /// Blocks until the count differs from `seen`, or `deadline`.
+    pub(crate) fn wait_past(&self, seen: u32, deadline: Option<Instant>) {
+        // SeqCst pairs with `advance`, see there.
+        self.waiters.fetch_add(1, Ordering::SeqCst);
+        if self.word.load(Ordering::SeqCst) == seen {
+            let _ = upcall_sys::futex::wait_until(
+                &self.word,
+                seen,
+                deadline.map(Instant::as_nanos),
+            );
+        }
+        self.waiters.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(inactive_epoch: Arc<Epoch>) -> Self {
+        let flags = || (0..ACTIVITIES_MAX).map(|_| AtomicU32::new(0)).collect();
+        Shared { active: flags(), faulted: flags(), inactive_epoch, ..Shared::default() }
+    }
+
+    pub(crate) fn is_active(&self, id: ActivityId) -> bool {
+        // Acquire pairs with the Release in `set_active`.
+        self.active[id.0 as usize].load(Ordering::Acquire) != 0
+    }
+
+    pub(crate) fn set_active(&self, id: ActivityId, active: bool) {
+        // Release: what the handler wrote before it became inactive is seen by
+        // whoever waited for that.
+        self.active[id.0 as usize].store(u32::from(active), Ordering::Release);
+    }
+
+    /// Whether the handler panicked.
+    pub(crate) fn is_faulted(&self, id: ActivityId) -> bool {
+        // Relaxed: a report, nothing hangs on it.
+        self.faulted[id.0 as usize].load(Ordering::Relaxed) != 0
+    }
+}
+
+/// An activity that was closed: its handler, to be dropped outside the
+/// executive, and what was counted.
+pub(crate) struct Retired {
+    pub(crate) id: ActivityId,
+    pub(crate) handler: Option<Handler>,
+    pub(crate) counters: Option<Counters>,
+}
+
+/// The controller's end of an executive.
+pub(crate) struct Link {
+    pub(crate) controls: Producer<Control>,
+    pub(crate) jobs: Consumer<Job>,
+    pub(crate) retired: Consumer<Retired>,
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// What is left when an executive has quit.
+#[derive(Debug)]
+pub(crate) struct Outcomes {
+    /// By activity number; `None` where there is none.
+    pub(crate) counters: Vec<Option<Counters>>,
+    pub(crate) switches: u64,
+}
+
+/// See the module's head.
+pub(crate) struct Executive {
+    scheduler: Scheduler,
+    slots: Vec<Slot>,
+    controls: Consumer<Control>,
+    jobs: Producer<Job>,
+    retired: Producer<Retired>,
+    shared: Arc<Shared>,
+    /// Whether to meter handlers by thread CPU time, because the kernel may
+    /// preempt them.
+    meter_cpu: bool,
+}
+
+#[derive(Default)]
+struct Slot {
+    handler: Option<Handler>,
+    params: Option<ActivityParams>,
+    /// Of the present job.
+    quantum_overruns: u32,
+    cpu: Span,
+    /// Kept from the close until the activity is gone.
+    last_counters: Option<Counters>,
+}
+
+impl Executive {
+    /// An executive and the link to control it. Takes all memory it needs.
+    pub(crate) fn new(meter_cpu: bool, inactive_epoch: Arc<Epoch>) -> (Self, Link) {
+        let (controls_in, controls) = rtrb::RingBuffer::new(CONTROLS_MAX);
+        let (jobs, jobs_out) = rtrb::RingBuffer::new(JOBS_MAX);
+        let (retired, retired_out) = rtrb::RingBuffer::new(ACTIVITIES_MAX as usize);
+        let shared = Arc::new(Shared::new(inactive_epoch));
+        let mut slots = Vec::new();
+        slots.resize_with(ACTIVITIES_MAX as usize, Slot::default);
+        let executive = Executive {
+            scheduler: Scheduler::new(ACTIVITIES_MAX),
+            slots,
+            controls,
+            jobs,
+            retired,
+            shared: shared.clone(),
+            meter_cpu,
+        };
+        (executive, Link { controls: controls_in, jobs: jobs_out, retired: retired_out, shared })
+    }
+
+    /// Runs until told to quit.
+    pub(crate) fn run(mut self) -> Outcomes {
+        let mut now = clock::now();
+        loop {
+            if self.shared.doorbell.answer() && !self.obey(now) {
+                return self.outcomes(now);
+            }
+            match self.next_upcall(now) {
+                Some(upcall) => now = self.upcall(now, upcall),
+                None => {
+                    self.shared.doorbell.sleep_until(self.scheduler.next_deadline());
+                    now = clock::now();
+                    self.tell(now, Input::Tick);
+                }
+            }
+        }
+    }
+
+    /// Carries out what controllers asked; `false` if one asked to quit.
+    fn obey(&mut self, now: Instant) -> bool {
+        while let Ok(control) = self.controls.pop() {
+            match control {
+                Control::Create { id, params, handler } => {
+                    let slot = &mut self.slots[id.0 as usize];
+                    *slot = Slot { handler: Some(handler), params: Some(params), ..Slot::default() };
+                    self.tell(now, Input::Create { id, params });
+                }
+                Control::Run { id, at } => self.tell(now, Input::Run { id, at }),
+                Control::Suspend { id } => self.tell(now, Input::Suspend { id }),
+                Control::Close { id } => {
+                    self.slots[id.0 as usize].last_counters = self.scheduler.counters_at(now, id);
+                    self.tell(now, Input::Close { id });
+                }
+                Control::Quit => return false,
+            }
+            // Nothing is upcalled before all controls are obeyed.
+            while let Some(command) = self.scheduler.poll_notice() {
+                self.notice(command);
+            }
+        }
+        true
+    }
+
+    /// Hands an input to the core. Inputs come from the controller, which keeps
+    /// the core's rules; one that does not fit is a bug, and changes nothing.
+    fn tell(&mut self, now: Instant, input: Input) {
+        let told = self.scheduler.handle(now, input);
+        debug_assert!(told.is_ok(), "{told:?}");
+    }
+
+    /// Carries out commands until an upcall is due.
+    fn next_upcall(&mut self, now: Instant) -> Option<(ActivityId, Grant)> {
+        loop {
+            match self.scheduler.poll_command(now)? {
+                Command::Upcall { id, pdus_max, resumed, check_at } => {
+                    let params = self.slots[id.0 as usize].params?;
+                    let grant = Grant {
+                        pdus_max,
+                        quantum: params.quantum,
+                        quantum_cost: params.quantum_cost(),
+                        check_at,
+                        start: now,
+                        resumed,
+                    };
+                    return Some((id, grant));
+                }
+                notice => self.notice(notice),
+            }
+        }
+    }
+
+    fn notice(&mut self, command: Command) {
+        match command {
+            Command::JobDone(record) => self.job_done(record),
+            Command::Inactive { id } => {
+                self.shared.set_active(id, false);
+                self.shared.inactive_epoch.advance();
+            }
+            Command::Closed { id } => {
+                let Slot { handler, last_counters, .. } =
+                    std::mem::take(&mut self.slots[id.0 as usize]);
+                // There is room: the ring holds one of each activity, and a
+                // number is used again only after its entry was taken out.
+                let pushed = self.retired.push(Retired { id, handler, counters: last_counters });
+                debug_assert!(pushed.is_ok());
+            }
+            // Answers to `Boundary` are taken by the batch that asked.
+            Command::Upcall { .. } | Command::Proceed { .. } | Command::Yield => {
+                debug_assert!(false, "{command:?} out of place");
+            }
+        }
+    }
+
+    fn job_done(&mut self, mut record: JobRecord) {
+        let slot = &mut self.slots[record.id.0 as usize];
+        if self.meter_cpu {
+            record.run = slot.cpu;
+        }
+        let job = Job { record, quantum_overruns: slot.quantum_overruns };
+        slot.quantum_overruns = 0;
+        slot.cpu = Span::ZERO;
+        if self.jobs.push(job).is_err() {
+            // Relaxed: a statistic.
+            self.shared.jobs_lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Upcalls a handler and tells the core how it went; returns the time.
+    fn upcall(&mut self, now: Instant, (id, grant): (ActivityId, Grant)) -> Instant {
+        let slot = &mut self.slots[id.0 as usize];
+        let cpu_before = self.meter_cpu.then(upcall_sys::clock::thread_cpu_ns);
+        let mut batch =
+            Batch::new(Gate::Scheduler(&mut self.scheduler, &self.shared.doorbell), grant);
+        let panicked = match slot.handler.as_mut() {
+            // A panic is the handler's fault and ends only the handler: nothing
+            // of ours is borrowed inside but the batch, whose counts stay valid.
+            Some(handler) => std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                handler(&mut batch);
+            }))
+            .is_err(),
+            None => true,
+        };
+        let mut used = batch.close(clock::now());
+        if let Some(before) = cpu_before {
+            slot.cpu += Span::from_nanos(upcall_sys::clock::thread_cpu_ns() - before);
+        }
+        if !self.meter_cpu {
+            slot.quantum_overruns += used.quantum_overruns;
+        }
+        if panicked {
+            // Relaxed: see `is_faulted`.
+            self.shared.faulted[id.0 as usize].store(1, Ordering::Relaxed);
+            used.outcome = Outcome::Finished;
+        }
+        self.tell(used.end, Input::Returned { pdus: used.pdus, outcome: used.outcome });
+        used.end
+    }
+
+    fn outcomes(&self, now: Instant) -> Outcomes {
+        let counters = (0..ACTIVITIES_MAX)
+            .map(|number| self.scheduler.counters_at(now, ActivityId(number)))
+            .collect();
+        Outcomes { counters, switches: self.scheduler.switches() }
+    }
+}

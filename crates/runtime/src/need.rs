@@ -1,0 +1,101 @@
+//! What a handler is created with: a stream's QoS, or the numbers themselves.
+
+use std::fmt;
+
+use upcall_core::activity::{ActivityParams, ParamError};
+use upcall_core::admission::Refusal;
+use upcall_core::qos::{self, MapError, StreamSpec};
+use upcall_core::time::Span;
+
+/// What a handler needs. A PDU cost of zero means "measure it": the handler is
+/// then run on trial before admission, and what it processes is consumed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Need {
+    /// A stream, in its user's terms; mapped by [`qos::map`].
+    Stream(StreamSpec),
+    /// The numbers, for those who know them.
+    Activity(ActivityParams),
+}
+
+impl From<StreamSpec> for Need {
+    fn from(spec: StreamSpec) -> Self {
+        Need::Stream(spec)
+    }
+}
+
+impl From<ActivityParams> for Need {
+    fn from(params: ActivityParams) -> Self {
+        Need::Activity(params)
+    }
+}
+
+impl Need {
+    pub(crate) fn pdu_cost(&self) -> Span {
+        match self {
+            Need::Stream(spec) => spec.pdu_cost,
+            Need::Activity(params) => params.pdu_cost,
+        }
+    }
+
+    pub(crate) fn with_cost(mut self, cost: Span) -> Self {
+        match &mut self {
+            Need::Stream(spec) => spec.pdu_cost = cost,
+            Need::Activity(params) => params.pdu_cost = cost,
+        }
+        self
+    }
+
+    pub(crate) fn params(&self, switch_cost: Span) -> Result<ActivityParams, CreateError> {
+        match self {
+            Need::Stream(spec) => {
+                Ok(qos::map(spec, switch_cost).map_err(CreateError::Mapping)?.params)
+            }
+            Need::Activity(params) => params.validated().map_err(CreateError::Params),
+        }
+    }
+}
+
+/// Why a handler was not created. Nothing was reserved.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum CreateError {
+    /// The stream's specification has no mapping.
+    Mapping(MapError),
+    /// The parameters are out of range.
+    Params(ParamError),
+    /// Admission refused, and says why and what would fit.
+    Refused(Box<Refusal>),
+    /// Another handler has the name.
+    NameTaken(String),
+    /// No cost was declared, and the trial found no PDU to measure.
+    NothingToMeasure,
+    /// A CPU holds as many activities as it can.
+    TooMany {
+        /// That many.
+        activities_max: u32,
+    },
+    /// A scheduling thread did not start.
+    Thread(String),
+}
+
+impl fmt::Display for CreateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CreateError::Mapping(error) => error.fmt(f),
+            CreateError::Params(error) => error.fmt(f),
+            CreateError::Refused(refusal) => refusal.fmt(f),
+            CreateError::NameTaken(name) => write!(f, "a handler named `{name}` exists already"),
+            CreateError::NothingToMeasure => f.write_str(
+                "no cost was declared, and the handler found nothing to process in its trial; \
+                 declare the CPU time of a PDU",
+            ),
+            CreateError::TooMany { activities_max } => {
+                write!(f, "a CPU holds at most {activities_max} activities")
+            }
+            CreateError::Thread(error) => write!(f, "a scheduling thread did not start: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for CreateError {}

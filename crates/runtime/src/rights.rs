@@ -1,0 +1,49 @@
+//! What the system let us have, and in one line each what it did not.
+//!
+//! Asked for once, at start, by the runtime. A missing right never stops a run:
+//! it is said what was missing, what is done instead, and how to grant it
+//! (contract, "Commands").
+
+use std::fmt;
+
+use upcall_sys::error::OsError;
+
+/// Something the system refused, and what that means.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Notice {
+    /// No real-time class for the scheduling threads.
+    NoRealTimeClass(OsError),
+    /// Memory could not be locked: a page fault may delay a handler.
+    NoMemoryLock(OsError),
+    /// A thread could not be pinned to its CPU.
+    NoPinning {
+        /// The CPU it was meant for.
+        cpu: u32,
+        /// Why not.
+        error: OsError,
+    },
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Notice::NoRealTimeClass(error) => write!(
+                f,
+                "no right to the real-time class ({error}): handlers run in an ordinary thread, and \
+                 wake-up times are NOT promised; grant it with `sudo setcap cap_sys_nice,cap_ipc_lock+ep \
+                 $(command -v upcall)` or an rtprio line in /etc/security/limits.conf"
+            ),
+            Notice::NoMemoryLock(error) => write!(
+                f,
+                "memory is not locked ({error}): a page fault may delay a handler; grant it with \
+                 `ulimit -l unlimited` or the capability cap_ipc_lock"
+            ),
+            Notice::NoPinning { cpu, error } => write!(
+                f,
+                "a scheduling thread is not pinned to CPU {cpu} ({error}): it may be moved, and \
+                 wake-up times are NOT promised; allow the CPU in the process's cpuset"
+            ),
+        }
+    }
+}

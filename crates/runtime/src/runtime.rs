@@ -1,0 +1,495 @@
+//! The in-process runtime: creates, admits, runs and ends handlers.
+//!
+//! Used by programs through the facade. It lives in the program's own threads
+//! of ordinary class; the handlers run in the executives' threads. Semantics of
+//! create, run, suspend, close and sleep follow rtu-1995 Table 1 and §6.
+
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use upcall_core::activity::{ActivityId, ActivityParams};
+use upcall_core::admission::{Platform, ReservationId, Reservations};
+use upcall_core::scheduler::Counters;
+use upcall_core::time::{Instant, Span};
+
+use crate::batch::Batch;
+use crate::config::{Config, FIFO_PRIORITY, Mode};
+use crate::executive::{ACTIVITIES_MAX, Control, Epoch, Executive, Handler, Job, Link, Outcomes};
+use crate::need::{CreateError, Need};
+use crate::rights::Notice;
+use crate::statistics::{ActivityReport, Report, Statistics};
+use crate::{calibrate, clock};
+
+/// How long `stop` waits for a handler to yield.
+const STOP_GRACE: Duration = Duration::from_millis(500);
+/// Stack that a scheduling thread touches before it starts.
+const STACK_BYTES: usize = 256 * 1024;
+
+/// Names a handler of one runtime. Never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct HandlerId(usize);
+
+/// See the module's head.
+pub struct Runtime {
+    config: Config,
+    reservations: Reservations,
+    executives: Vec<ExecutiveThread>,
+    /// By `HandlerId`; `None` once closed.
+    activities: Vec<Option<Activity>>,
+    inactive_epoch: Arc<Epoch>,
+    notices: Vec<Notice>,
+}
+
+/// One executive, launched or not yet.
+struct ExecutiveThread {
+    cpu: u32,
+    link: Link,
+    /// Present until the thread is launched.
+    waiting: Option<Executive>,
+    thread: Option<JoinHandle<(Outcomes, u64)>>,
+    /// Activity numbers that are taken.
+    taken: Vec<bool>,
+}
+
+struct Activity {
+    name: String,
+    params: ActivityParams,
+    reservation: ReservationId,
+    executive: usize,
+    id: ActivityId,
+    statistics: Statistics,
+}
+
+/// Why a runtime did not start.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum StartError {
+    /// A CPU was named that this process may not use.
+    CpuNotAllowed {
+        /// That one.
+        cpu: u32,
+        /// The ones it may use.
+        allowed: Vec<u32>,
+    },
+    /// A CPU was named twice.
+    CpuTwice(u32),
+    /// A scheduling thread did not start.
+    Thread(String),
+    /// The CPUs this process may use could not be found out.
+    Cpus(upcall_sys::error::OsError),
+}
+
+impl std::fmt::Display for StartError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            StartError::CpuNotAllowed { cpu, allowed } => {
+                write!(f, "CPU {cpu} is not among the CPUs this process may use, {allowed:?}")
+            }
+            StartError::CpuTwice(cpu) => write!(f, "CPU {cpu} is named twice"),
+            StartError::Thread(error) => write!(f, "a scheduling thread did not start: {error}"),
+            StartError::Cpus(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// The CPUs handlers use when nobody names any: all that are allowed but CPU 0,
+/// or CPU 0 if it is alone (contract, `cpus`).
+///
+/// # Errors
+/// The system does not tell.
+pub fn default_cpus() -> Result<Vec<u32>, StartError> {
+    let allowed = upcall_sys::schedule::allowed_cpus().map_err(StartError::Cpus)?;
+    let rest: Vec<u32> = allowed.iter().copied().filter(|&cpu| cpu != 0).collect();
+    Ok(if rest.is_empty() { allowed } else { rest })
+}
+
+impl Runtime {
+    /// Starts the scheduling threads and takes what rights there are; what was
+    /// not granted is in [`Runtime::notices`]. Blocks for a few milliseconds.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn start(mut config: Config) -> Result<Self, StartError> {
+        if config.cpus.is_empty() {
+            config.cpus = default_cpus()?;
+        }
+        let allowed = upcall_sys::schedule::allowed_cpus().map_err(StartError::Cpus)?;
+        for (position, &cpu) in config.cpus.iter().enumerate() {
+            if config.cpus[..position].contains(&cpu) {
+                return Err(StartError::CpuTwice(cpu));
+            }
+            if !allowed.contains(&cpu) {
+                return Err(StartError::CpuNotAllowed { cpu, allowed });
+            }
+        }
+        let switch_cost = *config.switch_cost.get_or_insert_with(calibrate::switch_cost);
+        let reservations = Reservations::new(Platform {
+            cpus: config.cpus.clone(),
+            cpu_limit: config.cpu_limit,
+            switch_cost,
+            wakeup_latency: config.wakeup_latency,
+        });
+        let mut runtime = Runtime {
+            config,
+            reservations,
+            executives: Vec::new(),
+            activities: Vec::new(),
+            inactive_epoch: Arc::default(),
+            notices: Vec::new(),
+        };
+        if let Err(error) = upcall_sys::memory::lock_all() {
+            runtime.notices.push(Notice::NoMemoryLock(error));
+        }
+        if runtime.config.mode == Mode::Upcall {
+            for cpu in runtime.config.cpus.clone() {
+                let executive = runtime.add_executive(cpu);
+                runtime.launch(executive).map_err(StartError::Thread)?;
+            }
+        }
+        Ok(runtime)
+    }
+
+    /// What the system did not grant, one line each.
+    pub fn notices(&self) -> &[Notice] {
+        &self.notices
+    }
+
+    /// What is reserved, and what admission says of it.
+    pub fn reservations(&self) -> &Reservations {
+        &self.reservations
+    }
+
+    /// The setup in force, with what was left open filled in.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Creates a handler, suspended, if admission finds room for it
+    /// (`rts_creat`, rtu-1995 §6). May be called while others run.
+    ///
+    /// A need without a cost is measured first: the handler runs on trial in
+    /// this thread, up to half a second, and consumes what it processes.
+    /// Allocates; O(n) analyses for n handlers.
+    ///
+    /// # Errors
+    /// See [`CreateError`]; a refusal says what would fit.
+    pub fn handler<F>(
+        &mut self,
+        name: &str,
+        need: impl Into<Need>,
+        handler: F,
+    ) -> Result<HandlerId, CreateError>
+    where
+        F: FnMut(&mut Batch<'_>) + Send + 'static,
+    {
+        if self.activities.iter().flatten().any(|activity| activity.name == name) {
+            return Err(CreateError::NameTaken(name.to_owned()));
+        }
+        let mut handler: Handler = Box::new(handler);
+        let mut need = need.into();
+        let switch_cost = self.config.switch_cost.unwrap_or_default();
+        if need.pdu_cost().is_zero() {
+            // Any cost gives the batch: mapping derives it from rate and delay.
+            let batch = need.with_cost(Span::from_nanos(1)).params(switch_cost)?.batch;
+            let cost =
+                calibrate::pdu_cost(&mut handler, batch).ok_or(CreateError::NothingToMeasure)?;
+            need = need.with_cost(cost);
+        }
+        let params = need.params(switch_cost)?;
+        let reservation = if self.config.unscreened {
+            self.reservations.reserve_unscreened(name, params)
+        } else {
+            self.reservations
+                .reserve(name, params)
+                .map_err(|refusal| CreateError::Refused(Box::new(refusal)))?
+        };
+        let executive = match self.config.mode {
+            Mode::Upcall => self
+                .executives
+                .iter()
+                .position(|executive| executive.cpu == reservation.cpu)
+                .expect("one executive was made for each CPU"),
+            Mode::Threads | Mode::Fifo => self.add_executive(reservation.cpu),
+        };
+        let Some(number) = self.executives[executive].taken.iter().position(|&taken| !taken) else {
+            self.reservations.release(reservation.id);
+            return Err(CreateError::TooMany { activities_max: ACTIVITIES_MAX });
+        };
+        self.executives[executive].taken[number] = true;
+        let id = ActivityId(u32::try_from(number).expect("below ACTIVITIES_MAX"));
+        self.send(executive, Control::Create { id, params, handler });
+        self.activities.push(Some(Activity {
+            name: name.to_owned(),
+            params,
+            reservation: reservation.id,
+            executive,
+            id,
+            statistics: Statistics::default(),
+        }));
+        Ok(HandlerId(self.activities.len() - 1))
+    }
+
+    /// Delivers a handler periodically from now on (`rts_run`).
+    ///
+    /// # Errors
+    /// A scheduling thread did not start; only in the baseline modes.
+    pub fn run(&mut self, id: HandlerId) -> Result<(), CreateError> {
+        self.run_at(&[id], clock::now())
+    }
+
+    /// Delivers several handlers, the first release of each at `at` plus its
+    /// offset, so that they are in phase.
+    ///
+    /// # Errors
+    /// As [`Runtime::run`].
+    pub fn run_at(&mut self, ids: &[HandlerId], at: Instant) -> Result<(), CreateError> {
+        for &HandlerId(index) in ids {
+            let Some(activity) = &self.activities[index] else { continue };
+            let (executive, id) = (activity.executive, activity.id);
+            self.executives[executive].link.shared.set_active(id, true);
+            self.send(executive, Control::Run { id, at });
+            self.launch(executive).map_err(CreateError::Thread)?;
+        }
+        Ok(())
+    }
+
+    /// Stops delivering a handler (`rts_suspend`): a pending upcall is dropped;
+    /// a running one is told to return at its next quantum boundary. Does not
+    /// wait for it.
+    pub fn suspend(&mut self, id: HandlerId) {
+        if let Some(activity) = &self.activities[id.0] {
+            let (executive, id) = (activity.executive, activity.id);
+            self.send(executive, Control::Suspend { id });
+        }
+    }
+
+    /// Suspends a handler, gives back all it held (`rts_close`), and says how it
+    /// did; `None` if it is closed already. Blocks until the executive let go of
+    /// it, a quantum normally; after half a second it is left behind, and the
+    /// report has no counters.
+    pub fn close(&mut self, id: HandlerId) -> Option<ActivityReport> {
+        let activity = self.activities[id.0].as_ref()?;
+        let (executive, number) = (activity.executive, activity.id);
+        self.send(executive, Control::Close { id: number });
+        self.launch(executive).ok()?;
+        let give_up = clock::now() + Span::from(STOP_GRACE);
+        let mut retired = None;
+        while retired.is_none() && clock::now() < give_up {
+            std::thread::sleep(Duration::from_micros(200));
+            retired = self.executives[executive].link.retired.pop().ok();
+        }
+        // Its last records were sent before it was retired.
+        self.poll(|_, _| {});
+        let activity = self.activities[id.0].take()?;
+        if let Some(retired) = &retired {
+            debug_assert_eq!(retired.id, number);
+            self.executives[executive].taken[number.0 as usize] = false;
+            self.reservations.release(activity.reservation);
+        }
+        Some(self.report_of(activity, retired.and_then(|retired| retired.counters)))
+    }
+
+    /// Waits until at least one of `ids` is not delivered any more, and says
+    /// which (`rts_sleep`, rtu-1995 §6 item 5); an empty answer means that
+    /// `timeout` passed. Returns at once if one is inactive already.
+    pub fn wait(&mut self, ids: &[HandlerId], timeout: Option<Span>) -> Vec<HandlerId> {
+        let deadline = timeout.map(|timeout| clock::now() + timeout);
+        loop {
+            let seen = self.inactive_epoch.now();
+            let inactive: Vec<HandlerId> =
+                ids.iter().copied().filter(|&id| !self.is_active(id)).collect();
+            let late = deadline.is_some_and(|deadline| clock::now() >= deadline);
+            if !inactive.is_empty() || late || ids.is_empty() {
+                return inactive;
+            }
+            self.poll(|_, _| {});
+            // Wakes now and then to keep the records flowing.
+            let poll_at = clock::now() + Span::from_millis(100);
+            let until = deadline.map_or(poll_at, |deadline| deadline.min(poll_at));
+            self.inactive_epoch.wait_past(seen, Some(until));
+        }
+    }
+
+    /// Whether a handler is delivered: run, and neither suspended, closed nor
+    /// finished since.
+    pub fn is_active(&self, id: HandlerId) -> bool {
+        self.activities[id.0].as_ref().is_some_and(|activity| {
+            self.executives[activity.executive].link.shared.is_active(activity.id)
+        })
+    }
+
+    /// Takes in the records of jobs that ended since the last call, and shows
+    /// each to `on_job`. To be called a few times a second by whoever wants
+    /// complete statistics; the counters are complete without it.
+    pub fn poll(&mut self, mut on_job: impl FnMut(HandlerId, &Job)) {
+        for (executive, thread) in self.executives.iter_mut().enumerate() {
+            while let Ok(job) = thread.link.jobs.pop() {
+                let owner = self.activities.iter_mut().enumerate().find_map(|(index, activity)| {
+                    let activity = activity.as_mut()?;
+                    (activity.executive == executive && activity.id == job.record.id)
+                        .then_some((index, activity))
+                });
+                if let Some((index, activity)) = owner {
+                    activity.statistics.observe(&job);
+                    on_job(HandlerId(index), &job);
+                }
+            }
+        }
+    }
+
+    /// What is known of a handler by the last [`Runtime::poll`]; `None` if it is
+    /// closed.
+    pub fn statistics(&self, id: HandlerId) -> Option<&Statistics> {
+        self.activities[id.0].as_ref().map(|activity| &activity.statistics)
+    }
+
+    /// Parameters a handler was admitted with; `None` if it is closed.
+    pub fn params(&self, id: HandlerId) -> Option<ActivityParams> {
+        self.activities[id.0].as_ref().map(|activity| activity.params)
+    }
+
+    /// The reservation of a handler; `None` if it is closed.
+    pub fn reservation(&self, id: HandlerId) -> Option<ReservationId> {
+        self.activities[id.0].as_ref().map(|activity| activity.reservation)
+    }
+
+    /// Ends all delivery and says how it went. Waits half a second for handlers
+    /// to yield; one that does not is left behind and named in the report.
+    pub fn stop(mut self, on_job: impl FnMut(HandlerId, &Job)) -> Report {
+        for executive in 0..self.executives.len() {
+            self.send(executive, Control::Quit);
+        }
+        let give_up = std::time::Instant::now() + STOP_GRACE;
+        while std::time::Instant::now() < give_up
+            && self.executives.iter().any(|e| e.thread.as_ref().is_some_and(|t| !t.is_finished()))
+        {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.poll(on_job);
+        let mut report = Report::default();
+        let mut outcomes = Vec::new();
+        for executive in &mut self.executives {
+            let finished = executive.thread.take_if(|thread| thread.is_finished());
+            if executive.thread.is_some() {
+                report.stuck.push(executive.cpu);
+            }
+            // Relaxed: a statistic; the thread was joined or is given up.
+            let lost = &executive.link.shared.jobs_lost;
+            report.jobs_lost += lost.load(std::sync::atomic::Ordering::Relaxed);
+            outcomes.push(finished.and_then(|thread| thread.join().ok()));
+        }
+        for (outcome, kernel_switches) in outcomes.iter().flatten() {
+            report.activity_switches += outcome.switches;
+            report.kernel_switches += kernel_switches;
+        }
+        for activity in std::mem::take(&mut self.activities).into_iter().flatten() {
+            let counters = outcomes[activity.executive]
+                .as_ref()
+                .and_then(|(outcome, _)| outcome.counters[activity.id.0 as usize]);
+            report.activities.push(self.report_of(activity, counters));
+        }
+        report
+    }
+
+    fn report_of(&self, activity: Activity, counters: Option<Counters>) -> ActivityReport {
+        let executive = &self.executives[activity.executive];
+        ActivityReport {
+            name: activity.name,
+            cpu: executive.cpu,
+            params: activity.params,
+            counters,
+            statistics: activity.statistics,
+            faulted: executive.link.shared.is_faulted(activity.id),
+        }
+    }
+
+    fn add_executive(&mut self, cpu: u32) -> usize {
+        let meter_cpu = self.config.mode != Mode::Upcall;
+        let (executive, link) = Executive::new(meter_cpu, self.inactive_epoch.clone());
+        self.executives.push(ExecutiveThread {
+            cpu,
+            link,
+            waiting: Some(executive),
+            thread: None,
+            taken: vec![false; ACTIVITIES_MAX as usize],
+        });
+        self.executives.len() - 1
+    }
+
+    fn send(&mut self, executive: usize, mut control: Control) {
+        let link = &mut self.executives[executive].link;
+        // The ring is full only if the executive did not get to it for hundreds
+        // of controls; then this thread, of ordinary class, waits.
+        while let Err(rtrb::PushError::Full(back)) = link.controls.push(control) {
+            control = back;
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        link.shared.doorbell.ring();
+    }
+
+    /// Starts the thread of an executive, if it does not run yet.
+    fn launch(&mut self, index: usize) -> Result<(), String> {
+        let fifo_priority = match self.config.mode {
+            Mode::Upcall => Some(FIFO_PRIORITY),
+            Mode::Threads => None,
+            Mode::Fifo => Some(self.rate_monotonic_priority(index)),
+        };
+        let executive = &mut self.executives[index];
+        let Some(waiting) = executive.waiting.take() else { return Ok(()) };
+        let cpu = executive.cpu;
+        let (notices_in, notices) = mpsc::channel();
+        let thread = std::thread::Builder::new()
+            .name(format!("upcall-cpu{cpu}"))
+            .spawn(move || {
+                let _ = notices_in.send(prepare_thread(cpu, fifo_priority));
+                let outcomes = waiting.run();
+                (outcomes, upcall_sys::schedule::thread_switches())
+            })
+            .map_err(|error| error.to_string())?;
+        executive.thread = Some(thread);
+        for notice in notices.recv().unwrap_or_default() {
+            let known = self.notices.iter().any(|old| {
+                std::mem::discriminant(old) == std::mem::discriminant(&notice)
+            });
+            if !known {
+                self.notices.push(notice);
+            }
+        }
+        Ok(())
+    }
+
+    /// Priority of a handler's own thread: one below the next shorter period.
+    fn rate_monotonic_priority(&self, index: usize) -> u8 {
+        let live = || self.activities.iter().flatten();
+        let Some(own) = live().find(|activity| activity.executive == index) else {
+            return FIFO_PRIORITY;
+        };
+        let mut shorter: Vec<Span> = live()
+            .map(|other| other.params.period)
+            .filter(|&period| period < own.params.period)
+            .collect();
+        shorter.sort_unstable();
+        shorter.dedup();
+        let below = u8::try_from(shorter.len()).unwrap_or(u8::MAX);
+        FIFO_PRIORITY.saturating_sub(below).max(1)
+    }
+}
+
+/// Pins, raises, and pre-faults the calling thread; says what was not granted.
+fn prepare_thread(cpu: u32, fifo_priority: Option<u8>) -> Vec<Notice> {
+    let mut notices = Vec::new();
+    if let Err(error) = upcall_sys::schedule::pin_thread(&[cpu]) {
+        notices.push(Notice::NoPinning { cpu, error });
+    }
+    upcall_sys::memory::prefault_stack::<STACK_BYTES>();
+    if let Some(priority) = fifo_priority {
+        if let Err(error) = upcall_sys::schedule::set_fifo(priority) {
+            notices.push(Notice::NoRealTimeClass(error));
+        }
+    }
+    notices
+}
