@@ -1,1 +1,173 @@
-fn main() {}
+//! The `upcall` command: parse, call, print.
+//!
+//! It decides nothing: specs are parsed in [`spec`], mapped and admitted by the
+//! library in [`plan`], run in [`run`], and what came of it is printed here.
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod background;
+mod csv;
+mod exit;
+mod live;
+mod outcome;
+mod output;
+mod plan;
+mod run;
+mod show;
+mod spec;
+mod stream;
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use clap::{CommandFactory, Parser};
+use upcall::Mode;
+
+use args::{Args, Command, PlanArgs, RunArgs};
+use exit::{Exit, Failure};
+use run::Order;
+
+fn main() -> ExitCode {
+    let done = match Args::parse().command {
+        Command::Plan(args) => plan_command(&args),
+        Command::Run(args) => run_command(&args),
+        Command::Completions { shell } => {
+            let mut command = Args::command();
+            clap_complete::generate(shell, &mut command, "upcall", &mut std::io::stdout());
+            Ok(Exit::Kept)
+        }
+        Command::Man { folder } => clap_mangen::generate_to(Args::command(), &folder)
+            .map(|()| Exit::Kept)
+            .map_err(|error| Failure::new(format_args!("{}: {error}", folder.display()))),
+        Command::Send { streams } => send_command(&streams),
+        Command::Spin { threads } => {
+            upcall::load::spin(threads);
+            Ok(Exit::Kept)
+        }
+    };
+    match done {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            eprintln!("{failure}");
+            Exit::BadInput.into()
+        }
+    }
+}
+
+fn plan_command(args: &PlanArgs) -> Result<Exit, Failure> {
+    let spec = spec::Spec::load(&args.spec).map_err(Failure::new)?;
+    let plan = plan::plan(&spec, false)?;
+    if args.json {
+        print_json(&plan.output)?;
+    } else {
+        print(&show::plan(&plan.output))?;
+    }
+    Ok(if plan.output.admitted { Exit::Kept } else { Exit::Refused })
+}
+
+fn run_command(args: &RunArgs) -> Result<Exit, Failure> {
+    let spec = spec::Spec::load(&args.spec).map_err(Failure::new)?;
+    let plan = plan::plan(&spec, args.soft)?;
+    if !plan.output.admitted && !args.soft {
+        if args.json {
+            print_json(&plan.output)?;
+        } else {
+            print(&show::plan(&plan.output))?;
+        }
+        eprintln!("upcall: refused, nothing was run (--soft runs it all the same)");
+        return Ok(Exit::Refused);
+    }
+    if !args.json {
+        print(&show::plan(&plan.output))?;
+    }
+    let mut log = args
+        .csv
+        .as_ref()
+        .map(|path| {
+            csv::JobLog::create(path, args.compare)
+                .map_err(|error| Failure::new(format_args!("{}: {error}", path.display())))
+        })
+        .transpose()?;
+    let interrupted = interruption()?;
+    let modes = if args.compare { Mode::ALL.to_vec() } else { vec![args.mode.into()] };
+    let mut runs: Vec<output::Run> = Vec::new();
+    for mode in modes {
+        let order = Order { mode, duration: args.duration, soft: args.soft };
+        let run = run::run(&spec, &plan, order, &mut log, &interrupted)?;
+        if !args.json {
+            print(&format!("\n{}", show::run(&run)))?;
+        }
+        let over = run.interrupted;
+        runs.push(run);
+        if over {
+            break;
+        }
+    }
+    let logged = log.map_or(Ok(()), csv::JobLog::finish);
+    let kept = runs.first().is_none_or(|run| run.kept);
+    if args.compare {
+        let comparison = output::Comparison { runs };
+        if args.json {
+            print_json(&comparison)?;
+        } else {
+            print(&format!("\n{}", show::comparison(&comparison.runs)))?;
+        }
+    } else if args.json {
+        print_json(&runs[0])?;
+    }
+    // The run is told first: a full disk takes the log, not the outcome.
+    logged.map_err(|error| Failure::new(format_args!("the job log is incomplete: {error}")))?;
+    Ok(if kept { Exit::Kept } else { Exit::Broken })
+}
+
+/// A flag that Ctrl-C and SIGTERM raise; a second one ends the program at once.
+fn interruption() -> Result<Arc<AtomicBool>, Failure> {
+    use signal_hook::consts::{SIGINT, SIGTERM};
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // Order matters: the first signal finds the flag down and only raises it.
+        signal_hook::flag::register_conditional_shutdown(
+            signal,
+            128 + signal,
+            interrupted.clone(),
+        )
+        .and_then(|_| signal_hook::flag::register(signal, interrupted.clone()))
+        .map_err(Failure::new)?;
+    }
+    Ok(interrupted)
+}
+
+/// The embedded senders' process.
+fn send_command(streams: &[String]) -> Result<Exit, Failure> {
+    let plans = streams
+        .iter()
+        .map(|text| text.parse::<upcall::load::SenderPlan>().map_err(Failure::new))
+        .collect::<Result<Vec<_>, _>>()?;
+    let kinds = plans
+        .iter()
+        .map(|plan| plan.work.parse::<upcall::work::WorkKind>().map_err(Failure::new))
+        .collect::<Result<Vec<_>, _>>()?;
+    let fill = |stream: usize, sequence: u32, payload: &mut [u8]| {
+        upcall::work::sample_payload(kinds[stream], plans[stream].pdu_bytes, sequence, payload)
+    };
+    upcall::load::serve(&plans, fill).map_err(Failure::new)?;
+    Ok(Exit::Kept)
+}
+
+fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(value).map_err(Failure::new)?;
+    print(&format!("{text}\n"))
+}
+
+/// Prints to standard output; a reader that went away is no failure.
+fn print(text: &str) -> Result<(), Failure> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::new(format_args!("standard output: {error}")))
+        }
+        _ => Ok(()),
+    }
+}

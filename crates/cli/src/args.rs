@@ -1,0 +1,142 @@
+//! The command line: what can be typed, and the help that teaches it.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use upcall::time::Span;
+
+use crate::spec;
+
+const AFTER_HELP: &str = "\
+Examples:
+  upcall plan examples/conference.toml              would it fit, and why (not)?
+  upcall run examples/conference.toml               run it for 10 s, live
+  upcall run examples/conference.toml --compare     the same load three ways, side by side
+  upcall run my.toml --duration 1min --csv jobs.csv --json > outcome.json
+
+Exit status:
+  0  admitted / every promise kept
+  2  bad usage or a bad spec file; nothing was run
+  3  admission refused; nothing was run
+  4  a promise was broken
+
+The spec file is described in docs/spec.md.";
+
+/// Real-time streams on stock Linux: say what a stream needs, get it or a reason.
+#[derive(Debug, Parser)]
+#[command(name = "upcall", version, after_help = AFTER_HELP, max_term_width = 100)]
+pub struct Args {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Map and admit a spec; run nothing.
+    ///
+    /// Prints each activity with its period, batch, quantum, buffers and
+    /// worst-case response, every schedulability test, and for each refusal the
+    /// reason and one change that would fit.
+    Plan(PlanArgs),
+    /// Admit a spec and run it for real.
+    ///
+    /// Receives and sends real packets, starts the senders and the background
+    /// load the spec names, shows live state, and prints the outcome. Ctrl-C
+    /// ends it early and prints what there is.
+    Run(RunArgs),
+    /// Print a completion script for a shell.
+    ///
+    /// For example: upcall completions bash > ~/.local/share/bash-completion/completions/upcall
+    Completions {
+        /// Which shell.
+        shell: Shell,
+    },
+    /// Write the manual pages into a folder.
+    Man {
+        /// The folder, for example ~/.local/share/man/man1.
+        folder: PathBuf,
+    },
+    /// The embedded senders' process; started by `run`.
+    #[command(name = SEND_COMMAND, hide = true)]
+    Send {
+        /// One stream each, as `upcall::load` writes them.
+        streams: Vec<String>,
+    },
+    /// A background load's process; started by `run`.
+    #[command(name = SPIN_COMMAND, hide = true)]
+    Spin {
+        /// Threads that spin.
+        threads: u32,
+    },
+}
+
+/// Name of the hidden command of the senders' process.
+pub const SEND_COMMAND: &str = "__send";
+/// Name of the hidden command of a spinning background load.
+pub const SPIN_COMMAND: &str = "__spin";
+
+#[derive(Debug, clap::Args)]
+pub struct PlanArgs {
+    /// The spec file (TOML).
+    pub spec: PathBuf,
+    /// Print one JSON object instead of tables.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct RunArgs {
+    /// The spec file (TOML).
+    pub spec: PathBuf,
+    /// How long to run (each mode, with --compare): 10s, 1500ms, 2min.
+    #[arg(long, default_value = "10s", value_parser = duration)]
+    pub duration: Span,
+    /// Who decides what runs next.
+    #[arg(long, value_enum, default_value_t = ModeArg::Upcall, conflicts_with = "compare")]
+    pub mode: ModeArg,
+    /// Run the same load in all three modes in turn and compare.
+    ///
+    /// The exit status is that of the upcall mode: the others promise nothing.
+    #[arg(long)]
+    pub compare: bool,
+    /// Run a set that admission refuses all the same.
+    #[arg(long)]
+    pub soft: bool,
+    /// Print one JSON object instead of tables.
+    #[arg(long)]
+    pub json: bool,
+    /// Write a line for each job: name,period,run,wakeup_latency,slack in
+    /// microseconds, as rt-app logs them (with --compare, a column `mode` first).
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum ModeArg {
+    /// One real-time thread a CPU, handlers upcalled in rank order.
+    Upcall,
+    /// One ordinary thread a stream: what most programs do.
+    Threads,
+    /// One SCHED_FIFO thread a stream, priorities rate-monotonic.
+    Fifo,
+}
+
+impl From<ModeArg> for upcall::Mode {
+    fn from(mode: ModeArg) -> Self {
+        match mode {
+            ModeArg::Upcall => upcall::Mode::Upcall,
+            ModeArg::Threads => upcall::Mode::Threads,
+            ModeArg::Fifo => upcall::Mode::Fifo,
+        }
+    }
+}
+
+fn duration(text: &str) -> Result<Span, String> {
+    let span = spec::units::parse_duration(text).map_err(|error| error.to_string())?;
+    let longest = Span::from_secs(7 * 24 * 3600);
+    if span < Span::from_millis(10) || span > longest {
+        return Err(format!("{span} is outside 10 ms to 7 days"));
+    }
+    Ok(span)
+}

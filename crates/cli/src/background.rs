@@ -1,0 +1,67 @@
+//! Competing load, and where our own helpers run.
+
+use upcall::load::BackgroundLoad;
+
+use crate::exit::Failure;
+use crate::output;
+use crate::spec::{Load, Spec};
+
+/// Starts every background load of the spec on `cpus`, where the activities run.
+///
+/// # Errors
+/// A command that cannot be started; those before it are ended.
+pub fn start(spec: &Spec, cpus: &[u32]) -> Result<Vec<(String, BackgroundLoad)>, Failure> {
+    spec.backgrounds
+        .iter()
+        .map(|background| {
+            let command = match &background.load {
+                Load::Command(command) => command.clone(),
+                Load::Spin(threads) => {
+                    let mut command = own_command(crate::args::SPIN_COMMAND)?;
+                    command.push(threads.to_string());
+                    command
+                }
+            };
+            let started = BackgroundLoad::start(&command, cpus).map_err(|error| {
+                Failure::new(spec.source.error_in(
+                    &background.place,
+                    "command",
+                    &error.to_string(),
+                    "a program that can be started",
+                ))
+            })?;
+            Ok((background.name.clone(), started))
+        })
+        .collect()
+}
+
+/// Ends them and says what CPU time each took.
+pub fn stop(loads: Vec<(String, BackgroundLoad)>) -> Vec<output::Background> {
+    loads
+        .into_iter()
+        .map(|(name, load)| output::Background { name, cpu_ns: load.stop().as_nanos() })
+        .collect()
+}
+
+/// How to start this program again with a hidden command.
+///
+/// # Errors
+/// The system does not say where this program is.
+pub fn own_command(command: &str) -> Result<Vec<String>, Failure> {
+    let program = std::env::current_exe()
+        .map_err(|error| Failure::new(format_args!("where is this program? {error}")))?;
+    let program = program.to_str().ok_or_else(|| {
+        Failure::new(format_args!("this program's path is not UTF-8: {}", program.display()))
+    })?;
+    Ok(vec![program.to_owned(), command.to_owned()])
+}
+
+/// CPUs this process may use beside `cpus`; these, if there are no others.
+///
+/// # Errors
+/// The system does not tell.
+pub fn other_cpus(cpus: &[u32]) -> Result<Vec<u32>, Failure> {
+    let allowed = upcall::allowed_cpus().map_err(Failure::new)?;
+    let others: Vec<u32> = allowed.iter().copied().filter(|cpu| !cpus.contains(cpu)).collect();
+    Ok(if others.is_empty() { allowed } else { others })
+}

@@ -1,0 +1,90 @@
+//! `--csv`: one line a job, in rt-app's columns.
+//!
+//! Meanings as in rt-app's documentation (doc/tutorial.txt, "Log and gnuplot"),
+//! all in whole microseconds: `period` from the start of the job before to the
+//! start of this one, `run` inside the handler, `wakeup_latency` from release
+//! to start (rt-app's `wu_lat`), `slack` from the end to the deadline, negative
+//! if it was missed.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+use upcall::time::Instant;
+use upcall::{Job, Mode};
+
+/// An open job log.
+#[derive(Debug)]
+pub struct JobLog {
+    file: BufWriter<File>,
+    with_mode: bool,
+    /// Start of the job before, by mode and activity.
+    starts: HashMap<(Mode, String), Instant>,
+    /// The first error; later lines are not tried.
+    error: Option<io::Error>,
+}
+
+impl JobLog {
+    /// Creates the file and writes the header.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn create(path: &Path, with_mode: bool) -> io::Result<Self> {
+        let mut file = BufWriter::new(File::create(path)?);
+        let mode = if with_mode { "mode," } else { "" };
+        writeln!(file, "{mode}name,period,run,wakeup_latency,slack")?;
+        Ok(JobLog { file, with_mode, starts: HashMap::new(), error: None })
+    }
+
+    /// Writes a job. An error, such as a full disk, is kept for `finish`.
+    pub fn write(&mut self, mode: Mode, name: &str, job: &Job) {
+        let record = &job.record;
+        let before = self.starts.insert((mode, name.to_owned()), record.start);
+        let period_us =
+            before.map_or(String::new(), |before| micros(record.start.signed_since(before)));
+        if self.error.is_some() {
+            return;
+        }
+        let mode = if self.with_mode { format!("{},", mode.name()) } else { String::new() };
+        let nanos = |ns: u64| micros(i64::try_from(ns).unwrap_or(i64::MAX));
+        let written = writeln!(
+            self.file,
+            "{mode}{name},{period_us},{},{},{}",
+            nanos(record.run.as_nanos()),
+            nanos(record.wakeup_latency().as_nanos()),
+            micros(record.slack_ns()),
+        );
+        self.error = written.err();
+    }
+
+    /// Writes out what is buffered.
+    ///
+    /// # Errors
+    /// The first error of any write, the system's.
+    pub fn finish(mut self) -> io::Result<()> {
+        match self.error.take() {
+            Some(error) => Err(error),
+            None => self.file.flush(),
+        }
+    }
+}
+
+/// Rounded to the nearest microsecond; but a miss never looks like none.
+fn micros(ns: i64) -> String {
+    let rounded = (ns + if ns < 0 { -999 } else { 500 }) / 1000;
+    rounded.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::micros;
+
+    #[test]
+    fn a_miss_by_a_nanosecond_is_not_rounded_away() {
+        assert_eq!(micros(-1), "-1");
+        assert_eq!(micros(-1_000), "-1");
+        assert_eq!(micros(499), "0");
+        assert_eq!(micros(1_500), "2");
+    }
+}

@@ -1,0 +1,146 @@
+//! The live table: progress and what each activity is doing, on the terminal.
+//!
+//! Drawn on standard error by `indicatif`, which hides itself where that is no
+//! terminal; then a line of progress is printed every few seconds instead.
+
+use std::io::IsTerminal;
+
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use upcall::time::{Instant, Span};
+use upcall::{HandlerId, Runtime, clock};
+
+use crate::plan::{Plan, Planned};
+use crate::run::{Order, RunningStream};
+use crate::show::slack;
+
+/// Between two lines of progress where there is no terminal.
+const LINE_EVERY: Span = Span::from_secs(5);
+
+/// See the module's head.
+pub struct Live {
+    names: Vec<String>,
+    name_width: usize,
+    bars: Option<Bars>,
+    order: Order,
+    start: Instant,
+    line_at: Instant,
+}
+
+struct Bars {
+    all: MultiProgress,
+    progress: ProgressBar,
+    rows: Vec<ProgressBar>,
+}
+
+impl Live {
+    /// Begins to draw.
+    pub fn new(order: Order, plan: &Plan<'_>, start: Instant) -> Self {
+        let names: Vec<String> =
+            plan.activities.iter().map(|planned| Planned::name(planned).to_owned()).collect();
+        let name_width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max(8);
+        let bars = std::io::stderr().is_terminal().then(|| Bars::new(order, names.len(), name_width));
+        Live { names, name_width, bars, order, start, line_at: start + LINE_EVERY }
+    }
+
+    /// Names of the activities, in the plan's order.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Draws the present state.
+    pub fn show(&mut self, runtime: &Runtime, handlers: &[HandlerId], streams: &[RunningStream]) {
+        let now = clock::now();
+        let elapsed = now.since(self.start);
+        let Some(bars) = &self.bars else {
+            if now >= self.line_at {
+                self.line_at = now + LINE_EVERY;
+                self.print_line(runtime, handlers, elapsed);
+            }
+            return;
+        };
+        bars.progress.set_position(elapsed.min(self.order.duration).as_nanos() / 1_000_000);
+        for (index, (&handler, bar)) in handlers.iter().zip(&bars.rows).enumerate() {
+            let stream = streams.iter().find(|stream| stream.activity == index);
+            bar.set_message(self.row(index, runtime, handler, stream, elapsed));
+        }
+    }
+
+    /// Takes the table off the terminal; the final one follows.
+    pub fn finish(&self) {
+        if let Some(bars) = &self.bars {
+            // The terminal may be gone; there is nobody to tell then.
+            let _ = bars.all.clear();
+        }
+    }
+
+    fn row(
+        &self,
+        index: usize,
+        runtime: &Runtime,
+        handler: HandlerId,
+        stream: Option<&RunningStream>,
+        elapsed: Span,
+    ) -> String {
+        let Some(statistics) = runtime.statistics(handler) else { return String::new() };
+        let seconds = elapsed.as_secs_f64().max(0.001);
+        let dropped = stream.map_or_else(
+            || "-".to_owned(),
+            |stream| {
+                let counters = &stream.counters;
+                (counters.dropped_socket.value() + counters.dropped_queue.value()).to_string()
+            },
+        );
+        format!(
+            "{:<width$} {:>9} {:>10} {:>8} {:>8} {:>13}",
+            self.names[index],
+            statistics.jobs,
+            format!("{:.1}/s", statistics.pdus as f64 / seconds),
+            statistics.misses,
+            dropped,
+            statistics.slack_ns_min.map_or_else(|| "-".to_owned(), slack),
+            width = self.name_width,
+        )
+    }
+
+    fn print_line(&self, runtime: &Runtime, handlers: &[HandlerId], elapsed: Span) {
+        let statistics = || handlers.iter().filter_map(|&handler| runtime.statistics(handler));
+        let jobs: u64 = statistics().map(|s| s.jobs).sum();
+        let misses: u64 = statistics().map(|s| s.misses).sum();
+        let least = statistics().filter_map(|s| s.slack_ns_min).min();
+        eprintln!(
+            "upcall: {} {:.0} s of {}: {jobs} jobs, {misses} missed, worst slack {}",
+            self.order.mode.name(),
+            elapsed.as_secs_f64(),
+            self.order.duration,
+            least.map_or_else(|| "-".to_owned(), slack),
+        );
+    }
+}
+
+impl Bars {
+    fn new(order: Order, rows: usize, name_width: usize) -> Self {
+        let all = MultiProgress::new();
+        let text = ProgressStyle::with_template("{msg}").expect("the template is valid");
+        let bar = ProgressStyle::with_template("{prefix:8} [{bar:40}] {msg}")
+            .expect("the template is valid")
+            .progress_chars("=> ");
+        let progress = all.add(ProgressBar::new(order.duration.as_nanos() / 1_000_000));
+        progress.set_style(bar);
+        progress.set_prefix(order.mode.name());
+        progress.set_message(format!("{}, Ctrl-C ends it", order.duration));
+        let header = all.add(ProgressBar::new(0));
+        header.set_style(text.clone());
+        header.set_message(format!(
+            "{:<name_width$} {:>9} {:>10} {:>8} {:>8} {:>13}",
+            "activity", "jobs", "PDUs", "missed", "dropped", "worst slack"
+        ));
+        let rows = (0..rows)
+            .map(|_| {
+                let row = all.add(ProgressBar::new(0));
+                row.set_style(text.clone());
+                row
+            })
+            .collect();
+        Bars { all, progress, rows }
+    }
+}

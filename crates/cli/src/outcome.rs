@@ -1,0 +1,172 @@
+//! From what was measured to what is reported, and whether promises were kept.
+
+use upcall::load::SenderCounts;
+use upcall::{ActivityReport, Mode};
+
+use crate::output::{self, Cost, Dropped, Response};
+use crate::plan::{Plan, Planned, Source};
+use crate::run::{Measured, Order, RunningStream};
+use crate::spec::Direction;
+
+/// The contract's object for one run.
+pub fn outcome(plan: &Plan<'_>, order: Order, measured: Measured) -> output::Run {
+    let activities: Vec<output::Activity> = plan
+        .activities
+        .iter()
+        .zip(&measured.report.activities)
+        .map(|(planned, report)| activity(planned, report))
+        .collect();
+    let streams: Vec<output::Stream> =
+        measured.streams.iter().map(|running| stream(plan, running, &measured)).collect();
+    let broken = broken_promises(&activities, &streams, &measured);
+    output::Run {
+        mode: order.mode.name(),
+        policy: plan.output.policy,
+        duration_ns: measured.duration.as_nanos(),
+        kept: broken.is_empty(),
+        broken,
+        interrupted: measured.interrupted,
+        switches: output::Switches {
+            activity: measured.report.activity_switches,
+            domain: 0,
+            kernel: measured.report.kernel_switches,
+        },
+        platform: platform(plan, order.mode, &measured),
+        activities,
+        streams,
+        background: measured.background,
+    }
+}
+
+fn activity(planned: &Planned<'_>, report: &ActivityReport) -> output::Activity {
+    let statistics = &report.statistics;
+    // A handler that never came back has no exact counters: what was seen of it
+    // stands in, and the run is reported as broken.
+    let counters = report.counters;
+    let jobs = counters.map_or(statistics.jobs, |c| c.jobs);
+    output::Activity {
+        name: report.name.clone(),
+        domain: planned.domain().to_owned(),
+        cpu: report.cpu,
+        jobs,
+        completed: counters.map_or(statistics.jobs, |c| c.completed),
+        misses: counters.map_or(statistics.misses, |c| c.misses),
+        response_ns: Response {
+            p50: statistics.response_percentile(50.0).as_nanos(),
+            p99: statistics.response_percentile(99.0).as_nanos(),
+            max: counters.map_or(0, |c| c.response_max.as_nanos()),
+        },
+        slack_ns_min: match counters {
+            Some(c) => (c.slack_ns_min != i64::MAX).then_some(c.slack_ns_min),
+            None => statistics.slack_ns_min,
+        },
+        preemptions: counters.map_or(0, |c| c.preemptions),
+        pdus: counters.map_or(statistics.pdus, |c| c.pdus),
+        period_ns: report.params.period.as_nanos(),
+        deadline_ns: report.params.deadline.as_nanos(),
+        response_ns_max: planned.response_max.map(|response| response.as_nanos()),
+        overruns: counters.map_or(0, |c| c.overruns),
+        quantum_overruns: statistics.quantum_overruns,
+        pdu_cost_ns: Cost {
+            declared: report.params.pdu_cost.as_nanos(),
+            measured: statistics.cost.mean().map(|cost| cost.as_nanos()),
+            max: statistics.cost.max().as_nanos(),
+        },
+        wakeup_latency_ns: Response {
+            p50: statistics.wakeup_percentile(50.0).as_nanos(),
+            p99: statistics.wakeup_percentile(99.0).as_nanos(),
+            max: statistics.wakeup_percentile(100.0).as_nanos(),
+        },
+        faulted: report.faulted,
+    }
+}
+
+fn stream(plan: &Plan<'_>, running: &RunningStream, measured: &Measured) -> output::Stream {
+    let planned = &plan.activities[running.activity];
+    let counters = &running.counters;
+    let received = counters.received.value();
+    let socket = counters.dropped_socket.value();
+    let sends = matches!(&planned.source,
+        Source::Stream(stream, _) if matches!(stream.direction, Direction::Send(_)));
+    let sent: Option<&SenderCounts> = running.sender.and_then(|at| measured.senders.get(at));
+    let offered = match sent {
+        Some(sent) => sent.offered,
+        None if sends => counters.processed.value() + counters.dropped_queue.value(),
+        None => received + socket,
+    };
+    let interface = match sent {
+        Some(sent) => sent.offered.saturating_sub(received + socket),
+        // Somebody else's traffic: the interface's own count is all there is.
+        None => measured.interface_drops,
+    };
+    let seconds = measured.duration.as_secs_f64().max(1e-9);
+    let bits = counters.processed_bytes.value() as f64 * 8.0;
+    let work = running.work.lock().ok().map(|tally| tally.summary()).filter(|s| !s.is_empty());
+    output::Stream {
+        name: planned.name().to_owned(),
+        offered,
+        received,
+        processed: counters.processed.value(),
+        dropped: Dropped { interface, queue: counters.dropped_queue.value(), socket },
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive, and far below 2^64")]
+        throughput_bps: (bits / seconds).round() as u64,
+        direction: if sends { "send" } else { "receive" },
+        unread: counters.unread.value(),
+        late: counters.late.value(),
+        delay_ns_max: counters.delay_ns_max.value(),
+        errors: counters.errors.value(),
+        work: work.map(|summary| {
+            summary.into_iter().map(|(key, count)| (key.to_owned(), count.into())).collect()
+        }),
+    }
+}
+
+/// What was promised and not kept: deadlines, delays, and that nothing is lost.
+fn broken_promises(
+    activities: &[output::Activity],
+    streams: &[output::Stream],
+    measured: &Measured,
+) -> Vec<String> {
+    let mut broken = Vec::new();
+    for activity in activities {
+        if activity.misses > 0 {
+            broken.push(format!(
+                "{}: {} of {} deadlines missed",
+                activity.name, activity.misses, activity.jobs
+            ));
+        }
+        if activity.faulted {
+            broken.push(format!("{}: its handler panicked", activity.name));
+        }
+    }
+    for stream in streams {
+        // Another sender's interface drops cannot be told from other traffic's.
+        let lost = stream.dropped.socket + stream.dropped.queue;
+        if lost > 0 {
+            broken.push(format!("{}: {lost} of {} datagrams lost", stream.name, stream.offered));
+        }
+        if stream.late > 0 {
+            broken.push(format!("{}: {} PDUs later than promised", stream.name, stream.late));
+        }
+    }
+    for cpu in &measured.report.stuck {
+        broken.push(format!("a handler on CPU {cpu} did not yield when the run ended"));
+    }
+    broken
+}
+
+fn platform(plan: &Plan<'_>, mode: Mode, measured: &Measured) -> output::Platform {
+    let machine = upcall::Machine::describe();
+    let denied = |what: &str| measured.notices.iter().any(|notice| notice.contains(what));
+    output::Platform {
+        cpu_model: machine.cpu_model,
+        kernel: machine.kernel_release,
+        cpus_online: machine.cpus_online,
+        cpus: plan.platform.cpus.clone(),
+        real_time: mode != Mode::Threads && !denied("real-time class"),
+        memory_locked: !denied("memory is not locked"),
+        switch_cost_ns: plan.platform.switch_cost.as_nanos(),
+        date: humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string(),
+        notices: measured.notices.clone(),
+    }
+}

@@ -1,0 +1,207 @@
+//! The JSON objects of the contract, field by field.
+//!
+//! Outside programs rely on these names, units and meanings: add freely, but
+//! never change one. Filled by `plan` and `run`, printed by `main`; the tables
+//! a person sees are drawn from the same objects, so both tell the same.
+
+use serde::Serialize;
+
+/// Outcome of `upcall plan`.
+#[derive(Debug, Serialize)]
+pub struct Plan {
+    pub admitted: bool,
+    pub policy: &'static str,
+    pub cpus: Vec<Cpu>,
+    pub activities: Vec<PlannedActivity>,
+    pub tests: Vec<Test>,
+    pub refusals: Vec<Refusal>,
+    /// In force, measured if the spec says "auto".
+    pub switch_cost_ns: u64,
+    pub wakeup_latency_ns: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Cpu {
+    pub cpu: u32,
+    pub utilization: f64,
+    pub limit: f64,
+}
+
+#[derive(Debug, Serialize)]
+pub struct PlannedActivity {
+    pub name: String,
+    pub domain: String,
+    /// Null if it was refused.
+    pub cpu: Option<u32>,
+    pub period_ns: u64,
+    pub deadline_ns: u64,
+    pub batch: u32,
+    pub quantum: u32,
+    pub pdu_cost_ns: u64,
+    pub compute_ns: u64,
+    pub response_ns_max: Option<u64>,
+    /// Zero for a task: it has no stream.
+    pub buffer_bytes: u64,
+    pub bandwidth_bps: u64,
+    /// Not in the contract's list: how the cost came to be.
+    pub cost_measured: bool,
+    /// Buffers in PDUs.
+    pub buffers: u32,
+    /// Delay the mapping keeps; null for a task.
+    pub delay_ns_max: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Test {
+    pub name: &'static str,
+    pub cpu: u32,
+    pub passed: bool,
+    /// Null where the test found no number (a response without bound).
+    pub value: Option<f64>,
+    pub bound: f64,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub deciding: bool,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Refusal {
+    pub name: String,
+    pub reason: String,
+    pub hint: Option<String>,
+}
+
+/// Outcome of one run in one mode.
+#[derive(Debug, Serialize)]
+pub struct Run {
+    pub mode: &'static str,
+    pub policy: &'static str,
+    pub duration_ns: u64,
+    pub activities: Vec<Activity>,
+    pub streams: Vec<Stream>,
+    pub background: Vec<Background>,
+    pub switches: Switches,
+    pub platform: Platform,
+    /// Whether every promise was kept; what the exit status says.
+    pub kept: bool,
+    /// Promises that were broken, one line each.
+    pub broken: Vec<String>,
+    /// Whether Ctrl-C ended it before its time.
+    pub interrupted: bool,
+}
+
+/// All modes of `--compare`.
+#[derive(Debug, Serialize)]
+pub struct Comparison {
+    pub runs: Vec<Run>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Activity {
+    pub name: String,
+    pub domain: String,
+    pub cpu: u32,
+    pub jobs: u64,
+    pub completed: u64,
+    pub misses: u64,
+    pub response_ns: Response,
+    /// Null before the first job ended.
+    pub slack_ns_min: Option<i64>,
+    pub preemptions: u64,
+    pub pdus: u64,
+    pub period_ns: u64,
+    pub deadline_ns: u64,
+    /// Analytic worst case, as `plan` has it.
+    pub response_ns_max: Option<u64>,
+    /// Releases that found the job before unfinished.
+    pub overruns: u64,
+    /// Quanta longer than declared; upcall mode only.
+    pub quantum_overruns: u64,
+    pub pdu_cost_ns: Cost,
+    pub wakeup_latency_ns: Response,
+    pub faulted: bool,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Response {
+    pub p50: u64,
+    pub p99: u64,
+    pub max: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Cost {
+    pub declared: u64,
+    /// Smoothed; null before the first job.
+    pub measured: Option<u64>,
+    /// Largest of any job's mean.
+    pub max: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Stream {
+    pub name: String,
+    /// Datagrams sent to it, where the sender is ours; else those that reached
+    /// the host.
+    pub offered: u64,
+    pub received: u64,
+    pub processed: u64,
+    pub dropped: Dropped,
+    pub throughput_bps: u64,
+    /// "receive" or "send".
+    pub direction: &'static str,
+    /// Arrived but not processed when the run ended.
+    pub unread: u64,
+    /// PDUs processed later than the delay that was asked for.
+    pub late: u64,
+    pub delay_ns_max: u64,
+    pub errors: u64,
+    /// What the named processor counted, such as lost RTP packets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub work: Option<serde_json::Value>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Dropped {
+    /// Before the socket: sent but never there.
+    pub interface: u64,
+    /// By the stream itself: malformed, too long, or of a broken frame.
+    pub queue: u64,
+    /// By the kernel, for a full socket buffer.
+    pub socket: u64,
+}
+
+impl Dropped {
+    pub fn total(&self) -> u64 {
+        self.interface + self.queue + self.socket
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub struct Background {
+    pub name: String,
+    pub cpu_ns: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Switches {
+    /// From one activity to another.
+    pub activity: u64,
+    /// From one domain's process to another; all run in one process here.
+    pub domain: u64,
+    /// Context switches of the scheduling threads, by the kernel's count.
+    pub kernel: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Platform {
+    pub cpu_model: String,
+    pub kernel: String,
+    pub cpus_online: u32,
+    pub cpus: Vec<u32>,
+    pub real_time: bool,
+    pub memory_locked: bool,
+    pub switch_cost_ns: u64,
+    pub date: String,
+    /// What was not granted, one line each.
+    pub notices: Vec<String>,
+}

@@ -1,0 +1,259 @@
+//! `upcall plan`: from a spec to mapped and admitted activities.
+//!
+//! `run` uses the same plan, so what is printed is what is run.
+
+use upcall::activity::ActivityParams;
+use upcall::admission::{Platform, Reservations, TestResult};
+use upcall::qos::{Mapping, map};
+use upcall::time::Span;
+use upcall::work::Work;
+
+use crate::exit::Failure;
+use crate::output;
+use crate::spec::{Activity, Policy, Spec, Stream, SwitchCost, Task};
+
+/// Domain of activities whose spec names none.
+const DOMAIN_DEFAULT: &str = "main";
+
+/// A spec with every number filled in, and what admission says of it.
+#[derive(Debug)]
+pub struct Plan<'s> {
+    pub activities: Vec<Planned<'s>>,
+    pub platform: Platform,
+    pub output: output::Plan,
+}
+
+/// One activity, mapped.
+#[derive(Debug)]
+pub struct Planned<'s> {
+    pub source: Source<'s>,
+    pub params: ActivityParams,
+    /// Cost was measured because the spec declares none.
+    pub cost_measured: bool,
+    /// Where it runs; where it would run with `--soft`, if it was refused.
+    pub cpu: u32,
+    pub response_max: Option<Span>,
+}
+
+#[derive(Debug)]
+pub enum Source<'s> {
+    Stream(&'s Stream, Mapping),
+    Task(&'s Task),
+}
+
+impl Planned<'_> {
+    pub fn name(&self) -> &str {
+        match self.source {
+            Source::Stream(stream, _) => &stream.name,
+            Source::Task(task) => &task.name,
+        }
+    }
+
+    pub fn domain(&self) -> &str {
+        let domain = match self.source {
+            Source::Stream(stream, _) => &stream.domain,
+            Source::Task(task) => &task.domain,
+        };
+        domain.as_deref().unwrap_or(DOMAIN_DEFAULT)
+    }
+}
+
+/// Maps and admits. With `soft`, what is refused is placed all the same.
+///
+/// # Errors
+/// A policy that is not built yet, a CPU that is not there, a stream that has
+/// no mapping: each names the place in the file.
+pub fn plan(spec: &Spec, soft: bool) -> Result<Plan<'_>, Failure> {
+    if spec.policy != Policy::Rmdp {
+        return Err(Failure::new(spec.error_at_key(
+            "policy",
+            &format!("\"{}\"", spec.policy.name()),
+            "\"rmdp\"; the other policies are not built yet",
+        )));
+    }
+    let platform = platform(spec)?;
+    let mut activities = Vec::new();
+    for activity in spec.activities() {
+        activities.push(map_activity(spec, activity, platform.switch_cost)?);
+    }
+    let mut reservations = Reservations::new(platform.clone());
+    let mut refusals = Vec::new();
+    let mut refused_tests = Vec::new();
+    let mut held = Vec::new();
+    for planned in &mut activities {
+        match reservations.reserve(planned.name(), planned.params) {
+            Ok(reservation) => {
+                planned.cpu = reservation.cpu;
+                held.push(Some(reservation.id));
+            }
+            Err(refusal) => {
+                refusals.push(output::Refusal {
+                    name: planned.name().to_owned(),
+                    reason: refusal.reason.to_string(),
+                    hint: refusal.hint.as_ref().map(ToString::to_string),
+                });
+                refused_tests.extend(refusal.tests);
+                held.push(None);
+            }
+        }
+    }
+    let mut tests = reservations.tests();
+    if soft {
+        for (planned, id) in activities.iter_mut().zip(&mut held) {
+            if id.is_none() {
+                let reservation = reservations.reserve_unscreened(planned.name(), planned.params);
+                planned.cpu = reservation.cpu;
+                *id = Some(reservation.id);
+            }
+        }
+    }
+    for (planned, id) in activities.iter_mut().zip(&held) {
+        planned.response_max = id.and_then(|id| reservations.response_max(id));
+    }
+    // What was refused shows the numbers it failed by, in place of those of the
+    // set without it.
+    for refused in &refused_tests {
+        tests.retain(|test| test.cpu != refused.cpu);
+    }
+    tests.extend(refused_tests);
+    let output = output(spec, &platform, &reservations, &activities, &held, tests, refusals);
+    Ok(Plan { activities, platform, output })
+}
+
+fn platform(spec: &Spec) -> Result<Platform, Failure> {
+    let allowed = upcall::allowed_cpus().map_err(Failure::new)?;
+    let cpus = match &spec.cpus {
+        Some(cpus) => cpus.clone(),
+        None => upcall::default_cpus().map_err(Failure::new)?,
+    };
+    if let Some(cpu) = cpus.iter().find(|cpu| !allowed.contains(cpu)) {
+        return Err(Failure::new(spec.error_at_key(
+            "cpus",
+            &format!("CPU {cpu}"),
+            &format!("CPUs this process may use, {allowed:?}"),
+        )));
+    }
+    Ok(Platform {
+        cpus,
+        cpu_limit: spec.cpu_limit,
+        switch_cost: match spec.switch_cost {
+            SwitchCost::Auto => upcall::switch_cost(),
+            SwitchCost::Fixed(cost) => cost,
+        },
+        wakeup_latency: spec.wakeup_latency,
+    })
+}
+
+fn map_activity<'s>(
+    spec: &'s Spec,
+    activity: Activity<'s>,
+    switch_cost: Span,
+) -> Result<Planned<'s>, Failure> {
+    match activity {
+        Activity::Task(task) => Ok(Planned {
+            source: Source::Task(task),
+            params: task.params,
+            cost_measured: false,
+            cpu: 0,
+            response_max: None,
+        }),
+        Activity::Stream(stream) => {
+            let measured = match stream.cost {
+                Some(_) => None,
+                None => Work::calibrate(stream.work, stream.pdu_bytes, upcall::thread_cpu_ns),
+            };
+            let cost = stream.cost.or(measured.map(|measured| measured.cost));
+            let Some(cost) = cost else {
+                return Err(Failure::new(spec.source.error_in(
+                    &stream.place,
+                    "cost",
+                    "nothing",
+                    "the CPU time of a PDU: this work has no sample to measure it by",
+                )));
+            };
+            let mapping = map(&stream.stream_spec(cost), switch_cost).map_err(|error| {
+                Failure::new(spec.source.error_in(
+                    &stream.place,
+                    error.key(),
+                    &error.to_string(),
+                    "a stream that can be mapped",
+                ))
+            })?;
+            Ok(Planned {
+                params: mapping.params,
+                source: Source::Stream(stream, mapping),
+                cost_measured: measured.is_some(),
+                cpu: 0,
+                response_max: None,
+            })
+        }
+    }
+}
+
+fn output(
+    _spec: &Spec,
+    platform: &Platform,
+    reservations: &Reservations,
+    activities: &[Planned<'_>],
+    held: &[Option<upcall::admission::ReservationId>],
+    tests: Vec<TestResult>,
+    refusals: Vec<output::Refusal>,
+) -> output::Plan {
+    output::Plan {
+        admitted: refusals.is_empty(),
+        policy: Policy::Rmdp.name(),
+        cpus: reservations
+            .load()
+            .iter()
+            .map(|load| output::Cpu {
+                cpu: load.cpu,
+                utilization: load.utilization,
+                limit: load.limit,
+            })
+            .collect(),
+        activities: activities
+            .iter()
+            .zip(held)
+            .map(|(planned, id)| planned_output(planned, id.is_some()))
+            .collect(),
+        tests: tests
+            .into_iter()
+            .map(|test| output::Test {
+                name: test.name,
+                cpu: test.cpu,
+                passed: test.passed,
+                value: test.value.is_finite().then_some(test.value),
+                bound: test.bound,
+                deciding: test.deciding,
+            })
+            .collect(),
+        refusals,
+        switch_cost_ns: platform.switch_cost.as_nanos(),
+        wakeup_latency_ns: platform.wakeup_latency.as_nanos(),
+    }
+}
+
+fn planned_output(planned: &Planned<'_>, placed: bool) -> output::PlannedActivity {
+    let params = &planned.params;
+    let mapping = match &planned.source {
+        Source::Stream(_, mapping) => Some(mapping),
+        Source::Task(_) => None,
+    };
+    output::PlannedActivity {
+        name: planned.name().to_owned(),
+        domain: planned.domain().to_owned(),
+        cpu: placed.then_some(planned.cpu),
+        period_ns: params.period.as_nanos(),
+        deadline_ns: params.deadline.as_nanos(),
+        batch: params.batch,
+        quantum: params.quantum,
+        pdu_cost_ns: params.pdu_cost.as_nanos(),
+        compute_ns: params.compute().as_nanos(),
+        response_ns_max: planned.response_max.map(Span::as_nanos),
+        buffer_bytes: mapping.map_or(0, |mapping| mapping.buffer_bytes),
+        bandwidth_bps: mapping.map_or(0, |mapping| mapping.bandwidth_bps),
+        cost_measured: planned.cost_measured,
+        buffers: mapping.map_or(0, |mapping| mapping.buffers),
+        delay_ns_max: mapping.map(|mapping| mapping.delay_max.as_nanos()),
+    }
+}

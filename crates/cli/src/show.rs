@@ -1,0 +1,194 @@
+//! The tables a person reads, drawn from the same objects as the JSON.
+
+use comfy_table::{CellAlignment, Table, presets};
+use upcall::time::Span;
+
+use crate::output::{Plan, Run};
+
+mod compare;
+
+pub use compare::comparison;
+
+/// A table with a header; all columns but the first `left` are numbers.
+fn table(header: &[&str], left: usize) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(header);
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 2));
+        if index >= left {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+/// A length of time.
+pub fn span(ns: u64) -> String {
+    // Whole microseconds from a millisecond on: nobody reads more.
+    let rounded = if ns >= 1_000_000 { (ns + 500) / 1000 * 1000 } else { ns };
+    Span::from_nanos(rounded).to_string()
+}
+
+/// A slack, with its sign.
+pub fn slack(ns: i64) -> String {
+    let sign = if ns < 0 { '-' } else { '+' };
+    format!("{sign}{}", span(ns.unsigned_abs()))
+}
+
+fn or_dash<T>(value: Option<T>, show: impl Fn(T) -> String) -> String {
+    value.map_or_else(|| "-".to_owned(), show)
+}
+
+fn bits_a_second(bps: u64) -> String {
+    match bps {
+        0 => "-".to_owned(),
+        1..1_000_000 => format!("{:.1} kbit/s", bps as f64 / 1e3),
+        _ => format!("{:.3} Mbit/s", bps as f64 / 1e6),
+    }
+}
+
+/// The plan: activities, tests, and what was refused.
+pub fn plan(plan: &Plan) -> String {
+    let mut activities = table(
+        &[
+            "activity", "domain", "CPU", "period", "deadline", "batch", "quantum", "cost/PDU",
+            "compute", "CPU share", "worst response", "buffers", "bandwidth",
+        ],
+        2,
+    );
+    for activity in &plan.activities {
+        let share = activity.compute_ns as f64 / activity.period_ns as f64 * 100.0;
+        let measured = if activity.cost_measured { " (measured)" } else { "" };
+        activities.add_row([
+            activity.name.clone(),
+            activity.domain.clone(),
+            or_dash(activity.cpu, |cpu| cpu.to_string()),
+            span(activity.period_ns),
+            span(activity.deadline_ns),
+            activity.batch.to_string(),
+            activity.quantum.to_string(),
+            span(activity.pdu_cost_ns) + measured,
+            span(activity.compute_ns),
+            format!("{share:.1} %"),
+            or_dash(activity.response_ns_max, span),
+            if activity.buffers == 0 { "-".to_owned() } else { format!("{} x {} B", activity.buffers, activity.buffer_bytes / u64::from(activity.buffers)) },
+            bits_a_second(activity.bandwidth_bps),
+        ]);
+    }
+    let mut tests = table(&["test", "CPU", "value", "bound", "", ""], 1);
+    for test in &plan.tests {
+        tests.add_row([
+            test.name.to_owned(),
+            test.cpu.to_string(),
+            or_dash(test.value, |value| format!("{value:.3}")),
+            format!("{:.3}", test.bound),
+            if test.passed { "passed" } else { "FAILED" }.to_owned(),
+            if test.deciding { "decides" } else { "" }.to_owned(),
+        ]);
+    }
+    let mut text = format!("{activities}\n\n{tests}\n\n");
+    for cpu in &plan.cpus {
+        text += &format!(
+            "CPU {}: {:.1} % reserved of {:.1} %\n",
+            cpu.cpu,
+            cpu.utilization * 100.0,
+            cpu.limit * 100.0
+        );
+    }
+    text += &format!("hand-off cost: {}\n", span(plan.switch_cost_ns));
+    if plan.admitted {
+        text += "admitted\n";
+    }
+    for refusal in &plan.refusals {
+        text += &format!("REFUSED {}: {}\n", refusal.name, refusal.reason);
+        if let Some(hint) = &refusal.hint {
+            text += &format!("  would fit: {hint}\n");
+        }
+    }
+    text
+}
+
+/// The outcome of one run.
+pub fn run(run: &Run) -> String {
+    let mut activities = table(
+        &[
+            "activity", "CPU", "jobs", "missed", "worst slack", "response p50", "p99", "max",
+            "bound", "yields", "cost/PDU", "measured", "wake-up p99",
+        ],
+        1,
+    );
+    for activity in &run.activities {
+        activities.add_row([
+            activity.name.clone(),
+            activity.cpu.to_string(),
+            activity.jobs.to_string(),
+            activity.misses.to_string(),
+            or_dash(activity.slack_ns_min, slack),
+            span(activity.response_ns.p50),
+            span(activity.response_ns.p99),
+            span(activity.response_ns.max),
+            or_dash(activity.response_ns_max, span),
+            activity.preemptions.to_string(),
+            span(activity.pdu_cost_ns.declared),
+            or_dash(activity.pdu_cost_ns.measured, span),
+            span(activity.wakeup_latency_ns.p99),
+        ]);
+    }
+    let mut text = format!(
+        "{} for {}\n\n{activities}\n",
+        run.mode,
+        span(run.duration_ns)
+    );
+    if !run.streams.is_empty() {
+        text += &format!("\n{}\n", streams(run));
+    }
+    for background in &run.background {
+        let share = background.cpu_ns as f64 / run.duration_ns.max(1) as f64 * 100.0;
+        text += &format!(
+            "\nbackground {}: {} of CPU time ({share:.0} % of a CPU)",
+            background.name,
+            span(background.cpu_ns)
+        );
+    }
+    text += &format!(
+        "\nswitches: {} between activities, {} by the kernel\n",
+        run.switches.activity, run.switches.kernel
+    );
+    if run.interrupted {
+        text += "interrupted\n";
+    }
+    text + &verdict(run)
+}
+
+fn streams(run: &Run) -> Table {
+    let mut streams = table(
+        &[
+            "stream", "offered", "received", "processed", "dropped: interface", "queue", "socket",
+            "late", "longest delay", "throughput",
+        ],
+        1,
+    );
+    for stream in &run.streams {
+        streams.add_row([
+            stream.name.clone(),
+            stream.offered.to_string(),
+            stream.received.to_string(),
+            stream.processed.to_string(),
+            stream.dropped.interface.to_string(),
+            stream.dropped.queue.to_string(),
+            stream.dropped.socket.to_string(),
+            stream.late.to_string(),
+            span(stream.delay_ns_max),
+            bits_a_second(stream.throughput_bps),
+        ]);
+    }
+    streams
+}
+
+fn verdict(run: &Run) -> String {
+    if run.kept {
+        return "every promise kept\n".to_owned();
+    }
+    run.broken.iter().map(|line| format!("BROKEN {line}\n")).collect()
+}
+

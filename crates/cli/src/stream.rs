@@ -1,0 +1,230 @@
+//! A stream's end inside its handler: socket, named processor, and the loop.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::Mutex;
+
+use upcall::Batch;
+use upcall::load::SenderPlan;
+use upcall::qos::{Class, Flow, Mapping};
+use upcall::udp::{Receiver, Sender, StreamCounters};
+use upcall::work::{Taken, Work, WorkCounters, sample_payload};
+
+use crate::spec::{Direction, Stream};
+
+/// Largest datagram UDP carries over IPv4.
+const DATAGRAM_BYTES_MAX: u32 = 65_507;
+
+/// What the processor of a stream counted; complete when its handler is gone.
+pub type WorkTally = Mutex<WorkCounters>;
+
+/// One stream, its socket open.
+#[derive(Debug)]
+pub enum Endpoint {
+    Receive(Box<ReceiveEnd>),
+    Send(Box<SendEnd>),
+}
+
+#[derive(Debug)]
+pub struct ReceiveEnd {
+    receiver: Receiver,
+    work: Work,
+    tally: Arc<WorkTally>,
+    /// Datagrams a job fetches at most while it looks for whole PDUs.
+    datagrams_max: u32,
+}
+
+#[derive(Debug)]
+pub struct SendEnd {
+    sender: Sender,
+    work: Work,
+    tally: Arc<WorkTally>,
+    kind: upcall::work::WorkKind,
+    payload: Vec<u8>,
+    pdu_bytes: u32,
+    sequence: u32,
+}
+
+impl Endpoint {
+    /// Opens the stream's socket and takes all memory its handler will use.
+    ///
+    /// # Errors
+    /// The system's: a port in use, an address that is not ours.
+    pub fn open(stream: &Stream, mapping: &Mapping) -> io::Result<Self> {
+        let work = Work::new(
+            stream.work,
+            stream.pdu_bytes,
+            mapping.params.pdu_cost,
+            upcall::thread_cpu_ns,
+        );
+        let tally = Arc::default();
+        let datagram_bytes = datagram_bytes(stream);
+        let datagrams_a_pdu = stream.pdu_bytes.div_ceil(datagram_bytes);
+        let batch = mapping.params.batch.saturating_mul(datagrams_a_pdu);
+        match stream.direction {
+            Direction::Receive(address) => {
+                let receiver = Receiver::bind(
+                    address,
+                    mapping.buffers.saturating_mul(datagrams_a_pdu),
+                    batch,
+                    datagram_bytes,
+                    stream.delay.unwrap_or(mapping.delay_max),
+                )
+                .map_err(io::Error::other)?;
+                let end = ReceiveEnd { receiver, work, tally, datagrams_max: batch };
+                Ok(Endpoint::Receive(Box::new(end)))
+            }
+            Direction::Send(address) => {
+                let sender =
+                    Sender::connect(address, batch, datagram_bytes).map_err(io::Error::other)?;
+                Ok(Endpoint::Send(Box::new(SendEnd {
+                    sender,
+                    work,
+                    tally,
+                    kind: stream.work,
+                    payload: vec![0; datagram_bytes as usize],
+                    pdu_bytes: stream.pdu_bytes,
+                    sequence: 0,
+                })))
+            }
+        }
+    }
+
+    /// The stream's counters, to be read by others.
+    pub fn counters(&self) -> Arc<StreamCounters> {
+        match self {
+            Endpoint::Receive(end) => end.receiver.counters(),
+            Endpoint::Send(end) => end.sender.counters(),
+        }
+    }
+
+    /// What the processor counts, filled in when the handler is dropped.
+    pub fn tally(&self) -> Arc<WorkTally> {
+        match self {
+            Endpoint::Receive(end) => end.tally.clone(),
+            Endpoint::Send(end) => end.tally.clone(),
+        }
+    }
+
+    /// The handler that serves this stream.
+    pub fn into_handler(mut self) -> impl FnMut(&mut Batch<'_>) + Send + 'static {
+        move |batch| match &mut self {
+            Endpoint::Receive(end) => end.upcall(batch),
+            Endpoint::Send(end) => end.upcall(batch),
+        }
+    }
+}
+
+impl ReceiveEnd {
+    /// Processes what has arrived, a batch at most.
+    fn upcall(&mut self, batch: &mut Batch<'_>) {
+        let mut datagrams_left = self.datagrams_max;
+        // A frame may need several datagrams before it is a PDU; the bound keeps
+        // a flood of fragments from holding the CPU between two boundaries.
+        while batch.remaining() > 0 && self.gather(&mut datagrams_left) && batch.proceed() {
+            // A PDU that cannot be decoded was processed all the same: its cost
+            // is spent, and the processor counts it.
+            let _ = self.work.process();
+            self.receiver.processed();
+        }
+    }
+
+    /// Takes datagrams until a PDU is complete.
+    fn gather(&mut self, datagrams_left: &mut u32) -> bool {
+        if self.work.is_ready() {
+            return true;
+        }
+        while *datagrams_left > 0 && self.receiver.ready() {
+            *datagrams_left -= 1;
+            match self.work.take(self.receiver.take()) {
+                Taken::Pdu => return true,
+                Taken::More => {}
+                Taken::Rejected(_) => self.receiver.discarded(),
+            }
+        }
+        false
+    }
+}
+
+impl SendEnd {
+    /// Makes and sends a batch.
+    fn upcall(&mut self, batch: &mut Batch<'_>) {
+        while batch.proceed() {
+            let bytes =
+                sample_payload(self.kind, self.pdu_bytes, self.sequence, &mut self.payload);
+            self.sequence = self.sequence.wrapping_add(1);
+            let payload = &self.payload[..bytes];
+            // What the stream costs to make is spent before it is sent.
+            if self.work.take(payload) == Taken::Pdu {
+                let _ = self.work.process();
+            }
+            self.sender.send(payload);
+        }
+        self.sender.flush();
+    }
+}
+
+impl Drop for ReceiveEnd {
+    fn drop(&mut self) {
+        keep(&self.tally, self.work.counters());
+    }
+}
+
+impl Drop for SendEnd {
+    fn drop(&mut self) {
+        keep(&self.tally, self.work.counters());
+    }
+}
+
+fn keep(tally: &WorkTally, counters: WorkCounters) {
+    if let Ok(mut kept) = tally.lock() {
+        *kept = counters;
+    }
+}
+
+/// Largest datagram of a stream.
+fn datagram_bytes(stream: &Stream) -> u32 {
+    stream.packet_bytes.unwrap_or(stream.pdu_bytes).min(DATAGRAM_BYTES_MAX)
+}
+
+/// What an embedded sender must do to be the source this stream was promised.
+pub fn sender_plan(stream: &Stream, mapping: &Mapping) -> SenderPlan {
+    let target = match stream.direction {
+        Direction::Receive(address) | Direction::Send(address) => reachable(address),
+    };
+    let datagram_bytes = datagram_bytes(stream);
+    let datagrams_a_pdu = stream.pdu_bytes.div_ceil(datagram_bytes);
+    // Frames and messages come all at once, the rest one by one.
+    let pdus_at_once = match stream.class {
+        Class::ContinuousMedia(Flow::Frames { frame_bytes, .. })
+        | Class::Bulk(Flow::Frames { frame_bytes, .. }) => pdus_of(frame_bytes, stream),
+        Class::MessageStream { message_bytes, .. } => pdus_of(message_bytes, stream),
+        _ => 1,
+    };
+    SenderPlan {
+        target,
+        interval: mapping.pdu_interval.saturating_mul(u64::from(pdus_at_once)),
+        burst: pdus_at_once * datagrams_a_pdu,
+        pdu_bytes: stream.pdu_bytes,
+        datagram_bytes,
+        work: stream.work.to_string(),
+    }
+}
+
+fn pdus_of(bytes: u64, stream: &Stream) -> u32 {
+    u32::try_from(bytes.div_ceil(u64::from(stream.pdu_bytes))).unwrap_or(u32::MAX).max(1)
+}
+
+/// Where to send for something bound to `address`.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    match address {
+        SocketAddr::V4(_) if address.ip().is_unspecified() => {
+            (std::net::Ipv4Addr::LOCALHOST, address.port()).into()
+        }
+        SocketAddr::V6(_) if address.ip().is_unspecified() => {
+            (std::net::Ipv6Addr::LOCALHOST, address.port()).into()
+        }
+        address => address,
+    }
+}
