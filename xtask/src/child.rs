@@ -176,7 +176,8 @@ mod tests {
 
     #[test]
     fn a_process_left_behind_is_a_failure_and_not_waited_for() {
-        let failure = tee(Command::new("sh").args(["-c", "sleep 20 & echo started"])).unwrap_err();
+        let failure = tee(Command::new("sh").args(["-c", "sleep 20 2>/dev/null & echo started"]))
+            .unwrap_err();
         assert!(failure.0.contains("left a process behind"), "{failure}");
     }
 

@@ -147,12 +147,12 @@ mod tests {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).canonicalize().unwrap();
         let text = "[here](main.rs) [up](../Cargo.toml#part) [root](/src/main.rs) [part](#part)\n\
             [web](https://example.org/x) [dead](gone.md)\n\
-            [out](/../../../../../../../etc/passwd)";
+            [out](/..)";
         assert_eq!(
             dead_links(&document("src/a.md", text), &root),
             [
                 "src/a.md:2: link to `gone.md`, which does not exist",
-                "src/a.md:3: link to `/../../../../../../../etc/passwd`, which is not in the repository",
+                "src/a.md:3: link to `/..`, which is not in the repository",
             ]
         );
     }
