@@ -1,1 +1,127 @@
-fn main() {}
+//! The gates: the same on a developer's machine and in CI.
+//!
+//! `cargo xtask ci` runs them all, `cargo xtask NAME...` those named. Each is
+//! a file of its own under `gates/`; `gates.rs` lists them in order.
+
+#![forbid(unsafe_code)]
+
+use gate::Gate;
+use std::process::ExitCode;
+use workspace::Workspace;
+
+mod child;
+mod gate;
+mod gates;
+mod tokens;
+mod workspace;
+
+/// What the command line asks for.
+#[derive(Debug)]
+enum Request {
+    Help,
+    Run { gates: Vec<Gate>, keep_going: bool },
+}
+
+/// Exits with 0 if no gate failed, 1 if one did, 2 if the request made no sense.
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (gates, keep_going) = match parse(&arguments) {
+        Ok(Request::Run { gates, keep_going }) => (gates, keep_going),
+        Ok(Request::Help) => {
+            print!("{}", help());
+            return ExitCode::SUCCESS;
+        }
+        Err(message) => {
+            eprintln!("error: {message}\n\n{}", help());
+            return ExitCode::from(2);
+        }
+    };
+    match Workspace::load() {
+        Ok(workspace) if gate::run(&gates, &workspace, keep_going) => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(failure) => {
+            eprintln!("error: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The request in `arguments`, or what is wrong with them.
+fn parse(arguments: &[String]) -> Result<Request, String> {
+    let (mut chosen, mut keep_going) = (Vec::new(), false);
+    for argument in arguments {
+        match argument.as_str() {
+            "--help" | "-h" | "help" => return Ok(Request::Help),
+            "--keep-going" => keep_going = true,
+            "ci" => chosen.extend(gates::ALL),
+            name => match gates::ALL.iter().find(|gate| gate.name == name) {
+                Some(gate) => chosen.push(*gate),
+                None => return Err(format!("found `{name}`, expected `ci` or the name of a gate")),
+            },
+        }
+    }
+    if chosen.is_empty() {
+        return Err("found no command, expected `ci` or the name of a gate".to_owned());
+    }
+    Ok(Request::Run { gates: chosen, keep_going })
+}
+
+fn help() -> String {
+    let mut text = "\
+The gates of this project: the same here and in CI.
+
+Usage: cargo xtask ci [--keep-going]       every gate, in this order
+       cargo xtask GATE... [--keep-going]  only those named
+
+Gates:
+"
+    .to_owned();
+    for gate in gates::ALL {
+        text += &format!("  {:11} {}\n", gate.name, gate.about);
+    }
+    text + "
+--keep-going  run the rest after a failure; without it they count as skipped
+
+Child commands are echoed behind `$`. A gate that cannot look is SKIPPED and
+says why. The last line is `N passed, N failed, N skipped`. Exits with 1 if a
+gate failed, 2 on bad usage, else 0. The target directory is cargo's own
+(CARGO_TARGET_DIR is obeyed).
+"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(words: &[&str]) -> Result<Request, String> {
+        parse(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn ci_is_every_gate_and_a_name_is_one() {
+        let Ok(Request::Run { gates, keep_going: true }) = parsed(&["ci", "--keep-going"]) else {
+            panic!("expected all gates");
+        };
+        assert_eq!(gates.len(), gates::ALL.len());
+        let Ok(Request::Run { gates, keep_going: false }) = parsed(&["edges", "fmt"]) else {
+            panic!("expected two gates");
+        };
+        assert_eq!(gates.iter().map(|gate| gate.name).collect::<Vec<_>>(), ["edges", "fmt"]);
+    }
+
+    #[test]
+    fn a_word_that_is_no_gate_is_refused() {
+        assert!(parsed(&["edge"]).unwrap_err().contains("`edge`"));
+        assert!(parsed(&[]).is_err() && parsed(&["--keep-going"]).is_err());
+        assert!(matches!(parsed(&["--help"]), Ok(Request::Help)));
+    }
+
+    #[test]
+    fn every_gate_has_its_own_name_and_a_line_in_the_help() {
+        let help = help();
+        for (index, gate) in gates::ALL.iter().enumerate() {
+            assert!(help.contains(gate.about), "{}", gate.name);
+            assert!(gates::ALL[..index].iter().all(|other| other.name != gate.name));
+        }
+    }
+}

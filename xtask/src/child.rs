@@ -1,0 +1,191 @@
+//! Child commands: each is echoed as a line to paste into a shell, then run.
+
+use crate::gate::Failure;
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::{ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long the output of a command may stay open after its end.
+const LEFT_BEHIND_WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// A `cargo` command in `root`: the cargo that runs us, or the one on the path.
+pub fn cargo(root: &Path) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root);
+    command
+}
+
+/// Echoes and runs `command` with our own output streams.
+///
+/// # Errors
+/// If it cannot be started.
+pub fn status(command: &mut Command) -> Result<ExitStatus, Failure> {
+    println!("$ {}", shell_line(command));
+    command.status().map_err(|error| not_started(command, &error))
+}
+
+/// As [`status`], where anything but success is a failure.
+///
+/// # Errors
+/// If it cannot be started, or exits with anything but 0.
+pub fn succeed(command: &mut Command) -> Result<(), Failure> {
+    let status = status(command)?;
+    if status.success() { Ok(()) } else { Err(exited(command, status)) }
+}
+
+/// Echoes and runs `command`, and returns what it wrote; nothing is shown.
+///
+/// # Errors
+/// If it cannot be started.
+pub fn output(command: &mut Command) -> Result<Output, Failure> {
+    println!("$ {}", shell_line(command));
+    command.output().map_err(|error| not_started(command, &error))
+}
+
+/// Echoes and runs `command`, shows its standard output line by line as it
+/// comes, and returns it too. Bytes that are no UTF-8 come as U+FFFD.
+///
+/// # Errors
+/// If it cannot be started, or if it ends and a process it left behind keeps
+/// its output open: to wait for that one's end could take forever.
+pub fn tee(command: &mut Command) -> Result<(ExitStatus, String), Failure> {
+    println!("$ {}", shell_line(command));
+    let started = command.stdout(Stdio::piped()).spawn();
+    let mut child = started.map_err(|error| not_started(command, &error))?;
+    let stdout = child.stdout.take();
+    let copier = std::thread::spawn(move || stdout.map(show_and_keep).unwrap_or_default());
+    let status = child.wait().map_err(|error| not_started(command, &error))?;
+    let ended = Instant::now();
+    while !copier.is_finished() && ended.elapsed() < LEFT_BEHIND_WAIT_MAX {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let line = shell_line(command);
+    if !copier.is_finished() {
+        return Err(Failure(format!(
+            "`{line}` ended, but left a process behind that holds its output"
+        )));
+    }
+    let kept = copier.join().map_err(|_| Failure(format!("output of `{line}` cannot be shown")))?;
+    Ok((status, kept))
+}
+
+/// Prints what comes in, and returns it at its end.
+fn show_and_keep(stdout: ChildStdout) -> String {
+    let mut kept = String::new();
+    // A read error ends the copy; the exit status then tells the story.
+    for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
+        let line = String::from_utf8_lossy(&line);
+        println!("{line}");
+        kept.push_str(&line);
+        kept.push('\n');
+    }
+    kept
+}
+
+/// The failure of a command that ran and did not succeed.
+pub fn exited(command: &Command, status: ExitStatus) -> Failure {
+    Failure(format!("`{}`: {status}, expected success", shell_line(command)))
+}
+
+/// Whether `cargo NAME` is installed (rustfmt and clippy are components).
+pub fn cargo_has(root: &Path, name: &str) -> bool {
+    let probe =
+        cargo(root).args([name, "--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    probe.is_ok_and(|status| status.success())
+}
+
+/// Whether the program `name` lies on the path, or where Debian keeps what
+/// only root is expected to call.
+pub fn is_installed(name: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/sbin".into()])
+        .any(|directory| directory.join(name).is_file())
+}
+
+/// Whether we are root: the owner of our own `/proc` entry is (proc(5)).
+pub fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|entry| entry.uid() == 0)
+}
+
+/// Whether a child of ours may have the class `SCHED_FIFO`; if not, why.
+/// It is tried, not computed: rights, rlimits and cgroups all have a say.
+pub fn realtime() -> Result<(), String> {
+    let attempt = Command::new("chrt").args(["-f", "1", "true"]).output();
+    match attempt {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            Err(format!("`chrt -f 1 true` says: {}", said.trim()))
+        }
+        Err(error) => Err(format!("`chrt` (util-linux) cannot be run: {error}")),
+    }
+}
+
+fn not_started(command: &Command, error: &std::io::Error) -> Failure {
+    Failure(format!("`{}` cannot be run: {error}", shell_line(command)))
+}
+
+/// `command` as it would be typed in its directory: settings, name, arguments.
+fn shell_line(command: &Command) -> String {
+    let name = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
+    let settings = command
+        .get_envs()
+        .filter_map(|(key, value)| Some(format!("{}={}", key.to_string_lossy(), quoted(value?))));
+    settings
+        .chain([quoted(name)])
+        .chain(command.get_args().map(quoted))
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// `text` in single quotes if a shell would take it apart.
+fn quoted(text: &OsStr) -> String {
+    let text = text.to_string_lossy();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,+@%".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        text.into_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_echoed_as_it_would_be_typed() {
+        let mut command = Command::new("/usr/bin/cargo");
+        command.env("RUSTDOCFLAGS", "-D warnings").args(["doc", "--no-deps", "it's"]);
+        assert_eq!(
+            shell_line(&command),
+            r"RUSTDOCFLAGS='-D warnings' cargo doc --no-deps 'it'\''s'"
+        );
+    }
+
+    #[test]
+    fn what_is_shown_is_also_returned() {
+        let (status, text) =
+            tee(Command::new("sh").args(["-c", "echo one; echo two; exit 3"])).unwrap();
+        assert_eq!((status.code(), text.as_str()), (Some(3), "one\ntwo\n"));
+    }
+
+    #[test]
+    fn a_process_left_behind_is_a_failure_and_not_waited_for() {
+        let failure = tee(Command::new("sh").args(["-c", "sleep 20 2>/dev/null & echo started"]))
+            .unwrap_err();
+        assert!(failure.0.contains("left a process behind"), "{failure}");
+    }
+
+    #[test]
+    fn a_missing_program_and_a_failing_one_are_failures() {
+        assert!(succeed(&mut Command::new("no-such-program-upcall")).is_err());
+        let failure = succeed(&mut Command::new("false")).unwrap_err();
+        assert_eq!(failure.0, "`false`: exit status: 1, expected success");
+        assert!(is_installed("sh") && !is_installed("no-such-program-upcall"));
+    }
+}

@@ -1,0 +1,62 @@
+//! The gates that are one cargo command each: `fmt`, `clippy`, `doc`.
+
+use crate::child;
+use crate::gate::{Failure, Gate, Verdict};
+use crate::workspace::Workspace;
+
+/// rustfmt has nothing to change.
+pub const FMT: Gate =
+    Gate { name: "fmt", about: "rustfmt has nothing to change in any file", run: fmt };
+
+/// Clippy and the compiler are silent.
+pub const CLIPPY: Gate =
+    Gate { name: "clippy", about: "no warning from clippy, in tests and benches too", run: clippy };
+
+/// The documentation builds and its links hold.
+pub const DOC: Gate = Gate {
+    name: "doc",
+    about: "rustdoc builds without a warning: no dead link, nothing bare",
+    run: doc,
+};
+
+fn fmt(workspace: &Workspace) -> Result<Verdict, Failure> {
+    if !child::cargo_has(&workspace.root, "fmt") {
+        return Ok(component_missing("rustfmt"));
+    }
+    child::succeed(child::cargo(&workspace.root).args(["fmt", "--all", "--check"]))?;
+    Ok(Verdict::Passed("every file".to_owned()))
+}
+
+fn clippy(workspace: &Workspace) -> Result<Verdict, Failure> {
+    if !child::cargo_has(&workspace.root, "clippy") {
+        return Ok(component_missing("clippy"));
+    }
+    child::succeed(child::cargo(&workspace.root).args([
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--locked",
+        "--",
+        "-D",
+        "warnings",
+    ]))?;
+    Ok(Verdict::Passed("every target".to_owned()))
+}
+
+/// The command and the facade are both called `upcall`, so their pages have
+/// the same path (cargo issue 6313). The command goes first: both are checked,
+/// and the facade's pages are the ones that stay.
+fn doc(workspace: &Workspace) -> Result<Verdict, Failure> {
+    let choices: [&[&str]; 2] =
+        [&["-p", "upcall-cli"], &["--workspace", "--exclude", "upcall-cli"]];
+    for choice in choices {
+        let mut command = child::cargo(&workspace.root);
+        command.env("RUSTDOCFLAGS", "-D warnings").arg("doc").args(choice);
+        child::succeed(command.args(["--no-deps", "--locked"]))?;
+    }
+    Ok(Verdict::Passed("every crate".to_owned()))
+}
+
+fn component_missing(component: &str) -> Verdict {
+    Verdict::Skipped(format!("no {component}; `rustup component add {component}` installs it"))
+}

@@ -1,0 +1,115 @@
+//! The programs that tests and gates call, from Debian's packages.
+
+use crate::child;
+use crate::gate::{Failure, Gate, Verdict};
+use crate::workspace::Workspace;
+use std::process::Command;
+
+/// Programs that tests call are installed.
+pub const GATE: Gate =
+    Gate { name: "packages", about: "the Debian packages that tests call are there", run };
+
+/// Each program a test may name behind `needs `, and its Debian package.
+pub const PROGRAMS: [(&str, &str); 6] = [
+    ("ffmpeg", "ffmpeg"),
+    ("strace", "strace"),
+    ("setpriv", "util-linux"),
+    ("chrt", "util-linux"),
+    ("ip", "iproute2"),
+    ("tmux", "tmux"),
+];
+
+fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
+    let missing = missing();
+    if missing.is_empty() {
+        return Ok(Verdict::Passed(format!("{} programs", PROGRAMS.len())));
+    }
+    if !child::is_root() || !child::is_installed("apt-get") {
+        return cannot_install(workspace, &missing);
+    }
+    let mut packages: Vec<&str> = missing.iter().map(|(_, package)| *package).collect();
+    packages.dedup();
+    child::succeed(&mut apt_get(&["update"]))?;
+    child::succeed(apt_get(&["install", "-y", "--no-install-recommends"]).args(&packages))?;
+    match self::missing().as_slice() {
+        [] => Ok(Verdict::Passed(format!("installed {}", packages.join(", ")))),
+        [(program, package), ..] => {
+            Err(Failure(format!("`{program}` is still missing after installing {package}")))
+        }
+    }
+}
+
+/// The programs that are not installed, with their packages.
+pub fn missing() -> Vec<(&'static str, &'static str)> {
+    PROGRAMS.into_iter().filter(|(program, _)| !child::is_installed(program)).collect()
+}
+
+/// Whether `reason` names `program` as a word of its own.
+pub fn names(reason: &str, program: &str) -> bool {
+    reason.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').any(|word| word == program)
+}
+
+/// `apt-get` that asks nothing, and waits up to 2 minutes for another one.
+fn apt_get(arguments: &[&str]) -> Command {
+    let mut command = Command::new("apt-get");
+    command.env("DEBIAN_FRONTEND", "noninteractive").args(["-o", "DPkg::Lock::Timeout=120"]);
+    command.args(arguments);
+    command
+}
+
+/// Says what is missing and which tests will be skipped for it.
+fn cannot_install(workspace: &Workspace, missing: &[(&str, &str)]) -> Result<Verdict, Failure> {
+    for source in workspace.sources(&[".rs"])? {
+        for (test, reason) in ignored_tests(&source.text) {
+            if missing.iter().any(|(program, _)| names(reason, program)) {
+                println!("will be skipped: {} {test}: {reason}", source.path);
+            }
+        }
+    }
+    let list: Vec<String> =
+        missing.iter().map(|(program, package)| format!("{program} (package {package})")).collect();
+    Ok(Verdict::Skipped(format!("only root can install, with apt-get: {}", list.join(", "))))
+}
+
+/// Name and reason of each test in `text` under `#[ignore = "REASON"]`.
+fn ignored_tests(text: &str) -> Vec<(&str, &str)> {
+    let mut found = Vec::new();
+    for (at, mark) in text.match_indices("#[ignore = \"") {
+        let after = &text[at + mark.len()..];
+        let Some((reason, rest)) = after.split_once('"') else { continue };
+        let Some((_, rest)) = rest.split_once("fn ") else { continue };
+        if let Some((name, _)) = rest.split_once('(') {
+            found.push((name, reason));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_named_only_as_a_word() {
+        assert!(names("needs SCHED_FIFO and ip", "ip"));
+        assert!(!names("needs a pipe", "ip"));
+        assert!(names("needs ffmpeg, as a sender", "ffmpeg"));
+    }
+
+    #[test]
+    fn ignored_tests_are_found_with_their_reasons() {
+        // In two pieces: this file is searched as well.
+        let text = concat!(
+            "#[test]\n#[ign",
+            "ore = \"needs ffmpeg\"]\nfn frames_arrive() {}\n#[test]\nfn other() {}"
+        );
+        assert_eq!(ignored_tests(text), [("frames_arrive", "needs ffmpeg")]);
+    }
+
+    #[test]
+    fn apt_asks_no_questions() {
+        let command = apt_get(&["update"]);
+        assert!(command.get_envs().any(|(key, _)| key == "DEBIAN_FRONTEND"));
+        assert_eq!(command.get_args().last().unwrap(), "update");
+    }
+}

@@ -1,0 +1,176 @@
+//! Every test, and a plain word on those that could not run.
+//!
+//! A test that needs a right or a program carries `#[ignore = "needs ..."]`.
+//! The first run leaves these out and tells which there are. Where the class
+//! `SCHED_FIFO` is granted a second run takes them one at a time: they watch
+//! the clock of a small machine, and each would be another's load.
+
+use super::packages;
+use crate::child;
+use crate::gate::{Failure, Gate, Verdict};
+use crate::workspace::Workspace;
+
+/// Every test passes; those that need a right run where it is granted.
+pub const GATE: Gate = Gate {
+    name: "test",
+    about: "every test passes; those that need rights run where we have them",
+    run,
+};
+
+/// What a run of `cargo test` printed, summed over its test programs.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Tests that passed.
+    pub passed: usize,
+    /// Tests that failed.
+    pub failed: usize,
+    /// Tests that were left out.
+    pub ignored: Vec<Ignored>,
+}
+
+/// A test that was left out.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Ignored {
+    /// Its path in its test program.
+    pub name: String,
+    /// What stands in its `#[ignore = "..."]`; empty if nothing does.
+    pub reason: String,
+}
+
+impl Ignored {
+    /// Whether it is an example in a doc comment marked `ignore`: libtest
+    /// names those by file and line, and they are not meant to run.
+    fn is_in_documentation(&self) -> bool {
+        self.name.contains(" (line ")
+    }
+}
+
+fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
+    let open = run_tests(workspace, &[], &[])?;
+    let verdict = match child::realtime() {
+        Ok(()) => with_rights(workspace, &open)?,
+        Err(why) => {
+            println!("no right to SCHED_FIFO: {why}");
+            for test in &open.ignored {
+                print_skipped(test, "no right to SCHED_FIFO");
+            }
+            let (passed, skipped) = (open.passed, open.ignored.len());
+            format!("{passed} passed, {skipped} skipped for want of the right to SCHED_FIFO")
+        }
+    };
+    Ok(Verdict::Passed(verdict))
+}
+
+/// Runs what the `open` run left out, but for what needs a missing program.
+fn with_rights(workspace: &Workspace, open: &Tally) -> Result<String, Failure> {
+    let missing = packages::missing();
+    let lacks = |test: &Ignored| {
+        let lacking = missing.iter().find(|(program, _)| packages::names(&test.reason, program));
+        lacking.map(|(program, _)| format!("no `{program}` here"))
+    };
+    let mut choice = vec!["--ignored", "--test-threads=1", "--exact"];
+    let mut expected = 0;
+    let mut left_out = Vec::new();
+    for test in &open.ignored {
+        if test.is_in_documentation() {
+            left_out.push((test, "an example marked `ignore`".to_owned()));
+        } else if let Some(why) = lacks(test) {
+            choice.extend(["--skip", &test.name]);
+            left_out.push((test, why));
+        } else {
+            expected += 1;
+        }
+    }
+    let passed =
+        if expected == 0 { 0 } else { run_tests(workspace, &["--tests"], &choice)?.passed };
+    if passed != expected {
+        let found = format!("{passed} tests that need rights ran, expected {expected}");
+        return Err(Failure(found));
+    }
+    for (test, why) in &left_out {
+        print_skipped(test, why);
+    }
+    let (total, skipped) = (open.passed + passed, left_out.len());
+    Ok(format!("{total} passed ({passed} of them with rights), {skipped} skipped"))
+}
+
+fn print_skipped(test: &Ignored, why: &str) {
+    let reason = if test.reason.is_empty() { "says not what it needs" } else { &test.reason };
+    println!("skipped: {}: {reason} ({why})", test.name);
+}
+
+/// `cargo test` over the workspace, all of it even if some fail.
+fn run_tests(workspace: &Workspace, targets: &[&str], choice: &[&str]) -> Result<Tally, Failure> {
+    let mut command = child::cargo(&workspace.root);
+    command.args(["test", "--workspace", "--locked", "--no-fail-fast"]).args(targets);
+    if !choice.is_empty() {
+        command.arg("--").args(choice);
+    }
+    let (status, text) = child::tee(&mut command)?;
+    let tally = tally(&text);
+    match tally.failed {
+        0 if status.success() => Ok(tally),
+        0 => Err(child::exited(&command, status)),
+        failed => Err(Failure(format!("{failed} tests failed, {} passed", tally.passed))),
+    }
+}
+
+/// Adds up what libtest printed.
+pub fn tally(text: &str) -> Tally {
+    let mut tally = Tally::default();
+    for line in text.lines() {
+        // A child of a test may have written to the same line before it.
+        if let Some((_, counts)) = line.split_once("test result: ") {
+            tally.passed += count(counts, "passed");
+            tally.failed += count(counts, "failed");
+        } else if let Some((name, reason)) =
+            line.strip_prefix("test ").and_then(|test| test.split_once(" ... ignored"))
+        {
+            tally.ignored.push(Ignored {
+                name: name.trim_end_matches(" - should panic").to_owned(),
+                reason: reason.trim_start_matches(", ").to_owned(),
+            });
+        }
+    }
+    tally
+}
+
+/// The number that stands before `word` in `5 passed; 0 failed; ...`.
+fn count(counts: &str, word: &str) -> usize {
+    let words: Vec<&str> = counts.split([' ', ';']).filter(|word| !word.is_empty()).collect();
+    words.windows(2).find(|pair| pair[1] == word).and_then(|pair| pair[0].parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PRINTED: &str = "
+running 3 tests
+test fifo::a_hog_is_demoted ... ignored, needs SCHED_FIFO
+test time::spans_print ... ok
+test never_overflows - should panic ... ignored
+test result: ok. 1 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.00s
+
+left by a child: test result: FAILED. 4 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out
+
+running 1 test
+test crates/upcall/src/lib.rs - (line 7) ... ignored
+test result: ok. 0 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s
+";
+
+    #[test]
+    fn the_results_of_all_test_programs_add_up() {
+        let tally = tally(PRINTED);
+        assert_eq!((tally.passed, tally.failed, tally.ignored.len()), (5, 2, 3));
+    }
+
+    #[test]
+    fn an_ignored_test_keeps_its_name_and_reason() {
+        let ignored = tally(PRINTED).ignored;
+        assert_eq!(ignored[0].name, "fifo::a_hog_is_demoted");
+        assert_eq!(ignored[0].reason, "needs SCHED_FIFO");
+        assert_eq!((ignored[1].name.as_str(), ignored[1].reason.as_str()), ("never_overflows", ""));
+        assert!(ignored[2].is_in_documentation() && !ignored[0].is_in_documentation());
+    }
+}

@@ -1,0 +1,140 @@
+//! The project as the gates see it: its crates and its files.
+//!
+//! Crates come from `cargo metadata` without dependencies (no network), files
+//! from the directory tree. Read-only.
+
+use crate::child;
+use crate::gate::Failure;
+use cargo_metadata::{Metadata, MetadataCommand, Package};
+use std::path::{Path, PathBuf};
+
+/// What holds no source of ours: build output and git's own.
+const NOT_OURS: [&str; 3] = ["target", "out", ".git"];
+
+/// The workspace this program was built from.
+pub struct Workspace {
+    /// Absolute path of the repository.
+    pub root: PathBuf,
+    /// Its members, and where cargo builds.
+    pub metadata: Metadata,
+}
+
+/// A text file of the repository.
+pub struct Source {
+    /// Relative to the root, with `/`.
+    pub path: String,
+    /// All of it.
+    pub text: String,
+}
+
+impl Workspace {
+    /// Asks cargo. Takes some 50 ms.
+    ///
+    /// # Errors
+    /// If cargo refuses: a broken manifest, or a `Cargo.lock` out of date.
+    pub fn load() -> Result<Workspace, Failure> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let root = root
+            .canonicalize()
+            .map_err(|error| Failure(format!("{} cannot be found: {error}", root.display())))?;
+        let metadata = ask_cargo(&root, &["--no-deps"])?;
+        Ok(Workspace { root, metadata })
+    }
+
+    /// Metadata of every crate in the graph, on every platform. May download.
+    ///
+    /// # Errors
+    /// As [`Workspace::load`], and if a crate cannot be fetched.
+    pub fn with_dependencies(&self) -> Result<Metadata, Failure> {
+        ask_cargo(&self.root, &[])
+    }
+
+    /// The rooms: directory name under `crates/`, and the crate.
+    pub fn rooms(&self) -> impl Iterator<Item = (&str, &Package)> {
+        self.metadata.packages.iter().filter_map(|package| {
+            let relative = package.manifest_path.strip_prefix(&self.root).ok()?;
+            let room = relative.strip_prefix("crates").ok()?.parent()?;
+            Some((room.as_str(), package))
+        })
+    }
+
+    /// Paths of all files of ours, relative to the root, sorted.
+    ///
+    /// # Errors
+    /// If a directory cannot be read.
+    pub fn files(&self) -> Result<Vec<String>, Failure> {
+        let mut files = Vec::new();
+        let mut directories = vec![self.root.clone()];
+        while let Some(directory) = directories.pop() {
+            let unreadable =
+                |error| Failure(format!("{} cannot be read: {error}", directory.display()));
+            for entry in std::fs::read_dir(&directory).map_err(unreadable)? {
+                let entry = entry.map_err(unreadable)?;
+                let kind = entry.file_type().map_err(unreadable)?;
+                let path = entry.path();
+                if NOT_OURS.iter().any(|name| entry.file_name() == *name) {
+                    continue;
+                }
+                if kind.is_dir() {
+                    directories.push(path);
+                } else if kind.is_file()
+                    && let Ok(relative) = path.strip_prefix(&self.root)
+                {
+                    files.push(relative.to_string_lossy().into_owned());
+                }
+            }
+        }
+        files.sort();
+        Ok(files)
+    }
+
+    /// All files of ours whose name ends in one of `endings`, with their text.
+    ///
+    /// # Errors
+    /// If a file or directory cannot be read, or a file is not UTF-8.
+    pub fn sources(&self, endings: &[&str]) -> Result<Vec<Source>, Failure> {
+        let wanted = |path: &String| endings.iter().any(|ending| path.ends_with(ending));
+        self.files()?.into_iter().filter(wanted).map(|path| self.read(path)).collect()
+    }
+
+    /// The file at `path`, relative to the root.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is not UTF-8.
+    pub fn read(&self, path: String) -> Result<Source, Failure> {
+        match std::fs::read_to_string(self.root.join(&path)) {
+            Ok(text) => Ok(Source { path, text }),
+            Err(error) => Err(Failure(format!("{path} cannot be read: {error}"))),
+        }
+    }
+}
+
+fn ask_cargo(root: &Path, more: &[&str]) -> Result<Metadata, Failure> {
+    let mut command = child::cargo(root);
+    command.args(["metadata", "--format-version", "1", "--locked"]).args(more);
+    let output = child::output(&mut command)?;
+    if !output.status.success() {
+        eprint!("{}", String::from_utf8_lossy(&output.stderr));
+        return Err(child::exited(&command, output.status));
+    }
+    MetadataCommand::parse(String::from_utf8_lossy(&output.stdout))
+        .map_err(|error| Failure(format!("`cargo metadata` cannot be understood: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rooms_and_files_of_this_repository_are_found() {
+        let workspace = Workspace::load().unwrap();
+        let rooms: Vec<&str> = workspace.rooms().map(|(room, _)| room).collect();
+        assert!(rooms.contains(&"core") && rooms.contains(&"cli"), "{rooms:?}");
+        assert!(!rooms.contains(&"xtask") && !rooms.contains(&"benches"), "{rooms:?}");
+        let files = workspace.files().unwrap();
+        assert!(files.contains(&"xtask/src/workspace.rs".to_owned()));
+        assert!(
+            files.iter().all(|path| !path.starts_with("target/") && !path.starts_with(".git/"))
+        );
+    }
+}
