@@ -1,0 +1,222 @@
+//! The spec file: what a user wants to run (`docs`: contract, "Spec file").
+//!
+//! Read once by each command, before anything is measured or started. TOML is
+//! parsed by the `toml` crate into values that know where they stand; they are
+//! then walked by hand, so that every error names file, line, column, key,
+//! what was found and what was expected. All errors of a file are reported
+//! together, up to [`FAULTS_MAX`]. What depends on the machine or on other
+//! rooms (whether a CPU exists, whether a stream has a mapping, whether a port
+//! is free) is the caller's to find out, and to report at the same places
+//! through [`Source::error_in`].
+//!
+//! | module | what it knows |
+//! |---|---|
+//! | [`document`] | the file's own keys, its entries against each other |
+//! | [`source`] | where something stands, and how an error reads |
+//! | [`table`] | one table: types, ranges, unknown and missing keys |
+//! | [`stream`], [`task`], [`background`] | the keys of each |
+//! | [`units`], [`endpoint`] | numbers with a unit, addresses |
+//! | [`spelling`] | which key was meant |
+
+mod background;
+mod document;
+mod endpoint;
+mod source;
+mod spelling;
+mod stream;
+mod table;
+mod task;
+mod units;
+
+#[cfg(test)]
+mod tests;
+
+pub use background::{Background, Load};
+pub use source::{FAULTS_MAX, Place, Source, SpecError};
+pub use stream::{Direction, Stream, WORK_SPIN, WORKS};
+pub use task::{Task, Window};
+pub use units::{UnitError, parse_bandwidth, parse_duration, parse_rate, parse_share, parse_size};
+
+use document::read_document;
+use source::Faults;
+use std::fs::File;
+use std::io::Read;
+use std::ops::Range;
+use std::path::Path;
+use toml::de::DeTable;
+use upcall::time::Span;
+
+/// Largest file that is read, in bytes.
+pub const FILE_BYTES_MAX: usize = 1 << 20;
+
+/// Most streams and tasks together; also most background loads.
+pub const ACTIVITIES_MAX: usize = 1024;
+
+/// Largest number of a CPU.
+pub const CPU_MAX: u32 = 1023;
+
+/// A spec file, read and checked.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// Who outranks whom; the caller refuses what is not built yet.
+    pub policy: Policy,
+    /// CPUs the activities may use, in the order given, without duplicates,
+    /// each at most [`CPU_MAX`]; absent: the caller's choice.
+    pub cpus: Option<Vec<u32>>,
+    /// Where each of `cpus` stands in the text.
+    pub cpu_spans: Vec<Range<usize>>,
+    /// Most of a CPU that admission gives away, in millionths: `1 ..= 1_000_000`.
+    pub cpu_limit_ppm: u32,
+    /// What a hand-off is charged.
+    pub switch_cost: SwitchCost,
+    /// How late the kernel may wake the scheduler, as admission assumes it.
+    pub wakeup_latency: Span,
+    /// In the order of the file.
+    pub streams: Vec<Stream>,
+    /// In the order of the file.
+    pub tasks: Vec<Task>,
+    /// In the order of the file.
+    pub backgrounds: Vec<Background>,
+    /// Where the file's own keys stand.
+    pub place: Place,
+    /// The text, for errors found later.
+    pub source: Source,
+}
+
+/// The scheduling policies that a file can name (design §3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// Rate monotonic with delayed preemption.
+    Rmdp,
+    /// Rate monotonic, preemptive.
+    Rm,
+    /// Deadline/workahead scheduling.
+    Dws,
+    /// Proportional sharing.
+    Ps,
+    /// Dynamic window-constrained scheduling.
+    Dwcs,
+}
+
+/// What a hand-off from one activity to another is charged in admission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SwitchCost {
+    /// What is measured at the start.
+    Auto,
+    /// So much.
+    Fixed(Span),
+}
+
+/// An entry of the file that the policies schedule.
+#[derive(Clone, Copy, Debug)]
+pub enum Activity<'s> {
+    /// Described by its quality of service.
+    Stream(&'s Stream),
+    /// Described by its numbers.
+    Task(&'s Task),
+}
+
+/// The words a file uses for the policies.
+pub const POLICIES: &[(&str, Policy)] = &[
+    ("rmdp", Policy::Rmdp),
+    ("rm", Policy::Rm),
+    ("dws", Policy::Dws),
+    ("ps", Policy::Ps),
+    ("dwcs", Policy::Dwcs),
+];
+
+impl Spec {
+    /// Reads the file at `path`: a regular file, or a pipe until its end.
+    /// Blocks as long as reading does, and never reads more than one byte
+    /// beyond [`FILE_BYTES_MAX`].
+    ///
+    /// # Errors
+    /// The operating system's reason, or what [`Spec::parse`] finds.
+    pub fn read(path: &Path) -> Result<Spec, SpecError> {
+        let name = path.display().to_string();
+        let mut bytes = Vec::new();
+        let limit = FILE_BYTES_MAX as u64 + 1;
+        File::open(path)
+            .and_then(|file| file.take(limit).read_to_end(&mut bytes))
+            .map_err(|error| SpecError::of_file(&name, format_args!("cannot be read: {error}")))?;
+        Spec::parse(&name, &bytes)
+    }
+
+    /// Reads a file's contents. `name` is what errors call it.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, up to [`FAULTS_MAX`].
+    pub fn parse(name: &str, bytes: &[u8]) -> Result<Spec, SpecError> {
+        let text = as_text(name, bytes)?;
+        let source = Source::new(name, text);
+        let document = DeTable::parse(text).map_err(|error| syntax_error(&source, &error))?;
+        let mut faults = Faults::default();
+        let spec = read_document(&source, document.get_ref(), &mut faults);
+        if faults.is_empty() { Ok(spec) } else { Err(faults.into_error(&source)) }
+    }
+
+    /// Streams and tasks in the order of the file: ties between activities go
+    /// to the one that stands first. O(n log n), allocates the list.
+    pub fn activities(&self) -> Vec<Activity<'_>> {
+        let streams = self.streams.iter().map(Activity::Stream);
+        let mut all: Vec<_> = streams.chain(self.tasks.iter().map(Activity::Task)).collect();
+        all.sort_by_key(|activity| activity.place().position());
+        all
+    }
+}
+
+impl<'s> Activity<'s> {
+    /// Its name, unique among streams and tasks.
+    pub fn name(self) -> &'s str {
+        match self {
+            Activity::Stream(stream) => &stream.name,
+            Activity::Task(task) => &task.name,
+        }
+    }
+
+    /// The process it runs in; absent: the one all such share.
+    pub fn domain(self) -> Option<&'s str> {
+        match self {
+            Activity::Stream(stream) => stream.domain.as_deref(),
+            Activity::Task(task) => task.domain.as_deref(),
+        }
+    }
+
+    /// Where it stands.
+    pub fn place(self) -> &'s Place {
+        match self {
+            Activity::Stream(stream) => &stream.place,
+            Activity::Task(task) => &task.place,
+        }
+    }
+}
+
+/// The contents as text, if they are not too long and text at all.
+fn as_text<'b>(name: &str, bytes: &'b [u8]) -> Result<&'b str, SpecError> {
+    if bytes.len() > FILE_BYTES_MAX {
+        let message =
+            format_args!("found more than {FILE_BYTES_MAX} bytes, expected at most 1 MiB");
+        return Err(SpecError::of_file(name, message));
+    }
+    str::from_utf8(bytes).map_err(|error| {
+        let offset = error.valid_up_to();
+        let before = Source::new(name, str::from_utf8(&bytes[..offset]).unwrap_or_default());
+        let (line, column) = before.position(offset);
+        let byte = bytes.get(offset).copied().unwrap_or_default();
+        let message =
+            format_args!("found byte {byte:#04x} at offset {offset}, expected UTF-8 text");
+        SpecError::of_file(&format!("{name}:{line}:{column}"), message)
+    })
+}
+
+/// The first error of the `toml` crate, in the form of the others.
+fn syntax_error(source: &Source, error: &toml::de::Error) -> SpecError {
+    match error.span() {
+        None => SpecError::of_file(source.name(), format_args!("syntax: {}", error.message())),
+        Some(at) if error.message() == "duplicate key" => {
+            let key = source.text().get(at.clone()).unwrap_or_default();
+            source.error_at(at, key, "it a second time", "it once")
+        }
+        Some(at) => source.error_of_syntax(at, error.message()),
+    }
+}

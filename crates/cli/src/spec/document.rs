@@ -1,0 +1,243 @@
+//! The file as a whole: its own keys, its entries one by one, and its entries
+//! against each other.
+//!
+//! Called by [`Spec::parse`] with values that know where they stand. What is
+//! refused is reported and left out, or stands at its default: the result
+//! counts only if nothing was reported.
+
+use super::background::read_background;
+use super::endpoint::{overlap, parse_endpoint};
+use super::source::{Faults, Source};
+use super::stream::read_stream;
+use super::table::{Table, found, integer};
+use super::task::read_task;
+use super::{ACTIVITIES_MAX, CPU_MAX, POLICIES, Policy, Spec, SwitchCost};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::ops::Range;
+use toml::de::{DeTable, DeValue};
+use upcall::time::Span;
+
+/// Part of a CPU that admission gives away unless told otherwise: the kernel
+/// stops the whole real-time class above 95 % (design §6).
+const CPU_LIMIT_PPM: u32 = 900_000;
+
+const KEYS: &[&str] = &[
+    "policy",
+    "cpus",
+    "cpu_limit",
+    "switch_cost",
+    "wakeup_latency",
+    "stream",
+    "task",
+    "background",
+];
+
+/// One `[[...]]` of the file: where its header stands, and its keys.
+type Entry<'a> = (Range<usize>, &'a DeTable<'a>);
+
+/// What must differ between entries, each with where it stands and how errors
+/// call its owner.
+#[derive(Default)]
+struct Seen {
+    names: Vec<(Range<usize>, String, String)>,
+    receivers: Vec<(Range<usize>, String, SocketAddr)>,
+}
+
+/// Walks the whole file.
+pub(super) fn read_document(source: &Source, document: &DeTable<'_>, faults: &mut Faults) -> Spec {
+    let text = source.text();
+    let end = text.len()..text.len();
+    let mut table = Table::new("", end.clone(), text, document, faults);
+    table.reject_unknown(KEYS);
+    let streams = entries(&mut table, "stream");
+    let tasks = entries(&mut table, "task");
+    let backgrounds = entries(&mut table, "background");
+    let mut spec = read_settings(table, source);
+    if streams.is_empty() && tasks.is_empty() && faults.is_empty() {
+        let expected = "expected at least one [[stream]] or [[task]]";
+        faults.push(end, "", "", "found no stream and no task", expected);
+    }
+    if too_many("activity", streams.iter().chain(&tasks), faults)
+        || too_many("background", backgrounds.iter(), faults)
+    {
+        return spec;
+    }
+    let mut activities = Seen::default();
+    spec.streams = read_each("stream", &streams, source, faults, &mut activities, read_stream);
+    spec.tasks = read_each("task", &tasks, source, faults, &mut activities, read_task);
+    activities.check_names(source, faults);
+    activities.check_receivers(source, faults);
+    let mut loads = Seen::default();
+    spec.backgrounds =
+        read_each("background", &backgrounds, source, faults, &mut loads, read_background);
+    loads.check_names(source, faults);
+    spec
+}
+
+/// The keys of the file itself.
+fn read_settings(mut table: Table<'_, '_>, source: &Source) -> Spec {
+    let cpus = read_cpus(&mut table);
+    Spec {
+        policy: table.choice("policy", POLICIES).unwrap_or(Policy::Rmdp),
+        cpus: table.has("cpus").then(|| cpus.iter().map(|(cpu, _)| *cpu).collect()),
+        cpu_spans: cpus.into_iter().map(|(_, at)| at).collect(),
+        cpu_limit_ppm: table.share_ppm("cpu_limit").unwrap_or(CPU_LIMIT_PPM),
+        switch_cost: read_switch_cost(&mut table),
+        wakeup_latency: table.duration("wakeup_latency", Span::ZERO).unwrap_or_default(),
+        streams: Vec::new(),
+        tasks: Vec::new(),
+        backgrounds: Vec::new(),
+        place: table.into_place(),
+        source: source.clone(),
+    }
+}
+
+/// `cpus`: numbers of CPUs, each with where it stands.
+fn read_cpus(table: &mut Table<'_, '_>) -> Vec<(u32, Range<usize>)> {
+    const EXPECTED: &str = "an array of CPU numbers such as [1]";
+    let Some(value) = table.value("cpus") else { return Vec::new() };
+    let Some(array) = value.get_ref().as_array() else {
+        table.refuse_value("cpus", EXPECTED);
+        return Vec::new();
+    };
+    if array.is_empty() {
+        table.refuse("cpus", "an empty array", EXPECTED);
+    }
+    let mut cpus: BTreeMap<u32, Range<usize>> = BTreeMap::new();
+    for element in array {
+        let found = found(table.text(), element);
+        match integer(element.get_ref()).filter(|cpu| *cpu <= CPU_MAX) {
+            Some(cpu) if cpus.contains_key(&cpu) => {
+                let found = format!("{found} a second time");
+                table.refuse_at(element.span(), "cpus", &found, "each CPU once");
+            }
+            Some(cpu) => {
+                cpus.insert(cpu, element.span());
+            }
+            None => {
+                let expected = format!("CPU numbers from 0 to {CPU_MAX}");
+                table.refuse_at(element.span(), "cpus", &found, &expected);
+            }
+        }
+    }
+    let mut cpus: Vec<_> = cpus.into_iter().collect();
+    cpus.sort_by_key(|(_, at)| at.start);
+    cpus
+}
+
+/// `switch_cost`: a duration, or the word `auto`.
+fn read_switch_cost(table: &mut Table<'_, '_>) -> SwitchCost {
+    const EXPECTED: &str = "\"auto\" or a duration such as \"5 us\"";
+    match table.value("switch_cost").map(|value| value.get_ref()) {
+        Some(DeValue::String(word)) if word == "auto" => SwitchCost::Auto,
+        Some(DeValue::String(_)) => {
+            let fixed = table.duration("switch_cost", Span::ZERO);
+            fixed.map_or(SwitchCost::Auto, SwitchCost::Fixed)
+        }
+        Some(_) => {
+            table.refuse_value("switch_cost", EXPECTED);
+            SwitchCost::Auto
+        }
+        None => SwitchCost::Auto,
+    }
+}
+
+/// The tables of `[[key]]`, in the order of the file.
+fn entries<'a>(table: &mut Table<'a, '_>, key: &str) -> Vec<Entry<'a>> {
+    let expected = format!("tables that start with [[{key}]]");
+    let Some(value) = table.value(key) else { return Vec::new() };
+    let Some(array) = value.get_ref().as_array() else {
+        table.refuse_value(key, &expected);
+        return Vec::new();
+    };
+    let mut entries = Vec::with_capacity(array.len());
+    for element in array {
+        match element.get_ref() {
+            DeValue::Table(entry) => entries.push((element.span(), entry)),
+            _ => {
+                let found = found(table.text(), element);
+                table.refuse_at(element.span(), key, &found, &expected);
+            }
+        }
+    }
+    entries
+}
+
+/// Whether there are more than [`ACTIVITIES_MAX`]; reports the first beyond.
+fn too_many<'a>(
+    word: &str,
+    entries: impl Iterator<Item = &'a Entry<'a>>,
+    faults: &mut Faults,
+) -> bool {
+    let mut headers: Vec<&Range<usize>> = entries.map(|(header, _)| header).collect();
+    headers.sort_by_key(|header| header.start);
+    let Some(beyond) = headers.get(ACTIVITIES_MAX) else { return false };
+    let found = format!("found {word} number {}", ACTIVITIES_MAX + 1);
+    let expected = format!("expected at most {ACTIVITIES_MAX}");
+    faults.push((*beyond).clone(), "", "", &found, &expected);
+    true
+}
+
+/// Reads each entry of one kind; what is refused is left out.
+fn read_each<T>(
+    kind: &str,
+    entries: &[Entry<'_>],
+    source: &Source,
+    faults: &mut Faults,
+    seen: &mut Seen,
+    read: fn(&mut Table<'_, '_>) -> Option<T>,
+) -> Vec<T> {
+    let mut all = Vec::with_capacity(entries.len());
+    for (index, (header, entry)) in entries.iter().enumerate() {
+        let owner = format!("{kind} {}", index + 1);
+        let mut table = Table::new(&owner, header.clone(), source.text(), entry, faults);
+        all.extend(read(&mut table));
+        seen.note(&table);
+    }
+    all
+}
+
+impl Seen {
+    /// Keeps what must differ, also of an entry that was refused otherwise.
+    fn note(&mut self, table: &Table<'_, '_>) {
+        let place = table.place();
+        if let Some(name) = table.known_name() {
+            self.names.push((place.of("name"), place.owner.clone(), name.to_string()));
+        }
+        if let Some(DeValue::String(text)) = table.value("receive").map(|value| value.get_ref())
+            && let Ok(address) = parse_endpoint(text)
+        {
+            self.receivers.push((place.of("receive"), place.owner.clone(), address));
+        }
+    }
+
+    /// Reports each name that stood before.
+    fn check_names(&mut self, source: &Source, faults: &mut Faults) {
+        self.names.sort_by_key(|(at, ..)| at.start);
+        let mut first: BTreeMap<&str, &(Range<usize>, String, String)> = BTreeMap::new();
+        for entry @ (at, owner, name) in &self.names {
+            let Some((before, ..)) = first.get(name.as_str()) else {
+                first.insert(name, entry);
+                continue;
+            };
+            let line = source.position(before.start).0;
+            let expected = format!("expected another name: line {line} has it already");
+            faults.push(at.clone(), owner, "name", &format!("found {name:?} again"), &expected);
+        }
+    }
+
+    /// Reports each stream that would receive what one before it receives.
+    fn check_receivers(&mut self, source: &Source, faults: &mut Faults) {
+        self.receivers.sort_by_key(|(at, ..)| at.start);
+        for (index, (at, owner, address)) in self.receivers.iter().enumerate() {
+            let before =
+                self.receivers[..index].iter().find(|(.., other)| overlap(*address, *other));
+            let Some((other_at, other, _)) = before else { continue };
+            let line = source.position(other_at.start).0;
+            let found = format!("found {address} again");
+            let expected = format!("expected a port other than that of {other} on line {line}");
+            faults.push(at.clone(), owner, "receive", &found, &expected);
+        }
+    }
+}

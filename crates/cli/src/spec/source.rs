@@ -1,0 +1,289 @@
+//! Where something stands in a spec file, and how an error about it reads.
+//!
+//! Each error is one line that a program can search, followed by the excerpt a
+//! person wants to see:
+//!
+//! ```text
+//! spec.toml:12:8: stream "camera": rate: found "90", expected a rate such as "90/s"
+//!    |
+//! 12 | rate = "90"
+//!    |        ^^^^ expected a rate such as "90/s"
+//! ```
+//!
+//! Made by the reader of the file, and by whoever finds out later that a value
+//! cannot stand (a CPU that does not exist, a port in use, a stream that has no
+//! mapping): [`Source::error_in`], [`Source::error_at`]. Decides nothing.
+
+use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
+use core::fmt;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Most errors that are reported of one file.
+pub const FAULTS_MAX: usize = 20;
+
+/// Most characters of a user's text that an error repeats.
+const QUOTED_MAX: usize = 60;
+
+/// Most bytes of a line that an excerpt is cut from.
+const EXCERPT_BYTES_MAX: usize = 4096;
+
+/// The text of a spec file, and the name it was read by.
+#[derive(Clone, Debug)]
+pub struct Source {
+    name: String,
+    text: String,
+    /// Byte at which each line starts, ascending; the first is 0.
+    line_starts: Vec<usize>,
+}
+
+/// Where one table of the file stands: the file itself, a stream, a task, a
+/// background load.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// As errors call it, `stream "camera"`; empty for the file itself.
+    pub(super) owner: String,
+    /// Its header, `[[stream]]`.
+    pub(super) header: Range<usize>,
+    /// The value of each key it gives.
+    pub(super) keys: BTreeMap<String, Range<usize>>,
+}
+
+/// What is wrong with a spec file: at least one error, each with its place.
+///
+/// Prints as the lines and excerpts shown in the module's head, without a
+/// newline at the end.
+#[derive(Clone, Debug)]
+pub struct SpecError {
+    reports: Vec<Report>,
+    /// Errors beyond [`FAULTS_MAX`].
+    left_out: usize,
+}
+
+/// One error, ready to print.
+#[derive(Clone, Debug)]
+struct Report {
+    line: String,
+    excerpt: String,
+}
+
+/// One error, not yet rendered.
+#[derive(Debug)]
+struct Fault {
+    at: Range<usize>,
+    message: String,
+    label: String,
+}
+
+/// The errors of one file as they are found: keeps the first [`FAULTS_MAX`] in
+/// the order of the file and counts the rest, so a hostile file costs no memory.
+#[derive(Debug, Default)]
+pub(super) struct Faults {
+    kept: BTreeMap<(usize, usize), Fault>,
+    found: usize,
+}
+
+impl Source {
+    pub(super) fn new(name: &str, text: &str) -> Self {
+        let newlines = text.match_indices('\n').map(|(newline, _)| newline + 1);
+        Source {
+            name: printable(name),
+            text: text.to_string(),
+            line_starts: core::iter::once(0).chain(newlines).collect(),
+        }
+    }
+
+    /// What errors call the file.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The whole text.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Line, from 1, and column in characters, from 1, of a byte position.
+    /// O(log of the number of lines + length of the line).
+    pub fn position(&self, at: usize) -> (usize, usize) {
+        let (line, line_start) = self.line(at);
+        let before = self.text.get(line_start..at).unwrap_or_default();
+        (line, before.chars().count() + 1)
+    }
+
+    /// Line, from 1, and the byte at which it starts.
+    fn line(&self, at: usize) -> (usize, usize) {
+        let line = self.line_starts.partition_point(|start| *start <= at);
+        (line, self.line_starts.get(line.saturating_sub(1)).copied().unwrap_or_default())
+    }
+
+    /// An error about `key` of the table at `place`: at its value, or at the
+    /// table's header if the file does not give the key.
+    pub fn error_in(&self, place: &Place, key: &str, found: &str, expected: &str) -> SpecError {
+        let (found, expected) = (format!("found {found}"), format!("expected {expected}"));
+        let fault = Fault::new(place.of(key), &place.owner, key, &found, &expected);
+        SpecError { reports: vec![self.report(&fault)], left_out: 0 }
+    }
+
+    /// An error at `span`, bytes of the text, about `key` of the file itself.
+    pub fn error_at(
+        &self,
+        span: Range<usize>,
+        key: &str,
+        found: &str,
+        expected: &str,
+    ) -> SpecError {
+        let (found, expected) = (format!("found {found}"), format!("expected {expected}"));
+        let fault = Fault::new(span, "", key, &found, &expected);
+        SpecError { reports: vec![self.report(&fault)], left_out: 0 }
+    }
+
+    /// The syntax is broken at `at`, so that nothing else can be said.
+    pub(super) fn error_of_syntax(&self, at: Range<usize>, message: &str) -> SpecError {
+        let fault = Fault { at, message: format!("syntax: {message}"), label: message.to_string() };
+        SpecError { reports: vec![self.report(&fault)], left_out: 0 }
+    }
+
+    fn report(&self, fault: &Fault) -> Report {
+        let (line, column) = self.position(fault.at.start);
+        Report {
+            line: format!("{}:{line}:{column}: {}", self.name, fault.message),
+            excerpt: self.excerpt(fault),
+        }
+    }
+
+    /// The line the fault starts on, with a caret under it; nothing if the line
+    /// is blank.
+    fn excerpt(&self, fault: &Fault) -> String {
+        let at = fault.at.start.min(self.text.len());
+        let (line_number, start) = self.line(at);
+        // One line only, and of a very long one only the part around the fault.
+        let from = floor_char(&self.text, start.max(at.saturating_sub(EXCERPT_BYTES_MAX)));
+        let rest = &self.text[from..];
+        let rest = &rest[..floor_char(rest, 2 * EXCERPT_BYTES_MAX)];
+        let line = rest.split(['\n', '\r']).next().unwrap_or_default();
+        if line.trim().is_empty() {
+            return String::new();
+        }
+        let span_start = (at - from).min(line.len());
+        let span_end = (fault.at.end.max(at) - from).clamp(span_start, line.len());
+        let annotation =
+            AnnotationKind::Primary.span(span_start..span_end).label(fault.label.as_str());
+        let snippet = Snippet::source(line).line_start(line_number).annotation(annotation);
+        Renderer::plain().render(&[Group::with_level(Level::ERROR).element(snippet)])
+    }
+}
+
+impl Place {
+    /// Bytes of the value of `key`, or of the header if the file does not give
+    /// that key.
+    pub fn of(&self, key: &str) -> Range<usize> {
+        self.keys.get(key).unwrap_or(&self.header).clone()
+    }
+
+    /// Byte at which the table starts: orders tables as they stand in the file.
+    pub fn position(&self) -> usize {
+        self.header.start
+    }
+}
+
+impl SpecError {
+    /// An error that has no place inside the file.
+    pub(super) fn of_file(name: &str, message: fmt::Arguments<'_>) -> Self {
+        let line = format!("{}: {message}", printable(name));
+        SpecError { reports: vec![Report { line, excerpt: String::new() }], left_out: 0 }
+    }
+
+    /// The first line of each error, in the order of the file.
+    pub fn lines(&self) -> impl Iterator<Item = &str> {
+        self.reports.iter().map(|report| report.line.as_str())
+    }
+}
+
+impl fmt::Display for SpecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, report) in self.reports.iter().enumerate() {
+            if index > 0 {
+                f.write_str("\n")?;
+            }
+            f.write_str(&report.line)?;
+            if !report.excerpt.is_empty() {
+                write!(f, "\n{}", report.excerpt.trim_end())?;
+            }
+        }
+        match self.left_out {
+            0 => Ok(()),
+            1 => f.write_str("\nand 1 more error"),
+            more => write!(f, "\nand {more} more errors"),
+        }
+    }
+}
+
+impl core::error::Error for SpecError {}
+
+impl Fault {
+    fn new(at: Range<usize>, owner: &str, key: &str, found: &str, expected: &str) -> Self {
+        let mut message = String::new();
+        for part in [owner, key] {
+            if !part.is_empty() {
+                message.push_str(part);
+                message.push_str(": ");
+            }
+        }
+        message.push_str(found);
+        message.push_str(", ");
+        message.push_str(expected);
+        Fault { at, message, label: expected.to_string() }
+    }
+}
+
+impl Faults {
+    /// `found` and `expected` are whole phrases: `found "90"`, `expected a rate`.
+    pub(super) fn push(
+        &mut self,
+        at: Range<usize>,
+        owner: &str,
+        key: &str,
+        found: &str,
+        expected: &str,
+    ) {
+        let order = (at.start, self.found);
+        self.found += 1;
+        self.kept.insert(order, Fault::new(at, owner, key, found, expected));
+        if self.kept.len() > FAULTS_MAX {
+            self.kept.pop_last();
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.found == 0
+    }
+
+    /// The errors in the order of the file.
+    pub(super) fn into_error(self, source: &Source) -> SpecError {
+        let reports: Vec<Report> = self.kept.values().map(|fault| source.report(fault)).collect();
+        SpecError { left_out: self.found - reports.len(), reports }
+    }
+}
+
+/// A user's text as an error repeats it: in quotes, escaped, and not too long.
+pub fn quoted(text: &str) -> String {
+    match text.char_indices().nth(QUOTED_MAX) {
+        None => format!("{text:?}"),
+        Some((end, _)) => format!("{:?}...", &text[..end]),
+    }
+}
+
+/// Without anything that would break the one line a name is printed on.
+fn printable(name: &str) -> String {
+    name.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// The largest character boundary that is not after `at`.
+fn floor_char(text: &str, at: usize) -> usize {
+    let mut at = at.min(text.len());
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
+}

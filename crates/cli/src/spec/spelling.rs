@@ -1,0 +1,71 @@
+//! Which key was meant.
+//!
+//! Called for an unknown key only; compares it with the keys its table knows.
+
+/// Longest key that is compared: longer ones are nobody's typing error.
+const KEY_BYTES_MAX: usize = 32;
+
+/// The known key that `key` most likely stands for: at most two letters (one
+/// in a key of up to three) added, left out, changed or swapped with their
+/// neighbour. Case and `-` for `_` do not count. The first of equals.
+pub(super) fn nearest<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
+    if key.len() > KEY_BYTES_MAX {
+        return None;
+    }
+    let key: Vec<char> = key.to_lowercase().replace('-', "_").chars().collect();
+    let most = if key.len() <= 3 { 1 } else { 2 };
+    let distances = known.iter().map(|known| (distance(&key, known), *known));
+    let (distance, nearest) = distances.min_by_key(|(distance, _)| *distance)?;
+    (distance <= most).then_some(nearest)
+}
+
+/// Edits between the two: insertions, deletions, changes and swaps of
+/// neighbours (optimal string alignment). O(product of the lengths).
+fn distance(from: &[char], to: &str) -> usize {
+    let to: Vec<char> = to.chars().collect();
+    let mut rows = vec![vec![0; to.len() + 1]; from.len() + 1];
+    rows[0] = (0..=to.len()).collect();
+    for i in 1..=from.len() {
+        rows[i][0] = i;
+        for j in 1..=to.len() {
+            let change = usize::from(from[i - 1] != to[j - 1]);
+            let mut least =
+                (rows[i - 1][j] + 1).min(rows[i][j - 1] + 1).min(rows[i - 1][j - 1] + change);
+            if i > 1 && j > 1 && from[i - 1] == to[j - 2] && from[i - 2] == to[j - 1] {
+                least = least.min(rows[i - 2][j - 2] + 1);
+            }
+            rows[i][j] = least;
+        }
+    }
+    rows[from.len()][to.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KNOWN: &[&str] = &["rate", "frame_rate", "cost", "class", "cpus"];
+
+    #[test]
+    fn a_slip_of_the_finger_finds_its_key() {
+        for (typed, meant) in [
+            ("rte", "rate"),
+            ("raet", "rate"),
+            ("Rate", "rate"),
+            ("frame-rate", "frame_rate"),
+            ("cots", "cost"),
+            ("clas", "class"),
+            ("cpu", "cpus"),
+        ] {
+            assert_eq!(nearest(typed, KNOWN), Some(meant), "{typed}");
+        }
+    }
+
+    #[test]
+    fn another_word_finds_nothing() {
+        for typed in ["", "x", "xyz", "period", "deadline", &"rate".repeat(100)] {
+            assert_eq!(nearest(typed, KNOWN), None, "{typed}");
+        }
+        assert_eq!(nearest("rate", &[]), None);
+    }
+}

@@ -1,0 +1,312 @@
+//! `[[stream]]`: what a user says of a stream (rtu-1996 §2).
+//!
+//! Read by [`super::Spec::parse`]. Checks what can be checked of one stream by
+//! itself; the mapping ([`upcall::qos::map`]) checks the numbers against each
+//! other, the reader of the file the streams against each other.
+
+use super::endpoint::parse_endpoint;
+use super::source::Place;
+use super::table::{Alternatives, Table};
+use super::units::Quantity;
+use std::net::SocketAddr;
+use upcall::activity::BATCH_MAX;
+use upcall::qos::{Class, Flow, Rate, StreamSpec};
+use upcall::time::Span;
+
+/// Largest PDU: what [`StreamSpec::pdu_bytes`] may be.
+const PDU_BYTES_MAX: u64 = 1 << 30;
+
+/// Most payload of a UDP datagram over IPv4: 65535 less the headers of IP (20,
+/// RFC 791 §3.1) and UDP (8, RFC 768).
+const DATAGRAM_BYTES_MAX: u64 = 65_507;
+
+/// Most requests that arrive at once.
+const BURST_MAX: u32 = BATCH_MAX;
+
+/// What can be done with a PDU.
+pub const WORKS: &[&str] = &[WORK_SPIN, "rtp-jpeg", "rtp-l16", "rtp-pcmu", "rtp-pcma"];
+
+/// Uses up the CPU time declared as `cost`, and does nothing.
+pub const WORK_SPIN: &str = "spin";
+
+/// A stream as its user describes it.
+#[derive(Clone, Debug)]
+pub struct Stream {
+    /// Where it stands, for errors found later.
+    pub place: Place,
+    /// Unique among streams and tasks.
+    pub name: String,
+    /// What kind of stream it is, and how much flows.
+    pub class: Class,
+    /// Largest PDU in bytes: `1 ..= 2^30`.
+    pub pdu_bytes: u32,
+    /// Largest datagram in bytes, where a PDU comes in several: `1 ..= 65507`,
+    /// at most the PDU.
+    pub packet_bytes: u32,
+    /// Most time from arrival to the end of processing; only a bulk stream may
+    /// leave it open.
+    pub delay: Option<Span>,
+    /// Preemption-free PDUs, where the user insists.
+    pub quantum: Option<u32>,
+    /// CPU time of a PDU; absent: to be measured before admission.
+    pub cost: Option<Span>,
+    /// Which way its packets go, and the address.
+    pub direction: Direction,
+    /// Upcall's own sender produces the packets that are received.
+    pub embedded_source: bool,
+    /// What is done with a PDU: one of [`WORKS`].
+    pub work: String,
+    /// The process it runs in; absent: the one all such share.
+    pub domain: Option<String>,
+}
+
+/// Which way packets go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// They arrive at this local address.
+    Receive(SocketAddr),
+    /// They leave for this address.
+    Send(SocketAddr),
+}
+
+impl Stream {
+    /// The stream as the mapping takes it, at a cost declared or measured.
+    pub fn stream_spec(&self, pdu_cost: Span) -> StreamSpec {
+        StreamSpec {
+            class: self.class,
+            pdu_bytes: self.pdu_bytes,
+            delay: self.delay,
+            pdu_cost,
+            quantum: self.quantum,
+        }
+    }
+}
+
+/// The classes, without what belongs to each.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    ContinuousMedia,
+    Bulk,
+    Transaction,
+    MessageStream,
+}
+
+const KINDS: &[(&str, Kind)] = &[
+    ("continuous-media", Kind::ContinuousMedia),
+    ("bulk", Kind::Bulk),
+    ("transaction", Kind::Transaction),
+    ("message-stream", Kind::MessageStream),
+];
+
+const KEYS: &[&str] = &[
+    "name",
+    "class",
+    "rate",
+    "bandwidth",
+    "frame",
+    "frame_rate",
+    "size",
+    "within",
+    "burst",
+    "message",
+    "message_rate",
+    "pdu",
+    "packet",
+    "delay",
+    "cost",
+    "quantum",
+    "receive",
+    "send",
+    "source",
+    "work",
+    "domain",
+];
+
+/// The keys that only some classes have.
+const CLASS_KEYS: &[(&str, &[Kind])] = &[
+    ("bandwidth", &[Kind::ContinuousMedia, Kind::Bulk]),
+    ("frame", &[Kind::ContinuousMedia]),
+    ("frame_rate", &[Kind::ContinuousMedia]),
+    ("size", &[Kind::Bulk]),
+    ("within", &[Kind::Bulk]),
+    ("burst", &[Kind::Transaction]),
+    ("message", &[Kind::MessageStream]),
+    ("message_rate", &[Kind::MessageStream]),
+];
+
+const MEDIA_FLOWS: Alternatives = &[&["rate"], &["bandwidth"], &["frame", "frame_rate"]];
+const BULK_FLOWS: Alternatives = &[&["rate"], &["bandwidth"], &["size", "within"]];
+const MESSAGE_RATES: Alternatives = &[&["message_rate"], &["rate"]];
+const DIRECTIONS: Alternatives = &[&["receive"], &["send"]];
+
+/// Reads one stream; `None` if anything was refused.
+pub(super) fn read_stream(table: &mut Table<'_, '_>) -> Option<Stream> {
+    table.reject_unknown(KEYS);
+    let name = table.own_name("stream");
+    let pdu = required_size(table, "pdu", PDU_BYTES_MAX);
+    let packet = read_packet(table, pdu);
+    let class = read_class(table, pdu);
+    let delay = table.duration("delay", Span::from_nanos(1));
+    let quantum = table.count("quantum", 1..=BATCH_MAX);
+    let work = read_work(table);
+    let cost = table.duration("cost", Span::from_nanos(1));
+    let direction = read_direction(table);
+    let embedded_source = read_source(table, direction);
+    let domain = table.name("domain");
+    Some(Stream {
+        place: table.place().clone(),
+        name: name?,
+        class: class?,
+        pdu_bytes: u32::try_from(pdu?).ok()?,
+        packet_bytes: u32::try_from(packet?).ok()?,
+        delay,
+        quantum,
+        cost,
+        direction: direction?,
+        embedded_source,
+        work: work?,
+        domain,
+    })
+}
+
+fn required_size(table: &mut Table<'_, '_>, key: &str, most: u64) -> Option<u64> {
+    if table.require(key, Quantity::Size.example()) { table.size(key, most) } else { None }
+}
+
+/// `packet`: at most a PDU, and at most what UDP carries.
+fn read_packet(table: &mut Table<'_, '_>, pdu: Option<u64>) -> Option<u64> {
+    let packet = if table.has("packet") {
+        table.size("packet", DATAGRAM_BYTES_MAX)?
+    } else {
+        pdu?.min(DATAGRAM_BYTES_MAX)
+    };
+    match pdu {
+        Some(pdu) if packet > pdu => {
+            table.refuse_value("packet", &format!("at most the pdu, {pdu} B"));
+            None
+        }
+        _ => Some(packet),
+    }
+}
+
+/// `class` and the keys that belong to it.
+fn read_class(table: &mut Table<'_, '_>, pdu: Option<u64>) -> Option<Class> {
+    let words: Vec<&str> = KINDS.iter().map(|(word, _)| *word).collect();
+    if !table.require("class", &format!("one of {}", words.join(", "))) {
+        return None;
+    }
+    let kind = table.choice("class", KINDS)?;
+    reject_foreign(table, kind);
+    if kind != Kind::Bulk {
+        table.require("delay", Quantity::Duration.example());
+    }
+    match kind {
+        Kind::ContinuousMedia => read_flow(table, MEDIA_FLOWS).map(Class::ContinuousMedia),
+        Kind::Bulk => read_flow(table, BULK_FLOWS).map(Class::Bulk),
+        Kind::Transaction => {
+            let rate = table.require("rate", Quantity::Rate.example()).then(|| table.rate("rate"));
+            let burst =
+                if table.has("burst") { table.count("burst", 1..=BURST_MAX) } else { Some(1) };
+            Some(Class::Transaction { rate: rate??, burst: burst? })
+        }
+        Kind::MessageStream => {
+            let message_bytes = required_size(table, "message", u64::MAX);
+            let message_rate = read_message_rate(table, message_bytes, pdu);
+            Some(Class::MessageStream {
+                message_rate: message_rate?,
+                message_bytes: message_bytes?,
+            })
+        }
+    }
+}
+
+/// Reports each key that belongs to another class.
+fn reject_foreign(table: &mut Table<'_, '_>, kind: Kind) {
+    let word = |kind: Kind| KINDS.iter().find(|(_, k)| *k == kind).map_or("", |(word, _)| *word);
+    for (key, kinds) in CLASS_KEYS {
+        if table.has(key) && !kinds.contains(&kind) {
+            let home = kinds.iter().map(|k| word(*k)).collect::<Vec<_>>().join(" or ");
+            let found = format!("in class {:?}", word(kind));
+            table.refuse(key, &found, &format!("only in {home}"));
+        }
+    }
+}
+
+/// How much flows, said in exactly one of the ways the class has.
+fn read_flow(table: &mut Table<'_, '_>, flows: Alternatives) -> Option<Flow> {
+    let chosen = table.one_of(flows)?;
+    match *flows.get(chosen)? {
+        ["rate"] => table.rate("rate").map(Flow::PduRate),
+        ["bandwidth"] => {
+            let bits_per_second = table.bandwidth("bandwidth")?;
+            Some(Flow::Bandwidth { bits_per_second })
+        }
+        ["frame", _] => {
+            let (bytes, rate) = (table.size("frame", u64::MAX), table.rate("frame_rate"));
+            Some(Flow::Frames { frame_rate: rate?, frame_bytes: bytes? })
+        }
+        _ => {
+            let (bytes, within) = (table.size("size", u64::MAX), table.long_duration("within"));
+            Some(Flow::Transfer { bytes: bytes?, within: within? })
+        }
+    }
+}
+
+/// Messages a second; or PDUs a second, of which a message takes several.
+fn read_message_rate(
+    table: &mut Table<'_, '_>,
+    message_bytes: Option<u64>,
+    pdu: Option<u64>,
+) -> Option<Rate> {
+    if table.one_of(MESSAGE_RATES)? == 0 {
+        return table.rate("message_rate");
+    }
+    let pdu_rate = table.rate("rate")?;
+    let pdus_per_message = message_bytes?.div_ceil(pdu?);
+    // Up, as everywhere: never less is reserved than was asked for.
+    Some(Rate::from_micro_hertz(pdu_rate.as_micro_hertz().div_ceil(pdus_per_message)))
+}
+
+/// `work`, and whether its cost can be known.
+fn read_work(table: &mut Table<'_, '_>) -> Option<String> {
+    let works: Vec<(&str, &str)> = WORKS.iter().map(|work| (*work, *work)).collect();
+    let work = if table.has("work") { table.choice("work", &works)? } else { WORK_SPIN };
+    if work == WORK_SPIN {
+        table
+            .require("cost", "a duration such as \"5 ms\": spin has no cost of its own to measure");
+    }
+    Some(work.to_string())
+}
+
+/// Exactly one of `receive` and `send`.
+fn read_direction(table: &mut Table<'_, '_>) -> Option<Direction> {
+    let key = *DIRECTIONS.get(table.one_of(DIRECTIONS)?)?.first()?;
+    match parse_endpoint(table.string(key, "an address such as \"udp://127.0.0.1:5004\"")?) {
+        Ok(address) if key == "receive" => Some(Direction::Receive(address)),
+        Ok(address) if address.ip().is_unspecified() => {
+            table.refuse_value(key, "the address of a receiver");
+            None
+        }
+        Ok(address) => Some(Direction::Send(address)),
+        Err(error) => {
+            table.refuse_value(key, error.expected());
+            None
+        }
+    }
+}
+
+/// `source`: whether Upcall sends to itself, which it does on loopback only.
+fn read_source(table: &mut Table<'_, '_>, direction: Option<Direction>) -> bool {
+    let embedded = table.choice("source", &[("embedded", ())]).is_some();
+    match direction {
+        Some(Direction::Send(_)) if embedded => {
+            table.refuse("source", "beside send", "only beside receive");
+        }
+        Some(Direction::Receive(address)) if embedded && !address.ip().is_loopback() => {
+            let found = format!("\"embedded\" with receive at {}", address.ip());
+            table.refuse("source", &found, "a loopback address such as 127.0.0.1");
+        }
+        _ => {}
+    }
+    embedded
+}
