@@ -2,10 +2,10 @@
 
 use crate::gate::Failure;
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, PipeReader};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::process::{ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::process::{Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long the output of a command may stay open after its end.
@@ -45,38 +45,42 @@ pub fn output(command: &mut Command) -> Result<Output, Failure> {
     command.output().map_err(|error| not_started(command, &error))
 }
 
-/// Echoes and runs `command`, shows its standard output line by line as it
-/// comes, and returns it too. Bytes that are no UTF-8 come as U+FFFD.
+/// Echoes and runs `command`, shows what it writes to either stream line by
+/// line, in the order written, and returns it too. Bytes that are no UTF-8
+/// come as U+FFFD.
 ///
 /// # Errors
 /// If it cannot be started, or if it ends and a process it left behind keeps
 /// its output open: to wait for that one's end could take forever.
 pub fn tee(command: &mut Command) -> Result<(ExitStatus, String), Failure> {
-    println!("$ {}", shell_line(command));
-    let started = command.stdout(Stdio::piped()).spawn();
-    let mut child = started.map_err(|error| not_started(command, &error))?;
-    let stdout = child.stdout.take();
-    let copier = std::thread::spawn(move || stdout.map(show_and_keep).unwrap_or_default());
-    let status = child.wait().map_err(|error| not_started(command, &error))?;
+    let line = shell_line(command);
+    println!("$ {line}");
+    let not_run = |error: std::io::Error| Failure(format!("`{line}` cannot be run: {error}"));
+    let (reader, writer) = std::io::pipe().map_err(not_run)?;
+    let errors = writer.try_clone().map_err(not_run)?;
+    let started = command.stdout(writer).stderr(errors).spawn();
+    // The command holds our ends of the pipe until it is given others.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = started.map_err(not_run)?;
+    let copier = std::thread::spawn(move || show_and_keep(reader));
+    let status = child.wait().map_err(not_run)?;
     let ended = Instant::now();
     while !copier.is_finished() && ended.elapsed() < LEFT_BEHIND_WAIT_MAX {
         std::thread::sleep(Duration::from_millis(10));
     }
-    let line = shell_line(command);
     if !copier.is_finished() {
-        return Err(Failure(format!(
-            "`{line}` ended, but left a process behind that holds its output"
-        )));
+        let what = "ended, but left a process behind that holds its output open";
+        return Err(Failure(format!("`{line}` {what}")));
     }
     let kept = copier.join().map_err(|_| Failure(format!("output of `{line}` cannot be shown")))?;
     Ok((status, kept))
 }
 
 /// Prints what comes in, and returns it at its end.
-fn show_and_keep(stdout: ChildStdout) -> String {
+fn show_and_keep(output: PipeReader) -> String {
     let mut kept = String::new();
     // A read error ends the copy; the exit status then tells the story.
-    for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
+    for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
         let line = String::from_utf8_lossy(&line);
         println!("{line}");
         kept.push_str(&line);
@@ -170,14 +174,13 @@ mod tests {
     #[test]
     fn what_is_shown_is_also_returned() {
         let (status, text) =
-            tee(Command::new("sh").args(["-c", "echo one; echo two; exit 3"])).unwrap();
+            tee(Command::new("sh").args(["-c", "echo one; echo two >&2; exit 3"])).unwrap();
         assert_eq!((status.code(), text.as_str()), (Some(3), "one\ntwo\n"));
     }
 
     #[test]
     fn a_process_left_behind_is_a_failure_and_not_waited_for() {
-        let failure = tee(Command::new("sh").args(["-c", "sleep 20 2>/dev/null & echo started"]))
-            .unwrap_err();
+        let failure = tee(Command::new("sh").args(["-c", "sleep 20 & echo started"])).unwrap_err();
         assert!(failure.0.contains("left a process behind"), "{failure}");
     }
 

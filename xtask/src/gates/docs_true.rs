@@ -85,12 +85,12 @@ fn dead_links(document: &Source, root: &Path) -> Vec<String> {
         }
         // A leading slash means the root of the repository.
         let meant = path.strip_prefix('/').map_or(directory.join(path), |inside| root.join(inside));
-        if !meant.canonicalize().is_ok_and(|file| file.starts_with(root)) {
-            found.push(format!(
-                "{}:{line}: link to `{target}`, which does not exist",
-                document.path
-            ));
-        }
+        let what = match meant.canonicalize() {
+            Ok(file) if file.starts_with(root) => continue,
+            Ok(_) => "is not in the repository",
+            Err(_) => "does not exist",
+        };
+        found.push(format!("{}:{line}: link to `{target}`, which {what}", document.path));
     }
     found
 }
