@@ -133,7 +133,7 @@ impl From<ModeArg> for upcall::Mode {
 }
 
 fn duration(text: &str) -> Result<Span, String> {
-    let span = spec::units::parse_duration(text).map_err(|error| error.to_string())?;
+    let span = spec::parse_duration(text).map_err(|error| error.to_string())?;
     let longest = Span::from_secs(7 * 24 * 3600);
     if span < Span::from_millis(10) || span > longest {
         return Err(format!("{span} is outside 10 ms to 7 days"));

@@ -58,7 +58,7 @@ fn main() -> ExitCode {
 }
 
 fn plan_command(args: &PlanArgs) -> Result<Exit, Failure> {
-    let spec = spec::Spec::load(&args.spec).map_err(Failure::new)?;
+    let spec = spec::Spec::read(&args.spec).map_err(Failure::new)?;
     let plan = plan::plan(&spec, false)?;
     if args.json {
         print_json(&plan.output)?;
@@ -69,7 +69,7 @@ fn plan_command(args: &PlanArgs) -> Result<Exit, Failure> {
 }
 
 fn run_command(args: &RunArgs) -> Result<Exit, Failure> {
-    let spec = spec::Spec::load(&args.spec).map_err(Failure::new)?;
+    let spec = spec::Spec::read(&args.spec).map_err(Failure::new)?;
     let plan = plan::plan(&spec, args.soft)?;
     if !plan.output.admitted && !args.soft {
         if args.json {

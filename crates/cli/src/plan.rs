@@ -3,14 +3,14 @@
 //! `run` uses the same plan, so what is printed is what is run.
 
 use upcall::activity::ActivityParams;
-use upcall::admission::{Platform, Reservations, TestResult};
+use upcall::admission::{Platform, Reservations, Share, TestResult};
 use upcall::qos::{Mapping, map};
 use upcall::time::Span;
-use upcall::work::Work;
+use upcall::work::{Work, WorkKind};
 
 use crate::exit::Failure;
 use crate::output;
-use crate::spec::{Activity, Policy, Spec, Stream, SwitchCost, Task};
+use crate::spec::{Activity, POLICIES, Policy, Spec, Stream, SwitchCost, Task};
 
 /// Domain of activities whose spec names none.
 const DOMAIN_DEFAULT: &str = "main";
@@ -65,10 +65,11 @@ impl Planned<'_> {
 /// no mapping: each names the place in the file.
 pub fn plan(spec: &Spec, soft: bool) -> Result<Plan<'_>, Failure> {
     if spec.policy != Policy::Rmdp {
-        return Err(Failure::new(spec.error_at_key(
+        return Err(Failure::new(spec.source.error_in(
+            &spec.place,
             "policy",
-            &format!("\"{}\"", spec.policy.name()),
-            "\"rmdp\"; the other policies are not built yet",
+            &format!("\"{}\"", policy_name(spec.policy)),
+            "\"rmdp\": the other policies are not built yet",
         )));
     }
     let platform = platform(spec)?;
@@ -116,7 +117,7 @@ pub fn plan(spec: &Spec, soft: bool) -> Result<Plan<'_>, Failure> {
         tests.retain(|test| test.cpu != refused.cpu);
     }
     tests.extend(refused_tests);
-    let output = output(spec, &platform, &reservations, &activities, &held, tests, refusals);
+    let output = output(&platform, &reservations, &activities, &held, tests, refusals);
     Ok(Plan { activities, platform, output })
 }
 
@@ -126,8 +127,11 @@ fn platform(spec: &Spec) -> Result<Platform, Failure> {
         Some(cpus) => cpus.clone(),
         None => upcall::default_cpus().map_err(Failure::new)?,
     };
-    if let Some(cpu) = cpus.iter().find(|cpu| !allowed.contains(cpu)) {
-        return Err(Failure::new(spec.error_at_key(
+    if let Some(at) = cpus.iter().position(|cpu| !allowed.contains(cpu)) {
+        let cpu = cpus[at];
+        let span = spec.cpu_spans.get(at).cloned().unwrap_or_default();
+        return Err(Failure::new(spec.source.error_at(
+            span,
             "cpus",
             &format!("CPU {cpu}"),
             &format!("CPUs this process may use, {allowed:?}"),
@@ -135,7 +139,7 @@ fn platform(spec: &Spec) -> Result<Platform, Failure> {
     }
     Ok(Platform {
         cpus,
-        cpu_limit: spec.cpu_limit,
+        cpu_limit: Share::from_ppm(spec.cpu_limit_ppm).unwrap_or_default(),
         switch_cost: match spec.switch_cost {
             SwitchCost::Auto => upcall::switch_cost(),
             SwitchCost::Fixed(cost) => cost,
@@ -160,7 +164,7 @@ fn map_activity<'s>(
         Activity::Stream(stream) => {
             let measured = match stream.cost {
                 Some(_) => None,
-                None => Work::calibrate(stream.work, stream.pdu_bytes, upcall::thread_cpu_ns),
+                None => Work::calibrate(work_kind(stream)?, stream.pdu_bytes, upcall::thread_cpu_ns),
             };
             let cost = stream.cost.or(measured.map(|measured| measured.cost));
             let Some(cost) = cost else {
@@ -190,8 +194,20 @@ fn map_activity<'s>(
     }
 }
 
+/// The named processor of a stream.
+///
+/// # Errors
+/// None in practice: the spec's reader checked the name.
+pub fn work_kind(stream: &Stream) -> Result<WorkKind, Failure> {
+    stream.work.parse().map_err(Failure::new)
+}
+
+/// The word a spec file uses for a policy.
+fn policy_name(policy: Policy) -> &'static str {
+    POLICIES.iter().find(|(_, named)| *named == policy).map_or("", |(name, _)| name)
+}
+
 fn output(
-    _spec: &Spec,
     platform: &Platform,
     reservations: &Reservations,
     activities: &[Planned<'_>],
@@ -201,7 +217,7 @@ fn output(
 ) -> output::Plan {
     output::Plan {
         admitted: refusals.is_empty(),
-        policy: Policy::Rmdp.name(),
+        policy: policy_name(Policy::Rmdp),
         cpus: reservations
             .load()
             .iter()

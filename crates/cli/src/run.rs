@@ -16,8 +16,8 @@ use upcall::{Config, HandlerId, Job, Mode, Report, Runtime, clock};
 use crate::csv::JobLog;
 use crate::exit::Failure;
 use crate::live::Live;
-use crate::plan::{Plan, Planned, Source};
-use crate::spec::Spec;
+use crate::plan::{Plan, Planned, Source, work_kind};
+use crate::spec::{Direction, Spec};
 use crate::stream::{Endpoint, WorkTally};
 use crate::{background, outcome, output};
 
@@ -88,7 +88,7 @@ pub fn run(
     let drops_before = upcall::load::interface_drops();
     let start = clock::now() + LEAD;
     if let Some(senders) = &senders {
-        senders.start(start);
+        senders.start(start).map_err(Failure::new)?;
     }
     runtime.run_at(&handlers, start).map_err(Failure::new)?;
     let notices: Vec<String> = runtime.notices().iter().map(ToString::to_string).collect();
@@ -124,16 +124,22 @@ fn bind(spec: &Spec, plan: &Plan<'_>) -> Result<Vec<Option<Endpoint>>, Failure> 
         .iter()
         .map(|planned| match &planned.source {
             Source::Task(_) => Ok(None),
-            Source::Stream(stream, mapping) => Endpoint::open(stream, mapping).map(Some).map_err(
-                |error| {
+            Source::Stream(stream, mapping) => {
+                let opened = Endpoint::open(stream, work_kind(stream)?, mapping);
+                opened.map(Some).map_err(|error| {
+                    let key = match stream.direction {
+                        Direction::Receive(_) => "receive",
+                        Direction::Send(_) => "send",
+                    };
+                    let expected = "an address that is free and ours";
                     Failure::new(spec.source.error_in(
                         &stream.place,
-                        stream.direction_key(),
+                        key,
                         &error.to_string(),
-                        "an address that can be used",
+                        expected,
                     ))
-                },
-            ),
+                })
+            }
         })
         .collect()
 }

@@ -9,12 +9,9 @@ use upcall::Batch;
 use upcall::load::SenderPlan;
 use upcall::qos::{Class, Flow, Mapping};
 use upcall::udp::{Receiver, Sender, StreamCounters};
-use upcall::work::{Taken, Work, WorkCounters, sample_payload};
+use upcall::work::{Taken, Work, WorkCounters, WorkKind, sample_payload};
 
 use crate::spec::{Direction, Stream};
-
-/// Largest datagram UDP carries over IPv4.
-const DATAGRAM_BYTES_MAX: u32 = 65_507;
 
 /// What the processor of a stream counted; complete when its handler is gone.
 pub type WorkTally = Mutex<WorkCounters>;
@@ -40,7 +37,7 @@ pub struct SendEnd {
     sender: Sender,
     work: Work,
     tally: Arc<WorkTally>,
-    kind: upcall::work::WorkKind,
+    kind: WorkKind,
     payload: Vec<u8>,
     pdu_bytes: u32,
     sequence: u32,
@@ -51,15 +48,15 @@ impl Endpoint {
     ///
     /// # Errors
     /// The system's: a port in use, an address that is not ours.
-    pub fn open(stream: &Stream, mapping: &Mapping) -> io::Result<Self> {
+    pub fn open(stream: &Stream, kind: WorkKind, mapping: &Mapping) -> io::Result<Self> {
         let work = Work::new(
-            stream.work,
+            kind,
             stream.pdu_bytes,
             mapping.params.pdu_cost,
             upcall::thread_cpu_ns,
         );
         let tally = Arc::default();
-        let datagram_bytes = datagram_bytes(stream);
+        let datagram_bytes = stream.packet_bytes;
         let datagrams_a_pdu = stream.pdu_bytes.div_ceil(datagram_bytes);
         let batch = mapping.params.batch.saturating_mul(datagrams_a_pdu);
         match stream.direction {
@@ -82,7 +79,7 @@ impl Endpoint {
                     sender,
                     work,
                     tally,
-                    kind: stream.work,
+                    kind,
                     payload: vec![0; datagram_bytes as usize],
                     pdu_bytes: stream.pdu_bytes,
                     sequence: 0,
@@ -183,17 +180,12 @@ fn keep(tally: &WorkTally, counters: WorkCounters) {
     }
 }
 
-/// Largest datagram of a stream.
-fn datagram_bytes(stream: &Stream) -> u32 {
-    stream.packet_bytes.unwrap_or(stream.pdu_bytes).min(DATAGRAM_BYTES_MAX)
-}
-
 /// What an embedded sender must do to be the source this stream was promised.
 pub fn sender_plan(stream: &Stream, mapping: &Mapping) -> SenderPlan {
     let target = match stream.direction {
         Direction::Receive(address) | Direction::Send(address) => reachable(address),
     };
-    let datagram_bytes = datagram_bytes(stream);
+    let datagram_bytes = stream.packet_bytes;
     let datagrams_a_pdu = stream.pdu_bytes.div_ceil(datagram_bytes);
     // Frames and messages come all at once, the rest one by one.
     let pdus_at_once = match stream.class {
@@ -208,7 +200,7 @@ pub fn sender_plan(stream: &Stream, mapping: &Mapping) -> SenderPlan {
         burst: pdus_at_once * datagrams_a_pdu,
         pdu_bytes: stream.pdu_bytes,
         datagram_bytes,
-        work: stream.work.to_string(),
+        work: stream.work.clone(),
     }
 }
 

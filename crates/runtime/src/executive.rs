@@ -84,7 +84,7 @@ impl Epoch {
         // count, or it is seen as a waiter here. Without it both could miss.
         self.word.fetch_add(1, Ordering::SeqCst);
         if self.waiters.load(Ordering::SeqCst) > 0 {
-            upcall_sys::futex::wake(&self.word, i32::MAX);
+            upcall_sys::futex::wake(&self.word, u32::MAX);
         }
     }
 

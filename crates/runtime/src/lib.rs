@@ -22,11 +22,16 @@ pub mod clock;
 mod config;
 mod doorbell;
 mod executive;
+pub mod load;
 mod need;
 mod rights;
 mod runtime;
 mod statistics;
 pub mod udp;
+
+pub use upcall_sys::clock::thread_cpu_ns;
+pub use upcall_sys::machine::Machine;
+pub use upcall_sys::schedule::allowed_cpus;
 
 pub use upcall_core::{activity, admission, cost, policy, qos, record, scheduler, time};
 

@@ -3,22 +3,19 @@
 //!
 //! The senders' process is this program started again; it reports through a
 //! shared page ([`upcall_shm::load_page`]), which the parent reads as it reads
-//! any peer: copied once, then validated. Every process started here dies with
-//! its handle, and with us (`PR_SET_PDEATHSIG`).
+//! any peer: copied once, then validated. Every process started here ends with
+//! its handle, and with the thread that started it.
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::os::fd::{FromRawFd, OwnedFd};
 use std::str::FromStr;
 
 use upcall_core::time::{Instant, Span};
-use upcall_shm::load_page::{ChildPage, PAGE_BYTES, PageError, ParentPage, State};
+use upcall_shm::load_page::{Counts, PAGE_BYTES, PageError, ParentPage, State};
+use upcall_sys::OsError;
 use upcall_sys::clock::{monotonic_ns, sleep_until_ns};
-use upcall_sys::error::OsError;
-use upcall_sys::memfd::SharedMapping;
-use upcall_sys::process::{Child, Options};
-use upcall_sys::udp::{SendBatch, UdpSocket};
-use upcall_sys::{process, schedule};
+use upcall_sys::memfd::{MapError, SharedMapping};
+use upcall_sys::process::{self, Child, SpawnOptions, Stream};
 
 mod sender;
 
@@ -27,21 +24,266 @@ pub use sender::serve;
 /// Time the senders' process has to get ready, and to end.
 const READY_WITHIN: Span = Span::from_secs(5);
 /// Time a background program has to end by itself.
-const END_WITHIN: Span = Span::from_millis(300);
+const END_WITHIN: Span = Span::from_millis(200);
+/// Descriptor under which the senders' process finds the page.
+const PAGE_FD: i32 = 3;
 
 /// What one embedded sender does: `burst` datagrams every `interval`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SenderPlan {
-    /// Where it sends to: loopback only.
+    /// Where it sends to.
     pub target: SocketAddr,
     /// Time between two bursts.
     pub interval: Span,
     /// Datagrams sent at once.
     pub burst: u32,
-    /// Largest PDU.
+    /// Largest PDU in bytes.
     pub pdu_bytes: u32,
-    /// Largest datagram.
+    /// Largest datagram in bytes.
     pub datagram_bytes: u32,
     /// Named processor whose payload is sent.
     pub work: String,
+}
+
+/// What one embedded sender did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SenderCounts {
+    /// Datagrams the kernel took from it.
+    pub offered: u64,
+    /// Times it was late and moved its schedule.
+    pub slips: u64,
+}
+
+/// Why load could not be started or ended in order.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// The system refused something.
+    System(OsError),
+    /// The page could not be shared.
+    Map(MapError),
+    /// The senders' process wrote nonsense into the page, or died.
+    Peer(PageError),
+    /// The senders' process did not answer in time, or is gone.
+    Silent,
+    /// A sender's plan that cannot be read.
+    Plan(String),
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LoadError::System(error) => error.fmt(f),
+            LoadError::Map(error) => error.fmt(f),
+            LoadError::Peer(error) => write!(f, "the senders' process: {error}"),
+            LoadError::Silent => f.write_str("the senders' process does not answer"),
+            LoadError::Plan(text) => write!(f, "not a sender's plan: `{text}`"),
+        }
+    }
+}
+
+impl std::error::Error for LoadError {}
+
+impl From<OsError> for LoadError {
+    fn from(error: OsError) -> Self {
+        LoadError::System(error)
+    }
+}
+
+impl From<MapError> for LoadError {
+    fn from(error: MapError) -> Self {
+        LoadError::Map(error)
+    }
+}
+
+impl From<PageError> for LoadError {
+    fn from(error: PageError) -> Self {
+        LoadError::Peer(error)
+    }
+}
+
+impl fmt::Display for SenderPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{},{},{},{},{},{}",
+            self.target,
+            self.interval.as_nanos(),
+            self.burst,
+            self.pdu_bytes,
+            self.datagram_bytes,
+            self.work
+        )
+    }
+}
+
+impl FromStr for SenderPlan {
+    type Err = LoadError;
+
+    fn from_str(text: &str) -> Result<Self, LoadError> {
+        let bad = || LoadError::Plan(text.to_owned());
+        let fields: Vec<&str> = text.split(',').collect();
+        let &[target, interval_ns, burst, pdu_bytes, datagram_bytes, work] = fields.as_slice()
+        else {
+            return Err(bad());
+        };
+        let plan = SenderPlan {
+            target: target.parse().map_err(|_| bad())?,
+            interval: Span::from_nanos(interval_ns.parse().map_err(|_| bad())?),
+            burst: burst.parse().map_err(|_| bad())?,
+            pdu_bytes: pdu_bytes.parse().map_err(|_| bad())?,
+            datagram_bytes: datagram_bytes.parse().map_err(|_| bad())?,
+            work: work.to_owned(),
+        };
+        if plan.interval.is_zero() || plan.burst == 0 || plan.datagram_bytes == 0 {
+            return Err(bad());
+        }
+        Ok(plan)
+    }
+}
+
+/// The senders' process, seen from its parent.
+#[derive(Debug)]
+pub struct Senders {
+    child: Child,
+    mapping: SharedMapping,
+    streams: usize,
+}
+
+impl Senders {
+    /// Starts `command` with a plan for each stream on `cpus`, and waits until
+    /// it is ready. Call from a thread that stays: the child ends with it.
+    ///
+    /// # Errors
+    /// See [`LoadError`].
+    pub fn spawn(
+        command: &[String],
+        cpus: &[u32],
+        plans: &[SenderPlan],
+    ) -> Result<Self, LoadError> {
+        let mapping = SharedMapping::create("upcall-load", PAGE_BYTES)?;
+        ParentPage::format(mapping.words(), plans.len())?;
+        let mut command = command.to_vec();
+        command.extend(plans.iter().map(ToString::to_string));
+        let options = SpawnOptions {
+            stderr: Stream::Inherit,
+            inherit: Some((mapping.fd(), PAGE_FD)),
+            ..SpawnOptions::default()
+        };
+        let child = process::spawn(&command, cpus, options)?;
+        let senders = Senders { child, mapping, streams: plans.len() };
+        senders.wait_for(State::Ready)?;
+        Ok(senders)
+    }
+
+    /// Lets them begin at `at`; the first packets follow an interval later.
+    pub fn start(&self, at: Instant) -> Result<(), LoadError> {
+        Ok(self.page()?.start_at(at.as_nanos()))
+    }
+
+    /// Ends them, and says what each stream was offered.
+    ///
+    /// # Errors
+    /// See [`LoadError`]; the process is ended all the same.
+    pub fn stop(mut self) -> Result<Vec<SenderCounts>, LoadError> {
+        self.page()?.request_stop();
+        self.wait_for(State::Done)?;
+        let page = self.page()?;
+        let counts = (0..self.streams)
+            .map(|stream| page.counts(stream).map(SenderCounts::from))
+            .collect::<Result<Vec<_>, _>>()?;
+        self.child.terminate(END_WITHIN.as_nanos())?;
+        Ok(counts)
+    }
+
+    fn page(&self) -> Result<ParentPage<'_>, LoadError> {
+        Ok(ParentPage::attach(self.mapping.words())?)
+    }
+
+    fn wait_for(&self, state: State) -> Result<(), LoadError> {
+        let give_up_ns = monotonic_ns() + READY_WITHIN.as_nanos();
+        while monotonic_ns() < give_up_ns {
+            if self.page()?.state()? >= state {
+                return Ok(());
+            }
+            if self.child.try_wait()?.is_some() && self.page()?.state()? < state {
+                return Err(LoadError::Silent);
+            }
+            sleep_until_ns(monotonic_ns() + 1_000_000);
+        }
+        Err(LoadError::Silent)
+    }
+}
+
+impl From<Counts> for SenderCounts {
+    fn from(counts: Counts) -> Self {
+        SenderCounts { offered: counts.offered, slips: counts.slips }
+    }
+}
+
+/// The page, in the senders' process.
+fn attach_page() -> Result<SharedMapping, LoadError> {
+    let fd = process::inherited_fd(PAGE_FD)?;
+    Ok(SharedMapping::from_fd(fd, PAGE_BYTES)?)
+}
+
+/// A program that competes for the CPU, outside of any promise.
+#[derive(Debug)]
+pub struct BackgroundLoad {
+    child: Child,
+}
+
+impl BackgroundLoad {
+    /// Starts `command` on `cpus` in the ordinary class, with neither input nor
+    /// output. Call from a thread that stays: the child ends with it.
+    ///
+    /// # Errors
+    /// The system's: no such program, no right to run it.
+    pub fn start(command: &[String], cpus: &[u32]) -> Result<Self, OsError> {
+        Ok(BackgroundLoad { child: process::spawn(command, cpus, SpawnOptions::default())? })
+    }
+
+    /// Ends it and all it started; the CPU time they took together.
+    pub fn stop(mut self) -> Span {
+        let used = self.child.terminate(END_WITHIN.as_nanos()).unwrap_or_default();
+        Span::from_nanos(used.cpu_ns())
+    }
+}
+
+/// A background load's process: `threads` threads that compute until killed.
+pub fn spin(threads: u32) {
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                let mut state = 1u64;
+                loop {
+                    // Marsaglia's xorshift: computation no compiler removes.
+                    state ^= state << 13;
+                    state ^= state >> 7;
+                    state ^= state << 17;
+                    std::hint::black_box(state);
+                }
+            });
+        }
+    });
+}
+
+/// Packets that network interfaces of this host dropped on receive since boot,
+/// all together; 0 if the system does not tell
+/// (Documentation/ABI/testing/sysfs-class-net-statistics).
+pub fn interface_drops() -> u64 {
+    let Ok(interfaces) = std::fs::read_dir("/sys/class/net") else { return 0 };
+    let count = |folder: &std::path::Path, name: &str| -> u64 {
+        std::fs::read_to_string(folder.join("statistics").join(name))
+            .ok()
+            .and_then(|text| text.trim().parse().ok())
+            .unwrap_or(0)
+    };
+    interfaces
+        .flatten()
+        .map(|interface| {
+            let folder = interface.path();
+            count(&folder, "rx_dropped") + count(&folder, "rx_missed_errors")
+        })
+        .sum()
 }

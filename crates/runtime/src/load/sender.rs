@@ -1,0 +1,140 @@
+//! The child's side of embedded senders: sends packets on time.
+//!
+//! A source keeps to what its stream declares: never faster. A send that is
+//! late by more than a quarter of its interval moves all later ones (a *slip*),
+//! so a delayed sender thins out its traffic and never bunches it. What a
+//! receiver then loses, it lost by itself.
+
+use upcall_core::time::{Instant, Span};
+use upcall_shm::load_page::ChildPage;
+use upcall_sys::OsError;
+use upcall_sys::clock::{monotonic_ns, sleep_until_ns};
+use upcall_sys::udp::{SendBatch, UdpSocket};
+
+use super::{LoadError, SenderPlan, attach_page};
+
+/// Longest sleep, so that a request to stop is seen soon.
+const LOOK_EVERY: Span = Span::from_millis(20);
+/// Real-time priority, where granted: below anything Upcall schedules.
+const FIFO_PRIORITY: u8 = 40;
+/// Part of the interval a send may be late before it counts as a slip.
+const SLIP_DIVISOR: u32 = 4;
+
+/// The senders' process: sends `plans` until told to stop. `fill(stream,
+/// sequence, payload)` writes a datagram and returns its length.
+///
+/// # Errors
+/// The page or a socket cannot be had.
+pub fn serve(
+    plans: &[SenderPlan],
+    mut fill: impl FnMut(usize, u32, &mut [u8]) -> usize,
+) -> Result<(), LoadError> {
+    let mapping = attach_page()?;
+    let mut page = ChildPage::attach(mapping.words())?;
+    let mut sources = plans.iter().map(Source::open).collect::<Result<Vec<_>, _>>()?;
+    // Without the right, it sends as an ordinary process does: late at times,
+    // which shows as slips.
+    let _ = upcall_sys::schedule::set_fifo(FIFO_PRIORITY);
+    page.ready();
+    let Some(start_ns) = wait_for_start(&page) else { return Ok(()) };
+    for source in &mut sources {
+        source.next = Instant::from_nanos(start_ns) + source.interval;
+    }
+    page.running();
+    while !page.stop_requested() {
+        let now = Instant::from_nanos(monotonic_ns());
+        for (number, source) in sources.iter_mut().enumerate() {
+            if source.next <= now {
+                source.send(now, |sequence, payload| fill(number, sequence, payload));
+                page.report(number, &source.counts);
+            }
+        }
+        let next = sources.iter().map(|source| source.next).min().unwrap_or(Instant::FAR);
+        sleep_until_ns(next.min(now + LOOK_EVERY).as_nanos());
+    }
+    page.done();
+    Ok(())
+}
+
+/// The moment to start, `None` if told to stop before.
+fn wait_for_start(page: &ChildPage<'_>) -> Option<u64> {
+    loop {
+        if page.stop_requested() {
+            return None;
+        }
+        if let Some(start_ns) = page.start_at_ns() {
+            sleep_until_ns(start_ns);
+            return Some(start_ns);
+        }
+        sleep_until_ns(monotonic_ns() + 1_000_000);
+    }
+}
+
+/// One stream's source.
+struct Source {
+    socket: UdpSocket,
+    batch: SendBatch,
+    payload: Vec<u8>,
+    interval: Span,
+    burst: u32,
+    next: Instant,
+    sequence: u32,
+    counts: upcall_shm::load_page::Counts,
+}
+
+impl Source {
+    fn open(plan: &SenderPlan) -> Result<Self, OsError> {
+        let local: std::net::SocketAddr = if plan.target.is_ipv4() {
+            (std::net::Ipv4Addr::LOCALHOST, 0).into()
+        } else {
+            (std::net::Ipv6Addr::LOCALHOST, 0).into()
+        };
+        let socket = UdpSocket::bind(local)?;
+        socket.connect(plan.target)?;
+        Ok(Source {
+            socket,
+            batch: SendBatch::new(plan.burst as usize, plan.datagram_bytes as usize),
+            payload: vec![0; plan.datagram_bytes as usize],
+            interval: plan.interval,
+            burst: plan.burst,
+            next: Instant::FAR,
+            sequence: 0,
+            counts: upcall_shm::load_page::Counts::default(),
+        })
+    }
+
+    fn send(&mut self, now: Instant, mut fill: impl FnMut(u32, &mut [u8]) -> usize) {
+        for _ in 0..self.burst {
+            let bytes = fill(self.sequence, &mut self.payload).min(self.payload.len());
+            self.sequence = self.sequence.wrapping_add(1);
+            if self.batch.push(&self.payload[..bytes]).is_err() {
+                self.flush();
+                if self.batch.push(&self.payload[..bytes]).is_err() {
+                    self.counts.errors += 1;
+                    continue;
+                }
+            }
+            self.counts.offered += 1;
+            self.counts.offered_bytes += bytes as u64;
+        }
+        self.flush();
+        let late = now.since(self.next);
+        if late > self.interval / SLIP_DIVISOR {
+            self.counts.slips += 1;
+            self.next = now + self.interval;
+        } else {
+            self.next += self.interval;
+        }
+    }
+
+    /// Gives the batch to the kernel. What it does not take is not offered.
+    fn flush(&mut self) {
+        let waiting = self.batch.len() as u64;
+        let sent = self.batch.flush(&self.socket).unwrap_or(0) as u64;
+        if sent < waiting {
+            self.batch.clear();
+            self.counts.errors += waiting - sent;
+            self.counts.offered = self.counts.offered.saturating_sub(waiting - sent);
+        }
+    }
+}
