@@ -11,6 +11,7 @@ use std::time::Duration;
 use upcall::load::{BackgroundLoad, SenderCounts, Senders};
 use upcall::time::{Instant, Span};
 use upcall::udp::StreamCounters;
+use upcall::work::{Work, WorkKind};
 use upcall::{Config, HandlerId, Job, Mode, Report, Runtime, clock};
 
 use crate::csv::JobLog;
@@ -163,10 +164,13 @@ fn create(
                 runtime.handler(planned.name(), planned.params, endpoint.into_handler())
             }
             None => {
-                let spin = upcall::work::Spin::new(planned.params.pdu_cost, upcall::thread_cpu_ns);
+                let cost = planned.params.pdu_cost;
+                let mut spin = Work::new(WorkKind::Spin, 1, cost, upcall::thread_cpu_ns);
                 runtime.handler(planned.name(), planned.params, move |batch| {
                     while batch.proceed() {
-                        spin.burn();
+                        spin.take(&[]);
+                        // Spinning cannot fail once it took a PDU.
+                        let _ = spin.process();
                     }
                 })
             }

@@ -28,8 +28,10 @@ pub struct ReceiveEnd {
     receiver: Receiver,
     work: Work,
     tally: Arc<WorkTally>,
-    /// Datagrams a job fetches at most while it looks for whole PDUs.
+    /// Datagrams an upcall takes at most while it looks for whole PDUs.
     datagrams_max: u32,
+    /// A whole PDU was taken and waits for permission to be processed.
+    ready: bool,
 }
 
 #[derive(Debug)]
@@ -69,7 +71,7 @@ impl Endpoint {
                     stream.delay.unwrap_or(mapping.delay_max),
                 )
                 .map_err(io::Error::other)?;
-                let end = ReceiveEnd { receiver, work, tally, datagrams_max: batch };
+                let end = ReceiveEnd { receiver, work, tally, datagrams_max: batch, ready: false };
                 Ok(Endpoint::Receive(Box::new(end)))
             }
             Direction::Send(address) => {
@@ -120,6 +122,7 @@ impl ReceiveEnd {
         // A frame may need several datagrams before it is a PDU; the bound keeps
         // a flood of fragments from holding the CPU between two boundaries.
         while batch.remaining() > 0 && self.gather(&mut datagrams_left) && batch.proceed() {
+            self.ready = false;
             // A PDU that cannot be decoded was processed all the same: its cost
             // is spent, and the processor counts it.
             let _ = self.work.process();
@@ -129,18 +132,15 @@ impl ReceiveEnd {
 
     /// Takes datagrams until a PDU is complete.
     fn gather(&mut self, datagrams_left: &mut u32) -> bool {
-        if self.work.is_ready() {
-            return true;
-        }
-        while *datagrams_left > 0 && self.receiver.ready() {
+        while !self.ready && *datagrams_left > 0 && self.receiver.ready() {
             *datagrams_left -= 1;
             match self.work.take(self.receiver.take()) {
-                Taken::Pdu => return true,
+                Taken::Pdu => self.ready = true,
                 Taken::More => {}
                 Taken::Rejected(_) => self.receiver.discarded(),
             }
         }
-        false
+        self.ready
     }
 }
 
