@@ -76,7 +76,7 @@
 //! is `C / T`. If it does not fit, the shortest delay that would do is `2 T'`, where
 //! `T' = (a + n k) * cost` with the smallest `k >= 1` for which
 //! `(a + n k) * cost <= k I`. There is none if units cost more than their
-//! interval.
+//! interval, or if `T'` is more than (6) allows.
 //!
 //! **(8)** Quantum: the smallest `b` with `b * cost >= 100 * switch_cost`, within
 //! `1 ..= B`. A preemption costs two hand-offs, away and back, and there is at most

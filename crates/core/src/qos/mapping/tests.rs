@@ -225,6 +225,10 @@ fn a_cost_that_does_not_fit_is_answered_with_what_would() {
     assert!(said(&tight).ends_with("; expected a delay of at least 80 ms"), "{}", said(&tight));
     let hopeless = StreamSpec { pdu_cost: Span::from_secs(1), ..tight };
     assert!(said(&hopeless).ends_with("no cost fits, and no delay helps"), "{}", said(&hopeless));
+    // Three at once and one every 100 ms, 50 ms each: 4 in 200 ms are the first that fit.
+    let class = Class::Transaction { rate: Rate::from_hertz(10), burst: 3 };
+    let burst = StreamSpec { class, delay: Some(ms(200)), pdu_cost: ms(50), ..camera() };
+    assert!(said(&burst).ends_with("or a delay of at least 400 ms"), "{}", said(&burst));
     // Bounds that do not print exactly are printed to the safe side.
     let odd = StreamSpec { delay: Some(ms(10)), pdu_cost: Span::from_nanos(6_000_001), ..camera() };
     assert!(said(&odd).ends_with("or a delay of at least 12.001 ms"), "{}", said(&odd));
