@@ -1,1 +1,37 @@
-//! Skeleton.
+//! Every system call Upcall makes.
+//!
+//! Called by the runtime and the command; uses no other crate of ours. It
+//! knows nothing of activities, policies or files of ours: it wraps what the
+//! kernel offers, retries what the kernel asks to be retried, and says what
+//! failed as an [`OsError`]. Nothing here decides what is to be done about it.
+//!
+//! Times are `u64` nanoseconds of `CLOCK_MONOTONIC` unless a name says
+//! otherwise.
+//!
+//! | module | what it wraps |
+//! |---|---|
+//! | [`clock`] | reading clocks, sleeping until a moment |
+//! | [`futex`] | waiting for a word of memory to change |
+//! | [`schedule`] | scheduling class, CPU affinity, timer slack |
+//! | [`memory`] | locking and faulting in memory |
+//! | [`memfd`] | sealed memory shared between processes |
+//! | [`udp`] | datagrams in batches, and what the kernel dropped |
+//! | [`process`] | child processes that leave nothing behind |
+//! | [`machine`] | what this machine is |
+
+#[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
+compile_error!(
+    "upcall-sys is written for 64-bit Linux: control messages and times are laid out so"
+);
+
+pub mod clock;
+mod error;
+pub mod futex;
+pub mod machine;
+pub mod memfd;
+pub mod memory;
+pub mod process;
+pub mod schedule;
+pub mod udp;
+
+pub use error::OsError;

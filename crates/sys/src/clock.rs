@@ -1,0 +1,132 @@
+//! Reading clocks, and sleeping until a moment.
+//!
+//! Called on every hot path of the runtime. Deadlines are moments, never
+//! lengths of time: what was late once does not shift what follows.
+
+use crate::OsError;
+use rustix::io::Errno;
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// `CLOCK_MONOTONIC` in nanoseconds since some moment near boot.
+///
+/// Answered by the vDSO without entering the kernel: about 20 ns (design §6).
+#[inline]
+pub fn monotonic_ns() -> u64 {
+    nanos(clock_gettime(ClockId::Monotonic))
+}
+
+/// `CLOCK_REALTIME` in nanoseconds since 1970. It can jump; only for
+/// comparing with arrival times of datagrams and for printing. vDSO.
+#[inline]
+pub fn realtime_ns() -> u64 {
+    nanos(clock_gettime(ClockId::Realtime))
+}
+
+/// CPU time the calling thread has used, in nanoseconds
+/// (`CLOCK_THREAD_CPUTIME_ID`). A system call.
+///
+/// Where the kernel lacks `IRQ_TIME_ACCOUNTING`, interrupts taken on the
+/// thread's CPU are charged to it (design §6).
+#[inline]
+pub fn thread_cpu_ns() -> u64 {
+    nanos(clock_gettime(ClockId::ThreadCPUTime))
+}
+
+/// CPU time process `pid` has used with all its threads, in nanoseconds;
+/// children are not included. Two system calls. See clock_getcpuclockid(3).
+///
+/// # Errors
+/// `ESRCH` if there is no such process, `EPERM` if it may not be looked at.
+pub fn process_cpu_ns(pid: u32) -> Result<u64, OsError> {
+    const GET_CLOCK: &str = "clock_getcpuclockid";
+    let pid = i32::try_from(pid).map_err(|_| OsError::new(GET_CLOCK, libc::ESRCH))?;
+    let mut clock: libc::clockid_t = 0;
+    // SAFETY: `clock` is valid for one write of a clockid_t.
+    let errno = unsafe { libc::clock_getcpuclockid(pid, &raw mut clock) };
+    if errno != 0 {
+        return Err(OsError::new(GET_CLOCK, errno));
+    }
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is valid for one write of a timespec.
+    if unsafe { libc::clock_gettime(clock, &raw mut time) } != 0 {
+        return Err(OsError::last("clock_gettime"));
+    }
+    Ok(nanos(Timespec { tv_sec: time.tv_sec, tv_nsec: time.tv_nsec }))
+}
+
+/// Blocks the calling thread until `monotonic_ns() >= deadline_ns`; returns
+/// at once if that is so already. Signals do not cut it short.
+///
+/// How late it wakes depends on scheduling class and timer slack
+/// ([`crate::schedule`]); it never wakes early. Does not allocate.
+pub fn sleep_until_ns(deadline_ns: u64) {
+    let deadline = timespec(deadline_ns);
+    // The deadline is absolute, so a retry after a signal needs no arithmetic.
+    // No other error is possible: the clock exists and the time is valid.
+    while rustix::thread::clock_nanosleep_absolute(ClockId::Monotonic, &deadline)
+        == Err(Errno::INTR)
+    {}
+}
+
+/// A time that is not negative, in nanoseconds. 584 years fit.
+pub(crate) const fn nanos(time: Timespec) -> u64 {
+    (time.tv_sec as u64) * NS_PER_S + time.tv_nsec as u64
+}
+
+/// Nanoseconds as the kernel wants them.
+pub(crate) const fn timespec(ns: u64) -> Timespec {
+    Timespec { tv_sec: (ns / NS_PER_S) as i64, tv_nsec: (ns % NS_PER_S) as i64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_goes_forward_and_a_sleep_does_not_end_early() {
+        let start_ns = monotonic_ns();
+        let deadline_ns = start_ns + 2_000_000;
+        sleep_until_ns(deadline_ns);
+        assert!(monotonic_ns() >= deadline_ns);
+        sleep_until_ns(start_ns); // past: returns
+        sleep_until_ns(0);
+    }
+
+    #[test]
+    fn nanoseconds_survive_the_way_to_the_kernel_and_back() {
+        for ns in [0, 1, 999_999_999, NS_PER_S, u64::MAX] {
+            assert_eq!(nanos(timespec(ns)), ns);
+        }
+    }
+
+    #[test]
+    fn work_is_charged_to_thread_and_process() {
+        let process_ns = process_cpu_ns(std::process::id()).unwrap();
+        let thread_ns = thread_cpu_ns();
+        let until_ns = thread_ns + 1_000_000;
+        while thread_cpu_ns() < until_ns {}
+        assert!(process_cpu_ns(std::process::id()).unwrap() >= process_ns + 1_000_000);
+    }
+
+    #[test]
+    fn a_sleep_costs_time_but_no_cpu_to_speak_of() {
+        let (start_ns, cpu_ns) = (monotonic_ns(), thread_cpu_ns());
+        sleep_until_ns(start_ns + 20_000_000);
+        assert!(thread_cpu_ns() - cpu_ns < monotonic_ns() - start_ns);
+    }
+
+    #[test]
+    fn no_process_no_clock() {
+        // Beyond pid_max (4194304 on 64 bits), so it cannot exist.
+        for pid in [5_000_000, u32::MAX] {
+            assert_eq!(process_cpu_ns(pid).unwrap_err().raw_os_error(), libc::ESRCH);
+        }
+    }
+
+    #[test]
+    fn real_time_is_after_this_was_written() {
+        assert!(realtime_ns() > 1_700_000_000 * NS_PER_S);
+    }
+}

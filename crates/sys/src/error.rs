@@ -1,0 +1,131 @@
+//! What the kernel refused: which operation, and why.
+//!
+//! Returned by every room of this crate. One type, because what a caller does
+//! depends on the two questions asked of it (was it a missing right? would it
+//! have blocked?) and not on the system call.
+
+use rustix::io::Errno;
+use std::fmt;
+use std::io;
+
+/// A system call that failed.
+///
+/// Two words, copied freely; making one does not allocate.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct OsError {
+    /// The system call, and where it helps what it was called for:
+    /// `"setsockopt(SO_RCVBUF)"`.
+    pub operation: &'static str,
+    errno: i32,
+}
+
+impl OsError {
+    /// `operation` failed with `errno` (a number of `errno.h`).
+    pub const fn new(operation: &'static str, errno: i32) -> Self {
+        OsError { operation, errno }
+    }
+
+    /// `operation` has just failed on this thread and left its `errno`.
+    pub(crate) fn last(operation: &'static str) -> Self {
+        OsError::new(operation, io::Error::last_os_error().raw_os_error().unwrap_or(0))
+    }
+
+    /// Makes rustix's errors errors of `operation`.
+    pub(crate) fn of(operation: &'static str) -> impl Fn(Errno) -> OsError {
+        move |errno| OsError::new(operation, errno.raw_os_error())
+    }
+
+    /// Makes an error of the standard library an error of `operation`; one
+    /// that did not come from the kernel counts as `EINVAL`.
+    pub(crate) fn of_io(operation: &'static str) -> impl Fn(io::Error) -> OsError {
+        move |error| OsError::new(operation, error.raw_os_error().unwrap_or(libc::EINVAL))
+    }
+
+    /// Whether a right was missing (`EPERM`, `EACCES`).
+    pub const fn is_permission(&self) -> bool {
+        matches!(self.errno, libc::EPERM | libc::EACCES)
+    }
+
+    /// Whether the call would have blocked (`EAGAIN`).
+    pub const fn is_would_block(&self) -> bool {
+        self.errno == libc::EAGAIN
+    }
+
+    /// The number of `errno.h`.
+    pub const fn raw_os_error(&self) -> i32 {
+        self.errno
+    }
+}
+
+impl fmt::Display for OsError {
+    /// `sched_setscheduler: Operation not permitted (EPERM)`. Allocates.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = io::Error::from_raw_os_error(self.errno).to_string();
+        // The standard library appends " (os error 1)"; a name says more.
+        let text = text.split(" (os error").next().unwrap_or_default();
+        match name(self.errno) {
+            Some(name) => write!(f, "{}: {text} ({name})", self.operation),
+            None => write!(f, "{}: {text} (errno {})", self.operation, self.errno),
+        }
+    }
+}
+
+impl fmt::Debug for OsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OsError({self})")
+    }
+}
+
+impl std::error::Error for OsError {}
+
+impl From<OsError> for io::Error {
+    /// Keeps the number, and with it the kind; the operation is lost.
+    fn from(error: OsError) -> Self {
+        io::Error::from_raw_os_error(error.errno)
+    }
+}
+
+/// The name of an error number, for those this crate's calls can meet.
+fn name(errno: i32) -> Option<&'static str> {
+    macro_rules! names {
+        ($($name:ident)*) => {
+            match errno {
+                $(libc::$name => Some(stringify!($name)),)*
+                _ => None,
+            }
+        };
+    }
+    names!(
+        EPERM ENOENT ESRCH EINTR EIO E2BIG ENOEXEC EBADF ECHILD EAGAIN ENOMEM EACCES EFAULT EBUSY
+        EEXIST ENODEV ENOTDIR EISDIR EINVAL ENFILE EMFILE ETXTBSY EFBIG ENOSPC EPIPE EDOM ERANGE
+        EDEADLK ENAMETOOLONG ENOSYS ELOOP EOVERFLOW ENOTSOCK EDESTADDRREQ EMSGSIZE ENOPROTOOPT
+        EPROTONOSUPPORT EOPNOTSUPP EAFNOSUPPORT EADDRINUSE EADDRNOTAVAIL ENETDOWN ENETUNREACH
+        ENOBUFS EISCONN ENOTCONN ETIMEDOUT ECONNREFUSED EHOSTUNREACH
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_says_operation_reason_and_name() {
+        let error = OsError::new("sched_setscheduler", libc::EPERM);
+        assert_eq!(error.to_string(), "sched_setscheduler: Operation not permitted (EPERM)");
+        assert!(error.is_permission() && !error.is_would_block());
+        assert_eq!(io::Error::from(error).kind(), io::ErrorKind::PermissionDenied);
+    }
+
+    #[test]
+    fn an_error_without_a_name_here_shows_its_number() {
+        let text = OsError::new("openat", libc::EKEYREVOKED).to_string();
+        assert!(text.ends_with(&format!("(errno {})", libc::EKEYREVOKED)), "{text}");
+    }
+
+    #[test]
+    fn a_failed_call_leaves_its_number() {
+        // SAFETY: closing a descriptor that cannot exist touches no memory.
+        unsafe { libc::close(-1) };
+        assert_eq!(OsError::last("close").raw_os_error(), libc::EBADF);
+    }
+}

@@ -1,0 +1,84 @@
+//! Locking memory and faulting it in, so that no page fault comes later.
+//!
+//! Called once by the runtime before it starts to promise anything.
+
+use crate::OsError;
+use rustix::mm::MlockAllFlags;
+
+/// Locks every page this process has and will have. See mlockall(2).
+///
+/// Pages are faulted in at once, future mappings when they are made: from
+/// here on, growing the heap is slow and using it is not. May take long.
+///
+/// # Errors
+/// `ENOMEM` or `EPERM` if `RLIMIT_MEMLOCK` is too low and `CAP_IPC_LOCK`
+/// missing. `ENOMEM` can leave the flag for future mappings unset.
+pub fn lock_all() -> Result<(), OsError> {
+    rustix::mm::mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE)
+        .map_err(OsError::of("mlockall"))
+}
+
+/// Undoes [`lock_all`].
+///
+/// # Errors
+/// None that stock Linux is known to return.
+pub fn unlock_all() -> Result<(), OsError> {
+    rustix::mm::munlockall().map_err(OsError::of("munlockall"))
+}
+
+/// Faults in the next `BYTES` of the calling thread's stack.
+///
+/// The stack is used, not grown: `BYTES` must leave room in what the thread
+/// was given, or the process ends as with any stack overflow. O(`BYTES`).
+#[inline(never)]
+pub fn prefault_stack<const BYTES: usize>() {
+    let mut stack = [0u8; BYTES];
+    // The array must be there, every byte of it, for whoever might look.
+    std::hint::black_box(&mut stack);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Minor and major page faults of this thread.
+    fn faults() -> i64 {
+        // SAFETY: an all-zero rusage is a valid value, and the call writes one.
+        let usage = unsafe {
+            let mut usage: libc::rusage = core::mem::zeroed();
+            assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage), 0);
+            usage
+        };
+        usage.ru_minflt + usage.ru_majflt
+    }
+
+    #[test]
+    fn a_prefaulted_stack_faults_once_and_not_again() {
+        const BYTES: usize = 512 * 1024;
+        let before = faults();
+        prefault_stack::<BYTES>();
+        let first = faults() - before;
+        prefault_stack::<BYTES>();
+        let second = faults() - before - first;
+        // Large folios may fault in several pages at once, so only the order
+        // is sure.
+        assert!(first > 0 && second < first, "{first} faults, then {second}");
+    }
+
+    #[test]
+    fn locked_memory_is_counted_as_locked_or_the_limit_is_named() {
+        let locked_kib = || {
+            let status = std::fs::read_to_string("/proc/self/status").unwrap();
+            let line = status.lines().find(|line| line.starts_with("VmLck:")).unwrap();
+            line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
+        };
+        match lock_all() {
+            Ok(()) => assert!(locked_kib() > 0),
+            Err(error) => {
+                assert!(matches!(error.raw_os_error(), libc::ENOMEM | libc::EPERM), "{error}");
+            }
+        }
+        unlock_all().unwrap();
+        assert_eq!(locked_kib(), 0);
+    }
+}

@@ -1,0 +1,392 @@
+//! Child processes that leave nothing behind.
+//!
+//! Called by the command for competing load and for its own helpers. A child
+//! gets its own process group, the ordinary scheduling class and a set of
+//! CPUs; when its [`Child`] goes, the whole group goes, and the CPU time of
+//! all of it is known.
+//!
+//! How nothing is left over:
+//!
+//! ```text
+//!          (1) spawn                 (2) exit              (4) finish
+//!  [none] -----------> running -----------------> zombie --------------> reaped
+//!                         |    (3) SIGTERM, grace    ^
+//!                         +-------- SIGKILL ---------+
+//! ```
+//!
+//! 1. The child is the leader of a new group. This process becomes a
+//!    *subreaper* (PR_SET_CHILD_SUBREAPER(2const)): grandchildren whose parent
+//!    dies become its children, so that it can wait for them too.
+//! 2. The leader ends by itself. It stays a zombie, looked at but not waited
+//!    for: as long as it is there, its number cannot become that of another
+//!    process or group, so the signals below reach nobody else.
+//! 3. [`Child::terminate`] asks first.
+//! 4. The group gets SIGKILL, and then everyone in it is waited for.
+//!
+//! What a descendant does to leave the group (setsid(2)) also takes it out of
+//! reach. If this process is itself killed, the kernel kills the leader
+//! (PR_SET_PDEATHSIG), but not the leader's children.
+
+use crate::OsError;
+use crate::clock::{monotonic_ns, timespec};
+use crate::schedule::{cpu_set, set_class};
+use core::num::NonZeroU64;
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
+use rustix::thread::CpuSet;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::{ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
+
+#[cfg(test)]
+mod tests;
+
+/// What a child's standard stream is connected to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stream {
+    /// `/dev/null`.
+    #[default]
+    Null,
+    /// A pipe, whose other end is in [`Child`].
+    Pipe,
+    /// What this process has.
+    Inherit,
+}
+
+/// What a child gets beside its command. The default: nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SpawnOptions<'fd> {
+    /// Standard input.
+    pub stdin: Stream,
+    /// Standard output.
+    pub stdout: Stream,
+    /// Standard error.
+    pub stderr: Stream,
+    /// A descriptor, and the number (3 or above) the child finds it under.
+    /// Take one that this process does not itself open and close meanwhile.
+    pub inherit: Option<(BorrowedFd<'fd>, RawFd)>,
+}
+
+/// CPU time a group of processes used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResourceUse {
+    /// In user mode, nanoseconds (the kernel gives microseconds).
+    pub user_ns: u64,
+    /// In the kernel, nanoseconds.
+    pub system_ns: u64,
+}
+
+impl ResourceUse {
+    /// Both together.
+    pub const fn cpu_ns(&self) -> u64 {
+        self.user_ns + self.system_ns
+    }
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// It returned this.
+    Code(i32),
+    /// This signal killed it.
+    Signal(i32),
+}
+
+/// A running child, leader of its process group. Dropping it kills the group
+/// and waits until all of it is gone.
+#[derive(Debug)]
+pub struct Child {
+    pid: Pid,
+    /// Whether the group has been killed and waited for.
+    finished: bool,
+    /// How the leader ended, once it has been waited for.
+    exit: Option<Exit>,
+    usage: ResourceUse,
+    /// The pipe to its standard input, if asked for.
+    pub stdin: Option<ChildStdin>,
+    /// The pipe from its standard output, if asked for.
+    pub stdout: Option<ChildStdout>,
+    /// The pipe from its standard error, if asked for.
+    pub stderr: Option<ChildStderr>,
+}
+
+/// Starts `command` (program, then arguments; looked up in `PATH`) in its own
+/// process group, on `cpus` only, in the ordinary scheduling class with
+/// ordinary timer slack whatever the calling thread has.
+///
+/// The child is killed if the calling *thread* ends, so call it from one that
+/// stays. Makes this process a subreaper (see the module). Allocates; blocks
+/// until the program is loaded.
+///
+/// # Errors
+/// `EINVAL` for an empty command, no usable CPU or a number below 3; `ENOENT`,
+/// `EACCES`, `ENOEXEC` if the program cannot be run; `EAGAIN`, `ENOMEM`.
+pub fn spawn(
+    command: &[String],
+    cpus: &[u32],
+    options: SpawnOptions<'_>,
+) -> Result<Child, OsError> {
+    let (program, arguments) = command.split_first().ok_or(OsError::new("execve", libc::EINVAL))?;
+    let cpus = cpu_set(cpus)?;
+    let inherited = options.inherit.map(|(fd, number)| Inherited::hold(fd, number)).transpose()?;
+    let passed = inherited.as_ref().map(Inherited::numbers);
+    // Any process number will do: it is a flag.
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+        .map_err(OsError::of("prctl(PR_SET_CHILD_SUBREAPER)"))?;
+    let parent = rustix::process::getpid();
+    let mut child = Command::new(program);
+    child
+        .args(arguments)
+        .process_group(0)
+        .stdin(stdio(options.stdin))
+        .stdout(stdio(options.stdout))
+        .stderr(stdio(options.stderr));
+    // SAFETY: the closure runs between fork and exec, where only what is
+    // async-signal-safe is allowed: `settle` makes system calls, and neither
+    // allocates nor takes a lock.
+    unsafe { child.pre_exec(move || Ok(settle(parent, &cpus, passed)?)) };
+    let mut child = child.spawn().map_err(OsError::of_io("spawn"))?;
+    // The standard library's handle is dropped, which neither kills nor waits.
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    Ok(Child {
+        pid: pid.ok_or(OsError::new("spawn", libc::ESRCH))?,
+        finished: false,
+        exit: None,
+        usage: ResourceUse::default(),
+        stdin: child.stdin.take(),
+        stdout: child.stdout.take(),
+        stderr: child.stderr.take(),
+    })
+}
+
+/// Has the kernel kill the calling process when the thread that started it
+/// ends. For a program of ours that was not started with [`spawn`].
+///
+/// # Errors
+/// `ESRCH` if process `parent` is no longer the parent: it is too late.
+pub fn die_with_parent(parent: u32) -> Result<(), OsError> {
+    const OPERATION: &str = "prctl(PR_SET_PDEATHSIG)";
+    let parent = i32::try_from(parent).ok().and_then(Pid::from_raw);
+    let parent = parent.ok_or(OsError::new(OPERATION, libc::ESRCH))?;
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+        .map_err(OsError::of(OPERATION))?;
+    // It may have died before the call: then there will be no signal.
+    if rustix::process::getppid() == Some(parent) {
+        Ok(())
+    } else {
+        Err(OsError::new(OPERATION, libc::ESRCH))
+    }
+}
+
+impl Child {
+    /// Process number, and number of the group.
+    pub fn pid(&self) -> u32 {
+        self.pid.as_raw_pid().unsigned_abs()
+    }
+
+    /// How the leader ended; `None` while it runs. Does not block.
+    ///
+    /// # Errors
+    /// `ECHILD` if someone else in this process waited for it.
+    pub fn try_wait(&self) -> Result<Option<Exit>, OsError> {
+        if self.finished {
+            return Ok(self.exit);
+        }
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let status = rustix::process::waitid(WaitId::Pid(self.pid), options)
+            .map_err(OsError::of("waitid"))?;
+        Ok(status.and_then(|status| {
+            let code = status.exit_status().map(Exit::Code);
+            code.or_else(|| status.terminating_signal().map(Exit::Signal))
+        }))
+    }
+
+    /// Sends SIGKILL to everyone in the group; returns before they are gone.
+    ///
+    /// # Errors
+    /// `EPERM` if every one of them has changed its user.
+    pub fn kill_group(&self) -> Result<(), OsError> {
+        self.signal_group(Signal::KILL)
+    }
+
+    /// Ends the group: SIGTERM, at most `grace_ns` for the leader to end, then
+    /// SIGKILL for whoever is left. Returns when all are gone, with the CPU
+    /// time they used together, descendants that ended before included. After
+    /// that it is over at once, and returns the same.
+    ///
+    /// # Errors
+    /// `EPERM` if every one of them has changed its user.
+    pub fn terminate(&mut self, grace_ns: u64) -> Result<ResourceUse, OsError> {
+        let deadline_ns = monotonic_ns().saturating_add(grace_ns);
+        self.signal_group(Signal::TERM)?;
+        if !self.finished {
+            self.wait_for_leader(deadline_ns)?;
+        }
+        self.finish()?;
+        Ok(self.usage)
+    }
+
+    /// Blocks until the leader has ended, or until the deadline.
+    fn wait_for_leader(&self, deadline_ns: u64) -> Result<(), OsError> {
+        let pidfd = rustix::process::pidfd_open(self.pid, PidfdFlags::empty())
+            .map_err(OsError::of("pidfd_open"))?;
+        loop {
+            let left_ns = deadline_ns.saturating_sub(monotonic_ns());
+            let mut fds = [PollFd::new(&pidfd, PollFlags::IN)];
+            match rustix::event::poll(&mut fds, Some(&timespec(left_ns))) {
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(OsError::of("ppoll")(errno)),
+                Ok(_) => return Ok(()),
+            }
+        }
+    }
+
+    fn signal_group(&self, signal: Signal) -> Result<(), OsError> {
+        if self.finished {
+            return Ok(()); // the number may be someone else's by now
+        }
+        match rustix::process::kill_process_group(self.pid, signal) {
+            // The leader is at least a zombie, unless someone else waited.
+            Ok(()) | Err(Errno::SRCH) => Ok(()),
+            Err(errno) => Err(OsError::of("kill")(errno)),
+        }
+    }
+
+    /// Kills the group and waits for everyone in it: the leader and those that
+    /// became children of this process when their parent died. A process is
+    /// handed over before its parent can be waited for, so when there is
+    /// nobody left to wait for, there is nobody left.
+    fn finish(&mut self) -> Result<(), OsError> {
+        if self.finished {
+            return Ok(());
+        }
+        self.signal_group(Signal::KILL)?;
+        loop {
+            match wait_one(self.pid) {
+                Ok((pid, exit, usage)) => {
+                    if pid == self.pid {
+                        self.exit = Some(exit);
+                    }
+                    self.usage.user_ns += usage.user_ns;
+                    self.usage.system_ns += usage.system_ns;
+                }
+                Err(error) if error.raw_os_error() == libc::EINTR => {}
+                Err(error) if error.raw_os_error() == libc::ECHILD => {
+                    self.finished = true;
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // Nobody is left to be told; `terminate` tells.
+        let _ = self.finish();
+    }
+}
+
+/// Waits for any child in group `group` to end, and says which, how, and what
+/// it and the children it had waited for used (wait4(2)).
+fn wait_one(group: Pid) -> Result<(Pid, Exit, ResourceUse), OsError> {
+    let mut status = 0;
+    // SAFETY: integers only; all zero is a valid value.
+    let mut usage: libc::rusage = unsafe { core::mem::zeroed() };
+    // SAFETY: `status` and `usage` are valid for one write each.
+    let pid = unsafe { libc::wait4(-group.as_raw_pid(), &raw mut status, 0, &raw mut usage) };
+    let pid = Pid::from_raw(pid.max(0)).ok_or_else(|| OsError::last("wait4"))?;
+    let exit = if libc::WIFSIGNALED(status) {
+        Exit::Signal(libc::WTERMSIG(status))
+    } else {
+        Exit::Code(libc::WEXITSTATUS(status))
+    };
+    let nanos = |time: libc::timeval| {
+        time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_usec.unsigned_abs() * 1_000
+    };
+    let usage = ResourceUse { user_ns: nanos(usage.ru_utime), system_ns: nanos(usage.ru_stime) };
+    Ok((pid, exit, usage))
+}
+
+/// A descriptor to be passed on, held under a number of ours meanwhile.
+struct Inherited {
+    held: OwnedFd,
+    number: RawFd,
+}
+
+impl Inherited {
+    /// Copies `fd` to `number`, or to the next free one above. So `number` is
+    /// in use while the child is started, and the standard library's own pipe
+    /// to the child cannot get it and be overwritten there.
+    fn hold(fd: BorrowedFd<'_>, number: RawFd) -> Result<Inherited, OsError> {
+        const OPERATION: &str = "fcntl(F_DUPFD_CLOEXEC)";
+        if number < 3 {
+            return Err(OsError::new(OPERATION, libc::EINVAL)); // the standard streams
+        }
+        let held = rustix::io::fcntl_dupfd_cloexec(fd, number).map_err(OsError::of(OPERATION))?;
+        Ok(Inherited { held, number })
+    }
+
+    /// Where it is, and where it is to be.
+    fn numbers(&self) -> (RawFd, RawFd) {
+        (self.held.as_raw_fd(), self.number)
+    }
+}
+
+/// What a child does before it becomes the program. Async-signal-safe.
+fn settle(parent: Pid, cpus: &CpuSet, passed: Option<(RawFd, RawFd)>) -> Result<(), OsError> {
+    die_with_parent(parent.as_raw_pid().unsigned_abs())?;
+    // Affinity first: it fails for CPUs that are not there.
+    rustix::thread::sched_setaffinity(None, cpus).map_err(OsError::of("sched_setaffinity"))?;
+    set_class(libc::SCHED_OTHER, 0)?;
+    // 50 us is what every process starts with; the caller may have set 1 ns.
+    rustix::thread::set_current_timer_slack(NonZeroU64::new(50_000))
+        .map_err(OsError::of("prctl(PR_SET_TIMERSLACK)"))?;
+    passed.map_or(Ok(()), |(held, number)| pass_on(held, number))
+}
+
+/// Puts descriptor `held` under `number`, to stay open in the program.
+fn pass_on(held: RawFd, number: RawFd) -> Result<(), OsError> {
+    if held == number {
+        // SAFETY: the caller's OwnedFd keeps `held` open.
+        let fd = unsafe { BorrowedFd::borrow_raw(held) };
+        return rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::empty())
+            .map_err(OsError::of("fcntl(F_SETFD)"));
+    }
+    // SAFETY: takes numbers only. Whatever the child had under `number` is
+    // closed; it is about to become another program anyway.
+    if unsafe { libc::dup2(held, number) } < 0 {
+        return Err(OsError::last("dup2"));
+    }
+    Ok(())
+}
+
+fn stdio(stream: Stream) -> Stdio {
+    match stream {
+        Stream::Null => Stdio::null(),
+        Stream::Pipe => Stdio::piped(),
+        Stream::Inherit => Stdio::inherit(),
+    }
+}
+
+/// A copy of the descriptor that [`spawn`] passed to this process as
+/// `number`. The original stays open, but goes no further: both are closed on
+/// exec.
+///
+/// # Errors
+/// `EBADF` if nothing was passed under that number.
+pub fn inherited_fd(number: RawFd) -> Result<OwnedFd, OsError> {
+    const OPERATION: &str = "fcntl(F_DUPFD_CLOEXEC)";
+    if number < 3 {
+        return Err(OsError::new(OPERATION, libc::EBADF));
+    }
+    // SAFETY: not -1. The number is only copied: if nothing is open there the
+    // kernel says so, and if something else is, its owner does not notice.
+    let passed = unsafe { BorrowedFd::borrow_raw(number) };
+    let fd = rustix::io::fcntl_dupfd_cloexec(passed, 3).map_err(OsError::of(OPERATION))?;
+    rustix::io::fcntl_setfd(passed, rustix::io::FdFlags::CLOEXEC)
+        .map_err(OsError::of("fcntl(F_SETFD)"))?;
+    Ok(fd)
+}

@@ -1,0 +1,257 @@
+//! Scheduling class, CPU affinity and timer slack of the calling thread.
+//!
+//! Called by the runtime when it starts a thread, and by the command to find
+//! out which promises it may make. Everything here concerns one thread, never
+//! the whole process; a new thread inherits all of it.
+
+use crate::OsError;
+use core::fmt;
+use core::num::NonZeroU64;
+use rustix::process::Resource;
+use rustix::thread::{CapabilitySet, CpuSet};
+
+/// Puts the calling thread into `SCHED_FIFO` at `priority` (1 lowest to 99).
+/// See sched(7).
+///
+/// # Errors
+/// `EPERM` without the right ([`fifo_permission`] says what is missing),
+/// `EINVAL` for a priority outside the range.
+pub fn set_fifo(priority: u8) -> Result<(), OsError> {
+    set_class(libc::SCHED_FIFO, priority)
+}
+
+/// Puts the calling thread back into the ordinary class, `SCHED_OTHER`. Its
+/// nice value is as it was.
+///
+/// # Errors
+/// None that stock Linux is known to return; a sandbox may refuse the call.
+pub fn set_ordinary() -> Result<(), OsError> {
+    set_class(libc::SCHED_OTHER, 0)
+}
+
+/// Lets the calling thread run on these CPUs only.
+///
+/// # Errors
+/// `EINVAL` if none of them exists and is allowed by the cpuset, or if a
+/// number is [`CPUS_MAX`] or more.
+pub fn pin_thread(cpus: &[u32]) -> Result<(), OsError> {
+    let set = cpu_set(cpus)?;
+    rustix::thread::sched_setaffinity(None, &set).map_err(OsError::of("sched_setaffinity"))
+}
+
+/// CPU numbers are below this (the size of the C library's `cpu_set_t`).
+pub const CPUS_MAX: u32 = 1024;
+const _: () = assert!(CPUS_MAX as usize == CpuSet::MAX_CPU);
+
+/// The CPUs the calling thread may run on, ascending. Allocates.
+///
+/// # Errors
+/// `EINVAL` on a kernel configured for more than [`CPUS_MAX`] CPUs.
+pub fn allowed_cpus() -> Result<Vec<u32>, OsError> {
+    let set = rustix::thread::sched_getaffinity(None).map_err(OsError::of("sched_getaffinity"))?;
+    Ok((0..CPUS_MAX).filter(|&cpu| set.is_set(cpu as usize)).collect())
+}
+
+/// The CPU the calling thread runs on now; unless it is pinned to one, the
+/// answer may be out of date when it comes. vDSO or rseq, some nanoseconds.
+pub fn current_cpu() -> u32 {
+    u32::try_from(rustix::thread::sched_getcpu()).unwrap_or(u32::MAX)
+}
+
+/// Sets the calling thread's timer slack to 1 ns, the least there is.
+///
+/// Ordinary threads are otherwise woken up to 50 us late, to batch wake-ups;
+/// real-time classes have no slack anyway. See PR_SET_TIMERSLACK(2const).
+///
+/// # Errors
+/// None that stock Linux is known to return.
+pub fn set_timer_slack_least() -> Result<(), OsError> {
+    rustix::thread::set_current_timer_slack(Some(NonZeroU64::MIN))
+        .map_err(OsError::of("prctl(PR_SET_TIMERSLACK)"))
+}
+
+/// Whether the calling thread could be put into `SCHED_FIFO` at `priority`.
+///
+/// Found out by doing it on a thread that then ends: the rules (limits,
+/// capabilities, control groups, sandboxes) are the kernel's and not worth
+/// guessing. Starts a thread; blocks until it has ended.
+///
+/// # Errors
+/// What is missing.
+pub fn fifo_permission(priority: u8) -> Result<(), FifoRefusal> {
+    let trial = std::thread::Builder::new()
+        .name("upcall-fifo-try".into())
+        .spawn(move || set_fifo(priority))
+        .map_err(OsError::of_io("pthread_create"))
+        .and_then(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+    trial.map_err(|error| FifoRefusal {
+        priority,
+        // No limit at all is the same as the highest.
+        priority_limit: rustix::process::getrlimit(Resource::Rtprio).current.unwrap_or(99),
+        has_sys_nice: rustix::thread::capabilities(None)
+            .is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_NICE)),
+        error,
+    })
+}
+
+/// Why `SCHED_FIFO` was refused, with the two rights that would have granted
+/// it (sched(7), "Privileges and resource limits").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FifoRefusal {
+    /// What was asked for.
+    pub priority: u8,
+    /// `RLIMIT_RTPRIO`: the most an unprivileged thread may take; 0: none.
+    pub priority_limit: u64,
+    /// Whether the thread has `CAP_SYS_NICE`. If so, or if the limit is high
+    /// enough, it was a control group or a sandbox that refused.
+    pub has_sys_nice: bool,
+    /// What the kernel answered.
+    pub error: OsError,
+}
+
+impl fmt::Display for FifoRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let FifoRefusal { priority, priority_limit, has_sys_nice, error } = self;
+        write!(f, "SCHED_FIFO priority {priority} refused: ")?;
+        if !error.is_permission() {
+            return write!(f, "{error}");
+        }
+        if *has_sys_nice || *priority_limit >= u64::from(*priority) {
+            write!(f, "the right is there, so a control group or sandbox forbids it ({error})")
+        } else {
+            write!(f, "RLIMIT_RTPRIO is {priority_limit} and CAP_SYS_NICE is missing ({error})")
+        }
+    }
+}
+
+impl std::error::Error for FifoRefusal {}
+
+/// How much of each period all real-time threads of a CPU may use together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RtRuntime {
+    /// Microseconds of each period; `None`: all of it.
+    pub runtime_us: Option<u64>,
+    /// Length of the period in microseconds.
+    pub period_us: u64,
+}
+
+/// The kernel's real-time throttling, from `/proc/sys/kernel/sched_rt_*_us`;
+/// `None` where the kernel has none. See sched(7). Allocates.
+pub fn rt_runtime() -> Option<RtRuntime> {
+    let number = |path| std::fs::read_to_string(path).ok()?.trim().parse::<i64>().ok();
+    Some(RtRuntime {
+        // -1 is how the kernel says "no limit".
+        runtime_us: u64::try_from(number("/proc/sys/kernel/sched_rt_runtime_us")?).ok(),
+        period_us: u64::try_from(number("/proc/sys/kernel/sched_rt_period_us")?).ok()?,
+    })
+}
+
+/// `cpus` as the kernel wants them.
+pub(crate) fn cpu_set(cpus: &[u32]) -> Result<CpuSet, OsError> {
+    let mut set = CpuSet::new();
+    for &cpu in cpus {
+        if cpu >= CPUS_MAX {
+            return Err(OsError::new("sched_setaffinity", libc::EINVAL));
+        }
+        set.set(cpu as usize);
+    }
+    Ok(set)
+}
+
+/// Async-signal-safe: also called between fork and exec ([`crate::process`]).
+pub(crate) fn set_class(class: i32, priority: u8) -> Result<(), OsError> {
+    let param = libc::sched_param { sched_priority: i32::from(priority) };
+    // The system call and not the C library's function: musl's refuses.
+    // SAFETY: the kernel reads one sched_param; 0 is the calling thread.
+    let result = unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, class, &raw const param) };
+    if result == 0 { Ok(()) } else { Err(OsError::last("sched_setscheduler")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn class() -> i32 {
+        // SAFETY: takes no pointer; 0 is the calling thread.
+        unsafe { libc::sched_getscheduler(0) }
+    }
+
+    #[test]
+    fn a_pinned_thread_runs_there_and_nowhere_else() {
+        // Affinity is the thread's own, and each test has its own thread.
+        for cpu in allowed_cpus().unwrap() {
+            pin_thread(&[cpu]).unwrap();
+            assert_eq!(allowed_cpus().unwrap(), [cpu]);
+            assert_eq!(current_cpu(), cpu);
+        }
+    }
+
+    #[test]
+    fn a_cpu_that_is_not_there_is_refused() {
+        for cpus in [&[][..], &[CPUS_MAX - 1], &[CPUS_MAX], &[0, u32::MAX]] {
+            assert_eq!(pin_thread(cpus).unwrap_err().raw_os_error(), libc::EINVAL, "{cpus:?}");
+        }
+    }
+
+    #[test]
+    fn a_priority_outside_the_range_is_refused_with_or_without_the_right() {
+        for priority in [0, 100, 255] {
+            let refusal = fifo_permission(priority).unwrap_err();
+            assert_eq!(refusal.error.raw_os_error(), libc::EINVAL);
+            assert!(refusal.to_string().contains("EINVAL"), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn the_trial_tells_what_the_kernel_would_do_and_changes_nothing() {
+        let granted = fifo_permission(1).is_ok();
+        assert_eq!(class(), libc::SCHED_OTHER);
+        assert_eq!(set_fifo(1).is_ok(), granted);
+        set_ordinary().unwrap();
+        assert_eq!(class(), libc::SCHED_OTHER);
+    }
+
+    #[test]
+    #[ignore = "needs the right to SCHED_FIFO: run by cargo xtask ci where it is granted"]
+    fn fifo_is_entered_at_the_priority_asked_for_and_left() {
+        assert_eq!(fifo_permission(7), Ok(()));
+        set_fifo(7).unwrap();
+        assert_eq!(class(), libc::SCHED_FIFO);
+        let mut param = libc::sched_param { sched_priority: 0 };
+        // SAFETY: `param` is valid for one write; 0 is the calling thread.
+        assert_eq!(unsafe { libc::sched_getparam(0, &raw mut param) }, 0);
+        assert_eq!(param.sched_priority, 7);
+        set_ordinary().unwrap();
+        assert_eq!(class(), libc::SCHED_OTHER);
+    }
+
+    #[test]
+    fn a_refusal_says_which_right_is_missing() {
+        let refusal = FifoRefusal {
+            priority: 50,
+            priority_limit: 0,
+            has_sys_nice: false,
+            error: OsError::new("sched_setscheduler", libc::EPERM),
+        };
+        assert_eq!(
+            refusal.to_string(),
+            "SCHED_FIFO priority 50 refused: RLIMIT_RTPRIO is 0 and CAP_SYS_NICE is missing \
+             (sched_setscheduler: Operation not permitted (EPERM))"
+        );
+        let refusal = FifoRefusal { has_sys_nice: true, ..refusal };
+        assert!(refusal.to_string().contains("control group"), "{refusal}");
+    }
+
+    #[test]
+    fn slack_is_least_after_it_was_set() {
+        set_timer_slack_least().unwrap();
+        assert_eq!(rustix::thread::current_timer_slack().unwrap(), 1);
+    }
+
+    #[test]
+    fn throttling_is_less_than_its_period() {
+        if let Some(RtRuntime { runtime_us: Some(runtime_us), period_us }) = rt_runtime() {
+            assert!(runtime_us <= period_us && period_us > 0);
+        }
+    }
+}

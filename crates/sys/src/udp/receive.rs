@@ -1,0 +1,191 @@
+//! Many datagrams with one system call: recvmmsg(2).
+
+use super::control::{CONTROL_BYTES, Control};
+use super::{BATCH_MAX, PAYLOAD_BYTES_MAX, TRIES_MAX, UdpSocket, count_on};
+use crate::OsError;
+use std::fmt;
+use std::os::fd::AsRawFd;
+
+/// Buffers for the datagrams of one call, taken once and used again and again.
+pub struct ReceiveBatch {
+    /// One after the other, `bytes_each` long.
+    payloads: Box<[u8]>,
+    /// One after the other, `CONTROL_BYTES` long.
+    controls: Box<[u8]>,
+    vectors: Box<[libc::iovec]>,
+    headers: Box<[libc::mmsghdr]>,
+    bytes_each: usize,
+    received: usize,
+    drops: u64,
+    icmp_errors: u64,
+}
+
+// SAFETY: what makes this !Send are the pointers in `vectors` and `headers`.
+// They point into the boxes beside them, which move with the batch, and are
+// used only in `receive`, which writes them anew first.
+unsafe impl Send for ReceiveBatch {}
+
+/// A datagram in a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Datagram<'batch> {
+    /// What it carries, as far as it fitted.
+    pub payload: &'batch [u8],
+    /// When the kernel took it in, by `CLOCK_REALTIME`.
+    pub arrival_realtime_ns: Option<u64>,
+    /// Whether the end is missing, because it was longer than a buffer.
+    pub truncated: bool,
+}
+
+impl ReceiveBatch {
+    /// Room for `datagrams` (1 to [`BATCH_MAX`]) of `bytes_each` (1 to
+    /// [`PAYLOAD_BYTES_MAX`]); values outside are taken as the nearest inside.
+    ///
+    /// Allocates and touches all memory that receiving will ever need.
+    pub fn new(datagrams: usize, bytes_each: usize) -> ReceiveBatch {
+        let datagrams = datagrams.clamp(1, BATCH_MAX);
+        let bytes_each = bytes_each.clamp(1, PAYLOAD_BYTES_MAX);
+        // Zeroes would be pages that are not there yet; ones are written.
+        let filled = |bytes| vec![0xFF; bytes].into_boxed_slice();
+        ReceiveBatch {
+            payloads: filled(datagrams * bytes_each),
+            controls: filled(datagrams * CONTROL_BYTES),
+            vectors: super::send::empty_vectors(datagrams),
+            headers: super::send::empty_headers(datagrams),
+            bytes_each,
+            received: 0,
+            drops: 0,
+            icmp_errors: 0,
+        }
+    }
+
+    /// Takes what waits at `socket`, as much as fits, and says how many
+    /// datagrams that were; 0 if there are none. They replace those of the
+    /// call before.
+    ///
+    /// One system call, a few after signals and ICMP errors. Never blocks,
+    /// never allocates. O(datagrams the batch has room for).
+    ///
+    /// # Errors
+    /// None is expected of a healthy socket (`ENOMEM` is possible). The batch
+    /// is empty then.
+    pub fn receive(&mut self, socket: &UdpSocket) -> Result<usize, OsError> {
+        self.received = 0;
+        for _ in 0..TRIES_MAX {
+            match self.try_receive(socket) {
+                Ok(received) => {
+                    self.received = received;
+                    // Counts only grow, so the last datagram knows them all.
+                    if let Some(drops) = received.checked_sub(1).and_then(|i| self.control(i).drops)
+                    {
+                        self.drops = count_on(self.drops, drops);
+                    }
+                    return Ok(received);
+                }
+                Err(error) if error.is_would_block() => return Ok(0),
+                Err(error) if error.raw_os_error() == libc::EINTR => {}
+                Err(error) if is_icmp(error) => self.icmp_errors += 1,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(0)
+    }
+
+    /// Datagram `index` of the last [`Self::receive`], in order of arrival.
+    ///
+    /// # Panics
+    /// If `index` is not below what [`Self::receive`] returned.
+    pub fn datagram(&self, index: usize) -> Datagram<'_> {
+        let header = &self.headers[..self.received][index];
+        let start = index * self.bytes_each;
+        let bytes = (header.msg_len as usize).min(self.bytes_each);
+        Datagram {
+            payload: &self.payloads[start..start + bytes],
+            arrival_realtime_ns: self.control(index).arrival_realtime_ns,
+            truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
+        }
+    }
+
+    /// The datagrams of the last [`Self::receive`], in order of arrival.
+    pub fn datagrams(&self) -> impl ExactSizeIterator<Item = Datagram<'_>> {
+        (0..self.received).map(|index| self.datagram(index))
+    }
+
+    /// Datagrams the socket had dropped when the last one received was
+    /// queued, in total, by `SO_RXQ_OVFL`. Free of charge but behind: drops
+    /// with no datagram after them are missing, for which see
+    /// [`UdpSocket::drops`]. Meant for one socket a batch.
+    pub fn socket_drops(&self) -> u64 {
+        self.drops
+    }
+
+    /// ICMP errors heard of and passed over ("port unreachable" for what the
+    /// same socket sent).
+    pub fn icmp_errors(&self) -> u64 {
+        self.icmp_errors
+    }
+
+    fn control(&self, index: usize) -> Control {
+        let start = index * CONTROL_BYTES;
+        let bytes = self.headers[index].msg_hdr.msg_controllen.min(CONTROL_BYTES);
+        Control::parse(&self.controls[start..start + bytes])
+    }
+
+    /// One recvmmsg.
+    fn try_receive(&mut self, socket: &UdpSocket) -> Result<usize, OsError> {
+        self.point_headers();
+        #[expect(clippy::cast_possible_truncation, reason = "at most BATCH_MAX")]
+        let count = self.headers.len() as libc::c_uint;
+        // SAFETY: `headers` are `count`, and `point_headers` has
+        // just made each point at memory that the boxes of `self` own, that is
+        // as long as it says, and that nothing else refers to while `self` is
+        // borrowed mutably.
+        let received = unsafe {
+            libc::recvmmsg(
+                socket.fd.as_raw_fd(),
+                self.headers.as_mut_ptr(),
+                count,
+                libc::MSG_DONTWAIT,
+                core::ptr::null_mut(),
+            )
+        };
+        usize::try_from(received).map_err(|_| OsError::last("recvmmsg"))
+    }
+
+    /// Makes each header offer its payload and control buffer, at full length:
+    /// the kernel overwrote the lengths, and the batch may have moved.
+    fn point_headers(&mut self) {
+        let payloads = self.payloads.chunks_exact_mut(self.bytes_each);
+        let controls = self.controls.chunks_exact_mut(CONTROL_BYTES);
+        let buffers = payloads.zip(controls).zip(&mut self.vectors);
+        for (header, ((payload, control), vector)) in self.headers.iter_mut().zip(buffers) {
+            vector.iov_base = payload.as_mut_ptr().cast();
+            vector.iov_len = payload.len();
+            header.msg_hdr.msg_iov = vector;
+            header.msg_hdr.msg_iovlen = 1;
+            header.msg_hdr.msg_control = control.as_mut_ptr().cast();
+            header.msg_hdr.msg_controllen = control.len();
+            header.msg_hdr.msg_flags = 0;
+        }
+    }
+}
+
+/// Whether receiving failed because of what an ICMP message said about a
+/// datagram sent earlier: the kernel reports it once and forgets it (udp(7);
+/// `icmp_err_convert` in net/ipv4/icmp.c).
+fn is_icmp(error: OsError) -> bool {
+    matches!(
+        error.raw_os_error(),
+        libc::ECONNREFUSED | libc::EHOSTUNREACH | libc::ENETUNREACH | libc::ENOPROTOOPT
+    )
+}
+
+impl fmt::Debug for ReceiveBatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReceiveBatch")
+            .field("datagrams", &self.headers.len())
+            .field("bytes_each", &self.bytes_each)
+            .field("received", &self.received)
+            .field("drops", &self.drops)
+            .finish_non_exhaustive()
+    }
+}

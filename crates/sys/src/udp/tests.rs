@@ -1,0 +1,364 @@
+use super::*;
+use crate::clock::realtime_ns;
+use crate::schedule::{current_cpu, pin_thread};
+
+const LOOPBACK: &str = "127.0.0.1:0";
+const LOOPBACK_6: &str = "[::1]:0";
+
+/// A receiver, and a sender connected to it; pins the thread.
+fn pair(address: &str) -> (UdpSocket, UdpSocket) {
+    pin_thread(&[current_cpu()]).unwrap(); // for `settle`
+    let receiver = UdpSocket::bind(address.parse().unwrap()).unwrap();
+    let sender = UdpSocket::bind(address.parse().unwrap()).unwrap();
+    sender.connect(receiver.local_addr().unwrap()).unwrap();
+    (receiver, sender)
+}
+
+/// Sends `count` datagrams numbered from `first`, each `bytes` long, and
+/// returns when the kernel has queued or dropped every one.
+fn send(sender: &UdpSocket, first: u32, count: u32, bytes: usize) {
+    let mut batch = SendBatch::new(64, bytes);
+    let mut payload = vec![0; bytes];
+    let marker = pair(LOOPBACK);
+    for number in first..first + count {
+        payload[..4].copy_from_slice(&number.to_ne_bytes());
+        batch.push(&payload).unwrap();
+        if batch.len() == 64 || number + 1 == first + count {
+            while !batch.is_empty() {
+                batch.flush(sender).unwrap();
+            }
+            settle(&marker);
+        }
+    }
+}
+
+/// Waits until the kernel has delivered what this thread sent before. Usually
+/// that is so when sending returns, but under load it is left to a thread
+/// (ksoftirqd). Each CPU's queue is first in, first out: when a marker sent
+/// last arrives, so has everything else, if the CPU was the same. Few enough
+/// may be on the way for none to be dropped (`net.core.netdev_max_backlog`).
+fn settle((receiver, sender): &(UdpSocket, UdpSocket)) {
+    let mut out = SendBatch::new(1, 1);
+    out.push(&[0]).unwrap();
+    assert_eq!(out.flush(sender), Ok(1));
+    assert!(receiver.wait_readable(60_000_000_000));
+    assert_eq!(ReceiveBatch::new(1, 1).receive(receiver), Ok(1));
+}
+
+/// The numbers of all datagrams that wait.
+fn receive_all(batch: &mut ReceiveBatch, receiver: &UdpSocket) -> Vec<u32> {
+    let mut numbers = Vec::new();
+    while batch.receive(receiver).unwrap() > 0 {
+        numbers.extend(
+            batch.datagrams().map(|d| u32::from_ne_bytes(d.payload[..4].try_into().unwrap())),
+        );
+    }
+    numbers
+}
+
+#[test]
+fn batches_lose_nothing_and_keep_the_order() {
+    for address in [LOOPBACK, LOOPBACK_6] {
+        let (receiver, sender) = pair(address);
+        receiver.set_receive_buffer(receive_buffer_bytes(100, 1470)).unwrap();
+        let mut batch = ReceiveBatch::new(7, 1470); // no divisor of what is sent
+        for round in 0..20 {
+            send(&sender, round * 100, 100, 1470);
+            let expected: Vec<u32> = (round * 100..round * 100 + 100).collect();
+            assert_eq!(receive_all(&mut batch, &receiver), expected);
+        }
+        assert_eq!((batch.socket_drops(), receiver.drops().unwrap()), (0, 0));
+    }
+}
+
+#[test]
+fn nothing_waits_and_nothing_blocks() {
+    let (receiver, _sender) = pair(LOOPBACK);
+    let mut batch = ReceiveBatch::new(4, 100);
+    assert_eq!(batch.receive(&receiver), Ok(0));
+    assert_eq!(batch.datagrams().len(), 0);
+    assert!(!receiver.wait_readable(1_000));
+}
+
+#[test]
+fn a_waiting_thread_hears_of_a_datagram() {
+    let (receiver, sender) = pair(LOOPBACK);
+    std::thread::scope(|threads| {
+        let waiter = threads.spawn(|| receiver.wait_readable(60_000_000_000));
+        send(&sender, 0, 1, 100);
+        assert!(waiter.join().unwrap());
+    });
+}
+
+#[test]
+fn a_flood_is_received_or_counted_to_the_last_datagram() {
+    for address in [LOOPBACK, LOOPBACK_6] {
+        let (receiver, sender) = pair(address);
+        receiver.set_receive_buffer(receive_buffer_bytes(50, 100)).unwrap();
+        let mut batch = ReceiveBatch::new(64, 100);
+        let mut received = 0;
+        for round in 1..=3u64 {
+            send(&sender, 0, 5_000, 100);
+            // At the end of a flood only the kernel's own counter is right:
+            // no datagram came after the drops to tell of them.
+            received += receive_all(&mut batch, &receiver).len() as u64;
+            assert_eq!(received + receiver.drops().unwrap(), round * 5_000);
+            assert!(batch.socket_drops() < receiver.drops().unwrap());
+            assert_eq!(round == 1, batch.socket_drops() == 0);
+        }
+        // One more datagram, and the other counter has caught up.
+        send(&sender, 0, 1, 100);
+        assert_eq!(receive_all(&mut batch, &receiver).len(), 1);
+        assert_eq!(batch.socket_drops(), receiver.drops().unwrap());
+        assert!(batch.socket_drops() > 0);
+    }
+}
+
+#[test]
+fn the_buffer_holds_what_it_was_computed_for_and_less_than_thrice_that() {
+    for address in [LOOPBACK, LOOPBACK_6] {
+        for bytes in [4, 100, 197, 645, 700, 1470, 1472, 2000, 4000, 9000, 16_100, 32_000, 65_000] {
+            let (receiver, sender) = pair(address);
+            let mut batch = ReceiveBatch::new(1, bytes);
+            let asked = receive_buffer_bytes(40, bytes);
+            if receiver.set_receive_buffer(asked).unwrap() < asked {
+                continue; // more than net.core.rmem_max, without the right
+            }
+            send(&sender, 0, 40, bytes);
+            // Read some, leaving the kernel's debt: what is read stays
+            // charged. The same number of new ones must fit.
+            for round in 0..20 {
+                for _ in 0..5 {
+                    assert_eq!(batch.receive(&receiver), Ok(1));
+                }
+                send(&sender, 0, 5, bytes);
+                assert_eq!(receiver.drops(), Ok(0), "{bytes} bytes, round {round}");
+            }
+            // Generous, but not by much: twice what the charge comes to, and
+            // the third on top that the debt can take.
+            send(&sender, 0, 1000, bytes);
+            let held = receive_all(&mut batch, &receiver).len();
+            assert!((40..=107).contains(&held), "{bytes} bytes: {held} held");
+        }
+    }
+}
+
+#[test]
+fn counters_of_32_bits_are_carried_on() {
+    assert_eq!(count_on(0, 0), 0);
+    assert_eq!(count_on(5, 7), 7);
+    assert_eq!(count_on(0xFFFF_FFFF, 1), 0x1_0000_0001);
+    assert_eq!(count_on(0x7_0000_0005, 5), 0x7_0000_0005);
+    assert_eq!(count_on(0x7_0000_0005, 4), 0x8_0000_0004);
+}
+
+#[test]
+fn a_port_in_use_is_an_error() {
+    for address in [LOOPBACK, LOOPBACK_6] {
+        let taken = UdpSocket::bind(address.parse().unwrap()).unwrap();
+        let error = UdpSocket::bind(taken.local_addr().unwrap()).unwrap_err();
+        assert_eq!(error, OsError::new("bind", libc::EADDRINUSE));
+        let address = taken.local_addr().unwrap();
+        drop(taken);
+        UdpSocket::bind(address).unwrap();
+    }
+}
+
+#[test]
+fn an_address_of_someone_else_is_an_error() {
+    let error = UdpSocket::bind("192.0.2.1:0".parse().unwrap()).unwrap_err();
+    assert_eq!(error.raw_os_error(), libc::EADDRNOTAVAIL);
+}
+
+#[test]
+fn a_datagram_too_long_is_cut_and_says_so() {
+    let (receiver, sender) = pair(LOOPBACK);
+    let mut batch = ReceiveBatch::new(4, 10);
+    let mut out = SendBatch::new(3, 11);
+    for bytes in [11, 10, 0] {
+        out.push(&vec![b'x'; bytes]).unwrap();
+    }
+    assert_eq!(out.flush(&sender), Ok(3));
+    settle(&pair(LOOPBACK));
+    assert_eq!(batch.receive(&receiver), Ok(3));
+    let seen: Vec<_> = batch.datagrams().map(|d| (d.payload.len(), d.truncated)).collect();
+    assert_eq!(seen, [(10, true), (10, false), (0, false)]);
+}
+
+#[test]
+fn arrival_lies_between_sending_and_receiving() {
+    let (receiver, sender) = pair(LOOPBACK);
+    let before_ns = realtime_ns();
+    send(&sender, 0, 3, 100);
+    let mut batch = ReceiveBatch::new(4, 100);
+    assert_eq!(batch.receive(&receiver), Ok(3));
+    let after_ns = realtime_ns();
+    let arrivals: Vec<u64> = batch.datagrams().map(|d| d.arrival_realtime_ns.unwrap()).collect();
+    assert!(arrivals.is_sorted(), "{arrivals:?}");
+    assert!(before_ns <= arrivals[0] && arrivals[2] <= after_ns, "{arrivals:?}");
+}
+
+#[test]
+fn a_batch_that_was_moved_receives_as_before() {
+    let (receiver, sender) = pair(LOOPBACK);
+    let mut batch = ReceiveBatch::new(2, 100);
+    send(&sender, 0, 4, 100);
+    assert_eq!(batch.receive(&receiver), Ok(2));
+    let mut moved = Box::new(batch);
+    assert_eq!(receive_all(&mut moved, &receiver), [2, 3]);
+}
+
+#[test]
+fn only_the_peer_is_heard_after_connect() {
+    let (receiver, sender) = pair(LOOPBACK);
+    let stranger = UdpSocket::bind(LOOPBACK.parse().unwrap()).unwrap();
+    receiver.connect(sender.local_addr().unwrap()).unwrap();
+    stranger.connect(receiver.local_addr().unwrap()).unwrap();
+    send(&stranger, 7, 1, 100);
+    send(&sender, 8, 1, 100);
+    assert_eq!(receive_all(&mut ReceiveBatch::new(4, 100), &receiver), [8]);
+}
+
+#[test]
+fn nobody_listens_and_sending_goes_on() {
+    let (receiver, sender) = pair(LOOPBACK);
+    let address = receiver.local_addr().unwrap();
+    drop(receiver);
+    let marker = pair(LOOPBACK);
+    let mut out = SendBatch::new(10, 4);
+    for _ in 0..10 {
+        out.push(&[0; 4]).unwrap();
+        assert_eq!(out.flush(&sender), Ok(1));
+        settle(&marker); // the datagram was refused, and
+        settle(&marker); // the refusal has arrived
+    }
+    // Each datagram brought one refusal, which the next call heard of.
+    assert_eq!(out.refusals(), 9);
+    let mut batch = ReceiveBatch::new(1, 4);
+    assert_eq!(batch.receive(&sender), Ok(0));
+    assert_eq!(batch.icmp_errors(), 1);
+    // In the midst of a batch it is the same, if they are so quick.
+    for _ in 0..10 {
+        out.push(&[0; 4]).unwrap();
+    }
+    assert_eq!(out.flush(&sender), Ok(10));
+    settle(&marker);
+    settle(&marker);
+    assert!((9..=19).contains(&out.refusals()));
+    // Somebody listens again: the next arrives.
+    let receiver = UdpSocket::bind(address).unwrap();
+    send(&sender, 42, 1, 4);
+    assert_eq!(receive_all(&mut batch, &receiver), [42]);
+}
+
+#[test]
+fn what_cannot_be_queued_is_refused_and_changes_nothing() {
+    let mut out = SendBatch::new(2, 4);
+    assert_eq!(out.push(&[0; 5]), Err(PushError::Length { found: 5, most: 4 }));
+    out.push(&[1; 4]).unwrap();
+    out.push(&[]).unwrap();
+    assert_eq!(out.push(&[3; 4]), Err(PushError::Full { datagrams: 2 }));
+    assert_eq!(out.len(), 2);
+}
+
+#[test]
+fn what_the_kernel_does_not_take_stays_queued_in_order() {
+    let marker = pair(LOOPBACK);
+    let receiver = UdpSocket::bind(LOOPBACK.parse().unwrap()).unwrap();
+    let sender = UdpSocket::bind(LOOPBACK.parse().unwrap()).unwrap();
+    let mut out = SendBatch::new(3, 4);
+    for number in 0..3u32 {
+        out.push(&number.to_ne_bytes()).unwrap();
+    }
+    let error = out.flush(&sender).unwrap_err(); // not connected
+    assert_eq!(error.raw_os_error(), libc::EDESTADDRREQ);
+    assert_eq!(out.len(), 3);
+    sender.connect(receiver.local_addr().unwrap()).unwrap();
+    assert_eq!(out.flush(&sender), Ok(3));
+    // Once round the circle of slots.
+    for number in 3..5u32 {
+        out.push(&number.to_ne_bytes()).unwrap();
+    }
+    assert_eq!(out.flush(&sender), Ok(2));
+    settle(&marker);
+    assert_eq!(receive_all(&mut ReceiveBatch::new(8, 4), &receiver), [0, 1, 2, 3, 4]);
+    out.push(&[]).unwrap();
+    out.clear();
+    assert_eq!(out.flush(&sender), Ok(0));
+}
+
+#[test]
+fn sizes_out_of_range_are_taken_as_the_nearest_inside() {
+    let (receiver, sender) = pair(LOOPBACK);
+    send(&sender, 0, 2, 100);
+    let mut batch = ReceiveBatch::new(0, 0);
+    assert_eq!(batch.receive(&receiver), Ok(1));
+    assert_eq!((batch.datagram(0).payload.len(), batch.datagram(0).truncated), (1, true));
+    let mut out = SendBatch::new(2, usize::MAX);
+    assert_eq!(
+        out.push(&vec![0; PAYLOAD_BYTES_MAX + 1]),
+        Err(PushError::Length { found: PAYLOAD_BYTES_MAX + 1, most: PAYLOAD_BYTES_MAX })
+    );
+    out.push(&vec![0; PAYLOAD_BYTES_MAX]).unwrap();
+    assert_eq!(out.flush(&sender), Ok(1));
+}
+
+#[test]
+fn a_buffer_is_granted_up_to_the_limit() {
+    let (receiver, _) = pair(LOOPBACK);
+    let granted = receiver.set_receive_buffer(100_000).unwrap();
+    assert_eq!(granted, 100_000);
+    assert!(receiver.set_receive_buffer(usize::MAX).unwrap() >= granted);
+    assert!(receiver.set_receive_buffer(0).unwrap() > 0);
+    assert_eq!(receiver.set_send_buffer(100_000), Ok(100_000));
+}
+
+#[test]
+#[ignore = "needs CAP_NET_ADMIN: run by cargo xtask ci where it is granted"]
+fn the_right_grants_more_than_the_limit() {
+    let limit = std::fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap();
+    let limit: usize = limit.trim().parse().unwrap();
+    let (receiver, _) = pair(LOOPBACK);
+    assert_eq!(receiver.set_receive_buffer(limit * 4), Ok(limit * 4));
+}
+
+#[test]
+fn a_group_is_joined_for_as_long_as_the_socket_lives() {
+    // Interface 1 is the loopback interface in every network namespace. The
+    // group is interface-local and this test's own.
+    let group = format!("[ff01::5ca1:{:x}%1]:0", std::process::id() & 0xFFFF);
+    let shown =
+        format!("ff0100000000000000000000{:08x}", 0x5ca1_0000 | std::process::id() & 0xFFFF);
+    let joined = || std::fs::read_to_string("/proc/net/igmp6").unwrap().contains(&shown);
+    assert!(!joined());
+    let socket = UdpSocket::bind(group.parse().unwrap()).unwrap();
+    assert!(joined());
+    drop(socket);
+    assert!(!joined());
+}
+
+#[test]
+fn a_group_is_heard_where_there_is_a_route_to_it() {
+    // Organization-local scope (RFC 2365), time to live 1: it goes no further
+    // than the first network.
+    let group = "239.195.202.161:0".parse().unwrap();
+    let receiver = match UdpSocket::bind(group) {
+        Ok(receiver) => receiver,
+        Err(error) => {
+            let routes = std::fs::read_to_string("/proc/net/route").unwrap();
+            let by_default = routes.lines().any(|line| line.split('\t').nth(1) == Some("00000000"));
+            assert!(!by_default && error.raw_os_error() == libc::ENODEV, "{error}");
+            return;
+        }
+    };
+    let sender = UdpSocket::bind("0.0.0.0:0".parse().unwrap()).unwrap();
+    sender.connect(receiver.local_addr().unwrap()).unwrap();
+    let mut out = SendBatch::new(1, 4);
+    out.push(&[9, 0, 0, 0]).unwrap();
+    assert_eq!(out.flush(&sender), Ok(1));
+    assert!(receiver.wait_readable(10_000_000_000));
+    assert_eq!(
+        receive_all(&mut ReceiveBatch::new(2, 100), &receiver),
+        [u32::from_ne_bytes([9, 0, 0, 0])]
+    );
+}
