@@ -38,7 +38,7 @@ impl Mode {
 /// How a [`Runtime`](crate::Runtime) is set up. [`Config::default`] uses every
 /// allowed CPU but CPU 0, gives away at most 90 % of each, and measures the
 /// cost of a hand-off.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Config {
     /// CPUs the handlers may use. Empty: all allowed but CPU 0, or the only one.
     pub cpus: Vec<u32>,
@@ -52,4 +52,17 @@ pub struct Config {
     pub mode: Mode,
     /// Run what admission refuses all the same: no promise is made then.
     pub unscreened: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            cpus: Vec::new(),
+            cpu_limit: Share::CPU_LIMIT_DEFAULT,
+            switch_cost: None,
+            wakeup_latency: Span::ZERO,
+            mode: Mode::default(),
+            unscreened: false,
+        }
+    }
 }

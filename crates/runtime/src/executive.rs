@@ -204,7 +204,7 @@ impl Executive {
                 return self.outcomes(now);
             }
             match self.next_upcall(now) {
-                Some(upcall) => now = self.upcall(now, upcall),
+                Some((id, grant)) => now = self.upcall(id, grant),
                 None => {
                     self.shared.doorbell.sleep_until(self.scheduler.next_deadline());
                     now = clock::now();
@@ -231,40 +231,39 @@ impl Executive {
                 }
                 Control::Quit => return false,
             }
-            // Nothing is upcalled before all controls are obeyed.
-            while let Some(command) = self.scheduler.poll_notice() {
-                self.notice(command);
-            }
         }
         true
     }
 
-    /// Hands an input to the core. Inputs come from the controller, which keeps
-    /// the core's rules; one that does not fit is a bug, and changes nothing.
+    /// Hands an input to the core and carries out what follows, but for an
+    /// upcall. Inputs come from the controller, which keeps the core's rules; one
+    /// that does not fit is a bug, and changes nothing.
     fn tell(&mut self, now: Instant, input: Input) {
         let told = self.scheduler.handle(now, input);
         debug_assert!(told.is_ok(), "{told:?}");
+        while let Some(command) = self.scheduler.poll_notice() {
+            self.notice(command);
+        }
     }
 
-    /// Carries out commands until an upcall is due.
+    /// The upcall that is due, if one is.
     fn next_upcall(&mut self, now: Instant) -> Option<(ActivityId, Grant)> {
-        loop {
-            match self.scheduler.poll_command(now)? {
-                Command::Upcall { id, pdus_max, resumed, check_at } => {
-                    let params = self.slots[id.0 as usize].params?;
-                    let grant = Grant {
-                        pdus_max,
-                        quantum: params.quantum,
-                        quantum_cost: params.quantum_cost(),
-                        check_at,
-                        start: now,
-                        resumed,
-                    };
-                    return Some((id, grant));
-                }
-                notice => self.notice(notice),
-            }
-        }
+        let command = self.scheduler.poll_command(now)?;
+        let Command::Upcall { id, pdus_max, resumed, check_at } = command else {
+            // `tell` took out everything else.
+            debug_assert!(false, "{command:?} out of place");
+            return None;
+        };
+        let params = self.slots[id.0 as usize].params?;
+        let grant = Grant {
+            pdus_max,
+            quantum: params.quantum,
+            quantum_cost: params.quantum_cost(),
+            check_at,
+            start: now,
+            resumed,
+        };
+        Some((id, grant))
     }
 
     fn notice(&mut self, command: Command) {
@@ -282,7 +281,7 @@ impl Executive {
                 let pushed = self.retired.push(Retired { id, handler, counters: last_counters });
                 debug_assert!(pushed.is_ok());
             }
-            // Answers to `Boundary` are taken by the batch that asked.
+            // Upcalls are begun by `run`, answers to `Boundary` taken by the batch.
             Command::Upcall { .. } | Command::Proceed { .. } | Command::Yield => {
                 debug_assert!(false, "{command:?} out of place");
             }
@@ -304,7 +303,7 @@ impl Executive {
     }
 
     /// Upcalls a handler and tells the core how it went; returns the time.
-    fn upcall(&mut self, now: Instant, (id, grant): (ActivityId, Grant)) -> Instant {
+    fn upcall(&mut self, id: ActivityId, grant: Grant) -> Instant {
         let slot = &mut self.slots[id.0 as usize];
         let cpu_before = self.meter_cpu.then(upcall_sys::clock::thread_cpu_ns);
         let mut batch =

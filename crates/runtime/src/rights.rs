@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use upcall_sys::error::OsError;
+use upcall_sys::OsError;
 
 /// Something the system refused, and what that means.
 #[derive(Clone, Debug)]

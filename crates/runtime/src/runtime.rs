@@ -53,6 +53,20 @@ struct ExecutiveThread {
     taken: Vec<bool>,
 }
 
+impl ExecutiveThread {
+    /// Launched, and not at its end.
+    fn runs(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+}
+
+impl Drop for Runtime {
+    /// Ends all delivery, as [`Runtime::stop`] does.
+    fn drop(&mut self) {
+        self.quit();
+    }
+}
+
 struct Activity {
     name: String,
     params: ActivityParams,
@@ -78,7 +92,7 @@ pub enum StartError {
     /// A scheduling thread did not start.
     Thread(String),
     /// The CPUs this process may use could not be found out.
-    Cpus(upcall_sys::error::OsError),
+    Cpus(upcall_sys::OsError),
 }
 
 impl std::fmt::Display for StartError {
@@ -290,7 +304,11 @@ impl Runtime {
             self.executives[executive].taken[number.0 as usize] = false;
             self.reservations.release(activity.reservation);
         }
-        Some(self.report_of(activity, retired.and_then(|retired| retired.counters)))
+        let counters = retired.and_then(|retired| {
+            drop(retired.handler); // here, not in the executive
+            retired.counters
+        });
+        Some(self.report_of(activity, counters))
     }
 
     /// Waits until at least one of `ids` is not delivered any more, and says
@@ -318,7 +336,8 @@ impl Runtime {
     /// finished since.
     pub fn is_active(&self, id: HandlerId) -> bool {
         self.activities[id.0].as_ref().is_some_and(|activity| {
-            self.executives[activity.executive].link.shared.is_active(activity.id)
+            let executive = &self.executives[activity.executive];
+            executive.link.shared.is_active(activity.id) && executive.runs()
         })
     }
 
@@ -360,15 +379,7 @@ impl Runtime {
     /// Ends all delivery and says how it went. Waits half a second for handlers
     /// to yield; one that does not is left behind and named in the report.
     pub fn stop(mut self, on_job: impl FnMut(HandlerId, &Job)) -> Report {
-        for executive in 0..self.executives.len() {
-            self.send(executive, Control::Quit);
-        }
-        let give_up = std::time::Instant::now() + STOP_GRACE;
-        while std::time::Instant::now() < give_up
-            && self.executives.iter().any(|e| e.thread.as_ref().is_some_and(|t| !t.is_finished()))
-        {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        self.quit();
         self.poll(on_job);
         let mut report = Report::default();
         let mut outcomes = Vec::new();
@@ -393,6 +404,19 @@ impl Runtime {
             report.activities.push(self.report_of(activity, counters));
         }
         report
+    }
+
+    /// Tells all executives to quit, and gives them the grace to do so.
+    fn quit(&mut self) {
+        for executive in 0..self.executives.len() {
+            if self.executives[executive].runs() {
+                self.send(executive, Control::Quit);
+            }
+        }
+        let give_up = clock::now() + Span::from(STOP_GRACE);
+        while clock::now() < give_up && self.executives.iter().any(ExecutiveThread::runs) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     fn report_of(&self, activity: Activity, counters: Option<Counters>) -> ActivityReport {

@@ -70,6 +70,18 @@ pub fn set_timer_slack_least() -> Result<(), OsError> {
         .map_err(OsError::of("prctl(PR_SET_TIMERSLACK)"))
 }
 
+/// How often the kernel switched away from the calling thread since it began,
+/// because it slept or because something else came first (getrusage(2),
+/// `ru_nvcsw` and `ru_nivcsw`). One system call.
+pub fn thread_switches() -> u64 {
+    // SAFETY: integers only; all zero is a valid value.
+    let mut usage: libc::rusage = unsafe { core::mem::zeroed() };
+    // SAFETY: `usage` is valid for one write; the call cannot fail for
+    // RUSAGE_THREAD and a valid pointer (getrusage(2)), and leaves it zero.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+    usage.ru_nvcsw.unsigned_abs() + usage.ru_nivcsw.unsigned_abs()
+}
+
 /// Whether the calling thread could be put into `SCHED_FIFO` at `priority`.
 ///
 /// Found out by doing it on a thread that then ends: the rules (limits,

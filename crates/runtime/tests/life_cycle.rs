@@ -1,0 +1,206 @@
+//! Create, run, suspend, close and wait on real threads (rtu-1995 Table 1).
+//! Whether a deadline is met depends on the machine; nothing here asks.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use upcall_runtime::activity::ActivityParams;
+use upcall_runtime::time::Span;
+use upcall_runtime::{Config, CreateError, Mode, Runtime, clock};
+
+/// One runtime at a time: two would share CPUs without knowing of each other.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// A runtime, and the right to be the only one as long as it is held.
+fn start(mode: Mode) -> (Runtime, MutexGuard<'static, ()>) {
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let switch_cost = Some(Span::from_micros(1));
+    (Runtime::start(Config { mode, switch_cost, ..Config::default() }).unwrap(), alone)
+}
+
+fn every(period_ms: u64, cost_us: u64) -> ActivityParams {
+    ActivityParams::new(Span::from_millis(period_ms), Span::from_micros(cost_us))
+}
+
+#[test]
+fn a_handler_runs_its_batches_until_it_says_finish() {
+    for mode in Mode::ALL {
+        let (mut runtime, _alone) = start(mode);
+        let mut jobs = 0;
+        let id = runtime
+            .handler("h", every(2, 10).batch(3), move |batch| {
+                let mut pdus = 0;
+                while batch.proceed() {
+                    pdus += 1;
+                }
+                assert_eq!(pdus, 3);
+                jobs += 1;
+                if jobs == 5 {
+                    batch.finish();
+                }
+            })
+            .unwrap();
+        assert!(!runtime.is_active(id));
+        runtime.run(id).unwrap();
+        assert_eq!(runtime.wait(&[id], None), [id]);
+        let report = runtime.stop(|_, _| {});
+        let counters = report.activities[0].counters.unwrap();
+        assert_eq!((counters.completed, counters.pdus), (5, 15), "{mode:?}");
+        assert!(!report.activities[0].faulted);
+        assert!(report.stuck.is_empty());
+        assert_eq!(report.jobs_lost, 0);
+    }
+}
+
+#[test]
+fn a_long_job_yields_at_quantum_boundaries_and_keeps_its_remaining_count() {
+    let (mut runtime, _alone) = start(Mode::Upcall);
+    let jobs_of_fast = Arc::new(AtomicU32::new(0));
+    let seen_by_slow = jobs_of_fast.clone();
+    let fast_counter = jobs_of_fast.clone();
+    // 50 quanta of 1 ms beside a handler with a period of 5 ms.
+    let slow = runtime
+        .handler("slow", every(100, 1_000).batch(50), move |batch| {
+            while batch.proceed() {
+                let begin = clock::now();
+                while clock::now().since(begin) < Span::from_micros(900) {}
+            }
+            if batch.remaining() == 0 {
+                seen_by_slow.fetch_add(1_000, Ordering::Relaxed);
+                batch.finish();
+            }
+        })
+        .unwrap();
+    let fast = runtime
+        .handler("fast", every(5, 100), move |batch| {
+            while batch.proceed() {
+                fast_counter.fetch_add(1, Ordering::Relaxed);
+            }
+        })
+        .unwrap();
+    runtime.run_at(&[slow, fast], clock::now()).unwrap();
+    runtime.wait(&[slow], None);
+    let report = runtime.stop(|_, _| {});
+    let slow = report.activities[0].counters.unwrap();
+    // 45 ms of work see at least eight releases of the fast one, whatever the
+    // machine does: time only adds releases.
+    assert_eq!((slow.completed, slow.pdus), (1, 50));
+    assert!(slow.preemptions >= 8, "{slow:?}");
+    assert!(report.activities[1].counters.unwrap().completed >= 8);
+    assert!(report.activity_switches >= 16);
+}
+
+#[test]
+fn a_suspended_handler_is_not_upcalled_and_can_be_run_again() {
+    let (mut runtime, _alone) = start(Mode::Upcall);
+    let upcalls = Arc::new(AtomicU32::new(0));
+    let counter = upcalls.clone();
+    let id = runtime
+        .handler("h", every(2, 10), move |batch| {
+            while batch.proceed() {
+                counter.fetch_add(1, Ordering::Relaxed);
+            }
+        })
+        .unwrap();
+    runtime.run(id).unwrap();
+    while upcalls.load(Ordering::Relaxed) < 3 {
+        std::thread::yield_now();
+    }
+    runtime.suspend(id);
+    runtime.wait(&[id], None);
+    let at_suspend = upcalls.load(Ordering::Relaxed);
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    assert_eq!(upcalls.load(Ordering::Relaxed), at_suspend);
+    runtime.run(id).unwrap();
+    while upcalls.load(Ordering::Relaxed) < at_suspend + 3 {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn closing_gives_back_name_number_and_reservation() {
+    let (mut runtime, _alone) = start(Mode::Upcall);
+    // More rounds than there are numbers, each taking most of the CPU.
+    for round in 0..300 {
+        let id = runtime.handler("h", every(1, 800), |batch| while batch.proceed() {}).unwrap();
+        if round % 2 == 0 {
+            runtime.run(id).unwrap();
+        }
+        let report = runtime.close(id).unwrap();
+        assert_eq!(report.name, "h");
+        assert!(report.counters.is_some());
+        assert!(runtime.close(id).is_none());
+        assert!(!runtime.is_active(id));
+    }
+}
+
+#[test]
+fn a_panic_ends_the_handler_and_nothing_else() {
+    let (mut runtime, _alone) = start(Mode::Upcall);
+    let bad = runtime
+        .handler("bad", every(2, 10), |batch| {
+            assert!(!batch.proceed(), "told to");
+        })
+        .unwrap();
+    let mut jobs = 0;
+    let good = runtime
+        .handler("good", every(2, 10), move |batch| {
+            while batch.proceed() {}
+            jobs += 1;
+            if jobs == 5 {
+                batch.finish();
+            }
+        })
+        .unwrap();
+    runtime.run_at(&[bad, good], clock::now()).unwrap();
+    assert_eq!(runtime.wait(&[bad], None), [bad]);
+    runtime.wait(&[good], None);
+    let report = runtime.stop(|_, _| {});
+    assert!(report.activities[0].faulted && !report.activities[1].faulted);
+    assert_eq!(report.activities[1].counters.unwrap().completed, 5);
+}
+
+#[test]
+fn what_does_not_fit_is_refused_and_leaves_nothing_behind() {
+    let (mut runtime, _alone) = start(Mode::Upcall);
+    let cpus = runtime.config().cpus.len();
+    for number in 0..cpus {
+        runtime.handler(&format!("h{number}"), every(10, 6_000), |_| {}).unwrap();
+    }
+    let refused = runtime.handler("more", every(10, 6_000), |_| {});
+    let Err(CreateError::Refused(refusal)) = refused else { panic!("{refused:?}") };
+    assert_eq!(refusal.name, "more");
+    assert!(matches!(
+        runtime.handler("h0", every(10, 1), |_| {}),
+        Err(CreateError::NameTaken(name)) if name == "h0"
+    ));
+    runtime.handler("less", every(10, 1_000), |_| {}).unwrap();
+}
+
+#[test]
+fn a_handler_without_a_declared_cost_is_measured_before_admission() {
+    let (mut runtime, _alone) = start(Mode::Upcall);
+    let id = runtime
+        .handler("h", every(10, 0).batch(4), |batch| {
+            while batch.proceed() {
+                let begin = clock::now();
+                while clock::now().since(begin) < Span::from_micros(50) {}
+            }
+        })
+        .unwrap();
+    let cost = runtime.params(id).unwrap().pdu_cost;
+    assert!(cost >= Span::from_micros(40), "{cost}");
+    assert!(matches!(
+        runtime.handler("idle", every(10, 0), |_| {}),
+        Err(CreateError::NothingToMeasure)
+    ));
+}
+
+#[test]
+fn waiting_with_a_timeout_returns_empty_handed() {
+    let (mut runtime, _alone) = start(Mode::Upcall);
+    let id = runtime.handler("h", every(2, 10), |batch| while batch.proceed() {}).unwrap();
+    runtime.run(id).unwrap();
+    assert!(runtime.wait(&[id], Some(Span::from_millis(20))).is_empty());
+    assert!(runtime.is_active(id));
+}
