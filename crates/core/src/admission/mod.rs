@@ -1,1 +1,295 @@
-//! Admission: being written.
+//! Admission: whether a set keeps every deadline, and where each activity runs.
+//!
+//! Called by `upcall plan`, by the runtime when an activity is created
+//! (`rts_creat`, rtu-1995 §6), and by whoever wants the worst response of what
+//! runs already. It decides from numbers alone and starts nothing.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `response_time` | the exact test: worst response under deferred preemption |
+//! | `bounds` | the three sufficient tests, reported beside it |
+//! | `utilization` | sums of shares of a CPU, compared without rounding |
+//! | `verdict` | all tests of one CPU, and which of them decides |
+//! | `hint` | one change that would make a refused activity fit |
+//! | `refusal` | what is said of a refusal |
+//!
+//! Activities are spread over the CPUs first-fit: each goes to the first CPU,
+//! in the order given, where the exact test passes for all that would be there.
+
+use crate::activity::{ActivityId, ActivityParams};
+use crate::policy::{Rank, rmdp};
+use crate::time::Span;
+use core::fmt;
+use response_time::{Response, Steps};
+use verdict::Verdict;
+
+mod bounds;
+mod hint;
+mod refusal;
+mod response_time;
+#[cfg(test)]
+mod tests;
+mod utilization;
+mod verdict;
+
+pub use hint::Hint;
+pub use refusal::{Reason, Refusal};
+pub use verdict::TestResult;
+
+/// Part of a CPU, in millionths. `0 < share <= 1_000_000`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Share(u32);
+
+impl Share {
+    /// The whole CPU.
+    pub const WHOLE: Share = Share(1_000_000);
+
+    /// What admission gives away of a CPU unless told otherwise, 90 %: real-time
+    /// classes that take more than about 95 % are stopped as a whole (design §6).
+    pub const CPU_LIMIT_DEFAULT: Share = Share(900_000);
+
+    /// `ppm` millionths, `None` outside `1 ..= 1_000_000`.
+    pub const fn from_ppm(ppm: u32) -> Option<Share> {
+        match ppm {
+            1..=1_000_000 => Some(Share(ppm)),
+            _ => None,
+        }
+    }
+
+    /// In millionths.
+    pub const fn ppm(self) -> u32 {
+        self.0
+    }
+
+    /// As a fraction of 1.
+    pub fn as_f64(self) -> f64 {
+        f64::from(self.0) / 1e6
+    }
+}
+
+impl fmt::Display for Share {
+    /// In percent, with as many places as it takes: `90 %`, `33.3333 %`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&refusal::percent(u64::from(self.0)))
+    }
+}
+
+/// What admission has to know of the machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Platform {
+    /// CPUs that may be used, the one to fill first at the front. A number that
+    /// stands there twice counts once; an empty list stands for CPU 0 alone.
+    pub cpus: Vec<u32>,
+    /// Most of a CPU that is given away, hand-offs included.
+    pub cpu_limit: Share,
+    /// What it costs to go from one activity to another.
+    pub switch_cost: Span,
+    /// How late a CPU's thread may wake when a release finds it asleep.
+    pub wakeup_latency: Span,
+}
+
+/// Names one reservation of a [`Reservations`]; never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReservationId(u64);
+
+/// What admission granted: a place on a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reservation {
+    /// To release it by.
+    pub id: ReservationId,
+    /// The CPU it runs on.
+    pub cpu: u32,
+    /// The number it must have in that CPU's [`crate::scheduler::Scheduler`]: the smallest
+    /// that was free, so the numbers go up in the order of reservation until
+    /// something is released. Among equal periods the smaller number wins, and
+    /// the test passed for that order only.
+    pub activity: ActivityId,
+}
+
+/// How much of one CPU is given away.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CpuLoad {
+    /// Which one.
+    pub cpu: u32,
+    /// Sum of `C / T`, each job's hand-offs included; `sum C/T` where they are free.
+    pub utilization: f64,
+    /// The most it may be.
+    pub limit: f64,
+}
+
+/// What runs on the CPUs, and what may be added.
+///
+/// Every call that changes it analyses one CPU anew (a refusal: every CPU). That takes time in proportion to
+/// `n^2 * k` for `n` activities on the CPU with `k` jobs in their busiest period, and is
+/// bounded where a CPU is so nearly full that `k` explodes. Allocates.
+#[derive(Clone, Debug)]
+pub struct Reservations {
+    platform: Platform,
+    cpus: Vec<Cpu>,
+    next_id: u64,
+}
+
+/// What is reserved on one CPU.
+#[derive(Clone, Debug)]
+struct Cpu {
+    number: u32,
+    /// In the order of their ranks.
+    members: Vec<Member>,
+    verdict: Verdict,
+}
+
+#[derive(Clone, Debug)]
+struct Member {
+    id: ReservationId,
+    name: String,
+    activity: ActivityId,
+    params: ActivityParams,
+}
+
+impl Reservations {
+    /// Nothing reserved on any of the platform's CPUs.
+    pub fn new(platform: Platform) -> Self {
+        let mut cpus: Vec<Cpu> = Vec::new();
+        let numbers = if platform.cpus.is_empty() { &[0][..] } else { &platform.cpus };
+        for &number in numbers {
+            if cpus.iter().all(|cpu| cpu.number != number) {
+                let verdict = Verdict::of(number, &[], &platform, &mut Steps::of_analysis());
+                cpus.push(Cpu { number, members: Vec::new(), verdict });
+            }
+        }
+        Reservations { platform, cpus, next_id: 0 }
+    }
+
+    /// Reserves a place on the first CPU where the exact test passes for all.
+    ///
+    /// # Errors
+    /// Why no CPU can take it, and one change that would fit. Nothing changed.
+    pub fn reserve(&mut self, name: &str, params: ActivityParams) -> Result<Reservation, Refusal> {
+        if let Err(error) = params.validated() {
+            return Err(Refusal::of_params(name, error));
+        }
+        let mut trials = Vec::with_capacity(self.cpus.len());
+        for (at, cpu) in self.cpus.iter().enumerate() {
+            let (ranked, _) = cpu.ranked_with(&params);
+            let steps = &mut Steps::of_analysis();
+            let verdict = Verdict::of(cpu.number, &ranked, &self.platform, steps);
+            if verdict.failure.is_none() {
+                return Ok(self.place(at, name, params, verdict));
+            }
+            trials.push((at, verdict));
+        }
+        let nearest = trials.into_iter().min_by(|(_, a), (_, b)| a.excess().total_cmp(&b.excess()));
+        // Invariant: there is at least one CPU, and each was tried.
+        let (at, verdict) = nearest.expect("a platform has a CPU");
+        Err(self.refusal(&self.cpus[at], name, params, verdict))
+    }
+
+    /// Places it on the least utilized CPU whatever the tests say (`--soft`).
+    ///
+    /// `params` must be valid, as [`crate::scheduler::Input::Create`] asks.
+    pub fn reserve_unscreened(&mut self, name: &str, params: ActivityParams) -> Reservation {
+        debug_assert_eq!(params.validated(), Ok(params));
+        let utilization = |at: &usize| self.cpus[*at].verdict.utilization;
+        let at = (0..self.cpus.len())
+            .min_by(|a, b| utilization(a).total_cmp(&utilization(b)))
+            .expect("a platform has a CPU");
+        let (ranked, _) = self.cpus[at].ranked_with(&params);
+        let steps = &mut Steps::of_analysis();
+        let verdict = Verdict::of(self.cpus[at].number, &ranked, &self.platform, steps);
+        self.place(at, name, params, verdict)
+    }
+
+    /// Takes a reservation back; no effect if it is gone already.
+    pub fn release(&mut self, id: ReservationId) {
+        for cpu in &mut self.cpus {
+            if let Some(place) = cpu.members.iter().position(|member| member.id == id) {
+                cpu.members.remove(place);
+                let ranked: Vec<_> = cpu.members.iter().map(|member| member.params).collect();
+                let steps = &mut Steps::of_analysis();
+                cpu.verdict = Verdict::of(cpu.number, &ranked, &self.platform, steps);
+            }
+        }
+    }
+
+    /// Worst time from release to end over all jobs, with what is reserved now.
+    ///
+    /// `None` if there is no such reservation, if there is no bound because more is
+    /// asked than the CPU has, or if none was found within the step bound.
+    /// After `reserve_unscreened` it may be longer than the deadline.
+    pub fn response_max(&self, id: ReservationId) -> Option<Span> {
+        let (cpu, place) = self.cpus.iter().find_map(|cpu| {
+            let place = cpu.members.iter().position(|member| member.id == id)?;
+            Some((cpu, place))
+        })?;
+        match cpu.verdict.responses[place] {
+            Response::Bounded(span) => Some(span),
+            Response::AtLeast(_) | Response::Unbounded => None,
+        }
+    }
+
+    /// The load of each CPU, in the platform's order.
+    pub fn load(&self) -> Vec<CpuLoad> {
+        let limit = self.platform.cpu_limit.as_f64();
+        self.cpus
+            .iter()
+            .map(|cpu| CpuLoad { cpu: cpu.number, utilization: cpu.verdict.utilization, limit })
+            .collect()
+    }
+
+    /// Every test that applies to what is reserved now, CPU by CPU; none for a
+    /// CPU with nothing on it. Exactly one a CPU is marked as deciding.
+    pub fn tests(&self) -> Vec<TestResult> {
+        self.cpus.iter().flat_map(|cpu| cpu.verdict.tests.iter().copied()).collect()
+    }
+
+    fn place(
+        &mut self,
+        at: usize,
+        name: &str,
+        params: ActivityParams,
+        verdict: Verdict,
+    ) -> Reservation {
+        let id = ReservationId(self.next_id);
+        self.next_id += 1;
+        let cpu = &mut self.cpus[at];
+        let (activity, place) = (cpu.activity_free(), cpu.place_of(&params));
+        cpu.members.insert(place, Member { id, name: name.to_owned(), activity, params });
+        cpu.verdict = verdict;
+        Reservation { id, cpu: cpu.number, activity }
+    }
+
+    fn refusal(&self, cpu: &Cpu, name: &str, params: ActivityParams, verdict: Verdict) -> Refusal {
+        let place = cpu.place_of(&params);
+        let victim = |index: usize| match index.cmp(&place) {
+            core::cmp::Ordering::Less => cpu.members[index].name.clone(),
+            core::cmp::Ordering::Equal => name.to_owned(),
+            core::cmp::Ordering::Greater => cpu.members[index - 1].name.clone(),
+        };
+        let hint = hint::find(cpu, &self.platform, &params, &verdict);
+        let reason = Reason::of(cpu.number, &verdict, self.platform.cpu_limit, victim);
+        Refusal { name: name.to_owned(), reason, hint, tests: verdict.tests }
+    }
+}
+
+impl Cpu {
+    /// The smallest number that no member has.
+    fn activity_free(&self) -> ActivityId {
+        let taken = |number| self.members.iter().any(|member| member.activity.0 == number);
+        ActivityId((0..).find(|&number| !taken(number)).unwrap_or(u32::MAX))
+    }
+
+    /// Where a newcomer of these parameters stands among the members.
+    fn place_of(&self, params: &ActivityParams) -> usize {
+        let rank: Rank = rmdp::rank(self.activity_free(), params);
+        self.members.partition_point(|member| rmdp::rank(member.activity, &member.params) < rank)
+    }
+
+    /// The parameters of all members and of a newcomer, in the order of their
+    /// ranks, and where the newcomer stands.
+    fn ranked_with(&self, params: &ActivityParams) -> (Vec<ActivityParams>, usize) {
+        let place = self.place_of(params);
+        let mut ranked: Vec<_> = self.members.iter().map(|member| member.params).collect();
+        ranked.insert(place, *params);
+        (ranked, place)
+    }
+}

@@ -1,0 +1,247 @@
+//! One change that would make a refused activity fit.
+//!
+//! Every change that is suggested was tried on the CPU where the activity came
+//! nearest, and passed. The order is that of what it costs the user: the quantum is a matter of
+//! the scheduler alone, a later deadline one of patience, a cheaper PDU one of work. Nothing
+//! says that responses grow evenly with these parameters (a smaller quantum can make its owner slower), so
+//! the searches may overlook a change; they never suggest one that does not fit.
+
+use super::response_time::{self, Response, Steps};
+use super::verdict::{self, Failure, Verdict};
+use super::{Cpu, Platform, Share, utilization};
+use crate::activity::{ActivityParams, PERIOD_MAX};
+use crate::time::Span;
+use core::fmt;
+
+/// A change that would fit. Values are such that they lose nothing when printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Hint {
+    /// Another number of PDUs between preemption points.
+    Quantum {
+        /// As asked.
+        from: u32,
+        /// What fits.
+        to: u32,
+    },
+    /// A later deadline, at most the period.
+    Deadline {
+        /// As asked.
+        from: Span,
+        /// What fits.
+        to: Span,
+    },
+    /// Less work a PDU, at least a tenth of what was asked.
+    PduCost {
+        /// As asked.
+        from: Span,
+        /// What fits.
+        to: Span,
+    },
+    /// The same batch less often, at most ten times the period asked.
+    Period {
+        /// As asked.
+        from: Span,
+        /// What fits.
+        to: Span,
+        /// Whether the deadline goes with it, because it was the end of the period; if
+        /// not, it stays as asked.
+        with_deadline: bool,
+    },
+    /// Giving away more of the CPU.
+    CpuLimit {
+        /// As it is.
+        from: Share,
+        /// What fits.
+        to: Share,
+    },
+}
+
+impl fmt::Display for Hint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Hint::Quantum { from, to } => {
+                let unit = if *to == 1 { "PDU" } else { "PDUs" };
+                write!(f, "a quantum of {to} {unit} instead of {from} would fit")
+            }
+            Hint::Deadline { from, to } => {
+                write!(f, "a deadline of {to} instead of {from} would fit")
+            }
+            Hint::PduCost { from, to } => {
+                write!(f, "a cost of {to} per PDU instead of {from} would fit")
+            }
+            Hint::Period { from, to, with_deadline } => {
+                let moved = if *with_deadline { "period and deadline" } else { "period" };
+                write!(f, "a {moved} of {to} instead of {from} would fit")
+            }
+            Hint::CpuLimit { from, to } => {
+                write!(f, "a cpu_limit of {to} instead of {from} would fit")
+            }
+        }
+    }
+}
+
+/// A limit above this starves whatever guards the machine (design §6), so it is the last
+/// thing to suggest.
+const CPU_LIMIT_SAFE: Share = Share(950_000);
+
+/// Furthest that cost and period are changed.
+const FACTOR_MAX: u64 = 10;
+
+/// Looks for a change of `asked`, which `verdict` refused on `cpu`. Bounded by the steps of one analysis.
+pub(super) fn find(
+    cpu: &Cpu,
+    platform: &Platform,
+    asked: &ActivityParams,
+    verdict: &Verdict,
+) -> Option<Hint> {
+    let limit = match verdict.failure {
+        Some(Failure::OverLimit) => limit(cpu, platform, asked),
+        _ => None,
+    };
+    if let Some(Hint::CpuLimit { to, .. }) = limit
+        && to <= CPU_LIMIT_SAFE
+    {
+        return limit;
+    }
+    let mut trials = Trials { cpu, platform, asked, steps: Steps::of_analysis() };
+    trials
+        .quantum()
+        .or_else(|| trials.deadline(verdict))
+        .or_else(|| trials.pdu_cost())
+        .or_else(|| trials.period())
+        .or(limit)
+}
+
+/// The lowest limit, in tenths of a percent, within which the CPU fits.
+fn limit(cpu: &Cpu, platform: &Platform, asked: &ActivityParams) -> Option<Hint> {
+    let (ranked, _) = cpu.ranked_with(asked);
+    let demands = response_time::given_away(&ranked, platform);
+    let mut ppm = (platform.cpu_limit.ppm() / 1_000 + 1) * 1_000;
+    while let Some(to) = Share::from_ppm(ppm) {
+        if utilization::compare(&demands, to).is_le() {
+            let raised = Platform { cpu_limit: to, ..platform.clone() };
+            let fits = verdict::fits(&ranked, &raised, &mut Steps::of_analysis());
+            return fits.then_some(Hint::CpuLimit { from: platform.cpu_limit, to });
+        }
+        ppm += 1_000;
+    }
+    None
+}
+
+/// Changed parameters are tried one after the other until the steps run out.
+struct Trials<'a> {
+    cpu: &'a Cpu,
+    platform: &'a Platform,
+    asked: &'a ActivityParams,
+    steps: Steps,
+}
+
+impl Trials<'_> {
+    fn fits(&mut self, params: &ActivityParams) -> bool {
+        params.validated().is_ok() && {
+            let (ranked, _) = self.cpu.ranked_with(params);
+            verdict::fits(&ranked, self.platform, &mut self.steps)
+        }
+    }
+
+    /// The largest quantum below that fits; else the smallest above, for a longer last
+    /// quantum protects its owner (rtu-1995 §7.2).
+    fn quantum(&mut self) -> Option<Hint> {
+        let (from, batch) = (self.asked.quantum, self.asked.batch);
+        let halves = core::iter::successors(Some(from), |&quantum| Some(quantum / 2));
+        let doubles = core::iter::successors(Some(from), |&quantum| {
+            Some(quantum.saturating_mul(2).min(batch))
+        });
+        let smaller: Vec<_> = halves.take_while(|&quantum| quantum > 0).map(u64::from).collect();
+        let mut larger: Vec<_> =
+            doubles.take_while(|&quantum| quantum < batch).map(u64::from).collect();
+        if from < batch {
+            larger.push(u64::from(batch));
+        }
+        let params = |asked: &ActivityParams, quantum| {
+            u32::try_from(quantum).map_or(*asked, |quantum| asked.quantum(quantum))
+        };
+        let to = self.nearest(&smaller, 1, params).or_else(|| self.nearest(&larger, 1, params))?;
+        Some(Hint::Quantum { from, to: u32::try_from(to).ok()? })
+    }
+
+    /// A deadline is no part of anyone's response: the worst response itself is the answer.
+    fn deadline(&mut self, verdict: &Verdict) -> Option<Hint> {
+        let (_, place) = self.cpu.ranked_with(self.asked);
+        let Response::Bounded(response) = verdict.responses[place] else { return None };
+        let (from, period) = (self.asked.deadline, self.asked.period);
+        let printable_ns = response.as_nanos().next_multiple_of(granule_ns(response));
+        let to = Span::from_nanos(printable_ns).min(period);
+        let later = to > from && self.fits(&self.asked.deadline(to));
+        later.then_some(Hint::Deadline { from, to })
+    }
+
+    /// The largest cost that fits.
+    fn pdu_cost(&mut self) -> Option<Hint> {
+        let from = self.asked.pdu_cost;
+        let granule_ns = granule_ns(from);
+        let round_ns = |divisor| from.as_nanos() / divisor / granule_ns * granule_ns;
+        let mut costs_ns = vec![from.as_nanos()];
+        costs_ns.extend([2, 4, 8].map(round_ns));
+        // At least a tenth: rounded up.
+        costs_ns.push((from.as_nanos().div_ceil(FACTOR_MAX)).next_multiple_of(granule_ns));
+        let params = |asked: &ActivityParams, cost_ns| ActivityParams {
+            pdu_cost: Span::from_nanos(cost_ns),
+            ..*asked
+        };
+        let to = self.nearest(&costs_ns, granule_ns, params)?;
+        Some(Hint::PduCost { from, to: Span::from_nanos(to) })
+    }
+
+    /// The shortest period that fits.
+    fn period(&mut self) -> Option<Hint> {
+        let from = self.asked.period;
+        let longest = from.saturating_mul(FACTOR_MAX).min(PERIOD_MAX);
+        let granule_ns = granule_ns(longest);
+        let round_ns = |factor| from.as_nanos() * factor / granule_ns * granule_ns;
+        let mut periods_ns = vec![from.as_nanos()];
+        periods_ns.extend([2, 4, 8, FACTOR_MAX].map(round_ns));
+        let with_deadline = self.asked.deadline == self.asked.period;
+        let params = |asked: &ActivityParams, period_ns| {
+            let period = Span::from_nanos(period_ns);
+            let deadline = if with_deadline { period } else { asked.deadline };
+            ActivityParams { period, deadline, ..*asked }
+        };
+        let to = Span::from_nanos(self.nearest(&periods_ns, granule_ns, params)?);
+        Some(Hint::Period { from, to, with_deadline })
+    }
+
+    /// Tries `values` until one fits, the first of them being the one refused; then goes
+    /// back from it towards the one before by halves, in whole `granule`s.
+    fn nearest(
+        &mut self,
+        values: &[u64],
+        granule: u64,
+        params: impl Fn(&ActivityParams, u64) -> ActivityParams,
+    ) -> Option<u64> {
+        let asked = self.asked;
+        let at = (1..values.len()).find(|&at| self.fits(&params(asked, values[at])))?;
+        let (mut fits, mut refused) = (values[at], values[at - 1]);
+        loop {
+            let middle = fits.midpoint(refused) / granule * granule;
+            if middle <= fits.min(refused) || middle >= fits.max(refused) {
+                return Some(fits);
+            }
+            if self.fits(&params(asked, middle)) {
+                fits = middle;
+            } else {
+                refused = middle;
+            }
+        }
+    }
+}
+
+/// Spans of about this length print without loss in multiples of it.
+fn granule_ns(span: Span) -> u64 {
+    match span.as_nanos() {
+        ns if ns >= 10_000_000_000 => 1_000_000,
+        ns if ns >= 1_000_000 => 1_000,
+        _ => 1,
+    }
+}

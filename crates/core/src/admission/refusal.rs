@@ -1,0 +1,160 @@
+//! What is said of a refusal: which activity would miss, by how much, and one
+//! change that would fit.
+
+use super::response_time::STEPS_MAX;
+use super::verdict::{Failure, Verdict};
+use super::{Hint, Share, TestResult};
+use crate::activity::ParamError;
+use crate::time::Span;
+use core::fmt;
+
+/// An activity was not admitted.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Refusal {
+    /// Whose place was asked for.
+    pub name: String,
+    /// Why it did not get one, on the CPU where it came nearest.
+    pub reason: Reason,
+    /// One change that was tried and fits; `None` if none was found.
+    pub hint: Option<Hint>,
+    /// The tests of that CPU with the refused activity on it: the deciding one did not
+    /// pass. Empty if the parameters themselves are out of range.
+    pub tests: Vec<TestResult>,
+}
+
+/// Why an activity was not admitted.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The parameters are out of range.
+    Params(ParamError),
+    /// A deadline would be missed.
+    MissesDeadline {
+        /// The CPU.
+        cpu: u32,
+        /// Who would miss most, compared with its deadline: the newcomer or one admitted before.
+        victim: String,
+        /// The worst response of its jobs.
+        response: Span,
+        /// What it may be.
+        deadline: Span,
+        /// Whether that is the worst of all jobs; if not, the worst of as many as
+        /// could be looked at.
+        exact: bool,
+    },
+    /// More would be asked of the CPU than it has.
+    FallsBehind {
+        /// The CPU.
+        cpu: u32,
+        /// The best-ranked activity that would end later with every period.
+        victim: String,
+        /// Sum of `C / T`, hand-offs included. Above 1.
+        utilization: f64,
+    },
+    /// Every deadline would be kept, but more would be given away than is allowed.
+    OverLimit {
+        /// The CPU.
+        cpu: u32,
+        /// Sum of `C / T`, hand-offs included.
+        utilization: f64,
+        /// The most it may be.
+        limit: Share,
+    },
+    /// The CPU would be so nearly full that the search for the worst response was given up.
+    Undecided {
+        /// The CPU.
+        cpu: u32,
+        /// Whose response was not found.
+        victim: String,
+    },
+}
+
+impl Refusal {
+    pub(super) fn of_params(name: &str, error: ParamError) -> Self {
+        let reason = Reason::Params(error);
+        Refusal { name: name.to_owned(), reason, hint: None, tests: Vec::new() }
+    }
+}
+
+impl Reason {
+    /// `victim` names the activity at an index of the verdict.
+    pub(super) fn of(
+        cpu: u32,
+        verdict: &Verdict,
+        limit: Share,
+        victim: impl Fn(usize) -> String,
+    ) -> Self {
+        let utilization = verdict.utilization;
+        match verdict.failure {
+            Some(Failure::Misses { index, response, deadline, exact }) => {
+                Reason::MissesDeadline { cpu, victim: victim(index), response, deadline, exact }
+            }
+            Some(Failure::FallsBehind { index }) => {
+                Reason::FallsBehind { cpu, victim: victim(index), utilization }
+            }
+            Some(Failure::Undecided { index }) => Reason::Undecided { cpu, victim: victim(index) },
+            Some(Failure::OverLimit) | None => Reason::OverLimit { cpu, utilization, limit },
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::Params(error) => error.fmt(f),
+            Reason::MissesDeadline { cpu, victim, response, deadline, exact } => {
+                let (late, at_least) =
+                    (response.saturating_sub(*deadline), if *exact { "" } else { "at least " });
+                write!(
+                    f,
+                    "with it on CPU {cpu}, `{victim}` would end {at_least}{late} after its \
+                     deadline of {deadline} (worst response {at_least}{response})"
+                )
+            }
+            Reason::FallsBehind { cpu, victim, utilization } => write!(
+                f,
+                "with it, {} of CPU {cpu} would be asked for, and `{victim}` would fall \
+                 further behind with every period",
+                percent(ppm_above(*utilization))
+            ),
+            Reason::OverLimit { cpu, utilization, limit } => write!(
+                f,
+                "with it, {} of CPU {cpu} would be given away, more than the limit of {limit}",
+                percent(ppm_above(*utilization))
+            ),
+            Reason::Undecided { cpu, victim } => write!(
+                f,
+                "with it, CPU {cpu} would be so nearly full that the worst response of \
+                 `{victim}` was not found in {STEPS_MAX} steps"
+            ),
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` is refused: {}", self.name, self.reason)?;
+        match &self.hint {
+            Some(hint) => write!(f, "; {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl core::error::Error for Refusal {}
+
+/// Millionths as percent, without zeros at the end.
+pub(super) fn percent(ppm: u64) -> String {
+    let (whole, fraction) = (ppm / 10_000, format!("{:04}", ppm % 10_000));
+    match fraction.trim_end_matches('0') {
+        "" => format!("{whole} %"),
+        fraction => format!("{whole}.{fraction} %"),
+    }
+}
+
+/// In millionths, rounded up: what is over a limit must not print as the limit.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+fn ppm_above(utilization: f64) -> u64 {
+    (utilization * 1e6 - 1e-6).ceil() as u64
+}

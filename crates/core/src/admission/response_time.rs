@@ -1,0 +1,248 @@
+//! The exact test: worst response times under fixed priorities with deferred
+//! preemption.
+//!
+//! What is analysed is what [`crate::scheduler`] does under RMDP. Each job of
+//! activity `i` consists of quanta of `b` PDUs, the last one shorter if `b` does not
+//! divide `B`. Ranks are fixed and strict. Preemption happens between two quanta only: the model of fixed
+//! preemption points (Burns 1994; Bril, Lukkien and Verhaegh, "Worst-case response
+//! time analysis of real-time tasks under fixed-priority scheduling with deferred
+//! preemption", Real-Time Systems 42, 2009). Time is discrete, in nanoseconds.
+//!
+//! For `i`, with `T` periods, `C'` costs (see below), and `j < i` for the better ranks:
+//!
+//! ```text
+//! B_i   = max over worse ranks j of (S + b_j c_j) - 1, or the wake-up latency, if longer
+//! L_i   = B_i + sum over j <= i of ceil(L_i / T_j) C'_j
+//! W_i,k = B_i + (k+1) C'_i - q_i + sum over j < i of (floor(W_i,k / T_j) + 1) C'_j
+//! R_i   = max over k with k T_i < L_i of W_i,k + q_i - k T_i
+//! ```
+//!
+//! each the least solution. The *active period* `L_i` is the longest time in which
+//! work of `i` or better is always pending; `W_i,k` is when its job `k` can last be
+//! preempted; `q_i` is its last quantum. All jobs of the active period must be looked at,
+//! because the last quantum of a job pushes others into the next one: the first job need
+//! not be the worst, even where every job meets its deadline.
+//!
+//! **Blocking.** A quantum of worse rank must have begun before the active period, hence
+//! the nanosecond. A release that finds the CPU asleep waits for the thread to wake instead:
+//! at most `wakeup_latency`. A CPU that sleeps runs no quantum, and when it wakes it takes in all
+//! releases before it chooses, so the two exclude each other and the longer one counts.
+//!
+//! **Hand-offs.** Going to another activity costs `S`, spent before its quantum, and
+//! nothing is preempted meanwhile. There are two kinds. A job's first upcall: one a job. A return
+//! to a job `x` that yielded: `x` began its quantum when nothing better was ready, so the job `h` it
+//! yielded to was released since and began at that moment. A job begins once, so each return can be
+//! charged to a different `h` of better rank than `x`. So in the analysis of `i`
+//!
+//! - a job of `i` costs `C_i + S`, for a job of `i` interrupts none that matters to `i`;
+//! - a job of `j < i` costs `C_j + 2S`, or `C_j + S` if nothing ranked between it (exclusive) and
+//!   `i` (inclusive) has more than one quantum, for then nothing it could interrupt ever returns;
+//! - a blocking quantum is preceded by a hand-off, which blocks as well;
+//! - if `i` has one quantum only, its hand-off cannot be preempted either, and counts to `q_i`.
+//!
+//! It is a bound: suppose the last quantum began after `W`. Then the CPU spent all of `[0, W)` on
+//! blocking, on jobs released by `W`, on hand-offs charged to them and on `i` up to its last
+//! quantum. By the equation that is all there is of these, so at `W` nothing better is
+//! pending, no return is owed, and the last quantum begins. With `S` = 0 it is exact, for the
+//! phases that make every term true exist: all ranks up to `i` released together, one nanosecond after the
+//! longest quantum of worse rank began. Cheaper PDUs and shorter batches never make it worse.
+//!
+//! **Full CPUs.** Where the sum of `C'/T` is above 1, there is no bound. Where it is exactly 1 and `B_i`
+//! is not 0, the active period never ends, but all that happens in it repeats with the hyperperiod: then
+//! the jobs of one hyperperiod are looked at. Close below 1, it may be too long to be searched:
+//! the search is bounded by [`Steps`], and its answer is then [`Response::AtLeast`].
+
+use super::utilization::{self, Demand};
+use super::{Platform, Share};
+use crate::activity::ActivityParams;
+use crate::time::Span;
+use core::cmp::Ordering;
+
+/// The worst response of an activity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Response {
+    /// This long, and not longer.
+    Bounded(Span),
+    /// This long among the jobs that were looked at before the steps ran out.
+    AtLeast(Span),
+    /// Longer with every job: more is asked of the CPU than it has.
+    Unbounded,
+}
+
+impl Response {
+    /// Whether every job is known to be done after `deadline` at the latest.
+    pub(super) fn meets(self, deadline: Span) -> bool {
+        matches!(self, Response::Bounded(response) if response <= deadline)
+    }
+}
+
+/// How much work an analysis may still do: terms of the sums above.
+#[derive(Debug)]
+pub(super) struct Steps(u64);
+
+/// About a tenth of a second. 128 activities at 90 % take less than a hundredth of it.
+pub(super) const STEPS_MAX: u64 = 20_000_000;
+
+impl Steps {
+    /// What one analysis of a CPU may take.
+    pub(super) fn of_analysis() -> Self {
+        Steps(STEPS_MAX)
+    }
+
+    fn spend(&mut self, terms: usize) -> Option<()> {
+        self.0 = self.0.checked_sub(terms as u64)?;
+        Some(())
+    }
+}
+
+/// The worst response of each activity of one CPU, best rank first. Lazy: an activity
+/// is analysed when it is asked for.
+pub(super) fn responses<'a>(
+    ranked: &'a [ActivityParams],
+    platform: &'a Platform,
+    steps: &'a mut Steps,
+) -> impl Iterator<Item = Response> + 'a {
+    let all = given_away(ranked, platform);
+    let fullness = utilization::compare(&all, Share::WHOLE);
+    (0..ranked.len()).map(move |index| {
+        let level = Level::of(ranked, index, platform);
+        let fullness = match fullness {
+            // No level asks for more than the last, and each for less than the next.
+            Ordering::Less => Ordering::Less,
+            Ordering::Equal if index + 1 == ranked.len() => Ordering::Equal,
+            Ordering::Equal => Ordering::Less,
+            Ordering::Greater => utilization::compare(&level.demands, Share::WHOLE),
+        };
+        level.worst_response(fullness, steps)
+    })
+}
+
+/// What all activities of one CPU take of it, hand-offs included.
+pub(super) fn given_away(ranked: &[ActivityParams], platform: &Platform) -> Vec<Demand> {
+    match ranked.len() {
+        0 => Vec::new(),
+        count => Level::of(ranked, count - 1, platform).demands,
+    }
+}
+
+/// What the response of one activity depends on.
+#[derive(Debug)]
+struct Level {
+    /// `B_i`.
+    blocking_ns: u64,
+    /// `C'` and `T` of all better ranks, then of the activity itself.
+    demands: Vec<Demand>,
+    /// `q_i`.
+    last_ns: u64,
+}
+
+impl Level {
+    fn of(ranked: &[ActivityParams], index: usize, platform: &Platform) -> Self {
+        let switch_ns = platform.switch_cost.as_nanos();
+        let preemptible = |params: &ActivityParams| params.quantum < params.batch;
+        let demand = |params: &ActivityParams, switches: u64| Demand {
+            cost_ns: params.compute().as_nanos().saturating_add(switch_ns.saturating_mul(switches)),
+            period_ns: params.period.as_nanos(),
+        };
+        let own = &ranked[index];
+        let mut demands = vec![demand(own, 1)];
+        let mut returns = preemptible(own);
+        for params in ranked[..index].iter().rev() {
+            demands.push(demand(params, 1 + u64::from(returns)));
+            returns |= preemptible(params);
+        }
+        demands.reverse();
+        let blocking = ranked[index + 1..].iter().map(|params| blocking(params, platform)).max();
+        let blocking_ns = blocking.map_or(0, |span| span.as_nanos().saturating_sub(1));
+        let last = own.pdu_cost.saturating_mul(u64::from(own.last_quantum()));
+        let unpreempted_ns = if preemptible(own) { 0 } else { switch_ns };
+        Level {
+            blocking_ns: blocking_ns.max(platform.wakeup_latency.as_nanos()),
+            demands,
+            last_ns: last.as_nanos().saturating_add(unpreempted_ns),
+        }
+    }
+
+    fn worst_response(&self, fullness: Ordering, steps: &mut Steps) -> Response {
+        if fullness == Ordering::Greater {
+            return Response::Unbounded;
+        }
+        let endless = fullness == Ordering::Equal && self.blocking_ns > 0;
+        // A hyperperiod that does not fit is longer than what can be searched.
+        let search_ns = if endless { self.hyperperiod().unwrap_or(u64::MAX) } else { u64::MAX };
+        let mut worst_ns = 0;
+        match self.search(search_ns, &mut worst_ns, steps) {
+            Some(()) => Response::Bounded(Span::from_nanos(worst_ns)),
+            None => Response::AtLeast(Span::from_nanos(worst_ns)),
+        }
+    }
+
+    /// Goes through the jobs of the active period released before `search_ns`.
+    /// `None` if the steps ran out, or time left the range of 584 years.
+    fn search(&self, search_ns: u64, worst_ns: &mut u64, steps: &mut Steps) -> Option<()> {
+        let (own, better) = self.demands.split_last()?;
+        // Grows towards `L_i` as far as needed to know whether the next job belongs to it.
+        let mut active_ns = self
+            .demands
+            .iter()
+            .try_fold(self.blocking_ns, |sum, demand| sum.checked_add(demand.cost_ns))?;
+        let mut release_ns: u64 = 0;
+        let mut own_ns = self.blocking_ns.checked_add(own.cost_ns)?.checked_sub(self.last_ns)?;
+        let mut start_ns = own_ns;
+        while release_ns < search_ns {
+            while active_ns <= release_ns {
+                steps.spend(self.demands.len())?;
+                let next_ns = pending(self.blocking_ns, &self.demands, |t| active_ns.div_ceil(t))?;
+                if next_ns == active_ns {
+                    return Some(());
+                }
+                active_ns = next_ns;
+            }
+            loop {
+                steps.spend(self.demands.len())?;
+                let next_ns = pending(own_ns, better, |t| start_ns / t + 1)?;
+                if next_ns == start_ns {
+                    break;
+                }
+                start_ns = next_ns;
+            }
+            let end_ns = start_ns.checked_add(self.last_ns)?;
+            *worst_ns = end_ns.saturating_sub(release_ns).max(*worst_ns);
+            release_ns = release_ns.checked_add(own.period_ns)?;
+            own_ns = own_ns.checked_add(own.cost_ns)?;
+            // The next job's last quantum begins at least a job later.
+            start_ns = start_ns.checked_add(own.cost_ns)?;
+        }
+        Some(())
+    }
+
+    /// The least common multiple of the periods.
+    fn hyperperiod(&self) -> Option<u64> {
+        self.demands.iter().try_fold(1u64, |lcm, demand| {
+            let divisor = greatest_common_divisor(lcm, demand.period_ns);
+            lcm.checked_mul(demand.period_ns / divisor)
+        })
+    }
+}
+
+/// Longest stretch of an activity without a preemption point, its hand-off included.
+pub(super) fn blocking(params: &ActivityParams, platform: &Platform) -> Span {
+    platform.switch_cost + params.quantum_cost()
+}
+
+/// `base_ns` and `jobs(T)` jobs of each demand.
+fn pending(base_ns: u64, demands: &[Demand], jobs: impl Fn(u64) -> u64) -> Option<u64> {
+    demands.iter().try_fold(base_ns, |sum, demand| {
+        sum.checked_add(jobs(demand.period_ns).checked_mul(demand.cost_ns)?)
+    })
+}
+
+fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,165 @@
+//! All tests of one CPU, and which of them decides.
+
+use super::response_time::{self, Response, Steps};
+use super::utilization::{self, Demand};
+use super::{Platform, bounds};
+use crate::activity::ActivityParams;
+use crate::time::Span;
+use core::cmp::Ordering;
+
+/// Outcome of one schedulability test on one CPU. `passed` agrees with
+/// `value <= bound`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TestResult {
+    /// `liu-layland`, `sha-blocking`, `rmdp-bound`, `response-time` or `cpu-limit`.
+    pub name: &'static str,
+    /// The CPU.
+    pub cpu: u32,
+    /// Whether the test accepts the set.
+    pub passed: bool,
+    /// What was found: a utilization, or for `response-time` the largest response in
+    /// deadlines. Infinite if a response has no bound, or none was found.
+    pub value: f64,
+    /// The most it may be.
+    pub bound: f64,
+    /// Whether admission goes by it: `response-time`, or `cpu-limit` where that alone refuses.
+    pub deciding: bool,
+}
+
+/// What the tests say of one CPU.
+#[derive(Clone, Debug)]
+pub(super) struct Verdict {
+    /// Of each activity, best rank first.
+    pub responses: Vec<Response>,
+    /// Hand-offs included.
+    pub utilization: f64,
+    /// Empty for a CPU with nothing on it.
+    pub tests: Vec<TestResult>,
+    /// `None`: every deadline is kept, within the limit.
+    pub failure: Option<Failure>,
+}
+
+/// Why a CPU cannot take what it was given. `index` counts ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// This one ends last, compared with its deadline.
+    Misses { index: usize, response: Span, deadline: Span, exact: bool },
+    /// The best rank whose response grows without bound.
+    FallsBehind { index: usize },
+    /// All deadlines would be kept, but too much would be given away.
+    OverLimit,
+    /// No response of this one was found within the step bound.
+    Undecided { index: usize },
+}
+
+impl Verdict {
+    /// Applies every test to what runs on `cpu`, best rank first.
+    pub(super) fn of(
+        cpu: u32,
+        ranked: &[ActivityParams],
+        platform: &Platform,
+        steps: &mut Steps,
+    ) -> Self {
+        let responses: Vec<_> = response_time::responses(ranked, platform, steps).collect();
+        let (utilization, within_limit) =
+            share(&response_time::given_away(ranked, platform), platform);
+        let failure = failure(ranked, &responses, within_limit);
+        let mut tests = Vec::new();
+        if !ranked.is_empty() {
+            tests = bounds::tests(cpu, ranked, utilization, platform);
+            let by_limit = failure == Some(Failure::OverLimit);
+            let value = value(ranked, &responses);
+            let limit = platform.cpu_limit.as_f64();
+            tests.extend([
+                TestResult {
+                    name: "response-time",
+                    cpu,
+                    passed: value <= 1.0,
+                    value,
+                    bound: 1.0,
+                    deciding: !by_limit,
+                },
+                TestResult {
+                    name: "cpu-limit",
+                    cpu,
+                    passed: within_limit,
+                    value: utilization,
+                    bound: limit,
+                    deciding: by_limit,
+                },
+            ]);
+        }
+        Verdict { responses, utilization, tests, failure }
+    }
+
+    /// How far the deciding test is from passing: above 1 if it does not. For a CPU that
+    /// has no bound, still larger the more is asked of it.
+    pub(super) fn excess(&self) -> f64 {
+        let deciding = self.tests.iter().find(|test| test.deciding);
+        match deciding.map_or(0.0, |test| test.value / test.bound) {
+            excess if excess.is_finite() => excess,
+            _ => 1e15 * (1.0 + self.utilization),
+        }
+    }
+}
+
+/// Whether no test that can decide refuses. Stops at the first that does.
+pub(super) fn fits(ranked: &[ActivityParams], platform: &Platform, steps: &mut Steps) -> bool {
+    share(&response_time::given_away(ranked, platform), platform).1
+        && response_time::responses(ranked, platform, steps)
+            .zip(ranked)
+            .all(|(response, params)| response.meets(params.deadline))
+}
+
+/// The sum of the demands, and whether it is within the limit. The comparison is exact, and where
+/// the sum was rounded to the other side of the limit it is put right.
+fn share(demands: &[Demand], platform: &Platform) -> (f64, bool) {
+    let (sum, limit) = (utilization::sum(demands), platform.cpu_limit.as_f64());
+    match utilization::compare(demands, platform.cpu_limit) {
+        Ordering::Greater => (sum.max(limit.next_up()), false),
+        Ordering::Equal => (limit, true),
+        Ordering::Less => (sum.min(limit), true),
+    }
+}
+
+/// The largest response in deadlines.
+fn value(ranked: &[ActivityParams], responses: &[Response]) -> f64 {
+    let in_deadlines = |(params, &response): (&ActivityParams, &Response)| {
+        let known = match response {
+            Response::Bounded(response) => response,
+            Response::AtLeast(response) if response > params.deadline => response,
+            Response::AtLeast(_) | Response::Unbounded => return f64::INFINITY,
+        };
+        known.as_nanos() as f64 / params.deadline.as_nanos() as f64
+    };
+    ranked.iter().zip(responses).map(in_deadlines).fold(0.0, f64::max)
+}
+
+fn failure(
+    ranked: &[ActivityParams],
+    responses: &[Response],
+    within_limit: bool,
+) -> Option<Failure> {
+    if let Some(index) = responses.iter().position(|response| *response == Response::Unbounded) {
+        return Some(Failure::FallsBehind { index });
+    }
+    let misses = responses.iter().zip(ranked).enumerate().filter_map(|(index, (found, params))| {
+        let (response, exact) = match *found {
+            Response::Bounded(response) => (response, true),
+            Response::AtLeast(response) => (response, false),
+            Response::Unbounded => return None,
+        };
+        let deadline = params.deadline;
+        let late = Failure::Misses { index, response, deadline, exact };
+        let in_deadlines = response.as_nanos() as f64 / deadline.as_nanos() as f64;
+        (response > deadline).then_some((in_deadlines, late))
+    });
+    if let Some((_, late)) = misses.max_by(|(a, _), (b, _)| a.total_cmp(b)) {
+        return Some(late);
+    }
+    if !within_limit {
+        return Some(Failure::OverLimit);
+    }
+    let undecided = responses.iter().position(|found| matches!(found, Response::AtLeast(_)));
+    undecided.map(|index| Failure::Undecided { index })
+}

@@ -1,0 +1,296 @@
+//! Admission against what the scheduler does: the analysis says how long a response can be, the state machine
+//! in virtual time shows how long it is.
+//!
+//! With free hand-offs both must be equal, over all phases. With hand-offs that cost, with late wake-ups and with
+//! handlers that do less than declared, nothing may ever take longer than the analysis says.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngSeed};
+use upcall_core::activity::ActivityParams;
+use upcall_core::admission::{Platform, Reservations, Share};
+use upcall_core::time::{Instant, Span};
+use virtual_time::{Conditions, IDEAL, Wakeup, observe};
+
+mod virtual_time;
+
+const fn ns(ns: u64) -> Span {
+    Span::from_nanos(ns)
+}
+
+fn platform(switch_ns: u64, wakeup_ns: u64) -> Platform {
+    Platform {
+        cpus: vec![0],
+        cpu_limit: Share::WHOLE,
+        switch_cost: ns(switch_ns),
+        wakeup_latency: ns(wakeup_ns),
+    }
+}
+
+/// The worst response of each by the analysis; `None` if one has no bound.
+fn analysed(set: &[ActivityParams], platform: Platform) -> Option<Vec<Span>> {
+    let mut reservations = Reservations::new(platform);
+    let ids: Vec<_> =
+        set.iter().map(|&params| reservations.reserve_unscreened("", params).id).collect();
+    ids.into_iter().map(|id| reservations.response_max(id)).collect()
+}
+
+fn hyperperiod_ns(set: &[ActivityParams]) -> u64 {
+    fn divisor(a: u64, b: u64) -> u64 {
+        if b == 0 { a } else { divisor(b, a % b) }
+    }
+    set.iter().fold(1, |lcm, params| {
+        let period = params.period.as_nanos();
+        lcm / divisor(lcm, period) * period
+    })
+}
+
+/// The set with these offsets, and one more: so the CPU is asleep at the first release.
+fn shifted(set: &[ActivityParams], offsets: &[u64]) -> Vec<ActivityParams> {
+    set.iter().zip(offsets).map(|(params, &offset)| params.offset(ns(1 + offset))).collect()
+}
+
+/// Counts `offsets` up, each below its limit; false when all were there.
+fn advance(offsets: &mut [u64], limits: &[u64]) -> bool {
+    for (offset, &limit) in offsets.iter_mut().zip(limits) {
+        *offset += 1;
+        if *offset < limit {
+            return true;
+        }
+        *offset = 0;
+    }
+    false
+}
+
+/// As long as an active period can be, and at least two hyperperiods.
+fn enough_ns(set: &[ActivityParams], wakeup: Wakeup) -> u64 {
+    let (Wakeup::By(late) | Wakeup::UpTo(late)) = wakeup;
+    let cycle_ns = hyperperiod_ns(set);
+    let ahead_ns =
+        late.as_nanos() + 2 * set.iter().map(|params| params.compute().as_nanos()).sum::<u64>();
+    // Work ahead shrinks by this much every cycle. On a full CPU never, and every cycle is like the first.
+    let idle_ns = cycle_ns.saturating_sub(demand_ns(set, cycle_ns)).max(1);
+    (ahead_ns.div_ceil(idle_ns) + 2) * cycle_ns
+}
+
+/// The longest response of each over all offsets below `limits`.
+fn longest(set: &[ActivityParams], limits: &[u64], conditions: Conditions) -> Vec<Span> {
+    let mut offsets = vec![0; set.len()];
+    let mut longest = vec![Span::ZERO; set.len()];
+    loop {
+        // Shifting all releases alike shows nothing new.
+        if offsets.contains(&0) {
+            let last = offsets.iter().max().copied().unwrap_or(0);
+            let until = Instant::from_nanos(1 + last + enough_ns(set, conditions.wakeup));
+            let counters = observe(&shifted(set, &offsets), conditions, until);
+            for (longest, counters) in longest.iter_mut().zip(counters) {
+                *longest = counters.response_max.max(*longest);
+            }
+        }
+        if !advance(&mut offsets, limits) {
+            return longest;
+        }
+    }
+}
+
+fn periods_ns(set: &[ActivityParams]) -> Vec<u64> {
+    set.iter().map(|params| params.period.as_nanos()).collect()
+}
+
+/// Every activity there is of this period, but for its deadline.
+fn all_of_period(period_ns: u64) -> impl Iterator<Item = ActivityParams> {
+    (1..=period_ns).flat_map(move |cost_ns| {
+        let batches = 1..=u32::try_from(period_ns / cost_ns).unwrap();
+        batches.flat_map(move |batch| {
+            (1..=batch).map(move |quantum| {
+                ActivityParams::new(ns(period_ns), ns(cost_ns)).batch(batch).quantum(quantum)
+            })
+        })
+    })
+}
+
+fn demand_ns(set: &[ActivityParams], cycle_ns: u64) -> u64 {
+    let jobs = |params: &ActivityParams| cycle_ns / params.period.as_nanos();
+    set.iter().map(|params| params.compute().as_nanos() * jobs(params)).sum()
+}
+
+fn overloaded(set: &[ActivityParams]) -> bool {
+    let cycle_ns = hyperperiod_ns(set);
+    demand_ns(set, cycle_ns) > cycle_ns
+}
+
+#[test]
+fn of_every_pair_with_periods_up_to_seven_the_analysis_is_exact() {
+    let all: Vec<_> = (1..=7).flat_map(all_of_period).collect();
+    let (mut pairs, mut full) = (0, 0);
+    for first in &all {
+        for second in all.iter().filter(|second| second.period >= first.period) {
+            let set = [*first, *second];
+            let bounds = analysed(&set, platform(0, 0));
+            if overloaded(&set) {
+                assert_eq!(bounds, None, "{set:?}");
+                continue;
+            }
+            let found = longest(&set, &periods_ns(&set), IDEAL);
+            assert_eq!(bounds, Some(found), "{set:?}");
+            pairs += 1;
+            full += u32::from(first.utilization() + second.utilization() > 0.999);
+        }
+    }
+    // So many there are, and so many of them fill the CPU.
+    assert_eq!((pairs, full), (970, 283));
+}
+
+/// An activity with one of these periods and about `load` percent of a CPU. Small integers: that is
+/// where rounding and equal instants are.
+fn activity(
+    periods_ns: &'static [u64],
+    load: core::ops::Range<u64>,
+) -> impl Strategy<Value = ActivityParams> {
+    (prop::sample::select(periods_ns), load, 1u32..7, any::<u32>()).prop_map(
+        |(period_ns, load, batch, seed)| {
+            let compute_ns = (period_ns * load / 100).max(1);
+            let batch = batch.min(u32::try_from(compute_ns).unwrap());
+            let cost_ns = compute_ns / u64::from(batch);
+            ActivityParams::new(ns(period_ns), ns(cost_ns)).batch(batch).quantum(1 + seed % batch)
+        },
+    )
+}
+
+fn ranked_set(
+    count: core::ops::Range<usize>,
+    periods_ns: &'static [u64],
+) -> impl Strategy<Value = Vec<ActivityParams>> {
+    count
+        .prop_flat_map(move |count| {
+            let most = (180 / count as u64).min(100);
+            prop::collection::vec(activity(periods_ns, 1..most), count)
+        })
+        .prop_map(|mut set| {
+            set.sort_by_key(|params| params.period);
+            set
+        })
+}
+
+/// The same sets in every run.
+fn cases(cases: u32) -> Config {
+    Config {
+        cases,
+        failure_persistence: None,
+        rng_seed: RngSeed::Fixed(1995),
+        max_global_rejects: 100_000,
+        ..Config::default()
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(150))]
+
+    #[test]
+    fn of_three_the_longest_response_over_all_phases_is_the_analysed_one(
+        set in ranked_set(3..4, &[3, 4, 5, 6, 8]),
+    ) {
+        prop_assume!(!overloaded(&set));
+        let bounds = analysed(&set, platform(0, 0)).unwrap();
+        prop_assert_eq!(longest(&set, &periods_ns(&set), IDEAL), bounds);
+    }
+
+    #[test]
+    fn of_three_with_hand_offs_no_phase_takes_longer_than_analysed(
+        set in ranked_set(3..4, &[4, 5, 6, 8, 10]),
+        switch_ns in 1u64..3,
+    ) {
+        let Some(bounds) = analysed(&set, platform(switch_ns, 0)) else {
+            return Err(TestCaseError::reject("overloaded"));
+        };
+        let conditions = Conditions { switch_cost: ns(switch_ns), ..IDEAL };
+        for (found, bound) in longest(&set, &periods_ns(&set), conditions).iter().zip(bounds) {
+            prop_assert!(*found <= bound, "{found} observed, {bound} analysed");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(1_000))]
+
+    /// The phases that make the worst case are known: one blocks, the others are released a
+    /// nanosecond later. So larger sets need no search over all phases to see that it is reached.
+    #[test]
+    fn the_analysed_response_is_reached_in_larger_sets_too(
+        set in ranked_set(2..6, &[10, 12, 15, 20, 24, 30, 40, 60]),
+        wakeup_ns in prop_oneof![Just(0u64), 1u64..12],
+    ) {
+        prop_assume!(!overloaded(&set));
+        let bounds = analysed(&set, platform(0, wakeup_ns)).unwrap();
+        let both = vec![2; set.len()];
+        let punctual = longest(&set, &both, IDEAL);
+        let late = Conditions { wakeup: Wakeup::By(ns(wakeup_ns)), ..IDEAL };
+        let late = longest(&set, &both, late);
+        let found: Vec<_> = punctual.into_iter().zip(late).map(|(a, b)| a.max(b)).collect();
+        prop_assert_eq!(found, bounds);
+    }
+}
+
+/// Periods whose hyperperiod is 7200: long enough for variety, short enough to be run through.
+const PERIODS_NS: &[u64] = &[100, 120, 150, 160, 180, 200, 240, 300, 400, 600, 720, 900, 1200];
+
+prop_compose! {
+    /// An activity that may be due before the end of its period.
+    fn constrained()(
+        params in activity(PERIODS_NS, 1..60),
+        share in prop_oneof![2 => Just(100), 1 => 40u64..100],
+        offset_ns in prop_oneof![Just(0u64), Just(1u64), 0u64..1200],
+    ) -> ActivityParams {
+        let deadline_ns = (params.period.as_nanos() * share / 100).max(params.compute().as_nanos());
+        params.deadline(ns(deadline_ns)).offset(ns(offset_ns))
+    }
+}
+
+/// Admits what fits of `wanted`, and counts the misses in two hyperperiods.
+fn admit_and_run(
+    wanted: &[ActivityParams],
+    switch_ns: u64,
+    wakeup_ns: u64,
+    thrifty: bool,
+    seed: u64,
+) -> Result<(), TestCaseError> {
+    let mut reservations = Reservations::new(platform(switch_ns, wakeup_ns));
+    let mut set = Vec::new();
+    let mut ids = Vec::new();
+    for params in wanted {
+        if let Ok(reservation) = reservations.reserve("", *params) {
+            prop_assert_eq!(reservation.activity.0 as usize, set.len());
+            set.push(*params);
+            ids.push(reservation.id);
+        }
+    }
+    let conditions = Conditions {
+        switch_cost: ns(switch_ns),
+        wakeup: Wakeup::UpTo(ns(wakeup_ns)),
+        thrifty,
+        seed,
+    };
+    let until = Instant::from_nanos(1200 + 2 * hyperperiod_ns(&set));
+    for (counters, id) in observe(&set, conditions, until).iter().zip(ids) {
+        prop_assert!(counters.jobs > 0);
+        prop_assert_eq!((counters.misses, counters.overruns), (0, 0));
+        prop_assert!(counters.response_max <= reservations.response_max(id).unwrap());
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(cases(2_000))]
+
+    #[test]
+    fn what_is_admitted_misses_no_deadline(
+        wanted in prop::collection::vec(constrained(), 2..9),
+        switch_ns in prop_oneof![Just(0u64), 1u64..12],
+        wakeup_ns in prop_oneof![Just(0u64), 1u64..60],
+        thrifty in prop::bool::weighted(0.25),
+        seed in any::<u64>(),
+    ) {
+        admit_and_run(&wanted, switch_ns, wakeup_ns, thrifty, seed)?;
+    }
+}

@@ -1,0 +1,162 @@
+//! Drives the real state machine in virtual time, as the runtime drives it in real time.
+//!
+//! Costs are exact, hand-offs cost what the conditions say, and the CPU's thread oversleeps
+//! as they say. What is observed is the scheduler's own count.
+
+use upcall_core::activity::{ActivityId, ActivityParams};
+use upcall_core::scheduler::{Command, Counters, Input, Outcome, Scheduler};
+use upcall_core::time::{Instant, Span};
+
+/// What the machine and the handlers do.
+#[derive(Clone, Copy, Debug)]
+pub struct Conditions {
+    /// Spent at every upcall of another activity than the last, before its first quantum.
+    pub switch_cost: Span,
+    /// How late the thread wakes when it sleeps.
+    pub wakeup: Wakeup,
+    /// Whether jobs may have fewer PDUs, and quanta cost less, than declared.
+    pub thrifty: bool,
+    /// For what is left to chance.
+    pub seed: u64,
+}
+
+/// How late a sleeping thread wakes.
+#[derive(Clone, Copy, Debug)]
+#[allow(dead_code, reason = "each test program uses its share")]
+pub enum Wakeup {
+    /// By just this much, every time.
+    By(Span),
+    /// By any time up to this, at random.
+    UpTo(Span),
+}
+
+/// Everything as declared, hand-offs and wake-ups free.
+#[allow(dead_code, reason = "each test program uses its share")]
+pub const IDEAL: Conditions =
+    Conditions { switch_cost: Span::ZERO, wakeup: Wakeup::By(Span::ZERO), thrifty: false, seed: 0 };
+
+/// Runs the activities, numbered as they stand in `set`, from their offsets on until
+/// `until`; what was counted for each.
+pub fn observe(set: &[ActivityParams], conditions: Conditions, until: Instant) -> Vec<Counters> {
+    let capacity = u32::try_from(set.len()).unwrap();
+    let mut driver = Driver {
+        scheduler: Scheduler::new(capacity),
+        now: Instant::ZERO,
+        set,
+        conditions,
+        chance: Chance(conditions.seed),
+        batch_left: vec![0; set.len()],
+        last: None,
+    };
+    let ids = || (0..capacity).map(ActivityId);
+    for id in ids() {
+        driver.tell(Input::Create { id, params: set[id.0 as usize] });
+        driver.tell(Input::Run { id, at: Instant::ZERO });
+    }
+    while driver.now < until {
+        driver.step();
+    }
+    ids().map(|id| driver.scheduler.counters_at(driver.now, id).unwrap()).collect()
+}
+
+struct Driver<'a> {
+    scheduler: Scheduler,
+    now: Instant,
+    set: &'a [ActivityParams],
+    conditions: Conditions,
+    chance: Chance,
+    /// PDUs that each activity's current job still has.
+    batch_left: Vec<u32>,
+    last: Option<ActivityId>,
+}
+
+impl Driver<'_> {
+    fn tell(&mut self, input: Input) {
+        self.scheduler.handle(self.now, input).unwrap();
+    }
+
+    /// Does what is to be done, or sleeps.
+    fn step(&mut self) {
+        match self.scheduler.poll_command(self.now) {
+            Some(Command::Upcall { id, pdus_max, resumed, check_at }) => {
+                self.upcall(id, pdus_max, resumed, check_at);
+            }
+            Some(Command::JobDone(_)) => {}
+            Some(other) => panic!("{other:?} though nothing asked for it"),
+            None => {
+                let next = self.scheduler.next_deadline().expect("all are active");
+                let late = match self.conditions.wakeup {
+                    Wakeup::By(span) => span,
+                    Wakeup::UpTo(span) => Span::from_nanos(self.chance.up_to(span.as_nanos())),
+                };
+                self.now = self.now.max(next) + late;
+                self.tell(Input::Tick);
+            }
+        }
+    }
+
+    /// The handler's part (rtu-1995 Figure 5): quantum by quantum, asking at each
+    /// boundary from `check_at` on.
+    fn upcall(&mut self, id: ActivityId, pdus_max: u32, resumed: bool, mut check_at: Instant) {
+        if self.last.replace(id) != Some(id) {
+            self.now += self.conditions.switch_cost;
+        }
+        let index = id.0 as usize;
+        if !resumed {
+            self.batch_left[index] = match self.conditions.thrifty {
+                true => u32::try_from(self.chance.up_to(u64::from(pdus_max))).unwrap(),
+                false => pdus_max,
+            };
+        }
+        let mut pdus = 0;
+        loop {
+            let quantum = self.set[index].quantum.min(self.batch_left[index]);
+            let cost = self.cost(index, quantum);
+            self.now += cost;
+            self.batch_left[index] -= quantum;
+            pdus += quantum;
+            if self.batch_left[index] == 0 {
+                return self.tell(Input::Returned { pdus, outcome: Outcome::Done });
+            }
+            if self.now < check_at {
+                continue;
+            }
+            self.tell(Input::Boundary);
+            match self.scheduler.poll_command(self.now) {
+                Some(Command::Proceed { check_at: next }) => check_at = next,
+                Some(Command::Yield) => {
+                    return self.tell(Input::Returned { pdus, outcome: Outcome::Yielded });
+                }
+                other => panic!("a boundary was answered by {other:?}"),
+            }
+            assert_eq!(self.scheduler.poll_command(self.now), None);
+        }
+    }
+
+    fn cost(&mut self, index: usize, pdus: u32) -> Span {
+        let declared = self.set[index].pdu_cost * pdus;
+        match self.conditions.thrifty {
+            true => Span::from_nanos(self.chance.up_to(declared.as_nanos())),
+            false => declared,
+        }
+    }
+}
+
+/// A small generator, so that a failure is found again from its seed (Steele, Lea and Flood 2014).
+struct Chance(u64);
+
+impl Chance {
+    /// Any of `0 ..= most`, the ends more often than the rest: that is where the worst cases are.
+    fn up_to(&mut self, most: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.0;
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^= word >> 31;
+        match word >> 61 {
+            0 => 0,
+            1..=3 => most,
+            _ => word % (most + 1),
+        }
+    }
+}
