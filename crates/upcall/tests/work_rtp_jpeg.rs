@@ -303,16 +303,86 @@ fn a_fragment_that_contradicts_its_frame_does_not_harm_it() {
 
 #[test]
 fn a_scan_that_ends_too_early_is_an_error_and_not_a_picture() {
-    let mut picture = Picture::of(LIBJPEG_420);
-    picture.scan.truncate(picture.scan.len() / 2);
+    for file in [LIBJPEG_420, LIBJPEG_422] {
+        let whole = Picture::of(file);
+        let bytes = whole.scan.len();
+        for missing in (4..20).chain((20..bytes).step_by(67)) {
+            let mut picture = Picture::of(file);
+            picture.scan.truncate(bytes - missing);
+            let mut work = work(10_000);
+            for packet in picture.packets(30, 1, 0, &[]) {
+                let _ = work.take(&packet);
+            }
+            let result = work.process();
+            assert!(matches!(result, Err(WorkError::Jpeg { .. })), "without the last {missing}");
+            assert_eq!(work.output(), []);
+            assert_eq!((work.counters().decode_errors, work.counters().processed), (1, 0));
+            takes_and_decodes(&mut work, &whole.packets(30, 2, 100, &[]));
+        }
+    }
+}
+
+#[test]
+fn a_scan_without_its_last_restart_interval_is_an_error() {
+    let mut packets = stream(4);
+    let last = packets.last_mut().expect("packets");
+    let marker = last.windows(2).rposition(|pair| pair[0] == 0xff && pair[1] >= 0xd0);
+    last.truncate(marker.expect("the last datagram has a restart marker"));
     let mut work = work(10_000);
-    for packet in picture.packets(30, 1, 0, &[]) {
-        let _ = work.take(&packet);
+    for packet in &packets {
+        let _ = work.take(packet);
     }
     assert!(matches!(work.process(), Err(WorkError::Jpeg { .. })));
-    assert_eq!(work.output(), []);
-    assert_eq!((work.counters().decode_errors, work.counters().processed), (1, 0));
-    takes_and_decodes(&mut work, &Picture::of(LIBJPEG_420).packets(30, 2, 100, &[]));
+}
+
+/// Bits, the highest of a byte first, with the stuffing of T.81 §B.1.1.5.
+#[derive(Default)]
+struct Bits {
+    bytes: Vec<u8>,
+    left: String,
+}
+
+impl Bits {
+    fn push(&mut self, bits: &str) {
+        self.left.push_str(bits);
+        while self.left.len() >= 8 {
+            let rest = self.left.split_off(8);
+            let byte = u8::from_str_radix(&self.left, 2).expect("eight bits");
+            self.bytes.push(byte);
+            self.bytes.extend((byte == 0xff).then_some(0));
+            self.left = rest;
+        }
+    }
+}
+
+/// Every block of luminance brighter than the one before by the most there is,
+/// with the largest quantizers: the sum does not fit 32 bits.
+#[test]
+fn a_picture_that_overflows_the_decoder_is_survived() {
+    let mut bits = Bits::default();
+    for _ in 0..127 * 127 {
+        for _ in 0..4 {
+            bits.push("1111111101111111111111010"); // DC of 11 bits, +2047, end of block
+        }
+        bits.push("00000000"); // two chrominance blocks: no difference, end of block
+    }
+    bits.push("1111111");
+    let picture =
+        Picture { width: 2032, height: 2032, kind: 1, quantizers: Vec::new(), scan: bits.bytes };
+    let mut table_header = vec![0, 3, 1, 0];
+    table_header.extend([0xff; 256]);
+    let mut work = work(1_000_000);
+    let packets = picture.packets(255, 1, 0, &table_header);
+    let (last, others) = packets.split_last().expect("packets");
+    for packet in others {
+        assert_eq!(work.take(packet), Taken::More);
+    }
+    assert_eq!(work.take(last), Taken::Pdu);
+    // An error where the decoder checks its sums, a picture of no meaning where it does not.
+    let result = work.process();
+    assert_eq!(result.is_ok(), work.counters().processed == 1);
+    assert_eq!(result.is_err(), work.counters().decode_errors == 1);
+    takes_and_decodes(&mut work, &Picture::of(LIBJPEG_420).packets(30, 2, 40_000, &[]));
 }
 
 #[test]
@@ -328,7 +398,7 @@ fn padding_after_the_end_of_the_image_is_not_looked_at() {
 #[test]
 fn the_sample_is_a_picture_of_the_size_asked_for() {
     let mut datagram = [0; 1500];
-    for (pdu_bytes, size) in [(480, (320, 16)), (7_304, (320, 240)), (31_000, (640, 496))] {
+    for (pdu_bytes, size) in [(480, (320, 16)), (7_304, (320, 240)), (31_000, (640, 512))] {
         let mut work = work(pdu_bytes);
         let packets: Vec<Vec<u8>> = (0..sample_datagrams(WorkKind::RtpJpeg, pdu_bytes))
             .map(|sequence| {

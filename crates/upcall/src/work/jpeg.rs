@@ -22,6 +22,8 @@ mod payload;
 mod tables;
 
 use core::fmt;
+use core::panic::AssertUnwindSafe;
+use std::panic::catch_unwind;
 
 use zune_core::bytestream::ZCursor;
 use zune_core::colorspace::ColorSpace;
@@ -32,7 +34,7 @@ use super::rtp::{self, Arrival, Arrivals};
 use super::{Reject, Taken, WorkCounters, WorkError};
 use frame::{Frame, FrameKey};
 use payload::{Fragment, Head};
-use tables::{EOI, HEADER_BYTES_MAX, Headers, Tables};
+use tables::{HEADER_BYTES_MAX, Headers, Tables};
 
 /// The longest scan that the 24-bit fragment offset and a datagram can reach.
 const SCAN_BYTES_MAX: u32 = (1 << 24) + (1 << 16);
@@ -49,6 +51,13 @@ const PIXELS_PER_BYTE_MAX: usize = 64;
 /// Bytes of a pixel.
 const RGB_BYTES: usize = 3;
 
+/// What stands behind a scan: eight bytes of ones, stuffed (T.81 §B.1.1.5), and
+/// the end-of-image marker. No code of the standard tables is all ones, so a
+/// decoder that has not got all its MCUs by the end of the scan runs into an
+/// error here. With the marker alone zune-jpeg would go on with zeros.
+const TAIL: [u8; 18] =
+    [0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0, 0xff, 0xd9];
+
 /// The Qs whose tables a sender may send once and for all (§4.2).
 const CACHED_Q: core::ops::RangeInclusive<u8> = 128..=254;
 
@@ -58,7 +67,7 @@ pub(super) struct Jpeg {
     /// Most pixels of a picture; `rgb` has room for that many.
     pixels_max: usize,
     /// Headers, right-aligned to [`HEADER_BYTES_MAX`], then the scan, then
-    /// [`EOI`]: a JPEG file in one piece without moving the scan.
+    /// [`TAIL`]: a JPEG file in one piece without moving the scan.
     file: Vec<u8>,
     rgb: Vec<u8>,
     rgb_used: usize,
@@ -89,7 +98,7 @@ impl Jpeg {
         Jpeg {
             limit,
             pixels_max,
-            file: super::touched(HEADER_BYTES_MAX + limit + EOI.len()),
+            file: super::touched(HEADER_BYTES_MAX + limit + TAIL.len()),
             rgb: super::touched(pixels_max * RGB_BYTES),
             rgb_used: 0,
             cache: vec![None; CACHED_Q.count()],
@@ -188,23 +197,26 @@ impl Jpeg {
         let tables = frame.tables.unwrap_or_else(|| Tables::of_quality(frame.head.q));
         let headers = Headers::of(&frame.head, &tables);
         let scan = self.file.get(HEADER_BYTES_MAX..HEADER_BYTES_MAX + length).unwrap_or(&[]);
-        let length = entropy_coded_bytes(scan);
+        let Extent { bytes, restart_markers } = Extent::of(scan);
         let pixels = frame.head.pixels() as usize;
-        if pixels > length * PIXELS_PER_BYTE_MAX {
-            return Err(format!("found {length} bytes, too few for {pixels} pixels"));
+        if pixels > bytes * PIXELS_PER_BYTE_MAX {
+            return Err(format!("found {bytes} bytes, too few for {pixels} pixels"));
+        }
+        let expected = frame.head.restart_markers();
+        if restart_markers < expected {
+            return Err(format!("found {restart_markers} restart markers, expected {expected}"));
         }
         let start = HEADER_BYTES_MAX - headers.bytes().len();
-        let end = HEADER_BYTES_MAX + length + EOI.len();
+        let end = HEADER_BYTES_MAX + bytes + TAIL.len();
         let (Some(file), Some(rgb)) =
             (self.file.get_mut(start..end), self.rgb.get_mut(..pixels * RGB_BYTES))
         else {
             return Err("found a frame longer than its buffer".to_owned());
         };
-        let (front, back) = (headers.bytes().len(), file.len() - EOI.len());
+        let (front, back) = (headers.bytes().len(), file.len() - TAIL.len());
         file[..front].copy_from_slice(headers.bytes());
-        file[back..].copy_from_slice(&EOI);
-        let mut decoder = JpegDecoder::new_with_options(ZCursor::new(&*file), decoder_options());
-        decoder.decode_into(rgb).map_err(|error| format!("{error:?}"))?;
+        file[back..].copy_from_slice(&TAIL);
+        decode_file(file, rgb)?;
         Ok(rgb.len())
     }
 
@@ -255,23 +267,48 @@ fn frame_of<'a>(
     Ok(place.get_or_insert_with(|| Frame::new(key, head)))
 }
 
-/// How much of `scan` is the entropy-coded segment: up to the first marker
-/// other than a restart marker. What follows is the end-of-image marker and
-/// padding of any content, if anything (§3.1.9); a marker segment in there must
-/// not reach the decoder.
-fn entropy_coded_bytes(scan: &[u8]) -> usize {
-    let mut at = 0;
-    while let Some(found) = scan.get(at..).and_then(|rest| rest.iter().position(|b| *b == 0xff)) {
-        at += found;
-        match scan.get(at + 1) {
-            // A stuffed zero, a restart marker (T.81 §B.1.1.5, table B.1).
-            Some(0x00 | 0xd0..=0xd7) => at += 2,
-            // A fill byte before a marker (T.81 §B.1.1.2).
-            Some(0xff) => at += 1,
-            Some(_) | None => return at,
+/// How much of a scan is the entropy-coded segment.
+#[derive(Debug, PartialEq, Eq)]
+struct Extent {
+    bytes: usize,
+    restart_markers: usize,
+}
+
+impl Extent {
+    /// Up to the first marker other than a restart marker. What follows is the
+    /// end-of-image marker and padding of any content, if anything (§3.1.9); a
+    /// marker segment in there must not reach the decoder. O(bytes).
+    fn of(scan: &[u8]) -> Self {
+        let (mut at, mut restart_markers) = (0, 0);
+        let next_ones = |at: usize| scan.get(at..)?.iter().position(|byte| *byte == 0xff);
+        while let Some(ahead) = next_ones(at) {
+            at += ahead;
+            match scan.get(at + 1) {
+                Some(0x00) => at += 2, // stuffed, T.81 §B.1.1.5
+                Some(0xd0..=0xd7) => {
+                    restart_markers += 1; // T.81 table B.1
+                    at += 2;
+                }
+                Some(0xff) => at += 1, // fill before a marker, T.81 §B.1.1.2
+                Some(_) | None => return Extent { bytes: at, restart_markers },
+            }
         }
+        Extent { bytes: scan.len(), restart_markers }
     }
-    scan.len()
+}
+
+/// Decodes a whole JPEG file into `rgb`, which has the size of its picture.
+fn decode_file(file: &[u8], rgb: &mut [u8]) -> Result<(), String> {
+    // zune-jpeg multiplies what the scan says without asking whether it fits
+    // (`decode_mcu_block`). Where overflow is checked, as in debug builds, a
+    // forged scan panics there; that is a broken frame, not a broken domain.
+    let decode = || {
+        let mut decoder = JpegDecoder::new_with_options(ZCursor::new(file), decoder_options());
+        decoder.decode_into(rgb).map_err(|error| format!("{error:?}"))
+    };
+    // Safe to unwind: the decoder is gone, and `rgb` is not shown after an error.
+    catch_unwind(AssertUnwindSafe(decode))
+        .unwrap_or_else(|_| Err("the decoder gave up on a value out of range".to_owned()))
 }
 
 /// Strict: a scan that ends too early is an error, not a grey rest.
@@ -289,15 +326,15 @@ mod tests {
 
     #[test]
     fn a_scan_ends_at_the_first_marker_that_does_not_belong_in_it() {
-        for (scan, bytes) in [
-            (&[][..], 0),
-            (&[1, 2, 3], 3),
-            (&[1, 0xff, 0x00, 2, 0xff, 0xd7, 3, 0xff, 0xd9, 9, 9], 7),
-            (&[1, 0xff, 0xc4, 2], 1),
-            (&[1, 0xff, 0xff, 0xd0, 2, 0xff, 0xff, 0xd9], 6),
-            (&[1, 2, 0xff], 2),
+        for (scan, bytes, restart_markers) in [
+            (&[][..], 0, 0),
+            (&[1, 2, 3], 3, 0),
+            (&[1, 0xff, 0x00, 2, 0xff, 0xd7, 3, 0xff, 0xd9, 9, 0xff, 0xd0], 7, 1),
+            (&[1, 0xff, 0xc4, 2], 1, 0),
+            (&[1, 0xff, 0xff, 0xd0, 2, 0xff, 0xff, 0xd9], 6, 1),
+            (&[1, 2, 0xff], 2, 0),
         ] {
-            assert_eq!(entropy_coded_bytes(scan), bytes, "{scan:?}");
+            assert_eq!(Extent::of(scan), Extent { bytes, restart_markers }, "{scan:?}");
         }
     }
 }

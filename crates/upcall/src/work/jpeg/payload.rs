@@ -53,6 +53,17 @@ impl Head {
     pub(super) fn pixels(&self) -> u32 {
         u32::from(self.width) * u32::from(self.height)
     }
+
+    /// Restart markers in the scan: one between every two intervals.
+    pub(super) fn restart_markers(&self) -> usize {
+        let mcu_height = match self.sampling {
+            Sampling::Half => 8,
+            Sampling::Quarter => 16,
+        };
+        let mcus =
+            usize::from(self.width.div_ceil(16)) * usize::from(self.height.div_ceil(mcu_height));
+        self.restart.map_or(0, |interval| mcus.div_ceil(usize::from(interval)) - 1)
+    }
 }
 
 /// One parsed payload.

@@ -8,9 +8,6 @@ use super::payload::{Head, Sampling};
 /// Most bytes [`Headers`] can have: SOI, DRI, two 16-bit DQT, SOF0, four DHT, SOS.
 pub(super) const HEADER_BYTES_MAX: usize = 2 + 6 + 2 * 133 + 19 + 2 * (33 + 183) + 14;
 
-/// The end-of-image marker (T.81 table B.1).
-pub(super) const EOI: [u8; 2] = [0xff, 0xd9];
-
 /// T.81 table K.1, luminance, in zig-zag order, as DQT wants it and in-band
 /// tables come (RFC 2435 Appendix A prints it row by row; senders that follow
 /// libjpeg, and the test's fixtures, have it in zig-zag order on the wire).
