@@ -1,0 +1,160 @@
+//! Uses up a declared cost in CPU time, so that a stream costs what its spec
+//! says without a payload that means anything.
+//!
+//! Called by [`super::Work`]. It counts the thread's own CPU time: a thread
+//! that was preempted in between has not done its work yet and goes on. It
+//! looks at nothing in the datagram.
+
+use core::hint::black_box;
+
+use upcall_runtime::time::Span;
+
+use super::{CpuClock, Taken, WorkCounters, WorkError};
+
+/// The part of the declared cost that is burnt. Receiving the datagram and
+/// accounting for it are part of a PDU's cost too and take the rest.
+const BURN_PERCENT: u64 = 98;
+
+/// CPU time between two reads of the clock. A read of a thread's CPU time is a
+/// system call of 0.1 to 0.3 us, so this keeps their share near 1 %.
+const CLOCK_EVERY_NS: u64 = 20_000;
+
+/// How long the self-calibration lets the loop run before it believes the rate.
+const RATE_RUN_NS: u64 = 200_000;
+
+/// Where the self-calibration stops doubling, should the clock not advance.
+const RATE_TURNS_MAX: u64 = 1 << 22;
+
+/// Fewest turns between two reads of the clock, so that a rate learnt too low
+/// still makes headway.
+const TURNS_MIN: u64 = 64;
+
+#[derive(Debug)]
+pub(super) struct Spin {
+    target_ns: u64,
+    cpu_clock: CpuClock,
+    /// Turns of the loop per 1024 ns.
+    turns_per_1024_ns: u64,
+    pending: bool,
+    processed: u64,
+}
+
+impl Spin {
+    pub(super) fn new(cost: Span, cpu_clock: CpuClock) -> Self {
+        Spin {
+            target_ns: target_ns(cost),
+            cpu_clock,
+            turns_per_1024_ns: turns_per_1024_ns(cpu_clock),
+            pending: false,
+            processed: 0,
+        }
+    }
+
+    pub(super) fn take(&mut self) -> Taken {
+        self.pending = true;
+        Taken::Pdu
+    }
+
+    pub(super) fn process(&mut self) -> Result<(), WorkError> {
+        if !core::mem::take(&mut self.pending) {
+            return Err(WorkError::NoPdu);
+        }
+        let start_ns = (self.cpu_clock)();
+        loop {
+            let used_ns = (self.cpu_clock)().saturating_sub(start_ns);
+            if used_ns >= self.target_ns {
+                break;
+            }
+            let stretch_ns = (self.target_ns - used_ns).min(CLOCK_EVERY_NS);
+            burn((stretch_ns * self.turns_per_1024_ns / 1024).max(TURNS_MIN));
+        }
+        self.processed += 1;
+        Ok(())
+    }
+
+    pub(super) fn counters(&self) -> WorkCounters {
+        WorkCounters { processed: self.processed, ..WorkCounters::default() }
+    }
+}
+
+/// The CPU time to burn for a PDU of `cost`.
+fn target_ns(cost: Span) -> u64 {
+    // In two parts: the longest span times 98 does not fit.
+    let (whole, rest) = (cost.as_nanos() / 100, cost.as_nanos() % 100);
+    whole * BURN_PERCENT + rest * BURN_PERCENT / 100
+}
+
+/// Computes, without memory traffic: `turns` steps of a 64-bit xorshift, each
+/// of which needs the one before.
+fn burn(turns: u64) {
+    let mut state: u64 = black_box(0x9e37_79b9_7f4a_7c15);
+    for _ in 0..turns {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+    }
+    black_box(state);
+}
+
+/// The speed of [`burn`], the best of several tries: an interrupt makes a try
+/// look slow, nothing makes it look fast.
+fn turns_per_1024_ns(cpu_clock: CpuClock) -> u64 {
+    let one_try = || {
+        let mut turns = 1024;
+        loop {
+            let start_ns = cpu_clock();
+            burn(turns);
+            let used_ns = cpu_clock().saturating_sub(start_ns);
+            if used_ns >= RATE_RUN_NS || turns >= RATE_TURNS_MAX {
+                return turns * 1024 / used_ns.max(1);
+            }
+            turns *= 2;
+        }
+    };
+    (0..5).map(|_| one_try()).max().unwrap_or(TURNS_MIN).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::{AtomicU64, Ordering};
+
+    static PREEMPTIBLE_NS: AtomicU64 = AtomicU64::new(0);
+    static READS: AtomicU64 = AtomicU64::new(0);
+
+    /// A clock that stands still for two reads of three, as for a thread that
+    /// is preempted all the time, then goes on by 3 us.
+    fn preempted() -> u64 {
+        let step = if READS.fetch_add(1, Ordering::Relaxed) % 3 == 2 { 3_000 } else { 0 };
+        PREEMPTIBLE_NS.fetch_add(step, Ordering::Relaxed) + step
+    }
+
+    #[test]
+    fn a_preempted_thread_is_not_let_off() {
+        let mut spin = Spin {
+            target_ns: target_ns(Span::from_micros(300)),
+            cpu_clock: preempted,
+            turns_per_1024_ns: 1,
+            pending: false,
+            processed: 0,
+        };
+        let before_ns = PREEMPTIBLE_NS.load(Ordering::Relaxed);
+        assert_eq!(spin.take(), Taken::Pdu);
+        assert_eq!(spin.process(), Ok(()));
+        let used_ns = PREEMPTIBLE_NS.load(Ordering::Relaxed) - before_ns;
+        assert!((294_000..=300_000).contains(&used_ns), "{used_ns}");
+    }
+
+    #[test]
+    fn a_clock_that_stands_still_does_not_hang_the_start() {
+        assert!(turns_per_1024_ns(|| 0) > 0);
+    }
+
+    #[test]
+    fn the_target_is_98_percent_of_any_cost() {
+        for (cost_ns, burnt_ns) in [(0, 0), (99, 97), (1_000, 980), (5_000_000, 4_900_000)] {
+            assert_eq!(target_ns(Span::from_nanos(cost_ns)), burnt_ns);
+        }
+        assert!(target_ns(Span::MAX) > u64::MAX / 100 * 97);
+    }
+}

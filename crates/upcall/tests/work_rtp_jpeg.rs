@@ -1,0 +1,522 @@
+//! M-JPEG as real senders make it: packets captured from ffmpeg, pictures made
+//! by libjpeg, and both of them broken on purpose. Every picture is checked
+//! against what another decoder or another path made of it.
+
+use proptest::prelude::*;
+use upcall::time::Span;
+use upcall::work::{Reject, Taken, Work, WorkError, WorkKind, sample_datagrams, sample_payload};
+use zune_core::bytestream::ZCursor;
+use zune_jpeg::JpegDecoder;
+
+const TWO_TABLES: &[u8] = include_bytes!("fixtures/ffmpeg-420-two-tables.rtp");
+const ONE_TABLE: &[u8] = include_bytes!("fixtures/ffmpeg-420-one-table.rtp");
+const REFERENCE: &[u8] = include_bytes!("fixtures/ffmpeg-420.ppm");
+const LIBJPEG_420: &[u8] = include_bytes!("fixtures/cjpeg-420-q30.jpg");
+const LIBJPEG_422: &[u8] = include_bytes!("fixtures/cjpeg-422-q80.jpg");
+
+/// Fragments of this many scan bytes.
+const CUT_BYTES: usize = 700;
+
+fn work(pdu_bytes: u32) -> Work {
+    Work::new(WorkKind::RtpJpeg, pdu_bytes, Span::ZERO, || 0)
+}
+
+fn datagrams(mut fixture: &[u8]) -> Vec<Vec<u8>> {
+    let mut datagrams = Vec::new();
+    while let Some((length, rest)) = fixture.split_first_chunk::<2>() {
+        let (datagram, rest) = rest.split_at(usize::from(u16::from_be_bytes(*length)));
+        datagrams.push(datagram.to_vec());
+        fixture = rest;
+    }
+    datagrams
+}
+
+/// What is needed of a JPEG file to send it by RFC 2435.
+struct Picture {
+    width: usize,
+    height: usize,
+    kind: u8,
+    quantizers: Vec<u8>,
+    scan: Vec<u8>,
+}
+
+impl Picture {
+    fn of(file: &[u8]) -> Picture {
+        let mut picture =
+            Picture { width: 0, height: 0, kind: 0, quantizers: Vec::new(), scan: Vec::new() };
+        let mut at = 2;
+        loop {
+            let length = usize::from(file[at + 2]) * 256 + usize::from(file[at + 3]);
+            let segment = &file[at + 4..at + 2 + length];
+            match file[at + 1] {
+                0xdb => picture.quantizers.extend(&segment[1..]),
+                0xc0 => {
+                    picture.height = usize::from(segment[1]) * 256 + usize::from(segment[2]);
+                    picture.width = usize::from(segment[3]) * 256 + usize::from(segment[4]);
+                    picture.kind = u8::from(segment[7] == 0x22);
+                }
+                0xda => {
+                    picture.scan = file[at + 2 + length..file.len() - 2].to_vec();
+                    return picture;
+                }
+                _ => {}
+            }
+            at += 2 + length;
+        }
+    }
+
+    /// The RTP packets of one frame with the timestamp `frame`. `table_header`
+    /// stands behind the main header of the first.
+    fn packets(&self, q: u8, frame: u32, sequence: u16, table_header: &[u8]) -> Vec<Vec<u8>> {
+        let count = self.scan.len().div_ceil(CUT_BYTES);
+        let packet = |(place, scan): (usize, &[u8])| {
+            let marker = if place + 1 == count { 0x80 } else { 0 };
+            let mut packet = vec![0x80, marker | 26];
+            packet.extend(sequence.wrapping_add(place as u16).to_be_bytes());
+            packet.extend(frame.to_be_bytes());
+            packet.extend([0, 0, 0, 9]);
+            packet.extend(((place * CUT_BYTES) as u32).to_be_bytes());
+            packet.extend([self.kind, q, (self.width / 8) as u8, (self.height / 8) as u8]);
+            if place == 0 {
+                packet.extend(table_header);
+            }
+            packet.extend(scan);
+            packet
+        };
+        self.scan.chunks(CUT_BYTES).enumerate().map(packet).collect()
+    }
+
+    /// A table header with the file's own tables.
+    fn table_header(&self) -> Vec<u8> {
+        let mut header = vec![0, 0];
+        header.extend((self.quantizers.len() as u16).to_be_bytes());
+        header.extend(&self.quantizers);
+        header
+    }
+}
+
+fn decoded(file: &[u8]) -> Vec<u8> {
+    JpegDecoder::new(ZCursor::new(file)).decode().expect("a fixture is a picture")
+}
+
+/// All but the last give `More`, the last gives `Pdu`, and it decodes.
+fn takes_and_decodes(work: &mut Work, packets: &[Vec<u8>]) {
+    let (last, others) = packets.split_last().expect("a frame has a packet");
+    for packet in others {
+        assert_eq!(work.take(packet), Taken::More);
+    }
+    assert_eq!(work.take(last), Taken::Pdu);
+    assert_eq!(work.process(), Ok(()));
+}
+
+/// The mean absolute difference between the means of 4 x 4 pixels of `rgb`,
+/// 320 x 240, and the fixture that ffmpeg's decoder made.
+fn difference_to_ffmpeg(rgb: &[u8]) -> f64 {
+    let reference = REFERENCE.strip_prefix(b"P6\n80 60\n255\n").expect("a portable pixmap");
+    assert_eq!((rgb.len(), reference.len()), (320 * 240 * 3, 80 * 60 * 3));
+    let mean = |at: usize| {
+        let (x, y, colour) = (at / 3 % 80 * 4, at / 240 * 4, at % 3);
+        let pixels = (0..16).map(|place| (y + place / 4) * 320 + x + place % 4);
+        pixels.map(|pixel| f64::from(rgb[pixel * 3 + colour])).sum::<f64>() / 16.0
+    };
+    let differences =
+        reference.iter().enumerate().map(|(at, value)| (f64::from(*value) - mean(at)).abs());
+    differences.sum::<f64>() / reference.len() as f64
+}
+
+#[test]
+fn ffmpeg_frames_decode_to_the_picture_ffmpeg_decodes() {
+    for (fixture, frames) in [(TWO_TABLES, 2), (ONE_TABLE, 1)] {
+        let mut work = work(20_000);
+        let mut pdus = 0;
+        for datagram in datagrams(fixture) {
+            match work.take(&datagram) {
+                Taken::More => continue,
+                taken => assert_eq!(taken, Taken::Pdu),
+            }
+            assert_eq!(work.process(), Ok(()));
+            let difference = difference_to_ffmpeg(work.output());
+            // The second frame of the pattern differs from the first, but not by much.
+            assert!(difference < if pdus == 0 { 1.0 } else { 3.0 }, "{difference}");
+            pdus += 1;
+        }
+        assert_eq!(pdus, frames);
+        let counters = work.counters();
+        assert_eq!((counters.width, counters.height), (320, 240));
+        assert_eq!((counters.processed, counters.lost, counters.frames_dropped), (frames, 0, 0));
+    }
+}
+
+#[test]
+fn a_quality_stands_for_the_tables_libjpeg_makes_of_it() {
+    for (file, q, kind) in [(LIBJPEG_420, 30, 1), (LIBJPEG_422, 80, 0)] {
+        let picture = Picture::of(file);
+        assert_eq!(picture.kind, kind);
+        let mut work = work(10_000);
+        takes_and_decodes(&mut work, &picture.packets(q, 1, 0, &[]));
+        assert_eq!(work.output(), decoded(file), "q {q}");
+        takes_and_decodes(&mut work, &picture.packets(q - 1, 2, 100, &[]));
+        assert_ne!(work.output(), decoded(file), "q {}", q - 1);
+    }
+}
+
+#[test]
+fn tables_of_q_128_to_254_are_kept_and_those_of_255_are_not() {
+    let picture = Picture::of(LIBJPEG_420);
+    let none = [0, 0, 0, 0];
+    for (q, kept) in [(128, true), (254, true), (255, false)] {
+        let mut work = work(10_000);
+        let first = picture.packets(q, 0, 0, &none).swap_remove(0);
+        assert_eq!(work.take(&first), Taken::Rejected(Reject::JpegNoTables { q }));
+        takes_and_decodes(&mut work, &picture.packets(q, 1, 100, &picture.table_header()));
+        assert_eq!(work.output(), decoded(LIBJPEG_420));
+        let later = picture.packets(q, 2, 200, &none);
+        if kept {
+            takes_and_decodes(&mut work, &later);
+            assert_eq!(work.output(), decoded(LIBJPEG_420));
+        } else {
+            assert_eq!(work.take(&later[0]), Taken::Rejected(Reject::JpegNoTables { q }));
+        }
+        // Another Q has no tables, nor has the same Q of another sender.
+        let other_q = picture.packets(129, 3, 300, &none).swap_remove(0);
+        assert_eq!(work.take(&other_q), Taken::Rejected(Reject::JpegNoTables { q: 129 }));
+        let mut other_sender = picture.packets(q, 4, 301, &none).swap_remove(0);
+        other_sender[11] ^= 1;
+        assert_eq!(work.take(&other_sender), Taken::Rejected(Reject::JpegNoTables { q }));
+    }
+}
+
+#[test]
+fn fragments_may_come_in_any_order_within_a_frame() {
+    let picture = Picture::of(LIBJPEG_422);
+    let mut packets = picture.packets(80, 1, 65_533, &[]);
+    packets.swap(1, 2);
+    let last = packets.len() - 1;
+    packets.swap(last - 1, last);
+    let mut work = work(10_000);
+    takes_and_decodes(&mut work, &packets);
+    assert_eq!(work.output(), decoded(LIBJPEG_422));
+    assert_eq!((work.counters().reordered, work.counters().lost), (2, 0));
+}
+
+#[test]
+fn a_frame_with_a_hole_is_dropped_when_the_next_begins() {
+    let picture = Picture::of(LIBJPEG_420);
+    let mut work = work(10_000);
+    let mut first = picture.packets(30, 1, 0, &[]);
+    let missing = first.remove(2);
+    for packet in &first {
+        assert_eq!(work.take(packet), Taken::More);
+    }
+    assert_eq!(work.process(), Err(WorkError::NoPdu));
+    takes_and_decodes(&mut work, &picture.packets(30, 2, 5, &[]));
+    assert_eq!(work.take(&missing), Taken::Rejected(Reject::Late));
+    let counters = work.counters();
+    assert_eq!((counters.frames_dropped, counters.processed, counters.rejected), (1, 1, 0));
+}
+
+#[test]
+fn a_packet_lost_for_good_is_counted() {
+    let mut work = work(20_000);
+    for (place, datagram) in datagrams(TWO_TABLES).iter().enumerate() {
+        if place != 3 && work.take(datagram) == Taken::Pdu {
+            assert_eq!(work.process(), Ok(()));
+        }
+    }
+    let counters = work.counters();
+    assert_eq!((counters.processed, counters.lost, counters.frames_dropped), (1, 1, 1));
+}
+
+#[test]
+fn a_frame_is_kept_up_to_the_size_announced() {
+    let picture = Picture::of(LIBJPEG_420);
+    let scan_bytes = picture.scan.len() as u32;
+    let packets = picture.packets(30, 1, 0, &[]);
+    takes_and_decodes(&mut work(scan_bytes), &packets);
+    let mut smaller = work(scan_bytes - 1);
+    let (last, others) = packets.split_last().expect("packets");
+    for packet in others {
+        assert_eq!(smaller.take(packet), Taken::More);
+    }
+    let limit = picture.scan.len() - 1;
+    let too_long = Reject::JpegTooLong { found: limit + 1, limit };
+    assert_eq!(smaller.take(last), Taken::Rejected(too_long));
+    assert_eq!(smaller.process(), Err(WorkError::NoPdu));
+    let pixels = work(100).take(&packets[packets.len() - 1][..40].to_vec());
+    assert!(matches!(pixels, Taken::Rejected(Reject::JpegTooLong { .. })));
+    let limit = 64 * 100;
+    let too_large = Reject::JpegPicture { found: 160 * 120, limit };
+    assert_eq!(work(100).take(&packets[0][..40]), Taken::Rejected(too_large));
+}
+
+#[test]
+fn headers_that_break_the_rfc_are_refused_with_a_reason() {
+    let picture = Picture::of(LIBJPEG_420);
+    let first = picture.packets(30, 1, 0, &[]).swap_remove(0);
+    let changed = |at: usize, value: u8| {
+        let mut packet = first.clone();
+        packet[at] = value;
+        packet
+    };
+    let tables = |header: &[u8]| picture.packets(255, 1, 0, header).swap_remove(0);
+    for (packet, reason) in [
+        (first[..15].to_vec(), Reject::JpegTruncated { found: 3, expected: 8 }),
+        (first[..20].to_vec(), Reject::Empty),
+        (changed(16, 2), Reject::JpegType { found: 2 }),
+        (changed(16, 128), Reject::JpegType { found: 128 }),
+        (changed(17, 0), Reject::JpegQ { found: 0 }),
+        (changed(17, 100), Reject::JpegQ { found: 100 }),
+        (changed(17, 127), Reject::JpegQ { found: 127 }),
+        (changed(18, 0), Reject::JpegNoPixels),
+        (changed(19, 0), Reject::JpegNoPixels),
+        (tables(&[0, 0, 0, 65]), Reject::JpegTables { found: 65 }),
+        (tables(&[0, 0, 0xff, 0xff]), Reject::JpegTruncated { found: 712, expected: 65_547 }),
+        (changed(16, 65)[..23].to_vec(), Reject::JpegTruncated { found: 11, expected: 12 }),
+    ] {
+        assert_eq!(work(10_000).take(&packet), Taken::Rejected(reason));
+    }
+    let mut restart = changed(16, 65);
+    restart.splice(20..20, [0, 0, 0xff, 0xff]);
+    assert_eq!(work(10_000).take(&restart), Taken::Rejected(Reject::JpegRestart));
+}
+
+#[test]
+fn a_fragment_that_contradicts_its_frame_does_not_harm_it() {
+    let picture = Picture::of(LIBJPEG_420);
+    let mut packets = picture.packets(30, 1, 0, &[]);
+    let last = packets.pop().expect("packets");
+    let mut work = work(10_000);
+    for packet in &packets {
+        assert_eq!(work.take(packet), Taken::More);
+    }
+    let mut forged = last.clone();
+    forged[3] += 50;
+    forged[18] -= 1;
+    assert_eq!(work.take(&forged), Taken::Rejected(Reject::JpegMismatch));
+    let mut overlapping = packets[1].clone();
+    overlapping[3] += 51;
+    assert_eq!(work.take(&overlapping), Taken::Rejected(Reject::JpegOverlap));
+    assert_eq!(work.take(&last), Taken::Pdu);
+    assert_eq!(work.process(), Ok(()));
+    assert_eq!(work.output(), decoded(LIBJPEG_420));
+}
+
+#[test]
+fn a_scan_that_ends_too_early_is_an_error_and_not_a_picture() {
+    for file in [LIBJPEG_420, LIBJPEG_422] {
+        let whole = Picture::of(file);
+        let bytes = whole.scan.len();
+        for missing in (4..20).chain((20..bytes).step_by(67)) {
+            let mut picture = Picture::of(file);
+            picture.scan.truncate(bytes - missing);
+            let mut work = work(10_000);
+            for packet in picture.packets(30, 1, 0, &[]) {
+                let _ = work.take(&packet);
+            }
+            let result = work.process();
+            assert!(matches!(result, Err(WorkError::Jpeg { .. })), "without the last {missing}");
+            assert_eq!(work.output(), []);
+            assert_eq!((work.counters().decode_errors, work.counters().processed), (1, 0));
+            takes_and_decodes(&mut work, &whole.packets(30, 2, 100, &[]));
+        }
+    }
+}
+
+#[test]
+fn a_scan_without_its_last_restart_interval_is_an_error() {
+    let mut packets = stream(4);
+    let last = packets.last_mut().expect("packets");
+    let marker = last.windows(2).rposition(|pair| pair[0] == 0xff && pair[1] >= 0xd0);
+    last.truncate(marker.expect("the last datagram has a restart marker"));
+    let mut work = work(10_000);
+    for packet in &packets {
+        let _ = work.take(packet);
+    }
+    assert!(matches!(work.process(), Err(WorkError::Jpeg { .. })));
+}
+
+/// Bits, the highest of a byte first, with the stuffing of T.81 §B.1.1.5.
+#[derive(Default)]
+struct Bits {
+    bytes: Vec<u8>,
+    left: String,
+}
+
+impl Bits {
+    fn push(&mut self, bits: &str) {
+        self.left.push_str(bits);
+        while self.left.len() >= 8 {
+            let rest = self.left.split_off(8);
+            let byte = u8::from_str_radix(&self.left, 2).expect("eight bits");
+            self.bytes.push(byte);
+            self.bytes.extend((byte == 0xff).then_some(0));
+            self.left = rest;
+        }
+    }
+}
+
+/// Every block of luminance brighter than the one before by the most there is,
+/// with the largest quantizers: the sum does not fit 32 bits.
+#[test]
+fn a_picture_that_overflows_the_decoder_is_survived() {
+    let mut bits = Bits::default();
+    for _ in 0..127 * 127 {
+        for _ in 0..4 {
+            bits.push("1111111101111111111111010"); // DC of 11 bits, +2047, end of block
+        }
+        bits.push("00000000"); // two chrominance blocks: no difference, end of block
+    }
+    bits.push("1111111");
+    let picture =
+        Picture { width: 2032, height: 2032, kind: 1, quantizers: Vec::new(), scan: bits.bytes };
+    let mut table_header = vec![0, 3, 1, 0];
+    table_header.extend([0xff; 256]);
+    let mut work = work(1_000_000);
+    let packets = picture.packets(255, 1, 0, &table_header);
+    let (last, others) = packets.split_last().expect("packets");
+    for packet in others {
+        assert_eq!(work.take(packet), Taken::More);
+    }
+    assert_eq!(work.take(last), Taken::Pdu);
+    // An error where the decoder checks its sums, a picture of no meaning where it does not.
+    let result = work.process();
+    assert_eq!(result.is_ok(), work.counters().processed == 1);
+    assert_eq!(result.is_err(), work.counters().decode_errors == 1);
+    takes_and_decodes(&mut work, &Picture::of(LIBJPEG_420).packets(30, 2, 40_000, &[]));
+}
+
+#[test]
+fn padding_after_the_end_of_the_image_is_not_looked_at() {
+    let mut picture = Picture::of(LIBJPEG_420);
+    // §3.1.9: an end-of-image marker, then undefined bytes; here a forged frame header.
+    picture.scan.extend([0xff, 0xd9, 0xff, 0xc0, 0, 17, 8, 255, 255, 255, 255, 3]);
+    let mut work = work(10_000);
+    takes_and_decodes(&mut work, &picture.packets(30, 1, 0, &[]));
+    assert_eq!(work.output(), decoded(LIBJPEG_420));
+}
+
+#[test]
+fn the_sample_is_a_picture_of_the_size_asked_for() {
+    let mut datagram = [0; 1500];
+    for (pdu_bytes, size) in [(480, (320, 16)), (7_304, (320, 240)), (31_000, (640, 512))] {
+        let mut work = work(pdu_bytes);
+        let packets: Vec<Vec<u8>> = (0..sample_datagrams(WorkKind::RtpJpeg, pdu_bytes))
+            .map(|sequence| {
+                let length = sample_payload(WorkKind::RtpJpeg, pdu_bytes, sequence, &mut datagram);
+                datagram[..length].to_vec()
+            })
+            .collect();
+        takes_and_decodes(&mut work, &packets);
+        assert_eq!((work.counters().width, work.counters().height), size);
+        if size == (320, 240) {
+            assert_eq!(work.output(), decoded(include_bytes!("../src/work/sample.jpg")));
+        }
+    }
+}
+
+/// A stream of frames, one of the fixtures or the sample.
+fn stream(which: usize) -> Vec<Vec<u8>> {
+    match which {
+        0 => datagrams(TWO_TABLES),
+        1 => datagrams(ONE_TABLE),
+        2 => Picture::of(LIBJPEG_422).packets(80, 1, 0, &[]),
+        3 => {
+            let picture = Picture::of(LIBJPEG_420);
+            picture.packets(200, 1, 0, &picture.table_header())
+        }
+        _ => (0..sample_datagrams(WorkKind::RtpJpeg, 8_000))
+            .map(|sequence| {
+                let mut datagram = vec![0; 1500];
+                let length = sample_payload(WorkKind::RtpJpeg, 8_000, sequence, &mut datagram);
+                datagram.truncate(length);
+                datagram
+            })
+            .collect(),
+    }
+}
+
+/// Feeds `packets` and processes what comes of them; each result must be one
+/// of those documented, and a picture must have the size it says.
+fn survives(work: &mut Work, packets: &[Vec<u8>]) {
+    for packet in packets {
+        let before = work.counters();
+        match work.take(packet) {
+            Taken::More => {}
+            Taken::Pdu => match work.process() {
+                Ok(()) => {
+                    let counters = work.counters();
+                    let pixels = usize::from(counters.width) * usize::from(counters.height);
+                    assert_eq!(work.output().len(), pixels * if pixels == 0 { 0 } else { 3 });
+                    assert_eq!(counters.processed, before.processed + 1);
+                }
+                Err(error) => {
+                    assert!(matches!(error, WorkError::Jpeg { .. }));
+                    assert_eq!(work.counters().decode_errors, before.decode_errors + 1);
+                }
+            },
+            Taken::Rejected(Reject::Duplicate | Reject::Late) => {}
+            Taken::Rejected(_) => assert_eq!(work.counters().rejected, before.rejected + 1),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(
+        std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(64),
+    ))]
+
+    #[test]
+    fn random_bytes_are_refused_or_survived(
+        packets in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..200), 1..20),
+        rtp in any::<bool>(),
+    ) {
+        for kind in WorkKind::ALL.into_iter().filter(|kind| *kind != WorkKind::Spin) {
+            let mut work = Work::new(kind, 4_000, Span::ZERO, || 0);
+            for mut packet in packets.clone() {
+                if let (true, Some(first)) = (rtp, packet.first_mut()) {
+                    *first = 0x80;
+                }
+                if work.take(&packet) == Taken::Pdu {
+                    let _ = work.process();
+                }
+            }
+        }
+    }
+
+    /// Bytes changed anywhere, packets cut, dropped, doubled and swapped.
+    #[test]
+    fn broken_streams_are_refused_or_survived(
+        which in 0_usize..5,
+        changes in proptest::collection::vec((any::<prop::sample::Index>(), 0_usize..1400, any::<u8>()), 0..12),
+        cut in proptest::option::weighted(0.2, (any::<prop::sample::Index>(), 0_usize..1400)),
+        swap in (any::<prop::sample::Index>(), any::<prop::sample::Index>()),
+        drop in proptest::option::weighted(0.2, any::<prop::sample::Index>()),
+        double in any::<prop::sample::Index>(),
+        in_headers in any::<bool>(),
+    ) {
+        let mut packets = stream(which);
+        for (packet, at, value) in changes {
+            let packet = packet.get_mut(&mut packets);
+            let at = if in_headers { at % 30 } else { at };
+            if let Some(byte) = packet.get_mut(at) {
+                *byte = value;
+            }
+        }
+        if let Some((packet, length)) = cut {
+            packet.get_mut(&mut packets).truncate(length);
+        }
+        let (from, to) = (swap.0.index(packets.len()), swap.1.index(packets.len()));
+        packets.swap(from, to);
+        packets.push(double.get(&packets).clone());
+        if let Some(packet) = drop {
+            packets.remove(packet.index(packets.len()));
+        }
+        let mut work = work(20_000);
+        survives(&mut work, &packets);
+        // Whatever came before, a good frame of another sender decodes.
+        let mut good = stream(2);
+        good.iter_mut().for_each(|packet| packet[8] = 0x77);
+        takes_and_decodes(&mut work, &good);
+        prop_assert_eq!(work.output(), &decoded(LIBJPEG_422)[..]);
+    }
+}
