@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// What holds no source of ours: build output and git's own.
 const NOT_OURS: [&str; 3] = ["target", "out", ".git"];
 
-/// The workspace this program was built from.
+/// The workspace this program runs for.
 pub struct Workspace {
     /// Absolute path of the repository.
     pub root: PathBuf,
@@ -33,7 +33,10 @@ impl Workspace {
     /// # Errors
     /// If cargo refuses: a broken manifest, or a `Cargo.lock` out of date.
     pub fn load() -> Result<Workspace, Failure> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        // Cargo says at run time which clone it runs for: two that share a target
+        // directory share this binary, and it was built for one of them.
+        let manifest = std::env::var_os("CARGO_MANIFEST_DIR");
+        let root = manifest.map_or(env!("CARGO_MANIFEST_DIR").into(), PathBuf::from).join("..");
         let root = root
             .canonicalize()
             .map_err(|error| Failure(format!("{} cannot be found: {error}", root.display())))?;

@@ -4,17 +4,20 @@
 
 use crate::gate::{Failure, Gate, Verdict, judge};
 use crate::workspace::{Source, Workspace};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// The documents do not speak of what is not there, nor leave out what is.
 pub const GATE: Gate = Gate {
     name: "docs-true",
-    about: "links in the documents hold; every room and example is written about",
+    about: "links in the documents hold; rooms, examples and libraries are written about",
     run,
 };
 
 /// What a reader of the README is told to type.
 const README_COMMANDS: [&str; 2] = ["cargo run --release", "cargo xtask ci"];
+/// Where each crate of others that we depend on has a row.
+const LIBRARIES: &str = "docs/decisions/0002-libraries.md";
 
 fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
     let is_document = |source: &Source| {
@@ -25,7 +28,7 @@ fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
     let mut documents = workspace.sources(&[".md"])?;
     documents.retain(is_document);
     let mut findings = Vec::new();
-    for name in ["README.md", "docs/ARCHITECTURE.md", "CHANGELOG.md"] {
+    for name in ["README.md", "CHANGELOG.md", "docs/ARCHITECTURE.md", LIBRARIES] {
         if !documents.iter().any(|document| document.path == name) {
             findings.push(format!("{name}: does not exist"));
         }
@@ -41,6 +44,12 @@ fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
                     rooms.map(|(room, _)| format!("{}: no word on crates/{room}", document.path)),
                 );
             }
+            LIBRARIES => {
+                let libraries = direct_libraries(workspace);
+                let missing =
+                    libraries.iter().filter(|name| !document.text.contains(&row_of(name)));
+                findings.extend(missing.map(|name| format!("{LIBRARIES}: no row for `{name}`")));
+            }
             _ => {}
         }
     }
@@ -51,6 +60,17 @@ fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
 fn commands_left_out(readme: &Source) -> impl Iterator<Item = String> {
     let missing = README_COMMANDS.iter().filter(|command| !readme.text.contains(**command));
     missing.map(|command| format!("{}: does not tell to type `{command}`", readme.path))
+}
+
+/// Names of the crates of others that some crate of ours depends on.
+fn direct_libraries(workspace: &Workspace) -> BTreeSet<&str> {
+    let used = workspace.metadata.packages.iter().flat_map(|package| &package.dependencies);
+    used.filter(|used| used.path.is_none()).map(|used| used.name.as_str()).collect()
+}
+
+/// How the row of a library begins.
+fn row_of(library: &str) -> String {
+    format!("\n| `{library}` |")
 }
 
 /// Whether `text` names the room as a path, as code, or as a line of a tree.
@@ -163,6 +183,17 @@ mod tests {
         assert!(writes_of_room("the room `core`", "core"));
         assert!(writes_of_room("crates/\n  core   pure", "core"));
         assert!(!writes_of_room("at the core of it", "core"));
+    }
+
+    #[test]
+    fn the_libraries_are_those_of_others_that_we_name() {
+        let workspace = Workspace::load().unwrap();
+        let libraries = direct_libraries(&workspace);
+        assert!(
+            libraries.contains("cargo_metadata") && libraries.contains("loom"),
+            "{libraries:?}"
+        );
+        assert!(!libraries.contains("upcall-core") && !libraries.contains("semver"));
     }
 
     #[test]

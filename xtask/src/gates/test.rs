@@ -111,7 +111,7 @@ fn run_tests(workspace: &Workspace, targets: &[&str], choice: &[&str]) -> Result
     match tally.failed {
         0 if status.success() => Ok(tally),
         0 => Err(child::exited(&command, status)),
-        failed => Err(Failure(format!("{failed} tests failed, {} passed", tally.passed))),
+        failed => Err(Failure(format!("{failed} failed, {} passed", tally.passed))),
     }
 }
 
