@@ -194,19 +194,20 @@ fn read_each<T>(
         let owner = format!("{kind} {}", index + 1);
         let mut table = Table::new(&owner, header.clone(), source.text(), entry, faults);
         all.extend(read(&mut table));
-        seen.note(&table);
+        seen.note(kind, &table);
     }
     all
 }
 
 impl Seen {
     /// Keeps what must differ, also of an entry that was refused otherwise.
-    fn note(&mut self, table: &Table<'_, '_>) {
+    fn note(&mut self, kind: &str, table: &Table<'_, '_>) {
         let place = table.place();
         if let Some(name) = table.known_name() {
             self.names.push((place.of("name"), place.owner.clone(), name.to_string()));
         }
-        if let Some(DeValue::String(text)) = table.value("receive").map(|value| value.get_ref())
+        if kind == "stream"
+            && let Some(DeValue::String(text)) = table.value("receive").map(|value| value.get_ref())
             && let Ok(address) = parse_endpoint(text)
         {
             self.receivers.push((place.of("receive"), place.owner.clone(), address));

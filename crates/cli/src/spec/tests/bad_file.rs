@@ -83,6 +83,8 @@ fn an_address_and_port_are_received_at_once() {
         let other = other.replace("127.0.0.1:5004", free);
         assert!(parse(&format!("{STREAM}{other}")).is_ok(), "{free}");
     }
+    let task = format!("{TASK}receive = \"udp://127.0.0.1:5004\"\n");
+    assert_eq!(parse(&format!("{STREAM}{task}")).unwrap_err().lines().count(), 1, "unknown there");
     let sends = edited(&other, &["-receive", "send = \"udp://127.0.0.1:5004\""]);
     assert!(parse(&format!("{STREAM}{sends}")).is_ok());
 }
