@@ -1,4 +1,4 @@
-//! The spec file: what a user wants to run (`docs`: contract, "Spec file").
+//! The spec file: what a user wants to run (contract, "Spec file").
 //!
 //! Read once by each command, before anything is measured or started. TOML is
 //! parsed by the `toml` crate into values that know where they stand; they are
@@ -198,7 +198,7 @@ fn as_text<'b>(name: &str, bytes: &'b [u8]) -> Result<&'b str, SpecError> {
             format_args!("found more than {FILE_BYTES_MAX} bytes, expected at most 1 MiB");
         return Err(SpecError::of_file(name, message));
     }
-    str::from_utf8(bytes).map_err(|error| {
+    let text = str::from_utf8(bytes).map_err(|error| {
         let offset = error.valid_up_to();
         let before = Source::new(name, str::from_utf8(&bytes[..offset]).unwrap_or_default());
         let (line, column) = before.position(offset);
@@ -206,16 +206,24 @@ fn as_text<'b>(name: &str, bytes: &'b [u8]) -> Result<&'b str, SpecError> {
         let message =
             format_args!("found byte {byte:#04x} at offset {offset}, expected UTF-8 text");
         SpecError::of_file(&format!("{name}:{line}:{column}"), message)
-    })
+    })?;
+    // A byte order mark is no part of the first line.
+    Ok(text.strip_prefix('\u{feff}').unwrap_or(text))
 }
 
 /// The first error of the `toml` crate, in the form of the others.
 fn syntax_error(source: &Source, error: &toml::de::Error) -> SpecError {
     match error.span() {
+        // The one error that the crate gives no place.
+        None if error.message() == "recursion limit" => {
+            let message = format_args!("found a key of 80 parts or more, expected fewer");
+            SpecError::of_file(source.name(), message)
+        }
         None => SpecError::of_file(source.name(), format_args!("syntax: {}", error.message())),
         Some(at) if error.message() == "duplicate key" => {
             let key = source.text().get(at.clone()).unwrap_or_default();
-            source.error_at(at, key, "it a second time", "it once")
+            let key = table::bare(key.trim_matches(['"', '\'']));
+            source.error_at(at, &key, "it a second time", "it once")
         }
         Some(at) => source.error_of_syntax(at, error.message()),
     }

@@ -35,8 +35,8 @@ const LOADS: Alternatives = &[&["command"], &["spin"]];
 
 /// Reads one background load; `None` if anything was refused.
 pub(super) fn read_background(table: &mut Table<'_, '_>) -> Option<Background> {
-    table.reject_unknown(KEYS);
     let name = table.own_name("background");
+    table.reject_unknown(KEYS);
     let load = match table.one_of(LOADS)? {
         0 => Load::Command(read_command(table)?),
         _ => Load::Spin(table.count("spin", 1..=SPIN_MAX)?),

@@ -11,6 +11,7 @@ use super::source::{Faults, Source};
 use super::stream::read_stream;
 use super::table::{Table, found, integer};
 use super::task::read_task;
+use super::units::parse_duration;
 use super::{ACTIVITIES_MAX, CPU_MAX, POLICIES, Policy, Spec, SwitchCost};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -128,18 +129,18 @@ fn read_cpus(table: &mut Table<'_, '_>) -> Vec<(u32, Range<usize>)> {
 
 /// `switch_cost`: a duration, or the word `auto`.
 fn read_switch_cost(table: &mut Table<'_, '_>) -> SwitchCost {
-    const EXPECTED: &str = "\"auto\" or a duration such as \"5 us\"";
-    match table.value("switch_cost").map(|value| value.get_ref()) {
-        Some(DeValue::String(word)) if word == "auto" => SwitchCost::Auto,
-        Some(DeValue::String(_)) => {
+    let word = table.string("switch_cost", "\"auto\" or a duration such as \"5 us\"");
+    match word.map(parse_duration) {
+        None => SwitchCost::Auto,
+        Some(_) if word == Some("auto") => SwitchCost::Auto,
+        Some(Ok(_)) => {
             let fixed = table.duration("switch_cost", Span::ZERO);
             fixed.map_or(SwitchCost::Auto, SwitchCost::Fixed)
         }
-        Some(_) => {
-            table.refuse_value("switch_cost", EXPECTED);
+        Some(Err(error)) => {
+            table.refuse_value("switch_cost", &format!("\"auto\" or {}", error.expected()));
             SwitchCost::Auto
         }
-        None => SwitchCost::Auto,
     }
 }
 
@@ -193,19 +194,20 @@ fn read_each<T>(
         let owner = format!("{kind} {}", index + 1);
         let mut table = Table::new(&owner, header.clone(), source.text(), entry, faults);
         all.extend(read(&mut table));
-        seen.note(&table);
+        seen.note(kind, &table);
     }
     all
 }
 
 impl Seen {
     /// Keeps what must differ, also of an entry that was refused otherwise.
-    fn note(&mut self, table: &Table<'_, '_>) {
+    fn note(&mut self, kind: &str, table: &Table<'_, '_>) {
         let place = table.place();
         if let Some(name) = table.known_name() {
             self.names.push((place.of("name"), place.owner.clone(), name.to_string()));
         }
-        if let Some(DeValue::String(text)) = table.value("receive").map(|value| value.get_ref())
+        if kind == "stream"
+            && let Some(DeValue::String(text)) = table.value("receive").map(|value| value.get_ref())
             && let Ok(address) = parse_endpoint(text)
         {
             self.receivers.push((place.of("receive"), place.owner.clone(), address));
@@ -235,9 +237,8 @@ impl Seen {
                 self.receivers[..index].iter().find(|(.., other)| overlap(*address, *other));
             let Some((other_at, other, _)) = before else { continue };
             let line = source.position(other_at.start).0;
-            let found = format!("found {address} again");
-            let expected = format!("expected a port other than that of {other} on line {line}");
-            faults.push(at.clone(), owner, "receive", &found, &expected);
+            let found = format!("found {address}, taken by {other} on line {line}");
+            faults.push(at.clone(), owner, "receive", &found, "expected another port");
         }
     }
 }

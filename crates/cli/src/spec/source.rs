@@ -25,8 +25,9 @@ pub const FAULTS_MAX: usize = 20;
 /// Most characters of a user's text that an error repeats.
 const QUOTED_MAX: usize = 60;
 
-/// Most bytes of a line that an excerpt is cut from.
-const EXCERPT_BYTES_MAX: usize = 4096;
+/// Most characters that an excerpt shows of a line before the error's place,
+/// and as many from there on.
+const EXCERPT_MAX: usize = 100;
 
 /// The text of a spec file, and the name it was read by.
 #[derive(Clone, Debug)]
@@ -106,9 +107,9 @@ impl Source {
     /// Line, from 1, and column in characters, from 1, of a byte position.
     /// O(log of the number of lines + length of the line).
     pub fn position(&self, at: usize) -> (usize, usize) {
+        let at = floor_char(&self.text, at);
         let (line, line_start) = self.line(at);
-        let before = self.text.get(line_start..at).unwrap_or_default();
-        (line, before.chars().count() + 1)
+        (line, self.text[line_start..at].chars().count() + 1)
     }
 
     /// Line, from 1, and the byte at which it starts.
@@ -125,7 +126,7 @@ impl Source {
         SpecError { reports: vec![self.report(&fault)], left_out: 0 }
     }
 
-    /// An error at `span`, bytes of the text, about `key` of the file itself.
+    /// An error at `span`, bytes of the text (cut to it if beyond), about `key` of the file itself.
     pub fn error_at(
         &self,
         span: Range<usize>,
@@ -152,25 +153,31 @@ impl Source {
         }
     }
 
-    /// The line the fault starts on, with a caret under it; nothing if the line
-    /// is blank.
+    /// The line the fault starts on, or of a long line the part around it, with
+    /// a caret under it; nothing if the line is blank.
     fn excerpt(&self, fault: &Fault) -> String {
-        let at = fault.at.start.min(self.text.len());
-        let (line_number, start) = self.line(at);
-        // One line only, and of a very long one only the part around the fault.
-        let from = floor_char(&self.text, start.max(at.saturating_sub(EXCERPT_BYTES_MAX)));
-        let rest = &self.text[from..];
-        let rest = &rest[..floor_char(rest, 2 * EXCERPT_BYTES_MAX)];
-        let line = rest.split(['\n', '\r']).next().unwrap_or_default();
+        let at = floor_char(&self.text, fault.at.start);
+        let (line_number, line_start) = self.line(at);
+        let (before, after) = (&self.text[line_start..at], &self.text[at..]);
+        let before = match before.char_indices().nth_back(EXCERPT_MAX) {
+            Some((cut, c)) => &before[cut + c.len_utf8()..],
+            None => before,
+        };
+        let end = |(index, c): &(usize, char)| *index >= EXCERPT_MAX || matches!(c, '\n' | '\r');
+        let after_len: usize =
+            after.chars().enumerate().take_while(|c| !end(c)).map(|(_, c)| c.len_utf8()).sum();
+        let line = &self.text[at - before.len()..at + after_len];
         if line.trim().is_empty() {
             return String::new();
         }
-        let span_start = (at - from).min(line.len());
-        let span_end = (fault.at.end.max(at) - from).clamp(span_start, line.len());
-        let annotation =
-            AnnotationKind::Primary.span(span_start..span_end).label(fault.label.as_str());
+        let span_end = floor_char(&self.text, fault.at.end.clamp(at, at + after_len));
+        let span = before.len()..before.len() + span_end - at;
+        let annotation = AnnotationKind::Primary.span(span).label(fault.label.as_str());
         let snippet = Snippet::source(line).line_start(line_number).annotation(annotation);
-        Renderer::plain().render(&[Group::with_level(Level::ERROR).element(snippet)])
+        let group = Group::with_level(Level::ERROR).element(snippet);
+        // Wider than the excerpt can be, tabs and wide characters included: the
+        // renderer's own cutting is not needed.
+        Renderer::plain().term_width(1000).render(&[group]).trim_end().to_string()
     }
 }
 
@@ -208,7 +215,7 @@ impl fmt::Display for SpecError {
             }
             f.write_str(&report.line)?;
             if !report.excerpt.is_empty() {
-                write!(f, "\n{}", report.excerpt.trim_end())?;
+                write!(f, "\n{}", report.excerpt)?;
             }
         }
         match self.left_out {
@@ -247,9 +254,31 @@ impl Faults {
         found: &str,
         expected: &str,
     ) {
-        let order = (at.start, self.found);
+        self.keep(Fault::new(at, owner, key, found, expected));
+    }
+
+    /// As [`Faults::push`], for a key that is not there: at the header of the
+    /// table it should stand in.
+    pub(super) fn push_missing(&mut self, place: &Place, key: &str, expected: &str) {
+        let mut fault = Fault::new(
+            place.header.clone(),
+            &place.owner,
+            key,
+            "missing",
+            &format!("expected {expected}"),
+        );
+        fault.label = format!("{key} is missing");
+        self.keep(fault);
+    }
+
+    /// Counts errors that come after [`FAULTS_MAX`] others in the file.
+    pub(super) fn leave_out(&mut self, count: usize) {
+        self.found += count;
+    }
+
+    fn keep(&mut self, fault: Fault) {
+        self.kept.insert((fault.at.start, self.found), fault);
         self.found += 1;
-        self.kept.insert(order, Fault::new(at, owner, key, found, expected));
         if self.kept.len() > FAULTS_MAX {
             self.kept.pop_last();
         }
@@ -279,7 +308,7 @@ fn printable(name: &str) -> String {
     name.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-/// The largest character boundary that is not after `at`.
+/// The last character boundary of the text that is not after `at`.
 fn floor_char(text: &str, at: usize) -> usize {
     let mut at = at.min(text.len());
     while !text.is_char_boundary(at) {

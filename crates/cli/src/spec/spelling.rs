@@ -6,14 +6,15 @@
 const KEY_BYTES_MAX: usize = 32;
 
 /// The known key that `key` most likely stands for: at most two letters (one
-/// in a key of up to three) added, left out, changed or swapped with their
-/// neighbour. Case and `-` for `_` do not count. The first of equals.
+/// in a key of up to five, where two would make it another word) added, left
+/// out, changed or swapped with their neighbour. Case and `-` for `_` do not
+/// count. The first of equals.
 pub(super) fn nearest<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
     if key.len() > KEY_BYTES_MAX {
         return None;
     }
     let key: Vec<char> = key.to_lowercase().replace('-', "_").chars().collect();
-    let most = if key.len() <= 3 { 1 } else { 2 };
+    let most = if key.len() <= 5 { 1 } else { 2 };
     let distances = known.iter().map(|known| (distance(&key, known), *known));
     let (distance, nearest) = distances.min_by_key(|(distance, _)| *distance)?;
     (distance <= most).then_some(nearest)
@@ -56,6 +57,7 @@ mod tests {
             ("cots", "cost"),
             ("clas", "class"),
             ("cpu", "cpus"),
+            ("farme_rat", "frame_rate"),
         ] {
             assert_eq!(nearest(typed, KNOWN), Some(meant), "{typed}");
         }
@@ -63,7 +65,7 @@ mod tests {
 
     #[test]
     fn another_word_finds_nothing() {
-        for typed in ["", "x", "xyz", "period", "deadline", &"rate".repeat(100)] {
+        for typed in ["", "x", "xyz", "name", "period", "deadline", &"rate".repeat(100)] {
             assert_eq!(nearest(typed, KNOWN), None, "{typed}");
         }
         assert_eq!(nearest("rate", &[]), None);

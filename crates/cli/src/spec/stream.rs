@@ -141,8 +141,8 @@ const DIRECTIONS: Alternatives = &[&["receive"], &["send"]];
 
 /// Reads one stream; `None` if anything was refused.
 pub(super) fn read_stream(table: &mut Table<'_, '_>) -> Option<Stream> {
-    table.reject_unknown(KEYS);
     let name = table.own_name("stream");
+    table.reject_unknown(KEYS);
     let pdu = required_size(table, "pdu", PDU_BYTES_MAX);
     let packet = read_packet(table, pdu);
     let class = read_class(table, pdu);
@@ -191,11 +191,7 @@ fn read_packet(table: &mut Table<'_, '_>, pdu: Option<u64>) -> Option<u64> {
 
 /// `class` and the keys that belong to it.
 fn read_class(table: &mut Table<'_, '_>, pdu: Option<u64>) -> Option<Class> {
-    let words: Vec<&str> = KINDS.iter().map(|(word, _)| *word).collect();
-    if !table.require("class", &format!("one of {}", words.join(", "))) {
-        return None;
-    }
-    let kind = table.choice("class", KINDS)?;
+    let kind = table.required_choice("class", KINDS)?;
     reject_foreign(table, kind);
     if kind != Kind::Bulk {
         table.require("delay", Quantity::Duration.example());

@@ -6,7 +6,7 @@
 //! also for a key that is absent; [`Table::require`] reports absence. Knows no
 //! key by name but `name`.
 
-use super::source::{Faults, Place, quoted};
+use super::source::{FAULTS_MAX, Faults, Place, quoted};
 use super::spelling::nearest;
 use super::units::{self, Quantity, UnitError};
 use std::ops::{Range, RangeInclusive};
@@ -97,32 +97,25 @@ impl<'a, 'f> Table<'a, 'f> {
 
     /// Reports each key that is not one of `known`.
     pub(super) fn reject_unknown(&mut self, known: &[&str]) {
-        for key in self.entries.keys() {
-            if known.contains(&key.get_ref().as_ref()) {
-                continue;
-            }
+        let unknown = self.entries.keys().filter(|key| !known.contains(&key.get_ref().as_ref()));
+        let mut unknown: Vec<_> = unknown.collect();
+        unknown.sort_by_key(|key| key.span().start);
+        for key in unknown.iter().take(FAULTS_MAX) {
             let expected = match nearest(key.get_ref(), known) {
                 Some(near) => format!("did you mean {near:?}?"),
                 None => format!("expected one of {}", known.join(", ")),
             };
-            let name = bare(key.get_ref());
-            let owner = &self.place.owner;
+            let (owner, name) = (&self.place.owner, bare(key.get_ref()));
             self.faults.push(key.span(), owner, &name, "found an unknown key", &expected);
         }
+        self.faults.leave_out(unknown.len().saturating_sub(FAULTS_MAX));
     }
 
     /// Whether the file gives `key`; reports it if not. `expected` says what.
     pub(super) fn require(&mut self, key: &str, expected: &str) -> bool {
         let given = self.has(key);
         if !given {
-            let at = self.place.header.clone();
-            self.faults.push(
-                at,
-                &self.place.owner,
-                key,
-                "missing",
-                &format!("expected {expected}"),
-            );
+            self.faults.push_missing(&self.place, key, expected);
         }
         given
     }
@@ -166,17 +159,22 @@ impl<'a, 'f> Table<'a, 'f> {
 
     /// One of a few words.
     pub(super) fn choice<T: Copy>(&mut self, key: &str, choices: &[(&str, T)]) -> Option<T> {
-        let words: Vec<String> = choices.iter().map(|(word, _)| format!("{word:?}")).collect();
-        let expected = match words.as_slice() {
-            [only] => only.clone(),
-            _ => format!("one of {}", words.join(", ")),
-        };
+        let expected = wording(choices);
         let word = self.string(key, &expected)?;
         let choice = choices.iter().find(|(known, _)| *known == word);
         if choice.is_none() {
             self.refuse_value(key, &expected);
         }
         choice.map(|&(_, choice)| choice)
+    }
+
+    /// One of a few words, which must be given.
+    pub(super) fn required_choice<T: Copy>(
+        &mut self,
+        key: &str,
+        choices: &[(&str, T)],
+    ) -> Option<T> {
+        if self.require(key, &wording(choices)) { self.choice(key, choices) } else { None }
     }
 
     /// A name: what stands in tables, CSV and JSON as it is.
@@ -255,7 +253,7 @@ impl<'a, 'f> Table<'a, 'f> {
     }
 
     /// A string that `parse` understands, within `range`.
-    pub(super) fn quantity<T: PartialOrd>(
+    fn quantity<T: PartialOrd>(
         &mut self,
         key: &str,
         quantity: Quantity,
@@ -269,6 +267,15 @@ impl<'a, 'f> Table<'a, 'f> {
             Err(error) => self.refuse_value(key, &error.expected()),
         }
         None
+    }
+}
+
+/// The words of a choice, as an error lists them.
+fn wording<T>(choices: &[(&str, T)]) -> String {
+    let words: Vec<String> = choices.iter().map(|(word, _)| format!("{word:?}")).collect();
+    match words.as_slice() {
+        [only] => only.clone(),
+        _ => format!("one of {}", words.join(", ")),
     }
 }
 

@@ -65,8 +65,8 @@ const KEYS: &[&str] = &[
 
 /// Reads one task; `None` if anything was refused.
 pub(super) fn read_task(table: &mut Table<'_, '_>) -> Option<Task> {
-    table.reject_unknown(KEYS);
     let name = table.own_name("task");
+    table.reject_unknown(KEYS);
     let params = read_params(table);
     let share_ppm = table.share_ppm("share");
     let weight = table.count("weight", 1..=WEIGHT_MAX);

@@ -1,32 +1,58 @@
-//! x
-use super::Spec;
-#[test]
-fn show() {
-    let long = "x".repeat(500_000);
-    for text in [
-        "[[stream]]\r\nname = \"camera\"\r\nclass = \"continuous-media\"\r\nrate = \"90\"\r\n\tpdu= \"é\" # abc\n",
-        "",
-        "# hi\n\u{7}",
-        "stream = 5",
-        "a.b.c = 5\n[[task]]",
-        "policy = \"rmdp\"\npolicy = \"x\"\n",
-        "policy = \"rm",
-        "policy = ",
-        "policy",
-        "\u{feff}polcy = 1",
-        &format!("policy = \"{long}\""),
-        &format!("{long} = \"{long}\""),
-        &"[".repeat(1000),
-        &format!("x = {}", "[".repeat(1000)),
-        &"a.".repeat(1000),
-        &format!("{}a = 1", "a.".repeat(1000)),
-        "task = [{name = 5,\n period = 8}]",
-        "[[task]]\n[task.x]\ny=1\n[[task]]\nname='t1'\ncost='4 ms'\nperiod='3 ms'\nbatch=0x7fffffff\ndeadline = 1979-05-27T07:32:00Z\n[[background]]\ncommand=[1,'']\nspin=1",
-    ] {
-        match Spec::parse("spec.toml", text.as_bytes()) {
-            Ok(_) => println!("OK"),
-            Err(e) => println!("{}", e.to_string().chars().take(6000).collect::<String>()),
+//! The spec file: what is understood, and how each mistake reads.
+
+use super::{Spec, SpecError};
+
+mod bad_file;
+mod bad_stream;
+mod bad_task;
+mod fuzz;
+mod good;
+
+/// A stream that is right; edits are counted from here.
+const STREAM: &str = r#"[[stream]]
+name = "camera"
+class = "continuous-media"
+rate = "90/s"
+pdu = "1470 B"
+delay = "50 ms"
+cost = "5 ms"
+receive = "udp://127.0.0.1:5004"
+"#;
+
+/// A task that is right.
+const TASK: &str = r#"[[task]]
+name = "t1"
+period = "40 ms"
+cost = "250 us"
+"#;
+
+fn parse(text: &str) -> Result<Spec, SpecError> {
+    Spec::parse("spec.toml", text.as_bytes())
+}
+
+/// `base` with each edit made: `key = value` takes the place of the line of
+/// that key or comes last, `-key` takes the line out.
+fn edited(base: &str, edits: &[&str]) -> String {
+    let mut lines: Vec<&str> = base.lines().collect();
+    for edit in edits {
+        let key = edit.split([' ', '=']).next().unwrap_or_default();
+        let start = format!("{} =", key.trim_start_matches('-'));
+        match lines.iter().position(|line| line.starts_with(&start)) {
+            Some(at) if key.starts_with('-') => drop(lines.remove(at)),
+            Some(at) => lines[at] = edit,
+            None => lines.push(edit),
         }
-        println!("======");
     }
+    lines.join("\n") + "\n"
+}
+
+/// Asserts that exactly these errors are found, each without `spec.toml:`.
+fn assert_errors(text: &str, expected: &[&str]) {
+    let error = match parse(text) {
+        Ok(_) => panic!("accepted, expected {expected:#?}:\n{text}"),
+        Err(error) => error,
+    };
+    let lines: Vec<&str> =
+        error.lines().map(|line| line.strip_prefix("spec.toml:").unwrap()).collect();
+    assert_eq!(lines, expected, "in\n{text}");
 }

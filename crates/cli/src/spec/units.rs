@@ -253,13 +253,14 @@ struct Decimal {
 impl Decimal {
     /// Digits, and perhaps a point and more digits; nothing else.
     fn parse(text: &str) -> Result<Decimal, Reason> {
-        if text.starts_with('-') {
-            return Err(Reason::Negative);
-        }
-        let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+        let unsigned = text.strip_prefix('-').unwrap_or(text);
+        let (whole, fraction) = unsigned.split_once('.').unwrap_or((unsigned, "0"));
         let digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
         if !digits(whole) || !digits(fraction) {
             return Err(Reason::Malformed);
+        }
+        if unsigned.len() < text.len() {
+            return Err(Reason::Negative);
         }
         let fraction = fraction.trim_end_matches('0');
         if fraction.len() > PLACES_MAX {
