@@ -112,8 +112,7 @@ fn in_handlers(cpu: u32, rounds: usize) -> Vec<Row> {
     for (name, quantum) in
         [("proceed() inside a quantum", PDUS), ("proceed() at a quantum's boundary", 1)]
     {
-        let need =
-            ActivityParams::new(period, Span::from_nanos(100)).batch(PDUS).quantum(quantum);
+        let need = ActivityParams::new(period, Span::from_nanos(100)).batch(PDUS).quantum(quantum);
         let samples = Arc::new(Mutex::new(Vec::new()));
         let out = samples.clone();
         let id = runtime.handler(name, need, move |batch| {
@@ -210,7 +209,8 @@ fn tokio_wake_up(rounds: usize) -> Row {
     let runtime =
         tokio::runtime::Builder::new_current_thread().build().expect("a runtime needs nothing");
     let samples = runtime.block_on(async {
-        let (ping, pong) = (Arc::new(tokio::sync::Notify::new()), Arc::new(tokio::sync::Notify::new()));
+        let (ping, pong) =
+            (Arc::new(tokio::sync::Notify::new()), Arc::new(tokio::sync::Notify::new()));
         let (other_ping, other_pong) = (ping.clone(), pong.clone());
         let other = tokio::spawn(async move {
             for _ in 0..rounds {

@@ -38,7 +38,8 @@ impl Live {
         let names: Vec<String> =
             plan.activities.iter().map(|planned| Planned::name(planned).to_owned()).collect();
         let name_width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max(8);
-        let bars = std::io::stderr().is_terminal().then(|| Bars::new(order, names.len(), name_width));
+        let bars =
+            std::io::stderr().is_terminal().then(|| Bars::new(order, names.len(), name_width));
         Live { names, name_width, bars, order, start, line_at: start + LINE_EVERY }
     }
 

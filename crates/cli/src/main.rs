@@ -129,13 +129,9 @@ fn interruption() -> Result<Arc<AtomicBool>, Failure> {
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         // Order matters: the first signal finds the flag down and only raises it.
-        signal_hook::flag::register_conditional_shutdown(
-            signal,
-            128 + signal,
-            interrupted.clone(),
-        )
-        .and_then(|_| signal_hook::flag::register(signal, interrupted.clone()))
-        .map_err(Failure::new)?;
+        signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, interrupted.clone())
+            .and_then(|_| signal_hook::flag::register(signal, interrupted.clone()))
+            .map_err(Failure::new)?;
     }
     Ok(interrupted)
 }

@@ -1,6 +1,7 @@
 //! From what was measured to what is reported, and whether promises were kept.
 
 use upcall::load::SenderCounts;
+use upcall::work::{WorkCounters, WorkKind};
 use upcall::{ActivityReport, Mode};
 
 use crate::output::{self, Cost, Dropped, Response};
@@ -101,23 +102,45 @@ fn stream(plan: &Plan<'_>, running: &RunningStream, measured: &Measured) -> outp
     };
     let seconds = measured.duration.as_secs_f64().max(1e-9);
     let bits = counters.processed_bytes.value() as f64 * 8.0;
-    let work = running.work.lock().ok().map(|tally| tally.summary()).filter(|s| !s.is_empty());
+    let kind = match &planned.source {
+        Source::Stream(stream, _) => stream.work.as_str(),
+        Source::Task(_) => "",
+    };
+    let work = running.work.lock().ok().map(|tally| *tally);
     output::Stream {
         name: planned.name().to_owned(),
         offered,
         received,
         processed: counters.processed.value(),
         dropped: Dropped { interface, queue: counters.dropped_queue.value(), socket },
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive, and far below 2^64")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "positive, and far below 2^64"
+        )]
         throughput_bps: (bits / seconds).round() as u64,
         direction: if sends { "send" } else { "receive" },
         unread: counters.unread.value(),
         late: counters.late.value(),
         delay_ns_max: counters.delay_ns_max.value(),
         errors: counters.errors.value(),
-        work: work.map(|summary| {
-            summary.into_iter().map(|(key, count)| (key.to_owned(), count.into())).collect()
-        }),
+        work: work.filter(|_| kind != WorkKind::Spin.name()).map(|seen| work_counts(kind, &seen)),
+    }
+}
+
+fn work_counts(kind: &str, seen: &WorkCounters) -> output::WorkCounts {
+    output::WorkCounts {
+        kind: kind.to_owned(),
+        processed: seen.processed,
+        rejected: seen.rejected,
+        decode_errors: seen.decode_errors,
+        lost: seen.lost,
+        reordered: seen.reordered,
+        duplicates: seen.duplicates,
+        frames_dropped: seen.frames_dropped,
+        peak: seen.peak,
+        width: seen.width,
+        height: seen.height,
     }
 }
 

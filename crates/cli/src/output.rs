@@ -155,9 +155,25 @@ pub struct Stream {
     pub late: u64,
     pub delay_ns_max: u64,
     pub errors: u64,
-    /// What the named processor counted, such as lost RTP packets.
+    /// What the named processor saw; absent for `spin`, which looks at nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub work: Option<serde_json::Value>,
+    pub work: Option<WorkCounts>,
+}
+
+/// As `upcall::work::WorkCounters`.
+#[derive(Debug, Serialize)]
+pub struct WorkCounts {
+    pub kind: String,
+    pub processed: u64,
+    pub rejected: u64,
+    pub decode_errors: u64,
+    pub lost: u64,
+    pub reordered: u64,
+    pub duplicates: u64,
+    pub frames_dropped: u64,
+    pub peak: u16,
+    pub width: u16,
+    pub height: u16,
 }
 
 #[derive(Debug, Serialize)]

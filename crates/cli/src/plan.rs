@@ -139,7 +139,7 @@ fn platform(spec: &Spec) -> Result<Platform, Failure> {
     }
     Ok(Platform {
         cpus,
-        cpu_limit: Share::from_ppm(spec.cpu_limit_ppm).unwrap_or_default(),
+        cpu_limit: Share::from_ppm(spec.cpu_limit_ppm).unwrap_or(Share::CPU_LIMIT_DEFAULT),
         switch_cost: match spec.switch_cost {
             SwitchCost::Auto => upcall::switch_cost(),
             SwitchCost::Fixed(cost) => cost,
@@ -164,7 +164,9 @@ fn map_activity<'s>(
         Activity::Stream(stream) => {
             let measured = match stream.cost {
                 Some(_) => None,
-                None => Work::calibrate(work_kind(stream)?, stream.pdu_bytes, upcall::thread_cpu_ns),
+                None => {
+                    Work::calibrate(work_kind(stream)?, stream.pdu_bytes, upcall::thread_cpu_ns)
+                }
             };
             let cost = stream.cost.or(measured.map(|measured| measured.cost));
             let Some(cost) = cost else {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use upcall::load::{BackgroundLoad, SenderCounts, Senders};
+use upcall::load::{SenderCounts, Senders};
 use upcall::time::{Instant, Span};
 use upcall::udp::StreamCounters;
 use upcall::work::{Work, WorkKind};
@@ -89,7 +89,7 @@ pub fn run(
     let drops_before = upcall::load::interface_drops();
     let start = clock::now() + LEAD;
     if let Some(senders) = &senders {
-        senders.start(start).map_err(Failure::new)?;
+        senders.start(start);
     }
     runtime.run_at(&handlers, start).map_err(Failure::new)?;
     let notices: Vec<String> = runtime.notices().iter().map(ToString::to_string).collect();

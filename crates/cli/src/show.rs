@@ -51,8 +51,19 @@ fn bits_a_second(bps: u64) -> String {
 pub fn plan(plan: &Plan) -> String {
     let mut activities = table(
         &[
-            "activity", "domain", "CPU", "period", "deadline", "batch", "quantum", "cost/PDU",
-            "compute", "CPU share", "worst response", "buffers", "bandwidth",
+            "activity",
+            "domain",
+            "CPU",
+            "period",
+            "deadline",
+            "batch",
+            "quantum",
+            "cost/PDU",
+            "compute",
+            "CPU share",
+            "worst response",
+            "buffers",
+            "bandwidth",
         ],
         2,
     );
@@ -71,7 +82,15 @@ pub fn plan(plan: &Plan) -> String {
             span(activity.compute_ns),
             format!("{share:.1} %"),
             or_dash(activity.response_ns_max, span),
-            if activity.buffers == 0 { "-".to_owned() } else { format!("{} x {} B", activity.buffers, activity.buffer_bytes / u64::from(activity.buffers)) },
+            if activity.buffers == 0 {
+                "-".to_owned()
+            } else {
+                format!(
+                    "{} x {} B",
+                    activity.buffers,
+                    activity.buffer_bytes / u64::from(activity.buffers)
+                )
+            },
             bits_a_second(activity.bandwidth_bps),
         ]);
     }
@@ -112,8 +131,19 @@ pub fn plan(plan: &Plan) -> String {
 pub fn run(run: &Run) -> String {
     let mut activities = table(
         &[
-            "activity", "CPU", "jobs", "missed", "worst slack", "response p50", "p99", "max",
-            "bound", "yields", "cost/PDU", "measured", "wake-up p99",
+            "activity",
+            "CPU",
+            "jobs",
+            "missed",
+            "worst slack",
+            "response p50",
+            "p99",
+            "max",
+            "bound",
+            "yields",
+            "cost/PDU",
+            "measured",
+            "wake-up p99",
         ],
         1,
     );
@@ -134,11 +164,7 @@ pub fn run(run: &Run) -> String {
             span(activity.wakeup_latency_ns.p99),
         ]);
     }
-    let mut text = format!(
-        "{} for {}\n\n{activities}\n",
-        run.mode,
-        span(run.duration_ns)
-    );
+    let mut text = format!("{} for {}\n\n{activities}\n", run.mode, span(run.duration_ns));
     if !run.streams.is_empty() {
         text += &format!("\n{}\n", streams(run));
     }
@@ -163,8 +189,16 @@ pub fn run(run: &Run) -> String {
 fn streams(run: &Run) -> Table {
     let mut streams = table(
         &[
-            "stream", "offered", "received", "processed", "dropped: interface", "queue", "socket",
-            "late", "longest delay", "throughput",
+            "stream",
+            "offered",
+            "received",
+            "processed",
+            "dropped: interface",
+            "queue",
+            "socket",
+            "late",
+            "longest delay",
+            "throughput",
         ],
         1,
     );
@@ -191,4 +225,3 @@ fn verdict(run: &Run) -> String {
     }
     run.broken.iter().map(|line| format!("BROKEN {line}\n")).collect()
 }
-

@@ -32,10 +32,10 @@ mod units;
 mod tests;
 
 pub use background::{Background, Load};
-pub use source::{FAULTS_MAX, Place, Source, SpecError};
-pub use stream::{Direction, Stream, WORK_SPIN, WORKS};
-pub use task::{Task, Window};
-pub use units::{UnitError, parse_bandwidth, parse_duration, parse_rate, parse_share, parse_size};
+pub use source::{Place, Source, SpecError};
+pub use stream::{Direction, Stream};
+pub use task::Task;
+pub use units::parse_duration;
 
 use document::read_document;
 use source::Faults;

@@ -51,12 +51,8 @@ impl Endpoint {
     /// # Errors
     /// The system's: a port in use, an address that is not ours.
     pub fn open(stream: &Stream, kind: WorkKind, mapping: &Mapping) -> io::Result<Self> {
-        let work = Work::new(
-            kind,
-            stream.pdu_bytes,
-            mapping.params.pdu_cost,
-            upcall::thread_cpu_ns,
-        );
+        let work =
+            Work::new(kind, stream.pdu_bytes, mapping.params.pdu_cost, upcall::thread_cpu_ns);
         let tally = Arc::default();
         let datagram_bytes = stream.packet_bytes;
         let datagrams_a_pdu = stream.pdu_bytes.div_ceil(datagram_bytes);
@@ -148,8 +144,7 @@ impl SendEnd {
     /// Makes and sends a batch.
     fn upcall(&mut self, batch: &mut Batch<'_>) {
         while batch.proceed() {
-            let bytes =
-                sample_payload(self.kind, self.pdu_bytes, self.sequence, &mut self.payload);
+            let bytes = sample_payload(self.kind, self.pdu_bytes, self.sequence, &mut self.payload);
             self.sequence = self.sequence.wrapping_add(1);
             let payload = &self.payload[..bytes];
             // What the stream costs to make is spent before it is sent.

@@ -29,7 +29,8 @@ const MARGIN_PERCENT: u64 = 20;
 pub fn switch_cost() -> Span {
     let mut scheduler = Scheduler::new(2);
     let doorbell = Doorbell::default();
-    let params = ActivityParams::new(Span::from_secs(1), Span::from_nanos(1)).batch(u32::from(u16::MAX));
+    let params =
+        ActivityParams::new(Span::from_secs(1), Span::from_nanos(1)).batch(u32::from(u16::MAX));
     let mut handlers: [Handler; 2] = std::array::from_fn(|_| {
         Box::new(|batch: &mut Batch<'_>| {
             batch.proceed();
@@ -62,8 +63,10 @@ pub fn switch_cost() -> Span {
                 handlers[id.0 as usize](&mut batch);
                 let now = clock::now();
                 let used = batch.close(now);
-                let told = scheduler
-                    .handle(virtual_now, Input::Returned { pdus: used.pdus, outcome: Outcome::Done });
+                let told = scheduler.handle(
+                    virtual_now,
+                    Input::Returned { pdus: used.pdus, outcome: Outcome::Done },
+                );
                 debug_assert!(told.is_ok(), "{told:?}");
                 costs_ns.push(now.since(before).as_nanos());
                 before = now;

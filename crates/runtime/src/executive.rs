@@ -93,11 +93,8 @@ impl Epoch {
         // SeqCst pairs with `advance`, see there.
         self.waiters.fetch_add(1, Ordering::SeqCst);
         if self.word.load(Ordering::SeqCst) == seen {
-            let _ = upcall_sys::futex::wait_until(
-                &self.word,
-                seen,
-                deadline.map(Instant::as_nanos),
-            );
+            let _ =
+                upcall_sys::futex::wait_until(&self.word, seen, deadline.map(Instant::as_nanos));
         }
         self.waiters.fetch_sub(1, Ordering::SeqCst);
     }
@@ -220,7 +217,8 @@ impl Executive {
             match control {
                 Control::Create { id, params, handler } => {
                     let slot = &mut self.slots[id.0 as usize];
-                    *slot = Slot { handler: Some(handler), params: Some(params), ..Slot::default() };
+                    *slot =
+                        Slot { handler: Some(handler), params: Some(params), ..Slot::default() };
                     self.tell(now, Input::Create { id, params });
                 }
                 Control::Run { id, at } => self.tell(now, Input::Run { id, at }),

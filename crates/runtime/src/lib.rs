@@ -22,7 +22,7 @@ pub mod clock;
 mod config;
 mod doorbell;
 mod executive;
-//pub mod load;
+pub mod load;
 mod need;
 mod rights;
 mod runtime;

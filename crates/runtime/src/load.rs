@@ -11,7 +11,9 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 
 use upcall_core::time::{Instant, Span};
-use upcall_shm::load_page::{Counts, PAGE_BYTES, PageError, ParentPage, State};
+use upcall_shm::load_page::{
+    LayoutError, LoadParent, PAGE_BYTES, PeerFault, State, StreamCounters,
+};
 use upcall_sys::OsError;
 use upcall_sys::clock::{monotonic_ns, sleep_until_ns};
 use upcall_sys::memfd::{MapError, SharedMapping};
@@ -62,8 +64,10 @@ pub enum LoadError {
     System(OsError),
     /// The page could not be shared.
     Map(MapError),
-    /// The senders' process wrote nonsense into the page, or died.
-    Peer(PageError),
+    /// The page cannot serve: too many streams, another version.
+    Layout(LayoutError),
+    /// The senders' process wrote nonsense into the page.
+    Peer(PeerFault),
     /// The senders' process did not answer in time, or is gone.
     Silent,
     /// A sender's plan that cannot be read.
@@ -75,6 +79,7 @@ impl fmt::Display for LoadError {
         match self {
             LoadError::System(error) => error.fmt(f),
             LoadError::Map(error) => error.fmt(f),
+            LoadError::Layout(error) => error.fmt(f),
             LoadError::Peer(error) => write!(f, "the senders' process: {error}"),
             LoadError::Silent => f.write_str("the senders' process does not answer"),
             LoadError::Plan(text) => write!(f, "not a sender's plan: `{text}`"),
@@ -96,9 +101,15 @@ impl From<MapError> for LoadError {
     }
 }
 
-impl From<PageError> for LoadError {
-    fn from(error: PageError) -> Self {
-        LoadError::Peer(error)
+impl From<LayoutError> for LoadError {
+    fn from(error: LayoutError) -> Self {
+        LoadError::Layout(error)
+    }
+}
+
+impl From<PeerFault> for LoadError {
+    fn from(fault: PeerFault) -> Self {
+        LoadError::Peer(fault)
     }
 }
 
@@ -146,8 +157,7 @@ impl FromStr for SenderPlan {
 #[derive(Debug)]
 pub struct Senders {
     child: Child,
-    mapping: SharedMapping,
-    streams: usize,
+    page: LoadParent<SharedMapping>,
 }
 
 impl Senders {
@@ -161,24 +171,24 @@ impl Senders {
         cpus: &[u32],
         plans: &[SenderPlan],
     ) -> Result<Self, LoadError> {
-        let mapping = SharedMapping::create("upcall-load", PAGE_BYTES)?;
-        ParentPage::format(mapping.words(), plans.len())?;
+        let page =
+            LoadParent::create(SharedMapping::create("upcall-load", PAGE_BYTES)?, plans.len())?;
         let mut command = command.to_vec();
         command.extend(plans.iter().map(ToString::to_string));
         let options = SpawnOptions {
             stderr: Stream::Inherit,
-            inherit: Some((mapping.fd(), PAGE_FD)),
+            inherit: Some((page.memory().fd(), PAGE_FD)),
             ..SpawnOptions::default()
         };
         let child = process::spawn(&command, cpus, options)?;
-        let senders = Senders { child, mapping, streams: plans.len() };
+        let mut senders = Senders { child, page };
         senders.wait_for(State::Ready)?;
         Ok(senders)
     }
 
     /// Lets them begin at `at`; the first packets follow an interval later.
-    pub fn start(&self, at: Instant) -> Result<(), LoadError> {
-        Ok(self.page()?.start_at(at.as_nanos()))
+    pub fn start(&self, at: Instant) {
+        self.page.start(at.as_nanos());
     }
 
     /// Ends them, and says what each stream was offered.
@@ -186,28 +196,23 @@ impl Senders {
     /// # Errors
     /// See [`LoadError`]; the process is ended all the same.
     pub fn stop(mut self) -> Result<Vec<SenderCounts>, LoadError> {
-        self.page()?.request_stop();
+        self.page.stop();
         self.wait_for(State::Done)?;
-        let page = self.page()?;
-        let counts = (0..self.streams)
-            .map(|stream| page.counts(stream).map(SenderCounts::from))
-            .collect::<Result<Vec<_>, _>>()?;
+        let counts = self.page.streams().iter().map(SenderCounts::from).collect();
         self.child.terminate(END_WITHIN.as_nanos())?;
         Ok(counts)
     }
 
-    fn page(&self) -> Result<ParentPage<'_>, LoadError> {
-        Ok(ParentPage::attach(self.mapping.words())?)
-    }
-
-    fn wait_for(&self, state: State) -> Result<(), LoadError> {
+    fn wait_for(&mut self, state: State) -> Result<(), LoadError> {
         let give_up_ns = monotonic_ns() + READY_WITHIN.as_nanos();
         while monotonic_ns() < give_up_ns {
-            if self.page()?.state()? >= state {
+            // Its end is looked at first: what it did before is then seen.
+            let ended = self.child.try_wait()?.is_some();
+            if self.page.poll()? >= state {
                 return Ok(());
             }
-            if self.child.try_wait()?.is_some() && self.page()?.state()? < state {
-                return Err(LoadError::Silent);
+            if ended {
+                break;
             }
             sleep_until_ns(monotonic_ns() + 1_000_000);
         }
@@ -215,9 +220,9 @@ impl Senders {
     }
 }
 
-impl From<Counts> for SenderCounts {
-    fn from(counts: Counts) -> Self {
-        SenderCounts { offered: counts.offered, slips: counts.slips }
+impl From<&StreamCounters> for SenderCounts {
+    fn from(counters: &StreamCounters) -> Self {
+        SenderCounts { offered: counters.offered, slips: counters.slips }
     }
 }
 

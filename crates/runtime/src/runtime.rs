@@ -476,9 +476,10 @@ impl Runtime {
             .map_err(|error| error.to_string())?;
         executive.thread = Some(thread);
         for notice in notices.recv().unwrap_or_default() {
-            let known = self.notices.iter().any(|old| {
-                std::mem::discriminant(old) == std::mem::discriminant(&notice)
-            });
+            let known = self
+                .notices
+                .iter()
+                .any(|old| std::mem::discriminant(old) == std::mem::discriminant(&notice));
             if !known {
                 self.notices.push(notice);
             }

@@ -37,9 +37,8 @@ pub struct Statistics {
 
 impl Default for Statistics {
     fn default() -> Self {
-        let histogram = || {
-            Histogram::new_with_bounds(1, TIME_NS_MAX, 2).expect("bounds and digits are valid")
-        };
+        let histogram =
+            || Histogram::new_with_bounds(1, TIME_NS_MAX, 2).expect("bounds and digits are valid");
         Statistics {
             response: histogram(),
             wakeup: histogram(),

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use upcall_core::time::Span;
-use upcall_sys::clock::realtime_ns;
 use upcall_sys::OsError;
+use upcall_sys::clock::realtime_ns;
 use upcall_sys::udp::{ReceiveBatch, SendBatch, UdpSocket, receive_buffer_bytes};
 
 /// What happened on one stream. Written by its handler only, so plain loads and

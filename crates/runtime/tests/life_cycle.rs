@@ -1,8 +1,8 @@
 //! Create, run, suspend, close and wait on real threads (rtu-1995 Table 1).
 //! Whether a deadline is met depends on the machine; nothing here asks.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use upcall_runtime::activity::ActivityParams;
 use upcall_runtime::time::Span;

@@ -12,7 +12,9 @@ pub fn comparison(runs: &[Run]) -> String {
     let mut rows = table(&header, 2);
     for (index, activity) in first.activities.iter().enumerate() {
         let each = |show: &dyn Fn(&Activity) -> String| -> Vec<String> {
-            runs.iter().map(|run| run.activities.get(index).map_or_else(String::new, show)).collect()
+            runs.iter()
+                .map(|run| run.activities.get(index).map_or_else(String::new, show))
+                .collect()
         };
         let mut add = |name: &str, what: &str, cells: Vec<String>| {
             rows.add_row([name.to_owned(), what.to_owned()].into_iter().chain(cells));
@@ -55,9 +57,10 @@ fn background_share(run: &Run) -> String {
 
 /// The worst job of a run, judged by the part of its deadline it used.
 fn worst(run: &Run) -> Option<&Activity> {
-    run.activities.iter().filter(|activity| activity.slack_ns_min.is_some()).max_by(|a, b| {
-        used(a).total_cmp(&used(b))
-    })
+    run.activities
+        .iter()
+        .filter(|activity| activity.slack_ns_min.is_some())
+        .max_by(|a, b| used(a).total_cmp(&used(b)))
 }
 
 /// Worst response as a share of the deadline: above 1 is a miss.

@@ -16,8 +16,8 @@
 //! Activities are spread over the CPUs first-fit: each goes to the first CPU,
 //! in the order given, where the exact test passes for all that would be there.
 
-use crate::activity::{ActivityId, ActivityParams};
-use crate::policy::{Rank, rmdp};
+use crate::activity::ActivityParams;
+use crate::policy::rmdp;
 use crate::time::Span;
 use core::fmt;
 use response_time::{Response, Steps};
@@ -99,11 +99,6 @@ pub struct Reservation {
     pub id: ReservationId,
     /// The CPU it runs on.
     pub cpu: u32,
-    /// The number it must have in that CPU's [`crate::scheduler::Scheduler`]: the smallest
-    /// that was free, so the numbers go up in the order of reservation until
-    /// something is released. Among equal periods the smaller number wins, and
-    /// the test passed for that order only.
-    pub activity: ActivityId,
 }
 
 /// How much of one CPU is given away.
@@ -142,7 +137,6 @@ struct Cpu {
 struct Member {
     id: ReservationId,
     name: String,
-    activity: ActivityId,
     params: ActivityParams,
 }
 
@@ -252,10 +246,10 @@ impl Reservations {
         let id = ReservationId(self.next_id);
         self.next_id += 1;
         let cpu = &mut self.cpus[at];
-        let (activity, place) = (cpu.activity_free(), cpu.place_of(&params));
-        cpu.members.insert(place, Member { id, name: name.to_owned(), activity, params });
+        let place = cpu.place_of(&params);
+        cpu.members.insert(place, Member { id, name: name.to_owned(), params });
         cpu.verdict = verdict;
-        Reservation { id, cpu: cpu.number, activity }
+        Reservation { id, cpu: cpu.number }
     }
 
     fn refusal(&self, cpu: &Cpu, name: &str, params: ActivityParams, verdict: Verdict) -> Refusal {
@@ -272,16 +266,11 @@ impl Reservations {
 }
 
 impl Cpu {
-    /// The smallest number that no member has.
-    fn activity_free(&self) -> ActivityId {
-        let taken = |number| self.members.iter().any(|member| member.activity.0 == number);
-        ActivityId((0..).find(|&number| !taken(number)).unwrap_or(u32::MAX))
-    }
-
-    /// Where a newcomer of these parameters stands among the members.
+    /// Where a newcomer of these parameters stands among the members: it is created
+    /// after them all, so among equals it is the last.
     fn place_of(&self, params: &ActivityParams) -> usize {
-        let rank: Rank = rmdp::rank(self.activity_free(), params);
-        self.members.partition_point(|member| rmdp::rank(member.activity, &member.params) < rank)
+        let newcomer = rmdp::rank(u32::MAX, params);
+        self.members.partition_point(|member| rmdp::rank(0, &member.params) < newcomer)
     }
 
     /// The parameters of all members and of a newcomer, in the order of their

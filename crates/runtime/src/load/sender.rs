@@ -6,9 +6,10 @@
 //! receiver then loses, it lost by itself.
 
 use upcall_core::time::{Instant, Span};
-use upcall_shm::load_page::ChildPage;
+use upcall_shm::load_page::{LoadChild, StreamCounters};
 use upcall_sys::OsError;
 use upcall_sys::clock::{monotonic_ns, sleep_until_ns};
+use upcall_sys::memfd::SharedMapping;
 use upcall_sys::udp::{SendBatch, UdpSocket};
 
 use super::{LoadError, SenderPlan, attach_page};
@@ -30,34 +31,36 @@ pub fn serve(
     mut fill: impl FnMut(usize, u32, &mut [u8]) -> usize,
 ) -> Result<(), LoadError> {
     let mapping = attach_page()?;
-    let mut page = ChildPage::attach(mapping.words())?;
+    let mut page = LoadChild::attach(mapping)?;
     let mut sources = plans.iter().map(Source::open).collect::<Result<Vec<_>, _>>()?;
     // Without the right, it sends as an ordinary process does: late at times,
     // which shows as slips.
     let _ = upcall_sys::schedule::set_fifo(FIFO_PRIORITY);
-    page.ready();
+    page.set_ready();
     let Some(start_ns) = wait_for_start(&page) else { return Ok(()) };
     for source in &mut sources {
         source.next = Instant::from_nanos(start_ns) + source.interval;
     }
-    page.running();
+    page.set_running();
     while !page.stop_requested() {
         let now = Instant::from_nanos(monotonic_ns());
         for (number, source) in sources.iter_mut().enumerate() {
             if source.next <= now {
                 source.send(now, |sequence, payload| fill(number, sequence, payload));
-                page.report(number, &source.counts);
+                if let Some(line) = page.stream(number) {
+                    line.publish(&source.counters);
+                }
             }
         }
         let next = sources.iter().map(|source| source.next).min().unwrap_or(Instant::FAR);
         sleep_until_ns(next.min(now + LOOK_EVERY).as_nanos());
     }
-    page.done();
+    page.finish();
     Ok(())
 }
 
 /// The moment to start, `None` if told to stop before.
-fn wait_for_start(page: &ChildPage<'_>) -> Option<u64> {
+fn wait_for_start(page: &LoadChild<SharedMapping>) -> Option<u64> {
     loop {
         if page.stop_requested() {
             return None;
@@ -79,7 +82,7 @@ struct Source {
     burst: u32,
     next: Instant,
     sequence: u32,
-    counts: upcall_shm::load_page::Counts,
+    counters: StreamCounters,
 }
 
 impl Source {
@@ -99,7 +102,7 @@ impl Source {
             burst: plan.burst,
             next: Instant::FAR,
             sequence: 0,
-            counts: upcall_shm::load_page::Counts::default(),
+            counters: StreamCounters::default(),
         })
     }
 
@@ -110,17 +113,17 @@ impl Source {
             if self.batch.push(&self.payload[..bytes]).is_err() {
                 self.flush();
                 if self.batch.push(&self.payload[..bytes]).is_err() {
-                    self.counts.errors += 1;
+                    self.counters.errors += 1;
                     continue;
                 }
             }
-            self.counts.offered += 1;
-            self.counts.offered_bytes += bytes as u64;
+            self.counters.offered += 1;
+            self.counters.offered_bytes += bytes as u64;
         }
         self.flush();
         let late = now.since(self.next);
         if late > self.interval / SLIP_DIVISOR {
-            self.counts.slips += 1;
+            self.counters.slips += 1;
             self.next = now + self.interval;
         } else {
             self.next += self.interval;
@@ -133,8 +136,8 @@ impl Source {
         let sent = self.batch.flush(&self.socket).unwrap_or(0) as u64;
         if sent < waiting {
             self.batch.clear();
-            self.counts.errors += waiting - sent;
-            self.counts.offered = self.counts.offered.saturating_sub(waiting - sent);
+            self.counters.errors += waiting - sent;
+            self.counters.offered = self.counters.offered.saturating_sub(waiting - sent);
         }
     }
 }

@@ -1,0 +1,2 @@
+//! Placeholder until written below.
+fn main() {}
