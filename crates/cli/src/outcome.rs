@@ -5,7 +5,7 @@ use upcall::work::{WorkCounters, WorkKind};
 use upcall::{ActivityReport, Mode};
 
 use crate::output::{self, Cost, Dropped, Response};
-use crate::plan::{Plan, Planned, Source};
+use crate::plan::{Plan, Planned};
 use crate::run::{Measured, Order, RunningStream};
 use crate::spec::Direction;
 
@@ -87,8 +87,8 @@ fn stream(plan: &Plan<'_>, running: &RunningStream, measured: &Measured) -> outp
     let counters = &running.counters;
     let received = counters.received.value();
     let socket = counters.dropped_socket.value();
-    let sends = matches!(&planned.source,
-        Source::Stream(stream, _) if matches!(stream.direction, Direction::Send(_)));
+    let stream = planned.stream().map(|(stream, _)| stream);
+    let sends = stream.is_some_and(|stream| matches!(stream.direction, Direction::Send(_)));
     let sent: Option<&SenderCounts> = running.sender.and_then(|at| measured.senders.get(at));
     let offered = match sent {
         Some(sent) => sent.offered,
@@ -102,11 +102,12 @@ fn stream(plan: &Plan<'_>, running: &RunningStream, measured: &Measured) -> outp
     };
     let seconds = measured.duration.as_secs_f64().max(1e-9);
     let bits = counters.processed_bytes.value() as f64 * 8.0;
-    let kind = match &planned.source {
-        Source::Stream(stream, _) => stream.work.as_str(),
-        Source::Task(_) => "",
+    let work = match (stream, running.work.lock()) {
+        (Some(stream), Ok(seen)) if stream.work != WorkKind::Spin => {
+            Some(work_counts(stream.work, &seen))
+        }
+        _ => None,
     };
-    let work = running.work.lock().ok().map(|tally| *tally);
     output::Stream {
         name: planned.name().to_owned(),
         offered,
@@ -124,13 +125,13 @@ fn stream(plan: &Plan<'_>, running: &RunningStream, measured: &Measured) -> outp
         late: counters.late.value(),
         delay_ns_max: counters.delay_ns_max.value(),
         errors: counters.errors.value(),
-        work: work.filter(|_| kind != WorkKind::Spin.name()).map(|seen| work_counts(kind, &seen)),
+        work,
     }
 }
 
-fn work_counts(kind: &str, seen: &WorkCounters) -> output::WorkCounts {
+fn work_counts(kind: WorkKind, seen: &WorkCounters) -> output::WorkCounts {
     output::WorkCounts {
-        kind: kind.to_owned(),
+        kind: kind.name(),
         processed: seen.processed,
         rejected: seen.rejected,
         decode_errors: seen.decode_errors,

@@ -163,7 +163,7 @@ pub struct Stream {
 /// As `upcall::work::WorkCounters`.
 #[derive(Debug, Serialize)]
 pub struct WorkCounts {
-    pub kind: String,
+    pub kind: &'static str,
     pub processed: u64,
     pub rejected: u64,
     pub decode_errors: u64,

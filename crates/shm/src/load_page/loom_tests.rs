@@ -33,11 +33,11 @@ fn check(weakened: Option<Edge>, model: fn()) {
 /// A child reports and finishes; a parent looks twice, before, amid or after.
 fn finish() {
     let words = Arc::new(blank());
-    let mut parent = LoadParent::create(&words, 1).unwrap();
+    let mut parent = LoadParent::create(words.as_slice(), 1).unwrap();
     let child = {
         let words = words.clone();
         thread::spawn(move || {
-            let child = LoadChild::attach(&words).unwrap();
+            let child = LoadChild::attach(words.as_slice()).unwrap();
             child.stream(0).unwrap().publish(&FINAL);
             child.finish();
         })
@@ -54,11 +54,11 @@ fn finish() {
 fn start() {
     let words = Arc::new(blank());
     let prepared = Arc::new(AtomicU64::new(0));
-    let parent = LoadParent::create(&words, 1).unwrap();
+    let parent = LoadParent::create(words.as_slice(), 1).unwrap();
     let child = {
         let (words, prepared) = (words.clone(), prepared.clone());
         thread::spawn(move || {
-            let child = LoadChild::attach(&words).unwrap();
+            let child = LoadChild::attach(words.as_slice()).unwrap();
             if child.start_at_ns().is_some() {
                 assert_eq!(prepared.load(Relaxed), 7, "started too early");
             }
