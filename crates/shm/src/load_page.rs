@@ -88,21 +88,23 @@ pub struct StreamCounters {
 }
 
 /// The parent's end: it starts and stops, and reads what the child reports.
+///
+/// `W` is the memory, owned or borrowed.
 #[derive(Debug)]
-pub struct LoadParent<'page> {
-    page: Page<'page>,
+pub struct LoadParent<W> {
+    page: Page<W>,
     streams: usize,
     state: State,
     counters: [StreamCounters; STREAMS_MAX],
 }
 
-impl<'page> LoadParent<'page> {
+impl<W: AsRef<[AtomicU64]>> LoadParent<W> {
     /// Makes `words`, all zero and shared with nobody yet, a page for
     /// `streams` (1 to [`STREAMS_MAX`]).
     ///
     /// # Errors
     /// Wrong length, wrong number of streams, or a word that is not 0.
-    pub fn create(words: &'page [AtomicU64], streams: usize) -> Result<Self, LayoutError> {
+    pub fn create(words: W, streams: usize) -> Result<Self, LayoutError> {
         let page = Page::new(words)?;
         if streams == 0 || streams > STREAMS_MAX {
             return Err(LayoutError::Streams { found: streams as u64 });
@@ -205,18 +207,20 @@ impl<'page> LoadParent<'page> {
 }
 
 /// The child's end: it learns when to start, and reports.
+///
+/// `W` is the memory, owned or borrowed.
 #[derive(Debug)]
-pub struct LoadChild<'page> {
-    page: Page<'page>,
+pub struct LoadChild<W> {
+    page: Page<W>,
     streams: usize,
 }
 
-impl<'page> LoadChild<'page> {
+impl<W: AsRef<[AtomicU64]>> LoadChild<W> {
     /// Takes up the page that a parent created in `words`.
     ///
     /// # Errors
     /// It is no such page, of another version, or not as the parent leaves it.
-    pub fn attach(words: &'page [AtomicU64]) -> Result<Self, LayoutError> {
+    pub fn attach(words: W) -> Result<Self, LayoutError> {
         let page = Page::new(words)?;
         let found = page.load(word::MAGIC, Relaxed);
         if found != MAGIC {
@@ -269,7 +273,8 @@ impl<'page> LoadChild<'page> {
     /// The line of stream `index`, for whichever thread sends it; `None` if
     /// there are not so many.
     pub fn stream(&self, index: usize) -> Option<StreamLine<'_>> {
-        (index < self.streams).then_some(StreamLine { page: &self.page, stream: index })
+        let page = Page(self.page.0.as_ref());
+        (index < self.streams).then_some(StreamLine { page, stream: index })
     }
 
     /// Says that all is sent and the counters are final. Every
@@ -288,7 +293,7 @@ impl<'page> LoadChild<'page> {
 /// Where the child reports on one stream. One thread at a time should.
 #[derive(Debug)]
 pub struct StreamLine<'child> {
-    page: &'child Page<'child>,
+    page: Page<&'child [AtomicU64]>,
     stream: usize,
 }
 
@@ -305,27 +310,29 @@ impl StreamLine<'_> {
     }
 }
 
-/// The words of a page, known to be [`PAGE_WORDS`].
-#[derive(Clone, Copy, Debug)]
-struct Page<'page>(&'page [AtomicU64; PAGE_WORDS]);
+/// The words of a page, found to be [`PAGE_WORDS`].
+#[derive(Debug)]
+struct Page<W>(W);
 
-impl<'page> Page<'page> {
-    fn new(words: &'page [AtomicU64]) -> Result<Self, LayoutError> {
-        let page = words.try_into().map_err(|_| LayoutError::Length { found: words.len() })?;
-        Ok(Page(page))
+impl<W: AsRef<[AtomicU64]>> Page<W> {
+    fn new(words: W) -> Result<Self, LayoutError> {
+        match words.as_ref().len() {
+            PAGE_WORDS => Ok(Page(words)),
+            found => Err(LayoutError::Length { found }),
+        }
     }
 
-    fn load(self, word: usize, order: Ordering) -> u64 {
-        self.0[word].load(order)
+    fn load(&self, word: usize, order: Ordering) -> u64 {
+        self.0.as_ref()[word].load(order)
     }
 
-    fn store(self, word: usize, value: u64, order: Ordering) {
-        self.0[word].store(value, order);
+    fn store(&self, word: usize, value: u64, order: Ordering) {
+        self.0.as_ref()[word].store(value, order);
     }
 
     /// A copy of a stream's counters. Relaxed: they are of no one moment until
     /// the child is done, and then `LoadParent::poll` has acquired them.
-    fn counters(self, stream: usize) -> StreamCounters {
+    fn counters(&self, stream: usize) -> StreamCounters {
         let line = word::line(stream);
         StreamCounters {
             offered: self.load(line + word::OFFERED, Relaxed),
@@ -336,7 +343,7 @@ impl<'page> Page<'page> {
     }
 
     /// That nothing has been written to the words `which` picks.
-    fn check_unused(self, which: impl Fn(usize) -> bool) -> Result<(), LayoutError> {
+    fn check_unused(&self, which: impl Fn(usize) -> bool) -> Result<(), LayoutError> {
         match (0..PAGE_WORDS).find(|&word| which(word) && self.load(word, Relaxed) != 0) {
             Some(word) => Err(LayoutError::Used { offset: word * 8 }),
             None => Ok(()),
@@ -344,7 +351,7 @@ impl<'page> Page<'page> {
     }
 
     /// Byte offset of the first reserved word from `first` on that is not 0.
-    fn first_used(self, first: usize, streams: usize) -> Option<usize> {
+    fn first_used(&self, first: usize, streams: usize) -> Option<usize> {
         (first..PAGE_WORDS)
             .find(|&word| word::is_reserved(word, streams) && self.load(word, Relaxed) != 0)
             .map(|word| word * 8)

@@ -130,6 +130,12 @@ impl SharedMapping {
     }
 }
 
+impl AsRef<[AtomicU64]> for SharedMapping {
+    fn as_ref(&self) -> &[AtomicU64] {
+        self.words()
+    }
+}
+
 impl Drop for SharedMapping {
     fn drop(&mut self) {
         // SAFETY: exactly what `map` mapped; references from `words` borrow
