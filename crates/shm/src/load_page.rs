@@ -134,8 +134,8 @@ impl<W: AsRef<[AtomicU64]>> LoadParent<W> {
 
     /// Takes in what the child has reported since, and says how far it is.
     ///
-    /// With [`State::Done`] the counters are final. O([`PAGE_WORDS`]) loads,
-    /// less than a microsecond.
+    /// With [`State::Done`] the counters are final. O([`PAGE_WORDS`]) loads, a
+    /// few microseconds: for reporting, not for a hot path.
     ///
     /// # Errors
     /// What a child that keeps to the protocol does not do. Counters and state
