@@ -18,8 +18,18 @@ thread_local! {
 const FINAL: StreamCounters =
     StreamCounters { offered: 2, offered_bytes: 200, slips: 1, errors: 1 };
 
-fn blank() -> Vec<AtomicU64> {
-    (0..PAGE_WORDS).map(|_| AtomicU64::new(0)).collect()
+/// Memory that both ends own; loom need not watch that.
+type Words = std::sync::Arc<[AtomicU64]>;
+
+/// Both ends of a new page for one stream.
+///
+/// The child is attached here and not in its thread on purpose. Loom remembers
+/// of each word the last access only: if the child's own check of a word comes
+/// between a load of the parent and a store of the child, loom no longer sees
+/// that those two race, and tries nothing.
+fn ends() -> (LoadParent<Words>, LoadChild<Words>) {
+    let words: Words = (0..PAGE_WORDS).map(|_| AtomicU64::new(0)).collect();
+    (LoadParent::create(words.clone(), 1).unwrap(), LoadChild::attach(words).unwrap())
 }
 
 /// Runs `model` with one ordering weakened, or none, in every way there is.
