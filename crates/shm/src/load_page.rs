@@ -118,9 +118,9 @@ impl<W: AsRef<[AtomicU64]>> LoadParent<W> {
         Ok(LoadParent { page, streams, state: State::Starting, counters })
     }
 
-    /// The memory, to hand to the child.
-    pub fn memory(&self) -> &M {
-        &self.page.memory
+    /// The memory, to be handed to the child.
+    pub fn memory(&self) -> &W {
+        &self.page.0
     }
 
     /// Lets the child begin at `at_ns` (`CLOCK_MONOTONIC`; 0 counts as 1).
@@ -302,7 +302,7 @@ pub struct StreamLine<'child> {
     stream: usize,
 }
 
-impl<M: AsRef<[AtomicU64]>> StreamLine<'_, M> {
+impl StreamLine<'_> {
     /// Reports the totals so far; none may be less than before. Four stores to
     /// one cache line: cheap enough for each batch.
     pub fn publish(&self, counters: &StreamCounters) {
