@@ -1,8 +1,9 @@
 //! From what was measured to what is reported, and whether promises were kept.
 
 use upcall::load::SenderCounts;
+use upcall::scheduler::Counters;
 use upcall::work::{WorkCounters, WorkKind};
-use upcall::{ActivityReport, Mode};
+use upcall::{ActivityReport, Mode, Statistics};
 
 use crate::output::{self, Cost, Dropped, Response};
 use crate::plan::{Plan, Planned};
@@ -28,7 +29,11 @@ pub fn outcome(plan: &Plan<'_>, order: Order, measured: Measured) -> output::Run
         broken,
         interrupted: measured.interrupted,
         switches: output::Switches {
-            activity: measured.report.activity_switches,
+            // In the baseline modes the kernel switches, and counts.
+            activity: match order.mode {
+                Mode::Upcall => measured.report.activity_switches,
+                Mode::Threads | Mode::Fifo => 0,
+            },
             domain: 0,
             kernel: measured.report.kernel_switches,
         },
@@ -52,11 +57,7 @@ fn activity(planned: &Planned<'_>, report: &ActivityReport) -> output::Activity 
         jobs,
         completed: counters.map_or(statistics.jobs, |c| c.completed),
         misses: counters.map_or(statistics.misses, |c| c.misses),
-        response_ns: Response {
-            p50: statistics.response_percentile(50.0).as_nanos(),
-            p99: statistics.response_percentile(99.0).as_nanos(),
-            max: counters.map_or(0, |c| c.response_max.as_nanos()),
-        },
+        response_ns: response(statistics, counters),
         slack_ns_min: match counters {
             Some(c) => (c.slack_ns_min != i64::MAX).then_some(c.slack_ns_min),
             None => statistics.slack_ns_min,
@@ -80,6 +81,13 @@ fn activity(planned: &Planned<'_>, report: &ActivityReport) -> output::Activity 
         },
         faulted: report.faulted,
     }
+}
+
+/// Percentiles carry two digits and may round up past the exact maximum.
+fn response(statistics: &Statistics, counters: Option<Counters>) -> Response {
+    let percentile = |percent| statistics.response_percentile(percent).as_nanos();
+    let max = counters.map_or_else(|| percentile(100.0), |c| c.response_max.as_nanos());
+    Response { p50: percentile(50.0).min(max), p99: percentile(99.0).min(max), max }
 }
 
 fn stream(plan: &Plan<'_>, running: &RunningStream, measured: &Measured) -> output::Stream {

@@ -81,6 +81,15 @@ pub fn run(
         unscreened: order.soft,
     })
     .map_err(Failure::new)?;
+    let mut notices: Vec<String> = plan
+        .activities
+        .iter()
+        .zip(&endpoints)
+        .filter_map(|(planned, endpoint)| {
+            let shortfall = endpoint.as_ref()?.shortfall()?;
+            Some(format!("{}: {shortfall}", planned.name()))
+        })
+        .collect();
     let (handlers, mut streams) = create(&mut runtime, plan, endpoints)?;
     let cpus = used_cpus(plan);
     let background = background::start(spec, &cpus)?;
@@ -92,7 +101,7 @@ pub fn run(
         senders.start(start);
     }
     runtime.run_at(&handlers, start).map_err(Failure::new)?;
-    let notices: Vec<String> = runtime.notices().iter().map(ToString::to_string).collect();
+    notices.extend(runtime.notices().iter().map(ToString::to_string));
     for notice in &notices {
         eprintln!("upcall: {notice}");
     }

@@ -102,6 +102,17 @@ impl Endpoint {
         }
     }
 
+    /// One line on buffers that were planned and not granted.
+    pub fn shortfall(&self) -> Option<String> {
+        let Endpoint::Receive(end) = self else { return None };
+        let (asked, granted) = end.receiver.buffer_shortfall()?;
+        Some(format!(
+            "the socket buffer is {granted} B of the {asked} B planned: bursts may be lost; grant it \
+             with `sysctl net.core.rmem_max={}` or the capability cap_net_admin",
+            asked.div_ceil(2)
+        ))
+    }
+
     /// What the processor counts, filled in when the handler is dropped.
     pub fn tally(&self) -> Arc<WorkTally> {
         match self {
