@@ -116,12 +116,12 @@ impl fmt::Display for Reason {
                 f,
                 "with it, {} of CPU {cpu} would be asked for, and `{victim}` would fall \
                  further behind with every period",
-                percent(ppm_above(*utilization))
+                percent(ppm_above(*utilization).max(u64::from(Share::WHOLE.ppm()) + 1))
             ),
             Reason::OverLimit { cpu, utilization, limit } => write!(
                 f,
                 "with it, {} of CPU {cpu} would be given away, more than the limit of {limit}",
-                percent(ppm_above(*utilization))
+                percent(ppm_above(*utilization).max(u64::from(limit.ppm()) + 1))
             ),
             Reason::Undecided { cpu, victim } => write!(
                 f,
@@ -153,7 +153,8 @@ pub(super) fn percent(ppm: u64) -> String {
     }
 }
 
-/// In millionths, rounded up: what is over a limit must not print as the limit.
+/// In millionths, rounded up but for what a sum of floats is off: what is over a whole CPU must not
+/// print as one.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
 fn ppm_above(utilization: f64) -> u64 {
     (utilization * 1e6 - 1e-6).ceil() as u64
