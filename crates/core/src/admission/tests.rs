@@ -1,5 +1,6 @@
-//! Reserving, releasing, refusing, and what is said of it. The numbers behind it are tested in
-//! `response_time/tests.rs` and in `tests/admission_against_*.rs`.
+//! Reserving, releasing, refusing, and what is said of it. The numbers behind
+//! it are tested in `response_time/tests.rs` and in
+//! `tests/admission_against_*.rs`.
 
 use super::*;
 use proptest::prelude::*;
@@ -148,7 +149,8 @@ fn unscreened_ones_go_to_the_least_utilized_cpu_and_show_in_the_tests() {
     assert_eq!(deciding(&tests), [(0, "response-time", false), (1, "response-time", true)]);
     let infinite = tests.iter().find(|test| test.name == "response-time").unwrap();
     assert!(infinite.value.is_infinite());
-    // 5 ms + 5 ms fill the CPU: 10 ms are the deadline, and only the limit is broken.
+    // 5 ms + 5 ms fill the CPU: 10 ms are the deadline, and only the limit is
+    // broken.
     reservations.release(softer.id);
     reservations.reserve_unscreened("full", task(10, 5));
     assert_eq!(deciding(&reservations.tests())[0], (0, "cpu-limit", false));
@@ -168,8 +170,9 @@ fn what_is_released_is_free_again() {
     assert!(next.id != big.id);
 }
 
-/// The scheduler orders equal periods by number. So the numbers are admission's to give, and a
-/// number that was free again puts its new owner before older ones.
+/// The scheduler orders equal periods by number. So the numbers are admission's
+/// to give, and a number that was free again puts its new owner before older
+/// ones.
 #[test]
 fn equal_periods_rank_by_the_number_that_admission_gave() {
     let mut reservations = Reservations::new(platform(&[0]));
@@ -229,7 +232,8 @@ fn each_kind_of_hint_is_given_where_it_is_the_first_that_helps() {
         let refusal = reservations.reserve("asked", asked).unwrap_err();
         assert_eq!(refusal.hint.map(|hint| hint.to_string()).as_deref(), Some(hint), "{refusal}");
     };
-    // Its last PDU waits for the other's second job; as part of a longer quantum it does not.
+    // Its last PDU waits for the other's second job; as part of a longer
+    // quantum it does not.
     let often = task(10, 5).quantum(1);
     let interrupted = ActivityParams::new(ms(40), ms(1)).batch(6).deadline(ms(11));
     expect(&[often], interrupted, "a quantum of 2 PDUs instead of 1 would fit");
@@ -308,8 +312,9 @@ prop_compose! {
 proptest! {
     #![proptest_config(Config { cases: 1_500, failure_persistence: None, rng_seed: RngSeed::Fixed(1995), ..Config::default() })]
 
-    /// What holds of every set: one test a CPU decides, and it decided what was done; the two
-    /// sufficient tests that know of blocking never pass what the exact one refuses; a hint fits.
+    /// What holds of every set: one test a CPU decides, and it decided what was
+    /// done; the two sufficient tests that know of blocking never pass what the
+    /// exact one refuses; a hint fits.
     #[test]
     fn tests_agree_with_what_was_done_and_hints_fit(
         wanted in prop::collection::vec(wanted(), 1..7),

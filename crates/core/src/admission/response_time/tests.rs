@@ -1,5 +1,5 @@
-//! Worst responses against examples worked by hand. Against another analysis and against
-//! the scheduler itself: `tests/admission_against_*.rs`.
+//! Worst responses against examples worked by hand. Against another analysis
+//! and against the scheduler itself: `tests/admission_against_*.rs`.
 
 use super::*;
 
@@ -28,28 +28,31 @@ fn bounded(spans_ns: &[u64]) -> Vec<Response> {
     spans_ns.iter().map(|&span_ns| Response::Bounded(ns(span_ns))).collect()
 }
 
-/// The example by which Davis, Burns, Bril and Lukkien refuted the first analysis of CAN
-/// ("Controller Area Network (CAN) schedulability analysis: Refuted, revisited and
-/// revised", Real-Time Systems 35, 2007): messages are never preempted.
+/// The example by which Davis, Burns, Bril and Lukkien refuted the first
+/// analysis of CAN ("Controller Area Network (CAN) schedulability analysis:
+/// Refuted, revisited and revised", Real-Time Systems 35, 2007): messages are
+/// never preempted.
 ///
-/// A: T = 2.5 ms, B: T = 3.5 ms, C: T = 3.5 ms, each takes 1 ms; below, 1 is 0.1 ms.
-/// A waits for a message that began one tick before: 9 + 10 = 19.
-/// B for the same, then for A: `W = 9 + 10`, and at 19 there is no other A: 29.
-/// C is blocked by nobody. Active period: 10+10+10 -> 20+10+10 -> 20+20+20 -> 30+20+20 = 70, so two jobs.
-/// First: `W = 10 + 10`, ends at 30. Second, released at 35: `W = 10 + 10 (floor(W/25)+1) + 10
-/// (floor(W/35)+1)`: 30 -> 40 -> 50 -> 60, and at 60: 10 + 30 + 20. Ends at 70: 35.
+/// A: T = 2.5 ms, B: T = 3.5 ms, C: T = 3.5 ms, each takes 1 ms; below, 1 is
+/// 0.1 ms. A waits for a message that began one tick before: 9 + 10 = 19. B for
+/// the same, then for A: `W = 9 + 10`, and at 19 there is no other A: 29. C is
+/// blocked by nobody. Active period: 10+10+10 -> 20+10+10 -> 20+20+20 ->
+/// 30+20+20 = 70, so two jobs. First: `W = 10 + 10`, ends at 30. Second,
+/// released at 35: `W = 10 + 10 (floor(W/25)+1) + 10 (floor(W/35)+1)`: 30 -> 40
+/// -> 50 -> 60, and at 60: 10 + 30 + 20. Ends at 70: 35.
 #[test]
 fn the_second_message_of_the_refuted_can_analysis_is_the_late_one() {
     let set = [task(25, 1, 1, 10), task(35, 1, 1, 10), task(35, 1, 1, 10)];
     assert_eq!(found(&set, &platform(0, 0)), bounded(&[19, 29, 35]));
 }
 
-/// The kind of set with which Bril, Lukkien and Verhaegh (Real-Time Systems 42, 2009) show
-/// that all jobs of the active period count: T_1 = 5, C_1 = 2; T_2 = 7, C_2 = 1.2 + 3, the
-/// last 3 unpreempted. Full CPU. Below, 1 is 0.1.
+/// The kind of set with which Bril, Lukkien and Verhaegh (Real-Time Systems 42,
+/// 2009) show that all jobs of the active period count: T_1 = 5, C_1 = 2; T_2 =
+/// 7, C_2 = 1.2 + 3, the last 3 unpreempted. Full CPU. Below, 1 is 0.1.
 ///
-/// `W_k = 42 (k+1) - 30 + 20 (floor(W/50) + 1)`, `R_k = W_k + 30 - 70 k`:
-/// W = 32, 94, 176, 238, 320; R = 62, 54, 66, 58, 70. The active period is 350, five jobs.
+/// `W_k = 42 (k+1) - 30 + 20 (floor(W/50) + 1)`, `R_k = W_k + 30 - 70 k`: W =
+/// 32, 94, 176, 238, 320; R = 62, 54, 66, 58, 70. The active period is 350,
+/// five jobs.
 #[test]
 fn the_fifth_job_can_be_the_worst() {
     let demands = vec![
@@ -61,31 +64,33 @@ fn the_fifth_job_can_be_the_worst() {
     assert_eq!(level.worst_response(Ordering::Equal, steps), Response::Bounded(ns(70)));
 }
 
-/// The same with two quanta of 21, which is what PDUs can express:
-/// W = 41, 123, 185, 247, 329; R = 62, 74, 66, 58, 70: now the second misses.
-/// Above it: one quantum less a tick, then its own, 20 + 20 = 40.
+/// The same with two quanta of 21, which is what PDUs can express: W = 41, 123,
+/// 185, 247, 329; R = 62, 74, 66, 58, 70: now the second misses. Above it: one
+/// quantum less a tick, then its own, 20 + 20 = 40.
 #[test]
 fn the_second_job_misses_where_the_first_does_not() {
     let set = [task(50, 1, 1, 20), task(70, 2, 1, 21)];
     assert_eq!(found(&set, &platform(0, 0)), bounded(&[40, 74]));
 }
 
-/// `B` = 5 in quanta of 2: the last quantum is one PDU, the longest stretch is two.
-/// Rank 1 is blocked by 2 * 7 - 1 = 13 and takes 4: 17.
-/// Rank 2: `W = 35 - 7 + 4 (floor(W/30) + 1)`: 32 -> 36, ends at 43.
+/// `B` = 5 in quanta of 2: the last quantum is one PDU, the longest stretch is
+/// two. Rank 1 is blocked by 2 * 7 - 1 = 13 and takes 4: 17. Rank 2: `W = 35 -
+/// 7 + 4 (floor(W/30) + 1)`: 32 -> 36, ends at 43.
 #[test]
 fn the_last_quantum_protects_and_the_longest_one_blocks() {
     let set = [task(30, 1, 1, 4), task(100, 5, 2, 7)];
     assert_eq!(found(&set, &platform(0, 0)), bounded(&[17, 43]));
-    // Quanta of 3: 3 * 7 - 1 = 20. The last is two PDUs: W = 21 + 4 = 25, before 30. Ends at 39.
+    // Quanta of 3: 3 * 7 - 1 = 20. The last is two PDUs: W = 21 + 4 = 25,
+    // before 30. Ends at 39.
     let set = [set[0], set[1].quantum(3)];
     assert_eq!(found(&set, &platform(0, 0)), bounded(&[24, 39]));
 }
 
-/// S = 3. Rank 1 is blocked by 3 + 20 - 1 = 22; its hand-off and its quantum, 13: 35.
-/// Rank 2 in two quanta: `W = 3 + 40 - 20 + (10 + 2*3) = 39`, ends at 59: in, yield, in, return.
-/// In one quantum it never returns: rank 1 is blocked by 3 + 40 - 1 and ends at 55; rank 2
-/// begins to be handed over at `W = 10 + 3`, and ends at 13 + 43 = 56.
+/// S = 3. Rank 1 is blocked by 3 + 20 - 1 = 22; its hand-off and its quantum,
+/// 13: 35. Rank 2 in two quanta: `W = 3 + 40 - 20 + (10 + 2*3) = 39`, ends at
+/// 59: in, yield, in, return. In one quantum it never returns: rank 1 is
+/// blocked by 3 + 40 - 1 and ends at 55; rank 2 begins to be handed over at `W
+/// = 10 + 3`, and ends at 13 + 43 = 56.
 #[test]
 fn hand_offs_are_charged_to_who_causes_them() {
     let set = [task(100, 1, 1, 10), task(200, 2, 1, 20)];
@@ -100,7 +105,8 @@ fn hand_offs_are_charged_to_who_causes_them() {
     assert_eq!((costs(1), costs(2)), (vec![16, 43], vec![13, 43]));
 }
 
-/// A late wake-up takes the place of a shorter blocking quantum and gives way to a longer one.
+/// A late wake-up takes the place of a shorter blocking quantum and gives way
+/// to a longer one.
 #[test]
 fn a_late_wake_up_blocks_instead_of_a_quantum() {
     let set = [task(100, 1, 1, 10), task(200, 2, 1, 20)];
@@ -109,9 +115,9 @@ fn a_late_wake_up_blocks_instead_of_a_quantum() {
     assert_eq!(found(&set, &platform(0, 50)), bounded(&[60, 100]));
 }
 
-/// On a full CPU the delay of one late wake-up is never made up, but it does not grow:
-/// `W = 4 + 10 - 2 + 5 (floor(W/10) + 1)`: 17 -> 22 -> 27, ends at 29, and so does the job after each
-/// hyperperiod of 20. Rank 1: 4 + 5.
+/// On a full CPU the delay of one late wake-up is never made up, but it does
+/// not grow: `W = 4 + 10 - 2 + 5 (floor(W/10) + 1)`: 17 -> 22 -> 27, ends at
+/// 29, and so does the job after each hyperperiod of 20. Rank 1: 4 + 5.
 #[test]
 fn a_full_cpu_that_wakes_late_has_a_bound() {
     let set = [task(10, 1, 1, 5), task(20, 5, 1, 2)];
@@ -130,7 +136,8 @@ fn above_the_whole_cpu_only_the_ranks_that_fit_have_a_bound() {
     assert!(matches!(found(&set, &platform(0, 0))[2], Response::Bounded(_)));
 }
 
-/// Half a CPU in each of two long coprime periods: the hyperperiod has 10^9 jobs.
+/// Half a CPU in each of two long coprime periods: the hyperperiod has 10^9
+/// jobs.
 #[test]
 fn a_search_that_would_take_too_long_is_given_up_with_what_is_known() {
     let set =
