@@ -128,6 +128,27 @@ fn of_several_cpus_the_nearest_is_spoken_of() {
     );
 }
 
+/// They fill the CPU, and shift against each other by two nanoseconds a period.
+/// The first job ends a nanosecond before its deadline and each of the next a
+/// nanosecond earlier, until after 166 million of them the last quantum waits
+/// for one more half second.
+#[test]
+fn what_cannot_be_decided_in_time_is_refused() {
+    let whole = Platform { cpu_limit: Share::WHOLE, ..platform(&[0]) };
+    let mut reservations = Reservations::new(whole);
+    reservations.reserve("second", task(1_000, 500)).unwrap();
+    let cost = Span::from_nanos(166_666_667);
+    let long = ActivityParams::new(Span::from_nanos(1_000_000_002), cost).batch(3);
+    let refusal = reservations.reserve("long", long).unwrap_err();
+    assert_eq!(refusal.reason, Reason::Undecided { cpu: 0, victim: "long".to_owned() });
+    assert_eq!(deciding(&refusal.tests), [(0, "response-time", false)]);
+    assert_eq!(
+        refusal.reason.to_string(),
+        "with it, CPU 0 would be so nearly full that the worst response of `long` was not found \
+         in 10000000 steps"
+    );
+}
+
 #[test]
 fn parameters_out_of_range_are_refused_before_any_test() {
     let mut reservations = Reservations::new(platform(&[0]));

@@ -25,7 +25,6 @@ pub struct Conditions {
 
 /// How late a sleeping thread wakes.
 #[derive(Clone, Copy, Debug)]
-#[allow(dead_code, reason = "each test program uses its share")]
 pub enum Wakeup {
     /// By just this much, every time.
     By(Span),
@@ -34,7 +33,6 @@ pub enum Wakeup {
 }
 
 /// Everything as declared, hand-offs and wake-ups free.
-#[allow(dead_code, reason = "each test program uses its share")]
 pub const IDEAL: Conditions =
     Conditions { switch_cost: Span::ZERO, wakeup: Wakeup::By(Span::ZERO), thrifty: false, seed: 0 };
 
