@@ -104,7 +104,7 @@ fn run_sets_the_first_release_and_the_others_follow_by_the_period() {
 }
 
 #[test]
-fn the_best_rank_is_upcalled_first_and_equal_periods_go_by_number() {
+fn the_best_rank_is_upcalled_first_and_equal_periods_go_by_creation() {
     let (mut bench, commands) = Bench::running(&[task(30, 1), task(20, 1), task(20, 1)]);
     assert_eq!(commands, [upcall(B, 1, false, 20)]);
     let mut order = vec![];
@@ -433,6 +433,8 @@ const CAPACITY: u32 = 4;
 #[derive(Clone, Debug)]
 struct Known {
     params: ActivityParams,
+    /// How many were created before it.
+    created: u32,
     next_release: Option<u64>,
     /// It runs and is to be stopped: nothing is released.
     held: bool,
@@ -450,6 +452,7 @@ struct Model {
     known: Vec<Option<Known>>,
     /// Who runs, with how many PDUs at most, and how it is to be stopped.
     running: Option<(u32, u32, Option<Stop>)>,
+    created: u32,
 }
 
 impl Model {
@@ -472,11 +475,11 @@ impl Model {
     }
 
     /// Who should run next.
-    fn best_ready(&self) -> Option<(Span, u32)> {
+    fn best_ready(&self) -> Option<((Span, u32), u32)> {
         let running = self.running.map(|(id, ..)| id);
         let ready = |(known, id): (&Option<Known>, u32)| {
             let known = known.as_ref().filter(|known| !known.pending.is_empty())?;
-            (running != Some(id)).then_some((known.params.period, id))
+            (running != Some(id)).then_some(((known.params.period, known.created), id))
         };
         self.known.iter().zip(0..).filter_map(ready).min()
     }
@@ -510,8 +513,9 @@ impl Model {
     /// Whether the handler must return. Releases were taken in.
     fn must_yield(&self) -> bool {
         let (id, _, stop) = self.running.unwrap();
-        let period = self.known[id as usize].as_ref().unwrap().params.period;
-        stop.is_some() || self.best_ready().is_some_and(|best| best < (period, id))
+        let known = self.known[id as usize].as_ref().unwrap();
+        let rank = (known.params.period, known.created);
+        stop.is_some() || self.best_ready().is_some_and(|(best, _)| best < rank)
     }
 
     fn returned(&mut self, now: u64, pdus: u32, outcome: Outcome) {
@@ -553,8 +557,10 @@ impl Model {
                 if id >= CAPACITY || self.is_known(id) {
                     return (false, None);
                 }
+                self.created += 1;
                 self.known[id as usize] = Some(Known {
                     params,
+                    created: self.created,
                     next_release: None,
                     held: false,
                     pending: VecDeque::new(),
@@ -624,7 +630,7 @@ proptest! {
     #[test]
     fn any_sequence_of_inputs_gives_what_the_model_gives(ops in prop::collection::vec(op(), 0..120)) {
         let mut bench = Bench(Scheduler::new(CAPACITY));
-        let mut model = Model { known: vec![None; CAPACITY as usize], running: None };
+        let mut model = Model { known: vec![None; CAPACITY as usize], ..Model::default() };
         let mut now = 0;
         for op in ops {
             if let Op::Pass(span) = op {
