@@ -135,6 +135,8 @@ impl Bars {
             "{:<name_width$} {:>9} {:>10} {:>8} {:>8} {:>13}",
             "activity", "jobs", "PDUs", "missed", "dropped", "worst slack"
         ));
+        // Drawn once: without a tick it would never show.
+        header.tick();
         let rows = (0..rows)
             .map(|_| {
                 let row = all.add(ProgressBar::new(0));

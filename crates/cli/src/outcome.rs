@@ -3,9 +3,9 @@
 use upcall::load::SenderCounts;
 use upcall::scheduler::Counters;
 use upcall::work::{WorkCounters, WorkKind};
-use upcall::{ActivityReport, Mode, Statistics};
+use upcall::{ActivityReport, Latency, Mode, Statistics};
 
-use crate::output::{self, Cost, Dropped, Response};
+use crate::output::{self, Cost, Dropped, Percentiles};
 use crate::plan::{Plan, Planned};
 use crate::run::{Measured, Order, RunningStream};
 use crate::spec::Direction;
@@ -74,20 +74,20 @@ fn activity(planned: &Planned<'_>, report: &ActivityReport) -> output::Activity 
             measured: statistics.cost.mean().map(|cost| cost.as_nanos()),
             max: statistics.cost.max().as_nanos(),
         },
-        wakeup_latency_ns: Response {
-            p50: statistics.wakeup_percentile(50.0).as_nanos(),
-            p99: statistics.wakeup_percentile(99.0).as_nanos(),
-            max: statistics.wakeup_percentile(100.0).as_nanos(),
-        },
+        wakeup_latency_ns: percentiles(&statistics.wakeup),
         faulted: report.faulted,
     }
 }
 
-/// Percentiles carry two digits and may round up past the exact maximum.
-fn response(statistics: &Statistics, counters: Option<Counters>) -> Response {
-    let percentile = |percent| statistics.response_percentile(percent).as_nanos();
-    let max = counters.map_or_else(|| percentile(100.0), |c| c.response_max.as_nanos());
-    Response { p50: percentile(50.0).min(max), p99: percentile(99.0).min(max), max }
+fn percentiles(latency: &Latency) -> Percentiles {
+    let at = |percent| latency.percentile(percent).as_nanos();
+    Percentiles { p50: at(50.0), p99: at(99.0), max: latency.max().as_nanos() }
+}
+
+/// The exact maximum is the scheduler's: it knows jobs that never ended.
+fn response(statistics: &Statistics, counters: Option<Counters>) -> Percentiles {
+    let seen = percentiles(&statistics.response);
+    Percentiles { max: counters.map_or(seen.max, |c| c.response_max.as_nanos()), ..seen }
 }
 
 fn stream(plan: &Plan<'_>, running: &RunningStream, measured: &Measured) -> output::Stream {
@@ -198,6 +198,7 @@ fn platform(plan: &Plan<'_>, mode: Mode, measured: &Measured) -> output::Platfor
         real_time: mode != Mode::Threads && !denied("real-time class"),
         memory_locked: !denied("memory is not locked"),
         switch_cost_ns: plan.platform.switch_cost.as_nanos(),
+        wakeup_latency_ns: percentiles(&measured.report.wakeup),
         date: humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string(),
         notices: measured.notices.clone(),
     }

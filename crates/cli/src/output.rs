@@ -103,7 +103,7 @@ pub struct Activity {
     pub jobs: u64,
     pub completed: u64,
     pub misses: u64,
-    pub response_ns: Response,
+    pub response_ns: Percentiles,
     /// Null before the first job ended.
     pub slack_ns_min: Option<i64>,
     pub preemptions: u64,
@@ -117,12 +117,13 @@ pub struct Activity {
     /// Quanta longer than declared; upcall mode only.
     pub quantum_overruns: u64,
     pub pdu_cost_ns: Cost,
-    pub wakeup_latency_ns: Response,
+    /// From release to first upcall.
+    pub wakeup_latency_ns: Percentiles,
     pub faulted: bool,
 }
 
 #[derive(Debug, Serialize)]
-pub struct Response {
+pub struct Percentiles {
     pub p50: u64,
     pub p99: u64,
     pub max: u64,
@@ -218,6 +219,8 @@ pub struct Platform {
     pub real_time: bool,
     pub memory_locked: bool,
     pub switch_cost_ns: u64,
+    /// How late the scheduling threads woke when a release found them asleep.
+    pub wakeup_latency_ns: Percentiles,
     pub date: String,
     /// What was not granted, one line each.
     pub notices: Vec<String>,

@@ -1,7 +1,6 @@
 //! The tables a person reads, drawn from the same objects as the JSON.
 
 use comfy_table::{CellAlignment, Table, presets};
-use upcall::time::Span;
 
 use crate::output::{Plan, Run};
 
@@ -14,7 +13,7 @@ fn table(header: &[&str], left: usize) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(header);
     for (index, column) in table.column_iter_mut().enumerate() {
-        column.set_padding((0, 2));
+        column.set_padding((0, 1));
         if index >= left {
             column.set_cell_alignment(CellAlignment::Right);
         }
@@ -22,11 +21,26 @@ fn table(header: &[&str], left: usize) -> Table {
     table
 }
 
-/// A length of time.
+/// A length of time, to three significant digits: nobody reads more.
 pub fn span(ns: u64) -> String {
-    // Whole microseconds from a millisecond on: nobody reads more.
-    let rounded = if ns >= 1_000_000 { (ns + 500) / 1000 * 1000 } else { ns };
-    Span::from_nanos(rounded).to_string()
+    let (unit_ns, unit) = match ns {
+        0..1_000 => (1, "ns"),
+        1_000..1_000_000 => (1_000, "us"),
+        1_000_000..10_000_000_000 => (1_000_000, "ms"),
+        _ => (1_000_000_000, "s"),
+    };
+    format!("{} {unit}", digits(ns as f64 / f64::from(unit_ns)))
+}
+
+/// A number to three significant digits, without zeros that say nothing.
+fn digits(value: f64) -> String {
+    let places = match value.abs() {
+        0.0..9.995 => 2,
+        9.995..99.95 => 1,
+        _ => 0,
+    };
+    let text = format!("{value:.places$}");
+    if places == 0 { text } else { text.trim_end_matches('0').trim_end_matches('.').to_owned() }
 }
 
 /// A slack, with its sign.
@@ -42,8 +56,8 @@ fn or_dash<T>(value: Option<T>, show: impl Fn(T) -> String) -> String {
 fn bits_a_second(bps: u64) -> String {
     match bps {
         0 => "-".to_owned(),
-        1..1_000_000 => format!("{:.1} kbit/s", bps as f64 / 1e3),
-        _ => format!("{:.3} Mbit/s", bps as f64 / 1e6),
+        1..1_000_000 => format!("{} kbit/s", digits(bps as f64 / 1e3)),
+        _ => format!("{} Mbit/s", digits(bps as f64 / 1e6)),
     }
 }
 
@@ -60,8 +74,8 @@ pub fn plan(plan: &Plan) -> String {
             "quantum",
             "cost/PDU",
             "compute",
-            "CPU share",
-            "worst response",
+            "share",
+            "response max",
             "buffers",
             "bandwidth",
         ],
@@ -69,7 +83,7 @@ pub fn plan(plan: &Plan) -> String {
     );
     for activity in &plan.activities {
         let share = activity.compute_ns as f64 / activity.period_ns as f64 * 100.0;
-        let measured = if activity.cost_measured { " (measured)" } else { "" };
+        let measured = if activity.cost_measured { "*" } else { "" };
         activities.add_row([
             activity.name.clone(),
             activity.domain.clone(),
@@ -105,7 +119,11 @@ pub fn plan(plan: &Plan) -> String {
             if test.deciding { "decides" } else { "" }.to_owned(),
         ]);
     }
-    let mut text = format!("{activities}\n\n{tests}\n\n");
+    let mut text = format!("{activities}\n");
+    if plan.activities.iter().any(|activity| activity.cost_measured) {
+        text += "* measured on a built-in sample, since the spec declares none\n";
+    }
+    text += &format!("\n{tests}\n\n");
     for cpu in &plan.cpus {
         text += &format!(
             "CPU {}: {:.1} % reserved of {:.1} %\n",
@@ -143,7 +161,6 @@ pub fn run(run: &Run) -> String {
             "yields",
             "cost/PDU",
             "measured",
-            "wake-up p99",
         ],
         1,
     );
@@ -161,7 +178,6 @@ pub fn run(run: &Run) -> String {
             activity.preemptions.to_string(),
             span(activity.pdu_cost_ns.declared),
             or_dash(activity.pdu_cost_ns.measured, span),
-            span(activity.wakeup_latency_ns.p99),
         ]);
     }
     let mut text = format!("{} for {}\n\n{activities}\n", run.mode, span(run.duration_ns));
@@ -180,7 +196,14 @@ pub fn run(run: &Run) -> String {
         0 => String::new(),
         switches => format!("{switches} between activities, "),
     };
-    text += &format!("\nswitches: {by_us}{} by the kernel\n", run.switches.kernel);
+    let wakeup = &run.platform.wakeup_latency_ns;
+    text += &format!(
+        "\nswitches: {by_us}{} by the kernel; threads woke {} late at p50, {} at p99, {} at most\n",
+        run.switches.kernel,
+        span(wakeup.p50),
+        span(wakeup.p99),
+        span(wakeup.max),
+    );
     let overruns: u64 = run.activities.iter().map(|activity| activity.overruns).sum();
     let quanta: u64 = run.activities.iter().map(|activity| activity.quantum_overruns).sum();
     if overruns + quanta > 0 {
@@ -202,11 +225,11 @@ fn streams(run: &Run) -> Table {
             "offered",
             "received",
             "processed",
-            "dropped: interface",
+            "lost: interface",
             "queue",
             "socket",
             "late",
-            "longest delay",
+            "delay max",
             "throughput",
         ],
         1,

@@ -21,6 +21,7 @@ use upcall_core::time::{Instant, Span};
 use crate::batch::{Batch, Gate, Grant};
 use crate::clock;
 use crate::doorbell::Doorbell;
+use crate::latency::Latency;
 
 /// A user's code: called once a period, or more often if it must yield.
 pub(crate) type Handler = Box<dyn FnMut(&mut Batch<'_>) + Send>;
@@ -146,6 +147,8 @@ pub(crate) struct Outcomes {
     /// By activity number; `None` where there is none.
     pub(crate) counters: Vec<Option<Counters>>,
     pub(crate) switches: u64,
+    /// How late its thread woke, each time a release found it asleep.
+    pub(crate) wakeup: Latency,
 }
 
 /// See the module's head.
@@ -159,6 +162,7 @@ pub(crate) struct Executive {
     /// Whether to meter handlers by thread CPU time, because the kernel may
     /// preempt them.
     meter_cpu: bool,
+    wakeup: Latency,
 }
 
 #[derive(Default)]
@@ -189,6 +193,7 @@ impl Executive {
             retired,
             shared: shared.clone(),
             meter_cpu,
+            wakeup: Latency::default(),
         };
         (executive, Link { controls: controls_in, jobs: jobs_out, retired: retired_out, shared })
     }
@@ -203,8 +208,13 @@ impl Executive {
             match self.next_upcall(now) {
                 Some((id, grant)) => now = self.upcall(id, grant),
                 None => {
-                    self.shared.doorbell.sleep_until(self.scheduler.next_deadline());
+                    let deadline = self.scheduler.next_deadline();
+                    self.shared.doorbell.sleep_until(deadline);
                     now = clock::now();
+                    // Woken before, it was the doorbell.
+                    if let Some(due) = deadline.filter(|&due| due <= now) {
+                        self.wakeup.observe(now.since(due));
+                    }
                     self.tell(now, Input::Tick);
                 }
             }
@@ -335,6 +345,6 @@ impl Executive {
         let counters = (0..ACTIVITIES_MAX)
             .map(|number| self.scheduler.counters_at(now, ActivityId(number)))
             .collect();
-        Outcomes { counters, switches: self.scheduler.switches() }
+        Outcomes { counters, switches: self.scheduler.switches(), wakeup: self.wakeup.clone() }
     }
 }

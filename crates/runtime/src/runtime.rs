@@ -396,6 +396,7 @@ impl Runtime {
         for (outcome, kernel_switches) in outcomes.iter().flatten() {
             report.activity_switches += outcome.switches;
             report.kernel_switches += kernel_switches;
+            report.wakeup.merge(&outcome.wakeup);
         }
         for activity in std::mem::take(&mut self.activities).into_iter().flatten() {
             let counters = outcomes[activity.executive]
