@@ -4,16 +4,27 @@
 
 use crate::OsError;
 use rustix::mm::MlockAllFlags;
+use rustix::process::Resource;
+use rustix::thread::CapabilitySet;
 
 /// Locks every page this process has and will have. See mlockall(2).
 ///
 /// Pages are faulted in at once, future mappings when they are made: from
 /// here on, growing the heap is slow and using it is not. May take long.
 ///
+/// Only where no limit holds: under one, a later thread or allocation would
+/// fail, which is worse than a page fault.
+///
 /// # Errors
-/// `ENOMEM` or `EPERM` if `RLIMIT_MEMLOCK` is too low and `CAP_IPC_LOCK`
-/// missing. `ENOMEM` can leave the flag for future mappings unset.
+/// `EPERM` if there is a limit (`RLIMIT_MEMLOCK` without `CAP_IPC_LOCK`), and
+/// what mlockall(2) says.
 pub fn lock_all() -> Result<(), OsError> {
+    let unlimited = rustix::process::getrlimit(Resource::Memlock).current.is_none();
+    let privileged = rustix::thread::capabilities(None)
+        .is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
+    if !unlimited && !privileged {
+        return Err(OsError::new("mlockall", libc::EPERM));
+    }
     rustix::mm::mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE)
         .map_err(OsError::of("mlockall"))
 }
