@@ -2,7 +2,7 @@
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use crate::output::{Plan, Run};
+use crate::output::{Activity, Plan, Run};
 
 mod compare;
 
@@ -212,10 +212,24 @@ pub fn run(run: &Run) -> String {
              {quanta} quanta were longer than declared\n"
         );
     }
+    for activity in run.activities.iter().filter(|activity| costs_more(activity)) {
+        text += &format!(
+            "NOTE {}: a PDU costs {}, more than the {} that was admitted\n",
+            activity.name,
+            or_dash(activity.pdu_cost_ns.measured, span),
+            span(activity.pdu_cost_ns.declared),
+        );
+    }
     if run.interrupted {
         text += "interrupted\n";
     }
     text + &verdict(run)
+}
+
+/// Whether PDUs cost more than declared, beyond what noise explains.
+fn costs_more(activity: &Activity) -> bool {
+    let cost = &activity.pdu_cost_ns;
+    cost.measured.is_some_and(|measured| measured > cost.declared + cost.declared / 20)
 }
 
 fn streams(run: &Run) -> Table {
