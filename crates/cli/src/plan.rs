@@ -91,20 +91,15 @@ pub fn plan(spec: &Spec, soft: bool) -> Result<Plan<'_>, Failure> {
                     hint: refusal.hint.as_ref().map(ToString::to_string),
                 });
                 refused_tests.extend(refusal.tests);
-                held.push(None);
+                // As the runtime does when it is told not to screen.
+                let placed =
+                    soft.then(|| reservations.reserve_unscreened(planned.name(), planned.params));
+                planned.cpu = placed.map_or(planned.cpu, |placed| placed.cpu);
+                held.push(placed.map(|placed| placed.id));
             }
         }
     }
     let mut tests = reservations.tests();
-    if soft {
-        for (planned, id) in activities.iter_mut().zip(&mut held) {
-            if id.is_none() {
-                let reservation = reservations.reserve_unscreened(planned.name(), planned.params);
-                planned.cpu = reservation.cpu;
-                *id = Some(reservation.id);
-            }
-        }
-    }
     for (planned, id) in activities.iter_mut().zip(&held) {
         planned.response_max = id.and_then(|id| reservations.response_max(id));
     }

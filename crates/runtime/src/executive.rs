@@ -129,7 +129,8 @@ impl Shared {
 /// executive, and what was counted.
 pub(crate) struct Retired {
     pub(crate) id: ActivityId,
-    pub(crate) handler: Option<Handler>,
+    /// Only to be dropped.
+    pub(crate) _handler: Option<Handler>,
     pub(crate) counters: Option<Counters>,
 }
 
@@ -286,7 +287,8 @@ impl Executive {
                     std::mem::take(&mut self.slots[id.0 as usize]);
                 // There is room: the ring holds one of each activity, and a
                 // number is used again only after its entry was taken out.
-                let pushed = self.retired.push(Retired { id, handler, counters: last_counters });
+                let pushed =
+                    self.retired.push(Retired { id, _handler: handler, counters: last_counters });
                 debug_assert!(pushed.is_ok());
             }
             // Upcalls are begun by `run`, answers to `Boundary` taken by the batch.

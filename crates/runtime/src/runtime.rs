@@ -16,7 +16,9 @@ use upcall_core::time::{Instant, Span};
 
 use crate::batch::Batch;
 use crate::config::{Config, FIFO_PRIORITY, Mode};
-use crate::executive::{ACTIVITIES_MAX, Control, Epoch, Executive, Handler, Job, Link, Outcomes};
+use crate::executive::{
+    ACTIVITIES_MAX, Control, Epoch, Executive, Handler, Job, Link, Outcomes, Retired,
+};
 use crate::need::{CreateError, Need};
 use crate::rights::Notice;
 use crate::statistics::{ActivityReport, Report, Statistics};
@@ -51,6 +53,10 @@ struct ExecutiveThread {
     thread: Option<JoinHandle<(Outcomes, u64)>>,
     /// Activity numbers that are taken.
     taken: Vec<bool>,
+    /// Numbers that are being closed.
+    closing: Vec<ActivityId>,
+    /// Closed by the executive, not yet taken note of.
+    retired: Vec<Retired>,
 }
 
 impl ExecutiveThread {
@@ -214,12 +220,10 @@ impl Runtime {
             need = need.with_cost(cost);
         }
         let params = need.params(switch_cost)?;
-        let reservation = if self.config.unscreened {
-            self.reservations.reserve_unscreened(name, params)
-        } else {
-            self.reservations
-                .reserve(name, params)
-                .map_err(|refusal| CreateError::Refused(Box::new(refusal)))?
+        let reservation = match self.reservations.reserve(name, params) {
+            Ok(reservation) => reservation,
+            Err(_) if self.config.unscreened => self.reservations.reserve_unscreened(name, params),
+            Err(refusal) => return Err(CreateError::Refused(Box::new(refusal))),
         };
         let executive = match self.config.mode {
             Mode::Upcall => self
@@ -282,33 +286,44 @@ impl Runtime {
     }
 
     /// Suspends a handler, gives back all it held (`rts_close`), and says how it
-    /// did; `None` if it is closed already. Blocks until the executive let go of
-    /// it, a quantum normally; after half a second it is left behind, and the
-    /// report has no counters.
+    /// did. Blocks until the executive let go of it, a quantum normally.
+    ///
+    /// `None` if it is closed already, or if it did not yield within half a
+    /// second: then it still holds what it held, and may be closed again.
     pub fn close(&mut self, id: HandlerId) -> Option<ActivityReport> {
         let activity = self.activities[id.0].as_ref()?;
         let (executive, number) = (activity.executive, activity.id);
-        self.send(executive, Control::Close { id: number });
+        // A close that was given up is under way already, or done by now.
+        if !self.executives[executive].closing.contains(&number) {
+            self.executives[executive].closing.push(number);
+            self.send(executive, Control::Close { id: number });
+        }
         self.launch(executive).ok()?;
         let give_up = clock::now() + Span::from(STOP_GRACE);
-        let mut retired = None;
-        while retired.is_none() && clock::now() < give_up {
+        loop {
+            let mut retired = Vec::new();
+            while let Ok(one) = self.executives[executive].link.retired.pop() {
+                retired.push(one);
+            }
+            // Their last records were sent before they were retired.
+            self.poll(|_, _| {});
+            self.executives[executive].retired.extend(retired);
+            let kept = &mut self.executives[executive].retired;
+            if let Some(at) = kept.iter().position(|retired| retired.id == number) {
+                // The handler is dropped here, not in the executive.
+                let counters = kept.swap_remove(at).counters;
+                let thread = &mut self.executives[executive];
+                thread.closing.retain(|&closing| closing != number);
+                thread.taken[number.0 as usize] = false;
+                let activity = self.activities[id.0].take()?;
+                self.reservations.release(activity.reservation);
+                return Some(self.report_of(activity, counters));
+            }
+            if clock::now() >= give_up {
+                return None;
+            }
             std::thread::sleep(Duration::from_micros(200));
-            retired = self.executives[executive].link.retired.pop().ok();
         }
-        // Its last records were sent before it was retired.
-        self.poll(|_, _| {});
-        let activity = self.activities[id.0].take()?;
-        if let Some(retired) = &retired {
-            debug_assert_eq!(retired.id, number);
-            self.executives[executive].taken[number.0 as usize] = false;
-            self.reservations.release(activity.reservation);
-        }
-        let counters = retired.and_then(|retired| {
-            drop(retired.handler); // here, not in the executive
-            retired.counters
-        });
-        Some(self.report_of(activity, counters))
     }
 
     /// Waits until at least one of `ids` is not delivered any more, and says
@@ -441,6 +456,8 @@ impl Runtime {
             waiting: Some(executive),
             thread: None,
             taken: vec![false; ACTIVITIES_MAX as usize],
+            closing: Vec::new(),
+            retired: Vec::new(),
         });
         self.executives.len() - 1
     }
