@@ -35,9 +35,10 @@ fn main() -> ExitCode {
         Command::Plan(args) => plan_command(&args),
         Command::Run(args) => run_command(&args),
         Command::Completions { shell } => {
-            let mut command = Args::command();
-            clap_complete::generate(shell, &mut command, "upcall", &mut std::io::stdout());
-            Ok(Exit::Kept)
+            // Into memory first: the generator panics where it cannot write.
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Args::command(), "upcall", &mut script);
+            print(&String::from_utf8_lossy(&script)).map(|()| Exit::Kept)
         }
         Command::Man { folder } => clap_mangen::generate_to(Args::command(), &folder)
             .map(|()| Exit::Kept)
