@@ -81,9 +81,6 @@ fn run_command(args: &RunArgs) -> Result<Exit, Failure> {
         eprintln!("upcall: refused, nothing was run (--soft runs it all the same)");
         return Ok(Exit::Refused);
     }
-    if !args.json {
-        print(&show::plan(&plan.output))?;
-    }
     let mut log = args
         .csv
         .as_ref()
@@ -93,6 +90,9 @@ fn run_command(args: &RunArgs) -> Result<Exit, Failure> {
         })
         .transpose()?;
     let interrupted = interruption()?;
+    if !args.json {
+        print(&show::plan(&plan.output))?;
+    }
     let modes = if args.compare { Mode::ALL.to_vec() } else { vec![args.mode.into()] };
     let mut runs: Vec<output::Run> = Vec::new();
     for mode in modes {
