@@ -35,9 +35,10 @@ fn main() -> ExitCode {
         Command::Plan(args) => plan_command(&args),
         Command::Run(args) => run_command(&args),
         Command::Completions { shell } => {
-            let mut command = Args::command();
-            clap_complete::generate(shell, &mut command, "upcall", &mut std::io::stdout());
-            Ok(Exit::Kept)
+            // Into memory first: the generator panics where it cannot write.
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Args::command(), "upcall", &mut script);
+            print(&String::from_utf8_lossy(&script)).map(|()| Exit::Kept)
         }
         Command::Man { folder } => clap_mangen::generate_to(Args::command(), &folder)
             .map(|()| Exit::Kept)
@@ -80,9 +81,6 @@ fn run_command(args: &RunArgs) -> Result<Exit, Failure> {
         eprintln!("upcall: refused, nothing was run (--soft runs it all the same)");
         return Ok(Exit::Refused);
     }
-    if !args.json {
-        print(&show::plan(&plan.output))?;
-    }
     let mut log = args
         .csv
         .as_ref()
@@ -92,6 +90,9 @@ fn run_command(args: &RunArgs) -> Result<Exit, Failure> {
         })
         .transpose()?;
     let interrupted = interruption()?;
+    if !args.json {
+        print(&show::plan(&plan.output))?;
+    }
     let modes = if args.compare { Mode::ALL.to_vec() } else { vec![args.mode.into()] };
     let mut runs: Vec<output::Run> = Vec::new();
     for mode in modes {

@@ -149,7 +149,8 @@ impl ReceiveEnd {
     fn gather(&mut self, datagrams_left: &mut u32) -> bool {
         while !self.ready && *datagrams_left > 0 && self.receiver.ready() {
             *datagrams_left -= 1;
-            match self.work.take(self.receiver.take()) {
+            let Some(datagram) = self.receiver.take() else { continue };
+            match self.work.take(datagram) {
                 Taken::Pdu => self.ready = true,
                 Taken::More => {}
                 Taken::Rejected(_) => self.receiver.discarded(),

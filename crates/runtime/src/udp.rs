@@ -75,8 +75,10 @@ impl Count {
 /// # fn process(_: &[u8]) {}
 /// # fn handler(batch: &mut upcall_runtime::Batch<'_>, receiver: &mut upcall_runtime::udp::Receiver) {
 /// while batch.remaining() > 0 && receiver.ready() && batch.proceed() {
-///     process(receiver.take());
-///     receiver.processed();
+///     if let Some(datagram) = receiver.take() {
+///         process(datagram);
+///         receiver.processed();
+///     }
 /// }
 /// # }
 /// ```
@@ -154,17 +156,23 @@ impl Receiver {
         self.taken < self.held || self.fetch()
     }
 
-    /// The next datagram; empty if [`Receiver::ready`] did not say there is one.
-    pub fn take(&mut self) -> &[u8] {
+    /// The next datagram. `None` if [`Receiver::ready`] did not say there is one,
+    /// or if it was longer than declared: what is left of it would pass for
+    /// whole, so it is counted as dropped instead.
+    pub fn take(&mut self) -> Option<&[u8]> {
         if self.taken == self.held {
-            return &[];
+            return None;
         }
         let datagram = self.batch.datagram(self.taken);
         self.taken += 1;
+        if datagram.truncated {
+            self.counters.dropped_queue.add(1);
+            return None;
+        }
         self.pending += 1;
         self.pending_bytes += datagram.payload.len() as u64;
         self.arrival_ns = datagram.arrival_realtime_ns.or(self.arrival_ns);
-        datagram.payload
+        Some(datagram.payload)
     }
 
     /// Says that the PDU made of all datagrams taken since the last call is

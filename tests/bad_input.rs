@@ -1,0 +1,295 @@
+//! Bad input, as a whole program: exit 2, nothing on standard output, a first
+//! line on standard error that a program can search, and nothing started.
+//!
+//! What each mistake in a spec reads like, in all its variants, is tested
+//! beside the reader (`crates/cli/src/spec/tests`); here is one of each kind,
+//! to see that it reaches the user.
+
+mod support;
+
+use std::fs;
+use std::net::UdpSocket;
+use std::path::Path;
+
+use support::{Done, SpecFile, folder, free_port, upcall};
+
+/// A stream that is right, and a background load that leaves a trace.
+fn good(port: u16, trace: &str) -> String {
+    format!(
+        "[[stream]]\nname = \"camera\"\nclass = \"continuous-media\"\nrate = \"90/s\"\n\
+         pdu = \"1470 B\"\ndelay = \"50 ms\"\ncost = \"1 ms\"\n\
+         receive = \"udp://127.0.0.1:{port}\"\n\
+         [[background]]\nname = \"trace\"\ncommand = [\"touch\", \"{trace}\"]\n"
+    )
+}
+
+/// Ended as bad input must; returns the first line on standard error.
+#[track_caller]
+fn first_line(done: &Done) -> &str {
+    done.assert_code(&[2]);
+    assert_eq!(done.stdout, "", "{done:#?}");
+    done.stderr.lines().next().unwrap_or_default()
+}
+
+/// `plan` and `run` refuse `text` alike; the first line is `expected`, where
+/// `SPEC` stands for the file's path.
+#[track_caller]
+fn assert_refused(text: impl AsRef<[u8]>, expected: &str) {
+    let file = SpecFile::new(text);
+    let expected = expected.replace("SPEC", file.path());
+    for arguments in [&["plan", file.path()][..], &["run", file.path(), "--duration", "1s"]] {
+        let done = upcall(arguments);
+        assert_eq!(first_line(&done), expected, "{arguments:?}");
+    }
+}
+
+/// `good` with one line changed.
+#[track_caller]
+fn assert_edit_refused(from: &str, to: &str, expected: &str) {
+    let text = good(5004, "/dev/null");
+    assert!(text.contains(from), "{from}");
+    assert_refused(text.replacen(from, to, 1), expected);
+}
+
+#[test]
+fn a_wrong_type_a_unit_a_range_and_an_unknown_key_are_found() {
+    for (from, to, expected) in [
+        (
+            "rate = \"90/s\"",
+            "rate = 90",
+            "SPEC:4:8: stream \"camera\": rate: found integer 90, expected a rate such as \"90/s\"",
+        ),
+        (
+            "delay = \"50 ms\"",
+            "delay = \"50 parsec\"",
+            "SPEC:6:9: stream \"camera\": delay: found \"50 parsec\", expected a duration such as \
+             \"20 ms\", in ns, us, ms, s or min",
+        ),
+        (
+            "pdu = \"1470 B\"",
+            "pdu = \"0 B\"",
+            "SPEC:5:7: stream \"camera\": pdu: found \"0 B\", expected at least 1 B",
+        ),
+        (
+            "rate = ",
+            "rte = ",
+            "SPEC:4:1: stream \"camera\": rte: found an unknown key, expected \"rate\"",
+        ),
+    ] {
+        let text = good(5004, "/dev/null").replacen(from, to, 1);
+        let file = SpecFile::new(&text);
+        let done = upcall(&["plan", file.path()]);
+        let line = first_line(&done);
+        let expected = expected.replace("SPEC", file.path());
+        // Where it stands and what was found is the contract; the words are
+        // the reader's own, and tested there.
+        let until_found = |line: &str| line.split(", expected ").next().unwrap_or("").to_owned();
+        let place = |line: &str| line.split(": found ").next().unwrap_or_default().to_owned();
+        if to.starts_with("rte") {
+            assert!(line.starts_with(&format!("{}:4:", file.path())), "{line}");
+            assert!(line.contains("rte") && line.contains("rate"), "{line}");
+        } else {
+            assert_eq!(place(line), place(&expected));
+            assert!(line.contains("expected "), "{line}");
+            assert!(!until_found(line).is_empty());
+        }
+    }
+}
+
+#[test]
+fn every_error_of_a_file_is_told_at_once() {
+    let text = good(5004, "/dev/null").replace("\"90/s\"", "90").replace("\"1 ms\"", "\"1\"");
+    let file = SpecFile::new(text);
+    let done = upcall(&["plan", file.path()]);
+    first_line(&done);
+    let found = done.stderr.lines().filter(|line| line.starts_with(file.path())).count();
+    assert_eq!(found, 2, "{done:#?}");
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named() {
+    let folder = folder();
+    let missing = folder.path().join("none.toml");
+    for path in [missing.as_path(), folder.path(), Path::new("/dev/null")] {
+        let path = path.to_str().expect("temporary paths are UTF-8");
+        for command in ["plan", "run"] {
+            let done = upcall(&[command, path]);
+            assert!(first_line(&done).starts_with(&format!("{path}:")), "{done:#?}");
+        }
+    }
+}
+
+#[test]
+fn an_empty_file_has_nothing_to_run() {
+    assert_refused("", "SPEC:1:1: found no stream and no task, expected at least one [[stream]] or [[task]]");
+}
+
+#[test]
+fn ten_megabytes_of_garbage_are_not_even_parsed() {
+    // A period that fits into no power of two, so that nothing lines up.
+    let garbage: Vec<u8> = (0..10_000_000_u32).map(|at| (at % 251) as u8).collect();
+    assert_refused(&garbage, "SPEC: found more than 1048576 bytes, expected at most 1 MiB");
+    // Just small enough to be looked at.
+    let file = SpecFile::new(&garbage[..1 << 20]);
+    let done = upcall(&["plan", file.path()]);
+    assert!(first_line(&done).contains("expected UTF-8 text"), "{done:#?}");
+    assert!(done.stderr.len() < 10_000, "an error of {} bytes", done.stderr.len());
+}
+
+#[test]
+fn a_name_is_given_once() {
+    let one = "[[task]]\nname = \"t\"\nperiod = \"10 ms\"\ncost = \"1 ms\"\n";
+    let file = SpecFile::new(one.to_owned() + one);
+    let done = upcall(&["plan", file.path()]);
+    assert!(first_line(&done).starts_with(&format!("{}:6:8: ", file.path())), "{done:#?}");
+}
+
+#[test]
+fn numbers_must_fit_each_other() {
+    let task = |more: &str| format!("[[task]]\nname = \"t\"\nperiod = \"10 ms\"\n{more}\n");
+    for (text, place) in [
+        // A quantum longer than the batch.
+        (task("cost = \"1 ms\"\nbatch = 2\nquantum = 3"), ":6:11: "),
+        // More work in a period than there is time.
+        (task("cost = \"6 ms\"\nbatch = 2"), ":4:8: "),
+        // A deadline after the period.
+        (task("cost = \"1 ms\"\ndeadline = \"11 ms\""), ":5:12: "),
+    ] {
+        let file = SpecFile::new(&text);
+        let done = upcall(&["plan", file.path()]);
+        let line = first_line(&done);
+        assert!(line.starts_with(&format!("{}{place}", file.path())), "{line}\n{text}");
+        assert!(line.contains("found ") && line.contains("expected "), "{line}");
+    }
+}
+
+#[test]
+fn a_cpu_that_does_not_exist_is_told_where_it_stands() {
+    let text = "cpus = [1023]\n".to_owned() + &good(5004, "/dev/null");
+    let file = SpecFile::new(text);
+    for command in ["plan", "run"] {
+        let done = upcall(&[command, file.path()]);
+        let line = first_line(&done);
+        assert!(line.starts_with(&format!("{}:1:9: cpus: found CPU 1023", file.path())), "{line}");
+    }
+}
+
+#[test]
+fn a_policy_that_is_not_built_yet_says_so() {
+    for policy in ["rm", "dws", "ps", "dwcs"] {
+        let text = format!("policy = \"{policy}\"\n") + &good(5004, "/dev/null");
+        let file = SpecFile::new(text);
+        let done = upcall(&["plan", file.path()]);
+        let line = first_line(&done);
+        assert!(line.starts_with(&format!("{}:1:10: policy: ", file.path())), "{line}");
+        assert!(line.contains("not built yet"), "{line}");
+    }
+}
+
+#[test]
+fn a_stream_that_cannot_be_mapped_is_told_where_it_stands() {
+    // 90 times 20 ms in a second.
+    assert_edit_refused_at("cost = \"1 ms\"", "cost = \"20 ms\"", 7);
+}
+
+/// Only the place: the words come from the mapping.
+#[track_caller]
+fn assert_edit_refused_at(from: &str, to: &str, line: u32) {
+    let file = SpecFile::new(good(5004, "/dev/null").replacen(from, to, 1));
+    let done = upcall(&["plan", file.path()]);
+    let found = first_line(&done);
+    assert!(found.starts_with(&format!("{}:{line}:", file.path())), "{found}");
+}
+
+#[test]
+fn an_edit_that_is_no_toml_is_a_syntax_error() {
+    let file = SpecFile::new(good(5004, "/dev/null").replacen("[[stream]]", "[[stream", 1));
+    let done = upcall(&["plan", file.path()]);
+    assert!(first_line(&done).starts_with(&format!("{}:1:", file.path())), "{done:#?}");
+}
+
+#[test]
+fn a_port_in_use_stops_the_run_before_anything_is_started() {
+    let taken = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+    let port = taken.local_addr().expect("it is bound").port();
+    let folder = folder();
+    let trace = folder.path().join("trace");
+    let file = SpecFile::new(good(port, trace.to_str().expect("UTF-8")));
+    let done = upcall(&["run", file.path(), "--duration", "1s", "--json"]);
+    let line = first_line(&done);
+    assert!(
+        line.starts_with(&format!("{}:8:11: stream \"camera\": receive: found ", file.path())),
+        "{line}"
+    );
+    assert!(line.contains("in use"), "{line}");
+    assert!(!trace.exists(), "the background load was started");
+}
+
+#[test]
+fn an_address_that_is_not_ours_is_told_where_it_stands() {
+    // Of TEST-NET-1 (RFC 5737): nobody's.
+    let text = good(5004, "/dev/null").replace("127.0.0.1", "192.0.2.1");
+    let file = SpecFile::new(text);
+    let done = upcall(&["run", file.path(), "--duration", "1s", "--json"]);
+    assert!(first_line(&done).starts_with(&format!("{}:8:11: ", file.path())), "{done:#?}");
+}
+
+#[test]
+fn a_background_program_that_does_not_exist_is_told_where_it_stands() {
+    let text = good(free_port(), "/dev/null").replace("\"touch\"", "\"no-such-program\"");
+    let file = SpecFile::new(text);
+    let done = upcall(&["run", file.path(), "--duration", "1s", "--json"]);
+    let line = first_line(&done);
+    let place = format!("{}:11:11: background \"trace\": command: found ", file.path());
+    assert!(line.starts_with(&place), "{line}");
+}
+
+#[test]
+fn a_job_log_that_cannot_be_written_stops_the_run() {
+    let folder = folder();
+    let trace = folder.path().join("trace");
+    let file = SpecFile::new(good(free_port(), trace.to_str().expect("UTF-8")));
+    for log in ["/nowhere/jobs.csv", "/", "/proc/jobs.csv"] {
+        for json in [&[][..], &["--json"]] {
+            let arguments = [&["run", file.path(), "--duration", "1s", "--csv", log], json];
+            let done = upcall(&arguments.concat());
+            assert!(first_line(&done).starts_with(&format!("{log}: ")), "{done:#?}");
+        }
+    }
+    assert!(!trace.exists(), "the background load was started");
+}
+
+#[test]
+fn bad_usage_is_told_and_runs_nothing() {
+    let folder = folder();
+    let trace = folder.path().join("trace");
+    let file = SpecFile::new(good(free_port(), trace.to_str().expect("UTF-8")));
+    let spec = file.path();
+    for arguments in [
+        &[][..],
+        &["plan"],
+        &["run"],
+        &["fly", spec],
+        &["plan", spec, "--jsn"],
+        &["plan", spec, spec],
+        &["run", spec, "--duration", "10"],
+        &["run", spec, "--duration", "ten seconds"],
+        &["run", spec, "--duration", "0s"],
+        &["run", spec, "--duration", "-1s"],
+        &["run", spec, "--duration", "8000000000000 s"],
+        &["run", spec, "--duration"],
+        &["run", spec, "--mode", "magic"],
+        &["run", spec, "--mode", "fifo", "--compare"],
+        &["completions", "tcsh"],
+        &["completions"],
+        &["man"],
+        &["man", "/nowhere/at/all"],
+    ] {
+        let done = upcall(arguments);
+        done.assert_code(&[2]);
+        assert_eq!(done.stdout, "", "{arguments:?}: {done:#?}");
+        assert!(!done.stderr.trim().is_empty(), "{arguments:?}");
+    }
+    assert!(!trace.exists(), "the background load was started");
+    assert!(fs::read_dir(folder.path()).is_ok());
+}

@@ -1,0 +1,224 @@
+//! How a run ends before its time: Ctrl-C, SIGTERM, SIGKILL, a reader that went
+//! away, a disk that is full. Nothing is left behind.
+
+mod support;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use support::{
+    Running, SpecFile, UPCALL, descendants, is_alive, list, machine, number, start, truth, upcall,
+    wait_until, wait_until_bound, with_ports,
+};
+
+/// Senders, a hog of our own, and one that says when it runs.
+const SET: &str = r#"
+[[stream]]
+name = "voice"
+class = "continuous-media"
+rate = "50/s"
+pdu = "100 B"
+delay = "100 ms"
+cost = "500 us"
+receive = "udp://127.0.0.1:{}"
+source = "embedded"
+[[background]]
+name = "hog"
+spin = 2
+[[background]]
+name = "trace"
+command = ["sh", "-c", "echo $$ > TRACE; exec sleep 1000"]
+"#;
+
+fn set() -> (SpecFile, u16) {
+    let (text, ports) = with_ports(SET);
+    let spec = SpecFile::new("");
+    fs::write(spec.path(), text.replace("TRACE", &spec.beside("trace"))).expect("it is ours");
+    (spec, ports[0])
+}
+
+/// Starts the set for a minute and waits until jobs are done: the socket is
+/// bound, the background load runs, and so do the senders. Their pids, and
+/// those of all else it started.
+fn started(options: &[&str]) -> (SpecFile, Running, Vec<u32>) {
+    let (spec, port) = set();
+    let mut arguments = vec!["run", spec.path(), "--duration", "60s"];
+    arguments.extend(options);
+    let running = start(&arguments);
+    wait_until_bound(port);
+    let trace = spec.beside("trace");
+    wait_until("the background load", || fs::metadata(&trace).is_ok_and(|file| file.len() > 0));
+    // The hog, the trace and the senders; the latter are the last to start.
+    wait_until("the senders", || descendants(running.pid()).len() >= 3);
+    // Past the lead, so that there is something to interrupt.
+    sleep(Duration::from_millis(500));
+    let children = descendants(running.pid());
+    let background: u32 = fs::read_to_string(trace).expect("it is there").trim().parse().unwrap();
+    assert!(children.contains(&background), "{children:?}, {background}");
+    (spec, running, children)
+}
+
+/// Looks for the end. The issue says within a second; forty looks are two,
+/// a whole minute before the run would end by itself.
+fn assert_ends_soon(running: &mut Running) {
+    for _ in 0..100 {
+        if !running.runs() {
+            return;
+        }
+        sleep(Duration::from_millis(20));
+    }
+    panic!("it still runs");
+}
+
+fn assert_all_gone(children: &[u32]) {
+    wait_until("the end of all it started", || children.iter().all(|&pid| !is_alive(pid)));
+}
+
+#[test]
+fn ctrl_c_and_sigterm_end_the_run_and_print_the_outcome() {
+    let _machine = machine();
+    for signal in ["INT", "TERM"] {
+        let (_spec, mut running, children) = started(&["--json"]);
+        running.signal(signal);
+        assert_ends_soon(&mut running);
+        // Already, not soon: whoever waits for it may rely on it.
+        assert!(children.iter().all(|&pid| !is_alive(pid)), "{signal}: {children:?}");
+        let done = running.finish();
+        let outcome = done.assert_code(&[0, 4]).json();
+        assert!(truth(&outcome, "interrupted"));
+        assert!(number(&outcome, "duration_ns") < 60_000_000_000);
+        assert!(number(&list(&outcome, "activities")[0], "jobs") > 0, "{outcome:#}");
+        assert!(number(&list(&outcome, "streams")[0], "processed") > 0, "{outcome:#}");
+        for background in list(&outcome, "background") {
+            assert!(number(background, "cpu_ns") > 0, "{background:#}");
+        }
+    }
+}
+
+#[test]
+fn an_interrupted_run_prints_its_table() {
+    let _machine = machine();
+    let (_spec, mut running, children) = started(&[]);
+    running.signal("INT");
+    assert_ends_soon(&mut running);
+    assert_all_gone(&children);
+    let done = running.finish();
+    done.assert_code(&[0, 4]);
+    assert!(done.stdout.contains("\ninterrupted\n"), "{done:#?}");
+    assert!(done.stdout.contains("voice"), "{done:#?}");
+}
+
+#[test]
+fn an_interrupted_comparison_does_not_begin_the_next_mode() {
+    let _machine = machine();
+    let (_spec, mut running, children) = started(&["--compare", "--json"]);
+    running.signal("INT");
+    assert_ends_soon(&mut running);
+    assert_all_gone(&children);
+    let done = running.finish();
+    let comparison = done.assert_code(&[0, 4]).json();
+    let [run] = list(&comparison, "runs") else { panic!("{comparison:#}") };
+    assert!(truth(run, "interrupted"));
+}
+
+#[test]
+fn the_job_log_of_an_interrupted_run_is_whole() {
+    let _machine = machine();
+    let folder = support::folder();
+    let path = folder.path().join("jobs.csv");
+    let path = path.to_str().expect("UTF-8");
+    let (_spec, mut running, _) = started(&["--json", "--csv", path]);
+    running.signal("INT");
+    assert_ends_soon(&mut running);
+    let outcome = running.finish().assert_code(&[0, 4]).json();
+    let log = fs::read_to_string(path).expect("it was written");
+    assert!(log.ends_with('\n'));
+    let completed = number(&list(&outcome, "activities")[0], "completed");
+    assert_eq!(log.lines().count() as u64, 1 + completed);
+}
+
+#[test]
+fn children_end_with_a_parent_that_was_killed() {
+    let _machine = machine();
+    let (_spec, running, children) = started(&["--json"]);
+    running.signal("KILL");
+    let done = running.finish();
+    assert_eq!(done.status.code(), None, "{done:#?}");
+    assert_all_gone(&children);
+}
+
+#[test]
+fn a_run_that_ends_in_time_leaves_nothing_behind() {
+    let _machine = machine();
+    let (spec, _) = set();
+    let running = start(&["run", spec.path(), "--duration", "1s", "--json"]);
+    wait_until("the senders", || descendants(running.pid()).len() >= 3);
+    let children = descendants(running.pid());
+    let outcome = running.finish().assert_code(&[0, 4]).json();
+    assert!(children.iter().all(|&pid| !is_alive(pid)), "{children:?}");
+    assert!(!truth(&outcome, "interrupted"));
+}
+
+/// As with `| head -1`: the reader takes a line and goes.
+#[test]
+fn a_reader_that_went_away_is_no_failure() {
+    let _machine = machine();
+    let (spec, _) = set();
+    let mut child = Command::new(UPCALL)
+        .args(["run", spec.path(), "--duration", "1s"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut line = String::new();
+    let stdout = child.stdout.take().expect("it is piped");
+    BufReader::new(stdout).read_line(&mut line).expect("there is a line");
+    assert!(!line.is_empty());
+    // The reader is dropped: the outcome meets a closed pipe.
+    let output = child.wait_with_output().expect("it ends");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(matches!(output.status.code(), Some(0 | 4)), "{:?} {stderr}", output.status);
+    assert!(!stderr.contains("panicked"), "{stderr}");
+}
+
+#[test]
+fn other_commands_survive_a_reader_that_went_away_too() {
+    let plan = support::example("conference.toml");
+    for command in ["\"$0\" plan \"$1\"", "\"$0\" completions bash", "\"$0\" --help"] {
+        // In the parentheses the status goes to a file descriptor that stays.
+        let script = format!("{{ {command}; echo status $? >&2; }} | true");
+        let output =
+            Command::new("sh").args(["-c", &script, UPCALL, &plan]).output().expect("a shell");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(!stderr.contains("panicked"), "{command}: {stderr}");
+        assert!(stderr.contains("status 0"), "{command}: {stderr}");
+    }
+}
+
+#[test]
+fn a_full_disk_takes_the_job_log_and_not_the_outcome() {
+    let _machine = machine();
+    let (spec, _) = set();
+    let done =
+        upcall(&["run", spec.path(), "--duration", "1s", "--json", "--csv", "/dev/full"]);
+    let outcome = done.assert_code(&[2]).json();
+    assert!(number(&list(&outcome, "activities")[0], "jobs") > 0, "{outcome:#}");
+    assert!(done.stderr.contains("job log"), "{done:#?}");
+    assert!(done.stderr.contains("No space left on device"), "{done:#?}");
+}
+
+#[test]
+fn an_outcome_that_cannot_be_written_is_a_failure() {
+    let file = fs::OpenOptions::new().write(true).open("/dev/full").expect("Linux has it");
+    let status = Command::new(UPCALL)
+        .args(["plan", &support::example("conference.toml"), "--json"])
+        .stdout(file)
+        .stderr(Stdio::null())
+        .status()
+        .expect("it starts");
+    assert_eq!(status.code(), Some(2));
+}

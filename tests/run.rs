@@ -1,0 +1,351 @@
+//! `upcall run`, as a whole program: the contract's JSON and CSV, and that the
+//! numbers in them agree with each other. Whether promises are kept is asked in
+//! `promises.rs`; here a machine without rights or time may break them all.
+
+mod support;
+
+use std::fs;
+
+use serde_json::Value;
+use support::{
+    Done, SpecFile, Type, assert_fields, field, list, machine, named, number, text, truth, upcall,
+    with_ports,
+};
+
+/// Two streams that Upcall feeds itself, a task, and a hog.
+const SET: &str = r#"
+[[stream]]
+name = "voice"
+class = "continuous-media"
+rate = "50/s"
+pdu = "100 B"
+delay = "100 ms"
+cost = "500 us"
+receive = "udp://127.0.0.1:{}"
+source = "embedded"
+domain = "calls"
+[[stream]]
+name = "file"
+class = "bulk"
+rate = "200/s"
+pdu = "1470 B"
+cost = "200 us"
+receive = "udp://127.0.0.1:{}"
+source = "embedded"
+[[task]]
+name = "control"
+period = "10 ms"
+cost = "100 us"
+batch = 2
+[[background]]
+name = "hog"
+spin = 1
+"#;
+
+fn set() -> SpecFile {
+    SpecFile::new(with_ports(SET).0)
+}
+
+/// Runs `spec` for a second and more as `options` say; broken promises are no failure.
+fn run(spec: &SpecFile, options: &[&str]) -> Done {
+    let mut arguments = vec!["run", spec.path(), "--duration", "1s"];
+    arguments.extend(options);
+    let done = upcall(&arguments);
+    done.assert_code(&[0, 4]);
+    done
+}
+
+/// The contract, "JSON", `run`, what was added since, and what must add up.
+fn assert_is_a_run(run: &Value) {
+    use Type::{Bool, Count, CountOrNull, List, Object, SignedOrNull, Text};
+    assert_fields(
+        run,
+        &[
+            ("mode", Text),
+            ("policy", Text),
+            ("duration_ns", Count),
+            ("activities", List),
+            ("streams", List),
+            ("background", List),
+            ("switches.activity", Count),
+            ("switches.domain", Count),
+            ("switches.kernel", Count),
+            ("platform", Object),
+            ("platform.cpu_model", Text),
+            ("platform.kernel", Text),
+            ("platform.real_time", Bool),
+            ("platform.memory_locked", Bool),
+            ("platform.notices", List),
+            ("kept", Bool),
+            ("broken", List),
+            ("interrupted", Bool),
+        ],
+    );
+    for activity in list(run, "activities") {
+        assert_fields(
+            activity,
+            &[
+                ("name", Text),
+                ("domain", Text),
+                ("cpu", Count),
+                ("jobs", Count),
+                ("completed", Count),
+                ("misses", Count),
+                ("response_ns.p50", Count),
+                ("response_ns.p99", Count),
+                ("response_ns.max", Count),
+                ("slack_ns_min", SignedOrNull),
+                ("preemptions", Count),
+                ("pdus", Count),
+                ("response_ns_max", CountOrNull),
+                ("overruns", Count),
+                ("quantum_overruns", Count),
+                ("pdu_cost_ns.declared", Count),
+                ("pdu_cost_ns.measured", CountOrNull),
+                ("wakeup_latency_ns.max", Count),
+                ("faulted", Bool),
+            ],
+        );
+        assert_activity_adds_up(activity);
+    }
+    for stream in list(run, "streams") {
+        assert_fields(
+            stream,
+            &[
+                ("name", Text),
+                ("offered", Count),
+                ("received", Count),
+                ("processed", Count),
+                ("dropped.interface", Count),
+                ("dropped.queue", Count),
+                ("dropped.socket", Count),
+                ("throughput_bps", Count),
+                ("direction", Text),
+                ("unread", Count),
+                ("late", Count),
+                ("delay_ns_max", Count),
+                ("errors", Count),
+            ],
+        );
+        assert_stream_adds_up(stream);
+    }
+    for background in list(run, "background") {
+        assert_fields(background, &[("name", Text), ("cpu_ns", Count)]);
+    }
+    assert_eq!(truth(run, "kept"), list(run, "broken").is_empty());
+}
+
+fn assert_activity_adds_up(activity: &Value) {
+    let of = |field| number(activity, field);
+    assert!(of("jobs") > 0, "{activity:#}");
+    assert!(of("completed") <= of("jobs"), "{activity:#}");
+    assert!(of("misses") <= of("jobs"), "{activity:#}");
+    assert!(of("response_ns.p50") <= of("response_ns.p99"), "{activity:#}");
+    let slack_ns = field(activity, "slack_ns_min").as_i64().expect("a job ended");
+    if of("completed") == of("jobs") {
+        // With every job ended, a miss is a job whose slack was below nothing.
+        assert_eq!(of("misses") > 0, slack_ns < 0, "{activity:#}");
+        // D - R of the worst job; all jobs of an activity have the same D.
+        let worst_ns = i64::try_from(of("response_ns.max")).unwrap();
+        let deadline_ns = i64::try_from(of("deadline_ns")).unwrap();
+        assert_eq!(slack_ns, deadline_ns - worst_ns, "{activity:#}");
+    }
+}
+
+fn assert_stream_adds_up(stream: &Value) {
+    let of = |field| number(stream, field);
+    assert_eq!(
+        of("offered"),
+        of("received") + of("dropped.interface") + of("dropped.socket"),
+        "{stream:#}"
+    );
+    assert_eq!(
+        of("received"),
+        of("processed") + of("dropped.queue") + of("unread"),
+        "{stream:#}"
+    );
+    assert!(of("late") <= of("processed"), "{stream:#}");
+}
+
+/// What is true of `SET`, whoever decides.
+fn assert_is_a_run_of_the_set(run: &Value) {
+    assert_is_a_run(run);
+    let names = |path| -> Vec<&str> { list(run, path).iter().map(|e| text(e, "name")).collect() };
+    assert_eq!(names("activities"), ["voice", "file", "control"]);
+    assert_eq!(names("streams"), ["voice", "file"]);
+    assert_eq!(names("background"), ["hog"]);
+    assert_eq!(text(named(run, "activities", "voice"), "domain"), "calls");
+    for (name, batch) in [("voice", 2), ("file", 20), ("control", 2)] {
+        let activity = named(run, "activities", name);
+        assert!(number(activity, "jobs") * batch >= number(activity, "pdus"), "{activity:#}");
+    }
+    // A task has its whole batch in each job.
+    let control = named(run, "activities", "control");
+    assert!(number(control, "pdus") >= 2 * number(control, "completed"), "{control:#}");
+    for stream in list(run, "streams") {
+        assert!(number(stream, "processed") > 0, "{stream:#}");
+        assert_eq!(text(stream, "direction"), "receive");
+    }
+    // One datagram is one PDU here.
+    for name in ["voice", "file"] {
+        assert_eq!(
+            number(named(run, "streams", name), "processed"),
+            number(named(run, "activities", name), "pdus"),
+            "{name}"
+        );
+    }
+    assert!(number(named(run, "background", "hog"), "cpu_ns") > 0);
+    assert!(!truth(run, "interrupted"));
+}
+
+#[test]
+fn the_outcome_has_every_field_and_adds_up() {
+    let _machine = machine();
+    let done = run(&set(), &["--json"]);
+    let outcome = done.json();
+    assert_is_a_run_of_the_set(&outcome);
+    assert_eq!((text(&outcome, "mode"), text(&outcome, "policy")), ("upcall", "rmdp"));
+    assert_eq!(done.code() == 0, truth(&outcome, "kept"));
+}
+
+#[test]
+fn the_baseline_modes_are_told_in_the_same_words() {
+    let _machine = machine();
+    for mode in ["threads", "fifo"] {
+        let outcome = run(&set(), &["--json", "--mode", mode]).json();
+        assert_is_a_run_of_the_set(&outcome);
+        assert_eq!(text(&outcome, "mode"), mode);
+    }
+}
+
+#[test]
+fn a_comparison_is_one_object_with_three_runs_in_order() {
+    let _machine = machine();
+    let done = run(&set(), &["--json", "--compare"]);
+    let comparison = done.json();
+    let runs = list(&comparison, "runs");
+    runs.iter().for_each(assert_is_a_run_of_the_set);
+    let modes: Vec<&str> = runs.iter().map(|run| text(run, "mode")).collect();
+    assert_eq!(modes, ["upcall", "threads", "fifo"]);
+    // The other modes promise nothing: what they break is not counted.
+    assert_eq!(done.code() == 0, truth(&runs[0], "kept"));
+}
+
+#[test]
+fn a_person_gets_the_plan_the_outcome_and_the_verdict() {
+    let _machine = machine();
+    let done = run(&set(), &[]);
+    for expected in ["admitted\n", "voice", "background hog", "switches: "] {
+        assert!(done.stdout.contains(expected), "no `{expected}`: {done:#?}");
+    }
+    let verdict = if done.code() == 0 { "every promise kept" } else { "BROKEN " };
+    assert!(done.stdout.contains(verdict), "{done:#?}");
+}
+
+/// A line of the job log, as rt-app has it; `period` is empty for a first job.
+#[derive(Debug)]
+struct Line {
+    mode: String,
+    name: String,
+    slack_us: i64,
+}
+
+fn read_log(path: &str, header: &str) -> Vec<Line> {
+    let log = fs::read_to_string(path).expect("the log was written");
+    let mut lines = log.lines();
+    assert_eq!(lines.next(), Some(header));
+    let with_mode = header.starts_with("mode,");
+    lines
+        .map(|line| {
+            let mut fields = line.split(',');
+            let mode = if with_mode { fields.next().expect("a mode") } else { "" };
+            let name = fields.next().expect("a name");
+            let numbers: Vec<Option<i64>> = fields
+                .map(|f| (!f.is_empty()).then(|| f.parse().expect("a whole number")))
+                .collect();
+            let &[_, Some(run_us), Some(wakeup_us), Some(slack_us)] = numbers.as_slice() else {
+                panic!("found `{line}`, expected `{header}`");
+            };
+            assert!(run_us >= 0 && wakeup_us >= 0, "{line}");
+            Line { mode: mode.to_owned(), name: name.to_owned(), slack_us }
+        })
+        .collect()
+}
+
+/// The log against the outcome: a line a job, and a negative slack a miss.
+fn assert_log_fits(lines: &[Line], mode: &str, run: &Value) {
+    for activity in list(run, "activities") {
+        let name = text(activity, "name");
+        let of_it = || lines.iter().filter(|line| line.mode == mode && line.name == name);
+        let logged = of_it().count() as u64;
+        let (jobs, completed) = (number(activity, "jobs"), number(activity, "completed"));
+        assert_eq!(logged, completed, "{mode} {activity:#}");
+        let negative = of_it().filter(|line| line.slack_us < 0).count() as u64;
+        // A job that was late and had not ended when the run did is a miss
+        // without a line.
+        let misses = number(activity, "misses");
+        assert!(negative <= misses && misses <= negative + (jobs - completed), "{activity:#}");
+    }
+    let known: u64 = list(run, "activities").iter().map(|a| number(a, "completed")).sum();
+    assert_eq!(lines.iter().filter(|line| line.mode == mode).count() as u64, known);
+}
+
+#[test]
+fn the_job_log_has_a_line_for_each_job() {
+    let _machine = machine();
+    let spec = set();
+    let path = spec.beside("jobs.csv");
+    let outcome = run(&spec, &["--json", "--csv", &path]).json();
+    let lines = read_log(&path, "name,period,run,wakeup_latency,slack");
+    assert_log_fits(&lines, "", &outcome);
+}
+
+#[test]
+fn the_job_log_of_a_comparison_names_the_mode() {
+    let _machine = machine();
+    let spec = set();
+    let path = spec.beside("jobs.csv");
+    let outcome = run(&spec, &["--json", "--compare", "--csv", &path]).json();
+    let lines = read_log(&path, "mode,name,period,run,wakeup_latency,slack");
+    for run in list(&outcome, "runs") {
+        assert_log_fits(&lines, text(run, "mode"), run);
+    }
+}
+
+/// More than a CPU has.
+const OVERLOAD: &str = r#"
+[[task]]
+name = "first"
+period = "10 ms"
+cost = "4 ms"
+[[task]]
+name = "second"
+period = "20 ms"
+cost = "16 ms"
+"#;
+
+#[test]
+fn what_admission_refuses_is_not_run_unless_told_to() {
+    let _machine = machine();
+    let spec = SpecFile::new(OVERLOAD);
+    let done = upcall(&["run", spec.path(), "--duration", "1s", "--json"]);
+    let refused = done.assert_code(&[3]).json();
+    // The plan is what there is to tell.
+    assert!(!truth(&refused, "admitted"));
+    assert!(refused.get("mode").is_none(), "{refused:#}");
+    assert!(done.stderr.contains("--soft"), "{done:#?}");
+
+    let outcome = run(&spec, &["--json", "--soft"]).json();
+    assert_is_a_run(&outcome);
+    // 120 % of a CPU: the first, of better rank, has its time; the second cannot.
+    let second = named(&outcome, "activities", "second");
+    assert!(number(second, "misses") > 0, "{outcome:#}");
+    assert!(!truth(&outcome, "kept"));
+}
+
+#[test]
+fn a_comparison_of_a_refused_set_is_refused_too() {
+    let spec = SpecFile::new(OVERLOAD);
+    let done = upcall(&["run", spec.path(), "--duration", "1s", "--json", "--compare"]);
+    assert!(!truth(&done.assert_code(&[3]).json(), "admitted"));
+}

@@ -1,0 +1,215 @@
+//! Streams whose other end is the test: what is sent is what is counted.
+
+mod support;
+
+use std::net::UdpSocket;
+use std::thread::{self, sleep};
+use std::time::Duration;
+
+use serde_json::Value;
+use support::{
+    Running, SpecFile, free_port, machine, named, number, start, text, upcall, wait_until_bound,
+    with_ports,
+};
+
+/// Room for 80 datagrams: none of these tests sends as many, so no machine is
+/// so slow that one is dropped for want of a buffer.
+const ROOMY: &str = r#"
+[[stream]]
+name = "in"
+class = "bulk"
+rate = "200/s"
+delay = "400 ms"
+pdu = "172 B"
+cost = "200 us"
+receive = "udp://127.0.0.1:{}"
+"#;
+
+/// A stream with `work` for the test to send to; returns when it is bound.
+fn receiver(work: &str) -> (SpecFile, Running, UdpSocket) {
+    let (text, ports) = with_ports(&format!("{ROOMY}work = \"{work}\"\n"));
+    let spec = SpecFile::new(text);
+    let running = start(&["run", spec.path(), "--duration", "2s", "--json"]);
+    wait_until_bound(ports[0]);
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+    socket.connect(("127.0.0.1", ports[0])).expect("loopback is there");
+    (spec, running, socket)
+}
+
+fn outcome(running: Running) -> Value {
+    running.finish().assert_code(&[0, 4]).json()
+}
+
+/// An RTP packet of version 2 without options (RFC 3550 §5.1).
+fn rtp(sequence: u16, payload: &[u8]) -> Vec<u8> {
+    let mut packet = vec![0x80, 0];
+    packet.extend(sequence.to_be_bytes());
+    packet.extend((u32::from(sequence) * 160).to_be_bytes());
+    packet.extend([0xCA, 0xFE, 0xBA, 0xBE]);
+    packet.extend(payload);
+    packet
+}
+
+#[test]
+fn what_others_send_is_received_and_counted() {
+    let _machine = machine();
+    let (_spec, running, socket) = receiver("rtp-pcmu");
+    for sequence in 0..40 {
+        assert_eq!(socket.send(&rtp(sequence, &[0x10; 160])).expect("it is taken"), 172);
+        sleep(Duration::from_millis(5));
+    }
+    let run = outcome(running);
+    let stream = named(&run, "streams", "in");
+    for field in ["offered", "received", "processed", "work.processed"] {
+        assert_eq!(number(stream, field), 40, "{field} in {stream:#}");
+    }
+    for field in ["dropped.queue", "dropped.socket", "unread", "work.lost", "work.rejected"] {
+        assert_eq!(number(stream, field), 0, "{field} in {stream:#}");
+    }
+    assert_eq!(text(stream, "work.kind"), "rtp-pcmu");
+    assert!(number(stream, "work.peak") > 0, "{stream:#}");
+    assert_eq!(number(named(&run, "activities", "in"), "pdus"), 40);
+}
+
+#[test]
+fn malformed_packets_are_counted_and_break_nothing() {
+    let _machine = machine();
+    let (_spec, running, socket) = receiver("rtp-l16");
+    let good: Vec<Vec<u8>> = (0..10).map(|sequence| rtp(sequence, &[0x10; 160])).collect();
+    let bad: [&[u8]; 10] = [
+        b"",                                           // nothing
+        b"\x80",                                       // a header that is cut
+        &[0xFF; 172],                                  // contributing sources beyond the end
+        &[0x00; 172],                                  // version 0
+        b"GET / HTTP/1.1\r\n\r\n",                     // version 1, as it happens
+        &good[0][..12],                                // no payload
+        &rtp(100, &[0x10; 159]),                       // half a sample
+        &[&[0xA0], &good[1][1..171], &[0xFF]].concat(), // padding of 255 bytes
+        &[&[0xA0], &good[1][1..171], &[0]].concat(),   // padding of none
+        &[&[0x90], &good[1][1..12], &[0xFF; 8]].concat(), // an extension beyond the end
+    ];
+    for (good, bad) in good.iter().zip(bad) {
+        socket.send(bad).expect("it is taken");
+        socket.send(good).expect("it is taken");
+    }
+    let run = outcome(running);
+    let stream = named(&run, "streams", "in");
+    assert_eq!(number(stream, "received"), 20, "{stream:#}");
+    assert_eq!(number(stream, "processed"), 10, "{stream:#}");
+    assert_eq!(number(stream, "dropped.queue"), 10, "{stream:#}");
+    assert_eq!(number(stream, "work.rejected"), 10, "{stream:#}");
+    assert_eq!(number(stream, "work.processed"), 10, "{stream:#}");
+}
+
+#[test]
+fn a_datagram_longer_than_declared_is_dropped_and_not_cut() {
+    let _machine = machine();
+    for work in ["spin", "rtp-l16"] {
+        let (_spec, running, socket) = receiver(work);
+        for sequence in 0..5 {
+            // By two bytes, so that what is left of it would be whole samples; and by far.
+            for bytes in [160, 162, 3_000] {
+                socket.send(&rtp(sequence, &vec![0x10; bytes])).expect("it is taken");
+            }
+        }
+        let run = outcome(running);
+        let stream = named(&run, "streams", "in");
+        assert_eq!(number(stream, "received"), 15, "{work} {stream:#}");
+        assert_eq!(number(stream, "processed"), 5, "{work} {stream:#}");
+        assert_eq!(number(stream, "dropped.queue"), 10, "{work} {stream:#}");
+    }
+}
+
+#[test]
+fn pieces_of_pictures_and_garbage_do_not_stop_a_video_stream() {
+    let _machine = machine();
+    let (_spec, running, socket) = receiver("rtp-jpeg");
+    for sequence in 0..30_u16 {
+        // A JPEG header of type 1, Q 128 with tables that are not there, and noise.
+        let noise = [&[0, 0, 0, 0, 1, 128, 2, 2, 0, 0, 0, 64], &[sequence.to_le_bytes()[0]; 40][..]];
+        socket.send(&rtp(sequence, &noise.concat())).expect("it is taken");
+    }
+    let run = outcome(running);
+    let stream = named(&run, "streams", "in");
+    assert_eq!(number(stream, "received"), 30, "{stream:#}");
+    assert_eq!(
+        number(stream, "processed") + number(stream, "dropped.queue") + number(stream, "unread"),
+        30,
+        "{stream:#}"
+    );
+    assert!(number(stream, "work.rejected") > 0, "{stream:#}");
+}
+
+const SENDING: &str = r#"
+[[stream]]
+name = "out"
+class = "continuous-media"
+rate = "100/s"
+delay = "100 ms"
+pdu = "{pdu} B"
+cost = "200 us"
+send = "udp://127.0.0.1:{port}"
+work = "{work}"
+"#;
+
+fn sender(work: &str, pdu: usize, port: u16) -> SpecFile {
+    let text = SENDING.replace("{work}", work).replace("{port}", &port.to_string());
+    SpecFile::new(text.replace("{pdu}", &pdu.to_string()))
+}
+
+#[test]
+fn what_is_sent_arrives_in_number_and_size() {
+    let _machine = machine();
+    for (work, pdu) in [("spin", 1000), ("rtp-pcmu", 172)] {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+        socket.set_read_timeout(Some(Duration::from_millis(100))).expect("not zero");
+        let port = socket.local_addr().expect("it is bound").port();
+        let spec = sender(work, pdu, port);
+        let running = start(&["run", spec.path(), "--duration", "1s", "--json"]);
+        let ended = std::sync::atomic::AtomicBool::new(false);
+        let (sizes, run) = thread::scope(|scope| {
+            let receiving = scope.spawn(|| receive_all(&socket, &ended));
+            let run = outcome(running);
+            ended.store(true, std::sync::atomic::Ordering::Release);
+            (receiving.join().expect("it does not panic"), run)
+        });
+        let stream = named(&run, "streams", "out");
+        assert_eq!(text(stream, "direction"), "send");
+        assert!(!sizes.is_empty());
+        assert!(sizes.iter().all(|&bytes| bytes == pdu), "{work}: {sizes:?}");
+        let sent = sizes.len() as u64;
+        for field in ["offered", "received", "processed"] {
+            assert_eq!(number(stream, field), sent, "{work} {field} {stream:#}");
+        }
+        assert_eq!(number(stream, "dropped.queue"), 0, "{stream:#}");
+        assert_eq!(number(named(&run, "activities", "out"), "pdus"), sent);
+    }
+}
+
+/// Sizes of all that arrives until `ended` and nothing more waits.
+fn receive_all(socket: &UdpSocket, ended: &std::sync::atomic::AtomicBool) -> Vec<usize> {
+    let (mut sizes, mut buffer) = (Vec::new(), vec![0; 65_536]);
+    loop {
+        let over = ended.load(std::sync::atomic::Ordering::Acquire);
+        match socket.recv(&mut buffer) {
+            Ok(bytes) => sizes.push(bytes),
+            Err(_) if over => return sizes,
+            Err(_) => {}
+        }
+    }
+}
+
+#[test]
+fn a_receiver_that_is_not_there_breaks_nothing() {
+    let _machine = machine();
+    let spec = sender("spin", 500, free_port());
+    let done = upcall(&["run", spec.path(), "--duration", "1s", "--json"]);
+    let run = done.assert_code(&[0, 4]).json();
+    let stream = named(&run, "streams", "out");
+    // Every PDU was made and given to the kernel in spite of "port unreachable".
+    let made = number(stream, "processed");
+    assert!(made > 0, "{stream:#}");
+    assert_eq!(number(named(&run, "activities", "out"), "pdus"), made);
+    assert_eq!(number(stream, "received"), made, "{stream:#}");
+    assert_eq!(number(stream, "offered"), made, "{stream:#}");
+}

@@ -1,0 +1,347 @@
+//! What the whole-program tests share: starting `upcall`, specs, ports, JSON.
+//!
+//! Nothing here asserts on time. Bounds are there so that a hang fails a test
+//! and does not stop all of them; they are generous by a factor of ten or more.
+
+#![allow(dead_code, reason = "each test program uses its own part")]
+
+use std::fs;
+use std::io::Read;
+use std::net::UdpSocket;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{JoinHandle, sleep};
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// Between two looks at something that is waited for.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Looks until a wait is given up as a hang: two minutes.
+const LOOKS_MAX: u32 = 6_000;
+
+/// Held by a test that runs real-time threads: two at once would be each
+/// other's load on the one CPU they share.
+pub fn machine() -> MutexGuard<'static, ()> {
+    static MACHINE: Mutex<()> = Mutex::new(());
+    // A test that failed left nothing behind that could spoil the next.
+    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The program under test.
+pub const UPCALL: &str = env!("CARGO_BIN_EXE_upcall");
+
+/// The root folder of the workspace.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// One of the files in `examples/`.
+pub fn example(name: &str) -> String {
+    let path = root().join("examples").join(name);
+    path.to_str().expect("the workspace's path is UTF-8").to_owned()
+}
+
+/// A command that ended.
+#[derive(Debug)]
+pub struct Done {
+    pub status: ExitStatus,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Done {
+    /// The exit status; -1 after a signal.
+    pub fn code(&self) -> i32 {
+        self.status.code().unwrap_or(-1)
+    }
+
+    /// The one JSON object on standard output.
+    pub fn json(&self) -> Value {
+        match serde_json::from_str(&self.stdout) {
+            Ok(value @ Value::Object(_)) => value,
+            other => panic!("expected one JSON object, found {other:?} in {self:#?}"),
+        }
+    }
+
+    /// Fails unless it ended with one of `codes`.
+    #[track_caller]
+    pub fn assert_code(&self, codes: &[i32]) -> &Self {
+        assert!(codes.contains(&self.code()), "expected exit {codes:?}, found {self:#?}");
+        assert!(!self.stderr.contains("panicked"), "{self:#?}");
+        self
+    }
+}
+
+/// A command that runs; killed if it is dropped.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    stdout: Option<JoinHandle<String>>,
+    stderr: Option<JoinHandle<String>>,
+}
+
+impl Running {
+    /// Starts `command` without input and collects what it prints.
+    pub fn start(command: &mut Command) -> Running {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the command starts");
+        let stdout = child.stdout.take().map(collect);
+        let stderr = child.stderr.take().map(collect);
+        Running { child, stdout, stderr }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether it has not ended yet.
+    pub fn runs(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Sends a signal by its name, `INT`.
+    pub fn signal(&self, name: &str) {
+        signal(self.pid(), name);
+    }
+
+    /// Waits for its end.
+    pub fn finish(mut self) -> Done {
+        wait_until("the command's end", || !self.runs());
+        let status = self.child.wait().expect("it ended");
+        let text = |thread: Option<JoinHandle<String>>| {
+            thread.and_then(|thread| thread.join().ok()).unwrap_or_default()
+        };
+        Done { status, stdout: text(self.stdout.take()), stderr: text(self.stderr.take()) }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // No effect on one that has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn collect(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = from.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+/// Runs `upcall` with `arguments` to its end.
+pub fn upcall(arguments: &[&str]) -> Done {
+    start(arguments).finish()
+}
+
+/// Starts `upcall` with `arguments`.
+pub fn start(arguments: &[&str]) -> Running {
+    Running::start(Command::new(UPCALL).args(arguments))
+}
+
+/// Sends a process a signal by its name.
+pub fn signal(pid: u32, name: &str) {
+    let sent = Command::new("sh")
+        .args(["-c", "kill -s \"$0\" \"$1\"", name, &pid.to_string()])
+        .status()
+        .expect("there is a shell");
+    assert!(sent.success(), "kill -s {name} {pid}");
+}
+
+/// Looks until `done`, a bounded number of times.
+#[track_caller]
+pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    for _ in 0..LOOKS_MAX {
+        if done() {
+            return;
+        }
+        sleep(LOOK_EVERY);
+    }
+    panic!("waited in vain for {what}");
+}
+
+/// A folder that goes away with the test.
+pub fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a temporary folder")
+}
+
+/// A spec file that goes away with its folder.
+#[derive(Debug)]
+pub struct SpecFile {
+    pub folder: tempfile::TempDir,
+    path: PathBuf,
+}
+
+impl SpecFile {
+    pub fn new(text: impl AsRef<[u8]>) -> SpecFile {
+        let folder = folder();
+        let path = folder.path().join("spec.toml");
+        fs::write(&path, text).expect("the folder is ours");
+        SpecFile { folder, path }
+    }
+
+    pub fn path(&self) -> &str {
+        self.path.to_str().expect("temporary paths are UTF-8")
+    }
+
+    /// Path of another file in the same folder.
+    pub fn beside(&self, name: &str) -> String {
+        let path = self.folder.path().join(name);
+        path.to_str().expect("temporary paths are UTF-8").to_owned()
+    }
+}
+
+/// A UDP port on the loopback interface that is free now. Ports are handed out
+/// by the kernel in an order of its own, so another test hardly gets the same.
+pub fn free_port() -> u16 {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+    socket.local_addr().expect("it is bound").port()
+}
+
+/// `text` with each `{}` replaced by a free port, and those ports.
+pub fn with_ports(text: &str) -> (String, Vec<u16>) {
+    let mut parts = text.split("{}");
+    let mut filled = parts.next().unwrap_or_default().to_owned();
+    // All held until all are known, so that no two are the same.
+    let mut sockets = Vec::new();
+    for part in parts {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+        filled += &socket.local_addr().expect("it is bound").port().to_string();
+        filled += part;
+        sockets.push(socket);
+    }
+    let port = |socket: &UdpSocket| socket.local_addr().expect("it is bound").port();
+    (filled, sockets.iter().map(port).collect())
+}
+
+/// Waits until some process has bound a UDP socket to `port` on IPv4.
+pub fn wait_until_bound(port: u16) {
+    let local = format!(":{port:04X}");
+    wait_until("a bound port", || {
+        let table = fs::read_to_string("/proc/net/udp").expect("/proc is mounted");
+        table.lines().any(|line| {
+            line.split_whitespace().nth(1).is_some_and(|address| address.ends_with(&local))
+        })
+    });
+}
+
+/// A field, which must be there.
+#[track_caller]
+pub fn field<'v>(value: &'v Value, path: &str) -> &'v Value {
+    path.split('.').fold(value, |value, key| {
+        value.get(key).unwrap_or_else(|| panic!("no `{path}` (at `{key}`) in {value:#}"))
+    })
+}
+
+/// A field that is a whole number and not negative.
+#[track_caller]
+pub fn number(value: &Value, path: &str) -> u64 {
+    let found = field(value, path);
+    found.as_u64().unwrap_or_else(|| panic!("`{path}`: found {found}, expected a whole number"))
+}
+
+#[track_caller]
+pub fn text<'v>(value: &'v Value, path: &str) -> &'v str {
+    let found = field(value, path);
+    found.as_str().unwrap_or_else(|| panic!("`{path}`: found {found}, expected a string"))
+}
+
+#[track_caller]
+pub fn truth(value: &Value, path: &str) -> bool {
+    let found = field(value, path);
+    found.as_bool().unwrap_or_else(|| panic!("`{path}`: found {found}, expected true or false"))
+}
+
+#[track_caller]
+pub fn list<'v>(value: &'v Value, path: &str) -> &'v [Value] {
+    let found = field(value, path);
+    found.as_array().unwrap_or_else(|| panic!("`{path}`: found {found}, expected an array"))
+}
+
+/// The entry of a list that has this name.
+#[track_caller]
+pub fn named<'v>(value: &'v Value, path: &str, name: &str) -> &'v Value {
+    let found = list(value, path).iter().find(|entry| text(entry, "name") == name);
+    found.unwrap_or_else(|| panic!("no `{name}` in `{path}` of {value:#}"))
+}
+
+/// What a field of an object must be.
+#[derive(Clone, Copy, Debug)]
+pub enum Type {
+    /// A whole number, not negative.
+    Count,
+    /// A whole number of either sign, or null.
+    SignedOrNull,
+    CountOrNull,
+    Float,
+    FloatOrNull,
+    Text,
+    TextOrNull,
+    Bool,
+    List,
+    Object,
+}
+
+/// Fails unless each field is there with its type. More fields may be there.
+#[track_caller]
+pub fn assert_fields(value: &Value, fields: &[(&str, Type)]) {
+    for &(path, kind) in fields {
+        let found = field(value, path);
+        let fits = match kind {
+            Type::Count => found.is_u64(),
+            Type::SignedOrNull => found.is_i64() || found.is_null(),
+            Type::CountOrNull => found.is_u64() || found.is_null(),
+            Type::Float => found.is_f64(),
+            Type::FloatOrNull => found.is_f64() || found.is_null(),
+            Type::Text => found.is_string(),
+            Type::TextOrNull => found.is_string() || found.is_null(),
+            Type::Bool => found.is_boolean(),
+            Type::List => found.is_array(),
+            Type::Object => found.is_object(),
+        };
+        assert!(fits, "`{path}`: found {found}, expected {kind:?}, in {value:#}");
+    }
+}
+
+/// Processes whose ancestor is `pid`, by what /proc says of parents.
+pub fn descendants(pid: u32) -> Vec<u32> {
+    let mut parents = Vec::new();
+    for entry in fs::read_dir("/proc").expect("/proc is mounted").flatten() {
+        let Some(child) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok())
+        else {
+            continue;
+        };
+        if let Some((parent, state)) = parent_of(child)
+            && state != 'Z'
+        {
+            parents.push((child, parent));
+        }
+    }
+    let mut found = vec![pid];
+    let mut at = 0;
+    while at < found.len() {
+        let above = found[at];
+        found.extend(parents.iter().filter(|(_, parent)| *parent == above).map(|(pid, _)| pid));
+        at += 1;
+    }
+    found.split_off(1)
+}
+
+/// Parent and state of a process, if it is there.
+fn parent_of(pid: u32) -> Option<(u32, char)> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name stands in parentheses and may hold anything.
+    let (_, after) = stat.rsplit_once(')')?;
+    let mut fields = after.split_whitespace();
+    let state = fields.next()?.chars().next()?;
+    Some((fields.next()?.parse().ok()?, state))
+}
+
+/// Whether a process is there and not merely waiting to be reaped.
+pub fn is_alive(pid: u32) -> bool {
+    parent_of(pid).is_some_and(|(_, state)| state != 'Z')
+}
