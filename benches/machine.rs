@@ -4,6 +4,9 @@
 
 use std::time::SystemTime;
 
+use upcall::record::JobRecord;
+use upcall::time::Instant;
+
 /// Whether only a short run is wanted, to see that the bench works.
 pub fn smoke() -> bool {
     std::env::args().any(|argument| argument == "--smoke")
@@ -15,7 +18,8 @@ pub fn heading(bench: &str) -> String {
     let machine = upcall::Machine::describe();
     // Cargo adds `--bench` by itself.
     let options: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
-    let options = if options.is_empty() { String::new() } else { format!(" -- {}", options.join(" ")) };
+    let options =
+        if options.is_empty() { String::new() } else { format!(" -- {}", options.join(" ")) };
     let busy = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     format!(
         "machine: {} x {}\nkernel:  {}\ndate:    {}\ncommand: cargo bench -p upcall-benches --bench \
@@ -38,9 +42,59 @@ pub fn percentile(samples: &mut [u64], percent: f64) -> u64 {
     samples.get(rank - 1).copied().unwrap_or_default()
 }
 
+/// How late a thread woke, by the records of all jobs it ran: for each release
+/// that found nothing to do before it, the time to the first upcall after it,
+/// in nanoseconds, sorted. O(n log n).
+pub fn wakeup_latencies_ns(records: &[JobRecord]) -> Vec<u64> {
+    let mut by_release: Vec<&JobRecord> = records.iter().collect();
+    by_release.sort_unstable_by_key(|record| record.release);
+    let mut latencies_ns = Vec::new();
+    // Nothing released so far is unfinished from here on.
+    let mut busy_until = Instant::ZERO;
+    for together in by_release.chunk_by(|one, other| one.release == other.release) {
+        let release = together[0].release;
+        if busy_until < release {
+            let started = together.iter().map(|record| record.start).min();
+            latencies_ns.extend(started.map(|start| start.since(release).as_nanos()));
+        }
+        busy_until = together.iter().map(|record| record.end).fold(busy_until, Instant::max);
+    }
+    latencies_ns.sort_unstable();
+    latencies_ns
+}
+
 #[cfg(test)]
 mod tests {
-    use super::percentile;
+    use super::{percentile, wakeup_latencies_ns};
+    use upcall::activity::ActivityId;
+    use upcall::record::JobRecord;
+    use upcall::time::{Instant, Span};
+
+    fn record(release_ns: u64, start_ns: u64, end_ns: u64) -> JobRecord {
+        let at = Instant::from_nanos;
+        JobRecord {
+            id: ActivityId(0),
+            job: 0,
+            release: at(release_ns),
+            deadline: at(release_ns + 100),
+            start: at(start_ns),
+            end: at(end_ns),
+            run: Span::from_nanos(end_ns - start_ns),
+            pdus: 1,
+            preemptions: 0,
+            completed: true,
+        }
+    }
+
+    #[test]
+    fn only_a_release_into_silence_wakes_the_thread() {
+        // Two together, one released while they run, one after a rest; the
+        // records come in the order of their ends.
+        let records =
+            [record(10, 13, 20), record(18, 20, 30), record(10, 30, 40), record(50, 55, 60)];
+        assert_eq!(wakeup_latencies_ns(&records), [3, 5]);
+        assert_eq!(wakeup_latencies_ns(&[]), []);
+    }
 
     #[test]
     fn percentiles_are_by_nearest_rank() {

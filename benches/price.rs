@@ -45,7 +45,9 @@ fn main() {
             // The others run where and as the handlers ran.
             let class = schedule::pin_thread(&[cpu]).and(schedule::set_fifo(FIFO_PRIORITY));
             if let Err(error) = class {
-                println!("the rows below `one read of the clock` ran in the ordinary class: {error}");
+                println!(
+                    "the rows below `one read of the clock` ran in the ordinary class: {error}"
+                );
             }
             vec![
                 clock_read(samples),
