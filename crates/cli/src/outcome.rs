@@ -1,11 +1,12 @@
 //! From what was measured to what is reported, and whether promises were kept.
 
 use upcall::load::SenderCounts;
+use upcall::scheduler::Counters;
 use upcall::work::{WorkCounters, WorkKind};
-use upcall::{ActivityReport, Mode};
+use upcall::{ActivityReport, Mode, Statistics};
 
 use crate::output::{self, Cost, Dropped, Response};
-use crate::plan::{Plan, Planned, Source};
+use crate::plan::{Plan, Planned};
 use crate::run::{Measured, Order, RunningStream};
 use crate::spec::Direction;
 
@@ -28,7 +29,11 @@ pub fn outcome(plan: &Plan<'_>, order: Order, measured: Measured) -> output::Run
         broken,
         interrupted: measured.interrupted,
         switches: output::Switches {
-            activity: measured.report.activity_switches,
+            // In the baseline modes the kernel switches, and counts.
+            activity: match order.mode {
+                Mode::Upcall => measured.report.activity_switches,
+                Mode::Threads | Mode::Fifo => 0,
+            },
             domain: 0,
             kernel: measured.report.kernel_switches,
         },
@@ -52,11 +57,7 @@ fn activity(planned: &Planned<'_>, report: &ActivityReport) -> output::Activity 
         jobs,
         completed: counters.map_or(statistics.jobs, |c| c.completed),
         misses: counters.map_or(statistics.misses, |c| c.misses),
-        response_ns: Response {
-            p50: statistics.response_percentile(50.0).as_nanos(),
-            p99: statistics.response_percentile(99.0).as_nanos(),
-            max: counters.map_or(0, |c| c.response_max.as_nanos()),
-        },
+        response_ns: response(statistics, counters),
         slack_ns_min: match counters {
             Some(c) => (c.slack_ns_min != i64::MAX).then_some(c.slack_ns_min),
             None => statistics.slack_ns_min,
@@ -82,13 +83,20 @@ fn activity(planned: &Planned<'_>, report: &ActivityReport) -> output::Activity 
     }
 }
 
+/// Percentiles carry two digits and may round up past the exact maximum.
+fn response(statistics: &Statistics, counters: Option<Counters>) -> Response {
+    let percentile = |percent| statistics.response_percentile(percent).as_nanos();
+    let max = counters.map_or_else(|| percentile(100.0), |c| c.response_max.as_nanos());
+    Response { p50: percentile(50.0).min(max), p99: percentile(99.0).min(max), max }
+}
+
 fn stream(plan: &Plan<'_>, running: &RunningStream, measured: &Measured) -> output::Stream {
     let planned = &plan.activities[running.activity];
     let counters = &running.counters;
     let received = counters.received.value();
     let socket = counters.dropped_socket.value();
-    let sends = matches!(&planned.source,
-        Source::Stream(stream, _) if matches!(stream.direction, Direction::Send(_)));
+    let stream = planned.stream().map(|(stream, _)| stream);
+    let sends = stream.is_some_and(|stream| matches!(stream.direction, Direction::Send(_)));
     let sent: Option<&SenderCounts> = running.sender.and_then(|at| measured.senders.get(at));
     let offered = match sent {
         Some(sent) => sent.offered,
@@ -102,11 +110,12 @@ fn stream(plan: &Plan<'_>, running: &RunningStream, measured: &Measured) -> outp
     };
     let seconds = measured.duration.as_secs_f64().max(1e-9);
     let bits = counters.processed_bytes.value() as f64 * 8.0;
-    let kind = match &planned.source {
-        Source::Stream(stream, _) => stream.work.as_str(),
-        Source::Task(_) => "",
+    let work = match (stream, running.work.lock()) {
+        (Some(stream), Ok(seen)) if stream.work != WorkKind::Spin => {
+            Some(work_counts(stream.work, &seen))
+        }
+        _ => None,
     };
-    let work = running.work.lock().ok().map(|tally| *tally);
     output::Stream {
         name: planned.name().to_owned(),
         offered,
@@ -124,13 +133,13 @@ fn stream(plan: &Plan<'_>, running: &RunningStream, measured: &Measured) -> outp
         late: counters.late.value(),
         delay_ns_max: counters.delay_ns_max.value(),
         errors: counters.errors.value(),
-        work: work.filter(|_| kind != WorkKind::Spin.name()).map(|seen| work_counts(kind, &seen)),
+        work,
     }
 }
 
-fn work_counts(kind: &str, seen: &WorkCounters) -> output::WorkCounts {
+fn work_counts(kind: WorkKind, seen: &WorkCounters) -> output::WorkCounts {
     output::WorkCounts {
-        kind: kind.to_owned(),
+        kind: kind.name(),
         processed: seen.processed,
         rejected: seen.rejected,
         decode_errors: seen.decode_errors,

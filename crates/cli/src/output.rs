@@ -163,7 +163,7 @@ pub struct Stream {
 /// As `upcall::work::WorkCounters`.
 #[derive(Debug, Serialize)]
 pub struct WorkCounts {
-    pub kind: String,
+    pub kind: &'static str,
     pub processed: u64,
     pub rejected: u64,
     pub decode_errors: u64,
@@ -200,7 +200,8 @@ pub struct Background {
 
 #[derive(Debug, Serialize)]
 pub struct Switches {
-    /// From one activity to another.
+    /// From one activity to another; 0 in the baseline modes, where only the
+    /// kernel knows.
     pub activity: u64,
     /// From one domain's process to another; all run in one process here.
     pub domain: u64,

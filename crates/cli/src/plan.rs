@@ -6,11 +6,11 @@ use upcall::activity::ActivityParams;
 use upcall::admission::{Platform, Reservations, Share, TestResult};
 use upcall::qos::{Mapping, map};
 use upcall::time::Span;
-use upcall::work::{Work, WorkKind};
+use upcall::work::Work;
 
 use crate::exit::Failure;
 use crate::output;
-use crate::spec::{Activity, POLICIES, Policy, Spec, Stream, SwitchCost, Task};
+use crate::spec::{Activity, POLICIES, Policy, Spec, Stream, SwitchCost};
 
 /// Domain of activities whose spec names none.
 const DOMAIN_DEFAULT: &str = "main";
@@ -26,7 +26,9 @@ pub struct Plan<'s> {
 /// One activity, mapped.
 #[derive(Debug)]
 pub struct Planned<'s> {
-    pub source: Source<'s>,
+    pub activity: Activity<'s>,
+    /// For a stream.
+    pub mapping: Option<Mapping>,
     pub params: ActivityParams,
     /// Cost was measured because the spec declares none.
     pub cost_measured: bool,
@@ -35,26 +37,21 @@ pub struct Planned<'s> {
     pub response_max: Option<Span>,
 }
 
-#[derive(Debug)]
-pub enum Source<'s> {
-    Stream(&'s Stream, Mapping),
-    Task(&'s Task),
-}
-
-impl Planned<'_> {
-    pub fn name(&self) -> &str {
-        match self.source {
-            Source::Stream(stream, _) => &stream.name,
-            Source::Task(task) => &task.name,
-        }
+impl<'s> Planned<'s> {
+    pub fn name(&self) -> &'s str {
+        self.activity.name()
     }
 
-    pub fn domain(&self) -> &str {
-        let domain = match self.source {
-            Source::Stream(stream, _) => &stream.domain,
-            Source::Task(task) => &task.domain,
-        };
-        domain.as_deref().unwrap_or(DOMAIN_DEFAULT)
+    pub fn domain(&self) -> &'s str {
+        self.activity.domain().unwrap_or(DOMAIN_DEFAULT)
+    }
+
+    /// The stream and its mapping, if it is one.
+    pub fn stream(&self) -> Option<(&'s Stream, &Mapping)> {
+        match (self.activity, &self.mapping) {
+            (Activity::Stream(stream), Some(mapping)) => Some((stream, mapping)),
+            _ => None,
+        }
     }
 }
 
@@ -155,7 +152,8 @@ fn map_activity<'s>(
 ) -> Result<Planned<'s>, Failure> {
     match activity {
         Activity::Task(task) => Ok(Planned {
-            source: Source::Task(task),
+            activity,
+            mapping: None,
             params: task.params,
             cost_measured: false,
             cpu: 0,
@@ -164,9 +162,7 @@ fn map_activity<'s>(
         Activity::Stream(stream) => {
             let measured = match stream.cost {
                 Some(_) => None,
-                None => {
-                    Work::calibrate(work_kind(stream)?, stream.pdu_bytes, upcall::thread_cpu_ns)
-                }
+                None => Work::calibrate(stream.work, stream.pdu_bytes, upcall::thread_cpu_ns),
             };
             let cost = stream.cost.or(measured.map(|measured| measured.cost));
             let Some(cost) = cost else {
@@ -186,22 +182,15 @@ fn map_activity<'s>(
                 ))
             })?;
             Ok(Planned {
+                activity,
                 params: mapping.params,
-                source: Source::Stream(stream, mapping),
+                mapping: Some(mapping),
                 cost_measured: measured.is_some(),
                 cpu: 0,
                 response_max: None,
             })
         }
     }
-}
-
-/// The named processor of a stream.
-///
-/// # Errors
-/// None in practice: the spec's reader checked the name.
-pub fn work_kind(stream: &Stream) -> Result<WorkKind, Failure> {
-    stream.work.parse().map_err(Failure::new)
 }
 
 /// The word a spec file uses for a policy.
@@ -253,10 +242,7 @@ fn output(
 
 fn planned_output(planned: &Planned<'_>, placed: bool) -> output::PlannedActivity {
     let params = &planned.params;
-    let mapping = match &planned.source {
-        Source::Stream(_, mapping) => Some(mapping),
-        Source::Task(_) => None,
-    };
+    let mapping = planned.mapping.as_ref();
     output::PlannedActivity {
         name: planned.name().to_owned(),
         domain: planned.domain().to_owned(),

@@ -17,9 +17,9 @@ use upcall::{Config, HandlerId, Job, Mode, Report, Runtime, clock};
 use crate::csv::JobLog;
 use crate::exit::Failure;
 use crate::live::Live;
-use crate::plan::{Plan, Planned, Source, work_kind};
+use crate::plan::{Plan, Planned};
 use crate::spec::{Direction, Spec};
-use crate::stream::{Endpoint, WorkTally};
+use crate::stream::{Endpoint, WorkTally, sender_plan};
 use crate::{background, outcome, output};
 
 /// From the last preparation to the first release.
@@ -81,10 +81,19 @@ pub fn run(
         unscreened: order.soft,
     })
     .map_err(Failure::new)?;
+    let mut notices: Vec<String> = plan
+        .activities
+        .iter()
+        .zip(&endpoints)
+        .filter_map(|(planned, endpoint)| {
+            let shortfall = endpoint.as_ref()?.shortfall()?;
+            Some(format!("{}: {shortfall}", planned.name()))
+        })
+        .collect();
     let (handlers, mut streams) = create(&mut runtime, plan, endpoints)?;
     let cpus = used_cpus(plan);
     let background = background::start(spec, &cpus)?;
-    let senders = start_senders(plan, &mut streams)?;
+    let senders = start_senders(spec, plan, &mut streams)?;
 
     let drops_before = upcall::load::interface_drops();
     let start = clock::now() + LEAD;
@@ -92,7 +101,7 @@ pub fn run(
         senders.start(start);
     }
     runtime.run_at(&handlers, start).map_err(Failure::new)?;
-    let notices: Vec<String> = runtime.notices().iter().map(ToString::to_string).collect();
+    notices.extend(runtime.notices().iter().map(ToString::to_string));
     for notice in &notices {
         eprintln!("upcall: {notice}");
     }
@@ -123,24 +132,16 @@ pub fn run(
 fn bind(spec: &Spec, plan: &Plan<'_>) -> Result<Vec<Option<Endpoint>>, Failure> {
     plan.activities
         .iter()
-        .map(|planned| match &planned.source {
-            Source::Task(_) => Ok(None),
-            Source::Stream(stream, mapping) => {
-                let opened = Endpoint::open(stream, work_kind(stream)?, mapping);
-                opened.map(Some).map_err(|error| {
-                    let key = match stream.direction {
-                        Direction::Receive(_) => "receive",
-                        Direction::Send(_) => "send",
-                    };
-                    let expected = "an address that is free and ours";
-                    Failure::new(spec.source.error_in(
-                        &stream.place,
-                        key,
-                        &error.to_string(),
-                        expected,
-                    ))
-                })
-            }
+        .map(|planned| {
+            let Some((stream, mapping)) = planned.stream() else { return Ok(None) };
+            Endpoint::open(stream, mapping).map(Some).map_err(|error| {
+                let key = match stream.direction {
+                    Direction::Receive(_) => "receive",
+                    Direction::Send(_) => "send",
+                };
+                let (found, expected) = (error.to_string(), "an address that is free and ours");
+                Failure::new(spec.source.error_in(&stream.place, key, &found, expected))
+            })
         })
         .collect()
 }
@@ -168,8 +169,8 @@ fn create(
                 let mut spin = Work::new(WorkKind::Spin, 1, cost, upcall::thread_cpu_ns);
                 runtime.handler(planned.name(), planned.params, move |batch| {
                     while batch.proceed() {
-                        spin.take(&[]);
-                        // Spinning cannot fail once it took a PDU.
+                        // Anything is a PDU to it, and spinning cannot fail then.
+                        let _ = spin.take(&[]);
                         let _ = spin.process();
                     }
                 })
@@ -189,17 +190,19 @@ fn used_cpus(plan: &Plan<'_>) -> Vec<u32> {
 }
 
 fn start_senders(
+    spec: &Spec,
     plan: &Plan<'_>,
     streams: &mut [RunningStream],
 ) -> Result<Option<Senders>, Failure> {
     let mut plans = Vec::new();
     for running in streams {
-        let Source::Stream(stream, mapping) = &plan.activities[running.activity].source else {
-            continue;
-        };
+        let Some((stream, mapping)) = plan.activities[running.activity].stream() else { continue };
         if stream.embedded_source {
             running.sender = Some(plans.len());
-            plans.push(crate::stream::sender_plan(stream, mapping));
+            plans.push(sender_plan(stream, mapping).map_err(|found| {
+                let expected = "a stream whose packets Upcall can make";
+                Failure::new(spec.source.error_in(&stream.place, "source", &found, expected))
+            })?);
         }
     }
     if plans.is_empty() {
@@ -240,10 +243,7 @@ fn watch(
 /// Lets the handlers process what has arrived, as long as the longest delay that
 /// was promised; in every mode alike.
 fn drain(plan: &Plan<'_>, interrupted: &AtomicBool) {
-    let delays = plan.activities.iter().map(|planned| match &planned.source {
-        Source::Stream(_, mapping) => mapping.delay_max,
-        Source::Task(_) => Span::ZERO,
-    });
+    let delays = plan.activities.iter().filter_map(|planned| Some(planned.mapping?.delay_max));
     let longest = delays.max().unwrap_or_default().min(DRAIN_MAX);
     if !interrupted.load(Ordering::Relaxed) {
         std::thread::sleep(longest.into());

@@ -176,10 +176,19 @@ pub fn run(run: &Run) -> String {
             span(background.cpu_ns)
         );
     }
-    text += &format!(
-        "\nswitches: {} between activities, {} by the kernel\n",
-        run.switches.activity, run.switches.kernel
-    );
+    let by_us = match run.switches.activity {
+        0 => String::new(),
+        switches => format!("{switches} between activities, "),
+    };
+    text += &format!("\nswitches: {by_us}{} by the kernel\n", run.switches.kernel);
+    let overruns: u64 = run.activities.iter().map(|activity| activity.overruns).sum();
+    let quanta: u64 = run.activities.iter().map(|activity| activity.quantum_overruns).sum();
+    if overruns + quanta > 0 {
+        text += &format!(
+            "overruns: {overruns} releases found the job before unfinished, \
+             {quanta} quanta were longer than declared\n"
+        );
+    }
     if run.interrupted {
         text += "interrupted\n";
     }

@@ -9,7 +9,7 @@ use upcall::Batch;
 use upcall::load::SenderPlan;
 use upcall::qos::{Class, Flow, Mapping};
 use upcall::udp::{Receiver, Sender, StreamCounters};
-use upcall::work::{Taken, Work, WorkCounters, WorkKind, sample_payload};
+use upcall::work::{Taken, Work, WorkCounters, WorkKind, sample_datagrams, sample_payload};
 
 use crate::spec::{Direction, Stream};
 
@@ -42,6 +42,7 @@ pub struct SendEnd {
     kind: WorkKind,
     payload: Vec<u8>,
     pdu_bytes: u32,
+    datagrams_a_pdu: u32,
     sequence: u32,
 }
 
@@ -50,9 +51,13 @@ impl Endpoint {
     ///
     /// # Errors
     /// The system's: a port in use, an address that is not ours.
-    pub fn open(stream: &Stream, kind: WorkKind, mapping: &Mapping) -> io::Result<Self> {
-        let work =
-            Work::new(kind, stream.pdu_bytes, mapping.params.pdu_cost, upcall::thread_cpu_ns);
+    pub fn open(stream: &Stream, mapping: &Mapping) -> io::Result<Self> {
+        let work = Work::new(
+            stream.work,
+            stream.pdu_bytes,
+            mapping.params.pdu_cost,
+            upcall::thread_cpu_ns,
+        );
         let tally = Arc::default();
         let datagram_bytes = stream.packet_bytes;
         let datagrams_a_pdu = stream.pdu_bytes.div_ceil(datagram_bytes);
@@ -71,15 +76,18 @@ impl Endpoint {
                 Ok(Endpoint::Receive(Box::new(end)))
             }
             Direction::Send(address) => {
+                let datagrams_a_pdu = made_datagrams(stream).map_err(io::Error::other)?;
+                let batch = mapping.params.batch.saturating_mul(datagrams_a_pdu);
                 let sender =
                     Sender::connect(address, batch, datagram_bytes).map_err(io::Error::other)?;
                 Ok(Endpoint::Send(Box::new(SendEnd {
                     sender,
                     work,
                     tally,
-                    kind,
+                    kind: stream.work,
                     payload: vec![0; datagram_bytes as usize],
                     pdu_bytes: stream.pdu_bytes,
+                    datagrams_a_pdu,
                     sequence: 0,
                 })))
             }
@@ -92,6 +100,17 @@ impl Endpoint {
             Endpoint::Receive(end) => end.receiver.counters(),
             Endpoint::Send(end) => end.sender.counters(),
         }
+    }
+
+    /// One line on buffers that were planned and not granted.
+    pub fn shortfall(&self) -> Option<String> {
+        let Endpoint::Receive(end) = self else { return None };
+        let (asked, granted) = end.receiver.buffer_shortfall()?;
+        Some(format!(
+            "the socket buffer is {granted} B of the {asked} B planned: bursts may be lost; grant it \
+             with `sysctl net.core.rmem_max={}` or the capability cap_net_admin",
+            asked.div_ceil(2)
+        ))
     }
 
     /// What the processor counts, filled in when the handler is dropped.
@@ -144,14 +163,17 @@ impl SendEnd {
     /// Makes and sends a batch.
     fn upcall(&mut self, batch: &mut Batch<'_>) {
         while batch.proceed() {
-            let bytes = sample_payload(self.kind, self.pdu_bytes, self.sequence, &mut self.payload);
-            self.sequence = self.sequence.wrapping_add(1);
-            let payload = &self.payload[..bytes];
-            // What the stream costs to make is spent before it is sent.
-            if self.work.take(payload) == Taken::Pdu {
-                let _ = self.work.process();
+            for _ in 0..self.datagrams_a_pdu {
+                let bytes =
+                    sample_payload(self.kind, self.pdu_bytes, self.sequence, &mut self.payload);
+                self.sequence = self.sequence.wrapping_add(1);
+                let payload = &self.payload[..bytes];
+                // What a PDU costs to make is spent before it is sent.
+                if self.work.take(payload) == Taken::Pdu {
+                    let _ = self.work.process();
+                }
+                self.sender.send(payload);
             }
-            self.sender.send(payload);
         }
         self.sender.flush();
     }
@@ -175,28 +197,45 @@ fn keep(tally: &WorkTally, counters: WorkCounters) {
     }
 }
 
+/// Datagrams of a PDU that Upcall itself makes.
+///
+/// # Errors
+/// The stream's PDU or packet is too small for what would be sent.
+fn made_datagrams(stream: &Stream) -> Result<u32, String> {
+    let datagrams = sample_datagrams(stream.work, stream.pdu_bytes);
+    let mut payload = vec![0; stream.packet_bytes as usize];
+    let bytes = sample_payload(stream.work, stream.pdu_bytes, 0, &mut payload);
+    if datagrams == 0 || bytes == 0 {
+        return Err(format!(
+            "a sample of {} does not fit a pdu of {} B in packets of {} B",
+            stream.work, stream.pdu_bytes, stream.packet_bytes
+        ));
+    }
+    Ok(datagrams)
+}
+
 /// What an embedded sender must do to be the source this stream was promised.
-pub fn sender_plan(stream: &Stream, mapping: &Mapping) -> SenderPlan {
+///
+/// # Errors
+/// The stream's PDU or packet is too small for what would be sent.
+pub fn sender_plan(stream: &Stream, mapping: &Mapping) -> Result<SenderPlan, String> {
     let target = match stream.direction {
         Direction::Receive(address) | Direction::Send(address) => reachable(address),
     };
-    let datagram_bytes = stream.packet_bytes;
-    let datagrams_a_pdu = stream.pdu_bytes.div_ceil(datagram_bytes);
     // Frames and messages come all at once, the rest one by one.
     let pdus_at_once = match stream.class {
-        Class::ContinuousMedia(Flow::Frames { frame_bytes, .. })
-        | Class::Bulk(Flow::Frames { frame_bytes, .. }) => pdus_of(frame_bytes, stream),
+        Class::ContinuousMedia(Flow::Frames { frame_bytes, .. }) => pdus_of(frame_bytes, stream),
         Class::MessageStream { message_bytes, .. } => pdus_of(message_bytes, stream),
         _ => 1,
     };
-    SenderPlan {
+    Ok(SenderPlan {
         target,
         interval: mapping.pdu_interval.saturating_mul(u64::from(pdus_at_once)),
-        burst: pdus_at_once * datagrams_a_pdu,
+        burst: pdus_at_once.saturating_mul(made_datagrams(stream)?),
         pdu_bytes: stream.pdu_bytes,
-        datagram_bytes,
-        work: stream.work.clone(),
-    }
+        datagram_bytes: stream.packet_bytes,
+        work: stream.work.to_string(),
+    })
 }
 
 fn pdus_of(bytes: u64, stream: &Stream) -> u32 {

@@ -32,7 +32,8 @@
 //!    told to return; what remains of the batch is kept for the next upcall.
 //! 6. The handler returned by itself: the job is done, and recorded.
 //! 7. `Suspend`: pending job and future releases are dropped. A running handler
-//!    is told to return at its next boundary, then it is suspended.
+//!    is told to return at its next boundary, then it is suspended; a `Run` that
+//!    comes before makes the suspend undone. A job dropped after its deadline is missed.
 //! 8. `Close`: as 7, and the number is free again.
 
 use crate::activity::{ActivityId, ActivityParams};
@@ -57,7 +58,8 @@ pub enum Input {
         /// Validated parameters.
         params: ActivityParams,
     },
-    /// Start delivering; no effect if it is running already.
+    /// Start delivering. No effect if it is active already, but that a suspend that
+    /// waits for the next boundary is as if it had never come.
     Run {
         /// Which one.
         id: ActivityId,
@@ -243,6 +245,29 @@ struct Slot {
     counters: Counters,
 }
 
+impl Slot {
+    /// The counters, with the unfinished jobs that are late at `now` counted as missed.
+    fn counters_at(&self, now: Instant) -> Counters {
+        let mut counters = self.counters;
+        let oldest_due = self.release + self.params.deadline;
+        if self.unfinished > 0 && oldest_due < now {
+            let late_ns = now.since(oldest_due).as_nanos() - 1;
+            let overdue = (late_ns / self.params.period.as_nanos() + 1).min(self.unfinished);
+            counters.misses += overdue;
+            counters.slack_ns_min = counters.slack_ns_min.min(oldest_due.signed_since(now));
+            counters.response_max = counters.response_max.max(now.since(self.release));
+        }
+        counters
+    }
+
+    /// Goes on to the job behind the oldest one, which has ended.
+    fn next_job(&mut self) {
+        self.unfinished -= 1;
+        self.release += self.params.period;
+        self.job = JOB_FRESH;
+    }
+}
+
 /// The progress of the oldest unfinished job.
 #[derive(Clone, Copy, Debug)]
 struct Job {
@@ -367,19 +392,7 @@ impl Scheduler {
     /// deadline passed before `now` though they have not ended. For the end of
     /// a run: work that never got done must not look like a kept promise.
     pub fn counters_at(&self, now: Instant, id: ActivityId) -> Option<Counters> {
-        let slot = self.slot(id).ok()?;
-        let mut counters = slot.counters;
-        if slot.unfinished > 0 {
-            let oldest_due = slot.release + slot.params.deadline;
-            if oldest_due < now {
-                let late_ns = now.since(oldest_due).as_nanos() - 1;
-                let overdue = (late_ns / slot.params.period.as_nanos() + 1).min(slot.unfinished);
-                counters.misses += overdue;
-                counters.slack_ns_min = counters.slack_ns_min.min(oldest_due.signed_since(now));
-                counters.response_max = counters.response_max.max(now.since(slot.release));
-            }
-        }
-        Some(counters)
+        self.slot(id).ok().map(|slot| slot.counters_at(now))
     }
 
     fn slot(&self, id: ActivityId) -> Result<&Slot, InputError> {
@@ -419,13 +432,19 @@ impl Scheduler {
     }
 
     fn run(&mut self, id: ActivityId, at: Instant) -> Result<(), InputError> {
+        self.slot(id)?;
+        let running = self.running.as_mut().filter(|running| running.id == id);
+        let undone =
+            running.and_then(|running| running.stop.take_if(|stop| *stop == Stop::Suspend));
         let slot = self.slot_mut(id)?;
         if !slot.active {
             slot.active = true;
             slot.next_release = at + slot.params.offset;
-            let next_release = slot.next_release;
-            self.releases.set(next_release, id.0);
+        } else if undone.is_none() {
+            return Ok(());
         }
+        let next_release = slot.next_release;
+        self.releases.set(next_release, id.0);
         Ok(())
     }
 
@@ -438,6 +457,7 @@ impl Scheduler {
                 Some(Stop::Close) => Stop::Close,
                 _ => stop,
             });
+            self.releases.remove(id.0);
         } else {
             self.deactivate(id, now, stop);
         }
@@ -453,9 +473,12 @@ impl Scheduler {
         let started = slot.unfinished > 0 && slot.job.start.is_some();
         if started {
             let record = end_job(id, slot, now, false);
+            slot.next_job();
             self.commands.push_back(Command::JobDone(record));
         }
         if let Ok(slot) = self.slot_mut(id) {
+            // Work that never got done must not look like a kept promise.
+            slot.counters = slot.counters_at(now);
             slot.unfinished = 0;
             slot.job = JOB_FRESH;
         }
@@ -525,19 +548,18 @@ impl Scheduler {
         slot.job.pdus += pdus;
         slot.job.run += now.since(running.since);
         slot.counters.pdus += u64::from(pdus);
-        if outcome == Outcome::Yielded && running.stop.is_none() {
+        // A handler that was told to return after its last PDU has nothing to come back for.
+        let completed = outcome != Outcome::Yielded || pdus == running.pdus_max;
+        if !completed && running.stop.is_none() {
             slot.job.preemptions += 1;
             slot.counters.preemptions += 1;
             let rank = slot.rank;
             self.ready.set(rank, id.0);
             return Ok(());
         }
-        let completed = outcome != Outcome::Yielded;
         if completed {
             let record = end_job(id, slot, now, true);
-            slot.unfinished -= 1;
-            slot.release += slot.params.period;
-            slot.job = JOB_FRESH;
+            slot.next_job();
             let backlog = (slot.unfinished > 0).then_some(slot.rank);
             self.commands.push_back(Command::JobDone(record));
             if let Some(rank) = backlog {

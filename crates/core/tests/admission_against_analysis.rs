@@ -1,9 +1,11 @@
-//! Admission against an independent analysis: the crate `response-time-analysis`, whose
-//! limited-preemptive bound is derived from a machine-checked proof (Bozhko and Brandenburg, ECRTS 2020).
+//! Admission against an independent analysis: the crate
+//! `response-time-analysis`, whose limited-preemptive bound is derived from a
+//! machine-checked proof (Bozhko and Brandenburg, ECRTS 2020).
 //!
-//! Conventions there: an arrival at the end of a closed interval counts, as here; the
-//! blocking bound is what is left of a quantum that began before, the longest less one tick.
-//! It knows no hand-offs and no late wake-ups, so both are zero.
+//! Conventions there: an arrival at the end of a closed interval counts, as
+//! here; the blocking bound is what is left of a quantum that began before, the
+//! longest less one tick. It knows no hand-offs and no late wake-ups, so both
+//! are zero.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -20,7 +22,8 @@ use upcall_core::activity::ActivityParams;
 use upcall_core::admission::{Platform, Reservations, Share};
 use upcall_core::time::Span;
 
-/// Above the length up to which that crate repeats each search by brute force in debug builds.
+/// Above the length up to which that crate repeats each search by brute force
+/// in debug builds.
 const LIMIT_TICKS: u64 = 200_000;
 
 fn arrivals(params: &ActivityParams) -> Periodic {
@@ -83,7 +86,8 @@ prop_compose! {
     }
 }
 
-/// One to eight activities in the order of their ranks. Some sets fill the CPU, many nearly.
+/// One to eight activities in the order of their ranks. Some sets fill the CPU,
+/// many nearly.
 fn ranked_set() -> impl Strategy<Value = Vec<ActivityParams>> {
     (1usize..9)
         .prop_flat_map(|count| {
@@ -101,7 +105,8 @@ proptest! {
     #[test]
     fn every_response_is_the_one_the_other_analysis_finds(set in ranked_set()) {
         let utilization: f64 = set.iter().map(ActivityParams::utilization).sum();
-        // Above 1 the other analysis searches up to its limit, and there is nothing to find.
+        // Above 1 the other analysis searches up to its limit, and there is
+        // nothing to find.
         prop_assume!(utilization < 0.999_999);
         let mut reservations = reservations(Share::WHOLE);
         let found: Vec<_> = set
@@ -125,7 +130,8 @@ proptest! {
             .iter()
             .zip(&set)
             .all(|(response, params)| response.is_some_and(|ns| ns <= params.deadline.as_nanos()));
-        // In any order that leaves equal periods as they are: here a rotation between two periods.
+        // In any order that leaves equal periods as they are: here a rotation
+        // between two periods.
         let mut order = set.clone();
         let at = shuffled.index(set.len());
         if at > 0 && set[at - 1].period < set[at].period {

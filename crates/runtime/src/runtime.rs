@@ -511,10 +511,8 @@ fn prepare_thread(cpu: u32, fifo_priority: Option<u8>) -> Vec<Notice> {
         notices.push(Notice::NoPinning { cpu, error });
     }
     upcall_sys::memory::prefault_stack::<STACK_BYTES>();
-    if let Some(priority) = fifo_priority {
-        if let Err(error) = upcall_sys::schedule::set_fifo(priority) {
-            notices.push(Notice::NoRealTimeClass(error));
-        }
+    if let Some(Err(error)) = fifo_priority.map(upcall_sys::schedule::set_fifo) {
+        notices.push(Notice::NoRealTimeClass(error));
     }
     notices
 }

@@ -93,6 +93,7 @@ pub struct Receiver {
     /// When the last datagram taken arrived, on the realtime clock.
     arrival_ns: Option<u64>,
     delay_ns_max: u64,
+    buffer_shortfall: Option<(usize, usize)>,
     counters: Arc<StreamCounters>,
 }
 
@@ -112,8 +113,8 @@ impl Receiver {
         delay: Span,
     ) -> Result<Self, OsError> {
         let socket = UdpSocket::bind(address)?;
-        let bytes = receive_buffer_bytes(buffers as usize, datagram_bytes as usize);
-        socket.set_receive_buffer(bytes)?;
+        let asked = receive_buffer_bytes(buffers as usize, datagram_bytes as usize);
+        let granted = socket.set_receive_buffer(asked)?;
         Ok(Receiver {
             socket,
             batch: ReceiveBatch::new(batch_max.max(1) as usize, datagram_bytes as usize),
@@ -123,6 +124,7 @@ impl Receiver {
             pending_bytes: 0,
             arrival_ns: None,
             delay_ns_max: delay.as_nanos(),
+            buffer_shortfall: (granted < asked).then_some((asked, granted)),
             counters: Arc::default(),
         })
     }
@@ -138,6 +140,12 @@ impl Receiver {
     /// The counters, to be read by others.
     pub fn counters(&self) -> Arc<StreamCounters> {
         self.counters.clone()
+    }
+
+    /// Kernel memory asked for and granted, in bytes, if that was less: then a
+    /// burst that was planned for may be dropped.
+    pub fn buffer_shortfall(&self) -> Option<(usize, usize)> {
+        self.buffer_shortfall
     }
 
     /// Whether a datagram is there to be taken. Fetches a batch from the kernel

@@ -15,7 +15,8 @@ static ALONE: Mutex<()> = Mutex::new(());
 fn start(mode: Mode) -> (Runtime, MutexGuard<'static, ()>) {
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let switch_cost = Some(Span::from_micros(1));
-    (Runtime::start(Config { mode, switch_cost, ..Config::default() }).unwrap(), alone)
+    let config = Config { mode, switch_cost, ..Config::default() };
+    (Runtime::start(config).expect("default CPUs are allowed"), alone)
 }
 
 fn every(period_ms: u64, cost_us: u64) -> ActivityParams {

@@ -2,7 +2,7 @@
 //! a peer has written.
 //!
 //! Called by the runtime and the command, which bring the memory (mapped by
-//! the sys room) as a slice of words. A peer is another program and may be
+//! the sys room): anything that is a slice of words. A peer is another program and may be
 //! wrong or hostile: every value is copied once, then checked, then used.
 //! What a peer did wrong comes back as an error; what is done about it is for
 //! the caller to say. Uses no other crate of ours and makes no system call.

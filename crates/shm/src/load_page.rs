@@ -88,22 +88,24 @@ pub struct StreamCounters {
 }
 
 /// The parent's end: it starts and stops, and reads what the child reports.
+///
+/// `W` is the memory, owned or borrowed.
 #[derive(Debug)]
-pub struct LoadParent<M> {
-    page: Page<M>,
+pub struct LoadParent<W> {
+    page: Page<W>,
     streams: usize,
     state: State,
     counters: [StreamCounters; STREAMS_MAX],
 }
 
-impl<M: AsRef<[AtomicU64]>> LoadParent<M> {
-    /// Makes `memory`, [`PAGE_WORDS`] words that are all zero and shared with
-    /// nobody yet, a page for `streams` (1 to [`STREAMS_MAX`]).
+impl<W: AsRef<[AtomicU64]>> LoadParent<W> {
+    /// Makes `words`, all zero and shared with nobody yet, a page for
+    /// `streams` (1 to [`STREAMS_MAX`]).
     ///
     /// # Errors
     /// Wrong length, wrong number of streams, or a word that is not 0.
-    pub fn create(memory: M, streams: usize) -> Result<Self, LayoutError> {
-        let page = Page::new(memory)?;
+    pub fn create(words: W, streams: usize) -> Result<Self, LayoutError> {
+        let page = Page::new(words)?;
         if streams == 0 || streams > STREAMS_MAX {
             return Err(LayoutError::Streams { found: streams as u64 });
         }
@@ -116,9 +118,9 @@ impl<M: AsRef<[AtomicU64]>> LoadParent<M> {
         Ok(LoadParent { page, streams, state: State::Starting, counters })
     }
 
-    /// The memory, to hand to the child.
-    pub fn memory(&self) -> &M {
-        &self.page.memory
+    /// The memory, to be handed to the child.
+    pub fn memory(&self) -> &W {
+        &self.page.0
     }
 
     /// Lets the child begin at `at_ns` (`CLOCK_MONOTONIC`; 0 counts as 1).
@@ -137,8 +139,8 @@ impl<M: AsRef<[AtomicU64]>> LoadParent<M> {
 
     /// Takes in what the child has reported since, and says how far it is.
     ///
-    /// With [`State::Done`] the counters are final. O([`PAGE_WORDS`]) loads,
-    /// less than a microsecond.
+    /// With [`State::Done`] the counters are final. O([`PAGE_WORDS`]) loads, a
+    /// few microseconds: for reporting, not for a hot path.
     ///
     /// # Errors
     /// What a child that keeps to the protocol does not do. Counters and state
@@ -210,19 +212,21 @@ impl<M: AsRef<[AtomicU64]>> LoadParent<M> {
 }
 
 /// The child's end: it learns when to start, and reports.
+///
+/// `W` is the memory, owned or borrowed.
 #[derive(Debug)]
-pub struct LoadChild<M> {
-    page: Page<M>,
+pub struct LoadChild<W> {
+    page: Page<W>,
     streams: usize,
 }
 
-impl<M: AsRef<[AtomicU64]>> LoadChild<M> {
-    /// Takes up the page that a parent created in `memory`.
+impl<W: AsRef<[AtomicU64]>> LoadChild<W> {
+    /// Takes up the page that a parent created in `words`.
     ///
     /// # Errors
     /// It is no such page, of another version, or not as the parent leaves it.
-    pub fn attach(memory: M) -> Result<Self, LayoutError> {
-        let page = Page::new(memory)?;
+    pub fn attach(words: W) -> Result<Self, LayoutError> {
+        let page = Page::new(words)?;
         let found = page.load(word::MAGIC, Relaxed);
         if found != MAGIC {
             return Err(LayoutError::Magic { found });
@@ -273,8 +277,9 @@ impl<M: AsRef<[AtomicU64]>> LoadChild<M> {
 
     /// The line of stream `index`, for whichever thread sends it; `None` if
     /// there are not so many.
-    pub fn stream(&self, index: usize) -> Option<StreamLine<'_, M>> {
-        (index < self.streams).then_some(StreamLine { page: &self.page, stream: index })
+    pub fn stream(&self, index: usize) -> Option<StreamLine<'_>> {
+        let page = Page(self.page.0.as_ref());
+        (index < self.streams).then_some(StreamLine { page, stream: index })
     }
 
     /// Says that all is sent and the counters are final. Every
@@ -292,12 +297,12 @@ impl<M: AsRef<[AtomicU64]>> LoadChild<M> {
 
 /// Where the child reports on one stream. One thread at a time should.
 #[derive(Debug)]
-pub struct StreamLine<'child, M> {
-    page: &'child Page<M>,
+pub struct StreamLine<'child> {
+    page: Page<&'child [AtomicU64]>,
     stream: usize,
 }
 
-impl<M: AsRef<[AtomicU64]>> StreamLine<'_, M> {
+impl StreamLine<'_> {
     /// Reports the totals so far; none may be less than before. Four stores to
     /// one cache line: cheap enough for each batch.
     pub fn publish(&self, counters: &StreamCounters) {
@@ -310,28 +315,24 @@ impl<M: AsRef<[AtomicU64]>> StreamLine<'_, M> {
     }
 }
 
-/// The memory of a page, known to be [`PAGE_WORDS`] when it was taken up. A
-/// memory that gets shorter after that panics here; ours is sealed.
+/// The words of a page, found to be [`PAGE_WORDS`].
 #[derive(Debug)]
-struct Page<M> {
-    memory: M,
-}
+struct Page<W>(W);
 
-impl<M: AsRef<[AtomicU64]>> Page<M> {
-    fn new(memory: M) -> Result<Self, LayoutError> {
-        let found = memory.as_ref().len();
-        if found != PAGE_WORDS {
-            return Err(LayoutError::Length { found });
+impl<W: AsRef<[AtomicU64]>> Page<W> {
+    fn new(words: W) -> Result<Self, LayoutError> {
+        match words.as_ref().len() {
+            PAGE_WORDS => Ok(Page(words)),
+            found => Err(LayoutError::Length { found }),
         }
-        Ok(Page { memory })
     }
 
     fn load(&self, word: usize, order: Ordering) -> u64 {
-        self.memory.as_ref()[word].load(order)
+        self.0.as_ref()[word].load(order)
     }
 
     fn store(&self, word: usize, value: u64, order: Ordering) {
-        self.memory.as_ref()[word].store(value, order);
+        self.0.as_ref()[word].store(value, order);
     }
 
     /// A copy of a stream's counters. Relaxed: they are of no one moment until

@@ -40,6 +40,7 @@ pub fn prefault_stack<const BYTES: usize>() {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Mutex;
 
     /// Minor and major page faults of this thread.
     fn faults() -> i64 {
@@ -52,16 +53,25 @@ mod tests {
         usage.ru_minflt + usage.ru_majflt
     }
 
+    /// Whether the process is locked concerns both tests.
+    static LOCKED: Mutex<()> = Mutex::new(());
+
     #[test]
     fn a_prefaulted_stack_faults_once_and_not_again() {
         const BYTES: usize = 512 * 1024;
-        let before = faults();
-        prefault_stack::<BYTES>();
-        let first = faults() - before;
-        prefault_stack::<BYTES>();
-        let second = faults() - before - first;
-        // Large folios may fault in several pages at once, so only the order
-        // is sure.
+        let guard = LOCKED.lock();
+        // Larger than any stack the C library may have kept for reuse.
+        let thread = std::thread::Builder::new().stack_size(64 << 20).spawn(|| {
+            let before = faults();
+            prefault_stack::<BYTES>();
+            let first = faults() - before;
+            prefault_stack::<BYTES>();
+            (first, faults() - before - first)
+        });
+        let (first, second) = thread.unwrap().join().unwrap();
+        drop(guard);
+        // Large folios may bring several pages at once: the order is sure, the
+        // numbers are not.
         assert!(first > 0 && second < first, "{first} faults, then {second}");
     }
 
@@ -72,6 +82,7 @@ mod tests {
             let line = status.lines().find(|line| line.starts_with("VmLck:")).unwrap();
             line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
         };
+        let _guard = LOCKED.lock();
         match lock_all() {
             Ok(()) => assert!(locked_kib() > 0),
             Err(error) => {

@@ -2,9 +2,28 @@
 //!
 //! Say what a piece of periodic work needs; Upcall admits it or refuses it with
 //! a reason, and then upcalls it on time, between other work, without locks.
-//! This is the facade: what programs import. Start with [`Runtime`].
+//! This is the facade: what programs import. Start with [`Runtime::start`],
+//! create handlers with [`Runtime::handler`] from a [`qos::StreamSpec`] or from
+//! [`activity::ActivityParams`], and run them.
 //!
-#![doc = include_str!("../README.md")]
+//! ```
+//! use upcall::activity::ActivityParams;
+//! use upcall::time::Span;
+//! use upcall::{Config, Runtime};
+//!
+//! let mut upcall = Runtime::start(Config::default())?;
+//! let need = ActivityParams::new(Span::from_millis(10), Span::from_micros(50));
+//! let tick = upcall.handler("tick", need, |batch| {
+//!     while batch.proceed() {
+//!         // process one PDU
+//!     }
+//!     batch.finish(); // once is enough here
+//! })?;
+//! upcall.run(tick)?;
+//! assert_eq!(upcall.wait(&[tick], None), [tick]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
 #![forbid(unsafe_code)]
 
 pub mod work;
@@ -15,3 +34,8 @@ pub use upcall_runtime::{
     allowed_cpus, clock, cost, default_cpus, load, policy, qos, record, scheduler, switch_cost,
     thread_cpu_ns, time, udp,
 };
+
+/// The example in the repository's README, kept true.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+pub struct Readme;

@@ -12,6 +12,7 @@ use std::net::SocketAddr;
 use upcall::activity::BATCH_MAX;
 use upcall::qos::{Class, Flow, Rate, StreamSpec};
 use upcall::time::Span;
+use upcall::work::WorkKind;
 
 /// Largest PDU: what [`StreamSpec::pdu_bytes`] may be.
 const PDU_BYTES_MAX: u64 = 1 << 30;
@@ -22,12 +23,6 @@ const DATAGRAM_BYTES_MAX: u64 = 65_507;
 
 /// Most requests that arrive at once.
 const BURST_MAX: u32 = BATCH_MAX;
-
-/// What can be done with a PDU.
-pub const WORKS: &[&str] = &[WORK_SPIN, "rtp-jpeg", "rtp-l16", "rtp-pcmu", "rtp-pcma"];
-
-/// Uses up the CPU time declared as `cost`, and does nothing.
-pub const WORK_SPIN: &str = "spin";
 
 /// A stream as its user describes it.
 #[derive(Clone, Debug)]
@@ -54,8 +49,8 @@ pub struct Stream {
     pub direction: Direction,
     /// Upcall's own sender produces the packets that are received.
     pub embedded_source: bool,
-    /// What is done with a PDU: one of [`WORKS`].
-    pub work: String,
+    /// What is done with a PDU.
+    pub work: WorkKind,
     /// The process it runs in; absent: the one all such share.
     pub domain: Option<String>,
 }
@@ -144,11 +139,11 @@ pub(super) fn read_stream(table: &mut Table<'_, '_>) -> Option<Stream> {
     let name = table.own_name("stream");
     table.reject_unknown(KEYS);
     let pdu = required_size(table, "pdu", PDU_BYTES_MAX);
-    let packet = read_packet(table, pdu);
     let class = read_class(table, pdu);
     let delay = table.duration("delay", Span::from_nanos(1));
     let quantum = table.count("quantum", 1..=BATCH_MAX);
     let work = read_work(table);
+    let packet = read_packet(table, pdu, work);
     let cost = table.duration("cost", Span::from_nanos(1));
     let direction = read_direction(table);
     let embedded_source = read_source(table, direction);
@@ -173,8 +168,9 @@ fn required_size(table: &mut Table<'_, '_>, key: &str, most: u64) -> Option<u64>
     if table.require(key, Quantity::Size.example()) { table.size(key, most) } else { None }
 }
 
-/// `packet`: at most a PDU, and at most what UDP carries.
-fn read_packet(table: &mut Table<'_, '_>, pdu: Option<u64>) -> Option<u64> {
+/// `packet`: at most a PDU, and at most what UDP carries. Where a PDU is one
+/// datagram, it is the PDU.
+fn read_packet(table: &mut Table<'_, '_>, pdu: Option<u64>, work: Option<WorkKind>) -> Option<u64> {
     let packet = if table.has("packet") {
         table.size("packet", DATAGRAM_BYTES_MAX)?
     } else {
@@ -183,6 +179,16 @@ fn read_packet(table: &mut Table<'_, '_>, pdu: Option<u64>) -> Option<u64> {
     match pdu {
         Some(pdu) if packet > pdu => {
             table.refuse_value("packet", &format!("at most the pdu, {pdu} B"));
+            None
+        }
+        Some(pdu) if packet < pdu && work != Some(WorkKind::RtpJpeg) => {
+            let one =
+                work.map_or(String::new(), |work| format!(": with {work} a PDU is one packet"));
+            if table.has("packet") {
+                table.refuse_value("packet", &format!("the pdu, {pdu} B{one}"));
+            } else {
+                table.refuse_value("pdu", &format!("at most {packet} B{one}"));
+            }
             None
         }
         _ => Some(packet),
@@ -264,14 +270,14 @@ fn read_message_rate(
 }
 
 /// `work`, and whether its cost can be known.
-fn read_work(table: &mut Table<'_, '_>) -> Option<String> {
-    let works: Vec<(&str, &str)> = WORKS.iter().map(|work| (*work, *work)).collect();
-    let work = if table.has("work") { table.choice("work", &works)? } else { WORK_SPIN };
-    if work == WORK_SPIN {
+fn read_work(table: &mut Table<'_, '_>) -> Option<WorkKind> {
+    let works = WorkKind::ALL.map(|kind| (kind.name(), kind));
+    let work = if table.has("work") { table.choice("work", &works)? } else { WorkKind::Spin };
+    if work == WorkKind::Spin {
         table
             .require("cost", "a duration such as \"5 ms\": spin has no cost of its own to measure");
     }
-    Some(work.to_string())
+    Some(work)
 }
 
 /// Exactly one of `receive` and `send`.

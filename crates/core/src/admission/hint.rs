@@ -1,10 +1,11 @@
 //! One change that would make a refused activity fit.
 //!
 //! Every change that is suggested was tried on the CPU where the activity came
-//! nearest, and passed. The order is that of what it costs the user: the quantum is a matter of
-//! the scheduler alone, a later deadline one of patience, a cheaper PDU one of work. Nothing
-//! says that responses grow evenly with these parameters (a smaller quantum can make its owner slower), so
-//! the searches may overlook a change; they never suggest one that does not fit.
+//! nearest, and passed. The order is that of what it costs the user: the
+//! quantum is a matter of the scheduler alone, a later deadline one of
+//! patience, a cheaper PDU one of work. Nothing says that responses grow evenly
+//! with these parameters (a smaller quantum can make its owner slower), so the
+//! searches may overlook a change; they never suggest one that does not fit.
 
 use super::response_time::{self, Response, Steps};
 use super::verdict::{self, Failure, Verdict};
@@ -13,7 +14,8 @@ use crate::activity::{ActivityParams, PERIOD_MAX};
 use crate::time::Span;
 use core::fmt;
 
-/// A change that would fit. Values are such that they lose nothing when printed.
+/// A change that would fit. Values are such that they lose nothing when
+/// printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Hint {
@@ -44,8 +46,8 @@ pub enum Hint {
         from: Span,
         /// What fits.
         to: Span,
-        /// Whether the deadline goes with it, because it was the end of the period; if
-        /// not, it stays as asked.
+        /// Whether the deadline goes with it, because it was the end of the
+        /// period; if not, it stays as asked.
         with_deadline: bool,
     },
     /// Giving away more of the CPU.
@@ -81,14 +83,15 @@ impl fmt::Display for Hint {
     }
 }
 
-/// A limit above this starves whatever guards the machine (design §6), so it is the last
-/// thing to suggest.
+/// A limit above this starves whatever guards the machine (design §6), so it is
+/// the last thing to suggest.
 const CPU_LIMIT_SAFE: Share = Share(950_000);
 
 /// Furthest that cost and period are changed.
 const FACTOR_MAX: u64 = 10;
 
-/// Looks for a change of `asked`, which `verdict` refused on `cpu`. Bounded by the steps of one analysis.
+/// Looks for a change of `asked`, which `verdict` refused on `cpu`. Bounded by
+/// the steps of one analysis.
 pub(super) fn find(
     cpu: &Cpu,
     platform: &Platform,
@@ -145,8 +148,8 @@ impl Trials<'_> {
         }
     }
 
-    /// The largest quantum below that fits; else the smallest above, for a longer last
-    /// quantum protects its owner (rtu-1995 §7.2).
+    /// The largest quantum below that fits; else the smallest above, for a
+    /// longer last quantum protects its owner (rtu-1995 §7.2).
     fn quantum(&mut self) -> Option<Hint> {
         let (from, batch) = (self.asked.quantum, self.asked.batch);
         let halves = core::iter::successors(Some(from), |&quantum| Some(quantum / 2));
@@ -166,7 +169,8 @@ impl Trials<'_> {
         Some(Hint::Quantum { from, to: u32::try_from(to).ok()? })
     }
 
-    /// A deadline is no part of anyone's response: the worst response itself is the answer.
+    /// A deadline is no part of anyone's response: the worst response itself is
+    /// the answer.
     fn deadline(&mut self, verdict: &Verdict) -> Option<Hint> {
         let (_, place) = self.cpu.ranked_with(self.asked);
         let Response::Bounded(response) = verdict.responses[place] else { return None };
@@ -212,8 +216,9 @@ impl Trials<'_> {
         Some(Hint::Period { from, to, with_deadline })
     }
 
-    /// Tries `values` until one fits, the first of them being the one refused; then goes
-    /// back from it towards the one before by halves, in whole `granule`s.
+    /// Tries `values` until one fits, the first of them being the one refused;
+    /// then goes back from it towards the one before by halves, in whole
+    /// `granule`s.
     fn nearest(
         &mut self,
         values: &[u64],

@@ -44,8 +44,9 @@ impl Share {
     /// The whole CPU.
     pub const WHOLE: Share = Share(1_000_000);
 
-    /// What admission gives away of a CPU unless told otherwise, 90 %: real-time
-    /// classes that take more than about 95 % are stopped as a whole (design §6).
+    /// What admission gives away of a CPU unless told otherwise, 90 %:
+    /// real-time classes that take more than about 95 % are stopped as a whole
+    /// (design §6).
     pub const CPU_LIMIT_DEFAULT: Share = Share(900_000);
 
     /// `ppm` millionths, `None` outside `1 ..= 1_000_000`.
@@ -106,7 +107,8 @@ pub struct Reservation {
 pub struct CpuLoad {
     /// Which one.
     pub cpu: u32,
-    /// Sum of `C / T`, each job's hand-offs included; `sum C/T` where they are free.
+    /// Sum of `C / T`, each job's hand-offs included; `sum C/T` where they are
+    /// free.
     pub utilization: f64,
     /// The most it may be.
     pub limit: f64,
@@ -114,9 +116,10 @@ pub struct CpuLoad {
 
 /// What runs on the CPUs, and what may be added.
 ///
-/// Every call that changes it analyses one CPU anew (a refusal: every CPU). That takes time in proportion to
-/// `n^2 * k` for `n` activities on the CPU with `k` jobs in their busiest period, and is
-/// bounded where a CPU is so nearly full that `k` explodes. Allocates.
+/// Every call that changes it analyses one CPU anew (a refusal: every CPU).
+/// That takes time in proportion to `n^2 * k` for `n` activities on the CPU
+/// with `k` jobs in their busiest period, and is bounded where a CPU is so
+/// nearly full that `k` explodes. Allocates.
 #[derive(Clone, Debug)]
 pub struct Reservations {
     platform: Platform,
@@ -194,6 +197,10 @@ impl Reservations {
     }
 
     /// Takes a reservation back; no effect if it is gone already.
+    ///
+    /// Release it once the scheduler has told
+    /// [`crate::scheduler::Command::Closed`]: until then a last quantum may run
+    /// that nothing was reserved for.
     pub fn release(&mut self, id: ReservationId) {
         for cpu in &mut self.cpus {
             if let Some(place) = cpu.members.iter().position(|member| member.id == id) {
@@ -207,9 +214,9 @@ impl Reservations {
 
     /// Worst time from release to end over all jobs, with what is reserved now.
     ///
-    /// `None` if there is no such reservation, if there is no bound because more is
-    /// asked than the CPU has, or if none was found within the step bound.
-    /// After `reserve_unscreened` it may be longer than the deadline.
+    /// `None` if there is no such reservation, if there is no bound because
+    /// more is asked than the CPU has, or if none was found within the step
+    /// bound. After `reserve_unscreened` it may be longer than the deadline.
     pub fn response_max(&self, id: ReservationId) -> Option<Span> {
         let (cpu, place) = self.cpus.iter().find_map(|cpu| {
             let place = cpu.members.iter().position(|member| member.id == id)?;

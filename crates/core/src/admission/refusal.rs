@@ -18,8 +18,8 @@ pub struct Refusal {
     pub reason: Reason,
     /// One change that was tried and fits; `None` if none was found.
     pub hint: Option<Hint>,
-    /// The tests of that CPU with the refused activity on it: the deciding one did not
-    /// pass. Empty if the parameters themselves are out of range.
+    /// The tests of that CPU with the refused activity on it: the deciding one
+    /// did not pass. Empty if the parameters themselves are out of range.
     pub tests: Vec<TestResult>,
 }
 
@@ -33,14 +33,15 @@ pub enum Reason {
     MissesDeadline {
         /// The CPU.
         cpu: u32,
-        /// Who would miss most, compared with its deadline: the newcomer or one admitted before.
+        /// Who would miss most, compared with its deadline: the newcomer or one
+        /// admitted before.
         victim: String,
         /// The worst response of its jobs.
         response: Span,
         /// What it may be.
         deadline: Span,
-        /// Whether that is the worst of all jobs; if not, the worst of as many as
-        /// could be looked at.
+        /// Whether that is the worst of all jobs; if not, the worst of as many
+        /// as could be looked at.
         exact: bool,
     },
     /// More would be asked of the CPU than it has.
@@ -52,7 +53,8 @@ pub enum Reason {
         /// Sum of `C / T`, hand-offs included. Above 1.
         utilization: f64,
     },
-    /// Every deadline would be kept, but more would be given away than is allowed.
+    /// Every deadline would be kept, but more would be given away than is
+    /// allowed.
     OverLimit {
         /// The CPU.
         cpu: u32,
@@ -61,7 +63,8 @@ pub enum Reason {
         /// The most it may be.
         limit: Share,
     },
-    /// The CPU would be so nearly full that the search for the worst response was given up.
+    /// The CPU would be so nearly full that the search for the worst response
+    /// was given up.
     Undecided {
         /// The CPU.
         cpu: u32,
@@ -116,12 +119,12 @@ impl fmt::Display for Reason {
                 f,
                 "with it, {} of CPU {cpu} would be asked for, and `{victim}` would fall \
                  further behind with every period",
-                percent(ppm_above(*utilization))
+                percent(ppm_above(*utilization).max(u64::from(Share::WHOLE.ppm()) + 1))
             ),
             Reason::OverLimit { cpu, utilization, limit } => write!(
                 f,
                 "with it, {} of CPU {cpu} would be given away, more than the limit of {limit}",
-                percent(ppm_above(*utilization))
+                percent(ppm_above(*utilization).max(u64::from(limit.ppm()) + 1))
             ),
             Reason::Undecided { cpu, victim } => write!(
                 f,
@@ -153,7 +156,8 @@ pub(super) fn percent(ppm: u64) -> String {
     }
 }
 
-/// In millionths, rounded up: what is over a limit must not print as the limit.
+/// In millionths, rounded up but for what a sum of floats is off: what is over
+/// a whole CPU must not print as one.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
 fn ppm_above(utilization: f64) -> u64 {
     (utilization * 1e6 - 1e-6).ceil() as u64

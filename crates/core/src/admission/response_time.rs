@@ -2,13 +2,15 @@
 //! preemption.
 //!
 //! What is analysed is what [`crate::scheduler`] does under RMDP. Each job of
-//! activity `i` consists of quanta of `b` PDUs, the last one shorter if `b` does not
-//! divide `B`. Ranks are fixed and strict. Preemption happens between two quanta only: the model of fixed
-//! preemption points (Burns 1994; Bril, Lukkien and Verhaegh, "Worst-case response
-//! time analysis of real-time tasks under fixed-priority scheduling with deferred
-//! preemption", Real-Time Systems 42, 2009). Time is discrete, in nanoseconds.
+//! activity `i` consists of quanta of `b` PDUs, the last one shorter if `b`
+//! does not divide `B`. Ranks are fixed and strict. Preemption happens between
+//! two quanta only: the model of fixed preemption points (Burns 1994; Bril,
+//! Lukkien and Verhaegh, "Worst-case response time analysis of real-time tasks
+//! under fixed-priority scheduling with deferred preemption", Real-Time Systems
+//! 42, 2009). Time is discrete, in nanoseconds.
 //!
-//! For `i`, with `T` periods, `C'` costs (see below), and `j < i` for the better ranks:
+//! For `i`, with `T` periods, `C'` costs (see below), and `j < i` for the
+//! better ranks:
 //!
 //! ```text
 //! B_i   = max over worse ranks j of (S + b_j c_j) - 1, or the wake-up latency, if longer
@@ -17,40 +19,51 @@
 //! R_i   = max over k with k T_i < L_i of W_i,k + q_i - k T_i
 //! ```
 //!
-//! each the least solution. The *active period* `L_i` is the longest time in which
-//! work of `i` or better is always pending; `W_i,k` is when its job `k` can last be
-//! preempted; `q_i` is its last quantum. All jobs of the active period must be looked at,
-//! because the last quantum of a job pushes others into the next one: the first job need
-//! not be the worst, even where every job meets its deadline.
+//! each the least solution. The *active period* `L_i` is the longest time in
+//! which work of `i` or better is always pending; `W_i,k` is when its job `k`
+//! can last be preempted; `q_i` is its last quantum. All jobs of the active
+//! period must be looked at, because the last quantum of a job pushes others
+//! into the next one: the first job need not be the worst, even where every job
+//! meets its deadline.
 //!
-//! **Blocking.** A quantum of worse rank must have begun before the active period, hence
-//! the nanosecond. A release that finds the CPU asleep waits for the thread to wake instead:
-//! at most `wakeup_latency`. A CPU that sleeps runs no quantum, and when it wakes it takes in all
-//! releases before it chooses, so the two exclude each other and the longer one counts.
+//! **Blocking.** A quantum of worse rank must have begun before the active
+//! period, hence the nanosecond. A release that finds the CPU asleep waits for
+//! the thread to wake instead: at most `wakeup_latency`. A CPU that sleeps runs
+//! no quantum, and when it wakes it takes in all releases before it chooses, so
+//! the two exclude each other and the longer one counts.
 //!
-//! **Hand-offs.** Going to another activity costs `S`, spent before its quantum, and
-//! nothing is preempted meanwhile. There are two kinds. A job's first upcall: one a job. A return
-//! to a job `x` that yielded: `x` began its quantum when nothing better was ready, so the job `h` it
-//! yielded to was released since and began at that moment. A job begins once, so each return can be
-//! charged to a different `h` of better rank than `x`. So in the analysis of `i`
+//! **Hand-offs.** Going to another activity costs `S`, spent before its
+//! quantum, and nothing is preempted meanwhile. There are two kinds. A job's
+//! first upcall: one a job. A return to a job `x` that yielded: `x` began its
+//! quantum when nothing better was ready, so the job `h` it yielded to was
+//! released since and began at that moment. A job begins once, so each return
+//! can be charged to a different `h` of better rank than `x`. So in the
+//! analysis of `i`
 //!
-//! - a job of `i` costs `C_i + S`, for a job of `i` interrupts none that matters to `i`;
-//! - a job of `j < i` costs `C_j + 2S`, or `C_j + S` if nothing ranked between it (exclusive) and
-//!   `i` (inclusive) has more than one quantum, for then nothing it could interrupt ever returns;
+//! - a job of `i` costs `C_i + S`, for a job of `i` interrupts none that
+//!   matters to `i`;
+//! - a job of `j < i` costs `C_j + 2S`, or `C_j + S` if nothing ranked between
+//!   it (exclusive) and `i` (inclusive) has more than one quantum, for then
+//!   nothing it could interrupt ever returns;
 //! - a blocking quantum is preceded by a hand-off, which blocks as well;
-//! - if `i` has one quantum only, its hand-off cannot be preempted either, and counts to `q_i`.
+//! - if `i` has one quantum only, its hand-off cannot be preempted either, and
+//!   counts to `q_i`.
 //!
-//! It is a bound: suppose the last quantum began after `W`. Then the CPU spent all of `[0, W)` on
-//! blocking, on jobs released by `W`, on hand-offs charged to them and on `i` up to its last
-//! quantum. By the equation that is all there is of these, so at `W` nothing better is
-//! pending, no return is owed, and the last quantum begins. With `S` = 0 it is exact, for the
-//! phases that make every term true exist: all ranks up to `i` released together, one nanosecond after the
-//! longest quantum of worse rank began. Cheaper PDUs and shorter batches never make it worse.
+//! It is a bound: suppose the last quantum began after `W`. Then the CPU spent
+//! all of `[0, W)` on blocking, on jobs released by `W`, on hand-offs charged
+//! to them and on `i` up to its last quantum. By the equation that is all there
+//! is of these, so at `W` nothing better is pending, no return is owed, and the
+//! last quantum begins. With `S` = 0 it is exact, for the phases that make
+//! every term true exist: all ranks up to `i` released together, one nanosecond
+//! after the longest quantum of worse rank began. Cheaper PDUs and shorter
+//! batches never make it worse.
 //!
-//! **Full CPUs.** Where the sum of `C'/T` is above 1, there is no bound. Where it is exactly 1 and `B_i`
-//! is not 0, the active period never ends, but all that happens in it repeats with the hyperperiod: then
-//! the jobs of one hyperperiod are looked at. Close below 1, it may be too long to be searched:
-//! the search is bounded by [`Steps`], and its answer is then [`Response::AtLeast`].
+//! **Full CPUs.** Where the sum of `C'/T` is above 1, there is no bound. Where
+//! it is exactly 1 and `B_i` is not 0, the active period never ends, but all
+//! that happens in it repeats with the hyperperiod: then the jobs of one
+//! hyperperiod are looked at. Close below 1, it may be too long to be searched:
+//! the search is bounded by [`Steps`], and its answer is then
+//! [`Response::AtLeast`].
 
 use super::utilization::{self, Demand};
 use super::{Platform, Share};
@@ -80,8 +93,9 @@ impl Response {
 #[derive(Debug)]
 pub(super) struct Steps(u64);
 
-/// About a tenth of a second. 128 activities at 90 % take less than a hundredth of it.
-pub(super) const STEPS_MAX: u64 = 20_000_000;
+/// A fraction of a second. A hundred activities that fill three quarters of a
+/// CPU take a twentieth of it.
+pub(super) const STEPS_MAX: u64 = 10_000_000;
 
 impl Steps {
     /// What one analysis of a CPU may take.
@@ -95,8 +109,8 @@ impl Steps {
     }
 }
 
-/// The worst response of each activity of one CPU, best rank first. Lazy: an activity
-/// is analysed when it is asked for.
+/// The worst response of each activity of one CPU, best rank first. Lazy: an
+/// activity is analysed when it is asked for.
 pub(super) fn responses<'a>(
     ranked: &'a [ActivityParams],
     platform: &'a Platform,
@@ -107,7 +121,8 @@ pub(super) fn responses<'a>(
     (0..ranked.len()).map(move |index| {
         let level = Level::of(ranked, index, platform);
         let fullness = match fullness {
-            // No level asks for more than the last, and each for less than the next.
+            // No level asks for more than the last, and each for less than the
+            // next.
             Ordering::Less => Ordering::Less,
             Ordering::Equal if index + 1 == ranked.len() => Ordering::Equal,
             Ordering::Equal => Ordering::Less,
@@ -181,7 +196,8 @@ impl Level {
     /// `None` if the steps ran out, or time left the range of 584 years.
     fn search(&self, search_ns: u64, worst_ns: &mut u64, steps: &mut Steps) -> Option<()> {
         let (own, better) = self.demands.split_last()?;
-        // Grows towards `L_i` as far as needed to know whether the next job belongs to it.
+        // Grows towards `L_i` as far as needed to know whether the next job
+        // belongs to it.
         let mut active_ns = self
             .demands
             .iter()
@@ -225,7 +241,8 @@ impl Level {
     }
 }
 
-/// Longest stretch of an activity without a preemption point, its hand-off included.
+/// Longest stretch of an activity without a preemption point, its hand-off
+/// included.
 pub(super) fn blocking(params: &ActivityParams, platform: &Platform) -> Span {
     platform.switch_cost + params.quantum_cost()
 }

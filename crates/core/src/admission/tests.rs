@@ -1,1 +1,392 @@
+//! Reserving, releasing, refusing, and what is said of it. The numbers behind
+//! it are tested in `response_time/tests.rs` and in
+//! `tests/admission_against_*.rs`.
 
+use super::*;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngSeed};
+
+const fn ms(ms: u64) -> Span {
+    Span::from_millis(ms)
+}
+
+fn platform(cpus: &[u32]) -> Platform {
+    Platform {
+        cpus: cpus.to_vec(),
+        cpu_limit: Share::CPU_LIMIT_DEFAULT,
+        switch_cost: Span::ZERO,
+        wakeup_latency: Span::ZERO,
+    }
+}
+
+/// `cost_ms` in every `period_ms`, in one piece.
+fn task(period_ms: u64, cost_ms: u64) -> ActivityParams {
+    ActivityParams::new(ms(period_ms), ms(cost_ms))
+}
+
+fn deciding(tests: &[TestResult]) -> Vec<(u32, &'static str, bool)> {
+    let marked = tests.iter().filter(|test| test.deciding);
+    marked.map(|test| (test.cpu, test.name, test.passed)).collect()
+}
+
+#[test]
+fn each_goes_to_the_first_cpu_where_all_fit() {
+    let mut reservations = Reservations::new(platform(&[3, 1, 3]));
+    let cpus: Vec<_> = [(10, 5), (10, 4), (20, 8), (20, 1), (40, 10)]
+        .iter()
+        .map(|&(period, cost)| reservations.reserve("t", task(period, cost)).unwrap().cpu)
+        .collect();
+    // 50 + 40 % fill CPU 3; the rest stands on CPU 1, which is named once.
+    assert_eq!(cpus, [3, 3, 1, 1, 1]);
+    let load: Vec<_> =
+        reservations.load().iter().map(|load| (load.cpu, load.utilization, load.limit)).collect();
+    assert_eq!(load, [(3, 0.9, 0.9), (1, 0.7, 0.9)]);
+    assert_eq!(
+        deciding(&reservations.tests()),
+        [(3, "response-time", true), (1, "response-time", true)]
+    );
+}
+
+#[test]
+fn without_a_list_there_is_cpu_0() {
+    let mut reservations = Reservations::new(platform(&[]));
+    assert_eq!(reservations.tests(), []);
+    assert_eq!(reservations.reserve("t", task(10, 1)).unwrap().cpu, 0);
+}
+
+#[test]
+fn exactly_the_limit_is_within_it_and_a_nanosecond_more_is_not() {
+    let mut reservations = Reservations::new(platform(&[0]));
+    // In floats 0.1 + 0.2 + 0.6 is less than 0.9, and 0.3 + 0.6 is not.
+    for (period, pdus) in [(10, 1), (20, 4), (40, 24)] {
+        reservations.reserve("t", task(period, 1).batch(pdus)).unwrap();
+    }
+    let one = ActivityParams::new(Span::from_secs(3600), Span::from_nanos(1));
+    let refusal = reservations.reserve("one", one).unwrap_err();
+    let Reason::OverLimit { cpu: 0, utilization, limit } = refusal.reason else {
+        panic!("{refusal}")
+    };
+    assert!(utilization > 0.9 && limit == Share::CPU_LIMIT_DEFAULT);
+    assert_eq!(deciding(&refusal.tests), [(0, "cpu-limit", false)]);
+    let response_time = refusal.tests.iter().find(|test| test.name == "response-time").unwrap();
+    assert!(response_time.passed);
+    assert_eq!(
+        refusal.to_string(),
+        "`one` is refused: with it, 90.0001 % of CPU 0 would be given away, more than the limit \
+         of 90 %; a cpu_limit of 90.1 % instead of 90 % would fit"
+    );
+}
+
+#[test]
+fn the_one_who_would_miss_is_named_with_how_late_it_would_be() {
+    let mut reservations = Reservations::new(platform(&[1]));
+    let audio = task(20, 2).deadline(ms(10));
+    let id = reservations.reserve("audio", audio).unwrap().id;
+    assert_eq!(reservations.response_max(id), Some(ms(2)));
+    // Blocked by 12 ms less a nanosecond, then 2 ms.
+    let video = ActivityParams::new(ms(40), ms(3)).batch(4).quantum(4);
+    let refusal = reservations.reserve("video", video).unwrap_err();
+    assert_eq!(
+        refusal.reason,
+        Reason::MissesDeadline {
+            cpu: 1,
+            victim: "audio".to_owned(),
+            response: Span::from_nanos(13_999_999),
+            deadline: ms(10),
+            exact: true,
+        }
+    );
+    assert_eq!(
+        refusal.to_string(),
+        "`video` is refused: with it on CPU 1, `audio` would end 4 ms after its deadline of \
+         10 ms (worst response 14 ms); a quantum of 2 PDUs instead of 4 would fit"
+    );
+    // No test of whole periods applies, and nothing changed.
+    let names: Vec<_> = refusal.tests.iter().map(|test| test.name).collect();
+    assert_eq!(names, ["response-time", "cpu-limit"]);
+    assert_eq!(deciding(&refusal.tests), [(1, "response-time", false)]);
+    assert_eq!(reservations.response_max(id), Some(ms(2)));
+    reservations.reserve("video", video.quantum(2)).unwrap();
+    assert_eq!(reservations.response_max(id), Some(Span::from_nanos(7_999_999)));
+}
+
+#[test]
+fn of_several_cpus_the_nearest_is_spoken_of() {
+    let mut reservations = Reservations::new(platform(&[0, 1, 2]));
+    for cost in [9, 8, 9] {
+        reservations.reserve("t", task(10, cost)).unwrap();
+    }
+    let refusal = reservations.reserve("late", task(10, 3)).unwrap_err();
+    let Reason::FallsBehind { cpu: 1, victim, .. } = &refusal.reason else { panic!("{refusal}") };
+    assert_eq!(victim, "late");
+    assert!(refusal.tests.iter().all(|test| test.cpu == 1));
+    assert_eq!(deciding(&refusal.tests), [(1, "response-time", false)]);
+    assert_eq!(
+        refusal.reason.to_string(),
+        "with it, 110 % of CPU 1 would be asked for, and `late` would fall further behind with \
+         every period"
+    );
+}
+
+/// They fill the CPU, and shift against each other by two nanoseconds a period.
+/// The first job ends a nanosecond before its deadline and each of the next a
+/// nanosecond earlier, until after 166 million of them the last quantum waits
+/// for one more half second.
+#[test]
+fn what_cannot_be_decided_in_time_is_refused() {
+    let whole = Platform { cpu_limit: Share::WHOLE, ..platform(&[0]) };
+    let mut reservations = Reservations::new(whole);
+    reservations.reserve("second", task(1_000, 500)).unwrap();
+    let cost = Span::from_nanos(166_666_667);
+    let long = ActivityParams::new(Span::from_nanos(1_000_000_002), cost).batch(3);
+    let refusal = reservations.reserve("long", long).unwrap_err();
+    assert_eq!(refusal.reason, Reason::Undecided { cpu: 0, victim: "long".to_owned() });
+    assert_eq!(deciding(&refusal.tests), [(0, "response-time", false)]);
+    assert_eq!(
+        refusal.reason.to_string(),
+        "with it, CPU 0 would be so nearly full that the worst response of `long` was not found \
+         in 10000000 steps"
+    );
+}
+
+#[test]
+fn parameters_out_of_range_are_refused_before_any_test() {
+    let mut reservations = Reservations::new(platform(&[0]));
+    let refusal = reservations.reserve("bad", task(0, 1)).unwrap_err();
+    assert!(matches!(refusal.reason, Reason::Params(_)) && refusal.tests.is_empty());
+    assert_eq!(refusal.to_string(), "`bad` is refused: period 0 ms is outside 1 ns to 3600 s");
+}
+
+#[test]
+fn unscreened_ones_go_to_the_least_utilized_cpu_and_show_in_the_tests() {
+    let mut reservations = Reservations::new(platform(&[0, 1]));
+    let first = reservations.reserve("first", task(10, 5)).unwrap();
+    let soft = reservations.reserve_unscreened("soft", task(10, 9));
+    let softer = reservations.reserve_unscreened("softer", task(10, 6));
+    assert_eq!((first.cpu, soft.cpu, softer.cpu), (0, 1, 0));
+    assert_eq!(reservations.response_max(softer.id), None);
+    assert_eq!(reservations.response_max(soft.id), Some(ms(9)));
+    let tests = reservations.tests();
+    assert_eq!(deciding(&tests), [(0, "response-time", false), (1, "response-time", true)]);
+    let infinite = tests.iter().find(|test| test.name == "response-time").unwrap();
+    assert!(infinite.value.is_infinite());
+    // 5 ms + 5 ms fill the CPU: 10 ms are the deadline, and only the limit is
+    // broken.
+    reservations.release(softer.id);
+    reservations.reserve_unscreened("full", task(10, 5));
+    assert_eq!(deciding(&reservations.tests())[0], (0, "cpu-limit", false));
+}
+
+#[test]
+fn what_is_released_is_free_again() {
+    let mut reservations = Reservations::new(platform(&[0]));
+    let big = reservations.reserve("big", task(10, 8)).unwrap();
+    reservations.reserve("next", task(10, 5)).unwrap_err();
+    reservations.release(big.id);
+    reservations.release(big.id);
+    assert_eq!(reservations.response_max(big.id), None);
+    assert_eq!(reservations.load()[0].utilization, 0.0);
+    assert_eq!(reservations.tests(), []);
+    let next = reservations.reserve("next", task(10, 5)).unwrap();
+    assert!(next.id != big.id);
+}
+
+/// The scheduler orders equal periods by creation, whatever number an activity
+/// gets; so a newcomer is behind all that are there.
+#[test]
+fn equal_periods_rank_in_the_order_of_reservation() {
+    let mut reservations = Reservations::new(platform(&[0]));
+    let [first, second, third] =
+        ["first", "second", "third"].map(|name| reservations.reserve(name, task(20, 3)).unwrap());
+    let responses = |reservations: &Reservations, places: [Reservation; 3]| {
+        places.map(|place| reservations.response_max(place.id).unwrap().as_nanos())
+    };
+    // One quantum blocks all but the last.
+    assert_eq!(responses(&reservations, [first, second, third]), [5_999_999, 8_999_999, 9_000_000]);
+    reservations.release(first.id);
+    let fourth = reservations.reserve("fourth", task(20, 3)).unwrap();
+    assert_eq!(
+        responses(&reservations, [second, third, fourth]),
+        [5_999_999, 8_999_999, 9_000_000]
+    );
+}
+
+/// `asked` and `platform` changed as the hint says.
+fn apply(hint: Hint, asked: ActivityParams, platform: &mut Platform) -> ActivityParams {
+    match hint {
+        Hint::Quantum { from, to } => {
+            assert_eq!(from, asked.quantum);
+            asked.quantum(to)
+        }
+        Hint::Deadline { from, to } => {
+            assert_eq!(from, asked.deadline);
+            asked.deadline(to)
+        }
+        Hint::PduCost { from, to } => {
+            assert_eq!(from, asked.pdu_cost);
+            assert!(to < from && to.as_nanos() * 10 >= from.as_nanos());
+            ActivityParams { pdu_cost: to, ..asked }
+        }
+        Hint::Period { from, to, with_deadline } => {
+            assert_eq!(from, asked.period);
+            let deadline = if with_deadline { to } else { asked.deadline };
+            ActivityParams { period: to, deadline, ..asked }
+        }
+        Hint::CpuLimit { from, to } => {
+            assert_eq!(from, platform.cpu_limit);
+            platform.cpu_limit = to;
+            asked
+        }
+    }
+}
+
+#[test]
+fn each_kind_of_hint_is_given_where_it_is_the_first_that_helps() {
+    let expect = |others: &[ActivityParams], asked: ActivityParams, hint: &str| {
+        let mut reservations = Reservations::new(platform(&[0]));
+        for &params in others {
+            reservations.reserve("other", params).unwrap();
+        }
+        let refusal = reservations.reserve("asked", asked).unwrap_err();
+        assert_eq!(refusal.hint.map(|hint| hint.to_string()).as_deref(), Some(hint), "{refusal}");
+    };
+    // Its last PDU waits for the other's second job; as part of a longer
+    // quantum it does not.
+    let often = task(10, 5).quantum(1);
+    let interrupted = ActivityParams::new(ms(40), ms(1)).batch(6).deadline(ms(11));
+    expect(&[often], interrupted, "a quantum of 2 PDUs instead of 1 would fit");
+    // Rank 1 twice, itself once: 18 ms.
+    expect(&[often], task(40, 4).deadline(ms(8)), "a deadline of 9 ms instead of 8 ms would fit");
+    // Too long a piece for the other, but it can be cut.
+    let short = task(10, 2).deadline(ms(5));
+    let chunks = ActivityParams::new(ms(100), ms(1)).batch(40).quantum(20);
+    expect(&[short], chunks, "a quantum of 3 PDUs instead of 20 would fit");
+    // It cannot be cut: 3 ms and a nanosecond block for 3 ms.
+    expect(&[short], task(100, 6), "a cost of 3 ms per PDU instead of 6 ms would fit");
+    // Whatever it cost, it would be blocked for 12 ms.
+    let piece = task(100, 12);
+    expect(&[piece], task(10, 1), "a period and deadline of 13 ms instead of 10 ms would fit");
+    // Only the limit is in the way, and what is left up to 95 % will do.
+    expect(&[task(10, 8)], task(100, 1).batch(12), "a cpu_limit of 92 % instead of 90 % would fit");
+    // More than 95 % is suggested only if nothing else fits.
+    let eighth = ActivityParams { pdu_cost: Span::from_micros(200), ..task(10, 1) };
+    let cheaper = "a cost of 125 us per PDU instead of 200 us would fit";
+    expect(&[task(10, 8)], eighth.batch(8), cheaper);
+    expect(&[task(10, 9)], eighth.batch(4), "a cpu_limit of 98 % instead of 90 % would fit");
+}
+
+#[test]
+fn there_is_no_hint_where_nothing_fits() {
+    let mut reservations = Reservations::new(platform(&[0]));
+    reservations.reserve_unscreened("soft", task(10, 9));
+    reservations.reserve_unscreened("soft", task(10, 9));
+    let refusal = reservations.reserve("asked", task(10, 1)).unwrap_err();
+    assert_eq!(refusal.hint, None);
+}
+
+#[test]
+fn shares_print_in_percent() {
+    for (ppm, text) in
+        [(900_000, "90 %"), (333_333, "33.3333 %"), (1, "0.0001 %"), (925_000, "92.5 %")]
+    {
+        assert_eq!(Share::from_ppm(ppm).unwrap().to_string(), text);
+    }
+    assert_eq!((Share::from_ppm(0), Share::from_ppm(1_000_001)), (None, None));
+}
+
+/// What a reader of the text has: the span it names.
+fn read_back(text: &str) -> Span {
+    let (number, unit) = text.split_once(' ').unwrap();
+    let unit_ns = match unit {
+        "ns" => 1,
+        "us" => 1_000,
+        "ms" => 1_000_000,
+        _ => 1_000_000_000,
+    };
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let milli: u64 = format!("{fraction:0<3}").parse().unwrap();
+    let whole: u64 = whole.parse().unwrap();
+    Span::from_nanos(whole * unit_ns + milli * unit_ns / 1000)
+}
+
+prop_compose! {
+    fn wanted()(
+        period_us in prop_oneof![1u64..100, 1_000u64..100_000, Just(20_000u64)],
+        load in 1u64..70,
+        batch in 1u32..9,
+        quantum_seed in any::<u32>(),
+        share in prop_oneof![3 => Just(100u64), 1 => 30u64..100],
+    ) -> ActivityParams {
+        let period_ns = period_us * 1_000;
+        let pdu_cost = Span::from_nanos((period_ns * load / 100 / u64::from(batch)).max(1));
+        let params = ActivityParams::new(Span::from_nanos(period_ns), pdu_cost)
+            .batch(batch)
+            .quantum(1 + quantum_seed % batch);
+        let deadline_ns = (period_ns * share / 100).max(params.compute().as_nanos());
+        params.deadline(Span::from_nanos(deadline_ns))
+    }
+}
+
+proptest! {
+    #![proptest_config(Config { cases: 1_500, failure_persistence: None, rng_seed: RngSeed::Fixed(1995), ..Config::default() })]
+
+    /// What holds of every set: one test a CPU decides, and it decided what was
+    /// done; the two sufficient tests that know of blocking never pass what the
+    /// exact one refuses; a hint fits.
+    #[test]
+    fn tests_agree_with_what_was_done_and_hints_fit(
+        wanted in prop::collection::vec(wanted(), 1..7),
+        cpus in 1u32..3,
+        switch_us in prop_oneof![Just(0u64), 1u64..20],
+        wakeup_us in prop_oneof![Just(0u64), 1u64..200],
+        limit_ppm in prop_oneof![Just(900_000u32), Just(1_000_000u32), 300_000u32..1_000_000],
+    ) {
+        let platform = Platform {
+            cpus: (0..cpus).collect(),
+            cpu_limit: Share::from_ppm(limit_ppm).unwrap(),
+            switch_cost: Span::from_micros(switch_us),
+            wakeup_latency: Span::from_micros(wakeup_us),
+        };
+        let mut reservations = Reservations::new(platform.clone());
+        let mut admitted: Vec<ActivityParams> = Vec::new();
+        for params in wanted {
+            match reservations.reserve("t", params) {
+                Ok(_) => admitted.push(params),
+                Err(refusal) => {
+                    prop_assert!(matches!(deciding(&refusal.tests)[..], [(_, _, false)]));
+                    consistent(&refusal.tests)?;
+                    if let Some(hint) = refusal.hint {
+                        let mut platform = platform.clone();
+                        let changed = apply(hint, params, &mut platform);
+                        let mut again = Reservations::new(platform);
+                        for &params in &admitted {
+                            again.reserve("t", params).unwrap();
+                        }
+                        prop_assert!(again.reserve("t", changed).is_ok(), "{refusal}");
+                        if let Hint::Deadline { to, .. } | Hint::PduCost { to, .. } | Hint::Period { to, .. } = hint {
+                            prop_assert!(read_back(&to.to_string()) == to || to == params.period);
+                        }
+                    }
+                }
+            }
+            let tests = reservations.tests();
+            consistent(&tests)?;
+            let used = reservations.load().iter().filter(|load| load.utilization > 0.0).count();
+            prop_assert_eq!(deciding(&tests).len(), used);
+            prop_assert!(deciding(&tests).iter().all(|&(_, name, passed)| name == "response-time" && passed));
+        }
+    }
+}
+
+fn consistent(tests: &[TestResult]) -> Result<(), TestCaseError> {
+    let passed = |name, cpu| {
+        tests.iter().any(|test| (test.name, test.cpu, test.passed) == (name, cpu, true))
+    };
+    for test in tests {
+        prop_assert_eq!(test.passed, test.value <= test.bound, "{:?}", test);
+        if test.passed && ["sha-blocking", "rmdp-bound"].contains(&test.name) {
+            prop_assert!(passed("response-time", test.cpu), "{:?}", tests);
+        }
+    }
+    Ok(())
+}

@@ -1,9 +1,9 @@
 //! Sums of shares of a CPU, compared without rounding.
 //!
 //! A set that asks for exactly 90 % of a CPU must pass a limit of 90 %, and one
-//! that asks for exactly all of it has bounded responses while one a billionth above
-//! has none. Periods are arbitrary, so the common denominator of the sum does not fit any
-//! machine integer; the few long multiplications below do.
+//! that asks for exactly all of it has bounded responses while one a billionth
+//! above has none. Periods are arbitrary, so the common denominator of the sum
+//! does not fit any machine integer; the few long multiplications below do.
 
 use super::Share;
 use core::cmp::Ordering;
@@ -34,7 +34,8 @@ pub(super) fn compare(demands: &[Demand], share: Share) -> Ordering {
     numerator.compare(&denominator)
 }
 
-/// A natural number of any size. Least significant limb first, no zero limb at the end.
+/// A natural number of any size. Least significant limb first, no zero limb at
+/// the end.
 struct Natural(Vec<u64>);
 
 impl From<u64> for Natural {
@@ -113,11 +114,13 @@ mod tests {
     #[test]
     fn one_nanosecond_in_an_hour_is_seen_among_128_coprime_periods() {
         let hour = 3_600_000_000_000u64;
-        // 1/(h-1) - 1/h telescopes: sum of 1/((h-k)(h-k-1)) is not expressible in u128.
+        // 1/(h-1) - 1/h telescopes: sum of 1/((h-k)(h-k-1)) is not expressible
+        // in u128.
         let mut pairs: Vec<_> = (0..127).map(|k| (28_000_000_000, hour - 2 * k - 1)).collect();
         let below = compare(&demands(&pairs), Share::WHOLE);
         assert_eq!(below, Ordering::Less);
-        // Fill up with one demand: largest cost that stays below, then one more.
+        // Fill up with one demand: largest cost that stays below, then one
+        // more.
         let (mut fits, mut over) = (0, hour);
         while over - fits > 1 {
             let cost = fits.midpoint(over);
@@ -128,7 +131,8 @@ mod tests {
             }
             pairs.pop();
         }
-        // The rest is that much in floats, too, but they cannot tell the last nanosecond.
+        // The rest is that much in floats, too, but they cannot tell the last
+        // nanosecond.
         let rest = (1.0 - sum(&demands(&pairs))) * hour as f64;
         assert!((fits as f64 - rest).abs() < 2.0, "{fits} {rest}");
     }

@@ -7,22 +7,25 @@ use crate::activity::ActivityParams;
 use crate::time::Span;
 use core::cmp::Ordering;
 
-/// Outcome of one schedulability test on one CPU. `passed` agrees with
-/// `value <= bound`.
+/// Outcome of one schedulability test on one CPU. `passed` agrees with `value
+/// <= bound`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TestResult {
-    /// `liu-layland`, `sha-blocking`, `rmdp-bound`, `response-time` or `cpu-limit`.
+    /// `liu-layland`, `sha-blocking`, `rmdp-bound`, `response-time` or
+    /// `cpu-limit`.
     pub name: &'static str,
     /// The CPU.
     pub cpu: u32,
     /// Whether the test accepts the set.
     pub passed: bool,
-    /// What was found: a utilization, or for `response-time` the largest response in
-    /// deadlines. Infinite if a response has no bound, or none was found.
+    /// What was found: a utilization, or for `response-time` the largest
+    /// response in deadlines. Infinite if a response has no bound, or none was
+    /// found.
     pub value: f64,
     /// The most it may be.
     pub bound: f64,
-    /// Whether admission goes by it: `response-time`, or `cpu-limit` where that alone refuses.
+    /// Whether admission goes by it: `response-time`, or `cpu-limit` where that
+    /// alone refuses.
     pub deciding: bool,
 }
 
@@ -92,8 +95,8 @@ impl Verdict {
         Verdict { responses, utilization, tests, failure }
     }
 
-    /// How far the deciding test is from passing: above 1 if it does not. For a CPU that
-    /// has no bound, still larger the more is asked of it.
+    /// How far the deciding test is from passing: above 1 if it does not. For a
+    /// CPU that has no bound, still larger the more is asked of it.
     pub(super) fn excess(&self) -> f64 {
         let deciding = self.tests.iter().find(|test| test.deciding);
         match deciding.map_or(0.0, |test| test.value / test.bound) {
@@ -111,8 +114,9 @@ pub(super) fn fits(ranked: &[ActivityParams], platform: &Platform, steps: &mut S
             .all(|(response, params)| response.meets(params.deadline))
 }
 
-/// The sum of the demands, and whether it is within the limit. The comparison is exact, and where
-/// the sum was rounded to the other side of the limit it is put right.
+/// The sum of the demands, and whether it is within the limit. The comparison
+/// is exact, and where the sum was rounded to the other side of the limit it is
+/// put right.
 fn share(demands: &[Demand], platform: &Platform) -> (f64, bool) {
     let (sum, limit) = (utilization::sum(demands), platform.cpu_limit.as_f64());
     match utilization::compare(demands, platform.cpu_limit) {

@@ -1,7 +1,9 @@
-//! Drives the real state machine in virtual time, as the runtime drives it in real time.
+//! Drives the real state machine in virtual time, as the runtime drives it in
+//! real time.
 //!
-//! Costs are exact, hand-offs cost what the conditions say, and the CPU's thread oversleeps
-//! as they say. What is observed is the scheduler's own count.
+//! Costs are exact, hand-offs cost what the conditions say, and the CPU's
+//! thread oversleeps as they say. What is observed is the scheduler's own
+//! count.
 
 use upcall_core::activity::{ActivityId, ActivityParams};
 use upcall_core::scheduler::{Command, Counters, Input, Outcome, Scheduler};
@@ -10,7 +12,8 @@ use upcall_core::time::{Instant, Span};
 /// What the machine and the handlers do.
 #[derive(Clone, Copy, Debug)]
 pub struct Conditions {
-    /// Spent at every upcall of another activity than the last, before its first quantum.
+    /// Spent at every upcall of another activity than the last, before its
+    /// first quantum.
     pub switch_cost: Span,
     /// How late the thread wakes when it sleeps.
     pub wakeup: Wakeup,
@@ -22,7 +25,6 @@ pub struct Conditions {
 
 /// How late a sleeping thread wakes.
 #[derive(Clone, Copy, Debug)]
-#[allow(dead_code, reason = "each test program uses its share")]
 pub enum Wakeup {
     /// By just this much, every time.
     By(Span),
@@ -31,12 +33,11 @@ pub enum Wakeup {
 }
 
 /// Everything as declared, hand-offs and wake-ups free.
-#[allow(dead_code, reason = "each test program uses its share")]
 pub const IDEAL: Conditions =
     Conditions { switch_cost: Span::ZERO, wakeup: Wakeup::By(Span::ZERO), thrifty: false, seed: 0 };
 
-/// Runs the activities, numbered as they stand in `set`, from their offsets on until
-/// `until`; what was counted for each.
+/// Runs the activities, numbered as they stand in `set`, from their offsets on
+/// until `until`; what was counted for each.
 pub fn observe(set: &[ActivityParams], conditions: Conditions, until: Instant) -> Vec<Counters> {
     let capacity = u32::try_from(set.len()).unwrap();
     let mut driver = Driver {
@@ -95,8 +96,8 @@ impl Driver<'_> {
         }
     }
 
-    /// The handler's part (rtu-1995 Figure 5): quantum by quantum, asking at each
-    /// boundary from `check_at` on.
+    /// The handler's part (rtu-1995 Figure 5): quantum by quantum, asking at
+    /// each boundary from `check_at` on.
     fn upcall(&mut self, id: ActivityId, pdus_max: u32, resumed: bool, mut check_at: Instant) {
         if self.last.replace(id) != Some(id) {
             self.now += self.conditions.switch_cost;
@@ -142,11 +143,13 @@ impl Driver<'_> {
     }
 }
 
-/// A small generator, so that a failure is found again from its seed (Steele, Lea and Flood 2014).
+/// A small generator, so that a failure is found again from its seed (Steele,
+/// Lea and Flood 2014).
 struct Chance(u64);
 
 impl Chance {
-    /// Any of `0 ..= most`, the ends more often than the rest: that is where the worst cases are.
+    /// Any of `0 ..= most`, the ends more often than the rest: that is where
+    /// the worst cases are.
     fn up_to(&mut self, most: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut word = self.0;

@@ -128,7 +128,7 @@ fn a_child_that_comes_late_finds_itself_started_and_stopped() {
 }
 
 /// A running child of two streams that has reported `counters(10)` for each.
-fn running(words: &[AtomicU64]) -> LoadParent<'_> {
+fn running(words: &[AtomicU64]) -> LoadParent<&[AtomicU64]> {
     let mut parent = LoadParent::create(words, 2).unwrap();
     let mut child = LoadChild::attach(words).unwrap();
     child.set_running();

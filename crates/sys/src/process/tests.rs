@@ -124,7 +124,7 @@ fn a_child_runs_on_its_cpus_in_its_own_group_with_ordinary_slack() {
     set_timer_slack_least().unwrap();
     let cpu = *allowed_cpus().unwrap().last().unwrap();
     let script = "grep Cpus_allowed_list /proc/self/status | tr -dc 0-9; echo; \
-                  cut -d' ' -f5 /proc/$$/stat; cat /proc/$$/timerslack_ns";
+                  cut -d' ' -f5 /proc/self/stat; cat /proc/self/timerslack_ns";
     let command = ["sh", "-c", script].map(String::from);
     let mut child = spawn(&command, &[cpu], PIPES).unwrap();
     let found = output(&mut child);

@@ -30,7 +30,8 @@ unsafe impl Send for ReceiveBatch {}
 pub struct Datagram<'batch> {
     /// What it carries, as far as it fitted.
     pub payload: &'batch [u8],
-    /// When the kernel took it in, by `CLOCK_REALTIME`.
+    /// When the kernel took it in, by `CLOCK_REALTIME`. If no socket of the
+    /// machine had asked for arrival times until then, when it was received.
     pub arrival_realtime_ns: Option<u64>,
     /// Whether the end is missing, because it was longer than a buffer.
     pub truncated: bool,

@@ -168,12 +168,12 @@ mod tests {
             let places: Vec<usize> = order.iter().map(|(_, place)| *place).collect();
             let mut arrivals = Arrivals::default();
             for place in &places {
-                arrivals.note(7, first.wrapping_add(*place as u16));
+                arrivals.note(7, first.wrapping_add(u16::try_from(*place)?));
             }
             let start = places[0];
             let newest = places.iter().copied().max().unwrap_or(0);
             let came = places.iter().filter(|place| **place > start).count();
-            prop_assert_eq!(arrivals.lost as usize, newest - start - came);
+            prop_assert_eq!(arrivals.lost, u64::try_from(newest - start - came)?);
             prop_assert_eq!(arrivals.duplicates, 0);
         }
     }

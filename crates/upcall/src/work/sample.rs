@@ -171,7 +171,17 @@ const STRIP_WIDTH: usize = 320;
 const STRIP_HEIGHT: usize = 16;
 /// MCUs in a strip, which is the restart interval.
 const STRIP_MCUS: u16 = 20;
-/// A restart marker.
+/// The restart markers, in the order they take turns (T.81 table B.1).
+const RESTART_MARKERS: [[u8; MARKER_BYTES]; 8] = [
+    [0xff, 0xd0],
+    [0xff, 0xd1],
+    [0xff, 0xd2],
+    [0xff, 0xd3],
+    [0xff, 0xd4],
+    [0xff, 0xd5],
+    [0xff, 0xd6],
+    [0xff, 0xd7],
+];
 const MARKER_BYTES: usize = 2;
 /// Scan bytes of the 15 strips, each with a marker behind it.
 const ROUND_BYTES: usize = strips_bytes(STRIP_COUNT);
@@ -261,7 +271,7 @@ impl Picture {
         let mut out = out.iter_mut();
         while out.len() > 0 && strip < self.strips() {
             let (start, end) = STRIPS[strip % STRIP_COUNT];
-            let marker = [0xff, 0xd0 + (strip % 8) as u8];
+            let marker = RESTART_MARKERS[strip % RESTART_MARKERS.len()];
             let bytes = FILE[start..end].iter().chain(&marker).skip(skip);
             // `zip` asks `bytes` first: a slot asked for and not filled would be skipped.
             bytes.zip(&mut out).for_each(|(byte, slot)| *slot = *byte);
@@ -327,7 +337,7 @@ mod tests {
         assert_eq!(FILE[STRIPS[14].1..], [0xff, 0xd9]);
         for (place, pair) in STRIPS.windows(2).enumerate() {
             assert_eq!(pair[0].1 + 2, pair[1].0);
-            assert_eq!(FILE[pair[0].1 + 1], 0xd0 + (place % 8) as u8);
+            assert_eq!(FILE[pair[0].1..pair[1].0], RESTART_MARKERS[place % 8]);
         }
         assert_eq!(STRIPS[0].1 - STRIPS[0].0, sample_bytes_min(WorkKind::RtpJpeg) as usize);
     }

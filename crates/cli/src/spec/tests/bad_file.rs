@@ -1,7 +1,8 @@
 //! Mistakes in the file itself, in background loads, and between entries.
 
 use super::{STREAM, TASK, assert_errors, edited, parse};
-use crate::spec::{ACTIVITIES_MAX, FAULTS_MAX, FILE_BYTES_MAX, Spec};
+use crate::spec::source::FAULTS_MAX;
+use crate::spec::{ACTIVITIES_MAX, FILE_BYTES_MAX, Spec};
 use std::fmt::Write;
 use std::path::Path;
 

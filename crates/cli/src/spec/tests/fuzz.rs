@@ -2,7 +2,8 @@
 //! file keeps its form.
 
 use super::{STREAM, TASK};
-use crate::spec::{FAULTS_MAX, Source, Spec};
+use crate::spec::source::FAULTS_MAX;
+use crate::spec::{Source, Spec};
 use proptest::prelude::*;
 
 const CONTRACT: &str = include_str!("../../../../../examples/contract.toml");

@@ -1,10 +1,12 @@
 //! What is understood, and as what.
 
 use super::{STREAM, TASK, edited, parse};
-use crate::spec::{Activity, Direction, Load, POLICIES, Policy, Spec, Stream, SwitchCost, Window};
+use crate::spec::task::Window;
+use crate::spec::{Activity, Direction, Load, POLICIES, Policy, Spec, Stream, SwitchCost};
 use upcall::activity::ActivityParams;
 use upcall::qos::{Class, Flow, Rate, StreamSpec};
 use upcall::time::Span;
+use upcall::work::WorkKind;
 
 /// The whole example of the contract.
 const CONTRACT: &str = include_str!("../../../../../examples/contract.toml");
@@ -39,7 +41,7 @@ fn assert_contract(spec: &Spec, policy: Policy) {
     assert_eq!(camera.delay, Some(Span::from_millis(50)));
     assert_eq!(camera.cost, Some(Span::from_millis(5)));
     assert_eq!(camera.direction, Direction::Receive("127.0.0.1:5004".parse().unwrap()));
-    assert_eq!((camera.work.as_str(), camera.embedded_source), ("spin", false));
+    assert_eq!((camera.work, camera.embedded_source), (WorkKind::Spin, false));
     assert_eq!(camera.domain.as_deref(), Some("player"));
     let [t1] = spec.tasks.as_slice() else { panic!("one task") };
     assert_eq!(t1.name, "t1");
@@ -70,7 +72,7 @@ fn what_is_not_said_has_its_default() {
     assert_eq!((t1.delay_bound, t1.domain.as_deref()), (None, None));
     let camera = stream(&[]);
     assert_eq!((camera.quantum, camera.domain.as_deref()), (None, None));
-    assert_eq!(camera.work, "spin");
+    assert_eq!(camera.work, WorkKind::Spin);
 }
 
 #[test]
@@ -177,16 +179,17 @@ fn packets_come_from_and_go_to_addresses() {
 
 #[test]
 fn a_packet_is_a_pdu_unless_it_is_less() {
-    assert_eq!(stream(&["packet = \"700 B\""]).packet_bytes, 700);
+    let jpeg = "work = \"rtp-jpeg\"";
+    assert_eq!(stream(&[jpeg, "packet = \"700 B\""]).packet_bytes, 700);
     assert_eq!(stream(&["packet = \"1470 B\""]).packet_bytes, 1470);
-    let large = stream(&["pdu = \"1 GiB\""]);
+    let large = stream(&[jpeg, "pdu = \"1 GiB\""]);
     assert_eq!((large.pdu_bytes, large.packet_bytes), (1 << 30, 65_507));
 }
 
 #[test]
 fn work_that_can_be_measured_needs_no_cost() {
     let camera = stream(&["work = \"rtp-jpeg\"", "-cost"]);
-    assert_eq!((camera.work.as_str(), camera.cost), ("rtp-jpeg", None));
+    assert_eq!((camera.work, camera.cost), (WorkKind::RtpJpeg, None));
 }
 
 #[test]
