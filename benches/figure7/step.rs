@@ -9,15 +9,15 @@ use upcall::{Config, HandlerId, Runtime, clock};
 use upcall_benches::wakeup_latencies_ns;
 
 use crate::competitors::Competitors;
-use crate::evidence::Host;
+use crate::evidence::{Host, Rivals};
 use crate::set::{Member, PERIODS_MS, Set};
 
 /// From the last preparation to the first release; competitors get going in it.
 const LEAD: Span = Span::from_millis(300);
 /// The longest period and some time to record the last job.
 const DRAIN: Span = Span::from_millis(120);
-/// How often job records are taken in.
-const POLL_EVERY: Duration = Duration::from_millis(200);
+/// How often job records are taken in and rivals are looked for.
+const POLL_EVERY: Duration = Duration::from_millis(500);
 
 /// What was measured in one run.
 pub struct Step {
@@ -44,6 +44,7 @@ pub struct Step {
     /// From a release that found the thread asleep to the first upcall. Sorted.
     pub wakeups_ns: Vec<u64>,
     pub host: Host,
+    pub rivals: Rivals,
     pub competitors_cpu: Span,
     pub activity_switches: u64,
     pub kernel_switches: u64,
@@ -90,11 +91,13 @@ impl Step {
 
         let mut records = Vec::with_capacity(16 * 1024);
         let mut take = |_: HandlerId, job: &upcall::Job| records.push(job.record);
+        let mut rivals = Rivals::default();
         let before = Host::now(set.cpu);
         while clock::now() < end + DRAIN {
             let left: Duration = (end + DRAIN).since(clock::now()).into();
             std::thread::sleep(left.min(POLL_EVERY));
             runtime.poll(&mut take);
+            rivals.look(set.cpu);
         }
         let host = Host::now(set.cpu).since(before);
         let loaded = competitors.is_some();
@@ -107,6 +110,7 @@ impl Step {
         Ok(Step {
             loaded,
             host,
+            rivals,
             competitors_cpu,
             activity_switches: report.activity_switches,
             kernel_switches: report.kernel_switches,
@@ -165,6 +169,7 @@ impl Step {
             late: late.collect(),
             wakeups_ns: wakeup_latencies_ns(records),
             host: Host::default(),
+            rivals: Rivals::default(),
             competitors_cpu: Span::ZERO,
             activity_switches: 0,
             kernel_switches: 0,

@@ -60,15 +60,19 @@ fn promises(steps: &[Step]) {
     }
     println!();
     println!(
-        "worst response: by the analysis, in deadlines D. beyond bound: jobs whose response was longer than"
+        "worst response: by the analysis, in deadlines D. beyond bound: jobs whose response was"
     );
-    println!(
-        "the analysis allows, whether or not they missed. refused steps ran all the same, without a promise:"
-    );
-    for step in steps.iter().filter(|step| !step.loaded) {
-        if let Some(refusal) = &step.refusal {
-            println!("  {:.2}: {refusal}", step.utilization_percent / 100.0);
-        }
+    println!("longer than the analysis allows, whether or not they missed.");
+    let refusals: Vec<(f64, &String)> = steps
+        .iter()
+        .filter(|step| !step.loaded)
+        .filter_map(|step| Some((step.utilization_percent / 100.0, step.refusal.as_ref()?)))
+        .collect();
+    if !refusals.is_empty() {
+        println!("refused, and run all the same without a promise:");
+    }
+    for (utilization, refusal) in refusals {
+        println!("  {utilization:.2}: {refusal}");
     }
 }
 
@@ -93,7 +97,7 @@ fn slack(steps: &[Step]) {
 
 fn machine(steps: &[Step]) {
     println!(
-        "{:>5} {:<6} {:>10} {:>10} {:>10} {:>9} {:>12} {:>10} {:>12} {:>12}",
+        "{:>5} {:<6} {:>10} {:>10} {:>10} {:>9} {:>12} {:>10} {:>12} {:>12} {:>7}",
         "U",
         "load",
         "wake p50",
@@ -103,13 +107,14 @@ fn machine(steps: &[Step]) {
         "waited",
         "over cost",
         "at most by",
-        "competitors"
+        "competitors",
+        "rivals"
     );
     for step in steps {
         let mut wakeups_ns = step.wakeups_ns.clone();
         let mut wakeup = |percent| microseconds(percentile(&mut wakeups_ns, percent));
         println!(
-            "{:>5.2} {:<6} {:>7} us {:>7} us {:>7} us {:>6} ms {:>9} ms {:>10} {:>9} us {:>10.1} s",
+            "{:>5.2} {:<6} {:>7} us {:>7} us {:>7} us {:>6} ms {:>9} ms {:>10} {:>9} us {:>10.1} s {:>7}",
             step.utilization_percent / 100.0,
             load(step),
             wakeup(50.0),
@@ -120,6 +125,7 @@ fn machine(steps: &[Step]) {
             step.over_cost,
             microseconds(step.over_cost_ns_max),
             step.competitors_cpu.as_secs_f64(),
+            step.rivals.0.len(),
         );
     }
     println!();
@@ -130,8 +136,9 @@ fn machine(steps: &[Step]) {
         "on this CPU. waited: the thread could run and did not. over cost: jobs whose handlers ran longer than"
     );
     println!(
-        "declared, by the wall clock. competitors: CPU time of the background programs on all CPUs."
+        "declared, by the wall clock. competitors: CPU time of the background programs. rivals: threads of others seen in"
     );
+    println!("a real-time class on this CPU.");
 }
 
 fn late(steps: &[Step]) {
@@ -150,6 +157,11 @@ fn late(steps: &[Step]) {
             step.host.steal_ms,
             step.host.waited_ns as f64 / 1e6,
         );
+        for (name, looks) in &step.rivals.0 {
+            println!(
+                "  another program's real-time thread on this CPU: {name}, seen {looks} times"
+            );
+        }
         step.late.iter().take(LATE_MAX).for_each(late_job);
         if step.late.len() > LATE_MAX {
             println!("  and {} more", step.late.len() - LATE_MAX);
