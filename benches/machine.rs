@@ -4,40 +4,105 @@
 
 use std::time::SystemTime;
 
+use upcall::record::JobRecord;
+use upcall::time::Instant;
+
 /// Whether only a short run is wanted, to see that the bench works.
 pub fn smoke() -> bool {
     std::env::args().any(|argument| argument == "--smoke")
 }
 
-/// Machine, kernel, command and date, for the head of a table.
-pub fn heading() -> String {
+/// What must stand beside every table: machine, kernel, date and command, and
+/// how busy the machine was with other things (proc_loadavg(5)).
+pub fn heading(bench: &str) -> String {
     let machine = upcall::Machine::describe();
-    let command: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
+    // Cargo adds `--bench` by itself.
+    let options: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
+    let options =
+        if options.is_empty() { String::new() } else { format!(" -- {}", options.join(" ")) };
+    let busy = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     format!(
-        "machine: {} x {}; kernel: {}; date: {}; command: cargo bench -p upcall-benches --bench {} -- {}",
+        "machine: {} x {}\nkernel:  {}\ndate:    {}\ncommand: cargo bench -p upcall-benches --bench \
+         {bench}{options}\nload before: {}",
         machine.cpus_online,
         machine.cpu_model,
         machine.kernel_release,
         humantime::format_rfc3339_seconds(SystemTime::now()),
-        bench_name(),
-        command.join(" "),
+        busy.split_whitespace().take(3).collect::<Vec<_>>().join(" "),
     )
 }
 
-fn bench_name() -> String {
-    let path = std::env::args().next().unwrap_or_default();
-    let file = path.rsplit('/').next().unwrap_or_default().to_owned();
-    // Cargo adds a hash: figure7-0123456789abcdef.
-    file.rsplit_once('-').map_or(file.clone(), |(name, _)| name.to_owned())
-}
-
-/// The value that `percent` % of `samples` do not exceed. Sorts them.
-///
-/// # Panics
-/// There are none.
+/// The value that `percent` % of `samples` do not exceed; 0 if there are none.
+/// Sorts them.
 pub fn percentile(samples: &mut [u64], percent: f64) -> u64 {
     samples.sort_unstable();
     let rank = (samples.len() as f64 * percent / 100.0).ceil();
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rank in range")]
-    samples[(rank as usize).clamp(1, samples.len()) - 1]
+    let rank = (rank as usize).clamp(1, samples.len().max(1));
+    samples.get(rank - 1).copied().unwrap_or_default()
+}
+
+/// How late a thread woke, by the records of all jobs it ran: for each release
+/// that found nothing to do before it, the time to the first upcall after it,
+/// in nanoseconds, sorted. O(n log n).
+pub fn wakeup_latencies_ns(records: &[JobRecord]) -> Vec<u64> {
+    let mut by_release: Vec<&JobRecord> = records.iter().collect();
+    by_release.sort_unstable_by_key(|record| record.release);
+    let mut latencies_ns = Vec::new();
+    // Nothing released so far is unfinished from here on.
+    let mut busy_until = Instant::ZERO;
+    for together in by_release.chunk_by(|one, other| one.release == other.release) {
+        let release = together[0].release;
+        if busy_until < release {
+            let started = together.iter().map(|record| record.start).min();
+            latencies_ns.extend(started.map(|start| start.since(release).as_nanos()));
+        }
+        busy_until = together.iter().map(|record| record.end).fold(busy_until, Instant::max);
+    }
+    latencies_ns.sort_unstable();
+    latencies_ns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{percentile, wakeup_latencies_ns};
+    use upcall::activity::ActivityId;
+    use upcall::record::JobRecord;
+    use upcall::time::{Instant, Span};
+
+    fn record(release_ns: u64, start_ns: u64, end_ns: u64) -> JobRecord {
+        let at = Instant::from_nanos;
+        JobRecord {
+            id: ActivityId(0),
+            job: 0,
+            release: at(release_ns),
+            deadline: at(release_ns + 100),
+            start: at(start_ns),
+            end: at(end_ns),
+            run: Span::from_nanos(end_ns - start_ns),
+            pdus: 1,
+            preemptions: 0,
+            completed: true,
+        }
+    }
+
+    #[test]
+    fn only_a_release_into_silence_wakes_the_thread() {
+        // Two together, one released while they run, one after a rest; the
+        // records come in the order of their ends.
+        let records =
+            [record(10, 13, 20), record(18, 20, 30), record(10, 30, 40), record(50, 55, 60)];
+        assert_eq!(wakeup_latencies_ns(&records), [3, 5]);
+        assert_eq!(wakeup_latencies_ns(&[]), []);
+    }
+
+    #[test]
+    fn percentiles_are_by_nearest_rank() {
+        let mut samples: Vec<u64> = (1..=100).rev().collect();
+        assert_eq!(percentile(&mut samples, 50.0), 50);
+        assert_eq!(percentile(&mut samples, 99.0), 99);
+        assert_eq!(percentile(&mut samples, 0.0), 1);
+        assert_eq!(percentile(&mut [7], 100.0), 7);
+        assert_eq!(percentile(&mut [], 50.0), 0);
+    }
 }

@@ -1,2 +1,0 @@
-//! Placeholder until written below.
-fn main() {}

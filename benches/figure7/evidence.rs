@@ -1,0 +1,104 @@
+//! What tells the machine's fault from ours.
+//!
+//! A handler's thread can lose its CPU to the host (steal), to a thread of
+//! higher rank, and to the kernel's limit on real-time classes. The kernel
+//! knows the first by the tick and the sum of the rest exactly; who the threads
+//! of higher or equal rank were is looked up now and then.
+
+use std::collections::BTreeMap;
+
+/// Counts that only grow, read before and after a step.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Host {
+    /// Time the host ran something else on this CPU, in milliseconds; in steps
+    /// of a tick (proc_stat(5), `steal`).
+    pub steal_ms: u64,
+    /// Time the scheduling thread was ready and did not run, in nanoseconds
+    /// (Documentation/scheduler/sched-stats.rst, `/proc/<pid>/schedstat`).
+    pub waited_ns: u64,
+}
+
+impl Host {
+    /// As it stands now, for `cpu` and the thread that upcalls there. Zero where
+    /// the system does not tell.
+    pub fn now(cpu: u32) -> Self {
+        Host {
+            steal_ms: steal_ms(cpu).unwrap_or_default(),
+            waited_ns: waited_ns(cpu).unwrap_or_default(),
+        }
+    }
+
+    pub fn since(self, earlier: Host) -> Host {
+        Host {
+            steal_ms: self.steal_ms.saturating_sub(earlier.steal_ms),
+            waited_ns: self.waited_ns.saturating_sub(earlier.waited_ns),
+        }
+    }
+}
+
+fn steal_ms(cpu: u32) -> Option<u64> {
+    /// USER_HZ is 100 on every architecture Linux runs Rust programs on.
+    const TICK_MS: u64 = 10;
+    let stat = std::fs::read_to_string("/proc/stat").ok()?;
+    let name = format!("cpu{cpu}");
+    let mut fields = stat
+        .lines()
+        .map(str::split_whitespace)
+        .find_map(|mut fields| (fields.next() == Some(&name)).then_some(fields))?;
+    // user nice system idle iowait irq softirq steal
+    let ticks: u64 = fields.nth(7)?.parse().ok()?;
+    Some(ticks * TICK_MS)
+}
+
+fn waited_ns(cpu: u32) -> Option<u64> {
+    let name = format!("upcall-cpu{cpu}");
+    let tasks = std::fs::read_dir("/proc/self/task").ok()?;
+    let thread = tasks.flatten().map(|task| task.path()).find(|path| {
+        std::fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim_end() == name)
+    })?;
+    // time running, time ready and not running, turns
+    let text = std::fs::read_to_string(thread.join("schedstat")).ok()?;
+    text.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// Threads of other programs that were seen in a real-time class on a CPU, and
+/// in how many looks.
+#[derive(Clone, Debug, Default)]
+pub struct Rivals(pub BTreeMap<String, u32>);
+
+impl Rivals {
+    /// Looks at every thread of the system. Takes some milliseconds.
+    pub fn look(&mut self, cpu: u32) {
+        let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        for process in processes {
+            // Not the links `self` and `thread-self`, nor what is no process.
+            let number = process.file_name().to_str().and_then(|name| name.parse::<u32>().ok());
+            if number.is_none_or(|number| number == std::process::id()) {
+                continue;
+            }
+            let tasks = std::fs::read_dir(process.path().join("task")).into_iter().flatten();
+            for task in tasks.flatten() {
+                let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+                if let Some(name) = rival(&stat, cpu) {
+                    *self.0.entry(name).or_default() += 1;
+                }
+            }
+        }
+    }
+}
+
+/// The name of the thread that `stat` describes, if it is in a real-time class,
+/// was last on `cpu`, and is not the kernel's own (proc_pid_stat(5)).
+fn rival(stat: &str, cpu: u32) -> Option<String> {
+    const PF_KTHREAD: u64 = 0x0020_0000;
+    // The name stands in parentheses and may hold anything.
+    let (head, tail) = stat.rsplit_once(") ")?;
+    let (process, name) = head.split_once(" (")?;
+    let fields: Vec<&str> = tail.split_whitespace().collect();
+    // Field 3, the state, is the first here.
+    let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+    let real_time = matches!(field(41)?, 1 | 2 | 6); // FIFO, RR, DEADLINE
+    let kernel = field(9)? & PF_KTHREAD != 0;
+    let here = field(39)? == u64::from(cpu);
+    (real_time && here && !kernel).then(|| format!("{name} ({process})"))
+}

@@ -1,0 +1,201 @@
+//! One run of one set, idle or loaded.
+
+use std::time::Duration;
+
+use upcall::record::JobRecord;
+use upcall::time::{Instant, Span};
+use upcall::work::{Work, WorkKind};
+use upcall::{Config, HandlerId, Runtime, clock};
+use upcall_benches::wakeup_latencies_ns;
+
+use crate::competitors::Competitors;
+use crate::evidence::{Host, Rivals};
+use crate::set::{Member, PERIODS_MS, Set};
+
+/// From the last preparation to the first release; competitors get going in it.
+const LEAD: Span = Span::from_millis(300);
+/// The longest period and some time to record the last job.
+const DRAIN: Span = Span::from_millis(120);
+/// How often job records are taken in and rivals are looked for.
+const POLL_EVERY: Duration = Duration::from_millis(500);
+
+/// What was measured in one run.
+pub struct Step {
+    pub utilization_percent: f64,
+    pub loaded: bool,
+    /// What the first refused handler was told.
+    pub refusal: Option<String>,
+    /// The largest analytic response in deadlines, and whose.
+    pub worst: Option<(f64, String)>,
+    /// By period, as in [`PERIODS_MS`].
+    pub slack_promised_ns: Vec<Option<i64>>,
+    pub slack_ns_min: Vec<Option<i64>>,
+    /// Jobs released in the step.
+    pub jobs: u64,
+    /// Of these, that had not ended when the step was over.
+    pub unfinished: u64,
+    /// Jobs that took longer than the analysis allows.
+    pub beyond_bound: u64,
+    /// Jobs whose handlers ran longer than declared, and the most by which one did.
+    pub over_cost: u64,
+    pub over_cost_ns_max: u64,
+    /// Ended late.
+    pub late: Vec<LateJob>,
+    /// From a release that found the thread asleep to the first upcall. Sorted.
+    pub wakeups_ns: Vec<u64>,
+    pub host: Host,
+    pub rivals: Rivals,
+    pub competitors_cpu: Span,
+    pub activity_switches: u64,
+    pub kernel_switches: u64,
+    /// Of the runtime: what was not granted.
+    pub notices: Vec<String>,
+}
+
+/// A job that missed its deadline, and what is known about why.
+pub struct LateJob {
+    pub name: String,
+    pub record: JobRecord,
+    /// From the start of the step to its release.
+    pub after: Span,
+    /// CPU time declared for it.
+    pub declared: Span,
+    /// Between its release and its end: how much longer handlers ran than they
+    /// had declared, all jobs together.
+    pub taken_meanwhile_ns: u64,
+}
+
+impl Step {
+    /// Runs `set` for `duration`. `competitors` are started when all is ready.
+    ///
+    /// # Errors
+    /// Something could not be started.
+    pub fn run(
+        set: &Set,
+        duration: Span,
+        competitors: impl FnOnce() -> Result<Option<Competitors>, String>,
+    ) -> Result<Step, String> {
+        let mut runtime = Runtime::start(Config {
+            cpus: vec![set.cpu],
+            switch_cost: Some(set.switch_cost),
+            unscreened: !set.admitted(),
+            ..Config::default()
+        })
+        .map_err(|error| error.to_string())?;
+        let handlers = create(&mut runtime, set)?;
+        let notices = runtime.notices().iter().map(ToString::to_string).collect();
+        let competitors = competitors()?;
+        let start = clock::now() + LEAD;
+        let end = start + duration;
+        runtime.run_at(&handlers, start).map_err(|error| error.to_string())?;
+
+        let mut records = Vec::with_capacity(16 * 1024);
+        let mut take = |_: HandlerId, job: &upcall::Job| records.push(job.record);
+        let mut rivals = Rivals::default();
+        let before = Host::now(set.cpu);
+        while clock::now() < end + DRAIN {
+            let left: Duration = (end + DRAIN).since(clock::now()).into();
+            std::thread::sleep(left.min(POLL_EVERY));
+            runtime.poll(&mut take);
+            rivals.look(set.cpu);
+        }
+        let host = Host::now(set.cpu).since(before);
+        let loaded = competitors.is_some();
+        let competitors_cpu = competitors.map(Competitors::stop).unwrap_or_default();
+        let report = runtime.stop(&mut take);
+        if report.jobs_lost > 0 {
+            return Err(format!("{} records were lost", report.jobs_lost));
+        }
+        records.retain(|record| record.release < end);
+        Ok(Step {
+            loaded,
+            host,
+            rivals,
+            competitors_cpu,
+            activity_switches: report.activity_switches,
+            kernel_switches: report.kernel_switches,
+            notices,
+            ..Step::of_records(set, &records, start, duration)
+        })
+    }
+
+    /// Jobs that ended after their deadline or had not ended when it was long past.
+    pub fn misses(&self) -> u64 {
+        self.late.len() as u64 + self.unfinished
+    }
+
+    pub fn admitted(&self) -> bool {
+        self.refusal.is_none()
+    }
+
+    fn of_records(set: &Set, records: &[JobRecord], start: Instant, duration: Span) -> Step {
+        let member = |record: &JobRecord| &set.members[record.id.0 as usize];
+        let released =
+            |member: &Member| duration.as_nanos().div_ceil(member.params.period.as_nanos());
+        let jobs = set.members.iter().map(released).sum();
+        let over_ns = |record: &JobRecord| over_cost_ns(record, member(record));
+        let late = records.iter().filter(|record| record.missed()).map(|record| LateJob {
+            name: member(record).name.clone(),
+            record: *record,
+            after: record.release.since(start),
+            declared: member(record).params.compute(),
+            taken_meanwhile_ns: records
+                .iter()
+                .filter(|other| other.start < record.end && other.end > record.release)
+                .map(over_ns)
+                .sum(),
+        });
+        let slack_of = |period_ms: u64| {
+            let of_period = records.iter().filter(|record| member(record).period_ms == period_ms);
+            of_period.map(JobRecord::slack_ns).min()
+        };
+        let beyond = |record: &&JobRecord| {
+            member(record).response_max.is_some_and(|max| record.response() > max)
+        };
+        Step {
+            utilization_percent: set.utilization_percent,
+            loaded: false,
+            refusal: set.refusal.clone(),
+            worst: set.worst().map(|(worst, name)| (worst, name.to_owned())),
+            slack_promised_ns: PERIODS_MS
+                .map(|period_ms| set.slack_promised_ns(period_ms))
+                .to_vec(),
+            slack_ns_min: PERIODS_MS.map(slack_of).to_vec(),
+            jobs,
+            unfinished: jobs.saturating_sub(records.len() as u64),
+            beyond_bound: records.iter().filter(beyond).count() as u64,
+            over_cost: records.iter().filter(|record| over_ns(record) > 0).count() as u64,
+            over_cost_ns_max: records.iter().map(over_ns).max().unwrap_or_default(),
+            late: late.collect(),
+            wakeups_ns: wakeup_latencies_ns(records),
+            host: Host::default(),
+            rivals: Rivals::default(),
+            competitors_cpu: Span::ZERO,
+            activity_switches: 0,
+            kernel_switches: 0,
+            notices: Vec::new(),
+        }
+    }
+}
+
+/// Makes the handlers, in the order of the set. Each burns its declared cost.
+fn create(runtime: &mut Runtime, set: &Set) -> Result<Vec<HandlerId>, String> {
+    let one = |member: &Member| {
+        let mut work = Work::new(WorkKind::Spin, 1, member.params.pdu_cost, upcall::thread_cpu_ns);
+        let created = runtime.handler(&member.name, member.params, move |batch| {
+            while batch.proceed() {
+                let _ = work.take(&[]);
+                // Spinning cannot fail once it took a PDU.
+                let _ = work.process();
+            }
+        });
+        created.map_err(|error| error.to_string())
+    };
+    set.members.iter().map(one).collect()
+}
+
+/// Time inside the handler beyond what was declared: the clock ran on while the
+/// CPU was taken away, or the handler broke its word.
+fn over_cost_ns(record: &JobRecord, member: &Member) -> u64 {
+    record.run.saturating_sub(member.params.compute()).as_nanos()
+}

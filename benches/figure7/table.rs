@@ -1,0 +1,204 @@
+//! The tables of Figure 7, and what is said below them.
+
+use upcall_benches::percentile;
+
+use crate::set::PERIODS_MS;
+use crate::step::{LateJob, Step};
+
+/// Most late jobs of one step that are told one by one.
+const LATE_MAX: usize = 12;
+
+pub fn print(steps: &[Step]) {
+    println!("\n1. Promises\n");
+    promises(steps);
+    println!("\n2. Figure 7: least time left to the deadline, in ms, by period\n");
+    slack(steps);
+    println!("\n3. The machine meanwhile\n");
+    machine(steps);
+    println!("\n4. What was late in admitted steps\n");
+    late(steps);
+    println!("\n{}", closing(steps));
+}
+
+fn load(step: &Step) -> &'static str {
+    if step.loaded { "loaded" } else { "idle" }
+}
+
+fn promises(steps: &[Step]) {
+    println!(
+        "{:>5} {:<6} {:<9} {:>16} {:>6} {:>7} {:>14} {:>12} {:>12} {:>9}",
+        "U",
+        "load",
+        "admission",
+        "worst response",
+        "jobs",
+        "misses",
+        "least slack",
+        "beyond bound",
+        "activity sw.",
+        "kernel sw."
+    );
+    for step in steps {
+        let worst = step
+            .worst
+            .as_ref()
+            .map_or("unbounded".to_owned(), |(worst, name)| format!("{name} {worst:.3} D"));
+        let least = step.slack_ns_min.iter().flatten().min();
+        println!(
+            "{:>5.2} {:<6} {:<9} {:>16} {:>6} {:>7} {:>11} ms {:>12} {:>12} {:>9}",
+            step.utilization_percent / 100.0,
+            load(step),
+            if step.admitted() { "admitted" } else { "refused" },
+            worst,
+            step.jobs,
+            step.misses(),
+            least.map_or("-".to_owned(), |&ns| milliseconds(ns)),
+            step.beyond_bound,
+            step.activity_switches,
+            step.kernel_switches,
+        );
+    }
+    println!();
+    println!(
+        "worst response: by the analysis, in deadlines D. beyond bound: jobs whose response was"
+    );
+    println!("longer than the analysis allows, whether or not they missed.");
+    let refusals: Vec<(f64, &String)> = steps
+        .iter()
+        .filter(|step| !step.loaded)
+        .filter_map(|step| Some((step.utilization_percent / 100.0, step.refusal.as_ref()?)))
+        .collect();
+    if !refusals.is_empty() {
+        println!("refused, and run all the same without a promise:");
+    }
+    for (utilization, refusal) in refusals {
+        println!("  {utilization:.2}: {refusal}");
+    }
+}
+
+fn slack(steps: &[Step]) {
+    print!("{:>5} {:<8}", "U", "");
+    PERIODS_MS.iter().for_each(|period_ms| print!(" {:>8}", format!("{period_ms} ms")));
+    println!();
+    let line = |step: &Step, name: &str, slacks: &[Option<i64>]| {
+        print!("{:>5.2} {name:<8}", step.utilization_percent / 100.0);
+        for slack_ns in slacks {
+            print!(" {:>8}", slack_ns.map_or("-".to_owned(), milliseconds));
+        }
+        println!();
+    };
+    for step in steps {
+        if !step.loaded {
+            line(step, "promised", &step.slack_promised_ns);
+        }
+        line(step, load(step), &step.slack_ns_min);
+    }
+}
+
+fn machine(steps: &[Step]) {
+    println!(
+        "{:>5} {:<6} {:>10} {:>10} {:>10} {:>9} {:>12} {:>10} {:>12} {:>12} {:>7}",
+        "U",
+        "load",
+        "wake p50",
+        "wake p99",
+        "wake max",
+        "steal",
+        "waited",
+        "over cost",
+        "at most by",
+        "competitors",
+        "rivals"
+    );
+    for step in steps {
+        let mut wakeups_ns = step.wakeups_ns.clone();
+        let mut wakeup = |percent| microseconds(percentile(&mut wakeups_ns, percent));
+        println!(
+            "{:>5.2} {:<6} {:>7} us {:>7} us {:>7} us {:>6} ms {:>9} ms {:>10} {:>9} us {:>10.1} s {:>7}",
+            step.utilization_percent / 100.0,
+            load(step),
+            wakeup(50.0),
+            wakeup(99.0),
+            wakeup(100.0),
+            step.host.steal_ms,
+            step.host.waited_ns / 1_000_000,
+            step.over_cost,
+            microseconds(step.over_cost_ns_max),
+            step.competitors_cpu.as_secs_f64(),
+            step.rivals.0.len(),
+        );
+    }
+    println!();
+    println!(
+        "wake: from a release that found the thread asleep to its first upcall. steal: the host ran something else"
+    );
+    println!(
+        "on this CPU. waited: the thread could run and did not. over cost: jobs whose handlers ran longer than"
+    );
+    println!(
+        "declared, by the wall clock. competitors: CPU time of the background programs. rivals: threads of others seen in"
+    );
+    println!("a real-time class on this CPU.");
+}
+
+fn late(steps: &[Step]) {
+    let broken: Vec<&Step> =
+        steps.iter().filter(|step| step.admitted() && step.misses() > 0).collect();
+    if broken.is_empty() {
+        println!("nothing");
+    }
+    for step in broken {
+        println!(
+            "{:.2} {}: {} late, {} never ended; steal {} ms, thread ready and not running {:.3} ms",
+            step.utilization_percent / 100.0,
+            load(step),
+            step.late.len(),
+            step.unfinished,
+            step.host.steal_ms,
+            step.host.waited_ns as f64 / 1e6,
+        );
+        for (name, looks) in &step.rivals.0 {
+            println!(
+                "  another program's real-time thread on this CPU: {name}, seen {looks} times"
+            );
+        }
+        step.late.iter().take(LATE_MAX).for_each(late_job);
+        if step.late.len() > LATE_MAX {
+            println!("  and {} more", step.late.len() - LATE_MAX);
+        }
+    }
+}
+
+fn late_job(late: &LateJob) {
+    println!(
+        "  {} job {}, released at {:.3} s: started after {} ms, ran {} of {} ms declared, ended {} ms late; \
+         handlers ran {} ms longer than declared meanwhile",
+        late.name,
+        late.record.job,
+        late.after.as_secs_f64(),
+        late.record.wakeup_latency().as_nanos() as f64 / 1e6,
+        late.record.run.as_nanos() as f64 / 1e6,
+        late.declared.as_nanos() as f64 / 1e6,
+        -late.record.slack_ns() as f64 / 1e6,
+        late.taken_meanwhile_ns as f64 / 1e6,
+    );
+}
+
+fn closing(steps: &[Step]) -> String {
+    let admitted: Vec<&Step> = steps.iter().filter(|step| step.admitted()).collect();
+    let kept = admitted.iter().filter(|step| step.misses() == 0).count();
+    let jobs: u64 = admitted.iter().map(|step| step.jobs).sum();
+    let misses: u64 = admitted.iter().map(|step| step.misses()).sum();
+    format!(
+        "0 misses in {kept} of {} steps that admission says yes to ({misses} misses in {jobs} jobs)",
+        admitted.len()
+    )
+}
+
+fn milliseconds(ns: i64) -> String {
+    format!("{:+.2}", ns as f64 / 1e6)
+}
+
+fn microseconds(ns: u64) -> String {
+    format!("{:.0}", ns as f64 / 1e3)
+}
