@@ -121,7 +121,10 @@ fn a_file_that_cannot_be_read_is_named() {
 
 #[test]
 fn an_empty_file_has_nothing_to_run() {
-    assert_refused("", "SPEC:1:1: found no stream and no task, expected at least one [[stream]] or [[task]]");
+    assert_refused(
+        "",
+        "SPEC:1:1: found no stream and no task, expected at least one [[stream]] or [[task]]",
+    );
 }
 
 #[test]

@@ -13,6 +13,33 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ActivityId(pub u32);
 
+/// What particular policies want to know beside the parameters; the others do
+/// not look at it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Terms {
+    /// PS: fixed share of the CPU, for real time.
+    pub share: Option<crate::admission::Share>,
+    /// PS: weight, for the adaptive; 1 if neither is given. `>= 1`.
+    pub weight: Option<u32>,
+    /// DWCS: how many periods may be missed.
+    pub window: Option<Window>,
+    /// DWCS: may be served more than once a period if nobody else needs the CPU.
+    pub work_conserving: bool,
+    /// DWS: from the logical arrival of a message to its deadline; the relative
+    /// deadline if absent.
+    pub delay_bound: Option<Span>,
+}
+
+/// `x/y`: at most `misses` of any `periods` consecutive periods may be missed
+/// (ecalls-2001 §2.4). `misses < periods`, `periods >= 1`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Window {
+    /// `x`.
+    pub misses: u32,
+    /// `y`.
+    pub periods: u32,
+}
+
 /// Longest period that is accepted: one hour. Bounds every product of a
 /// period with a count well below `u64::MAX` nanoseconds.
 pub const PERIOD_MAX: Span = Span::from_secs(3600);

@@ -36,15 +36,14 @@
 //!    comes before makes the suspend undone. A job dropped after its deadline is missed.
 //! 8. `Close`: as 7, and the number is free again.
 
-use crate::activity::{ActivityId, ActivityParams};
-use crate::policy::{Rank, rmdp};
+use crate::activity::{ActivityId, ActivityParams, Terms};
+use crate::policy::heap::IndexedHeap;
+use crate::policy::{Discipline, Policy, Ready};
 use crate::record::JobRecord;
 use crate::time::{Instant, Span};
 use core::fmt;
-use heap::IndexedHeap;
 use std::collections::VecDeque;
 
-mod heap;
 #[cfg(test)]
 mod tests;
 
@@ -57,6 +56,8 @@ pub enum Input {
         id: ActivityId,
         /// Validated parameters.
         params: ActivityParams,
+        /// What the policy wants to know beside them.
+        terms: Terms,
     },
     /// Start delivering. No effect if it is active already, but that a suspend that
     /// waits for the next boundary is as if it had never come.
@@ -215,16 +216,14 @@ pub struct Scheduler {
     slots: Vec<Option<Slot>>,
     /// Next release of every active activity, running and ready ones included.
     releases: IndexedHeap<Instant>,
-    /// Every activity with a ready job that is not running.
-    ready: IndexedHeap<Rank>,
+    /// Orders the activities with a ready job that are not running.
+    policy: Box<dyn Policy>,
     running: Option<Running>,
     /// At most `COMMANDS_MAX` wait at a time.
     commands: VecDeque<Command>,
     /// Who was upcalled last, for counting switches.
     last_run: Option<ActivityId>,
     switches: u64,
-    /// Activities created so far, for ties. Wraps after 4 billion.
-    created: u32,
 }
 
 /// One `handle` produces at most a job's end, a change of state and an answer.
@@ -233,7 +232,6 @@ const COMMANDS_MAX: usize = 4;
 #[derive(Debug)]
 struct Slot {
     params: ActivityParams,
-    rank: Rank,
     active: bool,
     /// Release of the oldest job that has not ended; meaningful while
     /// `unfinished > 0`.
@@ -258,6 +256,11 @@ impl Slot {
             counters.response_max = counters.response_max.max(now.since(self.release));
         }
         counters
+    }
+
+    /// The oldest unfinished job, as the policy wants it.
+    fn oldest(&self) -> Ready {
+        Ready { release: self.release, deadline: self.release + self.params.deadline }
     }
 
     /// Goes on to the job behind the oldest one, which has ended.
@@ -295,20 +298,19 @@ enum Stop {
 }
 
 impl Scheduler {
-    /// A scheduler for activities numbered `0..capacity`. Takes all memory it
-    /// will ever need.
-    pub fn new(capacity: u32) -> Self {
+    /// A scheduler for activities numbered `0..capacity` under `discipline`.
+    /// Takes all memory it will ever need.
+    pub fn new(capacity: u32, discipline: &Discipline) -> Self {
         let mut slots = Vec::new();
         slots.resize_with(capacity as usize, || None);
         Scheduler {
             slots,
             releases: IndexedHeap::with_capacity(capacity),
-            ready: IndexedHeap::with_capacity(capacity),
+            policy: (discipline.policy)(capacity),
             running: None,
             commands: VecDeque::with_capacity(COMMANDS_MAX),
             last_run: None,
             switches: 0,
-            created: 0,
         }
     }
 
@@ -322,7 +324,7 @@ impl Scheduler {
     pub fn handle(&mut self, now: Instant, input: Input) -> Result<(), InputError> {
         debug_assert!(self.commands.is_empty(), "poll_command was not called until None");
         match input {
-            Input::Create { id, params } => self.create(id, params)?,
+            Input::Create { id, params, terms } => self.create(id, params, &terms, now)?,
             Input::Run { id, at } => self.run(id, at)?,
             Input::Suspend { id } => self.stop(id, now, Stop::Suspend)?,
             Input::Close { id } => self.stop(id, now, Stop::Close)?,
@@ -330,7 +332,7 @@ impl Scheduler {
             Input::Boundary => {
                 let running = self.running.ok_or(InputError::NothingRuns)?;
                 self.release_due(now);
-                self.boundary(running);
+                self.boundary(now, running);
             }
             Input::Returned { pdus, outcome } => self.returned(now, pdus, outcome)?,
         }
@@ -354,18 +356,18 @@ impl Scheduler {
         if self.running.is_some() {
             return None;
         }
-        let (_, number) = self.ready.peek()?;
-        self.ready.remove(number);
-        Some(self.upcall(now, ActivityId(number)))
+        let id = self.policy.pick(now)?;
+        Some(self.upcall(now, id))
     }
 
     /// When [`Input::Tick`] must come at the latest; `None` if no activity is
     /// active. In the past if something is ready. O(1).
     pub fn next_deadline(&self) -> Option<Instant> {
-        if self.running.is_none() && self.ready.peek().is_some() {
+        if self.running.is_none() && self.policy.has_ready() {
             return Some(Instant::ZERO);
         }
-        self.releases.peek().map(|(at, _)| at)
+        let next = self.next_release().min(self.policy.next_event());
+        (next < Instant::FAR).then_some(next)
     }
 
     /// The activity that is upcalled now.
@@ -395,6 +397,16 @@ impl Scheduler {
         self.slot(id).ok().map(|slot| slot.counters_at(now))
     }
 
+    /// What the policy knows of service: see [`Policy::lag_ns`].
+    pub fn lag_ns(&self, id: ActivityId, now: Instant) -> Option<i64> {
+        self.slot(id).ok().and_then(|_| self.policy.lag_ns(id, now))
+    }
+
+    /// What the policy knows of windows: see [`Policy::window_violations`].
+    pub fn window_violations(&self, id: ActivityId) -> Option<u64> {
+        self.slot(id).ok().and_then(|_| self.policy.window_violations(id))
+    }
+
     fn slot(&self, id: ActivityId) -> Result<&Slot, InputError> {
         self.slots
             .get(id.0 as usize)
@@ -411,7 +423,13 @@ impl Scheduler {
             .ok_or(InputError::Unknown(id))
     }
 
-    fn create(&mut self, id: ActivityId, params: ActivityParams) -> Result<(), InputError> {
+    fn create(
+        &mut self,
+        id: ActivityId,
+        params: ActivityParams,
+        terms: &Terms,
+        now: Instant,
+    ) -> Result<(), InputError> {
         debug_assert_eq!(params.validated(), Ok(params));
         let place = self.slots.get_mut(id.0 as usize).ok_or(InputError::OutOfRange(id))?;
         if place.is_some() {
@@ -419,7 +437,6 @@ impl Scheduler {
         }
         *place = Some(Slot {
             params,
-            rank: rmdp::rank(self.created, &params),
             active: false,
             release: Instant::ZERO,
             next_release: Instant::FAR,
@@ -427,7 +444,7 @@ impl Scheduler {
             job: JOB_FRESH,
             counters: Counters::NONE,
         });
-        self.created = self.created.wrapping_add(1);
+        self.policy.join(id, &params, terms, now);
         Ok(())
     }
 
@@ -467,8 +484,10 @@ impl Scheduler {
     /// Drops pending job and future releases of an activity that is not running.
     fn deactivate(&mut self, id: ActivityId, now: Instant, stop: Stop) {
         self.releases.remove(id.0);
-        self.ready.remove(id.0);
-        let Ok(slot) = self.slot_mut(id) else { return };
+        let Some(slot) = self.slots.get_mut(id.0 as usize).and_then(Option::as_mut) else { return };
+        if slot.unfinished > 0 {
+            self.policy.withdraw(id, now);
+        }
         let was_active = core::mem::replace(&mut slot.active, false);
         let started = slot.unfinished > 0 && slot.job.start.is_some();
         if started {
@@ -476,29 +495,29 @@ impl Scheduler {
             slot.next_job();
             self.commands.push_back(Command::JobDone(record));
         }
-        if let Ok(slot) = self.slot_mut(id) {
-            // Work that never got done must not look like a kept promise.
-            slot.counters = slot.counters_at(now);
-            slot.unfinished = 0;
-            slot.job = JOB_FRESH;
-        }
+        // Work that never got done must not look like a kept promise.
+        slot.counters = slot.counters_at(now);
+        slot.unfinished = 0;
+        slot.job = JOB_FRESH;
         if was_active {
             self.commands.push_back(Command::Inactive { id });
         }
         if stop == Stop::Close {
             self.slots[id.0 as usize] = None;
+            self.policy.leave(id, now);
             self.commands.push_back(Command::Closed { id });
         }
     }
 
-    /// Releases every job that is due at `now`.
+    /// Releases every job that is due at `now`, and lets the policy do what is.
     fn release_due(&mut self, now: Instant) {
+        self.policy.tick(now);
         while let Some((at, number)) = self.releases.peek() {
             if at > now {
                 break;
             }
             let running = self.running.is_some_and(|running| running.id.0 == number);
-            let Ok(slot) = self.slot_mut(ActivityId(number)) else {
+            let Some(slot) = self.slots.get_mut(number as usize).and_then(Option::as_mut) else {
                 // Invariant: only live activities are in `releases`.
                 debug_assert!(false, "a free slot has a release");
                 self.releases.remove(number);
@@ -507,7 +526,8 @@ impl Scheduler {
             // A driver that was late by many periods releases them in one step.
             let period_ns = slot.params.period.as_nanos();
             let due = now.since(at).as_nanos() / period_ns + 1;
-            if slot.unfinished == 0 {
+            let idle = slot.unfinished == 0;
+            if idle {
                 slot.release = at;
                 slot.counters.overruns += due - 1;
             } else {
@@ -516,23 +536,21 @@ impl Scheduler {
             slot.unfinished += due;
             slot.counters.jobs += due;
             slot.next_release = at + slot.params.period.saturating_mul(due);
-            let (next_release, rank) = (slot.next_release, slot.rank);
-            self.releases.set(next_release, number);
-            if !running {
-                self.ready.set(rank, number);
+            self.releases.set(slot.next_release, number);
+            if idle && !running {
+                self.policy.ready(ActivityId(number), slot.oldest(), now);
             }
         }
     }
 
     /// Answers a running handler that wants to go on (rtu-1995 Figure 5).
-    fn boundary(&mut self, running: Running) {
-        let rank = self.slot(running.id).map(|slot| slot.rank);
-        let outranked =
-            self.ready.peek().is_some_and(|(best, _)| rank.is_ok_and(|rank| best < rank));
-        let answer = if running.stop.is_some() || outranked {
+    fn boundary(&mut self, now: Instant, running: Running) {
+        let gives_way =
+            running.stop.is_some() || self.policy.gives_way(running.id, running.since, now);
+        let answer = if gives_way {
             Command::Yield
         } else {
-            Command::Proceed { check_at: self.check_at() }
+            Command::Proceed { check_at: self.check_at(running.id, running.since) }
         };
         self.commands.push_back(answer);
     }
@@ -544,27 +562,34 @@ impl Scheduler {
         }
         self.running = None;
         let id = running.id;
-        let slot = self.slot_mut(id)?;
+        let Some(slot) = self.slots.get_mut(id.0 as usize).and_then(Option::as_mut) else {
+            return Err(InputError::Unknown(id));
+        };
+        let used = now.since(running.since);
+        self.policy.ran(id, used, now);
         slot.job.pdus += pdus;
-        slot.job.run += now.since(running.since);
+        slot.job.run += used;
         slot.counters.pdus += u64::from(pdus);
         // A handler that was told to return after its last PDU has nothing to come back for.
         let completed = outcome != Outcome::Yielded || pdus == running.pdus_max;
         if !completed && running.stop.is_none() {
             slot.job.preemptions += 1;
             slot.counters.preemptions += 1;
-            let rank = slot.rank;
-            self.ready.set(rank, id.0);
+            self.policy.resume(id, now);
             return Ok(());
         }
         if completed {
             let record = end_job(id, slot, now, true);
             slot.next_job();
-            let backlog = (slot.unfinished > 0).then_some(slot.rank);
             self.commands.push_back(Command::JobDone(record));
-            if let Some(rank) = backlog {
-                self.ready.set(rank, id.0);
+            self.policy.done(id, record.deadline, now);
+            if slot.unfinished > 0 {
+                self.policy.ready(id, slot.oldest(), now);
             }
+        }
+        if !completed {
+            // Stopped amid its job: as far as the policy goes, ready for a moment.
+            self.policy.resume(id, now);
         }
         match (running.stop, outcome) {
             (Some(stop), _) => self.deactivate(id, now, stop),
@@ -579,7 +604,7 @@ impl Scheduler {
             self.switches += 1;
             self.last_run = Some(id);
         }
-        let check_at = self.check_at();
+        let check_at = self.check_at(id, now);
         let slot = self.slots[id.0 as usize].as_mut().expect("only live activities are ready");
         let resumed = slot.job.start.is_some();
         slot.job.start.get_or_insert(now);
@@ -588,8 +613,14 @@ impl Scheduler {
         Command::Upcall { id, pdus_max, resumed, check_at }
     }
 
-    /// Nothing can outrank the running activity before something is released.
-    fn check_at(&self) -> Instant {
+    /// Nothing can outrank the running activity before something is released,
+    /// unless its policy says so.
+    fn check_at(&self, running: ActivityId, since: Instant) -> Instant {
+        let next_release = self.next_release();
+        self.policy.check_at(running, since, next_release).min(self.policy.next_event())
+    }
+
+    fn next_release(&self) -> Instant {
         self.releases.peek().map_or(Instant::FAR, |(at, _)| at)
     }
 }

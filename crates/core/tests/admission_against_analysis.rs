@@ -19,7 +19,9 @@ use response_time_analysis::fixed_priority::limited_preemptive::{
 use response_time_analysis::time::{Duration, Service};
 use response_time_analysis::wcet::Scalar;
 use upcall_core::activity::ActivityParams;
+use upcall_core::activity::Terms;
 use upcall_core::admission::{Platform, Reservations, Share};
+use upcall_core::policy::rmdp::RMDP;
 use upcall_core::time::Span;
 
 /// Above the length up to which that crate repeats each search by brute force
@@ -56,12 +58,10 @@ fn independent(ranked: &[ActivityParams]) -> Vec<Option<u64>> {
 }
 
 fn reservations(cpu_limit: Share) -> Reservations {
-    Reservations::new(Platform {
-        cpus: vec![0],
-        cpu_limit,
-        switch_cost: Span::ZERO,
-        wakeup_latency: Span::ZERO,
-    })
+    Reservations::new(
+        Platform { cpus: vec![0], cpu_limit, switch_cost: Span::ZERO, wakeup_latency: Span::ZERO },
+        &RMDP,
+    )
 }
 
 prop_compose! {
@@ -111,7 +111,7 @@ proptest! {
         let mut reservations = reservations(Share::WHOLE);
         let found: Vec<_> = set
             .iter()
-            .map(|&params| reservations.reserve_unscreened("", params).id)
+            .map(|&params| reservations.reserve_unscreened("", params, &Terms::default()).id)
             .collect::<Vec<_>>()
             .into_iter()
             .map(|id| reservations.response_max(id).map(Span::as_nanos))
@@ -138,7 +138,7 @@ proptest! {
             order.rotate_left(at);
         }
         let mut reservations = reservations(Share::WHOLE);
-        let admitted = order.iter().all(|&params| reservations.reserve("", params).is_ok());
+        let admitted = order.iter().all(|&params| reservations.reserve("", params, &Terms::default()).is_ok());
         prop_assert_eq!(admitted, kept);
     }
 }

@@ -10,7 +10,9 @@
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};
 use upcall_core::activity::ActivityParams;
+use upcall_core::activity::Terms;
 use upcall_core::admission::{Platform, Reservations, Share};
+use upcall_core::policy::rmdp::RMDP;
 use upcall_core::time::{Instant, Span};
 use virtual_time::{Conditions, IDEAL, Wakeup, observe};
 
@@ -31,9 +33,11 @@ fn platform(switch_ns: u64, wakeup_ns: u64) -> Platform {
 
 /// The worst response of each by the analysis; `None` if one has no bound.
 fn analysed(set: &[ActivityParams], platform: Platform) -> Option<Vec<Span>> {
-    let mut reservations = Reservations::new(platform);
-    let ids: Vec<_> =
-        set.iter().map(|&params| reservations.reserve_unscreened("", params).id).collect();
+    let mut reservations = Reservations::new(platform, &RMDP);
+    let ids: Vec<_> = set
+        .iter()
+        .map(|&params| reservations.reserve_unscreened("", params, &Terms::default()).id)
+        .collect();
     ids.into_iter().map(|id| reservations.response_max(id)).collect()
 }
 
@@ -267,11 +271,11 @@ fn admit_and_run(
     thrifty: bool,
     seed: u64,
 ) -> Result<(), TestCaseError> {
-    let mut reservations = Reservations::new(platform(switch_ns, wakeup_ns));
+    let mut reservations = Reservations::new(platform(switch_ns, wakeup_ns), &RMDP);
     let mut set = Vec::new();
     let mut ids = Vec::new();
     for params in wanted {
-        if let Ok(reservation) = reservations.reserve("", *params) {
+        if let Ok(reservation) = reservations.reserve("", *params, &Terms::default()) {
             set.push(*params);
             ids.push(reservation.id);
         }

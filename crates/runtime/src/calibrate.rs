@@ -27,7 +27,7 @@ const MARGIN_PERCENT: u64 = 20;
 ///
 /// Takes about a millisecond; does not block.
 pub fn switch_cost() -> Span {
-    let mut scheduler = Scheduler::new(2);
+    let mut scheduler = Scheduler::new(2, &RMDP);
     let doorbell = Doorbell::default();
     let params =
         ActivityParams::new(Span::from_secs(1), Span::from_nanos(1)).batch(u32::from(u16::MAX));

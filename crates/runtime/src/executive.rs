@@ -187,7 +187,7 @@ impl Executive {
         let mut slots = Vec::new();
         slots.resize_with(ACTIVITIES_MAX as usize, Slot::default);
         let executive = Executive {
-            scheduler: Scheduler::new(ACTIVITIES_MAX),
+            scheduler: Scheduler::new(ACTIVITIES_MAX, discipline),
             slots,
             controls,
             jobs,

@@ -7,10 +7,11 @@
 //! with these parameters (a smaller quantum can make its owner slower), so the
 //! searches may overlook a change; they never suggest one that does not fit.
 
-use super::response_time::{self, Response, Steps};
-use super::verdict::{self, Failure, Verdict};
-use super::{Cpu, Platform, Share, utilization};
-use crate::activity::{ActivityParams, PERIOD_MAX};
+use super::response_time::{Response, Steps};
+use super::verdict::{Failure, Verdict};
+use super::{Cpu, Platform, Share};
+use crate::activity::{ActivityParams, PERIOD_MAX, Terms};
+use crate::policy::Discipline;
 use crate::time::Span;
 use core::fmt;
 
@@ -94,12 +95,15 @@ const FACTOR_MAX: u64 = 10;
 /// the steps of one analysis.
 pub(super) fn find(
     cpu: &Cpu,
+    discipline: &Discipline,
     platform: &Platform,
-    asked: &ActivityParams,
+    (asked, terms): (&ActivityParams, &Terms),
     verdict: &Verdict,
 ) -> Option<Hint> {
+    let steps = Steps::of_analysis();
+    let mut trials = Trials { cpu, discipline, platform, asked, terms, steps };
     let limit = match verdict.failure {
-        Some(Failure::OverLimit) => limit(cpu, platform, asked),
+        Some(Failure::OverLimit) => trials.limit(verdict),
         _ => None,
     };
     if let Some(Hint::CpuLimit { to, .. }) = limit
@@ -107,7 +111,6 @@ pub(super) fn find(
     {
         return limit;
     }
-    let mut trials = Trials { cpu, platform, asked, steps: Steps::of_analysis() };
     trials
         .quantum()
         .or_else(|| trials.deadline(verdict))
@@ -116,36 +119,40 @@ pub(super) fn find(
         .or(limit)
 }
 
-/// The lowest limit, in tenths of a percent, within which the CPU fits.
-fn limit(cpu: &Cpu, platform: &Platform, asked: &ActivityParams) -> Option<Hint> {
-    let (ranked, _) = cpu.ranked_with(asked);
-    let demands = response_time::given_away(&ranked, platform);
-    let mut ppm = (platform.cpu_limit.ppm() / 1_000 + 1) * 1_000;
-    while let Some(to) = Share::from_ppm(ppm) {
-        if utilization::compare(&demands, to).is_le() {
-            let raised = Platform { cpu_limit: to, ..platform.clone() };
-            let fits = verdict::fits(&ranked, &raised, &mut Steps::of_analysis());
-            return fits.then_some(Hint::CpuLimit { from: platform.cpu_limit, to });
-        }
-        ppm += 1_000;
-    }
-    None
-}
-
 /// Changed parameters are tried one after the other until the steps run out.
 struct Trials<'a> {
     cpu: &'a Cpu,
+    discipline: &'a Discipline,
     platform: &'a Platform,
     asked: &'a ActivityParams,
+    terms: &'a Terms,
     steps: Steps,
 }
 
 impl Trials<'_> {
     fn fits(&mut self, params: &ActivityParams) -> bool {
-        params.validated().is_ok() && {
-            let (ranked, _) = self.cpu.ranked_with(params);
-            verdict::fits(&ranked, self.platform, &mut self.steps)
-        }
+        params.validated().is_ok() && self.fits_on(params, self.platform)
+    }
+
+    fn fits_on(&mut self, params: &ActivityParams, platform: &Platform) -> bool {
+        let set = self.cpu.ranked_with(self.discipline, params, self.terms);
+        (self.discipline.verdict)(self.cpu.number, &set, platform, &mut self.steps)
+            .failure
+            .is_none()
+    }
+
+    /// The lowest limit, in tenths of a percent, within which the CPU fits.
+    fn limit(&mut self, verdict: &Verdict) -> Option<Hint> {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a share above 0"
+        )]
+        let tenths = (verdict.utilization * 1e3).ceil() as u32;
+        let to = Share::from_ppm(tenths.saturating_mul(1_000))?;
+        let raised = Platform { cpu_limit: to, ..self.platform.clone() };
+        let fits = to > self.platform.cpu_limit && self.fits_on(self.asked, &raised);
+        fits.then_some(Hint::CpuLimit { from: self.platform.cpu_limit, to })
     }
 
     /// The largest quantum below that fits; else the smallest above, for a
@@ -172,7 +179,7 @@ impl Trials<'_> {
     /// A deadline is no part of anyone's response: the worst response itself is
     /// the answer.
     fn deadline(&mut self, verdict: &Verdict) -> Option<Hint> {
-        let (_, place) = self.cpu.ranked_with(self.asked);
+        let place = self.cpu.place_of(self.discipline, self.asked);
         let Response::Bounded(response) = verdict.responses[place] else { return None };
         let (from, period) = (self.asked.deadline, self.asked.period);
         let printable_ns = response.as_nanos().next_multiple_of(granule_ns(response));

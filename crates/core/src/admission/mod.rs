@@ -16,12 +16,13 @@
 //! Activities are spread over the CPUs first-fit: each goes to the first CPU,
 //! in the order given, where the exact test passes for all that would be there.
 
-use crate::activity::ActivityParams;
-use crate::policy::rmdp;
+use crate::activity::{ActivityParams, Terms};
+use crate::policy::Discipline;
 use crate::time::Span;
 use core::fmt;
-use response_time::{Response, Steps};
-use verdict::Verdict;
+pub(crate) use response_time::Response;
+pub(crate) use response_time::Steps;
+pub(crate) use verdict::Verdict;
 
 mod bounds;
 mod hint;
@@ -122,6 +123,7 @@ pub struct CpuLoad {
 /// nearly full that `k` explodes. Allocates.
 #[derive(Clone, Debug)]
 pub struct Reservations {
+    discipline: &'static Discipline,
     platform: Platform,
     cpus: Vec<Cpu>,
     next_id: u64,
@@ -141,59 +143,73 @@ struct Member {
     id: ReservationId,
     name: String,
     params: ActivityParams,
+    terms: Terms,
 }
 
 impl Reservations {
-    /// Nothing reserved on any of the platform's CPUs.
-    pub fn new(platform: Platform) -> Self {
+    /// Nothing reserved on any of the platform's CPUs, to be admitted as
+    /// `discipline` asks.
+    pub fn new(platform: Platform, discipline: &'static Discipline) -> Self {
         let mut cpus: Vec<Cpu> = Vec::new();
         let numbers = if platform.cpus.is_empty() { &[0][..] } else { &platform.cpus };
         for &number in numbers {
             if cpus.iter().all(|cpu| cpu.number != number) {
-                let verdict = Verdict::of(number, &[], &platform, &mut Steps::of_analysis());
+                let verdict =
+                    (discipline.verdict)(number, &[], &platform, &mut Steps::of_analysis());
                 cpus.push(Cpu { number, members: Vec::new(), verdict });
             }
         }
-        Reservations { platform, cpus, next_id: 0 }
+        Reservations { discipline, platform, cpus, next_id: 0 }
     }
 
     /// Reserves a place on the first CPU where the exact test passes for all.
     ///
     /// # Errors
     /// Why no CPU can take it, and one change that would fit. Nothing changed.
-    pub fn reserve(&mut self, name: &str, params: ActivityParams) -> Result<Reservation, Refusal> {
+    pub fn reserve(
+        &mut self,
+        name: &str,
+        params: ActivityParams,
+        terms: &Terms,
+    ) -> Result<Reservation, Refusal> {
         if let Err(error) = params.validated() {
             return Err(Refusal::of_params(name, error));
         }
         let mut trials = Vec::with_capacity(self.cpus.len());
         for (at, cpu) in self.cpus.iter().enumerate() {
-            let (ranked, _) = cpu.ranked_with(&params);
+            let ranked = cpu.ranked_with(self.discipline, &params, terms);
             let steps = &mut Steps::of_analysis();
-            let verdict = Verdict::of(cpu.number, &ranked, &self.platform, steps);
+            let verdict = (self.discipline.verdict)(cpu.number, &ranked, &self.platform, steps);
             if verdict.failure.is_none() {
-                return Ok(self.place(at, name, params, verdict));
+                return Ok(self.place(at, name, params, terms, verdict));
             }
             trials.push((at, verdict));
         }
         let nearest = trials.into_iter().min_by(|(_, a), (_, b)| a.excess().total_cmp(&b.excess()));
         // Invariant: there is at least one CPU, and each was tried.
         let (at, verdict) = nearest.expect("a platform has a CPU");
-        Err(self.refusal(&self.cpus[at], name, params, verdict))
+        Err(self.refusal(&self.cpus[at], name, params, terms, verdict))
     }
 
     /// Places it on the least utilized CPU whatever the tests say (`--soft`).
     ///
     /// `params` must be valid, as [`crate::scheduler::Input::Create`] asks.
-    pub fn reserve_unscreened(&mut self, name: &str, params: ActivityParams) -> Reservation {
+    pub fn reserve_unscreened(
+        &mut self,
+        name: &str,
+        params: ActivityParams,
+        terms: &Terms,
+    ) -> Reservation {
         debug_assert_eq!(params.validated(), Ok(params));
         let utilization = |at: &usize| self.cpus[*at].verdict.utilization;
         let at = (0..self.cpus.len())
             .min_by(|a, b| utilization(a).total_cmp(&utilization(b)))
             .expect("a platform has a CPU");
-        let (ranked, _) = self.cpus[at].ranked_with(&params);
+        let ranked = self.cpus[at].ranked_with(self.discipline, &params, terms);
         let steps = &mut Steps::of_analysis();
-        let verdict = Verdict::of(self.cpus[at].number, &ranked, &self.platform, steps);
-        self.place(at, name, params, verdict)
+        let verdict =
+            (self.discipline.verdict)(self.cpus[at].number, &ranked, &self.platform, steps);
+        self.place(at, name, params, terms, verdict)
     }
 
     /// Takes a reservation back; no effect if it is gone already.
@@ -205,9 +221,9 @@ impl Reservations {
         for cpu in &mut self.cpus {
             if let Some(place) = cpu.members.iter().position(|member| member.id == id) {
                 cpu.members.remove(place);
-                let ranked: Vec<_> = cpu.members.iter().map(|member| member.params).collect();
+                let ranked = cpu.ranked();
                 let steps = &mut Steps::of_analysis();
-                cpu.verdict = Verdict::of(cpu.number, &ranked, &self.platform, steps);
+                cpu.verdict = (self.discipline.verdict)(cpu.number, &ranked, &self.platform, steps);
             }
         }
     }
@@ -248,25 +264,33 @@ impl Reservations {
         at: usize,
         name: &str,
         params: ActivityParams,
+        terms: &Terms,
         verdict: Verdict,
     ) -> Reservation {
         let id = ReservationId(self.next_id);
         self.next_id += 1;
         let cpu = &mut self.cpus[at];
-        let place = cpu.place_of(&params);
-        cpu.members.insert(place, Member { id, name: name.to_owned(), params });
+        let place = cpu.place_of(self.discipline, &params);
+        cpu.members.insert(place, Member { id, name: name.to_owned(), params, terms: *terms });
         cpu.verdict = verdict;
         Reservation { id, cpu: cpu.number }
     }
 
-    fn refusal(&self, cpu: &Cpu, name: &str, params: ActivityParams, verdict: Verdict) -> Refusal {
-        let place = cpu.place_of(&params);
+    fn refusal(
+        &self,
+        cpu: &Cpu,
+        name: &str,
+        params: ActivityParams,
+        terms: &Terms,
+        verdict: Verdict,
+    ) -> Refusal {
+        let place = cpu.place_of(self.discipline, &params);
         let victim = |index: usize| match index.cmp(&place) {
             core::cmp::Ordering::Less => cpu.members[index].name.clone(),
             core::cmp::Ordering::Equal => name.to_owned(),
             core::cmp::Ordering::Greater => cpu.members[index - 1].name.clone(),
         };
-        let hint = hint::find(cpu, &self.platform, &params, &verdict);
+        let hint = hint::find(cpu, self.discipline, &self.platform, (&params, terms), &verdict);
         let reason = Reason::of(cpu.number, &verdict, self.platform.cpu_limit, victim);
         Refusal { name: name.to_owned(), reason, hint, tests: verdict.tests }
     }
@@ -275,17 +299,25 @@ impl Reservations {
 impl Cpu {
     /// Where a newcomer of these parameters stands among the members: it is created
     /// after them all, so among equals it is the last.
-    fn place_of(&self, params: &ActivityParams) -> usize {
-        let newcomer = rmdp::rank(u32::MAX, params);
-        self.members.partition_point(|member| rmdp::rank(0, &member.params) < newcomer)
+    fn place_of(&self, discipline: &Discipline, params: &ActivityParams) -> usize {
+        let key = (discipline.order)(params);
+        self.members.partition_point(|member| (discipline.order)(&member.params) <= key)
     }
 
-    /// The parameters of all members and of a newcomer, in the order of their
-    /// ranks, and where the newcomer stands.
-    fn ranked_with(&self, params: &ActivityParams) -> (Vec<ActivityParams>, usize) {
-        let place = self.place_of(params);
-        let mut ranked: Vec<_> = self.members.iter().map(|member| member.params).collect();
-        ranked.insert(place, *params);
-        (ranked, place)
+    /// What the members ask for, best first.
+    fn ranked(&self) -> Vec<(ActivityParams, Terms)> {
+        self.members.iter().map(|member| (member.params, member.terms)).collect()
+    }
+
+    /// The same with a newcomer at its place.
+    fn ranked_with(
+        &self,
+        discipline: &Discipline,
+        params: &ActivityParams,
+        terms: &Terms,
+    ) -> Vec<(ActivityParams, Terms)> {
+        let mut ranked = self.ranked();
+        ranked.insert(self.place_of(discipline, params), (*params, *terms));
+        ranked
     }
 }

@@ -73,7 +73,7 @@ use core::cmp::Ordering;
 
 /// The worst response of an activity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Response {
+pub(crate) enum Response {
     /// This long, and not longer.
     Bounded(Span),
     /// This long among the jobs that were looked at before the steps ran out.
@@ -82,16 +82,9 @@ pub(super) enum Response {
     Unbounded,
 }
 
-impl Response {
-    /// Whether every job is known to be done after `deadline` at the latest.
-    pub(super) fn meets(self, deadline: Span) -> bool {
-        matches!(self, Response::Bounded(response) if response <= deadline)
-    }
-}
-
 /// How much work an analysis may still do: terms of the sums above.
 #[derive(Debug)]
-pub(super) struct Steps(u64);
+pub(crate) struct Steps(u64);
 
 /// A fraction of a second. A hundred activities that fill three quarters of a
 /// CPU take a twentieth of it.
@@ -99,7 +92,7 @@ pub(super) const STEPS_MAX: u64 = 10_000_000;
 
 impl Steps {
     /// What one analysis of a CPU may take.
-    pub(super) fn of_analysis() -> Self {
+    pub(crate) fn of_analysis() -> Self {
         Steps(STEPS_MAX)
     }
 

@@ -3,6 +3,8 @@
 //! `tests/admission_against_*.rs`.
 
 use super::*;
+use crate::activity::Terms;
+use crate::policy::rmdp::RMDP;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};
 
@@ -31,10 +33,12 @@ fn deciding(tests: &[TestResult]) -> Vec<(u32, &'static str, bool)> {
 
 #[test]
 fn each_goes_to_the_first_cpu_where_all_fit() {
-    let mut reservations = Reservations::new(platform(&[3, 1, 3]));
+    let mut reservations = Reservations::new(platform(&[3, 1, 3]), &RMDP);
     let cpus: Vec<_> = [(10, 5), (10, 4), (20, 8), (20, 1), (40, 10)]
         .iter()
-        .map(|&(period, cost)| reservations.reserve("t", task(period, cost)).unwrap().cpu)
+        .map(|&(period, cost)| {
+            reservations.reserve("t", task(period, cost), &Terms::default()).unwrap().cpu
+        })
         .collect();
     // 50 + 40 % fill CPU 3; the rest stands on CPU 1, which is named once.
     assert_eq!(cpus, [3, 3, 1, 1, 1]);
@@ -49,20 +53,20 @@ fn each_goes_to_the_first_cpu_where_all_fit() {
 
 #[test]
 fn without_a_list_there_is_cpu_0() {
-    let mut reservations = Reservations::new(platform(&[]));
+    let mut reservations = Reservations::new(platform(&[]), &RMDP);
     assert_eq!(reservations.tests(), []);
-    assert_eq!(reservations.reserve("t", task(10, 1)).unwrap().cpu, 0);
+    assert_eq!(reservations.reserve("t", task(10, 1), &Terms::default()).unwrap().cpu, 0);
 }
 
 #[test]
 fn exactly_the_limit_is_within_it_and_a_nanosecond_more_is_not() {
-    let mut reservations = Reservations::new(platform(&[0]));
+    let mut reservations = Reservations::new(platform(&[0]), &RMDP);
     // In floats 0.1 + 0.2 + 0.6 is less than 0.9, and 0.3 + 0.6 is not.
     for (period, pdus) in [(10, 1), (20, 4), (40, 24)] {
-        reservations.reserve("t", task(period, 1).batch(pdus)).unwrap();
+        reservations.reserve("t", task(period, 1).batch(pdus), &Terms::default()).unwrap();
     }
     let one = ActivityParams::new(Span::from_secs(3600), Span::from_nanos(1));
-    let refusal = reservations.reserve("one", one).unwrap_err();
+    let refusal = reservations.reserve("one", one, &Terms::default()).unwrap_err();
     let Reason::OverLimit { cpu: 0, utilization, limit } = refusal.reason else {
         panic!("{refusal}")
     };
@@ -79,13 +83,13 @@ fn exactly_the_limit_is_within_it_and_a_nanosecond_more_is_not() {
 
 #[test]
 fn the_one_who_would_miss_is_named_with_how_late_it_would_be() {
-    let mut reservations = Reservations::new(platform(&[1]));
+    let mut reservations = Reservations::new(platform(&[1]), &RMDP);
     let audio = task(20, 2).deadline(ms(10));
-    let id = reservations.reserve("audio", audio).unwrap().id;
+    let id = reservations.reserve("audio", audio, &Terms::default()).unwrap().id;
     assert_eq!(reservations.response_max(id), Some(ms(2)));
     // Blocked by 12 ms less a nanosecond, then 2 ms.
     let video = ActivityParams::new(ms(40), ms(3)).batch(4).quantum(4);
-    let refusal = reservations.reserve("video", video).unwrap_err();
+    let refusal = reservations.reserve("video", video, &Terms::default()).unwrap_err();
     assert_eq!(
         refusal.reason,
         Reason::MissesDeadline {
@@ -106,17 +110,17 @@ fn the_one_who_would_miss_is_named_with_how_late_it_would_be() {
     assert_eq!(names, ["response-time", "cpu-limit"]);
     assert_eq!(deciding(&refusal.tests), [(1, "response-time", false)]);
     assert_eq!(reservations.response_max(id), Some(ms(2)));
-    reservations.reserve("video", video.quantum(2)).unwrap();
+    reservations.reserve("video", video.quantum(2), &Terms::default()).unwrap();
     assert_eq!(reservations.response_max(id), Some(Span::from_nanos(7_999_999)));
 }
 
 #[test]
 fn of_several_cpus_the_nearest_is_spoken_of() {
-    let mut reservations = Reservations::new(platform(&[0, 1, 2]));
+    let mut reservations = Reservations::new(platform(&[0, 1, 2]), &RMDP);
     for cost in [9, 8, 9] {
-        reservations.reserve("t", task(10, cost)).unwrap();
+        reservations.reserve("t", task(10, cost), &Terms::default()).unwrap();
     }
-    let refusal = reservations.reserve("late", task(10, 3)).unwrap_err();
+    let refusal = reservations.reserve("late", task(10, 3), &Terms::default()).unwrap_err();
     let Reason::FallsBehind { cpu: 1, victim, .. } = &refusal.reason else { panic!("{refusal}") };
     assert_eq!(victim, "late");
     assert!(refusal.tests.iter().all(|test| test.cpu == 1));
@@ -135,11 +139,11 @@ fn of_several_cpus_the_nearest_is_spoken_of() {
 #[test]
 fn what_cannot_be_decided_in_time_is_refused() {
     let whole = Platform { cpu_limit: Share::WHOLE, ..platform(&[0]) };
-    let mut reservations = Reservations::new(whole);
-    reservations.reserve("second", task(1_000, 500)).unwrap();
+    let mut reservations = Reservations::new(whole, &RMDP);
+    reservations.reserve("second", task(1_000, 500), &Terms::default()).unwrap();
     let cost = Span::from_nanos(166_666_667);
     let long = ActivityParams::new(Span::from_nanos(1_000_000_002), cost).batch(3);
-    let refusal = reservations.reserve("long", long).unwrap_err();
+    let refusal = reservations.reserve("long", long, &Terms::default()).unwrap_err();
     assert_eq!(refusal.reason, Reason::Undecided { cpu: 0, victim: "long".to_owned() });
     assert_eq!(deciding(&refusal.tests), [(0, "response-time", false)]);
     assert_eq!(
@@ -151,18 +155,18 @@ fn what_cannot_be_decided_in_time_is_refused() {
 
 #[test]
 fn parameters_out_of_range_are_refused_before_any_test() {
-    let mut reservations = Reservations::new(platform(&[0]));
-    let refusal = reservations.reserve("bad", task(0, 1)).unwrap_err();
+    let mut reservations = Reservations::new(platform(&[0]), &RMDP);
+    let refusal = reservations.reserve("bad", task(0, 1), &Terms::default()).unwrap_err();
     assert!(matches!(refusal.reason, Reason::Params(_)) && refusal.tests.is_empty());
     assert_eq!(refusal.to_string(), "`bad` is refused: period 0 ms is outside 1 ns to 3600 s");
 }
 
 #[test]
 fn unscreened_ones_go_to_the_least_utilized_cpu_and_show_in_the_tests() {
-    let mut reservations = Reservations::new(platform(&[0, 1]));
-    let first = reservations.reserve("first", task(10, 5)).unwrap();
-    let soft = reservations.reserve_unscreened("soft", task(10, 9));
-    let softer = reservations.reserve_unscreened("softer", task(10, 6));
+    let mut reservations = Reservations::new(platform(&[0, 1]), &RMDP);
+    let first = reservations.reserve("first", task(10, 5), &Terms::default()).unwrap();
+    let soft = reservations.reserve_unscreened("soft", task(10, 9), &Terms::default());
+    let softer = reservations.reserve_unscreened("softer", task(10, 6), &Terms::default());
     assert_eq!((first.cpu, soft.cpu, softer.cpu), (0, 1, 0));
     assert_eq!(reservations.response_max(softer.id), None);
     assert_eq!(reservations.response_max(soft.id), Some(ms(9)));
@@ -173,21 +177,21 @@ fn unscreened_ones_go_to_the_least_utilized_cpu_and_show_in_the_tests() {
     // 5 ms + 5 ms fill the CPU: 10 ms are the deadline, and only the limit is
     // broken.
     reservations.release(softer.id);
-    reservations.reserve_unscreened("full", task(10, 5));
+    reservations.reserve_unscreened("full", task(10, 5), &Terms::default());
     assert_eq!(deciding(&reservations.tests())[0], (0, "cpu-limit", false));
 }
 
 #[test]
 fn what_is_released_is_free_again() {
-    let mut reservations = Reservations::new(platform(&[0]));
-    let big = reservations.reserve("big", task(10, 8)).unwrap();
-    reservations.reserve("next", task(10, 5)).unwrap_err();
+    let mut reservations = Reservations::new(platform(&[0]), &RMDP);
+    let big = reservations.reserve("big", task(10, 8), &Terms::default()).unwrap();
+    reservations.reserve("next", task(10, 5), &Terms::default()).unwrap_err();
     reservations.release(big.id);
     reservations.release(big.id);
     assert_eq!(reservations.response_max(big.id), None);
     assert_eq!(reservations.load()[0].utilization, 0.0);
     assert_eq!(reservations.tests(), []);
-    let next = reservations.reserve("next", task(10, 5)).unwrap();
+    let next = reservations.reserve("next", task(10, 5), &Terms::default()).unwrap();
     assert!(next.id != big.id);
 }
 
@@ -195,16 +199,16 @@ fn what_is_released_is_free_again() {
 /// gets; so a newcomer is behind all that are there.
 #[test]
 fn equal_periods_rank_in_the_order_of_reservation() {
-    let mut reservations = Reservations::new(platform(&[0]));
-    let [first, second, third] =
-        ["first", "second", "third"].map(|name| reservations.reserve(name, task(20, 3)).unwrap());
+    let mut reservations = Reservations::new(platform(&[0]), &RMDP);
+    let [first, second, third] = ["first", "second", "third"]
+        .map(|name| reservations.reserve(name, task(20, 3), &Terms::default()).unwrap());
     let responses = |reservations: &Reservations, places: [Reservation; 3]| {
         places.map(|place| reservations.response_max(place.id).unwrap().as_nanos())
     };
     // One quantum blocks all but the last.
     assert_eq!(responses(&reservations, [first, second, third]), [5_999_999, 8_999_999, 9_000_000]);
     reservations.release(first.id);
-    let fourth = reservations.reserve("fourth", task(20, 3)).unwrap();
+    let fourth = reservations.reserve("fourth", task(20, 3), &Terms::default()).unwrap();
     assert_eq!(
         responses(&reservations, [second, third, fourth]),
         [5_999_999, 8_999_999, 9_000_000]
@@ -243,11 +247,11 @@ fn apply(hint: Hint, asked: ActivityParams, platform: &mut Platform) -> Activity
 #[test]
 fn each_kind_of_hint_is_given_where_it_is_the_first_that_helps() {
     let expect = |others: &[ActivityParams], asked: ActivityParams, hint: &str| {
-        let mut reservations = Reservations::new(platform(&[0]));
+        let mut reservations = Reservations::new(platform(&[0]), &RMDP);
         for &params in others {
-            reservations.reserve("other", params).unwrap();
+            reservations.reserve("other", params, &Terms::default()).unwrap();
         }
-        let refusal = reservations.reserve("asked", asked).unwrap_err();
+        let refusal = reservations.reserve("asked", asked, &Terms::default()).unwrap_err();
         assert_eq!(refusal.hint.map(|hint| hint.to_string()).as_deref(), Some(hint), "{refusal}");
     };
     // Its last PDU waits for the other's second job; as part of a longer
@@ -277,10 +281,10 @@ fn each_kind_of_hint_is_given_where_it_is_the_first_that_helps() {
 
 #[test]
 fn there_is_no_hint_where_nothing_fits() {
-    let mut reservations = Reservations::new(platform(&[0]));
-    reservations.reserve_unscreened("soft", task(10, 9));
-    reservations.reserve_unscreened("soft", task(10, 9));
-    let refusal = reservations.reserve("asked", task(10, 1)).unwrap_err();
+    let mut reservations = Reservations::new(platform(&[0]), &RMDP);
+    reservations.reserve_unscreened("soft", task(10, 9), &Terms::default());
+    reservations.reserve_unscreened("soft", task(10, 9), &Terms::default());
+    let refusal = reservations.reserve("asked", task(10, 1), &Terms::default()).unwrap_err();
     assert_eq!(refusal.hint, None);
 }
 
@@ -347,10 +351,10 @@ proptest! {
             switch_cost: Span::from_micros(switch_us),
             wakeup_latency: Span::from_micros(wakeup_us),
         };
-        let mut reservations = Reservations::new(platform.clone());
+        let mut reservations = Reservations::new(platform.clone(), &RMDP);
         let mut admitted: Vec<ActivityParams> = Vec::new();
         for params in wanted {
-            match reservations.reserve("t", params) {
+            match reservations.reserve("t", params, &Terms::default()) {
                 Ok(_) => admitted.push(params),
                 Err(refusal) => {
                     prop_assert!(matches!(deciding(&refusal.tests)[..], [(_, _, false)]));
@@ -358,11 +362,11 @@ proptest! {
                     if let Some(hint) = refusal.hint {
                         let mut platform = platform.clone();
                         let changed = apply(hint, params, &mut platform);
-                        let mut again = Reservations::new(platform);
+                        let mut again = Reservations::new(platform, &RMDP);
                         for &params in &admitted {
-                            again.reserve("t", params).unwrap();
+                            again.reserve("t", params, &Terms::default()).unwrap();
                         }
-                        prop_assert!(again.reserve("t", changed).is_ok(), "{refusal}");
+                        prop_assert!(again.reserve("t", changed, &Terms::default()).is_ok(), "{refusal}");
                         if let Hint::Deadline { to, .. } | Hint::PduCost { to, .. } | Hint::Period { to, .. } = hint {
                             prop_assert!(read_back(&to.to_string()) == to || to == params.period);
                         }

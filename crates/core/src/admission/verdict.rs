@@ -3,7 +3,7 @@
 use super::response_time::{self, Response, Steps};
 use super::utilization::{self, Demand};
 use super::{Platform, bounds};
-use crate::activity::ActivityParams;
+use crate::activity::{ActivityParams, Terms};
 use crate::time::Span;
 use core::cmp::Ordering;
 
@@ -31,7 +31,7 @@ pub struct TestResult {
 
 /// What the tests say of one CPU.
 #[derive(Clone, Debug)]
-pub(super) struct Verdict {
+pub(crate) struct Verdict {
     /// Of each activity, best rank first.
     pub responses: Vec<Response>,
     /// Hand-offs included.
@@ -44,7 +44,7 @@ pub(super) struct Verdict {
 
 /// Why a CPU cannot take what it was given. `index` counts ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     /// This one ends last, compared with its deadline.
     Misses { index: usize, response: Span, deadline: Span, exact: bool },
     /// The best rank whose response grows without bound.
@@ -56,13 +56,18 @@ pub(super) enum Failure {
 }
 
 impl Verdict {
-    /// Applies every test to what runs on `cpu`, best rank first.
-    pub(super) fn of(
+    /// Applies the tests for fixed priorities to what runs on `cpu`, best rank
+    /// first: with preemption at the ends of quanta if `delayed`, anywhere if not.
+    pub(crate) fn of_fixed_priority(
         cpu: u32,
-        ranked: &[ActivityParams],
+        set: &[(ActivityParams, Terms)],
         platform: &Platform,
         steps: &mut Steps,
+        delayed: bool,
     ) -> Self {
+        let params = set.iter().map(|(params, _)| *params);
+        let ranked: Vec<_> = params.map(|p| if delayed { p } else { divided(&p) }).collect();
+        let ranked = ranked.as_slice();
         let responses: Vec<_> = response_time::responses(ranked, platform, steps).collect();
         let (utilization, within_limit) =
             share(&response_time::given_away(ranked, platform), platform);
@@ -106,12 +111,13 @@ impl Verdict {
     }
 }
 
-/// Whether no test that can decide refuses. Stops at the first that does.
-pub(super) fn fits(ranked: &[ActivityParams], platform: &Platform, steps: &mut Steps) -> bool {
-    share(&response_time::given_away(ranked, platform), platform).1
-        && response_time::responses(ranked, platform, steps)
-            .zip(ranked)
-            .all(|(response, params)| response.meets(params.deadline))
+/// The same demand in quanta of a nanosecond: preemption anywhere. A job of more
+/// than 4 s is rounded up to quanta of a few.
+fn divided(params: &ActivityParams) -> ActivityParams {
+    let compute_ns = params.compute().as_nanos();
+    let unit_ns = compute_ns.div_ceil(u64::from(u32::MAX)).max(1);
+    let batch = u32::try_from(compute_ns.div_ceil(unit_ns)).unwrap_or(u32::MAX);
+    ActivityParams { batch, quantum: 1, pdu_cost: Span::from_nanos(unit_ns), ..*params }
 }
 
 /// The sum of the demands, and whether it is within the limit. The comparison

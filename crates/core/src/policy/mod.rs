@@ -1,10 +1,55 @@
-//! Who outranks whom: one file a policy.
+//! Who outranks whom: one file a policy, all behind [`Policy`].
 //!
 //! Every policy of the papers is the same two numbers an activity, when it
-//! becomes eligible and its rank among the eligible (design §3). The
-//! scheduler orders by them and knows nothing else of a policy.
+//! becomes eligible and its rank among the eligible (design §3). A policy keeps
+//! them for one CPU; [`crate::scheduler::Scheduler`] tells it what happened and
+//! asks it who is next. A policy knows no handler, no record and no clock, and
+//! never calls out.
+//!
+//! A policy is added by a file with a [`Discipline`] in it and a line in
+//! [`DISCIPLINES`]; nothing else is touched.
 
+use core::fmt;
+
+use crate::activity::{ActivityId, ActivityParams, Terms};
+use crate::admission::{Platform, Steps, Verdict};
+use crate::time::{Instant, Span};
+
+pub mod rm;
 pub mod rmdp;
+
+pub(crate) mod heap;
+
+/// Every policy there is, by the name a spec file calls it.
+pub static DISCIPLINES: &[&Discipline] = &[&rmdp::RMDP, &rm::RM];
+
+/// The discipline of that name.
+pub fn discipline(name: &str) -> Option<&'static Discipline> {
+    DISCIPLINES.iter().copied().find(|discipline| discipline.name == name)
+}
+
+/// A policy, and how it is admitted by.
+pub struct Discipline {
+    /// The word for it in spec files and JSON.
+    pub name: &'static str,
+    /// Whether a handler may lose the CPU inside a quantum. Only the simulator
+    /// and the kernel can do that; in the runtime it yields after each PDU.
+    pub preemptive: bool,
+    /// One CPU's policy for activities numbered `0..capacity`; takes all memory
+    /// it will ever need.
+    pub(crate) policy: fn(capacity: u32) -> Box<dyn Policy>,
+    /// Sorts activities for `verdict`, best first; equals in order of creation.
+    pub(crate) order: fn(&ActivityParams) -> u64,
+    /// What admission says of a set on one CPU, sorted by `order`.
+    pub(crate) verdict:
+        fn(cpu: u32, set: &[(ActivityParams, Terms)], &Platform, &mut Steps) -> Verdict,
+}
+
+impl fmt::Debug for Discipline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
 
 /// Place among the eligible: the smaller one runs first.
 ///
@@ -16,4 +61,88 @@ pub struct Rank {
     pub key: u64,
     /// How many activities were created before it.
     pub tie: u32,
+}
+
+/// A job that became ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ready {
+    /// When it was released; at or before now.
+    pub release: Instant,
+    /// When it must be done.
+    pub deadline: Instant,
+}
+
+/// One CPU's order. The scheduler keeps these rules: `join` comes first and
+/// `leave` last; an activity is *ready* from [`Policy::ready`] until it is picked
+/// or withdrawn; at most one is picked at a time, and `ran` follows before the
+/// next `pick`; then it is either ready again (`resume`, or `ready` with its next
+/// job) or idle. `now` never goes back. No call may allocate after creation, and
+/// each should be O(log n).
+pub trait Policy: fmt::Debug + Send {
+    /// An activity comes under this policy, idle.
+    fn join(&mut self, id: ActivityId, params: &ActivityParams, terms: &Terms, now: Instant);
+
+    /// It goes. It is idle.
+    fn leave(&mut self, id: ActivityId, now: Instant);
+
+    /// An idle activity has a job.
+    fn ready(&mut self, id: ActivityId, job: Ready, now: Instant);
+
+    /// A ready activity loses its job without having run it: it was suspended.
+    fn withdraw(&mut self, id: ActivityId, now: Instant);
+
+    /// Takes out the activity that runs next; `None` if none is ready.
+    fn pick(&mut self, now: Instant) -> Option<ActivityId>;
+
+    /// Whether any is ready.
+    fn has_ready(&self) -> bool;
+
+    /// Whether `running`, picked at `since` and at a point where it may be
+    /// preempted, must give way to another.
+    fn gives_way(&mut self, running: ActivityId, since: Instant, now: Instant) -> bool;
+
+    /// When `gives_way` must be asked next, if nothing is released before
+    /// `next_release`: not later than that.
+    fn check_at(&self, running: ActivityId, since: Instant, next_release: Instant) -> Instant {
+        let _ = (running, since);
+        next_release
+    }
+
+    /// The activity that was picked ran for `used`. Followed by `resume`, `done`
+    /// or `withdraw`.
+    fn ran(&mut self, id: ActivityId, used: Span, now: Instant) {
+        let _ = (id, used, now);
+    }
+
+    /// It gave way with work left: it is ready again, with the same job.
+    fn resume(&mut self, id: ActivityId, now: Instant);
+
+    /// Its job, due at `deadline`, is done at `now`: it is idle.
+    fn done(&mut self, id: ActivityId, deadline: Instant, now: Instant) {
+        let _ = (id, deadline, now);
+    }
+
+    /// When the policy itself has something to do, such as to note a deadline
+    /// that passed; [`Instant::FAR`] if never.
+    fn next_event(&self) -> Instant {
+        Instant::FAR
+    }
+
+    /// Does what is due by `now`.
+    fn tick(&mut self, now: Instant) {
+        let _ = now;
+    }
+
+    /// PS: how far service is behind the ideal share, in nanoseconds of CPU time
+    /// (negative: ahead); `None` where there is no such thing.
+    fn lag_ns(&self, id: ActivityId, now: Instant) -> Option<i64> {
+        let _ = (id, now);
+        None
+    }
+
+    /// DWCS: windows in which more periods were missed than allowed.
+    fn window_violations(&self, id: ActivityId) -> Option<u64> {
+        let _ = id;
+        None
+    }
 }

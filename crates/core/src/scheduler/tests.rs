@@ -2,6 +2,8 @@
 //! against a model that looks at everything anew each time.
 
 use super::*;
+use crate::activity::Terms;
+use crate::policy::rmdp::RMDP;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};
 
@@ -28,10 +30,10 @@ impl Bench {
     /// With these activities created and running from 0 on, numbered as they
     /// stand. Nothing has been released yet unless its offset is 0.
     fn running(set: &[ActivityParams]) -> (Bench, Vec<Command>) {
-        let mut bench = Bench(Scheduler::new(8));
+        let mut bench = Bench(Scheduler::new(8, &RMDP));
         for (&params, number) in set.iter().zip(0..) {
             let id = ActivityId(number);
-            assert_eq!(bench.tell(0, Input::Create { id, params }), []);
+            assert_eq!(bench.tell(0, Input::Create { id, params, terms: Terms::default() }), []);
         }
         // Nothing is polled in between: all offsets of 0 are released together.
         for number in 0..u32::try_from(set.len()).unwrap() {
@@ -74,8 +76,11 @@ fn records(commands: &[Command]) -> Vec<JobRecord> {
 
 #[test]
 fn a_created_activity_is_suspended_and_never_upcalled() {
-    let mut bench = Bench(Scheduler::new(8));
-    assert_eq!(bench.tell(0, Input::Create { id: A, params: task(10, 1) }), []);
+    let mut bench = Bench(Scheduler::new(8, &RMDP));
+    assert_eq!(
+        bench.tell(0, Input::Create { id: A, params: task(10, 1), terms: Terms::default() }),
+        []
+    );
     assert!(!bench.0.is_active(A));
     assert_eq!(bench.0.next_deadline(), None);
     assert_eq!(bench.tell(1_000, Input::Tick), []);
@@ -285,15 +290,15 @@ fn a_run_undoes_a_suspend_that_has_not_come_about() {
 fn close_frees_the_number_in_any_state() {
     let closed = [Command::Inactive { id: A }, Command::Closed { id: A }];
     // Suspended: nobody waits for it.
-    let mut bench = Bench(Scheduler::new(1));
-    bench.tell(0, Input::Create { id: A, params: task(10, 1) });
+    let mut bench = Bench(Scheduler::new(1, &RMDP));
+    bench.tell(0, Input::Create { id: A, params: task(10, 1), terms: Terms::default() });
     assert_eq!(bench.tell(0, Input::Close { id: A }), closed[1..]);
     // Waiting.
     let (mut bench, _) = Bench::running(&[task(10, 1).offset(ns(5))]);
     assert_eq!(bench.tell(1, Input::Close { id: A }), closed);
     // Running, at the boundary; a suspend that comes later does not take it
     // back.
-    bench.tell(1, Input::Create { id: A, params: task(10, 4) });
+    bench.tell(1, Input::Create { id: A, params: task(10, 4), terms: Terms::default() });
     bench.tell(1, Input::Run { id: A, at: at(1) });
     bench.tell(2, Input::Close { id: A });
     bench.tell(2, Input::Suspend { id: A });
@@ -305,7 +310,7 @@ fn close_frees_the_number_in_any_state() {
     assert_eq!(bench.tell(1, Input::Close { id: A }), closed);
     assert_eq!(bench.returned(2, 1, Outcome::Done).len(), 1);
     // The number starts from nothing.
-    bench.tell(3, Input::Create { id: A, params: task(20, 1) });
+    bench.tell(3, Input::Create { id: A, params: task(20, 1), terms: Terms::default() });
     assert_eq!(bench.counters(A), Counters::NONE);
 }
 
@@ -330,8 +335,8 @@ fn an_input_that_does_not_fit_is_an_error_and_changes_nothing() {
     let params = task(10, 1);
     let before = format!("{:?}", bench.0);
     for (input, error) in [
-        (Input::Create { id: A, params }, InputError::Taken(A)),
-        (Input::Create { id: far, params }, InputError::OutOfRange(far)),
+        (Input::Create { id: A, params, terms: Terms::default() }, InputError::Taken(A)),
+        (Input::Create { id: far, params, terms: Terms::default() }, InputError::OutOfRange(far)),
         (Input::Run { id: free, at: at(0) }, InputError::Unknown(free)),
         (Input::Run { id: far, at: at(0) }, InputError::OutOfRange(far)),
         (Input::Suspend { id: free }, InputError::Unknown(free)),
@@ -612,7 +617,9 @@ fn input(now: u64, op: Op) -> Input {
     let id = ActivityId;
     match op {
         Op::Pass(_) => Input::Tick,
-        Op::Create(number, params) => Input::Create { id: id(number), params },
+        Op::Create(number, params) => {
+            Input::Create { id: id(number), params, terms: Terms::default() }
+        }
         Op::Run(number, ahead) => Input::Run { id: id(number), at: at(now + ahead) },
         Op::Suspend(number) => Input::Suspend { id: id(number) },
         Op::Close(number) => Input::Close { id: id(number) },
@@ -629,7 +636,7 @@ proptest! {
     /// rightly, and nothing is miscounted.
     #[test]
     fn any_sequence_of_inputs_gives_what_the_model_gives(ops in prop::collection::vec(op(), 0..120)) {
-        let mut bench = Bench(Scheduler::new(CAPACITY));
+        let mut bench = Bench(Scheduler::new(CAPACITY, &RMDP));
         let mut model = Model { known: vec![None; CAPACITY as usize], ..Model::default() };
         let mut now = 0;
         for op in ops {

@@ -5,7 +5,9 @@
 //! thread oversleeps as they say. What is observed is the scheduler's own
 //! count.
 
+use upcall_core::activity::Terms;
 use upcall_core::activity::{ActivityId, ActivityParams};
+use upcall_core::policy::rmdp::RMDP;
 use upcall_core::scheduler::{Command, Counters, Input, Outcome, Scheduler};
 use upcall_core::time::{Instant, Span};
 
@@ -41,7 +43,7 @@ pub const IDEAL: Conditions =
 pub fn observe(set: &[ActivityParams], conditions: Conditions, until: Instant) -> Vec<Counters> {
     let capacity = u32::try_from(set.len()).unwrap();
     let mut driver = Driver {
-        scheduler: Scheduler::new(capacity),
+        scheduler: Scheduler::new(capacity, &RMDP),
         now: Instant::ZERO,
         set,
         conditions,
@@ -51,7 +53,7 @@ pub fn observe(set: &[ActivityParams], conditions: Conditions, until: Instant) -
     };
     let ids = || (0..capacity).map(ActivityId);
     for id in ids() {
-        driver.tell(Input::Create { id, params: set[id.0 as usize] });
+        driver.tell(Input::Create { id, params: set[id.0 as usize], terms: Terms::default() });
         driver.tell(Input::Run { id, at: Instant::ZERO });
     }
     while driver.now < until {

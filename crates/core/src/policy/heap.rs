@@ -1,6 +1,6 @@
 //! A binary heap of activities with removal by name.
 //!
-//! Used by the scheduler for its two queues. The smallest key is on top. Every
+//! Used by the scheduler and by policies for their queues. The smallest key is on top. Every
 //! activity is in it at most once. Memory is taken once, at creation: no
 //! operation allocates.
 
@@ -9,7 +9,7 @@ const ABSENT: u32 = u32::MAX;
 
 /// Min-heap of `(key, activity number)`, numbers below the capacity.
 #[derive(Debug)]
-pub(super) struct IndexedHeap<K> {
+pub(crate) struct IndexedHeap<K> {
     entries: Vec<(K, u32)>,
     /// Where each activity stands in `entries`. Invariant: for each `i` in
     /// range, `place[entries[i].1] == i`, and every other place is `ABSENT`.
@@ -18,18 +18,18 @@ pub(super) struct IndexedHeap<K> {
 
 impl<K: Ord + Copy> IndexedHeap<K> {
     /// An empty heap for activities numbered `0..capacity`.
-    pub(super) fn with_capacity(capacity: u32) -> Self {
+    pub(crate) fn with_capacity(capacity: u32) -> Self {
         let capacity = capacity as usize;
         IndexedHeap { entries: Vec::with_capacity(capacity), place: vec![ABSENT; capacity] }
     }
 
     /// The smallest entry. O(1).
-    pub(super) fn peek(&self) -> Option<(K, u32)> {
+    pub(crate) fn peek(&self) -> Option<(K, u32)> {
         self.entries.first().copied()
     }
 
     /// Puts `number` in, or moves it if it is in already. O(log n).
-    pub(super) fn set(&mut self, key: K, number: u32) {
+    pub(crate) fn set(&mut self, key: K, number: u32) {
         let at = match self.place[number as usize] {
             ABSENT => {
                 self.entries.push((key, number));
@@ -44,7 +44,7 @@ impl<K: Ord + Copy> IndexedHeap<K> {
     }
 
     /// Takes `number` out, if it is in. O(log n).
-    pub(super) fn remove(&mut self, number: u32) {
+    pub(crate) fn remove(&mut self, number: u32) {
         let at = self.place[number as usize];
         if at == ABSENT {
             return;

@@ -1,0 +1,21 @@
+//! RM: rate monotonic with immediate preemption (Liu and Layland 1973, cited in
+//! rtu-1995 §3), the baseline the papers compare with.
+//!
+//! The order is RMDP's; what differs is that preemption does not wait for the
+//! end of a quantum. A driver that cannot preempt inside a PDU (the runtime)
+//! asks after each one; the kernel does it truly in `--mode fifo`.
+
+use super::Discipline;
+use super::rmdp::RateMonotonic;
+use crate::admission::Verdict;
+
+/// Rate monotonic with immediate preemption.
+pub static RM: Discipline = Discipline {
+    name: "rm",
+    preemptive: true,
+    policy: |capacity| Box::new(RateMonotonic::new(capacity)),
+    order: |params| params.period.as_nanos(),
+    verdict: |cpu, set, platform, steps| {
+        Verdict::of_fixed_priority(cpu, set, platform, steps, false)
+    },
+};
