@@ -38,7 +38,9 @@ fn faults(run: &Value) -> [u64; 3] {
     let late = list(run, "streams").iter().map(|stream| number(stream, "late")).sum();
     let dropped = list(run, "streams")
         .iter()
-        .flat_map(|s| ["interface", "queue", "socket"].map(|at| number(s, &format!("dropped.{at}"))))
+        .flat_map(|s| {
+            ["interface", "queue", "socket"].map(|at| number(s, &format!("dropped.{at}")))
+        })
         .sum();
     [misses, late, dropped]
 }
