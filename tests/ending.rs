@@ -47,8 +47,8 @@ fn started(options: &[&str]) -> (SpecFile, Running, Vec<u32>) {
     let (spec, port) = set();
     let mut arguments = vec!["run", spec.path(), "--duration", "60s"];
     arguments.extend(options);
-    let running = start(&arguments);
-    wait_until_bound(port);
+    let mut running = start(&arguments);
+    wait_until_bound(&mut running, port);
     let trace = spec.beside("trace");
     wait_until("the background load", || fs::metadata(&trace).is_ok_and(|file| file.len() > 0));
     // The hog, the trace and the senders; the latter are the last to start.

@@ -66,8 +66,8 @@ fn pictures_and_sound_from_ffmpeg_are_decoded() {
     }
     let commands = ffmpeg_lines(&spec);
     let file = SpecFile::new(&spec);
-    let running = start(&["run", file.path(), "--json", "--duration", "4s"]);
-    ports.iter().for_each(|(_, free)| wait_until_bound(*free));
+    let mut running = start(&["run", file.path(), "--json", "--duration", "4s"]);
+    ports.iter().for_each(|(_, free)| wait_until_bound(&mut running, *free));
     // Killed when they go out of scope; `exec` makes the pid ffmpeg's own.
     let senders: Vec<Running> = commands
         .iter()

@@ -112,8 +112,8 @@ fn a_flood_costs_its_own_stream_and_no_other() {
     assert_kept(|| {
         let (text, ports) = with_ports(FLOODED);
         let spec = SpecFile::new(text);
-        let running = start(&["run", spec.path(), "--duration", "3s", "--json"]);
-        wait_until_bound(ports[1]);
+        let mut running = start(&["run", spec.path(), "--duration", "3s", "--json"]);
+        wait_until_bound(&mut running, ports[1]);
         let sent = flood(ports[1]);
         let run = running.finish().assert_code(&[0, 4]).json();
         let flooded = named(&run, "streams", "flooded");
