@@ -8,7 +8,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use support::{
-    Running, SpecFile, example, free_port, list, machine, named, number, start, text,
+    Running, SpecFile, assert_kept, example, free_port, list, machine, named, number, start, text,
     wait_until_bound,
 };
 
@@ -59,6 +59,37 @@ fn the_example_is_admitted_and_the_decoders_cost_is_measured() {
 #[ignore = "needs ffmpeg"]
 fn pictures_and_sound_from_ffmpeg_are_decoded() {
     let _machine = machine();
+    // ffmpeg has no right to the CPU either: when it catches up after a pause, it
+    // sends more at once than was declared, and there is room for.
+    assert_kept(|| {
+        let run = run_with_ffmpeg();
+        let camera = named(&run, "streams", "camera");
+        assert_eq!(text(camera, "work.kind"), "rtp-jpeg");
+        assert!(number(camera, "work.processed") > 10, "{camera:#}");
+        assert_eq!((number(camera, "work.width"), number(camera, "work.height")), (320, 240));
+        let sound = named(&run, "streams", "sound");
+        assert!(number(sound, "work.processed") > 50, "{sound:#}");
+        assert!(number(sound, "work.peak") > 0, "{sound:#}");
+        for stream in [camera, sound] {
+            assert_adds_up(stream);
+            for none in ["work.decode_errors", "work.rejected"] {
+                assert_eq!(number(stream, none), 0, "{none} in {stream:#}");
+            }
+            if number(stream, "work.lost") + number(stream, "dropped.socket") > 0 {
+                return Err(format!("packets were lost: {stream:#}"));
+            }
+        }
+        // A busy machine may be late; nothing else may be wrong.
+        for line in list(&run, "broken") {
+            let line = line.as_str().expect("a line");
+            assert!(line.contains("deadlines missed") || line.contains("later than"), "{line}");
+        }
+        Ok(())
+    });
+}
+
+/// The outcome of the example, with the file's own command lines as senders.
+fn run_with_ffmpeg() -> Value {
     let mut spec = fs::read_to_string(example("ffmpeg.toml")).expect("the example");
     let ports = [("5004", free_port()), ("5006", free_port())];
     for (port, free) in ports {
@@ -67,33 +98,15 @@ fn pictures_and_sound_from_ffmpeg_are_decoded() {
     let commands = ffmpeg_lines(&spec);
     let file = SpecFile::new(&spec);
     let mut running = start(&["run", file.path(), "--json", "--duration", "4s"]);
-    ports.iter().for_each(|(_, free)| wait_until_bound(&mut running, *free));
+    for (_, free) in ports {
+        wait_until_bound(&mut running, free);
+    }
     // Killed when they go out of scope; `exec` makes the pid ffmpeg's own.
-    let senders: Vec<Running> = commands
+    let _senders: Vec<Running> = commands
         .iter()
         .map(|command| Running::start(Command::new("sh").args(["-c", &format!("exec {command}")])))
         .collect();
-    let done = running.finish();
-    drop(senders);
-    let run = done.assert_code(&[0, 4]).json();
-
-    let camera = named(&run, "streams", "camera");
-    assert!(number(camera, "work.processed") > 10, "{camera:#}");
-    assert_eq!((number(camera, "work.width"), number(camera, "work.height")), (320, 240));
-    let sound = named(&run, "streams", "sound");
-    assert!(number(sound, "work.processed") > 50 && number(sound, "work.peak") > 0, "{sound:#}");
-    for stream in [camera, sound] {
-        for clean in ["work.decode_errors", "work.lost", "work.rejected", "dropped.socket"] {
-            assert_eq!(number(stream, clean), 0, "{clean} in {stream:#}");
-        }
-        assert_adds_up(stream);
-    }
-    // A busy machine may be late; nothing else may be wrong.
-    for line in list(&run, "broken") {
-        let line = line.as_str().expect("a line");
-        assert!(line.contains("deadlines missed") || line.contains("later than"), "{line}");
-    }
-    assert_eq!(text(camera, "work.kind"), "rtp-jpeg");
+    running.finish().assert_code(&[0, 4]).json()
 }
 
 fn assert_adds_up(stream: &Value) {

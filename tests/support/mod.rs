@@ -232,6 +232,25 @@ pub fn wait_until_bound(running: &mut Running, port: u16) {
     assert!(running.runs(), "it ended and was to bind port {port}");
 }
 
+/// How often [`assert_kept`] tries.
+const ATTEMPTS: usize = 3;
+
+/// Tries until `attempt` has nothing to say against the run, three times at
+/// most. On a virtual machine the host may take the CPU away for longer than any
+/// slack there is (its steal time), which no scheduler inside can help: a
+/// promise broken once may be the host's doing, broken every time it is ours.
+#[track_caller]
+pub fn assert_kept(mut attempt: impl FnMut() -> Result<(), String>) {
+    let mut found = Vec::new();
+    for _ in 0..ATTEMPTS {
+        match attempt() {
+            Ok(()) => return,
+            Err(broken) => found.push(broken),
+        }
+    }
+    panic!("broken in each of {ATTEMPTS} attempts: {}", found.join("\n"));
+}
+
 /// A field, which must be there.
 #[track_caller]
 pub fn field<'v>(value: &'v Value, path: &str) -> &'v Value {
