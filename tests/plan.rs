@@ -171,10 +171,7 @@ fn responses_are_as_computed_by_hand() {
     let used = field(&list(&plan, "cpus")[0], "utilization").as_f64().unwrap();
     assert!((used - 0.6).abs() < 1e-12, "{used}");
     let names: Vec<&str> = list(&plan, "tests").iter().map(|test| text(test, "name")).collect();
-    assert_eq!(
-        names,
-        ["liu-layland", "sha-blocking", "rmdp-bound", "response-time", "cpu-limit"]
-    );
+    assert_eq!(names, ["liu-layland", "sha-blocking", "rmdp-bound", "response-time", "cpu-limit"]);
     // The largest response in deadlines is t1's.
     let decided = deciding(&plan);
     assert_eq!(text(decided, "name"), "response-time");
@@ -214,9 +211,7 @@ fn the_limit_of_a_cpu_may_be_used_up_and_not_exceeded() {
 
 /// A task block with more lines.
 fn task(name: &str, period: &str, cost: &str, more: &str) -> String {
-    format!(
-        "[[task]]\nname = \"{name}\"\nperiod = \"{period}\"\ncost = \"{cost}\"\n{more}\n"
-    )
+    format!("[[task]]\nname = \"{name}\"\nperiod = \"{period}\"\ncost = \"{cost}\"\n{more}\n")
 }
 
 /// The one refusal of a set, checked: it names `name`, and its hint changes `what`.
@@ -283,10 +278,7 @@ fn a_quantum_that_blocks_too_long_is_refused_and_the_hint_is_true() {
         + &task("heavy", "100 ms", "1 ms", "batch = 10\nquantum = 10");
     assert_the_hint_fits(&spec, "heavy", "quantum");
     // 4 PDUs block for 4 ms - 1 ns, and 1 ms follows: the most that fits.
-    assert_eq!(
-        refusal(&spec, "heavy", "quantum"),
-        "a quantum of 4 PDUs instead of 10 would fit"
-    );
+    assert_eq!(refusal(&spec, "heavy", "quantum"), "a quantum of 4 PDUs instead of 10 would fit");
 }
 
 #[test]

@@ -159,11 +159,7 @@ fn assert_stream_adds_up(stream: &Value) {
         of("received") + of("dropped.interface") + of("dropped.socket"),
         "{stream:#}"
     );
-    assert_eq!(
-        of("received"),
-        of("processed") + of("dropped.queue") + of("unread"),
-        "{stream:#}"
-    );
+    assert_eq!(of("received"), of("processed") + of("dropped.queue") + of("unread"), "{stream:#}");
     assert!(of("late") <= of("processed"), "{stream:#}");
 }
 

@@ -29,8 +29,8 @@ receive = "udp://127.0.0.1:{}"
 fn receiver(work: &str) -> (SpecFile, Running, UdpSocket) {
     let (text, ports) = with_ports(&format!("{ROOMY}work = \"{work}\"\n"));
     let spec = SpecFile::new(text);
-    let running = start(&["run", spec.path(), "--duration", "2s", "--json"]);
-    wait_until_bound(ports[0]);
+    let mut running = start(&["run", spec.path(), "--duration", "2s", "--json"]);
+    wait_until_bound(&mut running, ports[0]);
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a free port");
     socket.connect(("127.0.0.1", ports[0])).expect("loopback is there");
     (spec, running, socket)
@@ -77,15 +77,15 @@ fn malformed_packets_are_counted_and_break_nothing() {
     let (_spec, running, socket) = receiver("rtp-l16");
     let good: Vec<Vec<u8>> = (0..10).map(|sequence| rtp(sequence, &[0x10; 160])).collect();
     let bad: [&[u8]; 10] = [
-        b"",                                           // nothing
-        b"\x80",                                       // a header that is cut
-        &[0xFF; 172],                                  // contributing sources beyond the end
-        &[0x00; 172],                                  // version 0
-        b"GET / HTTP/1.1\r\n\r\n",                     // version 1, as it happens
-        &good[0][..12],                                // no payload
-        &rtp(100, &[0x10; 159]),                       // half a sample
-        &[&[0xA0], &good[1][1..171], &[0xFF]].concat(), // padding of 255 bytes
-        &[&[0xA0], &good[1][1..171], &[0]].concat(),   // padding of none
+        b"",                                              // nothing
+        b"\x80",                                          // a header that is cut
+        &[0xFF; 172],                                     // contributing sources beyond the end
+        &[0x00; 172],                                     // version 0
+        b"GET / HTTP/1.1\r\n\r\n",                        // version 1, as it happens
+        &good[0][..12],                                   // no payload
+        &rtp(100, &[0x10; 159]),                          // half a sample
+        &[&[0xA0], &good[1][1..171], &[0xFF]].concat(),   // padding of 255 bytes
+        &[&[0xA0], &good[1][1..171], &[0]].concat(),      // padding of none
         &[&[0x90], &good[1][1..12], &[0xFF; 8]].concat(), // an extension beyond the end
     ];
     for (good, bad) in good.iter().zip(bad) {
@@ -126,7 +126,8 @@ fn pieces_of_pictures_and_garbage_do_not_stop_a_video_stream() {
     let (_spec, running, socket) = receiver("rtp-jpeg");
     for sequence in 0..30_u16 {
         // A JPEG header of type 1, Q 128 with tables that are not there, and noise.
-        let noise = [&[0, 0, 0, 0, 1, 128, 2, 2, 0, 0, 0, 64], &[sequence.to_le_bytes()[0]; 40][..]];
+        let noise =
+            [&[0, 0, 0, 0, 1, 128, 2, 2, 0, 0, 0, 64], &[sequence.to_le_bytes()[0]; 40][..]];
         socket.send(&rtp(sequence, &noise.concat())).expect("it is taken");
     }
     let run = outcome(running);
