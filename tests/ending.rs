@@ -1,6 +1,7 @@
 //! How a run ends before its time: Ctrl-C, SIGTERM, SIGKILL, a reader that went
 //! away, a disk that is full. Nothing is left behind.
 
+#[allow(dead_code, reason = "each test program uses its own part")]
 mod support;
 
 use std::fs;

@@ -1,6 +1,7 @@
 //! `upcall plan`, as a whole program: the contract's JSON, the exit statuses,
 //! the numbers against a computation by hand, and hints that keep their word.
 
+#[allow(dead_code, reason = "each test program uses its own part")]
 mod support;
 
 use serde_json::Value;
