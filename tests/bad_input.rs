@@ -5,6 +5,7 @@
 //! beside the reader (`crates/cli/src/spec/tests`); here is one of each kind,
 //! to see that it reaches the user.
 
+#[allow(dead_code, reason = "each test program uses its own part")]
 mod support;
 
 use std::fs;

@@ -1,6 +1,7 @@
 //! `examples/ffmpeg.toml` for real: ffmpeg sends, by the command lines that
 //! stand in the file, and what it sends is decoded.
 
+#[allow(dead_code, reason = "each test program uses its own part")]
 mod support;
 
 use std::fs;

@@ -1,5 +1,6 @@
 //! What teaches the command: help, completions, manual pages.
 
+#[allow(dead_code, reason = "each test program uses its own part")]
 mod support;
 
 use std::fs;

@@ -4,6 +4,7 @@
 //! These need the right to `SCHED_FIFO` and a CPU that is there when it is
 //! asked for; each is tried a few times, see [`support::assert_kept`].
 
+#[allow(dead_code, reason = "each test program uses its own part")]
 mod support;
 
 use std::net::UdpSocket;

@@ -1,5 +1,6 @@
 //! Streams whose other end is the test: what is sent is what is counted.
 
+#[allow(dead_code, reason = "each test program uses its own part")]
 mod support;
 
 use std::net::UdpSocket;

@@ -1,6 +1,7 @@
 //! Without rights: the same program, the same interface, and a plain word on
 //! what is not promised.
 
+#[allow(dead_code, reason = "each test program uses its own part")]
 mod support;
 
 use std::fs;

@@ -3,8 +3,6 @@
 //! Nothing here asserts on time. Bounds are there so that a hang fails a test
 //! and does not stop all of them; they are generous by a factor of ten or more.
 
-#![allow(dead_code, reason = "each test program uses its own part")]
-
 use std::fs;
 use std::io::Read;
 use std::net::UdpSocket;
