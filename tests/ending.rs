@@ -57,7 +57,8 @@ fn started(options: &[&str]) -> (SpecFile, Running, Vec<u32>) {
     // Past the lead, so that there is something to interrupt.
     sleep(Duration::from_millis(500));
     let children = descendants(running.pid());
-    let background: u32 = fs::read_to_string(trace).expect("it is there").trim().parse().unwrap();
+    let background: u32 =
+        fs::read_to_string(trace).expect("it is there").trim().parse().expect("a pid");
     assert!(children.contains(&background), "{children:?}, {background}");
     (spec, running, children)
 }

@@ -17,7 +17,7 @@ const JOBS: usize = 200;
 
 /// Calls a scheduling thread makes to set itself up and to end, whatever runs
 /// on it: name, stack, signal stack, pinning, class, and the undoing of these.
-const SETUP_MAX: usize = 60;
+const SETUP_MAX: usize = 40;
 
 /// Builds the example as this program was built, and says where it lies.
 fn together() -> PathBuf {
@@ -29,9 +29,9 @@ fn together() -> PathBuf {
     done.assert_code(&[0]);
     let built = done.stdout.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let executable = built.filter(|message| message["target"]["name"] == "together");
-    let mut path =
+    let mut paths =
         executable.filter_map(|message| message["executable"].as_str().map(PathBuf::from));
-    path.next_back().expect("cargo names what it built")
+    paths.next_back().expect("cargo names what it built")
 }
 
 #[test]

@@ -14,7 +14,7 @@
 //! strace -f -o calls.txt target/release/examples/together 8 200
 //! ```
 //!
-//! The thread makes some forty calls to set itself up and to end, and one for
+//! The thread makes some twenty calls to set itself up and to end, and one for
 //! each of the 200 moments at which it must sleep until the next, not one for
 //! each of the 1600 upcalls (`tests/together.rs` counts them).
 //!
