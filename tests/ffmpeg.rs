@@ -1,1 +1,116 @@
-//! To come.
+//! `examples/ffmpeg.toml` for real: ffmpeg sends, by the command lines that
+//! stand in the file, and what it sends is decoded.
+
+#[allow(dead_code, reason = "each test program uses its own part")]
+mod support;
+
+use std::fs;
+use std::process::Command;
+
+use serde_json::Value;
+use support::{
+    Running, SpecFile, assert_kept, example, free_port, list, machine, named, number, start, text,
+    wait_until_bound,
+};
+
+/// The command lines in the comments of a spec: each begins with `#   ffmpeg`
+/// and goes on as long as a line ends in a backslash.
+fn ffmpeg_lines(spec: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut lines = spec.lines();
+    while let Some(line) = lines.next() {
+        let Some(arguments) = line.strip_prefix("#   ffmpeg ") else { continue };
+        let mut command = format!("ffmpeg {arguments}");
+        while let Some(begun) = command.strip_suffix('\\') {
+            let more = lines.next().and_then(|line| line.strip_prefix('#'));
+            command = format!("{begun}{}", more.expect("the line goes on").trim_start());
+        }
+        found.push(command);
+    }
+    found
+}
+
+#[test]
+fn the_command_lines_are_found_in_the_example() {
+    let spec = fs::read_to_string(example("ffmpeg.toml")).expect("the example");
+    let lines = ffmpeg_lines(&spec);
+    assert_eq!(lines.len(), 2, "{lines:#?}");
+    for (line, end) in lines.iter().zip(["rtp://127.0.0.1:5004", "rtp://127.0.0.1:5006"]) {
+        assert!(line.starts_with("ffmpeg -re ") && line.ends_with(end), "{line}");
+    }
+}
+
+#[test]
+fn the_example_is_admitted_and_the_decoders_cost_is_measured() {
+    let done = support::upcall(&["plan", &example("ffmpeg.toml"), "--json"]);
+    let plan = done.assert_code(&[0]).json();
+    let camera = named(&plan, "activities", "camera");
+    assert!(support::truth(camera, "cost_measured"), "{camera:#}");
+    assert!(!support::truth(named(&plan, "activities", "sound"), "cost_measured"));
+    // As the comments in the file say.
+    let shape = |name| {
+        let activity = named(&plan, "activities", name);
+        (number(activity, "batch"), number(activity, "period_ns") / 100_000)
+    };
+    assert_eq!(shape("camera"), (4, 1_481));
+    assert_eq!(shape("sound"), (15, 1_000));
+}
+
+#[test]
+#[ignore = "needs ffmpeg"]
+fn pictures_and_sound_from_ffmpeg_are_decoded() {
+    let _machine = machine();
+    // ffmpeg has no right to the CPU either: when it catches up after a pause, it
+    // sends more at once than was declared, and there is room for.
+    assert_kept(|| {
+        let run = run_with_ffmpeg();
+        let camera = named(&run, "streams", "camera");
+        assert_eq!(text(camera, "work.kind"), "rtp-jpeg");
+        assert!(number(camera, "work.processed") > 10, "{camera:#}");
+        assert_eq!((number(camera, "work.width"), number(camera, "work.height")), (320, 240));
+        let sound = named(&run, "streams", "sound");
+        assert!(number(sound, "work.processed") > 50, "{sound:#}");
+        assert!(number(sound, "work.peak") > 0, "{sound:#}");
+        for stream in [camera, sound] {
+            assert_adds_up(stream);
+            for none in ["work.decode_errors", "work.rejected"] {
+                assert_eq!(number(stream, none), 0, "{none} in {stream:#}");
+            }
+            if number(stream, "work.lost") + number(stream, "dropped.socket") > 0 {
+                return Err(format!("packets were lost: {stream:#}"));
+            }
+        }
+        // A busy machine may be late; nothing else may be wrong.
+        for line in list(&run, "broken") {
+            let line = line.as_str().expect("a line");
+            assert!(line.contains("deadlines missed") || line.contains("later than"), "{line}");
+        }
+        Ok(())
+    });
+}
+
+/// The outcome of the example, with the file's own command lines as senders.
+fn run_with_ffmpeg() -> Value {
+    let mut spec = fs::read_to_string(example("ffmpeg.toml")).expect("the example");
+    let ports = [("5004", free_port()), ("5006", free_port())];
+    for (port, free) in ports {
+        spec = spec.replace(&format!(":{port}"), &format!(":{free}"));
+    }
+    let commands = ffmpeg_lines(&spec);
+    let file = SpecFile::new(&spec);
+    let mut running = start(&["run", file.path(), "--json", "--duration", "4s"]);
+    for (_, free) in ports {
+        wait_until_bound(&mut running, free);
+    }
+    // Killed when they go out of scope; `exec` makes the pid ffmpeg's own.
+    let _senders: Vec<Running> = commands
+        .iter()
+        .map(|command| Running::start(Command::new("sh").args(["-c", &format!("exec {command}")])))
+        .collect();
+    running.finish().assert_code(&[0, 4]).json()
+}
+
+fn assert_adds_up(stream: &Value) {
+    let of = |field| number(stream, field);
+    assert_eq!(of("received"), of("processed") + of("dropped.queue") + of("unread"), "{stream:#}");
+}

@@ -1,6 +1,7 @@
 //! `upcall plan`, as a whole program: the contract's JSON, the exit statuses,
 //! the numbers against a computation by hand, and hints that keep their word.
 
+#[allow(dead_code, reason = "each test program uses its own part")]
 mod support;
 
 use serde_json::Value;
@@ -231,8 +232,9 @@ fn refusal(spec: &str, name: &str, what: &str) -> String {
 /// `spec` with the change of a hint, `a KEY of VALUE [...] instead of OLD [...] would fit`,
 /// made to the task `name`, or to the file if the key is the file's.
 fn with_hint(spec: &str, name: &str, hint: &str) -> String {
-    let (keys, values) = hint.strip_prefix("a ").and_then(|h| h.split_once(" of ")).unwrap();
-    let (value, _) = values.split_once(" instead of ").unwrap();
+    let (keys, values) =
+        hint.strip_prefix("a ").and_then(|h| h.split_once(" of ")).expect("a hint");
+    let (value, _) = values.split_once(" instead of ").expect("a hint");
     let value = value.strip_suffix(" per PDU").unwrap_or(value);
     let value = match value.split_once(" PDU") {
         Some((count, _)) => count.to_owned(),
@@ -243,7 +245,7 @@ fn with_hint(spec: &str, name: &str, hint: &str) -> String {
         let kept: Vec<&str> = spec.lines().filter(|line| !line.starts_with(keys)).collect();
         return head(keys) + &kept.join("\n");
     }
-    let (before, block) = spec.split_once(&format!("name = \"{name}\"\n")).unwrap();
+    let (before, block) = spec.split_once(&format!("name = \"{name}\"\n")).expect("it is there");
     let (block, after) = match block.split_once("[[") {
         Some((block, after)) => (block, format!("[[{after}")),
         None => (block, String::new()),

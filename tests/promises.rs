@@ -2,35 +2,18 @@
 //! stream beside a flood.
 //!
 //! These need the right to `SCHED_FIFO` and a CPU that is there when it is
-//! asked for. On a virtual machine the host may take the CPU away for longer
-//! than any slack there is, which no scheduler inside can help. So each is
-//! tried [`ATTEMPTS`] times: a promise broken once may be the host's doing,
-//! broken every time it is ours.
+//! asked for; each is tried a few times, see [`support::assert_kept`].
 
+#[allow(dead_code, reason = "each test program uses its own part")]
 mod support;
 
 use std::net::UdpSocket;
 
 use serde_json::Value;
 use support::{
-    SpecFile, example, list, machine, named, number, start, text, upcall, wait_until_bound,
-    with_ports,
+    SpecFile, assert_kept, example, list, machine, named, number, start, text, upcall,
+    wait_until_bound, with_ports,
 };
-
-const ATTEMPTS: usize = 3;
-
-/// Tries until `attempt` has nothing to say against the run.
-#[track_caller]
-fn assert_kept(mut attempt: impl FnMut() -> Result<(), String>) {
-    let mut found = Vec::new();
-    for _ in 0..ATTEMPTS {
-        match attempt() {
-            Ok(()) => return,
-            Err(broken) => found.push(broken),
-        }
-    }
-    panic!("broken in each of {ATTEMPTS} attempts: {}", found.join("\n"));
-}
 
 /// Misses, late PDUs and losses of a run, added up.
 fn faults(run: &Value) -> [u64; 3] {
@@ -112,8 +95,8 @@ fn a_flood_costs_its_own_stream_and_no_other() {
     assert_kept(|| {
         let (text, ports) = with_ports(FLOODED);
         let spec = SpecFile::new(text);
-        let running = start(&["run", spec.path(), "--duration", "3s", "--json"]);
-        wait_until_bound(ports[1]);
+        let mut running = start(&["run", spec.path(), "--duration", "3s", "--json"]);
+        wait_until_bound(&mut running, ports[1]);
         let sent = flood(ports[1]);
         let run = running.finish().assert_code(&[0, 4]).json();
         let flooded = named(&run, "streams", "flooded");

@@ -1,5 +1,6 @@
 //! Streams whose other end is the test: what is sent is what is counted.
 
+#[allow(dead_code, reason = "each test program uses its own part")]
 mod support;
 
 use std::net::UdpSocket;
@@ -29,8 +30,8 @@ receive = "udp://127.0.0.1:{}"
 fn receiver(work: &str) -> (SpecFile, Running, UdpSocket) {
     let (text, ports) = with_ports(&format!("{ROOMY}work = \"{work}\"\n"));
     let spec = SpecFile::new(text);
-    let running = start(&["run", spec.path(), "--duration", "2s", "--json"]);
-    wait_until_bound(ports[0]);
+    let mut running = start(&["run", spec.path(), "--duration", "2s", "--json"]);
+    wait_until_bound(&mut running, ports[0]);
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a free port");
     socket.connect(("127.0.0.1", ports[0])).expect("loopback is there");
     (spec, running, socket)

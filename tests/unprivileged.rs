@@ -1,1 +1,141 @@
-//! To come.
+//! Without rights: the same program, the same interface, and a plain word on
+//! what is not promised.
+
+#[allow(dead_code, reason = "each test program uses its own part")]
+mod support;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::Value;
+use support::{Done, Running, SpecFile, UPCALL, list, machine, number, text, truth, with_ports};
+
+const SET: &str = r#"
+[[stream]]
+name = "voice"
+class = "continuous-media"
+rate = "50/s"
+pdu = "100 B"
+delay = "100 ms"
+cost = "500 us"
+receive = "udp://127.0.0.1:{}"
+source = "embedded"
+[[task]]
+name = "control"
+period = "10 ms"
+cost = "100 us"
+[[background]]
+name = "hog"
+spin = 1
+"#;
+
+/// The program and a spec where anyone may read them.
+struct Public {
+    spec: SpecFile,
+    program: PathBuf,
+}
+
+impl Public {
+    fn new() -> Public {
+        let spec = SpecFile::new(with_ports(SET).0);
+        let program = spec.folder.path().join("upcall");
+        fs::copy(UPCALL, &program).expect("the folder is ours");
+        for (path, mode) in [(spec.folder.path(), 0o755), (&program, 0o755)] {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");
+        }
+        Public { spec, program }
+    }
+
+    /// Runs the set as nobody; `limits` are given to the shell's `ulimit`.
+    fn run(&self, limits: &str, options: &[&str]) -> Done {
+        // Limits outlive the change of user, rights do not.
+        let script = format!(
+            "{limits} exec setpriv --reuid 65534 --regid 65534 --clear-groups \
+                              --bounding-set -all --inh-caps -all \"$@\""
+        );
+        let mut command = Command::new("sh");
+        command.args(["-c", &script, "sh"]).arg(&self.program);
+        command.args(["run", self.spec.path(), "--duration", "1s"]).args(options);
+        let done = Running::start(&mut command).finish();
+        done.assert_code(&[0, 4]);
+        done
+    }
+}
+
+/// The lines that name a missing right.
+fn notices<'d>(done: &'d Done, what: &str) -> Vec<&'d str> {
+    done.stderr.lines().filter(|line| line.contains(what)).collect()
+}
+
+/// Work was done, though nothing was promised.
+fn assert_ran(run: &Value) {
+    for activity in list(run, "activities") {
+        assert!(number(activity, "completed") > 0, "{activity:#}");
+    }
+    assert!(number(&list(run, "streams")[0], "processed") > 0, "{run:#}");
+    assert!(number(&list(run, "background")[0], "cpu_ns") > 0, "{run:#}");
+}
+
+#[test]
+#[ignore = "needs setpriv and root"]
+fn without_the_real_time_class_it_runs_and_says_once_what_is_not_promised() {
+    let _machine = machine();
+    let done = Public::new().run("ulimit -r 0;", &["--json"]);
+    let lines = notices(&done, "real-time class");
+    let [line] = lines.as_slice() else { panic!("expected one line, found {done:#?}") };
+    // What is missing, what is done instead, how to grant it.
+    for part in ["no right", "NOT promised", "ordinary thread", "setcap cap_sys_nice"] {
+        assert!(line.contains(part), "no `{part}`: {line}");
+    }
+    let run = done.json();
+    assert!(!truth(&run, "platform.real_time"));
+    let told = list(&run, "platform.notices");
+    assert!(told.iter().any(|notice| line.contains(notice.as_str().unwrap_or("?"))), "{run:#}");
+    assert_eq!(text(&run, "mode"), "upcall");
+    assert_ran(&run);
+}
+
+#[test]
+#[ignore = "needs setpriv and root"]
+fn a_person_reads_it_before_the_outcome() {
+    let _machine = machine();
+    let done = Public::new().run("ulimit -r 0;", &[]);
+    assert_eq!(notices(&done, "NOT promised").len(), 1, "{done:#?}");
+}
+
+#[test]
+#[ignore = "needs setpriv and root"]
+fn without_locked_memory_it_runs_and_says_so() {
+    let _machine = machine();
+    let done = Public::new().run("ulimit -r 0; ulimit -l 0;", &["--json"]);
+    let lines = notices(&done, "memory is not locked");
+    let [line] = lines.as_slice() else { panic!("expected one line, found {done:#?}") };
+    assert!(line.contains("cap_ipc_lock"), "{line}");
+    let run = done.json();
+    assert!(!truth(&run, "platform.memory_locked") && !truth(&run, "platform.real_time"));
+    assert_ran(&run);
+}
+
+#[test]
+#[ignore = "needs setpriv and root"]
+fn with_little_memory_to_lock_it_runs() {
+    let _machine = machine();
+    // Enough for a part: whether it is granted is the kernel's affair.
+    for limit in ["64", "8192"] {
+        let done = Public::new().run(&format!("ulimit -r 0; ulimit -l {limit};"), &["--json"]);
+        assert_ran(&done.json());
+    }
+}
+
+#[test]
+#[ignore = "needs setpriv and root"]
+fn the_fifo_baseline_says_that_it_is_none() {
+    let _machine = machine();
+    let done = Public::new().run("ulimit -r 0;", &["--json", "--mode", "fifo"]);
+    assert_eq!(notices(&done, "real-time class").len(), 1, "{done:#?}");
+    let run = done.json();
+    assert!(!truth(&run, "platform.real_time"));
+    assert_ran(&run);
+}

@@ -3,8 +3,6 @@
 //! Nothing here asserts on time. Bounds are there so that a hang fails a test
 //! and does not stop all of them; they are generous by a factor of ten or more.
 
-#![allow(dead_code, reason = "each test program uses its own part")]
-
 use std::fs;
 use std::io::Read;
 use std::net::UdpSocket;
@@ -218,15 +216,37 @@ pub fn with_ports(text: &str) -> (String, Vec<u16>) {
     (filled, sockets.iter().map(port).collect())
 }
 
-/// Waits until some process has bound a UDP socket to `port` on IPv4.
-pub fn wait_until_bound(port: u16) {
+/// Waits until `running` has bound a UDP socket to `port` on IPv4.
+#[track_caller]
+pub fn wait_until_bound(running: &mut Running, port: u16) {
     let local = format!(":{port:04X}");
-    wait_until("a bound port", || {
+    let is_bound = || {
         let table = fs::read_to_string("/proc/net/udp").expect("/proc is mounted");
         table.lines().any(|line| {
             line.split_whitespace().nth(1).is_some_and(|address| address.ends_with(&local))
         })
-    });
+    };
+    wait_until("a bound port", || is_bound() || !running.runs());
+    assert!(running.runs(), "it ended and was to bind port {port}");
+}
+
+/// How often [`assert_kept`] tries.
+const ATTEMPTS: usize = 3;
+
+/// Tries until `attempt` has nothing to say against the run, three times at
+/// most. On a virtual machine the host may take the CPU away for longer than any
+/// slack there is (its steal time), which no scheduler inside can help: a
+/// promise broken once may be the host's doing, broken every time it is ours.
+#[track_caller]
+pub fn assert_kept(mut attempt: impl FnMut() -> Result<(), String>) {
+    let mut found = Vec::new();
+    for _ in 0..ATTEMPTS {
+        match attempt() {
+            Ok(()) => return,
+            Err(broken) => found.push(broken),
+        }
+    }
+    panic!("broken in each of {ATTEMPTS} attempts: {}", found.join("\n"));
 }
 
 /// A field, which must be there.

@@ -23,6 +23,28 @@ Exit status:
 
 The spec file is described in docs/spec.md.";
 
+const PLAN_AFTER_HELP: &str = "\
+Examples:
+  upcall plan examples/conference.toml
+  upcall plan my.toml --json | jq .refusals
+
+Exit status:
+  0  admitted
+  2  bad usage or a bad spec file
+  3  admission refused";
+
+const RUN_AFTER_HELP: &str = "\
+Examples:
+  upcall run examples/conference.toml --compare
+  upcall run my.toml --duration 1min --csv jobs.csv --json > outcome.json
+
+Exit status:
+  0  every promise kept
+  2  bad usage or a bad spec file, nothing was run; or the outcome or the job log
+     could not be written
+  3  admission refused; nothing was run
+  4  a promise was broken";
+
 /// Real-time streams on stock Linux: say what a stream needs, get it or a reason.
 #[derive(Debug, Parser)]
 #[command(name = "upcall", version, after_help = AFTER_HELP, max_term_width = 100)]
@@ -38,12 +60,14 @@ pub enum Command {
     /// Prints each activity with its period, batch, quantum, buffers and
     /// worst-case response, every schedulability test, and for each refusal the
     /// reason and one change that would fit.
+    #[command(after_help = PLAN_AFTER_HELP)]
     Plan(PlanArgs),
     /// Admit a spec and run it for real.
     ///
     /// Receives and sends real packets, starts the senders and the background
     /// load the spec names, shows live state, and prints the outcome. Ctrl-C
     /// ends it early and prints what there is.
+    #[command(after_help = RUN_AFTER_HELP)]
     Run(RunArgs),
     /// Print a completion script for a shell.
     ///

@@ -139,7 +139,7 @@ pub fn plan(plan: &Plan) -> String {
     for refusal in &plan.refusals {
         text += &format!("REFUSED {}: {}\n", refusal.name, refusal.reason);
         if let Some(hint) = &refusal.hint {
-            text += &format!("  would fit: {hint}\n");
+            text += &format!("  {hint}\n");
         }
     }
     text

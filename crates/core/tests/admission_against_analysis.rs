@@ -7,7 +7,7 @@
 //! longest less one tick. It knows no hand-offs and no late wake-ups, so both
 //! are zero.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};

@@ -5,7 +5,7 @@
 //! cost, with late wake-ups and with handlers that do less than declared,
 //! nothing may ever take longer than the analysis says.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};

@@ -1,0 +1,89 @@
+//! Many handlers, all due at the same moment, over and over:
+//!
+//! ```sh
+//! cargo run --release --example together -- 8 200   # handlers, jobs of each
+//! ```
+//!
+//! What a program does to have periodic work done beside its own: start a
+//! runtime, create handlers, run them in phase, wait, and read the report. All
+//! handlers share one CPU and one thread, `upcall-cpuN`, so between two that
+//! are both ready there is a return, a decision and a call, and no system
+//! call. That can be watched:
+//!
+//! ```sh
+//! strace -f -o calls.txt target/release/examples/together 8 200
+//! ```
+//!
+//! The thread makes some twenty calls to set itself up and to end, and one for
+//! each of the 200 moments at which it must sleep until the next, not one for
+//! each of the 1600 upcalls (`tests/together.rs` counts them).
+//!
+//! It prints one line, `upcalls 1600, jobs 1600, missed 0`, and says on standard
+//! error what right is missing, if one is.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use upcall::activity::ActivityParams;
+use upcall::time::Span;
+use upcall::{Config, HandlerId, Runtime, clock};
+
+/// Long against what eight handlers take, short enough to be done soon.
+const PERIOD: Span = Span::from_millis(5);
+/// What a PDU may cost. The work below takes a fraction of it.
+const PDU_COST: Span = Span::from_micros(20);
+/// Between the last preparation and the first release.
+const LEAD: Span = Span::from_millis(20);
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut numbers = std::env::args().skip(1).map(|argument| argument.parse::<u64>());
+    let handlers = numbers.next().transpose()?.unwrap_or(8);
+    let jobs = numbers.next().transpose()?.unwrap_or(200);
+
+    let mut runtime = Runtime::start(Config::default())?;
+    let upcalls = Arc::new(AtomicU64::new(0));
+    let ids = (0..handlers)
+        .map(|number| create(&mut runtime, number, jobs, upcalls.clone()))
+        .collect::<Result<Vec<_>, _>>()?;
+    runtime.run_at(&ids, clock::now() + LEAD)?;
+    for notice in runtime.notices() {
+        eprintln!("{notice}");
+    }
+    for &id in &ids {
+        runtime.wait(&[id], None);
+    }
+
+    let report = runtime.stop(|_, _| {});
+    let counters = || report.activities.iter().filter_map(|activity| activity.counters);
+    println!(
+        "upcalls {}, jobs {}, missed {}",
+        upcalls.load(Ordering::Relaxed),
+        counters().map(|counters| counters.completed).sum::<u64>(),
+        counters().map(|counters| counters.misses).sum::<u64>(),
+    );
+    Ok(())
+}
+
+/// A handler that has one PDU a period and asks for no more upcalls after `jobs`.
+fn create(
+    runtime: &mut Runtime,
+    number: u64,
+    jobs: u64,
+    upcalls: Arc<AtomicU64>,
+) -> Result<HandlerId, upcall::CreateError> {
+    let need = ActivityParams::new(PERIOD, PDU_COST);
+    let (mut done, mut state) = (0, number + 1);
+    runtime.handler(&format!("handler {number}"), need, move |batch| {
+        // Relaxed: read after the runtime has stopped.
+        upcalls.fetch_add(1, Ordering::Relaxed);
+        while batch.proceed() {
+            state = (0..100).fold(state, |state: u64, turn| state.rotate_left(5) ^ turn);
+            std::hint::black_box(state);
+        }
+        done += 1;
+        if done == jobs {
+            batch.finish();
+        }
+    })
+}
