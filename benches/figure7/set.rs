@@ -1,7 +1,8 @@
 //! The twelve handlers, and what admission says of them.
 
-use upcall::activity::ActivityParams;
+use upcall::activity::{ActivityParams, Terms};
 use upcall::admission::{Platform, Reservations, Share};
+use upcall::policy::rmdp::RMDP;
 use upcall::time::Span;
 
 /// PDUs of a job. One PDU is a quantum, so a handler asks after each tenth of
@@ -55,10 +56,12 @@ impl Set {
             wakeup_latency: Span::ZERO,
         };
         let refusal = screen(&members, &platform);
-        let mut reservations = Reservations::new(platform);
+        let mut reservations = Reservations::new(platform, &RMDP);
         let ids: Vec<_> = members
             .iter()
-            .map(|member| reservations.reserve_unscreened(&member.name, member.params).id)
+            .map(|member| {
+                reservations.reserve_unscreened(&member.name, member.params, &Terms::default()).id
+            })
             .collect();
         for (member, id) in members.iter_mut().zip(ids) {
             member.response_max = reservations.response_max(id);
@@ -99,9 +102,11 @@ impl Set {
 
 /// What the first that is refused is told.
 fn screen(members: &[Member], platform: &Platform) -> Option<String> {
-    let mut reservations = Reservations::new(platform.clone());
+    let mut reservations = Reservations::new(platform.clone(), &RMDP);
     members
         .iter()
-        .find_map(|member| reservations.reserve(&member.name, member.params).err())
+        .find_map(|member| {
+            reservations.reserve(&member.name, member.params, &Terms::default()).err()
+        })
         .map(|refusal| refusal.to_string())
 }

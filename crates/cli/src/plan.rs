@@ -2,8 +2,9 @@
 //!
 //! `run` uses the same plan, so what is printed is what is run.
 
-use upcall::activity::ActivityParams;
+use upcall::activity::{ActivityParams, Terms};
 use upcall::admission::{Platform, Reservations, Share, TestResult};
+use upcall::policy::{DISCIPLINES, Discipline};
 use upcall::qos::{Mapping, map};
 use upcall::time::Span;
 use upcall::work::Work;
@@ -20,6 +21,7 @@ const DOMAIN_DEFAULT: &str = "main";
 pub struct Plan<'s> {
     pub activities: Vec<Planned<'s>>,
     pub platform: Platform,
+    pub discipline: &'static Discipline,
     pub output: output::Plan,
 }
 
@@ -30,6 +32,7 @@ pub struct Planned<'s> {
     /// For a stream.
     pub mapping: Option<Mapping>,
     pub params: ActivityParams,
+    pub terms: Terms,
     /// Cost was measured because the spec declares none.
     pub cost_measured: bool,
     /// Where it runs; where it would run with `--soft`, if it was refused.
@@ -61,25 +64,27 @@ impl<'s> Planned<'s> {
 /// A policy that is not built yet, a CPU that is not there, a stream that has
 /// no mapping: each names the place in the file.
 pub fn plan(spec: &Spec, soft: bool) -> Result<Plan<'_>, Failure> {
-    if spec.policy != Policy::Rmdp {
-        return Err(Failure::new(spec.source.error_in(
+    let word = policy_name(spec.policy);
+    let discipline = upcall::policy::discipline(word).ok_or_else(|| {
+        let built: Vec<_> = DISCIPLINES.iter().map(|built| format!("\"{}\"", built.name)).collect();
+        Failure::new(spec.source.error_in(
             &spec.place,
             "policy",
-            &format!("\"{}\"", policy_name(spec.policy)),
-            "\"rmdp\": the other policies are not built yet",
-        )));
-    }
+            &format!("\"{word}\""),
+            &format!("{}: the others are not built yet", built.join(" or ")),
+        ))
+    })?;
     let platform = platform(spec)?;
     let mut activities = Vec::new();
     for activity in spec.activities() {
         activities.push(map_activity(spec, activity, platform.switch_cost)?);
     }
-    let mut reservations = Reservations::new(platform.clone());
+    let mut reservations = Reservations::new(platform.clone(), discipline);
     let mut refusals = Vec::new();
     let mut refused_tests = Vec::new();
     let mut held = Vec::new();
     for planned in &mut activities {
-        match reservations.reserve(planned.name(), planned.params) {
+        match reservations.reserve(planned.name(), planned.params, &planned.terms) {
             Ok(reservation) => {
                 planned.cpu = reservation.cpu;
                 held.push(Some(reservation.id));
@@ -92,8 +97,9 @@ pub fn plan(spec: &Spec, soft: bool) -> Result<Plan<'_>, Failure> {
                 });
                 refused_tests.extend(refusal.tests);
                 // As the runtime does when it is told not to screen.
-                let placed =
-                    soft.then(|| reservations.reserve_unscreened(planned.name(), planned.params));
+                let placed = soft.then(|| {
+                    reservations.reserve_unscreened(planned.name(), planned.params, &planned.terms)
+                });
                 planned.cpu = placed.map_or(planned.cpu, |placed| placed.cpu);
                 held.push(placed.map(|placed| placed.id));
             }
@@ -109,8 +115,8 @@ pub fn plan(spec: &Spec, soft: bool) -> Result<Plan<'_>, Failure> {
         tests.retain(|test| test.cpu != refused.cpu);
     }
     tests.extend(refused_tests);
-    let output = output(&platform, &reservations, &activities, &held, tests, refusals);
-    Ok(Plan { activities, platform, output })
+    let output = output(discipline, &platform, &reservations, &activities, &held, tests, refusals);
+    Ok(Plan { activities, platform, discipline, output })
 }
 
 fn platform(spec: &Spec) -> Result<Platform, Failure> {
@@ -150,6 +156,7 @@ fn map_activity<'s>(
             activity,
             mapping: None,
             params: task.params,
+            terms: task.terms,
             cost_measured: false,
             cpu: 0,
             response_max: None,
@@ -179,6 +186,7 @@ fn map_activity<'s>(
             Ok(Planned {
                 activity,
                 params: mapping.params,
+                terms: Terms::default(),
                 mapping: Some(mapping),
                 cost_measured: measured.is_some(),
                 cpu: 0,
@@ -194,6 +202,7 @@ fn policy_name(policy: Policy) -> &'static str {
 }
 
 fn output(
+    discipline: &Discipline,
     platform: &Platform,
     reservations: &Reservations,
     activities: &[Planned<'_>],
@@ -203,7 +212,7 @@ fn output(
 ) -> output::Plan {
     output::Plan {
         admitted: refusals.is_empty(),
-        policy: policy_name(Policy::Rmdp),
+        policy: discipline.name,
         cpus: reservations
             .load()
             .iter()

@@ -77,6 +77,7 @@ pub fn run(
         cpu_limit: plan.platform.cpu_limit,
         switch_cost: Some(plan.platform.switch_cost),
         wakeup_latency: plan.platform.wakeup_latency,
+        discipline: plan.discipline,
         mode: order.mode,
         unscreened: order.soft,
     })
@@ -162,12 +163,16 @@ fn create(
                     work: endpoint.tally(),
                     sender: None,
                 });
-                runtime.handler(planned.name(), planned.params, endpoint.into_handler())
+                runtime.handler(
+                    planned.name(),
+                    (planned.params, planned.terms),
+                    endpoint.into_handler(),
+                )
             }
             None => {
                 let cost = planned.params.pdu_cost;
                 let mut spin = Work::new(WorkKind::Spin, 1, cost, upcall::thread_cpu_ns);
-                runtime.handler(planned.name(), planned.params, move |batch| {
+                runtime.handler(planned.name(), (planned.params, planned.terms), move |batch| {
                     while batch.proceed() {
                         // Anything is a PDU to it, and spinning cannot fail then.
                         let _ = spin.take(&[]);

@@ -4,7 +4,8 @@
 //! The machine is shared and noisy, so a high percentile is taken and a margin
 //! added; the running estimate ([`upcall_core::cost`]) then shows what is true.
 
-use upcall_core::activity::{ActivityId, ActivityParams};
+use upcall_core::activity::{ActivityId, ActivityParams, Terms};
+use upcall_core::policy::rmdp::RMDP;
 use upcall_core::scheduler::{Command, Input, Outcome, Scheduler};
 use upcall_core::time::{Instant, Span};
 
@@ -42,7 +43,7 @@ pub fn switch_cost() -> Span {
     for number in 0..2 {
         let id = ActivityId(number);
         let told = scheduler
-            .handle(virtual_now, Input::Create { id, params })
+            .handle(virtual_now, Input::Create { id, params, terms: Terms::default() })
             .and_then(|()| scheduler.handle(virtual_now, Input::Run { id, at: virtual_now }));
         debug_assert!(told.is_ok(), "{told:?}");
     }

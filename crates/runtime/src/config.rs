@@ -1,6 +1,8 @@
 //! How a runtime is set up.
 
 use upcall_core::admission::Share;
+use upcall_core::policy::Discipline;
+use upcall_core::policy::rmdp::RMDP;
 use upcall_core::time::Span;
 
 /// Priority of the scheduling threads in `SCHED_FIFO`.
@@ -48,6 +50,8 @@ pub struct Config {
     pub switch_cost: Option<Span>,
     /// Longest wake-up latency that admission allows for; zero by default.
     pub wakeup_latency: Span,
+    /// By which policy, in upcall mode; admission goes by it in every mode.
+    pub discipline: &'static Discipline,
     /// Who decides.
     pub mode: Mode,
     /// Run what admission refuses all the same: no promise is made then.
@@ -61,6 +65,7 @@ impl Default for Config {
             cpu_limit: Share::CPU_LIMIT_DEFAULT,
             switch_cost: None,
             wakeup_latency: Span::ZERO,
+            discipline: &RMDP,
             mode: Mode::default(),
             unscreened: false,
         }

@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rtrb::{Consumer, Producer};
-use upcall_core::activity::{ActivityId, ActivityParams};
+use upcall_core::activity::{ActivityId, ActivityParams, Terms};
+use upcall_core::policy::Discipline;
 use upcall_core::record::JobRecord;
 use upcall_core::scheduler::{Command, Counters, Input, Outcome, Scheduler};
 use upcall_core::time::{Instant, Span};
@@ -36,7 +37,7 @@ const CONTROLS_MAX: usize = 4 * ACTIVITIES_MAX as usize;
 
 /// What a controller asks of an executive.
 pub(crate) enum Control {
-    Create { id: ActivityId, params: ActivityParams, handler: Handler },
+    Create { id: ActivityId, params: ActivityParams, terms: Terms, handler: Handler },
     Run { id: ActivityId, at: Instant },
     Suspend { id: ActivityId },
     Close { id: ActivityId },
@@ -179,7 +180,11 @@ struct Slot {
 
 impl Executive {
     /// An executive and the link to control it. Takes all memory it needs.
-    pub(crate) fn new(meter_cpu: bool, inactive_epoch: Arc<Epoch>) -> (Self, Link) {
+    pub(crate) fn new(
+        discipline: &Discipline,
+        meter_cpu: bool,
+        inactive_epoch: Arc<Epoch>,
+    ) -> (Self, Link) {
         let (controls_in, controls) = rtrb::RingBuffer::new(CONTROLS_MAX);
         let (jobs, jobs_out) = rtrb::RingBuffer::new(JOBS_MAX);
         let (retired, retired_out) = rtrb::RingBuffer::new(ACTIVITIES_MAX as usize);
@@ -226,11 +231,11 @@ impl Executive {
     fn obey(&mut self, now: Instant) -> bool {
         while let Ok(control) = self.controls.pop() {
             match control {
-                Control::Create { id, params, handler } => {
+                Control::Create { id, params, terms, handler } => {
                     let slot = &mut self.slots[id.0 as usize];
                     *slot =
                         Slot { handler: Some(handler), params: Some(params), ..Slot::default() };
-                    self.tell(now, Input::Create { id, params });
+                    self.tell(now, Input::Create { id, params, terms });
                 }
                 Control::Run { id, at } => self.tell(now, Input::Run { id, at }),
                 Control::Suspend { id } => self.tell(now, Input::Suspend { id }),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use upcall_core::activity::{ActivityParams, ParamError};
+use upcall_core::activity::{ActivityParams, ParamError, Terms};
 use upcall_core::admission::Refusal;
 use upcall_core::qos::{self, MapError, StreamSpec};
 use upcall_core::time::Span;
@@ -14,8 +14,8 @@ use upcall_core::time::Span;
 pub enum Need {
     /// A stream, in its user's terms; mapped by [`qos::map`].
     Stream(StreamSpec),
-    /// The numbers, for those who know them.
-    Activity(ActivityParams),
+    /// The numbers, for those who know them, and what the policy wants beside.
+    Activity(ActivityParams, Terms),
 }
 
 impl From<StreamSpec> for Need {
@@ -26,7 +26,13 @@ impl From<StreamSpec> for Need {
 
 impl From<ActivityParams> for Need {
     fn from(params: ActivityParams) -> Self {
-        Need::Activity(params)
+        Need::Activity(params, Terms::default())
+    }
+}
+
+impl From<(ActivityParams, Terms)> for Need {
+    fn from((params, terms): (ActivityParams, Terms)) -> Self {
+        Need::Activity(params, terms)
     }
 }
 
@@ -34,16 +40,23 @@ impl Need {
     pub(crate) fn pdu_cost(&self) -> Span {
         match self {
             Need::Stream(spec) => spec.pdu_cost,
-            Need::Activity(params) => params.pdu_cost,
+            Need::Activity(params, _) => params.pdu_cost,
         }
     }
 
     pub(crate) fn with_cost(mut self, cost: Span) -> Self {
         match &mut self {
             Need::Stream(spec) => spec.pdu_cost = cost,
-            Need::Activity(params) => params.pdu_cost = cost,
+            Need::Activity(params, _) => params.pdu_cost = cost,
         }
         self
+    }
+
+    pub(crate) fn terms(&self) -> Terms {
+        match self {
+            Need::Stream(_) => Terms::default(),
+            Need::Activity(_, terms) => *terms,
+        }
     }
 
     pub(crate) fn params(&self, switch_cost: Span) -> Result<ActivityParams, CreateError> {
@@ -51,7 +64,7 @@ impl Need {
             Need::Stream(spec) => {
                 Ok(qos::map(spec, switch_cost).map_err(CreateError::Mapping)?.params)
             }
-            Need::Activity(params) => params.validated().map_err(CreateError::Params),
+            Need::Activity(params, _) => params.validated().map_err(CreateError::Params),
         }
     }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use upcall_core::activity::{ActivityId, ActivityParams};
 use upcall_core::admission::{Platform, ReservationId, Reservations};
+use upcall_core::policy::rmdp::RMDP;
 use upcall_core::scheduler::Counters;
 use upcall_core::time::{Instant, Span};
 
@@ -147,12 +148,13 @@ impl Runtime {
             }
         }
         let switch_cost = *config.switch_cost.get_or_insert_with(calibrate::switch_cost);
-        let reservations = Reservations::new(Platform {
+        let platform = Platform {
             cpus: config.cpus.clone(),
             cpu_limit: config.cpu_limit,
             switch_cost,
             wakeup_latency: config.wakeup_latency,
-        });
+        };
+        let reservations = Reservations::new(platform, config.discipline);
         let mut runtime = Runtime {
             config,
             reservations,
@@ -220,9 +222,12 @@ impl Runtime {
             need = need.with_cost(cost);
         }
         let params = need.params(switch_cost)?;
-        let reservation = match self.reservations.reserve(name, params) {
+        let terms = need.terms();
+        let reservation = match self.reservations.reserve(name, params, &terms) {
             Ok(reservation) => reservation,
-            Err(_) if self.config.unscreened => self.reservations.reserve_unscreened(name, params),
+            Err(_) if self.config.unscreened => {
+                self.reservations.reserve_unscreened(name, params, &terms)
+            }
             Err(refusal) => return Err(CreateError::Refused(Box::new(refusal))),
         };
         let executive = match self.config.mode {
@@ -239,7 +244,7 @@ impl Runtime {
         };
         self.executives[executive].taken[number] = true;
         let id = ActivityId(u32::try_from(number).expect("below ACTIVITIES_MAX"));
-        self.send(executive, Control::Create { id, params, handler });
+        self.send(executive, Control::Create { id, params, terms, handler });
         self.activities.push(Some(Activity {
             name: name.to_owned(),
             params,
@@ -448,8 +453,12 @@ impl Runtime {
     }
 
     fn add_executive(&mut self, cpu: u32) -> usize {
-        let meter_cpu = self.config.mode != Mode::Upcall;
-        let (executive, link) = Executive::new(meter_cpu, self.inactive_epoch.clone());
+        // Alone on its thread, a handler needs no policy: the kernel has its own.
+        let (meter_cpu, discipline) = match self.config.mode {
+            Mode::Upcall => (false, self.config.discipline),
+            Mode::Threads | Mode::Fifo => (true, &RMDP),
+        };
+        let (executive, link) = Executive::new(discipline, meter_cpu, self.inactive_epoch.clone());
         self.executives.push(ExecutiveThread {
             cpu,
             link,

@@ -7,7 +7,8 @@
 use super::source::Place;
 use super::table::Table;
 use super::units::Quantity;
-use upcall::activity::{ActivityParams, BATCH_MAX, ParamError};
+use upcall::activity::{ActivityParams, BATCH_MAX, ParamError, Terms, Window};
+use upcall::admission::Share;
 use upcall::time::Span;
 
 /// Largest weight of proportional sharing.
@@ -25,31 +26,10 @@ pub struct Task {
     pub name: String,
     /// Validated.
     pub params: ActivityParams,
-    /// Fixed share of proportional sharing in millionths: `1 ..= 1_000_000`.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for policies that come with step 2"))]
-    pub share_ppm: Option<u32>,
-    /// Weight of proportional sharing: `1 ..= WEIGHT_MAX`.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for policies that come with step 2"))]
-    pub weight: Option<u32>,
-    /// Window-constraint of dynamic window-constrained scheduling.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for policies that come with step 2"))]
-    pub window: Option<Window>,
-    /// Delay bound of deadline/workahead scheduling: from logical arrival to
-    /// deadline (split-level-1991 §2.2).
-    #[cfg_attr(not(test), expect(dead_code, reason = "for policies that come with step 2"))]
-    pub delay_bound: Option<Span>,
+    /// What the policies want to know beside them.
+    pub terms: Terms,
     /// The process it runs in; absent: the one all such share.
     pub domain: Option<String>,
-}
-
-/// `x/y`: at most so many of so many consecutive periods may be missed, so the
-/// activity is served at least `y - x` times in any `y` (ecalls-2001 §2.4).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
-    /// `x`: `0 <= x < y`.
-    pub misses: u32,
-    /// `y`: `1 ..= WINDOW_PERIODS_MAX`.
-    pub periods: u32,
 }
 
 const KEYS: &[&str] = &[
@@ -72,7 +52,7 @@ pub(super) fn read_task(table: &mut Table<'_, '_>) -> Option<Task> {
     let name = table.own_name("task");
     table.reject_unknown(KEYS);
     let params = read_params(table);
-    let share_ppm = table.share_ppm("share");
+    let share = table.share_ppm("share").and_then(Share::from_ppm);
     let weight = table.count("weight", 1..=WEIGHT_MAX);
     let window = read_window(table);
     let delay_bound = table.duration("delay_bound", Span::from_nanos(1));
@@ -81,10 +61,7 @@ pub(super) fn read_task(table: &mut Table<'_, '_>) -> Option<Task> {
         place: table.place().clone(),
         name: name?,
         params: params?,
-        share_ppm,
-        weight,
-        window,
-        delay_bound,
+        terms: Terms { share, weight, window, delay_bound, ..Terms::default() },
         domain,
     })
 }

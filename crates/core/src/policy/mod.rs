@@ -41,9 +41,12 @@ pub struct Discipline {
     /// Sorts activities for `verdict`, best first; equals in order of creation.
     pub(crate) order: fn(&ActivityParams) -> u64,
     /// What admission says of a set on one CPU, sorted by `order`.
-    pub(crate) verdict:
-        fn(cpu: u32, set: &[(ActivityParams, Terms)], &Platform, &mut Steps) -> Verdict,
+    pub(crate) verdict: Screen,
 }
+
+/// The tests of one CPU: its number, the set, the machine, and the steps that may
+/// be taken.
+pub(crate) type Screen = fn(u32, &[(ActivityParams, Terms)], &Platform, &mut Steps) -> Verdict;
 
 impl fmt::Debug for Discipline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

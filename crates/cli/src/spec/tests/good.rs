@@ -1,9 +1,9 @@
 //! What is understood, and as what.
 
 use super::{STREAM, TASK, edited, parse};
-use crate::spec::task::Window;
 use crate::spec::{Activity, Direction, Load, POLICIES, Policy, Spec, Stream, SwitchCost};
-use upcall::activity::ActivityParams;
+use upcall::activity::{ActivityParams, Terms, Window};
+use upcall::admission::Share;
 use upcall::qos::{Class, Flow, Rate, StreamSpec};
 use upcall::time::Span;
 use upcall::work::WorkKind;
@@ -47,9 +47,9 @@ fn assert_contract(spec: &Spec, policy: Policy) {
     assert_eq!(t1.name, "t1");
     let params = ActivityParams::new(Span::from_millis(40), Span::from_micros(250)).batch(8);
     assert_eq!(t1.params, params);
-    assert_eq!((t1.share_ppm, t1.weight), (Some(200_000), Some(1)));
-    assert_eq!(t1.window, Some(Window { misses: 1, periods: 4 }));
-    assert_eq!(t1.delay_bound, Some(Span::from_millis(80)));
+    assert_eq!((t1.terms.share, t1.terms.weight), (Share::from_ppm(200_000), Some(1)));
+    assert_eq!(t1.terms.window, Some(Window { misses: 1, periods: 4 }));
+    assert_eq!(t1.terms.delay_bound, Some(Span::from_millis(80)));
     assert_eq!(t1.domain, None);
     let [dhrystone] = spec.backgrounds.as_slice() else { panic!("one background") };
     assert_eq!(dhrystone.name, "dhrystone");
@@ -68,8 +68,8 @@ fn what_is_not_said_has_its_default() {
     let params = ActivityParams::new(Span::from_millis(40), Span::from_micros(250));
     assert_eq!(spec.tasks[0].params, params);
     let t1 = &spec.tasks[0];
-    assert_eq!((t1.share_ppm, t1.weight, t1.window), (None, None, None));
-    assert_eq!((t1.delay_bound, t1.domain.as_deref()), (None, None));
+    assert_eq!(t1.terms, Terms::default());
+    assert_eq!(t1.domain, None);
     let camera = stream(&[]);
     assert_eq!((camera.quantum, camera.domain.as_deref()), (None, None));
     assert_eq!(camera.work, WorkKind::Spin);
@@ -213,9 +213,9 @@ fn a_task_keeps_each_number() {
     let params = ActivityParams::new(Span::from_millis(40), Span::from_micros(250));
     let params = params.deadline(Span::from_millis(30)).offset(Span::from_secs(5));
     assert_eq!(task.params, params.batch(16).quantum(16));
-    assert_eq!((task.share_ppm, task.weight), (Some(1_000_000), Some(1_000_000)));
-    assert_eq!(task.window, Some(Window { misses: 0, periods: 65_535 }));
-    assert_eq!(task.delay_bound, Some(Span::from_nanos(1500)));
+    assert_eq!((task.terms.share, task.terms.weight), (Some(Share::WHOLE), Some(1_000_000)));
+    assert_eq!(task.terms.window, Some(Window { misses: 0, periods: 65_535 }));
+    assert_eq!(task.terms.delay_bound, Some(Span::from_nanos(1500)));
     assert_eq!(task.domain.as_deref(), Some("player"));
 }
 
