@@ -7,7 +7,7 @@
 //! if it was missed.
 
 use std::collections::HashMap;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
@@ -19,6 +19,7 @@ use upcall::{Job, Mode};
 pub struct JobLog {
     file: BufWriter<File>,
     with_mode: bool,
+    begun: bool,
     /// Start of the job before, by mode and activity.
     starts: HashMap<(Mode, String), Instant>,
     /// The first error; later lines are not tried.
@@ -26,15 +27,36 @@ pub struct JobLog {
 }
 
 impl JobLog {
-    /// Creates the file and writes the header.
+    /// Opens the file for writing; what is in it stays until [`JobLog::begin`].
     ///
     /// # Errors
     /// The system's.
-    pub fn create(path: &Path, with_mode: bool) -> io::Result<Self> {
-        let mut file = BufWriter::new(File::create(path)?);
-        let mode = if with_mode { "mode," } else { "" };
-        writeln!(file, "{mode}name,period,run,wakeup_latency,slack")?;
-        Ok(JobLog { file, with_mode, starts: HashMap::new(), error: None })
+    pub fn open(path: &Path, with_mode: bool) -> io::Result<Self> {
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+        Ok(JobLog {
+            file: BufWriter::new(file),
+            with_mode,
+            begun: false,
+            starts: HashMap::new(),
+            error: None,
+        })
+    }
+
+    /// Empties the file and writes the header, the first time it is called.
+    pub fn begin(&mut self) {
+        if std::mem::replace(&mut self.begun, true) {
+            return;
+        }
+        let mode = if self.with_mode { "mode," } else { "" };
+        let file = self.file.get_mut();
+        // Only a regular file has a length to cut; a pipe or a device has none.
+        let emptied = match file.metadata() {
+            Ok(metadata) if metadata.is_file() => file.set_len(0),
+            other => other.map(drop),
+        };
+        self.error = emptied
+            .and_then(|()| writeln!(self.file, "{mode}name,period,run,wakeup_latency,slack"))
+            .err();
     }
 
     /// Writes a job. An error, such as a full disk, is kept for `finish`.

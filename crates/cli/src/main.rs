@@ -85,28 +85,11 @@ fn run_command(args: &RunArgs) -> Result<Exit, Failure> {
         .csv
         .as_ref()
         .map(|path| {
-            csv::JobLog::create(path, args.compare)
+            csv::JobLog::open(path, args.compare)
                 .map_err(|error| Failure::new(format_args!("{}: {error}", path.display())))
         })
         .transpose()?;
-    let interrupted = interruption()?;
-    if !args.json {
-        print(&show::plan(&plan.output))?;
-    }
-    let modes = if args.compare { Mode::ALL.to_vec() } else { vec![args.mode.into()] };
-    let mut runs: Vec<output::Run> = Vec::new();
-    for mode in modes {
-        let order = Order { mode, duration: args.duration, soft: args.soft };
-        let run = run::run(&spec, &plan, order, &mut log, &interrupted)?;
-        if !args.json {
-            print(&format!("\n{}", show::run(&run)))?;
-        }
-        let over = run.interrupted;
-        runs.push(run);
-        if over {
-            break;
-        }
-    }
+    let runs = run_modes(args, &spec, &plan, &mut log)?;
     let logged = log.map_or(Ok(()), csv::JobLog::finish);
     let kept = runs.first().is_none_or(|run| run.kept);
     if args.compare {
@@ -122,6 +105,38 @@ fn run_command(args: &RunArgs) -> Result<Exit, Failure> {
     // The run is told first: a full disk takes the log, not the outcome.
     logged.map_err(|error| Failure::new(format_args!("the job log is incomplete: {error}")))?;
     Ok(if kept { Exit::Kept } else { Exit::Broken })
+}
+
+/// Runs each mode that is asked for, and prints each outcome as it comes.
+fn run_modes(
+    args: &RunArgs,
+    spec: &spec::Spec,
+    plan: &plan::Plan<'_>,
+    log: &mut Option<csv::JobLog>,
+) -> Result<Vec<output::Run>, Failure> {
+    let interrupted = interruption()?;
+    let modes = if args.compare { Mode::ALL.to_vec() } else { vec![args.mode.into()] };
+    let mut runs: Vec<output::Run> = Vec::new();
+    for mode in modes {
+        let order = Order { mode, duration: args.duration, soft: args.soft };
+        let first = runs.is_empty();
+        // Nothing is printed before everything is set up: until then, the only
+        // thing to say is what is in the way.
+        let started = || match first && !args.json {
+            true => print(&show::plan(&plan.output)),
+            false => Ok(()),
+        };
+        let run = run::run(spec, plan, order, log, &interrupted, started)?;
+        if !args.json {
+            print(&format!("\n{}", show::run(&run)))?;
+        }
+        let over = run.interrupted;
+        runs.push(run);
+        if over {
+            break;
+        }
+    }
+    Ok(runs)
 }
 
 /// A flag that Ctrl-C and SIGTERM raise; a second one ends the program at once.

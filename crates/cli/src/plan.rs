@@ -3,9 +3,10 @@
 //! `run` uses the same plan, so what is printed is what is run.
 
 use upcall::activity::{ActivityParams, Terms};
-use upcall::admission::{Platform, Reservations, Share, TestResult};
+use upcall::admission::{Hint, Platform, Refusal, Reservations, Share, TestResult};
 use upcall::policy::{DISCIPLINES, Discipline};
-use upcall::qos::{Mapping, map};
+use upcall::qos::mapping::BULK_DELAY;
+use upcall::qos::{Mapping, StreamSpec, map};
 use upcall::time::Span;
 use upcall::work::Work;
 
@@ -93,7 +94,7 @@ pub fn plan(spec: &Spec, soft: bool) -> Result<Plan<'_>, Failure> {
                 refusals.push(output::Refusal {
                     name: planned.name().to_owned(),
                     reason: refusal.reason.to_string(),
-                    hint: refusal.hint.as_ref().map(ToString::to_string),
+                    hint: hint(planned, &refusal, &reservations, platform.switch_cost),
                 });
                 refused_tests.extend(refusal.tests);
                 // As the runtime does when it is told not to screen.
@@ -242,6 +243,32 @@ fn output(
         switch_cost_ns: platform.switch_cost.as_nanos(),
         wakeup_latency_ns: platform.wakeup_latency.as_nanos(),
     }
+}
+
+/// One change that would fit, in the words of whoever asked: a stream has neither
+/// period nor deadline, but a delay that they come from.
+fn hint(
+    planned: &Planned<'_>,
+    refusal: &Refusal,
+    reservations: &Reservations,
+    switch_cost: Span,
+) -> Option<String> {
+    let found = refusal.hint.as_ref()?;
+    let Some((stream, _)) = planned.stream() else { return Some(found.to_string()) };
+    if !matches!(found, Hint::Period { .. } | Hint::Deadline { .. }) {
+        return Some(found.to_string());
+    }
+    let asked = stream.stream_spec(planned.params.pdu_cost);
+    let from = asked.delay.unwrap_or(BULK_DELAY);
+    // In quarters up to twice what was asked, then in whole times; each is tried.
+    let quarters = (5..=8).chain((3..=10).map(|times| times * 4));
+    let fits = quarters.map(|quarters| from * quarters / 4).find(|&to| {
+        let spec = StreamSpec { delay: Some(to), ..asked };
+        map(&spec, switch_cost).is_ok_and(|mapping| {
+            reservations.clone().reserve(planned.name(), mapping.params, &planned.terms).is_ok()
+        })
+    });
+    fits.map(|to| format!("a delay of {to} instead of {from} would fit"))
 }
 
 fn planned_output(planned: &Planned<'_>, placed: bool) -> output::PlannedActivity {

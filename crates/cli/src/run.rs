@@ -60,7 +60,8 @@ pub struct Measured {
     pub interface_drops: u64,
 }
 
-/// Runs `plan` and says how it went.
+/// Runs `plan` and says how it went. `started` is called when all is set up and
+/// nothing released yet.
 ///
 /// # Errors
 /// Something could not be set up; nothing is left running.
@@ -70,6 +71,7 @@ pub fn run(
     order: Order,
     log: &mut Option<JobLog>,
     interrupted: &AtomicBool,
+    started: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<output::Run, Failure> {
     let endpoints = bind(spec, plan)?;
     let mut runtime = Runtime::start(Config {
@@ -96,6 +98,10 @@ pub fn run(
     let background = background::start(spec, &cpus)?;
     let senders = start_senders(spec, plan, &mut streams)?;
 
+    started()?;
+    if let Some(log) = log {
+        log.begin();
+    }
     let drops_before = upcall::load::interface_drops();
     let start = clock::now() + LEAD;
     if let Some(senders) = &senders {
@@ -249,9 +255,9 @@ fn watch(
 /// was promised; in every mode alike.
 fn drain(plan: &Plan<'_>, interrupted: &AtomicBool) {
     let delays = plan.activities.iter().filter_map(|planned| Some(planned.mapping?.delay_max));
-    let longest = delays.max().unwrap_or_default().min(DRAIN_MAX);
-    if !interrupted.load(Ordering::Relaxed) {
-        std::thread::sleep(longest.into());
+    let end = clock::now() + delays.max().unwrap_or_default().min(DRAIN_MAX);
+    while clock::now() < end && !interrupted.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from(end.since(clock::now())).min(POLL_EVERY));
     }
 }
 

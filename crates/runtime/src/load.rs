@@ -26,7 +26,7 @@ pub use sender::serve;
 /// Time the senders' process has to get ready, and to end.
 const READY_WITHIN: Span = Span::from_secs(5);
 /// Time a background program has to end by itself.
-const END_WITHIN: Span = Span::from_millis(200);
+const END_WITHIN: Span = Span::from_millis(100);
 /// Descriptor under which the senders' process finds the page.
 const PAGE_FD: i32 = 3;
 
