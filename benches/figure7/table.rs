@@ -193,7 +193,7 @@ fn closing(steps: &[Step]) -> String {
     let misses: u64 = admitted.iter().map(|step| step.misses()).sum();
     format!(
         "0 misses in {} of {} steps that admission says yes to ({misses} misses in {jobs} jobs).\n\
-         Of the other {}, the host and real-time threads of others took the CPU for longer than the least slack promised\n\
+         Of the other {}, the host and other threads took the CPU for longer than the least slack promised\n\
          in {}; {unexplained} must be explained otherwise.",
         admitted.len() - broken.len(),
         admitted.len(),
