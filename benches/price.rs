@@ -46,7 +46,7 @@ fn main() {
             let class = schedule::pin_thread(&[cpu]).and(schedule::set_fifo(FIFO_PRIORITY));
             if let Err(error) = class {
                 println!(
-                    "the rows below `one read of the clock` ran in the ordinary class: {error}"
+                    "from `one read of the clock` down, rows ran in the ordinary class: {error}"
                 );
             }
             vec![

@@ -60,9 +60,6 @@ pub struct LateJob {
     pub after: Span,
     /// CPU time declared for it.
     pub declared: Span,
-    /// Between its release and its end: how much longer handlers ran than they
-    /// had declared, all jobs together.
-    pub taken_meanwhile_ns: u64,
 }
 
 impl Step {
@@ -128,6 +125,17 @@ impl Step {
         self.refusal.is_none()
     }
 
+    /// Whether the host and other threads kept the handlers' thread from running
+    /// for as long as the least slack that was promised: with less, no single
+    /// loss of the CPU makes a job late.
+    pub fn cpu_was_taken(&self) -> bool {
+        /// The kernel counts what the host takes by the tick.
+        const TICK_MS: u64 = 10;
+        let taken_ms = self.host.steal_ms + TICK_MS + self.host.waited_ns / 1_000_000;
+        let promised_ns = self.slack_promised_ns.iter().flatten().min().copied().unwrap_or(0);
+        i64::try_from(taken_ms * 1_000_000).is_ok_and(|taken_ns| taken_ns >= promised_ns)
+    }
+
     fn of_records(set: &Set, records: &[JobRecord], start: Instant, duration: Span) -> Step {
         let member = |record: &JobRecord| &set.members[record.id.0 as usize];
         let released =
@@ -139,11 +147,6 @@ impl Step {
             record: *record,
             after: record.release.since(start),
             declared: member(record).params.compute(),
-            taken_meanwhile_ns: records
-                .iter()
-                .filter(|other| other.start < record.end && other.end > record.release)
-                .map(over_ns)
-                .sum(),
         });
         let slack_of = |period_ms: u64| {
             let of_period = records.iter().filter(|record| member(record).period_ms == period_ms);

@@ -6,7 +6,7 @@ use crate::set::PERIODS_MS;
 use crate::step::{LateJob, Step};
 
 /// Most late jobs of one step that are told one by one.
-const LATE_MAX: usize = 12;
+const LATE_MAX: usize = 6;
 
 pub fn print(steps: &[Step]) {
     println!("\n1. Promises\n");
@@ -149,13 +149,16 @@ fn late(steps: &[Step]) {
     }
     for step in broken {
         println!(
-            "{:.2} {}: {} late, {} never ended; steal {} ms, thread ready and not running {:.3} ms",
+            "{:.2} {}: {} late, {} never ended; the host took the CPU for {} ms, the thread was ready and did not run \
+             for {} ms; latest wake-up {} ms, a handler ran up to {} ms longer than declared",
             step.utilization_percent / 100.0,
             load(step),
             step.late.len(),
             step.unfinished,
             step.host.steal_ms,
-            step.host.waited_ns as f64 / 1e6,
+            step.host.waited_ns / 1_000_000,
+            thousandths(step.wakeups_ns.last().copied().unwrap_or_default()),
+            thousandths(step.over_cost_ns_max),
         );
         for (name, looks) in &step.rivals.0 {
             println!(
@@ -171,32 +174,40 @@ fn late(steps: &[Step]) {
 
 fn late_job(late: &LateJob) {
     println!(
-        "  {} job {}, released at {:.3} s: started after {} ms, ran {} of {} ms declared, ended {} ms late; \
-         handlers ran {} ms longer than declared meanwhile",
+        "  {} job {}, released at {:.3} s: started after {} ms, ran {} of {} ms declared, ended {} ms late",
         late.name,
         late.record.job,
         late.after.as_secs_f64(),
-        late.record.wakeup_latency().as_nanos() as f64 / 1e6,
-        late.record.run.as_nanos() as f64 / 1e6,
-        late.declared.as_nanos() as f64 / 1e6,
-        -late.record.slack_ns() as f64 / 1e6,
-        late.taken_meanwhile_ns as f64 / 1e6,
+        thousandths(late.record.wakeup_latency().as_nanos()),
+        thousandths(late.record.run.as_nanos()),
+        thousandths(late.declared.as_nanos()),
+        thousandths(late.record.slack_ns().unsigned_abs()),
     );
 }
 
 fn closing(steps: &[Step]) -> String {
     let admitted: Vec<&Step> = steps.iter().filter(|step| step.admitted()).collect();
-    let kept = admitted.iter().filter(|step| step.misses() == 0).count();
+    let broken: Vec<&&Step> = admitted.iter().filter(|step| step.misses() > 0).collect();
+    let unexplained = broken.iter().filter(|step| !step.cpu_was_taken()).count();
     let jobs: u64 = admitted.iter().map(|step| step.jobs).sum();
     let misses: u64 = admitted.iter().map(|step| step.misses()).sum();
     format!(
-        "0 misses in {kept} of {} steps that admission says yes to ({misses} misses in {jobs} jobs)",
-        admitted.len()
+        "0 misses in {} of {} steps that admission says yes to ({misses} misses in {jobs} jobs).\n\
+         Of the other {}, the host and other threads took the CPU for longer than the least slack promised\n\
+         in {}; {unexplained} must be explained otherwise.",
+        admitted.len() - broken.len(),
+        admitted.len(),
+        broken.len(),
+        broken.len() - unexplained,
     )
 }
 
 fn milliseconds(ns: i64) -> String {
     format!("{:+.2}", ns as f64 / 1e6)
+}
+
+fn thousandths(ns: u64) -> String {
+    format!("{:.3}", ns as f64 / 1e6)
 }
 
 fn microseconds(ns: u64) -> String {
