@@ -1,0 +1,219 @@
+//! When PDUs come: the work that waits for an activity's jobs.
+//!
+//! An activity is upcalled once a period, whatever comes; what comes decides
+//! how many PDUs the job finds, as with a stream whose handler reads what the
+//! socket holds and returns. What is not taken waits for the next job.
+
+use crate::chance::Chance;
+use std::sync::Arc;
+use upcall_core::time::{Instant, Span};
+
+/// A model of arrivals. Times count from the start of the run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Arrivals {
+    /// Each job finds its whole batch.
+    Saturated,
+    /// One PDU every `every`, the first at 0.
+    Periodic {
+        /// Above 0.
+        every: Span,
+    },
+    /// As `Periodic`, each up to `jitter` later. A PDU never overtakes another.
+    Jittered {
+        /// Above 0.
+        every: Span,
+        /// Any time up to this, uniformly.
+        jitter: Span,
+    },
+    /// Independent of each other, `mean` apart on average.
+    Poisson {
+        /// Above 0.
+        mean: Span,
+    },
+    /// `burst` PDUs at once, then none for `every` and up to `jitter` more.
+    Bursty {
+        /// PDUs that come together.
+        burst: u32,
+        /// Above 0.
+        every: Span,
+        /// Any time up to this, uniformly.
+        jitter: Span,
+    },
+    /// Just then, in this order (which must be that of time); none after the last.
+    Recorded(Arc<[Instant]>),
+}
+
+impl Arrivals {
+    /// What is wrong with the model, if anything is.
+    pub(crate) fn fault(&self) -> Option<&'static str> {
+        match self {
+            Arrivals::Periodic { every }
+            | Arrivals::Jittered { every, .. }
+            | Arrivals::Bursty { every, .. }
+                if every.is_zero() =>
+            {
+                Some("arrivals are 0 ns apart, expected at least 1 ns")
+            }
+            Arrivals::Poisson { mean } if mean.is_zero() => {
+                Some("arrivals are 0 ns apart on average, expected at least 1 ns")
+            }
+            Arrivals::Recorded(at) if !at.is_sorted() => {
+                Some("recorded arrivals go back in time, expected them in order")
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The arrivals of one activity as they come.
+#[derive(Debug)]
+pub(crate) struct Source {
+    model: Arrivals,
+    chance: Chance,
+    /// When the next PDU comes.
+    next: Instant,
+    /// How many came before it (bursts: how many bursts).
+    index: u64,
+    waiting: u64,
+    arrived: u64,
+}
+
+impl Source {
+    pub(crate) fn new(model: Arrivals, chance: Chance) -> Self {
+        let mut source =
+            Source { model, chance, next: Instant::ZERO, index: 0, waiting: 0, arrived: 0 };
+        source.next = source.draw(Instant::ZERO);
+        source
+    }
+
+    /// PDUs that came by now, those that were never taken included; 0 for
+    /// [`Arrivals::Saturated`].
+    pub(crate) fn arrived_by(&mut self, now: Instant) -> u64 {
+        self.catch_up(now);
+        self.arrived
+    }
+
+    /// At most `most` of those that wait.
+    pub(crate) fn take(&mut self, now: Instant, most: u32) -> u32 {
+        if self.model == Arrivals::Saturated {
+            return most;
+        }
+        self.catch_up(now);
+        let taken = u32::try_from(self.waiting).unwrap_or(u32::MAX).min(most);
+        self.waiting -= u64::from(taken);
+        taken
+    }
+
+    /// What came by now is lost: nobody was there.
+    pub(crate) fn discard(&mut self, now: Instant) {
+        self.catch_up(now);
+        self.waiting = 0;
+    }
+
+    /// O(1) for each arrival since the last call.
+    fn catch_up(&mut self, now: Instant) {
+        while self.next <= now && self.next < Instant::FAR {
+            let count = match self.model {
+                Arrivals::Bursty { burst, .. } => u64::from(burst),
+                _ => 1,
+            };
+            self.waiting += count;
+            self.arrived += count;
+            self.index += 1;
+            self.next = self.draw(self.next);
+        }
+    }
+
+    /// When PDU (burst) number `index` comes, the one before having come at `last`.
+    fn draw(&mut self, last: Instant) -> Instant {
+        let up_to =
+            |chance: &mut Chance, most: Span| Span::from_nanos(chance.between(0, most.as_nanos()));
+        match &self.model {
+            Arrivals::Saturated => Instant::FAR,
+            Arrivals::Periodic { every } => Instant::ZERO + every.saturating_mul(self.index),
+            Arrivals::Jittered { every, jitter } => {
+                let on_time = Instant::ZERO + every.saturating_mul(self.index);
+                (on_time + up_to(&mut self.chance, *jitter)).max(last)
+            }
+            Arrivals::Poisson { mean } => last + self.chance.exponential(*mean),
+            Arrivals::Bursty { every, jitter, .. } if self.index > 0 => {
+                last + *every + up_to(&mut self.chance, *jitter)
+            }
+            Arrivals::Bursty { jitter, .. } => last + up_to(&mut self.chance, *jitter),
+            Arrivals::Recorded(at) => usize::try_from(self.index)
+                .ok()
+                .and_then(|index| at.get(index).copied())
+                .unwrap_or(Instant::FAR),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ns: u64) -> Instant {
+        Instant::from_nanos(ns)
+    }
+
+    fn source(model: Arrivals) -> Source {
+        assert_eq!(model.fault(), None);
+        Source::new(model, Chance::new(7, 0))
+    }
+
+    const TEN: Span = Span::from_nanos(10);
+
+    #[test]
+    fn what_is_not_taken_waits() {
+        let mut source = source(Arrivals::Periodic { every: TEN });
+        assert_eq!(source.take(at(35), 3), 3);
+        assert_eq!(source.take(at(39), 3), 1);
+        assert_eq!(source.take(at(40), 3), 1);
+        assert_eq!(source.arrived_by(at(40)), 5);
+        source.discard(at(79));
+        assert_eq!((source.take(at(79), 3), source.take(at(80), 3)), (0, 1));
+    }
+
+    #[test]
+    fn recorded_arrivals_come_as_recorded_and_then_no_more() {
+        let mut source = source(Arrivals::Recorded([at(5), at(5), at(9)].into()));
+        let taken = [4, 5, 8, 9, 1_000].map(|now| source.take(at(now), 9));
+        assert_eq!(taken, [0, 2, 0, 1, 0]);
+        assert!(Arrivals::Recorded([at(5), at(4)].into()).fault().is_some());
+    }
+
+    #[test]
+    fn a_jittered_arrival_is_late_by_no_more_than_its_jitter() {
+        let mut source = source(Arrivals::Jittered { every: TEN, jitter: Span::from_nanos(4) });
+        let mut late = 0;
+        for n in 0..500 {
+            assert_eq!(source.arrived_by(at(n * 10 + 4)), n + 1);
+            late += u64::from(source.arrived_by(at(n * 10 + 9)) == n + 1);
+        }
+        assert_eq!(late, 500);
+    }
+
+    #[test]
+    fn bursts_come_whole_and_apart() {
+        let mut source =
+            source(Arrivals::Bursty { burst: 4, every: TEN, jitter: Span::from_nanos(5) });
+        let counts: Vec<_> = (0..200).map(|now| source.take(at(now), 100)).collect();
+        assert!(counts.iter().all(|&count| count == 0 || count == 4));
+        let bursts: Vec<_> = (0..200).filter(|&now| counts[now] > 0).collect();
+        assert!(bursts.windows(2).all(|pair| (10..=15).contains(&(pair[1] - pair[0]))));
+        assert!((13..=20).contains(&bursts.len()), "{}", bursts.len());
+    }
+
+    #[test]
+    fn poisson_arrivals_keep_their_rate() {
+        let mut source = source(Arrivals::Poisson { mean: Span::from_nanos(1_000) });
+        // A standard deviation is 100.
+        assert!((9_500..10_500).contains(&source.arrived_by(at(10_000_000))));
+    }
+
+    #[test]
+    fn arrivals_that_never_end_are_refused() {
+        assert!(Arrivals::Periodic { every: Span::ZERO }.fault().is_some());
+        assert!(Arrivals::Poisson { mean: Span::ZERO }.fault().is_some());
+    }
+}

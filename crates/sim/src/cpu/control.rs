@@ -1,0 +1,218 @@
+//! What comes to a CPU from outside: messages and faults.
+
+use super::{Cpu, Machine, Running, State, count};
+use crate::actor::Actor;
+use crate::event::{Event, EventKind};
+use crate::fault::Fault;
+use crate::spec::SimSpec;
+use std::cmp::Reverse;
+use std::collections::VecDeque;
+use upcall_core::activity::ActivityId;
+use upcall_core::scheduler::{Input, Outcome};
+use upcall_core::time::Instant;
+
+/// Something from outside.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Control {
+    Message(Message),
+    Fault { index: u32, begins: bool },
+}
+
+/// An activity is to join or to leave.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Message {
+    actor: u32,
+    join: bool,
+}
+
+/// All that will come to the CPU of these actors, in the order of time; at one
+/// instant faults come before messages.
+pub(super) fn of(spec: &SimSpec, actors: &[Actor]) -> VecDeque<(Instant, Control)> {
+    let mut controls = Vec::new();
+    for (index, fault) in (0u32..).zip(&spec.faults) {
+        let concerns = |actor: &Actor| match *fault {
+            Fault::NeverYields { activity, .. } => actor.activity == activity,
+            Fault::DomainDies { domain, .. } => actor.domain == domain,
+            _ => true,
+        };
+        if actors.iter().any(concerns) {
+            let window = fault.window();
+            controls.push((window.from, Control::Fault { index, begins: true }));
+            controls.push((window.until, Control::Fault { index, begins: false }));
+        }
+    }
+    for (number, actor) in (0u32..).zip(actors) {
+        for window in &spec.activities[actor.activity as usize].present {
+            let message = |join| Control::Message(Message { actor: number, join });
+            if window.from > Instant::ZERO {
+                controls.push((window.from, message(true)));
+            }
+            controls.push((window.until, message(false)));
+        }
+    }
+    controls.retain(|(at, _)| *at < Instant::FAR);
+    controls.sort_by_key(|(at, _)| *at);
+    controls.into()
+}
+
+impl Cpu {
+    /// Creates all activities, and runs those that are there from the start.
+    pub(crate) fn start(&mut self, spec: &SimSpec, told: &mut impl FnMut(&Event)) {
+        for actor in 0..count(self.actors.len()) {
+            self.create(actor, told);
+        }
+        for actor in 0..count(self.actors.len()) {
+            let place = self.actors[actor as usize].activity as usize;
+            let present = &spec.activities[place].present;
+            if present.iter().any(|window| window.contains(Instant::ZERO)) {
+                self.deliver(Message { actor, join: true }, told);
+            }
+        }
+    }
+
+    /// The next thing from outside.
+    pub(super) fn control(&mut self, machine: &Machine, told: &mut impl FnMut(&Event)) {
+        match self.controls.pop_front() {
+            Some((_, Control::Message(message))) => self.message(message, machine, told),
+            Some((_, Control::Fault { index, begins })) => {
+                self.tell(EventKind::Fault { index, begins }, told);
+                match machine.faults[index as usize] {
+                    Fault::DomainDies { domain, .. } => self.domain(domain, !begins, machine, told),
+                    // The doorbell is rung again for what was not heard.
+                    Fault::LostDoorbells { .. } if !begins && !self.mailbox.is_empty() => {
+                        self.wake(machine, told);
+                    }
+                    _ => {}
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// A message comes: at once if the CPU is awake, else if it wakes it.
+    fn message(&mut self, message: Message, machine: &Machine, told: &mut impl FnMut(&Event)) {
+        let activity = self.actors[message.actor as usize].activity;
+        self.tell(EventKind::Message { activity }, told);
+        match self.state {
+            State::Running(running) => {
+                self.deliver(message, told);
+                self.ask_soon(running, machine);
+            }
+            State::Asleep { .. } => {
+                self.mailbox.push(message);
+                let heard = machine.faults.iter().all(|fault| match *fault {
+                    Fault::LostDoorbells { window, one_in } if window.contains(self.now) => {
+                        !self.chance.one_in(u64::from(one_in))
+                    }
+                    _ => true,
+                });
+                if heard {
+                    self.wake(machine, told);
+                }
+            }
+        }
+    }
+
+    /// The running handler asks at the next point where it can.
+    fn ask_soon(&mut self, mut running: Running, machine: &Machine) {
+        running.check_at = running.check_at.min(self.now);
+        let mut planned = self.planned(running, machine);
+        planned.end = planned.end.max(self.now);
+        self.state = State::Running(planned);
+    }
+
+    /// What a message says is done.
+    pub(super) fn deliver(&mut self, message: Message, told: &mut impl FnMut(&Event)) {
+        // What was released by now was released before it.
+        self.inform(Input::Tick, told);
+        let actor = &mut self.actors[message.actor as usize];
+        actor.wanted = message.join;
+        if !actor.alive {
+            return;
+        }
+        if message.join {
+            self.run(message.actor, told);
+        } else {
+            actor.delivering = false;
+            self.inform(Input::Suspend { id: ActivityId(message.actor) }, told);
+        }
+    }
+
+    fn create(&mut self, number: u32, told: &mut impl FnMut(&Event)) {
+        let id = ActivityId(number);
+        let actor = &mut self.actors[number as usize];
+        (actor.alive, actor.released) = (true, 0);
+        let (params, terms) = (actor.params, actor.terms());
+        self.inform(Input::Create { id, params, terms }, told);
+    }
+
+    fn run(&mut self, number: u32, told: &mut impl FnMut(&Event)) {
+        let id = ActivityId(number);
+        let actor = &mut self.actors[number as usize];
+        actor.join(self.now);
+        // One that has not left yet goes on as if nothing had been.
+        if !self.scheduler.is_active(id) {
+            actor.next_release = self.now + actor.params.offset;
+        }
+        self.releases.push(Reverse((actor.next_release, number)));
+        let activity = actor.activity;
+        self.tell(EventKind::Join { activity }, told);
+        self.inform(Input::Run { id, at: self.now }, told);
+    }
+
+    /// All activities of a domain die, or are born again.
+    fn domain(
+        &mut self,
+        domain: u32,
+        alive: bool,
+        machine: &Machine,
+        told: &mut impl FnMut(&Event),
+    ) {
+        let was_asleep = matches!(self.state, State::Asleep { .. });
+        if was_asleep {
+            self.awake(told);
+        }
+        self.inform(Input::Tick, told);
+        for number in 0..count(self.actors.len()) {
+            let actor = &self.actors[number as usize];
+            if actor.domain != domain || actor.alive == alive {
+                continue;
+            }
+            if alive {
+                let wanted = actor.wanted;
+                self.create(number, told);
+                if wanted {
+                    self.run(number, told);
+                }
+            } else {
+                self.kill(number, machine, told);
+            }
+        }
+        match self.state {
+            State::Running(running) if self.scheduler.running().is_some() => {
+                self.ask_soon(running, machine);
+            }
+            _ => self.decide(machine, told),
+        }
+    }
+
+    /// It is gone, whatever it does.
+    fn kill(&mut self, number: u32, machine: &Machine, told: &mut impl FnMut(&Event)) {
+        let id = ActivityId(number);
+        self.inform(Input::Suspend { id }, told);
+        if let State::Running(running) = self.state
+            && running.actor == number
+        {
+            let position = self.position(&running, machine);
+            self.returned(running, position, Outcome::Yielded, told);
+            self.state = State::Asleep { until: Instant::FAR };
+        }
+        let counters = self.scheduler.counters(id);
+        let actor = &mut self.actors[number as usize];
+        (actor.alive, actor.delivering) = (false, false);
+        if let Some(counters) = counters {
+            actor.note_life(&counters);
+        }
+        self.inform(Input::Close { id }, told);
+    }
+}

@@ -1,0 +1,59 @@
+//! A run from its start to its end: steps the CPUs in one order of time.
+
+use crate::cpu::{Cpu, Machine};
+use crate::event::Event;
+use crate::outcome::Outcome;
+use crate::spec::{SimSpec, SpecError};
+use upcall_core::time::{Instant, Span};
+
+/// A simulation that can be run once.
+#[derive(Debug)]
+pub struct Simulation {
+    spec: SimSpec,
+    machine: Machine,
+    cpus: Vec<Cpu>,
+}
+
+impl Simulation {
+    /// The machine of `spec`, asleep at time 0. Takes memory for every activity.
+    ///
+    /// # Errors
+    /// The spec makes no sense; see [`SpecError`].
+    pub fn new(spec: SimSpec) -> Result<Self, SpecError> {
+        spec.check()?;
+        let machine = Machine::new(&spec);
+        let cpus = spec.cpus.iter().map(|&number| Cpu::new(&spec, &machine, number)).collect();
+        Ok(Simulation { spec, machine, cpus })
+    }
+
+    /// Runs for `duration` of virtual time, telling every event to `told`.
+    ///
+    /// What happens at the very end counts if it ends something; releases and
+    /// upcalls there are of another run. Takes O(log n) a step, one more for each
+    /// further CPU, and eight bytes for each completed job.
+    pub fn run(mut self, duration: Span, told: &mut impl FnMut(&Event)) -> Outcome {
+        let end = Instant::ZERO + duration;
+        for cpu in &mut self.cpus {
+            cpu.start(&self.spec, told);
+        }
+        // At one instant the first of the CPUs goes first.
+        while let Some((at, cpu)) =
+            self.cpus.iter_mut().map(|cpu| (cpu.next_at(), cpu)).min_by_key(|(at, _)| *at)
+            && at < end
+        {
+            cpu.step(&self.machine, told);
+        }
+        let mut outcome = Outcome { end, activities: Vec::new(), cpus: Vec::new(), events: 0 };
+        let mut activities = Vec::new();
+        for cpu in self.cpus {
+            let places: Vec<_> = cpu.activities().collect();
+            let (of_cpu, of_activities, events) = cpu.conclude(end, &self.machine, told);
+            outcome.cpus.push(of_cpu);
+            outcome.events += events;
+            activities.extend(places.into_iter().zip(of_activities));
+        }
+        activities.sort_by_key(|(place, _)| *place);
+        outcome.activities = activities.into_iter().map(|(_, activity)| activity).collect();
+        outcome
+    }
+}
