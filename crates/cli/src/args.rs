@@ -14,6 +14,7 @@ Examples:
   upcall run examples/conference.toml               run it for 10 s, live
   upcall run examples/conference.toml --compare     the same load three ways, side by side
   upcall run my.toml --duration 1min --csv jobs.csv --json > outcome.json
+  upcall sim my.toml --duration 1min                the same policy code in virtual time
 
 Exit status:
   0  admitted / every promise kept
@@ -45,6 +46,17 @@ Exit status:
   3  admission refused; nothing was run
   4  a promise was broken";
 
+const SIM_AFTER_HELP: &str = "\
+Examples:
+  upcall sim examples/conference.toml --duration 1min
+  upcall sim my.toml --policy rm --soft --json
+
+Exit status:
+  0  every promise kept
+  2  bad usage or a bad spec file
+  3  admission refused
+  4  a promise was broken";
+
 /// Real-time streams on stock Linux: say what a stream needs, get it or a reason.
 #[derive(Debug, Parser)]
 #[command(name = "upcall", version, after_help = AFTER_HELP, max_term_width = 100)]
@@ -69,6 +81,12 @@ pub enum Command {
     /// ends it early and prints what there is.
     #[command(after_help = RUN_AFTER_HELP)]
     Run(RunArgs),
+    /// Run a spec in virtual time, by the same policy code.
+    ///
+    /// Costs are as declared and hand-offs free, unless the spec says what they
+    /// cost. The same spec and seed give the same output, byte for byte.
+    #[command(after_help = SIM_AFTER_HELP)]
+    Sim(SimArgs),
     /// Print a completion script for a shell.
     ///
     /// For example: upcall completions bash > ~/.local/share/bash-completion/completions/upcall
@@ -134,6 +152,27 @@ pub struct RunArgs {
     /// microseconds, as rt-app logs them (with --compare, a column `mode` first).
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct SimArgs {
+    /// The spec file (TOML).
+    pub spec: PathBuf,
+    /// How much virtual time: 10s, 1500ms, 2min.
+    #[arg(long, default_value = "10s", value_parser = duration)]
+    pub duration: Span,
+    /// Another policy than the spec's.
+    #[arg(long, value_name = "POLICY")]
+    pub policy: Option<String>,
+    /// What chance begins with, where something is left to it.
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// Run a set that admission refuses all the same.
+    #[arg(long)]
+    pub soft: bool,
+    /// Print one JSON object instead of tables.
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

@@ -15,6 +15,7 @@ mod output;
 mod plan;
 mod run;
 mod show;
+mod sim;
 mod spec;
 mod stream;
 
@@ -26,14 +27,16 @@ use std::sync::atomic::AtomicBool;
 use clap::{CommandFactory, Parser};
 use upcall::Mode;
 
-use args::{Args, Command, PlanArgs, RunArgs};
+use args::{Args, Command, PlanArgs, RunArgs, SimArgs};
 use exit::{Exit, Failure};
+use plan::Ask;
 use run::Order;
 
 fn main() -> ExitCode {
     let done = match Args::parse().command {
         Command::Plan(args) => plan_command(&args),
         Command::Run(args) => run_command(&args),
+        Command::Sim(args) => sim_command(&args),
         Command::Completions { shell } => {
             // Into memory first: the generator panics where it cannot write.
             let mut script = Vec::new();
@@ -60,7 +63,7 @@ fn main() -> ExitCode {
 
 fn plan_command(args: &PlanArgs) -> Result<Exit, Failure> {
     let spec = spec::Spec::read(&args.spec).map_err(Failure::new)?;
-    let plan = plan::plan(&spec, false)?;
+    let plan = plan::plan(&spec, Ask { soft: false, policy: None, virtual_time: false })?;
     if args.json {
         print_json(&plan.output)?;
     } else {
@@ -71,7 +74,7 @@ fn plan_command(args: &PlanArgs) -> Result<Exit, Failure> {
 
 fn run_command(args: &RunArgs) -> Result<Exit, Failure> {
     let spec = spec::Spec::read(&args.spec).map_err(Failure::new)?;
-    let plan = plan::plan(&spec, args.soft)?;
+    let plan = plan::plan(&spec, Ask { soft: args.soft, policy: None, virtual_time: false })?;
     if !plan.output.admitted && !args.soft {
         if args.json {
             print_json(&plan.output)?;
@@ -105,6 +108,28 @@ fn run_command(args: &RunArgs) -> Result<Exit, Failure> {
     // The run is told first: a full disk takes the log, not the outcome.
     logged.map_err(|error| Failure::new(format_args!("the job log is incomplete: {error}")))?;
     Ok(if kept { Exit::Kept } else { Exit::Broken })
+}
+
+fn sim_command(args: &SimArgs) -> Result<Exit, Failure> {
+    let spec = spec::Spec::read(&args.spec).map_err(Failure::new)?;
+    let ask = Ask { soft: args.soft, policy: args.policy.as_deref(), virtual_time: true };
+    let plan = plan::plan(&spec, ask)?;
+    if !plan.output.admitted && !args.soft {
+        if args.json {
+            print_json(&plan.output)?;
+        } else {
+            print(&show::plan(&plan.output))?;
+        }
+        eprintln!("upcall: refused, nothing was simulated (--soft does it all the same)");
+        return Ok(Exit::Refused);
+    }
+    let run = sim::simulate(&plan, args.duration, args.seed)?;
+    if args.json {
+        print_json(&run)?;
+    } else {
+        print(&format!("{}\n{}", show::plan(&plan.output), show::run(&run)))?;
+    }
+    Ok(if run.kept { Exit::Kept } else { Exit::Broken })
 }
 
 /// Runs each mode that is asked for, and prints each outcome as it comes.

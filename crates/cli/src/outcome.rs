@@ -20,7 +20,10 @@ pub fn outcome(plan: &Plan<'_>, order: Order, measured: Measured) -> output::Run
         .collect();
     let streams: Vec<output::Stream> =
         measured.streams.iter().map(|running| stream(plan, running, &measured)).collect();
-    let broken = broken_promises(&activities, &streams, &measured);
+    let mut broken = broken_promises(&activities, &streams);
+    for cpu in &measured.report.stuck {
+        broken.push(format!("a handler on CPU {cpu} did not yield when the run ended"));
+    }
     output::Run {
         mode: order.mode.name(),
         policy: plan.output.policy,
@@ -37,7 +40,8 @@ pub fn outcome(plan: &Plan<'_>, order: Order, measured: Measured) -> output::Run
             domain: 0,
             kernel: measured.report.kernel_switches,
         },
-        platform: platform(plan, order.mode, &measured),
+        platform: output::Platform::Machine(Box::new(platform(plan, order.mode, &measured))),
+        seed: None,
         activities,
         streams,
         background: measured.background,
@@ -76,6 +80,8 @@ fn activity(planned: &Planned<'_>, report: &ActivityReport) -> output::Activity 
         },
         wakeup_latency_ns: percentiles(&statistics.wakeup),
         faulted: report.faulted,
+        lag_ns: None,
+        window_violations: None,
     }
 }
 
@@ -130,8 +136,8 @@ fn stream(plan: &Plan<'_>, running: &RunningStream, measured: &Measured) -> outp
         throughput_bps: (bits / seconds).round() as u64,
         direction: if sends { "send" } else { "receive" },
         unread: counters.unread.value(),
-        late: counters.late.value(),
-        delay_ns_max: counters.delay_ns_max.value(),
+        late: Some(counters.late.value()),
+        delay_ns_max: Some(counters.delay_ns_max.value()),
         errors: counters.errors.value(),
         work,
     }
@@ -154,11 +160,7 @@ fn work_counts(kind: WorkKind, seen: &WorkCounters) -> output::WorkCounts {
 }
 
 /// What was promised and not kept: deadlines, delays, and that nothing is lost.
-fn broken_promises(
-    activities: &[output::Activity],
-    streams: &[output::Stream],
-    measured: &Measured,
-) -> Vec<String> {
+pub fn broken_promises(activities: &[output::Activity], streams: &[output::Stream]) -> Vec<String> {
     let mut broken = Vec::new();
     for activity in activities {
         if activity.misses > 0 {
@@ -177,20 +179,17 @@ fn broken_promises(
         if lost > 0 {
             broken.push(format!("{}: {lost} of {} datagrams lost", stream.name, stream.offered));
         }
-        if stream.late > 0 {
-            broken.push(format!("{}: {} PDUs later than promised", stream.name, stream.late));
+        if let Some(late) = stream.late.filter(|&late| late > 0) {
+            broken.push(format!("{}: {late} PDUs later than promised", stream.name));
         }
-    }
-    for cpu in &measured.report.stuck {
-        broken.push(format!("a handler on CPU {cpu} did not yield when the run ended"));
     }
     broken
 }
 
-fn platform(plan: &Plan<'_>, mode: Mode, measured: &Measured) -> output::Platform {
+fn platform(plan: &Plan<'_>, mode: Mode, measured: &Measured) -> output::Machine {
     let machine = upcall::Machine::describe();
     let denied = |what: &str| measured.notices.iter().any(|notice| notice.contains(what));
-    output::Platform {
+    output::Machine {
         cpu_model: machine.cpu_model,
         kernel: machine.kernel_release,
         cpus_online: machine.cpus_online,

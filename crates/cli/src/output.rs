@@ -81,6 +81,9 @@ pub struct Run {
     pub background: Vec<Background>,
     pub switches: Switches,
     pub platform: Platform,
+    /// What chance began with, in virtual time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
     /// Whether every promise was kept; what the exit status says.
     pub kept: bool,
     /// Promises that were broken, one line each.
@@ -120,6 +123,18 @@ pub struct Activity {
     /// From release to first upcall.
     pub wakeup_latency_ns: Percentiles,
     pub faulted: bool,
+    /// Service behind (positive) or ahead of the ideal share; `ps` in virtual time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lag_ns: Option<Range>,
+    /// Windows with more misses than allowed; `dwcs` in virtual time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window_violations: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Range {
+    pub min: i64,
+    pub max: i64,
 }
 
 #[derive(Debug, Serialize)]
@@ -152,9 +167,10 @@ pub struct Stream {
     pub direction: &'static str,
     /// Arrived but not processed when the run ended.
     pub unread: u64,
-    /// PDUs processed later than the delay that was asked for.
-    pub late: u64,
-    pub delay_ns_max: u64,
+    /// PDUs processed later than the delay that was asked for; null in virtual
+    /// time, as the next one.
+    pub late: Option<u64>,
+    pub delay_ns_max: Option<u64>,
     pub errors: u64,
     /// What the named processor saw; absent for `spin`, which looks at nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -210,8 +226,19 @@ pub struct Switches {
     pub kernel: u64,
 }
 
+/// Where it ran.
 #[derive(Debug, Serialize)]
-pub struct Platform {
+#[serde(untagged)]
+pub enum Platform {
+    Machine(Box<Machine>),
+    /// Nowhere: in virtual time.
+    Virtual {
+        simulated: bool,
+    },
+}
+
+#[derive(Debug, Serialize)]
+pub struct Machine {
     pub cpu_model: String,
     pub kernel: String,
     pub cpus_online: u32,

@@ -59,26 +59,29 @@ impl<'s> Planned<'s> {
     }
 }
 
-/// Maps and admits. With `soft`, what is refused is placed all the same.
+/// How a spec is to be planned.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask<'a> {
+    /// What is refused is placed all the same.
+    pub soft: bool,
+    /// Another policy than the spec's.
+    pub policy: Option<&'a str>,
+    /// For virtual time: nothing is measured and no machine is asked, so that the
+    /// same spec gives the same plan everywhere.
+    pub virtual_time: bool,
+}
+
+/// Maps and admits.
 ///
 /// # Errors
 /// A policy that is not built yet, a CPU that is not there, a stream that has
 /// no mapping: each names the place in the file.
-pub fn plan(spec: &Spec, soft: bool) -> Result<Plan<'_>, Failure> {
-    let word = policy_name(spec.policy);
-    let discipline = upcall::policy::discipline(word).ok_or_else(|| {
-        let built: Vec<_> = DISCIPLINES.iter().map(|built| format!("\"{}\"", built.name)).collect();
-        Failure::new(spec.source.error_in(
-            &spec.place,
-            "policy",
-            &format!("\"{word}\""),
-            &format!("{}: the others are not built yet", built.join(" or ")),
-        ))
-    })?;
-    let platform = platform(spec)?;
+pub fn plan<'s>(spec: &'s Spec, ask: Ask<'_>) -> Result<Plan<'s>, Failure> {
+    let discipline = discipline(spec, ask.policy)?;
+    let platform = if ask.virtual_time { virtual_platform(spec) } else { platform(spec)? };
     let mut activities = Vec::new();
     for activity in spec.activities() {
-        activities.push(map_activity(spec, activity, platform.switch_cost)?);
+        activities.push(map_activity(spec, activity, platform.switch_cost, ask.virtual_time)?);
     }
     let mut reservations = Reservations::new(platform.clone(), discipline);
     let mut refusals = Vec::new();
@@ -98,7 +101,7 @@ pub fn plan(spec: &Spec, soft: bool) -> Result<Plan<'_>, Failure> {
                 });
                 refused_tests.extend(refusal.tests);
                 // As the runtime does when it is told not to screen.
-                let placed = soft.then(|| {
+                let placed = ask.soft.then(|| {
                     reservations.reserve_unscreened(planned.name(), planned.params, &planned.terms)
                 });
                 planned.cpu = placed.map_or(planned.cpu, |placed| placed.cpu);
@@ -118,6 +121,40 @@ pub fn plan(spec: &Spec, soft: bool) -> Result<Plan<'_>, Failure> {
     tests.extend(refused_tests);
     let output = output(discipline, &platform, &reservations, &activities, &held, tests, refusals);
     Ok(Plan { activities, platform, discipline, output })
+}
+
+/// The policy that was asked for, or the spec's.
+fn discipline(spec: &Spec, policy: Option<&str>) -> Result<&'static Discipline, Failure> {
+    let word = policy.unwrap_or_else(|| policy_name(spec.policy));
+    upcall::policy::discipline(word).ok_or_else(|| {
+        let built: Vec<_> = DISCIPLINES.iter().map(|built| format!("\"{}\"", built.name)).collect();
+        let expected = format!("{}: the others are not built yet", built.join(" or "));
+        match policy {
+            Some(word) => {
+                Failure::new(format_args!("--policy: found \"{word}\", expected {expected}"))
+            }
+            None => Failure::new(spec.source.error_in(
+                &spec.place,
+                "policy",
+                &format!("\"{word}\""),
+                &expected,
+            )),
+        }
+    })
+}
+
+/// CPUs as named, CPU 0 if none is; hand-offs are free unless the spec says what
+/// they cost (contract, last section).
+fn virtual_platform(spec: &Spec) -> Platform {
+    Platform {
+        cpus: spec.cpus.clone().unwrap_or_else(|| vec![0]),
+        cpu_limit: Share::from_ppm(spec.cpu_limit_ppm).unwrap_or(Share::CPU_LIMIT_DEFAULT),
+        switch_cost: match spec.switch_cost {
+            SwitchCost::Auto => Span::ZERO,
+            SwitchCost::Fixed(cost) => cost,
+        },
+        wakeup_latency: spec.wakeup_latency,
+    }
 }
 
 fn platform(spec: &Spec) -> Result<Platform, Failure> {
@@ -151,6 +188,7 @@ fn map_activity<'s>(
     spec: &'s Spec,
     activity: Activity<'s>,
     switch_cost: Span,
+    virtual_time: bool,
 ) -> Result<Planned<'s>, Failure> {
     match activity {
         Activity::Task(task) => Ok(Planned {
@@ -165,6 +203,7 @@ fn map_activity<'s>(
         Activity::Stream(stream) => {
             let measured = match stream.cost {
                 Some(_) => None,
+                None if virtual_time => None,
                 None => Work::calibrate(stream.work, stream.pdu_bytes, upcall::thread_cpu_ns),
             };
             let cost = stream.cost.or(measured.map(|measured| measured.cost));

@@ -2,7 +2,7 @@
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use crate::output::{Activity, Plan, Run};
+use crate::output::{Activity, Plan, Platform, Run};
 
 mod compare;
 
@@ -196,14 +196,17 @@ pub fn run(run: &Run) -> String {
         0 => String::new(),
         switches => format!("{switches} between activities, "),
     };
-    let wakeup = &run.platform.wakeup_latency_ns;
-    text += &format!(
-        "\nswitches: {by_us}{} by the kernel; threads woke {} late at p50, {} at p99, {} at most\n",
-        run.switches.kernel,
-        span(wakeup.p50),
-        span(wakeup.p99),
-        span(wakeup.max),
-    );
+    text += &format!("\nswitches: {by_us}{} by the kernel", run.switches.kernel);
+    if let Platform::Machine(machine) = &run.platform {
+        let wakeup = &machine.wakeup_latency_ns;
+        text += &format!(
+            "; threads woke {} late at p50, {} at p99, {} at most",
+            span(wakeup.p50),
+            span(wakeup.p99),
+            span(wakeup.max),
+        );
+    }
+    text.push('\n');
     let overruns: u64 = run.activities.iter().map(|activity| activity.overruns).sum();
     let quanta: u64 = run.activities.iter().map(|activity| activity.quantum_overruns).sum();
     if overruns + quanta > 0 {
@@ -257,8 +260,8 @@ fn streams(run: &Run) -> Table {
             stream.dropped.interface.to_string(),
             stream.dropped.queue.to_string(),
             stream.dropped.socket.to_string(),
-            stream.late.to_string(),
-            span(stream.delay_ns_max),
+            or_dash(stream.late, |late| late.to_string()),
+            or_dash(stream.delay_ns_max, span),
             bits_a_second(stream.throughput_bps),
         ]);
     }

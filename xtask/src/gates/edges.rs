@@ -20,7 +20,7 @@ const ALLOWED: [(&str, &[&str]); 10] = [
     ("daemon", &["core", "proto", "shm", "sys"]),
     ("sim", &["core", "proto", "shm"]),
     ("upcall", &["runtime"]),
-    ("cli", &["upcall"]),
+    ("cli", &["sim", "upcall"]),
     ("capi", &["upcall"]),
 ];
 

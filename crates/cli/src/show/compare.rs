@@ -27,7 +27,7 @@ pub fn comparison(runs: &[Run]) -> String {
                 runs.iter().map(|run| run.streams.get(at).map_or_else(String::new, show)).collect()
             };
             add("", "packets lost", each(&|s| format!("{} of {}", s.dropped.total(), s.offered)));
-            add("", "packets late", each(&|s| s.late.to_string()));
+            add("", "packets late", each(&|s| s.late.unwrap_or_default().to_string()));
         }
     }
     let mut totals = vec!["all".to_owned(), "deadlines missed".to_owned()];

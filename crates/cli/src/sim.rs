@@ -1,0 +1,132 @@
+//! `upcall sim`: the plan in virtual time, reported as a run is.
+//!
+//! Streams come exactly at their declared rate and cost what they declare; what
+//! the simulator can do beyond that (jitter, faults) is the library's.
+
+use std::collections::BTreeMap;
+
+use upcall::time::Span;
+use upcall_sim::outcome::ActivityOutcome;
+use upcall_sim::{Arrivals, SimActivity, SimSpec, Simulation};
+
+use crate::exit::Failure;
+use crate::outcome::broken_promises;
+use crate::output::{self, Cost, Dropped, Percentiles};
+use crate::plan::{Plan, Planned};
+
+/// Simulates `plan` for `duration`.
+///
+/// # Errors
+/// A simulation that cannot be, which a plan never is.
+pub fn simulate(plan: &Plan<'_>, duration: Span, seed: u64) -> Result<output::Run, Failure> {
+    let mut domains: BTreeMap<&str, u32> = BTreeMap::new();
+    let activities = plan.activities.iter().map(|planned| {
+        let next = u32::try_from(domains.len()).unwrap_or(u32::MAX);
+        sim_activity(planned, *domains.entry(planned.domain()).or_insert(next))
+    });
+    let mut spec = SimSpec::new(plan.discipline, activities.collect());
+    spec.cpus = plan.platform.cpus.clone();
+    spec.switch_cost = plan.platform.switch_cost;
+    spec.seed = seed;
+    let simulation = Simulation::new(spec).map_err(Failure::new)?;
+    let outcome = simulation.run(duration, &mut |_event| {});
+
+    let each = || plan.activities.iter().zip(&outcome.activities);
+    let activities: Vec<_> = each().map(|(planned, done)| activity(planned, done)).collect();
+    let streams: Vec<_> =
+        each().filter_map(|(planned, done)| stream(planned, done, duration)).collect();
+    let mut broken = broken_promises(&activities, &streams);
+    broken.extend(activities.iter().filter_map(|activity| {
+        let violations = activity.window_violations.filter(|&violations| violations > 0)?;
+        Some(format!("{}: {violations} windows violated", activity.name))
+    }));
+    Ok(output::Run {
+        mode: "sim",
+        policy: plan.output.policy,
+        duration_ns: duration.as_nanos(),
+        kept: broken.is_empty(),
+        broken,
+        interrupted: false,
+        switches: output::Switches {
+            activity: outcome.cpus.iter().map(|cpu| cpu.switches).sum(),
+            domain: outcome.cpus.iter().map(|cpu| cpu.domain_switches).sum(),
+            kernel: 0,
+        },
+        platform: output::Platform::Virtual { simulated: true },
+        seed: Some(seed),
+        activities,
+        streams,
+        background: Vec::new(),
+    })
+}
+
+fn sim_activity(planned: &Planned<'_>, domain: u32) -> SimActivity {
+    let mut activity = SimActivity::new(planned.name(), planned.params);
+    activity.domain = domain;
+    activity.terms = planned.terms;
+    activity.cpu = planned.cpu;
+    if let Some(mapping) = &planned.mapping {
+        activity.arrivals = Arrivals::Periodic { every: mapping.pdu_interval };
+    }
+    activity
+}
+
+fn activity(planned: &Planned<'_>, done: &ActivityOutcome) -> output::Activity {
+    let counters = &done.counters;
+    let at = |percent| done.responses.percentile(percent).unwrap_or_default().as_nanos();
+    let cost_ns = planned.params.pdu_cost.as_nanos();
+    output::Activity {
+        name: planned.name().to_owned(),
+        domain: planned.domain().to_owned(),
+        cpu: planned.cpu,
+        jobs: counters.jobs,
+        completed: counters.completed,
+        misses: counters.misses,
+        response_ns: Percentiles {
+            p50: at(50),
+            p99: at(99),
+            max: counters.response_max.as_nanos(),
+        },
+        slack_ns_min: (counters.slack_ns_min != i64::MAX).then_some(counters.slack_ns_min),
+        preemptions: counters.preemptions,
+        pdus: counters.pdus,
+        period_ns: planned.params.period.as_nanos(),
+        deadline_ns: planned.params.deadline.as_nanos(),
+        response_ns_max: planned.response_max.map(Span::as_nanos),
+        overruns: counters.overruns,
+        quantum_overruns: 0,
+        pdu_cost_ns: Cost {
+            declared: cost_ns,
+            measured: (counters.pdus > 0).then_some(cost_ns),
+            max: cost_ns,
+        },
+        wakeup_latency_ns: Percentiles { p50: 0, p99: 0, max: 0 },
+        faulted: false,
+        lag_ns: done.lag_ns.map(|(min, max)| output::Range { min, max }),
+        window_violations: done.window_violations,
+    }
+}
+
+fn stream(planned: &Planned<'_>, done: &ActivityOutcome, duration: Span) -> Option<output::Stream> {
+    let (stream, _) = planned.stream()?;
+    let processed = done.counters.pdus;
+    let bits = u128::from(processed) * u128::from(stream.pdu_bytes) * 8;
+    let throughput = bits * 1_000_000_000 / u128::from(duration.as_nanos().max(1));
+    Some(output::Stream {
+        name: planned.name().to_owned(),
+        offered: done.arrived,
+        received: done.arrived,
+        processed,
+        dropped: Dropped { interface: 0, queue: 0, socket: 0 },
+        throughput_bps: u64::try_from(throughput).unwrap_or(u64::MAX),
+        direction: match stream.direction {
+            crate::spec::Direction::Receive(_) => "receive",
+            crate::spec::Direction::Send(_) => "send",
+        },
+        unread: done.arrived.saturating_sub(processed),
+        late: None,
+        delay_ns_max: None,
+        errors: 0,
+        work: None,
+    })
+}
