@@ -3,8 +3,7 @@
 //! bound for earliest deadline first with limited preemption is derived from a
 //! machine-checked proof (Bozhko and Brandenburg, ECRTS 2020).
 //!
-//! That analysis knows no hand-offs and no late wake-ups, and it lets a quantum
-//! block a deadline 1 ns later than who never works ahead can.
+//! That analysis knows no hand-offs and no late wake-ups.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -200,7 +199,8 @@ fn of_every_pair_with_periods_up_to_five_just_those_are_refused_that_can_miss() 
             *(if fits { &mut kept } else { &mut refused }) += 1;
         }
     }
-    println!("{kept} {refused}");
+    // So many fill the CPU at most, and so many of them fit.
+    assert_eq!((kept, refused), (1326, 582));
 }
 
 /// By the other analysis: the worst response of each.
@@ -254,14 +254,9 @@ fn overloaded(set: &[Activity]) -> bool {
 proptest! {
     #![proptest_config(cases(1_500))]
 
-    /// If all work ahead, a quantum can block as that analysis says.
     #[test]
     fn every_response_is_the_one_the_other_analysis_finds(set in streams()) {
         prop_assume!(!overloaded(&set));
-        let set: Vec<_> = set
-            .into_iter()
-            .map(|(params, terms)| (params, Terms { workahead_max: 1, ..terms }))
-            .collect();
         let mut reservations = reservations(0, 0);
         let ids: Vec<_> = set
             .iter()
@@ -277,18 +272,15 @@ proptest! {
         prop_assert_eq!(admitted(&set), kept);
     }
 
-    /// If none does, it is 1 ns on the safe side.
+    /// What the limit is decides nothing, as long as hand-offs are free.
     #[test]
-    fn no_response_is_longer_than_the_other_analysis_finds(set in streams()) {
-        prop_assume!(!overloaded(&set));
-        let mut reservations = reservations(0, 0);
-        let ids: Vec<_> = set
+    fn working_ahead_costs_nobody_anything(wanted in wanted(), limits in prop::array::uniform8(0u32..9)) {
+        let changed: Vec<_> = wanted
             .iter()
-            .map(|(params, terms)| reservations.reserve_unscreened("", *params, terms).id)
+            .zip(limits)
+            .map(|((params, terms), workahead_max)| (*params, Terms { workahead_max, ..*terms }))
             .collect();
-        for (id, expected) in ids.into_iter().zip(independent(&set)) {
-            prop_assert!(reservations.response_max(id).unwrap().as_nanos() <= expected.unwrap());
-        }
+        prop_assert_eq!(admitted(&wanted), admitted(&changed));
     }
 
     /// With deadlines at the next messages: `h(t) <= U t`, and what blocks comes to

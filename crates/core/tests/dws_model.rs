@@ -166,8 +166,11 @@ impl Model {
 
     /// What logically arrives by `now`, and is there then at the latest.
     fn release(&mut self, now: u64) {
-        for known in self.known.iter_mut().flatten().filter(|known| !known.held) {
+        for known in self.known.iter_mut().flatten() {
             known.pass(now);
+            if known.held {
+                continue;
+            }
             while let Some(logical) = known.next.filter(|&next| next <= now) {
                 known.overruns += u64::from(!known.pending.is_empty());
                 known.pending.push_back(Message { logical, early: false });

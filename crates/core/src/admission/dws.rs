@@ -21,30 +21,31 @@
 //! was done. From `t0` to `d` one of these is always pending, so what is begun
 //! then is due by `d`, and logically arrived since `t0`: at most `h(d - t0)`. Beside
 //! it there is only what runs at `t0` already, one quantum. It began at least 1 ns
-//! before, and it is one of three:
+//! before, and with `t = d - t0` it is one of these:
 //!
-//! - a critical quantum due after `d`: it arrived before `t0`, so `D_j > t + 1`;
+//! - a quantum of an interactive or background activity;
+//! - a critical quantum due after `d`. It arrived before `t0`, so `D_j > t`;
 //! - a workahead quantum of a message due after `d`. Messages are done in order,
 //!   so every earlier message of its activity is done, and of the demand that
 //!   `h(t)` has for it **nothing is left**. If `D_j <= t`, that demand is `C'_j` at
-//!   least, more than the quantum: such a quantum makes room, it takes none. If
-//!   `D_j > t`, it blocks like a critical one (and, because its logical arrival is
-//!   still to come, also where `D_j = t + 1`, which is why who never works ahead is
-//!   asked for 1 ns more);
-//! - a workahead quantum of a message due by `d`. It logically arrives after `t0`,
-//!   or it would have been done: its work is in `h(t)`, and only the hand-off to it
-//!   may not be, `S - 1`.
+//!   least, more than the quantum: this also goes for an activity's own quantum
+//!   ahead. Such a quantum makes room, it takes none. If `D_j > t`, it blocks like a
+//!   critical one;
+//! - a workahead quantum of a message due by `d`. It logically arrives at `t0` or
+//!   after, or it would have been done: its work is in `h(t)`, and only the hand-off
+//!   to it may not be, `S - 1`.
 //!
-//! So working ahead costs nobody anything: whatever the limit, one quantum that
-//! would have to be reckoned with anyway, but for that nanosecond and a hand-off.
-//! This stands in for the simulation under worst-case load by which the paper
+//! So working ahead costs nobody anything but that hand-off, whatever the limit:
+//! its quantum is one that must be reckoned with anyway. This stands in for the simulation under worst-case load by which the paper
 //! admits (split-level-1991 §3.4): the interval from `t0` on, with all arrivals at
 //! its begin and the longest quantum a nanosecond before, is that worst load, for
 //! each length of time at once.
 //!
 //! **Why no less would do.** With `S` = 0 and a punctual CPU those phases exist: `j`
-//! begins its first quantum at `t0 - 1`, all others arrive at `t0`. So a set that is
-//! refused misses a deadline in some phases, if its messages cost what they may.
+//! begins its first quantum at `t0 - 1`, all others arrive at `t0`. (If `D_j = t + 1`, it
+//! is due at `d` itself and blocks only from ahead; but then `C'_j` is in `h(t + 1)`,
+//! and a set refused for `t` is refused for `t + 1`, too.) So a set that is refused
+//! misses a deadline in some phases, if its messages cost what they may.
 //!
 //! **Hand-offs.** Going to another activity costs `S`, spent before its quantum;
 //! nothing is preempted meanwhile. A message is gone to once after it has become
@@ -78,7 +79,7 @@
 //!
 //! ```text
 //! W_i(a) = B(a + D_i) + (floor(a / T_i) + 1) C'_i - q_i
-//!          + sum over j of min(floor(W_i(a) / T_j), floor((a + D_i - D_j) / T_j)) + 1 jobs C'_j
+//!          + sum over other j of min(floor(W_i(a) / T_j) + 1, jobs of j due by a + D_i) C'_j
 //! R_i    = max over a of W_i(a) + q_i - a
 //! ```
 //!
@@ -259,13 +260,10 @@ impl Load {
                 continue;
             }
             let bound = delay_bound(params, terms);
-            let mut reach_ns = bound.as_nanos();
-            if terms.workahead_max == 0 {
-                reach_ns = reach_ns.saturating_sub(1);
-            } else {
+            if terms.workahead_max > 0 {
                 standing_ns = standing_ns.max(switch_ns.saturating_sub(1));
             }
-            blockers.push(Blocker { reach_ns, longest_ns });
+            blockers.push(Blocker { reach_ns: bound.as_nanos(), longest_ns });
             let returns = longest_preemptible.is_some_and(|longest| longest > bound);
             let hand_offs = platform.switch_cost.saturating_mul(1 + u64::from(returns));
             let last = params.pdu_cost.saturating_mul(u64::from(params.last_quantum()));
