@@ -114,7 +114,7 @@ fn lead() -> impl Strategy<Value = Lead> {
 }
 
 proptest! {
-    #![proptest_config(cases(3_000))]
+    #![proptest_config(cases(2_000))]
 
     #[test]
     fn what_is_admitted_misses_no_deadline_however_early_messages_come(
@@ -252,7 +252,7 @@ fn overloaded(set: &[Activity]) -> bool {
 }
 
 proptest! {
-    #![proptest_config(cases(1_500))]
+    #![proptest_config(cases(1_000))]
 
     #[test]
     fn every_response_is_the_one_the_other_analysis_finds(set in streams()) {

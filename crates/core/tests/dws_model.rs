@@ -351,7 +351,7 @@ impl Model {
 }
 
 proptest! {
-    #![proptest_config(Config { cases: 1_500, failure_persistence: None, rng_seed: RngSeed::Fixed(1991), ..Config::default() })]
+    #![proptest_config(Config { cases: 700, failure_persistence: None, rng_seed: RngSeed::Fixed(1991), ..Config::default() })]
 
     /// Whatever happens in whatever order: no panic, the first by the paper's rules
     /// is upcalled whenever nothing runs, a boundary is answered rightly, every job

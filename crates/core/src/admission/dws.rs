@@ -128,6 +128,8 @@ pub fn delay_bound_offered(
         trial[index].1.delay_bound = Some(Span::from_nanos(bound_ns));
         match Load::of(&trial, platform).decide(steps).0 {
             Outcome::Kept => Some(true),
+            // None of its own messages is due in it: no bound is long enough.
+            Outcome::Late { length_ns, .. } if length_ns < bound_ns => None,
             Outcome::Late { .. } => Some(false),
             Outcome::Overloaded | Outcome::Undecided => None,
         }
