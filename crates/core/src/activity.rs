@@ -28,6 +28,23 @@ pub struct Terms {
     /// DWS: from the logical arrival of a message to its deadline; the relative
     /// deadline if absent.
     pub delay_bound: Option<Span>,
+    /// DWS: what it comes before and after.
+    pub class: WorkClass,
+    /// DWS: by how many messages a real-time activity may be ahead of their
+    /// logical arrivals, those it has processed ahead included; 0: it never is.
+    pub workahead_max: u32,
+}
+
+/// What kind of work an activity does (split-level-1991 §2.2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum WorkClass {
+    /// Messages with deadlines.
+    #[default]
+    RealTime,
+    /// No deadline, but somebody waits for the response.
+    Interactive,
+    /// What nobody waits for.
+    Background,
 }
 
 /// `x/y`: at most `misses` of any `periods` consecutive periods may be missed

@@ -13,7 +13,8 @@ pub struct JobRecord {
     pub id: ActivityId,
     /// Number of the job, counted from 0 at the activity's start.
     pub job: u64,
-    /// When the job became ready.
+    /// When the job became ready; under a policy that works ahead, the logical
+    /// arrival of its message, which `start` and `end` may come before.
     pub release: Instant,
     /// When it had to be done.
     pub deadline: Instant,
@@ -33,12 +34,12 @@ pub struct JobRecord {
 }
 
 impl JobRecord {
-    /// From release to end.
+    /// From release to end; zero if it ended before.
     pub fn response(&self) -> Span {
         self.end.since(self.release)
     }
 
-    /// From release to the first upcall.
+    /// From release to the first upcall; zero if that came before.
     pub fn wakeup_latency(&self) -> Span {
         self.start.since(self.release)
     }

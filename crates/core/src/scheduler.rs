@@ -35,6 +35,11 @@
 //!    is told to return at its next boundary, then it is suspended; a `Run` that
 //!    comes before makes the suspend undone. A job dropped after its deadline is missed.
 //! 8. `Close`: as 7, and the number is free again.
+//!
+//! Under a policy that works ahead (DWS), `Arrived` does what a release does (3),
+//! but earlier: the job is ready now, and its release, the logical arrival of its
+//! message, is still to come. Its deadline counts from there all the same, and a
+//! job that ends before its release has a response of zero.
 
 use crate::activity::{ActivityId, ActivityParams, Terms};
 use crate::policy::heap::IndexedHeap;
@@ -76,6 +81,29 @@ pub enum Input {
     Close {
         /// Which one.
         id: ActivityId,
+    },
+    /// Messages are there ahead of their logical arrivals: the next ones of the
+    /// stream, whose releases are after now. Under a policy that works ahead
+    /// each is a ready job from now on, as far as `Terms::workahead_max` goes.
+    /// What goes beyond it, and everything under other policies, waits for its
+    /// release as if it had not been said. No effect unless the activity is
+    /// active. A handler that is running should be asked at its next boundary.
+    Arrived {
+        /// Whose.
+        id: ActivityId,
+        /// How many more than were said before.
+        messages: u32,
+    },
+    /// The timestamp of the next message, which is not there yet, says that its
+    /// logical arrival is `critical`: it is released then, and those behind it
+    /// follow by the period. No effect if that is earlier than its position in
+    /// the stream says, for the declared rate holds; nor while a job is
+    /// unfinished, or unless the activity is active.
+    Advance {
+        /// Whose.
+        id: ActivityId,
+        /// The logical arrival.
+        critical: Instant,
     },
     /// Time passed.
     Tick,
@@ -141,7 +169,7 @@ pub enum Command {
 /// What the scheduler counted for one activity since its creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counters {
-    /// Jobs released.
+    /// Jobs released, or there ahead of their releases.
     pub jobs: u64,
     /// Jobs completed, late ones included.
     pub completed: u64,
@@ -232,13 +260,18 @@ const COMMANDS_MAX: usize = 4;
 #[derive(Debug)]
 struct Slot {
     params: ActivityParams,
+    /// From release to deadline, as the policy sees it.
+    deadline: Span,
     active: bool,
     /// Release of the oldest job that has not ended; meaningful while
     /// `unfinished > 0`.
     release: Instant,
     next_release: Instant,
-    /// Jobs released and not ended.
+    /// Jobs released, or there, and not ended.
     unfinished: u64,
+    /// How many of them, the last ones, were there ahead of their releases and
+    /// have not been reached by them as far as was looked.
+    ahead: u64,
     job: Job,
     counters: Counters,
 }
@@ -247,7 +280,8 @@ impl Slot {
     /// The counters, with the unfinished jobs that are late at `now` counted as missed.
     fn counters_at(&self, now: Instant) -> Counters {
         let mut counters = self.counters;
-        let oldest_due = self.release + self.params.deadline;
+        counters.overruns += self.reached(now).1;
+        let oldest_due = self.oldest().deadline;
         if self.unfinished > 0 && oldest_due < now {
             let late_ns = now.since(oldest_due).as_nanos() - 1;
             let overdue = (late_ns / self.params.period.as_nanos() + 1).min(self.unfinished);
@@ -260,12 +294,47 @@ impl Slot {
 
     /// The oldest unfinished job, as the policy wants it.
     fn oldest(&self) -> Ready {
-        Ready { release: self.release, deadline: self.release + self.params.deadline }
+        Ready { release: self.release, deadline: self.release + self.deadline }
     }
 
-    /// Goes on to the job behind the oldest one, which has ended.
-    fn next_job(&mut self) {
+    /// `count` jobs more, the first of them to be released at `at`. Whether it
+    /// is the oldest now.
+    fn add_jobs(&mut self, count: u64, at: Instant) -> bool {
+        let idle = self.unfinished == 0;
+        if idle {
+            self.release = at;
+        }
+        self.unfinished += count;
+        self.counters.jobs += count;
+        self.next_release = at + self.params.period.saturating_mul(count);
+        idle
+    }
+
+    /// How many of the jobs that were there ahead have releases before `now`,
+    /// and how many of these releases found the job before unfinished.
+    fn reached(&self, now: Instant) -> (u64, u64) {
+        let before = self.unfinished - self.ahead;
+        let first = self.release + self.params.period.saturating_mul(before);
+        let since_ns = now.since(first).as_nanos();
+        if self.ahead == 0 || since_ns == 0 {
+            return (0, 0);
+        }
+        let reached = ((since_ns - 1) / self.params.period.as_nanos() + 1).min(self.ahead);
+        (reached, reached - u64::from(before == 0))
+    }
+
+    /// Counts what has been reached by its release before `now`.
+    fn settle(&mut self, now: Instant) {
+        let (reached, overruns) = self.reached(now);
+        self.ahead -= reached;
+        self.counters.overruns += overruns;
+    }
+
+    /// Goes on to the job behind the oldest one, which ended at `now`.
+    fn next_job(&mut self, now: Instant) {
+        self.settle(now);
         self.unfinished -= 1;
+        self.ahead = self.ahead.min(self.unfinished);
         self.release += self.params.period;
         self.job = JOB_FRESH;
     }
@@ -328,6 +397,8 @@ impl Scheduler {
             Input::Run { id, at } => self.run(id, at)?,
             Input::Suspend { id } => self.stop(id, now, Stop::Suspend)?,
             Input::Close { id } => self.stop(id, now, Stop::Close)?,
+            Input::Arrived { id, messages } => self.arrived(id, now, messages)?,
+            Input::Advance { id, critical } => self.advance(id, now, critical)?,
             Input::Tick => {}
             Input::Boundary => {
                 let running = self.running.ok_or(InputError::NothingRuns)?;
@@ -431,16 +502,19 @@ impl Scheduler {
         now: Instant,
     ) -> Result<(), InputError> {
         debug_assert_eq!(params.validated(), Ok(params));
+        let deadline = self.policy.relative_deadline(&params, terms);
         let place = self.slots.get_mut(id.0 as usize).ok_or(InputError::OutOfRange(id))?;
         if place.is_some() {
             return Err(InputError::Taken(id));
         }
         *place = Some(Slot {
             params,
+            deadline,
             active: false,
             release: Instant::ZERO,
             next_release: Instant::FAR,
             unfinished: 0,
+            ahead: 0,
             job: JOB_FRESH,
             counters: Counters::NONE,
         });
@@ -462,6 +536,53 @@ impl Scheduler {
         }
         let next_release = slot.next_release;
         self.releases.set(next_release, id.0);
+        Ok(())
+    }
+
+    /// Makes jobs of messages that are there before their releases.
+    fn arrived(
+        &mut self,
+        id: ActivityId,
+        now: Instant,
+        messages: u32,
+    ) -> Result<(), InputError> {
+        self.slot(id)?;
+        self.release_due(now);
+        let ahead_max = u64::from(self.policy.workahead_max(id));
+        let stopping = self.running.is_some_and(|running| running.id == id && running.stop.is_some());
+        let slot = self.slot_mut(id)?;
+        let furthest = now + slot.params.period.saturating_mul(ahead_max);
+        if !slot.active || stopping || messages == 0 || slot.next_release > furthest {
+            return Ok(());
+        }
+        let room_ns = furthest.since(slot.next_release).as_nanos();
+        let room = room_ns / slot.params.period.as_nanos() + 1;
+        let count = room.min(u64::from(messages));
+        slot.settle(now);
+        let idle = slot.add_jobs(count, slot.next_release);
+        slot.ahead += count;
+        let (next_release, oldest) = (slot.next_release, slot.oldest());
+        self.releases.set(next_release, id.0);
+        if idle {
+            self.policy.ready(id, oldest, now);
+        }
+        Ok(())
+    }
+
+    /// Puts off the next release to what a timestamp says.
+    fn advance(
+        &mut self,
+        id: ActivityId,
+        now: Instant,
+        critical: Instant,
+    ) -> Result<(), InputError> {
+        self.slot(id)?;
+        self.release_due(now);
+        let slot = self.slot_mut(id)?;
+        if slot.active && slot.unfinished == 0 && critical > slot.next_release {
+            slot.next_release = critical;
+            self.releases.set(critical, id.0);
+        }
         Ok(())
     }
 
@@ -492,12 +613,13 @@ impl Scheduler {
         let started = slot.unfinished > 0 && slot.job.start.is_some();
         if started {
             let record = end_job(id, slot, now, false);
-            slot.next_job();
+            slot.next_job(now);
             self.commands.push_back(Command::JobDone(record));
         }
         // Work that never got done must not look like a kept promise.
         slot.counters = slot.counters_at(now);
         slot.unfinished = 0;
+        slot.ahead = 0;
         slot.job = JOB_FRESH;
         if was_active {
             self.commands.push_back(Command::Inactive { id });
@@ -526,16 +648,9 @@ impl Scheduler {
             // A driver that was late by many periods releases them in one step.
             let period_ns = slot.params.period.as_nanos();
             let due = now.since(at).as_nanos() / period_ns + 1;
-            let idle = slot.unfinished == 0;
-            if idle {
-                slot.release = at;
-                slot.counters.overruns += due - 1;
-            } else {
-                slot.counters.overruns += due;
-            }
-            slot.unfinished += due;
-            slot.counters.jobs += due;
-            slot.next_release = at + slot.params.period.saturating_mul(due);
+            slot.settle(now);
+            let idle = slot.add_jobs(due, at);
+            slot.counters.overruns += if idle { due - 1 } else { due };
             self.releases.set(slot.next_release, number);
             if idle && !running {
                 self.policy.ready(ActivityId(number), slot.oldest(), now);
@@ -580,7 +695,7 @@ impl Scheduler {
         }
         if completed {
             let record = end_job(id, slot, now, true);
-            slot.next_job();
+            slot.next_job(now);
             self.commands.push_back(Command::JobDone(record));
             self.policy.done(id, record.deadline, now);
             if slot.unfinished > 0 {
@@ -631,7 +746,7 @@ fn end_job(id: ActivityId, slot: &mut Slot, end: Instant, completed: bool) -> Jo
         id,
         job: slot.counters.jobs - slot.unfinished,
         release: slot.release,
-        deadline: slot.release + slot.params.deadline,
+        deadline: slot.oldest().deadline,
         start: slot.job.start.unwrap_or(end),
         end,
         run: slot.job.run,

@@ -7,6 +7,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `response_time` | the exact test: worst response under deferred preemption |
+//! | [`dws`] | the same for DWS: the exact demand-bound test, and delay bounds |
 //! | `bounds` | the three sufficient tests, reported beside it |
 //! | `utilization` | sums of shares of a CPU, compared without rounding |
 //! | `verdict` | all tests of one CPU, and which of them decides |
@@ -25,6 +26,7 @@ pub(crate) use response_time::Steps;
 pub(crate) use verdict::Verdict;
 
 mod bounds;
+pub mod dws;
 mod hint;
 mod refusal;
 mod response_time;

@@ -96,7 +96,14 @@ impl Steps {
         Steps(STEPS_MAX)
     }
 
-    fn spend(&mut self, terms: usize) -> Option<()> {
+    /// Takes out what is left, divided by `divisor`, for what nothing depends on.
+    pub(super) fn take_part(&mut self, divisor: u64) -> Steps {
+        let part = self.0 / divisor;
+        self.0 -= part;
+        Steps(part)
+    }
+
+    pub(super) fn spend(&mut self, terms: usize) -> Option<()> {
         self.0 = self.0.checked_sub(terms as u64)?;
         Some(())
     }
@@ -247,7 +254,7 @@ fn pending(base_ns: u64, demands: &[Demand], jobs: impl Fn(u64) -> u64) -> Optio
     })
 }
 
-fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
+pub(super) fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
     while b != 0 {
         (a, b) = (b, a % b);
     }

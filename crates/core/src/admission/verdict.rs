@@ -2,7 +2,7 @@
 
 use super::response_time::{self, Response, Steps};
 use super::utilization::{self, Demand};
-use super::{Platform, bounds};
+use super::{Platform, Share, bounds};
 use crate::activity::{ActivityParams, Terms};
 use crate::time::Span;
 use core::cmp::Ordering;
@@ -11,21 +11,21 @@ use core::cmp::Ordering;
 /// <= bound`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TestResult {
-    /// `liu-layland`, `sha-blocking`, `rmdp-bound`, `response-time` or
-    /// `cpu-limit`.
+    /// `liu-layland`, `sha-blocking`, `rmdp-bound`, `response-time`,
+    /// `demand-bound`, `utilization` or `cpu-limit`.
     pub name: &'static str,
     /// The CPU.
     pub cpu: u32,
     /// Whether the test accepts the set.
     pub passed: bool,
-    /// What was found: a utilization, or for `response-time` the largest
-    /// response in deadlines. Infinite if a response has no bound, or none was
+    /// What was found: a utilization, or for `response-time` and `demand-bound`
+    /// the largest response in deadlines. Infinite if a response has no bound, or none was
     /// found.
     pub value: f64,
     /// The most it may be.
     pub bound: f64,
-    /// Whether admission goes by it: `response-time`, or `cpu-limit` where that
-    /// alone refuses.
+    /// Whether admission goes by it: `response-time` or `demand-bound`, or
+    /// `cpu-limit` where that alone refuses.
     pub deciding: bool,
 }
 
@@ -70,7 +70,7 @@ impl Verdict {
         let ranked = ranked.as_slice();
         let responses: Vec<_> = response_time::responses(ranked, platform, steps).collect();
         let (utilization, within_limit) =
-            share(&response_time::given_away(ranked, platform), platform);
+            share(&response_time::given_away(ranked, platform), platform.cpu_limit);
         let failure = failure(ranked, &responses, within_limit);
         let mut tests = Vec::new();
         if !ranked.is_empty() {
@@ -123,9 +123,11 @@ fn divided(params: &ActivityParams) -> ActivityParams {
 /// The sum of the demands, and whether it is within the limit. The comparison
 /// is exact, and where the sum was rounded to the other side of the limit it is
 /// put right.
-fn share(demands: &[Demand], platform: &Platform) -> (f64, bool) {
-    let (sum, limit) = (utilization::sum(demands), platform.cpu_limit.as_f64());
-    match utilization::compare(demands, platform.cpu_limit) {
+pub(super) fn share(demands: &[Demand], limit: Share) -> (f64, bool) {
+    let sum = utilization::sum(demands);
+    let order = utilization::compare(demands, limit);
+    let limit = limit.as_f64();
+    match order {
         Ordering::Greater => (sum.max(limit.next_up()), false),
         Ordering::Equal => (limit, true),
         Ordering::Less => (sum.min(limit), true),

@@ -15,13 +15,14 @@ use crate::activity::{ActivityId, ActivityParams, Terms};
 use crate::admission::{Platform, Steps, Verdict};
 use crate::time::{Instant, Span};
 
+pub mod dws;
 pub mod rm;
 pub mod rmdp;
 
 pub(crate) mod heap;
 
 /// Every policy there is, by the name a spec file calls it.
-pub static DISCIPLINES: &[&Discipline] = &[&rmdp::RMDP, &rm::RM];
+pub static DISCIPLINES: &[&Discipline] = &[&rmdp::RMDP, &rm::RM, &dws::DWS];
 
 /// The discipline of that name.
 pub fn discipline(name: &str) -> Option<&'static Discipline> {
@@ -69,7 +70,8 @@ pub struct Rank {
 /// A job that became ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
-    /// When it was released; at or before now.
+    /// When it was released; at or before now, or later where
+    /// [`Policy::workahead_max`] is above 0.
     pub release: Instant,
     /// When it must be done.
     pub deadline: Instant,
@@ -123,6 +125,20 @@ pub trait Policy: fmt::Debug + Send {
     /// Its job, due at `deadline`, is done at `now`: it is idle.
     fn done(&mut self, id: ActivityId, deadline: Instant, now: Instant) {
         let _ = (id, deadline, now);
+    }
+
+    /// From a job's release to the moment it must be done. Asked once, when the
+    /// activity is created.
+    fn relative_deadline(&self, params: &ActivityParams, terms: &Terms) -> Span {
+        let _ = terms;
+        params.deadline
+    }
+
+    /// How many jobs may be ready ahead of their releases, those done ahead
+    /// included; 0 where nothing runs before its release.
+    fn workahead_max(&self, id: ActivityId) -> u32 {
+        let _ = id;
+        0
     }
 
     /// When the policy itself has something to do, such as to note a deadline

@@ -1,0 +1,297 @@
+//! Drives the scheduler under DWS in virtual time, with messages that arrive
+//! early, and looks over its shoulder: before each quantum, asked for or not,
+//! whoever runs must be the one that the paper's rules put first.
+//!
+//! Costs are exact, hand-offs cost what the conditions say, and the CPU's
+//! thread oversleeps as they say.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use upcall_core::activity::{ActivityId, ActivityParams, Terms, WorkClass};
+use upcall_core::policy::dws::DWS;
+use upcall_core::scheduler::{Command, Counters, Input, Outcome, Scheduler};
+use upcall_core::time::{Instant, Span};
+
+pub type Activity = (ActivityParams, Terms);
+
+/// What the machine, the senders and the handlers do.
+#[derive(Clone, Copy, Debug)]
+pub struct Conditions {
+    /// Spent at every upcall of another activity than the last, before its
+    /// first quantum.
+    pub switch_cost: Span,
+    /// How late the thread may wake when it sleeps: any time up to this.
+    pub wakeup_latency: Span,
+    /// Whether jobs may have fewer PDUs, and quanta cost less, than declared.
+    pub thrifty: bool,
+    /// How early messages are there.
+    pub lead: Lead,
+    /// For what is left to chance.
+    pub seed: u64,
+}
+
+/// How long before its logical arrival a message is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lead {
+    None,
+    /// As long as the workahead limit lets it.
+    Most,
+    /// Any time up to that.
+    Random,
+}
+
+/// Everything as declared; hand-offs and wake-ups free, nothing early.
+pub const IDEAL: Conditions = Conditions {
+    switch_cost: Span::ZERO,
+    wakeup_latency: Span::ZERO,
+    thrifty: false,
+    lead: Lead::None,
+    seed: 0,
+};
+
+/// A quantum: whose, from when to when.
+pub type Quantum = (u32, u64, u64);
+
+/// Runs the activities, numbered as they stand in `set`, from their offsets on
+/// until `until`; what was counted for each.
+pub fn observe(set: &[Activity], conditions: Conditions, until: u64) -> Vec<Counters> {
+    run(set, conditions, until).0
+}
+
+/// As `observe`, with every quantum that was run.
+pub fn run(
+    set: &[Activity],
+    conditions: Conditions,
+    until: u64,
+) -> (Vec<Counters>, Vec<Quantum>) {
+    let capacity = u32::try_from(set.len()).unwrap();
+    let mut driver = Driver {
+        scheduler: Scheduler::new(capacity, &DWS),
+        now: 0,
+        set,
+        conditions,
+        chance: Chance(conditions.seed),
+        batch_left: vec![0; set.len()],
+        done: vec![0; set.len()],
+        there: vec![0; set.len()],
+        arrivals: vec![0; set.len()],
+        last: None,
+        quanta: Vec::new(),
+    };
+    for (index, id) in (0..capacity).map(ActivityId).enumerate() {
+        let (params, terms) = set[index];
+        driver.tell(Input::Create { id, params, terms });
+        driver.tell(Input::Run { id, at: Instant::ZERO });
+        driver.draw_arrival(index);
+    }
+    driver.deliver();
+    while driver.now < until {
+        driver.step();
+    }
+    let now = Instant::from_nanos(driver.now);
+    let counters =
+        (0..capacity).map(|number| driver.scheduler.counters_at(now, ActivityId(number)).unwrap());
+    (counters.collect(), driver.quanta)
+}
+
+struct Driver<'a> {
+    scheduler: Scheduler,
+    now: u64,
+    set: &'a [Activity],
+    conditions: Conditions,
+    chance: Chance,
+    /// PDUs that each activity's current job still has.
+    batch_left: Vec<u32>,
+    /// Messages that each activity has processed.
+    done: Vec<u64>,
+    /// Messages that are there: those that were told, if their time has not come.
+    there: Vec<u64>,
+    /// When the next one behind them arrives.
+    arrivals: Vec<u64>,
+    last: Option<ActivityId>,
+    quanta: Vec<Quantum>,
+}
+
+impl Driver<'_> {
+    fn tell(&mut self, input: Input) {
+        self.scheduler.handle(Instant::from_nanos(self.now), input).unwrap();
+    }
+
+    fn poll(&mut self) -> Option<Command> {
+        self.scheduler.poll_command(Instant::from_nanos(self.now))
+    }
+
+    /// The logical arrival of a message, by its position.
+    fn logical_arrival(&self, index: usize, message: u64) -> u64 {
+        let params = &self.set[index].0;
+        params.offset.as_nanos() + message * params.period.as_nanos()
+    }
+
+    fn draw_arrival(&mut self, index: usize) {
+        let (params, terms) = &self.set[index];
+        let most = params.period.as_nanos() * u64::from(terms.workahead_max);
+        let lead = match self.conditions.lead {
+            Lead::None => 0,
+            Lead::Most => most,
+            Lead::Random => self.chance.up_to(most),
+        };
+        let logical = self.logical_arrival(index, self.there[index]);
+        self.arrivals[index] = logical.saturating_sub(lead).max(self.arrivals[index]);
+    }
+
+    /// Tells of the messages that have arrived; whether there was any to tell.
+    fn deliver(&mut self) -> bool {
+        let mut told = false;
+        for index in 0..self.set.len() {
+            while self.arrivals[index] <= self.now {
+                // One whose time has come is released without being told.
+                if self.logical_arrival(index, self.there[index]) > self.now {
+                    let id = ActivityId(u32::try_from(index).unwrap());
+                    self.tell(Input::Arrived { id, messages: 1 });
+                    told = true;
+                }
+                self.there[index] += 1;
+                self.draw_arrival(index);
+            }
+        }
+        told
+    }
+
+    /// Does what is to be done, or sleeps.
+    fn step(&mut self) {
+        match self.poll() {
+            Some(Command::Upcall { id, pdus_max, resumed, check_at }) => {
+                self.upcall(id, pdus_max, resumed, check_at);
+            }
+            Some(other) => panic!("{other:?} though nothing asked for it"),
+            None => {
+                self.nothing_waits();
+                let arrival = *self.arrivals.iter().min().unwrap();
+                let next = self.scheduler.next_deadline().expect("all are active");
+                let late = self.chance.up_to(self.conditions.wakeup_latency.as_nanos());
+                self.now = self.now.max(next.as_nanos().min(arrival)) + late;
+                self.deliver();
+                self.tell(Input::Tick);
+            }
+        }
+    }
+
+    /// The handler's part (rtu-1995 Figure 5): quantum by quantum, asking at
+    /// each boundary from `check_at` on, or where a message has come.
+    fn upcall(&mut self, id: ActivityId, pdus_max: u32, resumed: bool, check_at: Instant) {
+        let mut check_at = check_at.as_nanos();
+        self.is_first(id);
+        if self.last.replace(id) != Some(id) {
+            self.now += self.conditions.switch_cost.as_nanos();
+        }
+        let index = id.0 as usize;
+        if !resumed {
+            self.batch_left[index] = match self.conditions.thrifty {
+                true => u32::try_from(self.chance.up_to(u64::from(pdus_max))).unwrap(),
+                false => pdus_max,
+            };
+        }
+        let mut pdus = 0;
+        loop {
+            let quantum = self.set[index].0.quantum.min(self.batch_left[index]);
+            let begin = self.now;
+            self.now += self.cost(index, quantum);
+            self.quanta.push((id.0, begin, self.now));
+            self.batch_left[index] -= quantum;
+            pdus += quantum;
+            if self.batch_left[index] == 0 {
+                self.tell(Input::Returned { pdus, outcome: Outcome::Done });
+                self.job_done(index);
+                self.deliver();
+                return;
+            }
+            let told = self.deliver();
+            if self.now < check_at && !told {
+                self.is_first(id);
+                continue;
+            }
+            self.tell(Input::Boundary);
+            match self.poll() {
+                Some(Command::Proceed { check_at: next }) => check_at = next.as_nanos(),
+                Some(Command::Yield) => {
+                    return self.tell(Input::Returned { pdus, outcome: Outcome::Yielded });
+                }
+                other => panic!("a boundary was answered by {other:?}"),
+            }
+            assert_eq!(self.poll(), None);
+            self.is_first(id);
+        }
+    }
+
+    fn job_done(&mut self, index: usize) {
+        match self.scheduler.poll_notice() {
+            Some(Command::JobDone(record)) => {
+                let message = self.done[index];
+                let logical = self.logical_arrival(index, message);
+                assert_eq!((record.job, record.release.as_nanos()), (message, logical));
+                let bound = self.delay_bound(index);
+                assert_eq!(record.slack_ns(), (logical + bound) as i64 - self.now as i64);
+                assert_eq!(record.response().as_nanos(), self.now.saturating_sub(logical));
+            }
+            other => panic!("the end of a job was answered by {other:?}"),
+        }
+        self.done[index] += 1;
+    }
+
+    fn delay_bound(&self, index: usize) -> u64 {
+        let (params, terms) = &self.set[index];
+        terms.delay_bound.unwrap_or(params.deadline).as_nanos()
+    }
+
+    /// Where an activity stands, by the paper's rules; `None` if it has nothing to do.
+    fn place(&self, index: usize) -> Option<(u32, u64, usize)> {
+        let logical = self.logical_arrival(index, self.done[index]);
+        let come = logical <= self.now;
+        let early = self.there[index] > self.done[index];
+        match self.set[index].1.class {
+            WorkClass::RealTime if come => Some((0, logical + self.delay_bound(index), index)),
+            WorkClass::Interactive if come => Some((1, logical, index)),
+            WorkClass::RealTime if early => Some((2, logical, index)),
+            WorkClass::Background if come => Some((3, logical, index)),
+            _ => None,
+        }
+    }
+
+    fn is_first(&self, id: ActivityId) {
+        let first = (0..self.set.len()).filter_map(|index| self.place(index)).min();
+        assert_eq!(self.place(id.0 as usize), first, "at {}", self.now);
+    }
+
+    fn nothing_waits(&self) {
+        assert!((0..self.set.len()).all(|index| self.place(index).is_none()), "at {}", self.now);
+    }
+
+    fn cost(&mut self, index: usize, pdus: u32) -> u64 {
+        let declared = (self.set[index].0.pdu_cost * pdus).as_nanos();
+        match self.conditions.thrifty {
+            true => self.chance.up_to(declared),
+            false => declared,
+        }
+    }
+}
+
+/// A small generator, so that a failure is found again from its seed (Steele,
+/// Lea and Flood 2014).
+struct Chance(u64);
+
+impl Chance {
+    /// Any of `0 ..= most`, the ends more often than the rest: that is where
+    /// the worst cases are.
+    fn up_to(&mut self, most: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.0;
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^= word >> 31;
+        match word >> 61 {
+            0 => 0,
+            1..=3 => most,
+            _ => word % (most + 1),
+        }
+    }
+}
