@@ -15,13 +15,14 @@ use crate::activity::{ActivityId, ActivityParams, Terms};
 use crate::admission::{Platform, Steps, Verdict};
 use crate::time::{Instant, Span};
 
+pub mod ps;
 pub mod rm;
 pub mod rmdp;
 
 pub(crate) mod heap;
 
 /// Every policy there is, by the name a spec file calls it.
-pub static DISCIPLINES: &[&Discipline] = &[&rmdp::RMDP, &rm::RM];
+pub static DISCIPLINES: &[&Discipline] = &[&rmdp::RMDP, &rm::RM, &ps::PS];
 
 /// The discipline of that name.
 pub fn discipline(name: &str) -> Option<&'static Discipline> {
