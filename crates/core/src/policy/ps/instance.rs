@@ -201,12 +201,12 @@ impl Instance {
     /// A client comes, idle. `weight` of 0 counts as 1; among equal
     /// deadlines the smallest `tie` goes first. O(log n).
     pub fn join(&mut self, client: u32, weight: u32, tie: u32) {
+        self.leave(client);
         let Some(place) = self.clients.get(client as usize) else { return };
         if place.standing == Standing::Lingering {
             // The one who had the number before: its debt is written off.
             self.drop_out(client);
         }
-        self.leave(client);
         let weight = weight.max(1);
         self.clients[client as usize] = Client { weight, tie, start: self.clock, ..Client::NONE };
         if self.shares {
@@ -468,4 +468,4 @@ fn div_ceil(value: i128, divisor: i128) -> i128 {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
