@@ -11,6 +11,7 @@
 //! | `bounds` | the three sufficient tests, reported beside it |
 //! | `utilization` | sums of shares of a CPU, compared without rounding |
 //! | `verdict` | all tests of one CPU, and which of them decides |
+//! | `ps` | the tests for proportional share |
 //! | `hint` | one change that would make a refused activity fit |
 //! | `refusal` | what is said of a refusal |
 //!
@@ -28,6 +29,7 @@ pub(crate) use verdict::Verdict;
 mod bounds;
 pub mod dws;
 mod hint;
+pub(crate) mod ps;
 mod refusal;
 mod response_time;
 #[cfg(test)]

@@ -16,13 +16,14 @@ use crate::admission::{Platform, Steps, Verdict};
 use crate::time::{Instant, Span};
 
 pub mod dws;
+pub mod ps;
 pub mod rm;
 pub mod rmdp;
 
 pub(crate) mod heap;
 
 /// Every policy there is, by the name a spec file calls it.
-pub static DISCIPLINES: &[&Discipline] = &[&rmdp::RMDP, &rm::RM, &dws::DWS];
+pub static DISCIPLINES: &[&Discipline] = &[&rmdp::RMDP, &rm::RM, &dws::DWS, &ps::PS];
 
 /// The discipline of that name.
 pub fn discipline(name: &str) -> Option<&'static Discipline> {

@@ -1,0 +1,436 @@
+//! PS: proportional share by earliest eligible virtual deadline first
+//! (proportional-share-1998 §3, §4.2-4.4; the algorithm is EEVDF, Stoica et al. 1996).
+//!
+//! An activity is eligible while its lag is not negative, and its rank is its
+//! virtual deadline; [`Instance`] keeps both and says what happens to lag when
+//! one joins or leaves. Here is what an activity asks of it.
+//!
+//! **Shares and weights** (§3.2, §4.3). An activity has a fixed share `f`, and is
+//! then *real-time*, or a weight `w`, and is *adaptive*; with both, the share
+//! holds, with neither, the weight is 1. Let `F` be the sum of the shares and `W_a` of
+//! the weights of those who compete. The weight of a real-time activity is to be
+//! such that equation (1) of §3 gives it `f`, whatever the total:
+//!
+//! ```text
+//! w_i / (W_a + sum w_j) = f_i   for all real-time i; summed up: sum w_j / (W_a + sum w_j) = F
+//! so  W_a + sum w_j = W_a / (1 - F)   and   w_i = f_i W_a / (1 - F)
+//! ```
+//!
+//! So all these weights change with every activity that comes, goes, blocks or
+//! wakes. But put into the virtual time of the whole, `dV = dt / (W_a + sum w_j)`,
+//! the service such an activity is due is `w_i dV = f_i dt`: the weights cancel
+//! out. So they need never be computed. There are two instances, one in the other:
+//!
+//! ```text
+//! top (shares, in millionths):  real-time f_1 .. f_n, and the rest, 1 - F
+//! rest (weights):               adaptive  w_1 .. w_m
+//! ```
+//!
+//! In `top` all shares together are the whole, and its virtual time is the service
+//! given, to the nanosecond. Nobody who comes, goes, blocks or wakes moves the account of
+//! a real-time activity, at no cost. The rest is served as one client, for `1 - F` and
+//! for all that real-time activities leave, before these may get more than they
+//! are due. What the rest gets, it shares out by weight; the lag of an adaptive
+//! activity is to its part of that.
+//!
+//! Should the shares reach 1, which admission prevents, the rest is left with a
+//! millionth and every share shrinks in proportion.
+//!
+//! **Who competes** (§3: the active). An activity with a ready or running job.
+//! When its jobs are done it leaves, and comes back with the next release as
+//! [`Instance`] says: what it was behind is forfeit, what it was ahead is kept
+//! until it is paid or the CPU has nothing to do. A job that was waiting behind the
+//! one that ended is no new beginning.
+//!
+//! **Requests and quanta** (§4.2). The CPU goes to one activity for one request,
+//! at most the time quantum `q`, and nobody preempts it within. A
+//! request ends where the handler can be preempted: at a boundary of its own
+//! quantum of PDUs, its *stretch* here to keep the two apart. So a request is a
+//! whole number of stretches, and longer than `q` only if one stretch is. It ends at the
+//! boundary after which another stretch might not fit. When a request ends, the next
+//! begins with its own deadline; the activity gives way if another comes first
+//! then. With all stretches within `q`, no lag leaves `-q ..= q`.
+//!
+//! **Cost estimates** (§4.3). A request is as long as the job is expected to go
+//! on. What is expected is what recent jobs took, smoothed as [`CostEstimate`]
+//! does it; before any ended, and once a job has taken more, what was declared;
+//! once it has taken that too, a full quantum. A wrong estimate makes its
+//! owner's deadlines too early or too late, and its requests too many or too
+//! long; neither changes what it is charged or what the others are due. If a
+//! stretch turns out longer than declared, the request ran over its end, and others
+//! waited: from then on the stretch is taken to be that long, up to `q`, and its owner
+//! asked earlier. That is not unlearned.
+//!
+//! **Hand-offs** are charged to the activity that is handed the CPU, like any
+//! time between its upcall and its return.
+//!
+//! The order is decided at boundaries only, as under RMDP: activities of one CPU
+//! share data without locks.
+
+use super::{Discipline, Policy, Ready};
+use crate::activity::{ActivityId, ActivityParams, Terms};
+use crate::admission::{self, Share};
+use crate::cost::CostEstimate;
+use crate::time::{Instant, Span};
+pub use instance::{FRACTION_BITS, Instance};
+
+mod instance;
+#[cfg(test)]
+mod tests;
+
+/// The time quantum, if nothing else is said: 1 ms (proportional-share-1998 §4.2).
+pub const QUANTUM_DEFAULT: Span = Span::from_millis(1);
+
+/// Proportional share with [`QUANTUM_DEFAULT`].
+pub static PS: Discipline = with_quantum::<{ QUANTUM_DEFAULT.as_nanos() }>();
+
+/// Proportional share with a time quantum of `QUANTUM_NS`; 0 counts as 1.
+pub const fn with_quantum<const QUANTUM_NS: u64>() -> Discipline {
+    Discipline {
+        name: "ps",
+        preemptive: false,
+        policy: |capacity| {
+            Box::new(ProportionalShare::new(capacity, Span::from_nanos(QUANTUM_NS)))
+        },
+        // Nobody ranks before another: the order of creation.
+        order: |_| 0,
+        verdict: |cpu, set, platform, _| {
+            admission::ps::verdict(cpu, set, platform, Span::from_nanos(QUANTUM_NS))
+        },
+    }
+}
+
+/// What is served at a time of an activity with such stretches: whole ones that fit
+/// into the quantum, at least one.
+pub(crate) fn slice(stretch: Span, quantum: Span) -> Span {
+    let stretch_ns = stretch.as_nanos().max(1);
+    Span::from_nanos((quantum.as_nanos() / stretch_ns * stretch_ns).max(stretch_ns))
+}
+
+/// One CPU's proportional shares. See the module's head.
+#[derive(Debug)]
+pub struct ProportionalShare {
+    quantum: Span,
+    slots: Vec<Slot>,
+    /// Real-time activities by their numbers, and the rest as number `capacity`.
+    top: Instance,
+    /// Adaptive activities by their numbers.
+    rest: Instance,
+    /// Sum of the shares, in millionths.
+    shares_ppm: u32,
+    /// Longest stretch of any adaptive activity so far.
+    rest_stretch_max: Span,
+    running: Option<Running>,
+    /// Activities that ever joined, for ties. Wraps after 4 billion.
+    created: u32,
+}
+
+/// Ties go to the real-time: the rest comes last.
+const REST_TIE: u32 = u32::MAX;
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    /// Real-time if there is one, adaptive if not.
+    share: Option<Share>,
+    /// Longest time without a boundary: declared, or longer if found so.
+    stretch: Span,
+    /// The most `stretch` may grow to.
+    stretch_max: Span,
+    /// CPU time of a job, declared.
+    compute: Span,
+    /// CPU time of a job, observed.
+    estimate: CostEstimate,
+    /// Of the current job.
+    used: Span,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Running {
+    id: ActivityId,
+    /// When it was picked.
+    since: Instant,
+    /// What it was charged since.
+    charged: Span,
+    /// What of that was before the current request.
+    before: Span,
+    /// Length of the current request.
+    request: Span,
+}
+
+impl Slot {
+    fn new(stretch: Span, quantum: Span, compute: Span, share: Option<Share>) -> Self {
+        let stretch = stretch.max(Span::from_nanos(1));
+        let stretch_max = stretch.max(quantum);
+        let estimate = CostEstimate::default();
+        Slot { share, stretch, stretch_max, compute, estimate, used: Span::ZERO }
+    }
+
+    fn is_real_time(&self) -> bool {
+        self.share.is_some()
+    }
+
+    /// Length of the next request.
+    fn request(&self, quantum: Span) -> Span {
+        let slice_ns = slice(self.stretch, quantum).as_nanos();
+        let (used_ns, declared_ns) = (self.used.as_nanos(), self.compute.as_nanos());
+        let expected_ns = self.estimate.mean().map_or(declared_ns, Span::as_nanos);
+        let left_ns = if used_ns < expected_ns {
+            expected_ns - used_ns
+        } else if used_ns < declared_ns {
+            declared_ns - used_ns
+        } else {
+            slice_ns
+        };
+        let stretch_ns = self.stretch.as_nanos();
+        let whole_ns = left_ns.div_ceil(stretch_ns).saturating_mul(stretch_ns).min(slice_ns);
+        // The last stretch of a job may be short.
+        let known_ns = declared_ns.max(expected_ns).saturating_sub(used_ns);
+        Span::from_nanos(if known_ns > 0 { whole_ns.min(known_ns) } else { whole_ns })
+    }
+
+    /// How much of a request may be used before boundaries are of interest: up to
+    /// there, another stretch fits.
+    fn unasked(&self, request: Span) -> Span {
+        request.saturating_sub(self.stretch)
+    }
+}
+
+impl ProportionalShare {
+    /// For activities numbered `0..capacity`, served for at most `quantum` at a
+    /// time. Takes all memory it will ever need.
+    pub fn new(capacity: u32, quantum: Span) -> Self {
+        let quantum = quantum.max(Span::from_nanos(1));
+        // A capacity of `u32::MAX` would need more memory than there is.
+        let mut top = Instance::of_shares(capacity.saturating_add(1));
+        top.join(capacity, Share::WHOLE.ppm(), REST_TIE);
+        ProportionalShare {
+            quantum,
+            slots: vec![Slot::new(Span::ZERO, quantum, Span::ZERO, None); capacity as usize],
+            top,
+            rest: Instance::of_weights(capacity),
+            shares_ppm: 0,
+            rest_stretch_max: Span::ZERO,
+            running: None,
+            created: 0,
+        }
+    }
+
+    fn slot(&self, id: ActivityId) -> &Slot {
+        &self.slots[id.0 as usize]
+    }
+
+    fn slot_mut(&mut self, id: ActivityId) -> &mut Slot {
+        &mut self.slots[id.0 as usize]
+    }
+
+    /// The number of the rest among the clients of `top`.
+    #[expect(clippy::cast_possible_truncation, reason = "the capacity, a u32")]
+    fn rest_client(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
+    /// The sum of the shares changed.
+    fn reweigh_rest(&mut self, shares_ppm: u32) {
+        self.shares_ppm = shares_ppm;
+        let weight = Share::WHOLE.ppm().saturating_sub(shares_ppm).max(1);
+        self.top.reweigh(self.rest_client(), weight);
+    }
+
+    /// Where `id` has its account.
+    fn instance(&mut self, id: ActivityId) -> &mut Instance {
+        if self.slot(id).is_real_time() { &mut self.top } else { &mut self.rest }
+    }
+
+    /// Hands in the next request of `id`, which has a job.
+    fn enqueue(&mut self, id: ActivityId) {
+        let request = self.slot(id).request(self.quantum);
+        self.instance(id).request(id.0, request);
+        self.place_rest();
+    }
+
+    /// `id` has no job.
+    fn retire(&mut self, id: ActivityId) {
+        self.instance(id).retire(id.0);
+        self.place_rest();
+        if self.running.is_none() {
+            self.rest.settle();
+            self.top.settle();
+        }
+    }
+
+    /// Lets the rest compete in `top` while any adaptive activity is ready; as long
+    /// as one runs, the rest stays picked.
+    fn place_rest(&mut self) {
+        if self.running.is_some_and(|running| !self.slot(running.id).is_real_time()) {
+            return;
+        }
+        let rest = self.rest_client();
+        if !self.rest.has_ready() {
+            self.top.retire(rest);
+        } else if !self.top.is_ready(rest) {
+            // No one of them is served for longer, so the rest is never charged for
+            // more than it asked for.
+            self.top.request(rest, self.quantum.max(self.rest_stretch_max));
+        }
+    }
+
+    /// Who comes next.
+    fn choose(&mut self) -> Option<ActivityId> {
+        let rest = self.rest_client();
+        if !self.top.has_eligible() {
+            // Nobody has a claim: the rest goes before those who have had their share.
+            self.top.forgive(rest);
+        }
+        let client = self.top.peek()?;
+        if client == rest { self.rest.peek() } else { Some(client) }.map(ActivityId)
+    }
+
+    /// Takes a ready activity out of the order.
+    fn take(&mut self, id: ActivityId) {
+        self.instance(id).take(id.0);
+        if !self.slot(id).is_real_time() {
+            self.top.take(self.rest_client());
+        }
+    }
+
+    /// Charges the running activity, which has had `used` since it was picked.
+    fn charge(&mut self, used: Span) {
+        let Some(running) = &mut self.running else { return };
+        let id = running.id;
+        let uncharged = used.saturating_sub(running.charged);
+        running.charged += uncharged;
+        self.slot_mut(id).used += uncharged;
+        self.instance(id).charge(id.0, uncharged);
+        if !self.slot(id).is_real_time() {
+            self.top.charge(self.rest_client(), uncharged);
+        }
+    }
+
+    /// Brings the accounts to `now`, before anyone joins or leaves.
+    fn sync(&mut self, now: Instant) {
+        if let Some(running) = self.running {
+            self.charge(now.since(running.since));
+        }
+    }
+
+    /// Whether the running activity's request is over at this boundary. If it ran
+    /// over its end, its stretch is longer than was thought: at least as long as
+    /// from where it was asked to here.
+    fn request_is_over(&mut self, running: Running) -> bool {
+        let used = running.charged.saturating_sub(running.before);
+        let unasked = self.slot(running.id).unasked(running.request);
+        if used <= unasked {
+            return false;
+        }
+        if used > running.request {
+            let slot = self.slot_mut(running.id);
+            let found = used.saturating_sub(unasked).min(slot.stretch_max);
+            slot.stretch = slot.stretch.max(found);
+        }
+        true
+    }
+}
+
+/// Numbers are below the capacity, as the trait's rules say.
+impl Policy for ProportionalShare {
+    fn join(&mut self, id: ActivityId, params: &ActivityParams, terms: &Terms, now: Instant) {
+        self.sync(now);
+        let slot = Slot::new(params.quantum_cost(), self.quantum, params.compute(), terms.share);
+        *self.slot_mut(id) = slot;
+        if let Some(share) = terms.share {
+            self.reweigh_rest(self.shares_ppm.saturating_add(share.ppm()));
+            self.top.join(id.0, share.ppm(), self.created);
+        } else {
+            self.rest.join(id.0, terms.weight.unwrap_or(1), self.created);
+            self.rest_stretch_max = self.rest_stretch_max.max(slot.stretch);
+        }
+        self.created = self.created.wrapping_add(1);
+    }
+
+    fn leave(&mut self, id: ActivityId, now: Instant) {
+        self.sync(now);
+        self.instance(id).leave(id.0);
+        if let Some(share) = self.slot(id).share {
+            self.reweigh_rest(self.shares_ppm.saturating_sub(share.ppm()));
+        }
+    }
+
+    fn ready(&mut self, id: ActivityId, _: Ready, now: Instant) {
+        self.sync(now);
+        self.enqueue(id);
+    }
+
+    fn withdraw(&mut self, id: ActivityId, now: Instant) {
+        self.sync(now);
+        self.slot_mut(id).used = Span::ZERO;
+        self.retire(id);
+    }
+
+    fn pick(&mut self, now: Instant) -> Option<ActivityId> {
+        let id = self.choose()?;
+        let request = self.slot(id).request(self.quantum);
+        self.take(id);
+        let (charged, before) = (Span::ZERO, Span::ZERO);
+        self.running = Some(Running { id, since: now, charged, before, request });
+        Some(id)
+    }
+
+    fn has_ready(&self) -> bool {
+        self.top.has_ready() || self.rest.has_ready()
+    }
+
+    fn gives_way(&mut self, _: ActivityId, _: Instant, now: Instant) -> bool {
+        self.sync(now);
+        let Some(running) = self.running else { return false };
+        if !self.request_is_over(running) {
+            return false;
+        }
+        // Its next request competes with what is ready.
+        let id = running.id;
+        self.running = None;
+        self.enqueue(id);
+        let stays = self.choose() == Some(id);
+        let request = self.slot(id).request(self.quantum);
+        self.take(id);
+        self.running = Some(Running { before: running.charged, request, ..running });
+        !stays
+    }
+
+    fn check_at(&self, _: ActivityId, since: Instant, next_release: Instant) -> Instant {
+        let Some(running) = self.running else { return next_release };
+        let unasked = self.slot(running.id).unasked(running.request);
+        let over = since + running.before + unasked + Span::from_nanos(1);
+        over.min(next_release)
+    }
+
+    fn ran(&mut self, _: ActivityId, used: Span, _: Instant) {
+        self.charge(used);
+        self.running = None;
+    }
+
+    fn resume(&mut self, id: ActivityId, _: Instant) {
+        self.enqueue(id);
+    }
+
+    fn done(&mut self, id: ActivityId, _: Instant, _: Instant) {
+        let slot = self.slot_mut(id);
+        let used = core::mem::replace(&mut slot.used, Span::ZERO);
+        slot.estimate.observe(used, 1);
+        self.retire(id);
+    }
+
+    fn lag_ns(&self, id: ActivityId, now: Instant) -> Option<i64> {
+        let slot = self.slots.get(id.0 as usize)?;
+        let instance = if slot.is_real_time() { &self.top } else { &self.rest };
+        let Some(running) = self.running else {
+            return instance.lag_ns(id.0, None, Span::ZERO);
+        };
+        let pending = now.since(running.since).saturating_sub(running.charged);
+        let serving = match (slot.is_real_time(), self.slot(running.id).is_real_time()) {
+            (true, false) => Some(self.rest_client()),
+            (false, true) => None,
+            _ => Some(running.id.0),
+        };
+        instance.lag_ns(id.0, serving, pending)
+    }
+}

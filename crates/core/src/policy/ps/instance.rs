@@ -1,0 +1,471 @@
+//! One proportional-share account: EEVDF over clients with weights.
+//!
+//! An instance shares out whatever service it is given, and knows its clients
+//! by number only. Whether a client is an activity, a flow's packets or another
+//! instance is the business of whoever holds them: to nest instances, pick down
+//! the tree and charge what ran at every level on the way (proportional-share-1998
+//! §4.5 does so inside the IP activity; [`super::ProportionalShare`] is two of
+//! them). Called by policies; it may not call out.
+//!
+//! **Virtual time.** The instance's clock `V` advances by `u / W` when a client
+//! was served for `u`, with `W` the total weight (Stoica, Abdel-Wahab, Jeffay,
+//! Baruah, Gehrke and Plaxton 1996, "EEVDF" below). A client of weight `w` has a
+//! start `s`, the `V` at which its lag is 0; being served moves it by `u / w`. Then
+//!
+//! ```text
+//! lag      = w (V - s)      service due less service had; ahead if negative
+//! eligible = s <= V         not ahead (proportional-share-1998 §3.1)
+//! deadline = s + r / w      for a request of length r
+//! ```
+//!
+//! and the eligible client of the earliest deadline is served next. The clock
+//! counts service, not time: what interrupts or hand-offs take is nobody's debt,
+//! and an instance inside another needs no clock but its own.
+//!
+//! **Joining and leaving** with lag (EEVDF's dynamic operations; states below):
+//!
+//! ```text
+//!           (1) request               (2) pick
+//!   Idle ----------------> Ready ------------------> Picked
+//!    ^  ^                  |  ^                      |  |
+//!    |  |                  |  +----------------------+  |
+//!    |  |                  |        (3) request         |
+//!    |  +------------------+----------------------------+
+//!    |     (4) retire, lag >= 0     |
+//!    |                              v  (5) retire, lag < 0
+//!    +------------------------- Lingering
+//!        (6) V reaches s            (1) request: Ready, as it was
+//! ```
+//!
+//! 1. It joins the competition with lag 0: `s = V`.
+//! 2. It has the earliest deadline; it is served and charged.
+//! 3. It wants more: its lag is kept.
+//! 4. What it was still due is forfeit. Nobody's account changes: to move `V`
+//!    ahead for it would bring the deadlines of the others nearer than the
+//!    service for them. It runs from what is free until `V` catches up.
+//! 5. It was ahead: it had service of the others. It goes only when its lag is
+//!    0, and its weight counts until then, as EEVDF proves that no lag of
+//!    anyone else is moved then. So blocking for a moment gains nothing.
+//! 6. Its lag is 0, and its weight counts no longer.
+//!
+//! If no ready client is eligible, `V` jumps to the earliest start: service is
+//! never withheld. So the lags of those who compete add up to 0 or less. When
+//! nobody is ready or picked, all debts are forgiven ([`Instance::settle`]).
+//!
+//! With these, a client whose requests are at most `r` has `-r <= lag <= max(r,
+//! q)`, where `q` is the longest that any client is served at a time (EEVDF's
+//! theorem on steady systems; joins come with lag 0, forfeits only take demand away,
+//! and jumps happen when no lag is above 0, so it goes on holding).
+//!
+//! **Shares.** In an instance [`Instance::of_shares`], the weight of every client
+//! counts whether it competes or not. Then `V` advances at a constant rate, and
+//! each client is due a constant fraction of the service: rates of others cannot
+//! move it. Nobody lingers, for a weight that always counts need not be kept.
+//!
+//! **Rounding.** Virtual time has [`FRACTION_BITS`] bits behind the point. `V` is
+//! rounded up and starts down, so that a lag of exactly 0 is never found
+//! negative; each charge errs by less than `w * 2^-60` ns of lag, which after
+//! 10^9 charges is below 1 us for any `w < 2^20`, and below 4 ms for the heaviest.
+//! Deadlines are compared in units of 2^-32 ns, so that those which are equal stay so and
+//! the tie is broken by order, not by rounding.
+
+use crate::policy::heap::IndexedHeap;
+use crate::time::Span;
+use core::cmp::Ordering;
+
+/// Bits of virtual time behind the point.
+pub const FRACTION_BITS: u32 = 60;
+
+/// Bits of a deadline that are not looked at.
+const DEADLINE_BITS_CUT: u32 = 28;
+
+/// Longest that is charged or asked for at once, 36 years; keeps `ns <<
+/// FRACTION_BITS` within an `i128`.
+const SERVICE_NS_MAX: u64 = 1 << 60;
+
+/// A point in virtual time: nanoseconds of service for each unit of weight, in
+/// units of `2^-FRACTION_BITS`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Virtual(i128);
+
+impl Ord for Virtual {
+    fn cmp(&self, other: &Self) -> Ordering {
+        #[cfg(test)]
+        tests::COMPARISONS.with(|count| count.set(count.get() + 1));
+        self.0.cmp(&other.0)
+    }
+}
+
+impl PartialOrd for Virtual {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// Where a client stands; see the module's head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    Idle,
+    Lingering,
+    Ready,
+    Picked,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Client {
+    /// 0: there never was such a client.
+    weight: u32,
+    /// It left; only its debt may still be here, lingering.
+    left: bool,
+    /// Breaks ties; the smaller goes first.
+    tie: u32,
+    standing: Standing,
+    start: Virtual,
+    /// The clock when it retired after being served, if with lag to spare.
+    retired: Option<Virtual>,
+    request_ns: u64,
+}
+
+impl Client {
+    const NONE: Client = Client {
+        weight: 0,
+        left: false,
+        tie: 0,
+        standing: Standing::Idle,
+        start: Virtual(0),
+        retired: None,
+        request_ns: 0,
+    };
+
+    fn exists(&self) -> bool {
+        self.weight > 0 && !self.left
+    }
+
+    /// `ns` of service in its virtual time, rounded down.
+    fn stretch(&self, ns: u64) -> i128 {
+        fixed(ns) / i128::from(self.weight.max(1))
+    }
+
+    /// Deadline of its request, rounded to what deadlines are compared by.
+    fn deadline(&self) -> Virtual {
+        let half = 1 << (DEADLINE_BITS_CUT - 1);
+        Virtual((self.start.0 + self.stretch(self.request_ns) + half) >> DEADLINE_BITS_CUT)
+    }
+}
+
+/// See the module's head. A method given a number at or above the capacity, or
+/// of a client that never joined or left, does nothing. Nothing allocates after creation.
+#[derive(Debug)]
+pub struct Instance {
+    clients: Vec<Client>,
+    clock: Virtual,
+    /// Sum of the weights that count.
+    total: u64,
+    /// Whether the weight of an idle client counts.
+    shares: bool,
+    /// Ready, and not eligible when last looked at; by start.
+    waiting: IndexedHeap<(Virtual, u32)>,
+    /// Ready and eligible; by deadline.
+    eligible: IndexedHeap<(Virtual, u32)>,
+    /// By start.
+    lingering: IndexedHeap<Virtual>,
+    picked: u32,
+    /// No start is later.
+    start_max: Virtual,
+}
+
+impl Instance {
+    /// For clients numbered `0..capacity`; a client is due the part of the service
+    /// that its weight is of the weights of those who compete. Allocates.
+    pub fn of_weights(capacity: u32) -> Self {
+        Instance {
+            clients: vec![Client::NONE; capacity as usize],
+            clock: Virtual(0),
+            total: 0,
+            shares: false,
+            waiting: IndexedHeap::with_capacity(capacity),
+            eligible: IndexedHeap::with_capacity(capacity),
+            lingering: IndexedHeap::with_capacity(capacity),
+            picked: 0,
+            start_max: Virtual(0),
+        }
+    }
+
+    /// For clients numbered `0..capacity`; a client is due the part of the service
+    /// that its weight is of the weights of all there are, and what the idle
+    /// leave goes to whoever is ready. Allocates.
+    pub fn of_shares(capacity: u32) -> Self {
+        Instance { shares: true, ..Instance::of_weights(capacity) }
+    }
+
+    /// A client comes, idle. `weight` of 0 counts as 1; among equal
+    /// deadlines the smallest `tie` goes first. O(log n).
+    pub fn join(&mut self, client: u32, weight: u32, tie: u32) {
+        self.leave(client);
+        let Some(place) = self.clients.get(client as usize) else { return };
+        if place.standing == Standing::Lingering {
+            // The one who had the number before: its debt is written off.
+            self.drop_out(client);
+        }
+        let weight = weight.max(1);
+        self.clients[client as usize] = Client { weight, tie, start: self.clock, ..Client::NONE };
+        if self.shares {
+            self.total += u64::from(weight);
+        }
+    }
+
+    /// It goes, whatever it is at. If it lingers, its weight goes when it would have
+    /// gone. O(log n).
+    pub fn leave(&mut self, client: u32) {
+        self.retire(client);
+        let Some(place) = self.client_mut(client) else { return };
+        place.left = true;
+        let weight = u64::from(place.weight);
+        if self.shares {
+            self.total -= weight;
+        }
+    }
+
+    /// Another weight, at once; what the client is behind or ahead stays the same
+    /// amount of service (EEVDF: as if it left and joined with its lag). O(log n).
+    pub fn reweigh(&mut self, client: u32, weight: u32) {
+        let clock = self.clock;
+        let counts_idle = self.shares;
+        let weight = weight.max(1);
+        let Some(place) = self.client_mut(client) else { return };
+        let before = core::mem::replace(&mut place.weight, weight);
+        // Rounded down, as every start is.
+        let ahead = (place.start.0 - clock.0).saturating_mul(i128::from(before));
+        place.start = Virtual(clock.0 + ahead.div_euclid(i128::from(weight)));
+        let (standing, start) = (place.standing, place.start);
+        self.start_max = self.start_max.max(start);
+        if counts_idle || standing != Standing::Idle {
+            self.total = self.total - u64::from(before) + u64::from(weight);
+        }
+        match standing {
+            Standing::Ready => self.enqueue(client),
+            Standing::Lingering => self.lingering.set(start, client),
+            Standing::Idle | Standing::Picked => {}
+        }
+    }
+
+    /// The client wants to be served for `length`: (1) and (3) of the module's head.
+    /// If it is ready already, that replaces its request. O(log n).
+    pub fn request(&mut self, client: u32, length: Span) {
+        let (clock, shares) = (self.clock, self.shares);
+        let Some(place) = self.client_mut(client) else { return };
+        place.request_ns = length.as_nanos().min(SERVICE_NS_MAX);
+        let standing = core::mem::replace(&mut place.standing, Standing::Ready);
+        let weight = u64::from(place.weight);
+        // The same instant as it retired: it never stopped competing.
+        if standing == Standing::Idle && place.retired != Some(clock) {
+            place.start = place.start.max(clock);
+        }
+        match standing {
+            Standing::Idle if !shares => self.total += weight,
+            Standing::Picked => self.picked -= 1,
+            Standing::Lingering => self.lingering.remove(client),
+            Standing::Idle | Standing::Ready => {}
+        }
+        self.enqueue(client);
+    }
+
+    /// It wants nothing more: (4) and (5) of the module's head. O(log n).
+    pub fn retire(&mut self, client: u32) {
+        let (clock, shares) = (self.clock, self.shares);
+        let Some(place) = self.client_mut(client) else { return };
+        let ahead = place.start > clock;
+        let (standing, start, weight) = (place.standing, place.start, u64::from(place.weight));
+        if matches!(standing, Standing::Idle | Standing::Lingering) {
+            return;
+        }
+        let lingers = ahead && !shares;
+        place.standing = if lingers { Standing::Lingering } else { Standing::Idle };
+        place.retired = (standing == Standing::Picked).then_some(clock);
+        if lingers {
+            self.lingering.set(start, client);
+        } else if !shares {
+            self.total -= weight;
+        }
+        match standing {
+            Standing::Picked => self.picked -= 1,
+            _ => self.dequeue(client),
+        }
+    }
+
+    /// Takes out the client to be served next: (2). `None` if none is ready.
+    /// O(log n) amortized: a client passes from the waiting to the eligible, or from
+    /// the lingering to the idle, once a request.
+    pub fn pick(&mut self) -> Option<u32> {
+        let client = self.peek()?;
+        self.take(client);
+        Some(client)
+    }
+
+    /// Who `pick` would take. Complexity as for it.
+    pub fn peek(&mut self) -> Option<u32> {
+        if !self.has_eligible() {
+            let ((start, _), _) = self.waiting.peek()?;
+            self.clock = self.clock.max(start);
+            while let Some((start, client)) = self.lingering.peek() {
+                if start > self.clock {
+                    break;
+                }
+                self.drop_out(client);
+            }
+        }
+        self.promote();
+        self.eligible.peek().map(|(_, client)| client)
+    }
+
+    /// Takes out this one, if it is ready. O(log n).
+    pub fn take(&mut self, client: u32) {
+        let Some(place) = self.client_mut(client) else { return };
+        if place.standing == Standing::Ready {
+            place.standing = Standing::Picked;
+            self.picked += 1;
+            self.dequeue(client);
+        }
+    }
+
+    /// A picked client was served for `used`. O(log n) amortized, as `pick`.
+    pub fn charge(&mut self, client: u32, used: Span) {
+        let used_ns = used.as_nanos().min(SERVICE_NS_MAX);
+        let Some(place) = self.client_mut(client) else { return };
+        debug_assert_eq!(place.standing, Standing::Picked, "only who was picked is served");
+        place.start.0 += place.stretch(used_ns);
+        let start = place.start;
+        self.start_max = self.start_max.max(start);
+        self.advance(used_ns);
+    }
+
+    /// Lets a ready client that is ahead begin anew with lag 0, so that it is
+    /// eligible. For one that is to have what nobody else has a claim to. O(log n).
+    pub fn forgive(&mut self, client: u32) {
+        let clock = self.clock;
+        let Some(place) = self.client_mut(client) else { return };
+        if place.standing == Standing::Ready && place.start > clock {
+            place.start = clock;
+            self.enqueue(client);
+        }
+    }
+
+    /// If nobody is ready or picked, the next to come begin with lag 0, whatever
+    /// they were at. O(1), and O(log n) for each who lingers.
+    pub fn settle(&mut self) {
+        if self.picked > 0 || self.has_ready() {
+            return;
+        }
+        while let Some((_, client)) = self.lingering.peek() {
+            self.drop_out(client);
+        }
+        // Past every start, and past the moment anyone retired.
+        self.clock = Virtual(self.clock.0.max(self.start_max.0) + 1);
+    }
+
+    /// Whether any client is ready. O(1).
+    pub fn has_ready(&self) -> bool {
+        self.waiting.peek().is_some() || self.eligible.peek().is_some()
+    }
+
+    /// Whether this one is ready. O(1).
+    pub fn is_ready(&self, client: u32) -> bool {
+        self.clients.get(client as usize).is_some_and(|place| place.standing == Standing::Ready)
+    }
+
+    /// Whether a ready client is eligible. O(log n) amortized, as `pick`.
+    pub fn has_eligible(&mut self) -> bool {
+        self.promote();
+        self.eligible.peek().is_some()
+    }
+
+    /// How far behind its due the client is, in nanoseconds of service, negative if
+    /// ahead; `None` if there is no such client. `serving` was served for `pending`
+    /// that is not charged yet; who would drop out meanwhile still counts. O(1).
+    pub fn lag_ns(&self, client: u32, serving: Option<u32>, pending: Span) -> Option<i64> {
+        let place = self.clients.get(client as usize).filter(|place| place.exists())?;
+        let pending_ns = pending.as_nanos().min(SERVICE_NS_MAX);
+        let (mut clock, mut start) = (self.clock.0, place.start.0);
+        if serving.is_some() {
+            clock += fixed(pending_ns) / i128::from(self.total.max(1));
+        }
+        if serving == Some(client) {
+            start += place.stretch(pending_ns);
+        }
+        let lag = (clock - start).saturating_mul(i128::from(place.weight)) >> FRACTION_BITS;
+        let lag = match place.standing {
+            // It is due nothing; it may owe.
+            Standing::Idle | Standing::Lingering => lag.min(0),
+            Standing::Ready | Standing::Picked => lag,
+        };
+        Some(i64::try_from(lag).unwrap_or(if lag < 0 { i64::MIN } else { i64::MAX }))
+    }
+
+    fn client_mut(&mut self, client: u32) -> Option<&mut Client> {
+        self.clients.get_mut(client as usize).filter(|place| place.exists())
+    }
+
+    /// Moves the clock by what `used_ns` of service makes of it, stopping where
+    /// someone who lingers drops out, for from there on it runs faster.
+    fn advance(&mut self, used_ns: u64) {
+        let mut left = fixed(used_ns);
+        while let Some((start, client)) = self.lingering.peek() {
+            let total = i128::from(self.total);
+            if self.clock.0 + div_ceil(left, total) < start.0 {
+                break;
+            }
+            let passed = (start.0 - self.clock.0).max(0);
+            // Fits: it is not more than `left`, but for rounding.
+            left -= (passed * total).min(left);
+            self.clock.0 += passed;
+            self.drop_out(client);
+        }
+        self.clock.0 += div_ceil(left, i128::from(self.total));
+    }
+
+    /// (6) of the module's head.
+    fn drop_out(&mut self, client: u32) {
+        self.lingering.remove(client);
+        let place = &mut self.clients[client as usize];
+        place.standing = Standing::Idle;
+        self.total -= u64::from(place.weight);
+    }
+
+    fn enqueue(&mut self, client: u32) {
+        self.dequeue(client);
+        let place = &self.clients[client as usize];
+        if place.start <= self.clock {
+            self.eligible.set((place.deadline(), place.tie), client);
+        } else {
+            self.waiting.set((place.start, place.tie), client);
+        }
+    }
+
+    fn dequeue(&mut self, client: u32) {
+        self.waiting.remove(client);
+        self.eligible.remove(client);
+    }
+
+    /// Makes eligible who became so as the clock went.
+    fn promote(&mut self) {
+        while let Some(((start, _), client)) = self.waiting.peek() {
+            if start > self.clock {
+                break;
+            }
+            self.enqueue(client);
+        }
+    }
+}
+
+fn fixed(ns: u64) -> i128 {
+    i128::from(ns) << FRACTION_BITS
+}
+
+/// `value / divisor` rounded up; a divisor of 0 counts as 1.
+fn div_ceil(value: i128, divisor: i128) -> i128 {
+    let divisor = divisor.max(1);
+    (value + divisor - 1) / divisor
+}
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -1,0 +1,498 @@
+//! One instance by itself: a schedule worked by hand, each rule of joining and
+//! leaving, and every operation against the model.
+
+use super::*;
+use core::cell::Cell;
+use model::Model;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngSeed, TestRunner};
+
+pub(in crate::policy::ps) mod model;
+
+thread_local! {
+    /// Comparisons of virtual times by this thread.
+    pub(super) static COMPARISONS: Cell<u64> = const { Cell::new(0) };
+}
+
+const fn ms(ms: u64) -> Span {
+    Span::from_millis(ms)
+}
+
+fn lag(instance: &Instance, client: u32) -> i64 {
+    instance.lag_ns(client, None, Span::ZERO).unwrap()
+}
+
+/// Serves whoever comes next for `used`, and leaves it picked.
+fn serve(instance: &mut Instance, used: Span) -> u32 {
+    let client = instance.pick().unwrap();
+    instance.charge(client, used);
+    client
+}
+
+/// The example with which Stoica et al. (1996) introduce the algorithm: two clients of
+/// weight 2, quanta of 1. Client 1 is active from 0 and asks for 2 at a time,
+/// client 2 from 1 and for 1. Worked by hand:
+///
+/// ```text
+/// t    V      client 1: s, d   client 2: s, d   served
+/// 0    0      0,   1           -                1
+/// 1    1/2    1/2, 1           1/2, 1           2   (a tie)
+/// 2    3/4    1/2, 1           1,   3/2         1   (2 is ahead)
+/// 3    1      1,   2           1,   3/2         2
+/// 4    5/4    1,   2           3/2, 2           1   (2 is ahead)
+/// 5    3/2    3/2, 2           3/2, 2           2   (a tie)
+/// 6    7/4    3/2, 2           2,   5/2         1
+/// 7    2      2,   3           2,   5/2         2
+/// ```
+#[test]
+fn the_example_of_the_literature_is_scheduled_as_it_is_there() {
+    let mut instance = Instance::of_weights(3);
+    instance.join(1, 2, 1);
+    instance.join(2, 2, 0);
+    let lags = |instance: &Instance| [lag(instance, 1), lag(instance, 2)];
+    let half = 500_000;
+    instance.request(1, ms(2));
+    let mut schedule = Vec::new();
+    // Of a request of two quanta one is left after the first.
+    let mut left_of_1 = 2;
+    let mut seen = Vec::new();
+    for time in 0..8 {
+        if time == 1 {
+            instance.request(2, ms(1));
+        }
+        seen.push(lags(&instance));
+        let served = serve(&mut instance, ms(1));
+        schedule.push(served);
+        if served == 1 {
+            left_of_1 = if left_of_1 == 1 { 2 } else { 1 };
+            instance.request(1, ms(left_of_1));
+        } else {
+            instance.request(2, ms(1));
+        }
+    }
+    assert_eq!(schedule, [1, 2, 1, 2, 1, 2, 1, 2]);
+    // w (V - s) from the table.
+    let (even, ahead) = ([0, 0], [half, -half]);
+    assert_eq!(seen, [even, even, ahead, even, ahead, even, ahead, even]);
+}
+
+#[test]
+fn service_is_in_proportion_to_weight() {
+    let mut instance = Instance::of_weights(3);
+    for (client, weight) in [(0, 1), (1, 2), (2, 5)] {
+        instance.join(client, weight, client);
+        instance.request(client, ms(1));
+    }
+    let mut quanta = [0; 3];
+    for _ in 0..800 {
+        let client = serve(&mut instance, ms(1));
+        quanta[client as usize] += 1;
+        instance.request(client, ms(1));
+    }
+    assert_eq!(quanta, [100, 200, 500]);
+}
+
+/// A client that blocks as soon as it has been served gets no more than one that
+/// does not: it comes back as far ahead as it went.
+#[test]
+fn blocking_for_a_moment_gains_nothing() {
+    let mut instance = Instance::of_weights(2);
+    let mut quanta = [0; 2];
+    for client in 0..2 {
+        instance.join(client, 1, client);
+        instance.request(client, ms(1));
+    }
+    for _ in 0..1_000 {
+        let client = serve(&mut instance, ms(1));
+        quanta[client as usize] += 1;
+        if client == 0 {
+            instance.retire(0);
+            assert!(lag(&instance, 0) <= 0);
+        }
+        instance.request(client, ms(1));
+    }
+    assert_eq!(quanta, [500, 500]);
+}
+
+#[test]
+fn who_is_ahead_counts_until_its_lag_is_0() {
+    let mut instance = Instance::of_weights(3);
+    for client in 0..3 {
+        instance.join(client, 1, client);
+        instance.request(client, ms(3));
+    }
+    assert_eq!(serve(&mut instance, ms(3)), 0);
+    instance.retire(0);
+    // Due 1 ms of 3, it had all.
+    assert_eq!([0, 1, 2].map(|client| lag(&instance, client)), [-2_000_000, 1_000_000, 1_000_000]);
+    // After 6 ms more it is due what it had; from then on the others share alone.
+    assert_eq!(serve(&mut instance, ms(3)), 1);
+    assert_eq!(lag(&instance, 0), -1_000_000);
+    instance.request(1, ms(3));
+    assert_eq!(serve(&mut instance, ms(3)), 2);
+    assert_eq!([0, 1, 2].map(|client| lag(&instance, client)), [0, 0, 0]);
+    instance.request(2, ms(3));
+    assert_eq!(serve(&mut instance, ms(3)), 1);
+    assert_eq!([0, 1, 2].map(|client| lag(&instance, client)), [0, -1_500_000, 1_500_000]);
+}
+
+#[test]
+fn what_a_client_is_behind_when_it_goes_is_forfeit_and_moves_nobody() {
+    let mut instance = Instance::of_weights(2);
+    for client in 0..2 {
+        instance.join(client, 1, client);
+        instance.request(client, ms(2));
+    }
+    assert_eq!(serve(&mut instance, ms(2)), 0);
+    instance.request(0, ms(2));
+    assert_eq!([0, 1].map(|client| lag(&instance, client)), [-1_000_000, 1_000_000]);
+    instance.retire(1);
+    assert_eq!([0, 1].map(|client| lag(&instance, client)), [-1_000_000, 0]);
+    // It alone is ready: it is served though it is ahead, and that is written off.
+    assert_eq!(instance.peek(), Some(0));
+    assert_eq!(lag(&instance, 0), 0);
+    instance.request(1, ms(2));
+    assert_eq!(lag(&instance, 1), 0);
+}
+
+#[test]
+fn a_new_job_at_the_moment_the_last_one_ended_keeps_the_lag() {
+    let mut instance = Instance::of_weights(2);
+    for client in 0..2 {
+        instance.join(client, 1, client);
+        instance.request(client, ms(2));
+    }
+    serve(&mut instance, ms(2));
+    instance.request(0, ms(2));
+    // Client 1 ends its job early and has another.
+    assert_eq!(serve(&mut instance, Span::from_micros(200)), 1);
+    let behind = lag(&instance, 1);
+    assert_eq!(behind, 900_000);
+    instance.retire(1);
+    instance.request(1, ms(2));
+    assert_eq!(lag(&instance, 1), behind);
+}
+
+#[test]
+fn when_nobody_wants_service_all_debts_are_forgiven() {
+    for mut instance in [Instance::of_weights(2), Instance::of_shares(2)] {
+        for client in 0..2 {
+            instance.join(client, 1, client);
+            instance.request(client, ms(1));
+        }
+        assert_eq!(serve(&mut instance, ms(1)), 0);
+        instance.settle();
+        assert_eq!(lag(&instance, 0), -500_000, "somebody is picked and ready");
+        instance.retire(0);
+        assert_eq!(serve(&mut instance, Span::from_micros(10)), 1);
+        instance.retire(1);
+        instance.settle();
+        assert_eq!([0, 1].map(|client| lag(&instance, client)), [0, 0]);
+        for client in 0..2 {
+            instance.request(client, ms(1));
+        }
+        assert_eq!([0, 1].map(|client| lag(&instance, client)), [0, 0]);
+    }
+}
+
+#[test]
+fn a_new_weight_leaves_everybodys_lag() {
+    let mut instance = Instance::of_weights(3);
+    for (client, weight) in [(0, 3), (1, 7), (2, 11)] {
+        instance.join(client, weight, client);
+        instance.request(client, ms(1));
+    }
+    let client = serve(&mut instance, ms(1));
+    instance.request(client, ms(1));
+    for weight in [1, 5, u32::MAX, 1_000_003, 2] {
+        let before = [0, 1, 2].map(|client| lag(&instance, client));
+        for client in 0..3 {
+            instance.reweigh(client, weight);
+        }
+        let after = [0, 1, 2].map(|client| lag(&instance, client));
+        for (before, after) in before.into_iter().zip(after) {
+            assert!((0..=1).contains(&(after - before)), "{before} became {after}");
+        }
+    }
+    // All weigh the same now.
+    let mut quanta = [0; 3];
+    for _ in 0..300 {
+        let client = serve(&mut instance, ms(1));
+        quanta[client as usize] += 1;
+        instance.request(client, ms(1));
+    }
+    assert!(quanta.iter().all(|count| (99..=101).contains(count)), "{quanta:?}");
+}
+
+#[test]
+fn a_share_is_what_it_is_whoever_else_comes() {
+    let mut instance = Instance::of_shares(4);
+    for (client, weight) in [(0, 25), (1, 25), (2, 40), (3, 10)] {
+        instance.join(client, weight, client);
+    }
+    instance.request(0, ms(1));
+    instance.request(1, ms(1));
+    serve(&mut instance, ms(1));
+    // Due a quarter each though only half of the shares are there.
+    assert_eq!([0, 1].map(|client| lag(&instance, client)), [-750_000, 250_000]);
+    instance.request(0, ms(1));
+    assert_eq!(serve(&mut instance, ms(1)), 1);
+    instance.request(1, ms(1));
+    // Nobody is eligible; the virtual time goes to where somebody is.
+    assert_eq!(instance.peek(), Some(0));
+    assert_eq!([0, 1].map(|client| lag(&instance, client)), [0, 0]);
+    instance.forgive(1);
+    assert_eq!(lag(&instance, 1), 0);
+}
+
+/// proportional-share-1998 §4.5: an activity that shares out its own quanta. Each flow
+/// gets its part of the activity's part.
+#[test]
+fn an_instance_can_be_a_client_of_another() {
+    const STACK: u32 = 0;
+    let mut cpu = Instance::of_weights(2);
+    cpu.join(STACK, 3, 0);
+    cpu.join(1, 2, 1);
+    let mut stack = Instance::of_weights(2);
+    stack.join(0, 1, 0);
+    stack.join(1, 2, 1);
+    let mut flows = [0; 2];
+    for client in 0..2 {
+        cpu.request(client, ms(1));
+        stack.request(client, ms(1));
+    }
+    for _ in 0..1_500 {
+        let client = serve(&mut cpu, ms(1));
+        if client == STACK {
+            let flow = serve(&mut stack, ms(1));
+            flows[flow as usize] += 1;
+            stack.request(flow, ms(1));
+        }
+        cpu.request(client, ms(1));
+        for flow in 0..2 {
+            assert!(lag(&stack, flow).abs() <= 1_000_000);
+        }
+    }
+    assert_eq!(flows, [300, 600]);
+}
+
+#[test]
+fn numbers_that_do_not_exist_do_nothing() {
+    let mut instance = Instance::of_weights(2);
+    instance.join(7, 1, 0);
+    instance.request(7, ms(1));
+    instance.request(0, ms(1));
+    instance.charge(1, ms(1));
+    instance.reweigh(1, 4);
+    instance.leave(0);
+    assert_eq!(instance.pick(), None);
+    assert_eq!(instance.lag_ns(0, None, Span::ZERO), None);
+    // A number is free for another once its client left, even if that lingers.
+    instance.join(0, 2, 0);
+    instance.join(1, 1, 1);
+    instance.request(0, ms(1));
+    instance.request(1, ms(1));
+    assert_eq!(serve(&mut instance, ms(1)), 0);
+    instance.leave(0);
+    assert_eq!(instance.lag_ns(0, None, Span::ZERO), None);
+    assert_eq!(serve(&mut instance, ms(1)), 1);
+    instance.join(0, 2, 0);
+    assert_eq!(lag(&instance, 0), 0);
+    instance.request(1, ms(1));
+    assert_eq!(serve(&mut instance, ms(1)), 1);
+    assert_eq!(lag(&instance, 1), 0, "alone, it is due all it gets");
+}
+
+#[test]
+fn the_heaviest_and_the_longest_do_not_overflow() {
+    let mut instance = Instance::of_weights(1_000);
+    for client in 0..1_000 {
+        instance.join(client, if client % 2 == 0 { u32::MAX } else { 1 }, client);
+        instance.request(client, Span::MAX);
+    }
+    for step in 0..5_000 {
+        let client = serve(&mut instance, Span::from_secs(3600 * 24 * 365));
+        if step % 3 == 0 {
+            instance.retire(client);
+            instance.reweigh(client, u32::MAX / 3);
+        }
+        instance.request(client, Span::from_nanos(1));
+    }
+}
+
+/// Comparisons of virtual times in a quantum (serve, then request), on average.
+fn comparisons_a_quantum(count: u32) -> f64 {
+    let mut instance = Instance::of_weights(count);
+    for client in 0..count {
+        instance.join(client, 1 + client % 17, client);
+        instance.request(client, ms(1));
+    }
+    let quanta = 4 * count;
+    let mut quantum = |blocks: bool| {
+        let client = serve(&mut instance, ms(1));
+        if blocks {
+            instance.retire(client);
+        }
+        instance.request(client, ms(1));
+    };
+    for step in 0..quanta {
+        quantum(step % 3 == 0);
+    }
+    COMPARISONS.with(|count| count.set(0));
+    for step in 0..quanta {
+        quantum(step % 3 == 0);
+    }
+    COMPARISONS.with(Cell::get) as f64 / f64::from(quanta)
+}
+
+#[test]
+fn a_pick_costs_no_more_than_the_logarithm_of_how_many_there_are() {
+    let small = comparisons_a_quantum(16);
+    let large = comparisons_a_quantum(16 * 1024);
+    // log 16 = 4, log 16384 = 14: it may grow by that ratio, and no more.
+    assert!(large <= small * 14.0 / 4.0, "{small} comparisons became {large}");
+    assert!(large < 40.0 * 14.0, "{large}");
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Request(u32, u64),
+    Retire(u32),
+    Leave(u32),
+    Join(u32, u32),
+    Forgive(u32),
+    Serve(u64),
+    Settle,
+}
+
+const CLIENTS: u32 = 5;
+
+fn op() -> impl Strategy<Value = Op> {
+    let client = || 0..CLIENTS;
+    prop_oneof![
+        8 => (client(), 1u64..2_000).prop_map(|(client, ns)| Op::Request(client, ns)),
+        2 => client().prop_map(Op::Retire),
+        1 => client().prop_map(Op::Leave),
+        1 => (client(), 1u32..=2).prop_map(|(client, weight)| Op::Join(client, weight)),
+        1 => client().prop_map(Op::Forgive),
+        10 => (0u64..2_000).prop_map(Op::Serve),
+        1 => Just(Op::Settle),
+    ]
+}
+
+/// Both, and who is picked and not yet back.
+struct Both {
+    instance: Instance,
+    model: Model,
+    picked: Option<u32>,
+}
+
+impl Both {
+    fn new(shares: bool) -> Self {
+        let instance =
+            if shares { Instance::of_shares(CLIENTS) } else { Instance::of_weights(CLIENTS) };
+        // Totals are 10 at most: 2520 is divisible by all of them.
+        let model = Model::new(CLIENTS as usize, shares, 2_520i128.pow(8));
+        let mut both = Both { instance, model, picked: None };
+        for client in 0..CLIENTS {
+            both.apply(&Op::Join(client, 1 + client % 2));
+        }
+        both
+    }
+
+    /// Who was picked by each, if anyone is.
+    fn apply(&mut self, op: &Op) -> Option<(Option<u32>, Option<u32>)> {
+        let Both { instance, model, picked } = self;
+        if let Op::Request(client, _) | Op::Retire(client) | Op::Leave(client) | Op::Join(client, _) = op
+        {
+            *picked = picked.filter(|picked| picked != client);
+        }
+        match *op {
+            Op::Request(client, ns) => {
+                instance.request(client, Span::from_nanos(ns));
+                model.request(client, ns);
+            }
+            Op::Retire(client) => {
+                instance.retire(client);
+                model.retire(client);
+            }
+            Op::Leave(client) => {
+                instance.leave(client);
+                model.leave(client);
+            }
+            Op::Join(client, weight) => {
+                instance.join(client, weight, client);
+                model.join(client, weight, client);
+            }
+            Op::Forgive(client) => {
+                instance.forgive(client);
+                model.forgive(client);
+            }
+            Op::Settle => {
+                instance.settle();
+                model.settle();
+            }
+            Op::Serve(ns) => {
+                let mut both = None;
+                if picked.is_none() {
+                    *picked = instance.pick();
+                    both = Some((*picked, model.pick()));
+                }
+                if let Some(client) = *picked {
+                    instance.charge(client, Span::from_nanos(ns));
+                    model.charge(client, ns);
+                }
+                return both;
+            }
+        }
+        None
+    }
+}
+
+/// How many operations were compared, of `ops`, before the model could go no further.
+fn compare(shares: bool, ops: &[Op]) -> Result<usize, TestCaseError> {
+    let mut both = Both::new(shares);
+    for (count, op) in ops.iter().enumerate() {
+        if let Some((found, expected)) = both.apply(op) {
+            prop_assert_eq!(found, expected);
+        }
+        if !both.model.exact {
+            return Ok(count);
+        }
+        prop_assert_eq!(both.instance.has_ready(), both.model.has_ready());
+        for client in 0..CLIENTS {
+            let (found, expected) =
+                (both.instance.lag_ns(client, None, Span::ZERO), both.model.lag_ns(client));
+            prop_assert_eq!(found.is_some(), expected.is_some());
+            let difference = found.unwrap_or(0) - expected.unwrap_or(0);
+            prop_assert!(difference.abs() <= 1, "{found:?} instead of {expected:?}");
+        }
+    }
+    Ok(ops.len())
+}
+
+thread_local! {
+    static COMPARED: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Any sequence of operations picks whom the model picks, and leaves the lags that
+/// the model has.
+#[test]
+fn behaves_as_the_model_does() {
+    let config = Config {
+        cases: 2_000,
+        failure_persistence: None,
+        rng_seed: RngSeed::Fixed(1996),
+        ..Config::default()
+    };
+    let strategy = (any::<bool>(), prop::collection::vec(op(), 1..150));
+    TestRunner::new(config)
+        .run(&strategy, |(shares, ops)| {
+            let count = compare(shares, &ops)?;
+            COMPARED.with(|compared| compared.set(compared.get() + count));
+            Ok(())
+        })
+        .unwrap();
+    let compared = COMPARED.with(Cell::get);
+    assert!(compared > 50_000, "the model went along for {compared} operations only");
+}

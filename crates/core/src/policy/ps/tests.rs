@@ -1,0 +1,482 @@
+//! What an activity asks for, who gets what is left, and every call against a model.
+//! Long runs are in `tests/ps_lag.rs`.
+
+use super::instance::tests::model::Model;
+use super::*;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngSeed};
+
+const fn us(us: u64) -> Span {
+    Span::from_micros(us)
+}
+
+fn at(us: u64) -> Instant {
+    Instant::from_nanos(us * 1_000)
+}
+
+fn share(percent: u32) -> Terms {
+    Terms { share: Share::from_ppm(percent * 10_000), ..Terms::default() }
+}
+
+fn weight(weight: u32) -> Terms {
+    Terms { weight: Some(weight), ..Terms::default() }
+}
+
+/// `batch` PDUs of 100 us in 100 ms, preemptible after each.
+fn task(batch: u32) -> ActivityParams {
+    ActivityParams::new(Span::from_millis(100), us(100)).batch(batch)
+}
+
+const JOB: Ready = Ready { release: Instant::ZERO, deadline: Instant::FAR };
+
+/// A policy with a quantum of 1 ms, and everyone ready at 0.
+fn policy(set: &[(ActivityParams, Terms)]) -> ProportionalShare {
+    let mut policy =
+        ProportionalShare::new(u32::try_from(set.len()).unwrap(), Span::from_millis(1));
+    for (number, (params, terms)) in (0..).zip(set) {
+        policy.join(ActivityId(number), params, terms, Instant::ZERO);
+        policy.ready(ActivityId(number), JOB, Instant::ZERO);
+    }
+    policy
+}
+
+/// Serves whoever comes next for `used`; it has more to do.
+fn serve(policy: &mut ProportionalShare, now: &mut Instant, used: Span) -> u32 {
+    let id = policy.pick(*now).unwrap();
+    *now += used;
+    policy.ran(id, used, *now);
+    policy.resume(id, *now);
+    id.0
+}
+
+fn quanta(policy: &mut ProportionalShare, count: usize) -> Vec<u32> {
+    let mut quanta = vec![0; policy.slots.len()];
+    let mut now = at(0);
+    for _ in 0..count {
+        quanta[serve(policy, &mut now, Span::from_millis(1)) as usize] += 1;
+    }
+    quanta
+}
+
+#[test]
+fn shares_are_kept_and_the_rest_goes_by_weight() {
+    let big = task(1_000);
+    // 20 %, 30 %, and half of it 1 : 4 (which is 10 % and 40 %).
+    let mut policy = policy(&[(big, share(20)), (big, share(30)), (big, weight(1)), (big, weight(4))]);
+    assert_eq!(quanta(&mut policy, 1_000), [200, 300, 100, 400]);
+}
+
+/// Equation (1) of proportional-share-1998 with `w = f W_a / (1 - F)` gives the same.
+#[test]
+fn the_weights_that_were_never_computed_are_those_of_the_paper() {
+    let big = task(1_000);
+    let mut policy = policy(&[(big, share(20)), (big, share(30)), (big, weight(3)), (big, weight(2))]);
+    let adaptive = 5.0;
+    let real_time = [0.2, 0.3].map(|share: f64| share * adaptive / (1.0 - 0.5));
+    let total = adaptive + real_time[0] + real_time[1];
+    let paper = [real_time[0], real_time[1], 3.0, 2.0].map(|weight| weight / total);
+    for (found, expected) in quanta(&mut policy, 1_000).into_iter().zip(paper) {
+        assert!((f64::from(found) / 1_000.0 - expected).abs() < 0.002, "{found} {expected}");
+    }
+}
+
+#[test]
+fn what_real_time_activities_leave_goes_to_the_adaptive() {
+    let big = task(1_000);
+    let mut policy = policy(&[(big, share(20)), (big, share(70)), (big, weight(1))]);
+    policy.withdraw(ActivityId(1), at(0));
+    assert_eq!(quanta(&mut policy, 1_000), [200, 0, 800]);
+}
+
+#[test]
+fn with_no_adaptive_activity_shares_grow_in_proportion() {
+    let big = task(1_000);
+    let mut policy = policy(&[(big, share(10)), (big, share(30))]);
+    assert_eq!(quanta(&mut policy, 1_000), [250, 750]);
+}
+
+#[test]
+fn shares_of_more_than_the_whole_shrink_in_proportion() {
+    let big = task(1_000);
+    let mut policy = policy(&[(big, share(80)), (big, share(40)), (big, weight(7))]);
+    let quanta = quanta(&mut policy, 3_000);
+    assert!((1_999..=2_000).contains(&quanta[0]), "{quanta:?}");
+    assert!((999..=1_000).contains(&quanta[1]), "{quanta:?}");
+}
+
+#[test]
+fn a_share_is_free_again_when_its_activity_leaves() {
+    let big = task(1_000);
+    let mut policy = policy(&[(big, share(20)), (big, share(70)), (big, weight(1))]);
+    policy.withdraw(ActivityId(1), at(0));
+    policy.leave(ActivityId(1), at(0));
+    assert_eq!(policy.shares_ppm, 200_000);
+    policy.join(ActivityId(1), &big, &share(30), at(0));
+    policy.ready(ActivityId(1), JOB, at(0));
+    assert_eq!(quanta(&mut policy, 1_000), [200, 300, 500]);
+}
+
+#[test]
+fn the_first_in_the_file_wins_a_tie() {
+    let big = task(1_000);
+    let terms = [weight(1), share(25), share(25), weight(1)];
+    let mut policy = policy(&terms.map(|terms| (big, terms)));
+    let mut now = at(0);
+    let order = [(); 4].map(|()| serve(&mut policy, &mut now, Span::from_millis(1)));
+    // The rest, 50 %, has the earliest deadline twice.
+    assert_eq!(order, [0, 1, 2, 3]);
+}
+
+#[test]
+fn a_request_is_what_the_job_is_expected_to_take_yet() {
+    let quantum = Span::from_millis(1);
+    let mut slot = Slot::new(us(100), quantum, us(700), None);
+    assert_eq!(slot.request(quantum), us(700));
+    slot.used = us(600);
+    assert_eq!(slot.request(quantum), us(100));
+    // Longer than declared: a full quantum.
+    slot.used = us(700);
+    assert_eq!(slot.request(quantum), us(1_000));
+    // Recent jobs took 250 us: whole stretches.
+    slot.used = Span::ZERO;
+    slot.estimate.observe(us(250), 1);
+    assert_eq!(slot.request(quantum), us(300));
+    slot.used = us(200);
+    assert_eq!(slot.request(quantum), us(100));
+    // Then what was declared, to its very end.
+    slot.used = us(300);
+    assert_eq!(slot.request(quantum), us(400));
+    slot.used = us(650);
+    assert_eq!(slot.request(quantum), us(50));
+    // Expected to take more than was declared.
+    slot.used = us(700);
+    (0..100).for_each(|_| slot.estimate.observe(us(5_000), 1));
+    assert_eq!(slot.request(quantum), us(1_000));
+    slot.used = us(4_930);
+    assert!(slot.request(quantum) < us(100));
+}
+
+#[test]
+fn a_request_is_whole_stretches() {
+    let quantum = Span::from_millis(1);
+    for (stretch, longest) in [(1, 1_000), (300, 900), (500, 1_000), (600, 600), (2_500, 2_500)] {
+        let slot = Slot::new(us(stretch), quantum, us(50_000), None);
+        assert_eq!(slot.request(quantum), us(longest));
+    }
+    let small = Slot::new(us(2_500), Span::from_nanos(1), us(50_000), None);
+    assert_eq!(small.request(Span::from_nanos(1)), us(2_500));
+}
+
+#[test]
+fn a_handler_is_asked_from_where_another_stretch_might_not_fit() {
+    let mut policy = policy(&[(task(50), weight(1)), (task(50), weight(1))]);
+    let id = policy.pick(at(0)).unwrap();
+    assert_eq!(id, ActivityId(0));
+    let after = |us: u64| Instant::from_nanos(us * 1_000 + 1);
+    assert_eq!(policy.check_at(id, at(0), Instant::FAR), after(900));
+    // A release may not be waited through.
+    assert_eq!(policy.check_at(id, at(0), at(50)), at(50));
+    assert!(!policy.gives_way(id, at(0), at(100)));
+    assert!(!policy.gives_way(id, at(0), at(900)), "one of 100 us fits");
+    assert!(policy.gives_way(id, at(0), Instant::from_nanos(900_001)));
+}
+
+#[test]
+fn the_quantum_goes_on_while_nobody_else_is_due() {
+    let mut policy = policy(&[(task(50), weight(1)), (task(50), weight(1))]);
+    policy.withdraw(ActivityId(1), at(0));
+    let id = policy.pick(at(0)).unwrap();
+    assert!(!policy.gives_way(id, at(0), at(1_000)));
+    // The next request began there.
+    assert!(policy.check_at(id, at(0), Instant::FAR) > at(1_900));
+    policy.ready(ActivityId(1), JOB, at(1_500));
+    assert!(!policy.gives_way(id, at(0), at(1_900)), "not within the quantum");
+    assert!(policy.gives_way(id, at(0), at(2_000)));
+    policy.ran(id, us(2_000), at(2_000));
+    policy.resume(id, at(2_000));
+    assert_eq!(policy.pick(at(2_000)), Some(ActivityId(1)));
+    // Half of the 500 us were the other's.
+    assert_eq!(policy.lag_ns(ActivityId(1), at(2_000)), Some(250_000));
+}
+
+#[test]
+fn a_stretch_that_turns_out_longer_is_asked_about_earlier() {
+    // It says 100 us and takes 300.
+    let mut policy = policy(&[(task(50), weight(1)), (task(50), weight(1))]);
+    let (mut now, mut lags) = (at(0), Vec::new());
+    for _ in 0..100 {
+        let id = policy.pick(now).unwrap();
+        let since = now;
+        let stretch = if id.0 == 0 { us(300) } else { us(100) };
+        let mut check_at = policy.check_at(id, since, Instant::FAR);
+        loop {
+            now += stretch;
+            if now >= check_at && policy.gives_way(id, since, now) {
+                break;
+            }
+            check_at = policy.check_at(id, since, Instant::FAR);
+        }
+        policy.ran(id, now.since(since), now);
+        policy.resume(id, now);
+        lags.push(policy.lag_ns(ActivityId(1), now).unwrap());
+    }
+    // The first request of 1 ms took 1.2 ms. Now it is known that 900 us are all that fits.
+    assert_eq!(lags[0], 600_000);
+    assert!(lags[1..].iter().all(|lag| lag.abs() <= 500_000), "{lags:?}");
+}
+
+#[test]
+fn lag_is_known_in_the_middle_of_a_quantum() {
+    let big = task(1_000);
+    let mut policy = policy(&[(big, share(50)), (big, weight(1)), (big, weight(1))]);
+    assert_eq!(policy.pick(at(0)), Some(ActivityId(0)));
+    let lags = |policy: &ProportionalShare, us| {
+        [0, 1, 2].map(|number| policy.lag_ns(ActivityId(number), at(us)).unwrap() / 1_000)
+    };
+    assert_eq!(lags(&policy, 400), [-200, 0, 0]);
+    policy.ran(ActivityId(0), us(1_000), at(1_000));
+    policy.resume(ActivityId(0), at(1_000));
+    assert_eq!(policy.pick(at(1_000)), Some(ActivityId(1)));
+    // The rest has been given 400 us so far, all to one of two.
+    assert_eq!(lags(&policy, 1_400), [-300, -200, 200]);
+    assert_eq!(policy.lag_ns(ActivityId(9), at(0)), None);
+}
+
+/// The policy as its documentation has it, over two plain instances.
+#[derive(Clone)]
+struct ModelPolicy {
+    top: Model,
+    rest: Model,
+    running: Option<u32>,
+}
+
+const SHARES_PPM: [u32; 3] = [100_000, 200_000, 250_000];
+const WEIGHTS: [u32; 3] = [1, 1, 2];
+const COUNT: u32 = 6;
+const REST: u32 = COUNT;
+/// Below it, real-time activities.
+const REAL_TIME: u32 = 3;
+
+impl ModelPolicy {
+    fn new() -> Self {
+        let mut top = Model::new(7, true, 9_000_000);
+        let mut rest = Model::new(6, false, 12i128.pow(18));
+        for (number, (ppm, weight)) in (0..).zip(SHARES_PPM.into_iter().zip(WEIGHTS)) {
+            top.join(number, ppm, number);
+            rest.join(number + REAL_TIME, weight, number + REAL_TIME);
+        }
+        top.join(REST, 450_000, REST_TIE);
+        ModelPolicy { top, rest, running: None }
+    }
+
+    fn request(&mut self, number: u32, request: Span) {
+        let instance = if number < REAL_TIME { &mut self.top } else { &mut self.rest };
+        instance.request(number, request.as_nanos());
+        self.place_rest();
+    }
+
+    fn retire(&mut self, number: u32) {
+        let instance = if number < REAL_TIME { &mut self.top } else { &mut self.rest };
+        instance.retire(number);
+        self.place_rest();
+        if self.running.is_none() {
+            self.rest.settle();
+            self.top.settle();
+        }
+    }
+
+    fn place_rest(&mut self) {
+        match (self.running, self.rest.has_ready(), self.top.is_ready(REST)) {
+            (Some(REAL_TIME..), _, _) | (_, true, true) => {}
+            (_, true, false) => self.top.request(REST, 1_000_000),
+            (_, false, _) => self.top.retire(REST),
+        }
+    }
+
+    fn pick(&mut self) -> Option<u32> {
+        if !self.top.has_eligible() {
+            self.top.forgive(REST);
+        }
+        let client = self.top.pick()?;
+        self.running = if client == REST { self.rest.pick() } else { Some(client) };
+        self.running
+    }
+
+    fn charge(&mut self, ns: u64) {
+        match self.running {
+            Some(number @ REAL_TIME..) => {
+                self.rest.charge(number, ns);
+                self.top.charge(REST, ns);
+            }
+            Some(number) => self.top.charge(number, ns),
+            None => {}
+        }
+    }
+
+    fn lag_ns(&self, number: u32) -> Option<i64> {
+        let instance = if number < REAL_TIME { &self.top } else { &self.rest };
+        instance.lag_ns(number)
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    /// A job of an idle one.
+    Release(u32),
+    /// A ready one is suspended.
+    Withdraw(u32),
+    /// The CPU goes to the next, or whoever runs goes on for so long and comes to a
+    /// boundary.
+    Run(u64),
+    /// The job ends after so long; the next was waiting if so.
+    Done(u64, bool),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let stretch = || 1u64..=100_000;
+    prop_oneof![
+        4 => (0..COUNT).prop_map(Op::Release),
+        1 => (0..COUNT).prop_map(Op::Withdraw),
+        12 => stretch().prop_map(Op::Run),
+        2 => (stretch(), any::<bool>()).prop_map(|(ns, another)| Op::Done(ns, another)),
+    ]
+}
+
+/// The policy and the model side by side.
+struct Both {
+    policy: ProportionalShare,
+    model: ModelPolicy,
+    ready: [bool; COUNT as usize],
+    /// Who runs, since when, and up to when it was charged.
+    running: Option<(ActivityId, Instant)>,
+    now: Instant,
+}
+
+impl Both {
+    fn new() -> Self {
+        let mut policy = ProportionalShare::new(COUNT, Span::from_millis(1));
+        for (number, (ppm, weight)) in (0..).zip(SHARES_PPM.into_iter().zip(WEIGHTS)) {
+            let real_time = Terms { share: Share::from_ppm(ppm), ..Terms::default() };
+            let adaptive = Terms { weight: Some(weight), ..Terms::default() };
+            policy.join(ActivityId(number), &task(7), &real_time, Instant::ZERO);
+            policy.join(ActivityId(number + REAL_TIME), &task(25), &adaptive, Instant::ZERO);
+        }
+        Both { policy, model: ModelPolicy::new(), ready: [false; 6], running: None, now: at(0) }
+    }
+
+    /// Makes it ready in both.
+    fn ready(&mut self, id: ActivityId, resume: bool) {
+        self.ready[id.0 as usize] = true;
+        match resume {
+            true => self.policy.resume(id, self.now),
+            false => self.policy.ready(id, JOB, self.now),
+        }
+        let request = self.policy.slot(id).request(self.policy.quantum);
+        self.model.request(id.0, request);
+    }
+
+    fn pass(&mut self, ns: u64) {
+        self.now += Span::from_nanos(ns);
+        self.model.charge(ns);
+    }
+
+    fn stop(&mut self, id: ActivityId, since: Instant) {
+        self.policy.ran(id, self.now.since(since), self.now);
+        self.model.running = None;
+        self.running = None;
+    }
+
+    fn apply(&mut self, op: &Op) -> Result<(), TestCaseError> {
+        let is = |id: u32| move |running: (ActivityId, Instant)| running.0.0 == id;
+        match *op {
+            Op::Release(id) if !self.ready[id as usize] && !self.running.is_some_and(is(id)) => {
+                self.ready(ActivityId(id), false);
+            }
+            Op::Withdraw(id) if self.ready[id as usize] => {
+                self.ready[id as usize] = false;
+                self.policy.withdraw(ActivityId(id), self.now);
+                self.model.retire(id);
+            }
+            Op::Run(ns) => match self.running {
+                None => {
+                    let picked = self.policy.pick(self.now);
+                    prop_assert_eq!(picked.map(|id| id.0), self.model.pick());
+                    self.running = picked.map(|id| (id, self.now));
+                    if let Some(id) = picked {
+                        self.ready[id.0 as usize] = false;
+                    }
+                }
+                Some((id, since)) => {
+                    self.pass(ns);
+                    self.boundary(id, since)?;
+                }
+            },
+            Op::Done(ns, another) => {
+                if let Some((id, since)) = self.running {
+                    self.pass(ns);
+                    self.stop(id, since);
+                    self.policy.done(id, self.now, self.now);
+                    self.model.retire(id.0);
+                    if another {
+                        self.ready(id, false);
+                    }
+                }
+            }
+            Op::Release(_) | Op::Withdraw(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Where a request ends, whoever the model would pick then must have the CPU.
+    fn boundary(&mut self, id: ActivityId, since: Instant) -> Result<(), TestCaseError> {
+        let running = self.policy.running.unwrap();
+        let in_request = self.now.since(since).saturating_sub(running.before);
+        let over = in_request + us(100) > running.request;
+        let gives_way = self.policy.gives_way(id, since, self.now);
+        let mut next = self.model.clone();
+        next.running = None;
+        let request = self.policy.slot(id).request(self.policy.quantum);
+        next.request(id.0, request);
+        let picked = next.pick();
+        let stays = picked == Some(id.0);
+        prop_assert_eq!(gives_way, over && !stays);
+        if over {
+            self.model = next;
+        }
+        if let Some(other) = picked.filter(|_| gives_way) {
+            // Put back: it was only looked at.
+            self.model.running = None;
+            let request = self.policy.slot(ActivityId(other)).request(self.policy.quantum);
+            self.model.request(other, request);
+            self.stop(id, since);
+            self.ready(id, true);
+        }
+        Ok(())
+    }
+}
+
+proptest! {
+    #![proptest_config(Config { cases: 600, failure_persistence: None, rng_seed: RngSeed::Fixed(1998), ..Config::default() })]
+
+    /// Any lawful sequence of calls picks whom the model picks, preempts when it would, and
+    /// leaves the lags that the model has.
+    #[test]
+    fn behaves_as_the_model_does(ops in prop::collection::vec(op(), 1..250)) {
+        let mut both = Both::new();
+        for op in ops {
+            both.apply(&op)?;
+            if !both.model.rest.exact {
+                break;
+            }
+            prop_assert!(both.model.top.exact);
+            for number in 0..COUNT {
+                let found = both.policy.lag_ns(ActivityId(number), both.now).unwrap();
+                // Uncharged time counts those who drop out meanwhile.
+                if both.policy.running.is_none_or(|r| r.since + r.charged == both.now) {
+                    let expected = both.model.lag_ns(number).unwrap();
+                    prop_assert!((found - expected).abs() <= 1, "{found} not {expected}");
+                }
+            }
+        }
+    }
+}
