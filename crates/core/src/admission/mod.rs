@@ -10,6 +10,7 @@
 //! | `bounds` | the three sufficient tests, reported beside it |
 //! | `utilization` | sums of shares of a CPU, compared without rounding |
 //! | `verdict` | all tests of one CPU, and which of them decides |
+//! | `dwcs` | the same for windows |
 //! | `hint` | one change that would make a refused activity fit |
 //! | `refusal` | what is said of a refusal |
 //!
@@ -25,6 +26,7 @@ pub(crate) use response_time::Steps;
 pub(crate) use verdict::Verdict;
 
 mod bounds;
+pub(crate) mod dwcs;
 mod hint;
 mod refusal;
 mod response_time;

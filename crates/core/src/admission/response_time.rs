@@ -96,7 +96,7 @@ impl Steps {
         Steps(STEPS_MAX)
     }
 
-    fn spend(&mut self, terms: usize) -> Option<()> {
+    pub(super) fn spend(&mut self, terms: usize) -> Option<()> {
         self.0 = self.0.checked_sub(terms as u64)?;
         Some(())
     }
