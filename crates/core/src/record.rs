@@ -20,7 +20,8 @@ pub struct JobRecord {
     pub deadline: Instant,
     /// When its handler was upcalled first.
     pub start: Instant,
-    /// When its handler returned for the last time.
+    /// When its handler returned for the last time; of a job that the policy
+    /// dropped, when it did, but not before the deadline.
     pub end: Instant,
     /// Time spent inside the handler, preemptions excluded.
     pub run: Span,
@@ -29,7 +30,7 @@ pub struct JobRecord {
     /// How often the job yielded to an activity of better rank.
     pub preemptions: u32,
     /// Whether it processed its batch or had nothing left to do; `false` if it
-    /// was cut short by a suspend or close.
+    /// was cut short by a suspend or close, or dropped as lost.
     pub completed: bool,
 }
 
@@ -49,8 +50,9 @@ impl JobRecord {
         self.deadline.signed_since(self.end)
     }
 
-    /// Whether the job ended after its deadline.
+    /// Whether the job was not done at its deadline: it ended later, or just
+    /// then without being completed.
     pub fn missed(&self) -> bool {
-        self.end > self.deadline
+        self.end > self.deadline || (!self.completed && self.end == self.deadline)
     }
 }

@@ -40,8 +40,13 @@
 //! but earlier: the job is ready now, and its release, the logical arrival of its
 //! message, is still to come. Its deadline counts from there all the same, and a
 //! job that ends before its release has a response of zero.
+//! 9. Not drawn: a policy may drop a ready job (`Ready -> Waiting`): it ends as
+//!    missed, not completed. And it may have an activity upcalled that is
+//!    `Waiting` (`Waiting -> Running -> Waiting`): an *extra* service, which is no
+//!    job, leaves no record and is abandoned when it yields; only its PDUs count.
 
 use crate::activity::{ActivityId, ActivityParams, Terms};
+use crate::admission::Share;
 use crate::policy::heap::IndexedHeap;
 use crate::policy::{Discipline, Policy, Ready};
 use crate::record::JobRecord;
@@ -104,6 +109,20 @@ pub enum Input {
         id: ActivityId,
         /// The logical arrival.
         critical: Instant,
+    },
+    /// So many events wait for an activity. Being upcalled takes them; seen when
+    /// the next choice is made. For policies that prefer who has events.
+    Pending {
+        /// Whose.
+        id: ActivityId,
+        /// How many in all, not how many more.
+        events: u32,
+    },
+    /// What is there for events beyond what is reserved: at most what
+    /// [`crate::admission::Reservations::event_share`] says.
+    EventServer {
+        /// `None`, as at the start: nothing.
+        share: Option<Share>,
     },
     /// Time passed.
     Tick,
@@ -247,14 +266,15 @@ pub struct Scheduler {
     /// Orders the activities with a ready job that are not running.
     policy: Box<dyn Policy>,
     running: Option<Running>,
-    /// At most `COMMANDS_MAX` wait at a time.
+    /// At most `COMMANDS_MAX` and a dropped job of each activity wait at a time.
     commands: VecDeque<Command>,
     /// Who was upcalled last, for counting switches.
     last_run: Option<ActivityId>,
     switches: u64,
 }
 
-/// One `handle` produces at most a job's end, a change of state and an answer.
+/// One `handle` produces at most a job's end, a change of state and an answer,
+/// beside the ends of jobs that are dropped.
 const COMMANDS_MAX: usize = 4;
 
 #[derive(Debug)]
@@ -356,6 +376,8 @@ struct Running {
     id: ActivityId,
     since: Instant,
     pdus_max: u32,
+    /// Whether it was upcalled without a job.
+    extra: bool,
     /// Set by `Suspend` and `Close`.
     stop: Option<Stop>,
 }
@@ -377,7 +399,7 @@ impl Scheduler {
             releases: IndexedHeap::with_capacity(capacity),
             policy: (discipline.policy)(capacity),
             running: None,
-            commands: VecDeque::with_capacity(COMMANDS_MAX),
+            commands: VecDeque::with_capacity(COMMANDS_MAX + capacity as usize),
             last_run: None,
             switches: 0,
         }
@@ -399,6 +421,11 @@ impl Scheduler {
             Input::Close { id } => self.stop(id, now, Stop::Close)?,
             Input::Arrived { id, messages } => self.arrived(id, now, messages)?,
             Input::Advance { id, critical } => self.advance(id, now, critical)?,
+            Input::Pending { id, events } => {
+                self.slot(id)?;
+                self.policy.set_pending(id, events, now);
+            }
+            Input::EventServer { share } => self.policy.set_event_share(share, now),
             Input::Tick => {}
             Input::Boundary => {
                 let running = self.running.ok_or(InputError::NothingRuns)?;
@@ -408,7 +435,7 @@ impl Scheduler {
             Input::Returned { pdus, outcome } => self.returned(now, pdus, outcome)?,
         }
         self.release_due(now);
-        debug_assert!(self.commands.len() <= COMMANDS_MAX);
+        debug_assert!(self.commands.len() <= COMMANDS_MAX + self.slots.len());
         Ok(())
     }
 
@@ -427,7 +454,12 @@ impl Scheduler {
         if self.running.is_some() {
             return None;
         }
-        let id = self.policy.pick(now)?;
+        self.drop_lost(now, true);
+        if let Some(command) = self.poll_notice() {
+            return Some(command);
+        }
+        let next_release = self.next_release();
+        let id = self.policy.pick(now).or_else(|| self.policy.pick_extra(now, next_release))?;
         Some(self.upcall(now, id))
     }
 
@@ -540,16 +572,12 @@ impl Scheduler {
     }
 
     /// Makes jobs of messages that are there before their releases.
-    fn arrived(
-        &mut self,
-        id: ActivityId,
-        now: Instant,
-        messages: u32,
-    ) -> Result<(), InputError> {
+    fn arrived(&mut self, id: ActivityId, now: Instant, messages: u32) -> Result<(), InputError> {
         self.slot(id)?;
         self.release_due(now);
         let ahead_max = u64::from(self.policy.workahead_max(id));
-        let stopping = self.running.is_some_and(|running| running.id == id && running.stop.is_some());
+        let stopping =
+            self.running.is_some_and(|running| running.id == id && running.stop.is_some());
         let slot = self.slot_mut(id)?;
         let furthest = now + slot.params.period.saturating_mul(ahead_max);
         if !slot.active || stopping || messages == 0 || slot.next_release > furthest {
@@ -622,6 +650,7 @@ impl Scheduler {
         slot.ahead = 0;
         slot.job = JOB_FRESH;
         if was_active {
+            self.policy.suspended(id, now);
             self.commands.push_back(Command::Inactive { id });
         }
         if stop == Stop::Close {
@@ -634,6 +663,7 @@ impl Scheduler {
     /// Releases every job that is due at `now`, and lets the policy do what is.
     fn release_due(&mut self, now: Instant) {
         self.policy.tick(now);
+        self.drop_lost(now, false);
         while let Some((at, number)) = self.releases.peek() {
             if at > now {
                 break;
@@ -656,12 +686,37 @@ impl Scheduler {
                 self.policy.ready(ActivityId(number), slot.oldest(), now);
             }
         }
+        self.drop_lost(now, false);
+    }
+
+    /// Ends the jobs that have no value any more, if the policy is one that says
+    /// so. Of several that an activity lost at once, only the oldest is recorded.
+    fn drop_lost(&mut self, now: Instant, choosing: bool) {
+        while let Some(id) = self.policy.overdue(now, choosing) {
+            let slot = self.slots[id.0 as usize].as_mut().expect("only live activities are ready");
+            let deadline = slot.oldest().deadline;
+            let behind = now.since(deadline).as_nanos() / slot.params.period.as_nanos();
+            let behind = behind.min(slot.unfinished - 1);
+            let record = end_job(id, slot, now.max(deadline), false);
+            slot.next_job(now);
+            slot.counters.misses += behind;
+            slot.unfinished -= behind;
+            slot.release += slot.params.period.saturating_mul(behind);
+            self.commands.push_back(Command::JobDone(record));
+            self.policy.lost(id, 1 + behind, now);
+            if slot.unfinished > 0 {
+                self.policy.ready(id, slot.oldest(), now);
+            }
+        }
     }
 
     /// Answers a running handler that wants to go on (rtu-1995 Figure 5).
     fn boundary(&mut self, now: Instant, running: Running) {
-        let gives_way =
-            running.stop.is_some() || self.policy.gives_way(running.id, running.since, now);
+        // Its own job is not made to wait for what is no job.
+        let released = running.extra && self.slot(running.id).is_ok_and(|slot| slot.unfinished > 0);
+        let gives_way = running.stop.is_some()
+            || released
+            || self.policy.gives_way(running.id, running.since, now);
         let answer = if gives_way {
             Command::Yield
         } else {
@@ -682,6 +737,16 @@ impl Scheduler {
         };
         let used = now.since(running.since);
         self.policy.ran(id, used, now);
+        if running.extra {
+            slot.counters.pdus += u64::from(pdus);
+            let more = outcome == Outcome::Yielded || pdus == running.pdus_max;
+            self.policy.extra_done(id, more, now);
+            if slot.unfinished > 0 {
+                self.policy.ready(id, slot.oldest(), now);
+            }
+            self.stop_returned(now, running, outcome);
+            return Ok(());
+        }
         slot.job.pdus += pdus;
         slot.job.run += used;
         slot.counters.pdus += u64::from(pdus);
@@ -706,12 +771,17 @@ impl Scheduler {
             // Stopped amid its job: as far as the policy goes, ready for a moment.
             self.policy.resume(id, now);
         }
+        self.stop_returned(now, running, outcome);
+        Ok(())
+    }
+
+    /// Does what waited for the running handler to return.
+    fn stop_returned(&mut self, now: Instant, running: Running, outcome: Outcome) {
         match (running.stop, outcome) {
-            (Some(stop), _) => self.deactivate(id, now, stop),
-            (None, Outcome::Finished) => self.deactivate(id, now, Stop::Suspend),
+            (Some(stop), _) => self.deactivate(running.id, now, stop),
+            (None, Outcome::Finished) => self.deactivate(running.id, now, Stop::Suspend),
             (None, _) => {}
         }
-        Ok(())
     }
 
     fn upcall(&mut self, now: Instant, id: ActivityId) -> Command {
@@ -720,11 +790,14 @@ impl Scheduler {
             self.last_run = Some(id);
         }
         let check_at = self.check_at(id, now);
-        let slot = self.slots[id.0 as usize].as_mut().expect("only live activities are ready");
+        let slot = self.slots[id.0 as usize].as_mut().expect("only live activities are picked");
+        let extra = slot.unfinished == 0;
         let resumed = slot.job.start.is_some();
-        slot.job.start.get_or_insert(now);
+        if !extra {
+            slot.job.start.get_or_insert(now);
+        }
         let pdus_max = slot.params.batch - slot.job.pdus;
-        self.running = Some(Running { id, since: now, pdus_max, stop: None });
+        self.running = Some(Running { id, since: now, pdus_max, extra, stop: None });
         Command::Upcall { id, pdus_max, resumed, check_at }
     }
 

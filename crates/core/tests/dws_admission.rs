@@ -159,8 +159,7 @@ fn all_of_period(period_ns: u64) -> impl Iterator<Item = Activity> {
         batches.flat_map(move |batch| (1..=batch).map(move |quantum| (cost_ns, batch, quantum)))
     };
     (1..=period_ns).flat_map(shape).flat_map(move |(cost_ns, batch, quantum)| {
-        let params =
-            ActivityParams::new(ns(period_ns), ns(cost_ns)).batch(batch).quantum(quantum);
+        let params = ActivityParams::new(ns(period_ns), ns(cost_ns)).batch(batch).quantum(quantum);
         let bounds = params.compute().as_nanos()..=period_ns + 1;
         bounds.map(move |bound_ns| {
             (params, Terms { delay_bound: Some(ns(bound_ns)), ..Terms::default() })
@@ -206,8 +205,7 @@ fn of_every_pair_with_periods_up_to_five_just_those_are_refused_that_can_miss() 
 /// By the other analysis: the worst response of each.
 fn independent(set: &[Activity]) -> Vec<Option<u64>> {
     let arrivals = |(params, _): &Activity| Periodic::new(Duration::from(params.period.as_nanos()));
-    let wcet =
-        |(params, _): &Activity| Scalar::new(Service::from(params.compute().as_nanos()));
+    let wcet = |(params, _): &Activity| Scalar::new(Service::from(params.compute().as_nanos()));
     let deadline = |(params, terms): &Activity| {
         Duration::from(terms.delay_bound.unwrap_or(params.deadline).as_nanos())
     };

@@ -288,10 +288,8 @@ impl Load {
     }
 
     fn demands(&self) -> Vec<Demand> {
-        let demand = |stream: &Stream| Demand {
-            cost_ns: stream.cost_ns,
-            period_ns: stream.period_ns,
-        };
+        let demand =
+            |stream: &Stream| Demand { cost_ns: stream.cost_ns, period_ns: stream.period_ns };
         self.streams.iter().map(demand).collect()
     }
 

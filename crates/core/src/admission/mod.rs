@@ -12,6 +12,7 @@
 //! | `utilization` | sums of shares of a CPU, compared without rounding |
 //! | `verdict` | all tests of one CPU, and which of them decides |
 //! | `ps` | the tests for proportional share |
+//! | `dwcs` | the same for windows |
 //! | `hint` | one change that would make a refused activity fit |
 //! | `refusal` | what is said of a refusal |
 //!
@@ -27,6 +28,7 @@ pub(crate) use response_time::Steps;
 pub(crate) use verdict::Verdict;
 
 mod bounds;
+pub(crate) mod dwcs;
 pub mod dws;
 mod hint;
 pub(crate) mod ps;

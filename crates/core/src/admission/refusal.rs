@@ -4,7 +4,7 @@
 use super::response_time::STEPS_MAX;
 use super::verdict::{Failure, Verdict};
 use super::{Hint, Share, TestResult};
-use crate::activity::ParamError;
+use crate::activity::{ParamError, Window};
 use crate::time::Span;
 use core::fmt;
 
@@ -71,6 +71,28 @@ pub enum Reason {
         /// Whose response was not found.
         victim: String,
     },
+    /// DWCS: the periods that may not be missed would take more than the CPU.
+    WindowsOverCpu {
+        /// The CPU.
+        cpu: u32,
+        /// Sum of `(1 - x/y) C / T`, hand-offs included. Above 1.
+        utilization: f64,
+    },
+    /// DWCS: more periods would be missed in a window than may be.
+    ViolatesWindow {
+        /// The CPU.
+        cpu: u32,
+        /// Whose window: the newcomer's or one admitted before.
+        victim: String,
+        /// What would be violated.
+        window: Window,
+    },
+    /// DWCS: not all jobs can be done, and nothing shows that only those are
+    /// missed that may be.
+    WindowsUnproven {
+        /// The CPU.
+        cpu: u32,
+    },
 }
 
 impl Refusal {
@@ -97,6 +119,11 @@ impl Reason {
                 Reason::FallsBehind { cpu, victim: victim(index), utilization }
             }
             Some(Failure::Undecided { index }) => Reason::Undecided { cpu, victim: victim(index) },
+            Some(Failure::WindowsOverCpu) => Reason::WindowsOverCpu { cpu, utilization },
+            Some(Failure::ViolatesWindow { index, window }) => {
+                Reason::ViolatesWindow { cpu, victim: victim(index), window }
+            }
+            Some(Failure::WindowsUnproven) => Reason::WindowsUnproven { cpu },
             Some(Failure::OverLimit) | None => Reason::OverLimit { cpu, utilization, limit },
         }
     }
@@ -130,6 +157,22 @@ impl fmt::Display for Reason {
                 f,
                 "with it, CPU {cpu} would be so nearly full that the worst response of \
                  `{victim}` was not found in {STEPS_MAX} steps"
+            ),
+            Reason::WindowsOverCpu { cpu, utilization } => write!(
+                f,
+                "with it, the periods that may not be missed would take {} of CPU {cpu}",
+                percent(ppm_above(*utilization).max(u64::from(Share::WHOLE.ppm()) + 1))
+            ),
+            Reason::ViolatesWindow { cpu, victim, window: Window { misses, periods } } => write!(
+                f,
+                "with it, `{victim}` would miss more than {misses} of {periods} periods on CPU \
+                 {cpu}"
+            ),
+            Reason::WindowsUnproven { cpu } => write!(
+                f,
+                "with it, CPU {cpu} could not do every job, and nothing shows that only those \
+                 would be missed that may be: that is known where periods, deadlines and \
+                 offsets are alike"
             ),
         }
     }

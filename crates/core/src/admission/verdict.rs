@@ -3,7 +3,7 @@
 use super::response_time::{self, Response, Steps};
 use super::utilization::{self, Demand};
 use super::{Platform, Share, bounds};
-use crate::activity::{ActivityParams, Terms};
+use crate::activity::{ActivityParams, Terms, Window};
 use crate::time::Span;
 use core::cmp::Ordering;
 
@@ -12,20 +12,23 @@ use core::cmp::Ordering;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TestResult {
     /// `liu-layland`, `sha-blocking`, `rmdp-bound`, `response-time`,
-    /// `demand-bound`, `utilization` or `cpu-limit`.
+    /// `demand-bound`, `utilization` or `cpu-limit`; of DWCS `window-utilization`,
+    /// `edf-demand`, `window-slots` or `window-simulation`.
     pub name: &'static str,
     /// The CPU.
     pub cpu: u32,
     /// Whether the test accepts the set.
     pub passed: bool,
-    /// What was found: a utilization, or for `response-time` and `demand-bound`
-    /// the largest response in deadlines. Infinite if a response has no bound, or none was
-    /// found.
+    /// What was found: a utilization, for `response-time` and `demand-bound`
+    /// the largest response in deadlines, for `edf-demand` the largest part of a length of
+    /// time that is due within it, for `window-slots` the part of the slots that
+    /// is needed, for `window-simulation` the windows violated. Infinite if a
+    /// response has no bound, or none was found.
     pub value: f64,
     /// The most it may be.
     pub bound: f64,
-    /// Whether admission goes by it: `response-time` or `demand-bound`, or
-    /// `cpu-limit` where that alone refuses.
+    /// Whether admission goes by it: `response-time` or `demand-bound`, under DWCS the test that
+    /// proved or refused, or `cpu-limit` where that alone refuses.
     pub deciding: bool,
 }
 
@@ -53,6 +56,12 @@ pub(crate) enum Failure {
     OverLimit,
     /// No response of this one was found within the step bound.
     Undecided { index: usize },
+    /// The periods that may not be missed are more than the CPU has time for.
+    WindowsOverCpu,
+    /// This one's window is not always kept.
+    ViolatesWindow { index: usize, window: Window },
+    /// Jobs are missed, and nothing shows that only those are that may be.
+    WindowsUnproven,
 }
 
 impl Verdict {

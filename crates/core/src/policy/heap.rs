@@ -57,6 +57,24 @@ impl<K: Ord + Copy> IndexedHeap<K> {
         }
     }
 
+    /// Shows `visit` all whose key is below `bound`, in no particular order, until
+    /// it says `false`; whether it never did. O(k) for k that are shown.
+    pub(crate) fn all_below(&self, bound: K, visit: &mut impl FnMut(u32) -> bool) -> bool {
+        self.all_below_from(0, bound, visit)
+    }
+
+    /// The same from `at` downwards, as deep as the heap: log n.
+    fn all_below_from(&self, at: usize, bound: K, visit: &mut impl FnMut(u32) -> bool) -> bool {
+        match self.entries.get(at) {
+            Some(&(key, number)) if key < bound => {
+                visit(number)
+                    && self.all_below_from(2 * at + 1, bound, visit)
+                    && self.all_below_from(2 * at + 2, bound, visit)
+            }
+            _ => true,
+        }
+    }
+
     /// Moves the entry at `at` to where the order wants it.
     fn settle(&mut self, mut at: usize) {
         while at > 0 {
@@ -116,6 +134,12 @@ mod tests {
                 }
                 let smallest = model.iter().map(|(&number, &key)| (key, number)).min();
                 prop_assert_eq!(heap.peek(), smallest);
+                let mut below = Vec::new();
+                prop_assert!(heap.all_below(key, &mut |number| { below.push(number); true }));
+                below.sort_unstable();
+                let expected: Vec<_> =
+                    model.iter().filter(|&(_, &other)| other < key).map(|(&number, _)| number).collect();
+                prop_assert_eq!(below, expected);
             }
         }
     }

@@ -12,9 +12,10 @@
 use core::fmt;
 
 use crate::activity::{ActivityId, ActivityParams, Terms};
-use crate::admission::{Platform, Steps, Verdict};
+use crate::admission::{Platform, Share, Steps, Verdict};
 use crate::time::{Instant, Span};
 
+pub mod dwcs;
 pub mod dws;
 pub mod ps;
 pub mod rm;
@@ -23,7 +24,7 @@ pub mod rmdp;
 pub(crate) mod heap;
 
 /// Every policy there is, by the name a spec file calls it.
-pub static DISCIPLINES: &[&Discipline] = &[&rmdp::RMDP, &rm::RM, &dws::DWS, &ps::PS];
+pub static DISCIPLINES: &[&Discipline] = &[&rmdp::RMDP, &rm::RM, &dws::DWS, &ps::PS, &dwcs::DWCS];
 
 /// The discipline of that name.
 pub fn discipline(name: &str) -> Option<&'static Discipline> {
@@ -82,8 +83,10 @@ pub struct Ready {
 /// `leave` last; an activity is *ready* from [`Policy::ready`] until it is picked
 /// or withdrawn; at most one is picked at a time, and `ran` follows before the
 /// next `pick`; then it is either ready again (`resume`, or `ready` with its next
-/// job) or idle. `now` never goes back. No call may allocate after creation, and
-/// each should be O(log n).
+/// job) or idle. A policy that drops jobs or serves idle activities says so by
+/// [`Policy::overdue`] and [`Policy::pick_extra`]; by default there is no such
+/// thing. `now` never goes back. No call may allocate after creation, and each
+/// should be O(log n).
 pub trait Policy: fmt::Debug + Send {
     /// An activity comes under this policy, idle.
     fn join(&mut self, id: ActivityId, params: &ActivityParams, terms: &Terms, now: Instant);
@@ -151,6 +154,52 @@ pub trait Policy: fmt::Debug + Send {
     /// Does what is due by `now`.
     fn tick(&mut self, now: Instant) {
         let _ = now;
+    }
+
+    /// A ready activity whose oldest job has no value any more: because its
+    /// deadline is `now` or before, or, if `choosing` (nothing runs, and `pick`
+    /// follows), because the policy will not run it. Answered by
+    /// [`Policy::lost`], and asked until there is none.
+    fn overdue(&mut self, now: Instant, choosing: bool) -> Option<ActivityId> {
+        let _ = (now, choosing);
+        None
+    }
+
+    /// A ready activity lost its oldest job and those behind it that are as
+    /// late, `jobs >= 1` in all. It is idle; `ready` follows if it has more.
+    fn lost(&mut self, id: ActivityId, jobs: u64, now: Instant) {
+        let _ = (id, jobs, now);
+    }
+
+    /// Asked when nothing is ready: an active activity without a job that is
+    /// served all the same, an *extra* service; `None` if there is none that may
+    /// begin now. Nothing is released before `next_release`. It is picked;
+    /// `ran` and `extra_done` follow.
+    fn pick_extra(&mut self, now: Instant, next_release: Instant) -> Option<ActivityId> {
+        let _ = (now, next_release);
+        None
+    }
+
+    /// What was picked without a job has returned, with work left if `more`: it
+    /// is idle.
+    fn extra_done(&mut self, id: ActivityId, more: bool, now: Instant) {
+        let _ = (id, more, now);
+    }
+
+    /// An idle activity has no job and is not served until it is `ready` again.
+    fn suspended(&mut self, id: ActivityId, now: Instant) {
+        let _ = (id, now);
+    }
+
+    /// So many events wait for an activity; 0 if they were taken in another way
+    /// than by an upcall.
+    fn set_pending(&mut self, id: ActivityId, events: u32, now: Instant) {
+        let _ = (id, events, now);
+    }
+
+    /// What share of the CPU is there for events beyond what is reserved.
+    fn set_event_share(&mut self, share: Option<Share>, now: Instant) {
+        let _ = (share, now);
     }
 
     /// PS: how far service is behind the ideal share, in nanoseconds of CPU time

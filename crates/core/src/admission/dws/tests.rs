@@ -76,11 +76,10 @@ fn the_tests_say_what_decides() {
             assert_eq!(test.passed, test.value <= test.bound, "{test:?}");
         }
         let deciding = verdict.tests.iter().filter(|test| test.deciding);
-        assert_eq!(verdict.tests.iter().map(|test| test.name).collect::<Vec<_>>(), [
-            "demand-bound",
-            "utilization",
-            "cpu-limit"
-        ]);
+        assert_eq!(
+            verdict.tests.iter().map(|test| test.name).collect::<Vec<_>>(),
+            ["demand-bound", "utilization", "cpu-limit"]
+        );
         deciding.map(|test| (test.name, test.passed)).collect::<Vec<_>>()
     };
     let half = stream(20, 1, 1, 10);
@@ -112,9 +111,8 @@ fn the_tests_say_what_decides() {
 #[test]
 fn a_full_cpu_with_background_quanta_needs_longer_delay_bounds() {
     let background = class(stream(20, 1, 1, 6), WorkClass::Background);
-    let set = |bound_ns| {
-        [due(stream(20, 10, 1, 1), bound_ns), due(stream(20, 10, 1, 1), 25), background]
-    };
+    let set =
+        |bound_ns| [due(stream(20, 10, 1, 1), bound_ns), due(stream(20, 10, 1, 1), 25), background];
     assert_eq!(judged(&set(25), &platform(0, 0)).failure, None);
     assert_eq!(judged(&set(25), &platform(0, 0)).responses[..2], bounded(&[25, 25]));
     assert!(judged(&set(25), &platform(0, 1)).failure.is_none());
@@ -131,7 +129,8 @@ fn a_refusal_says_who_would_be_late_and_what_would_fit() {
     let refusal = reservations.reserve("b", params.deadline(ns(35)), &terms).unwrap_err();
     // Both at once; `b` comes second. But a `b` that begins 1 ns before makes `a` later:
     // 19 + 20 of 30, where `b` ends at 40 of 35.
-    let Reason::MissesDeadline { ref victim, response, deadline, exact, .. } = refusal.reason else {
+    let Reason::MissesDeadline { ref victim, response, deadline, exact, .. } = refusal.reason
+    else {
         panic!("{refusal}")
     };
     assert_eq!((victim.as_str(), response, deadline, exact), ("a", ns(39), ns(30), true));
@@ -225,12 +224,7 @@ fn set() -> impl Strategy<Value = Set> {
 }
 
 fn cases(cases: u32) -> Config {
-    Config {
-        cases,
-        failure_persistence: None,
-        rng_seed: RngSeed::Fixed(2009),
-        ..Config::default()
-    }
+    Config { cases, failure_persistence: None, rng_seed: RngSeed::Fixed(2009), ..Config::default() }
 }
 
 proptest! {

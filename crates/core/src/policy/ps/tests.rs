@@ -62,7 +62,8 @@ fn quanta(policy: &mut ProportionalShare, count: usize) -> Vec<u32> {
 fn shares_are_kept_and_the_rest_goes_by_weight() {
     let big = task(1_000);
     // 20 %, 30 %, and half of it 1 : 4 (which is 10 % and 40 %).
-    let mut policy = policy(&[(big, share(20)), (big, share(30)), (big, weight(1)), (big, weight(4))]);
+    let mut policy =
+        policy(&[(big, share(20)), (big, share(30)), (big, weight(1)), (big, weight(4))]);
     assert_eq!(quanta(&mut policy, 1_000), [200, 300, 100, 400]);
 }
 
@@ -70,7 +71,8 @@ fn shares_are_kept_and_the_rest_goes_by_weight() {
 #[test]
 fn the_weights_that_were_never_computed_are_those_of_the_paper() {
     let big = task(1_000);
-    let mut policy = policy(&[(big, share(20)), (big, share(30)), (big, weight(3)), (big, weight(2))]);
+    let mut policy =
+        policy(&[(big, share(20)), (big, share(30)), (big, weight(3)), (big, weight(2))]);
     let adaptive = 5.0;
     let real_time = [0.2, 0.3].map(|share: f64| share * adaptive / (1.0 - 0.5));
     let total = adaptive + real_time[0] + real_time[1];

@@ -403,7 +403,10 @@ impl Both {
     /// Who was picked by each, if anyone is.
     fn apply(&mut self, op: &Op) -> Option<(Option<u32>, Option<u32>)> {
         let Both { instance, model, picked } = self;
-        if let Op::Request(client, _) | Op::Retire(client) | Op::Leave(client) | Op::Join(client, _) = op
+        if let Op::Request(client, _)
+        | Op::Retire(client)
+        | Op::Leave(client)
+        | Op::Join(client, _) = op
         {
             *picked = picked.filter(|picked| picked != client);
         }

@@ -1,0 +1,418 @@
+//! Whether windows are kept under DWCS ([`crate::policy::dwcs`]).
+//!
+//! With `C'` the run time and its hand-offs, a set needs
+//!
+//! ```text
+//! sum of (1 - x_i/y_i) C'_i / T_i <= 1
+//! ```
+//!
+//! of a CPU (`window-utilization`; West and Poellabauer, RTSS 2000). No
+//! scheduler keeps the windows of a set above 1. The published guarantee is the
+//! converse: that DWCS keeps them up to 1, if all run times are the same `K` and
+//! all periods the same multiple `q K`, started together.
+//!
+//! **It does not hold as published.** 12/15, 4/16 and 20/21 with `q = 1` ask for
+//! 1676/1680 and lose a window in period 104; the authors' page of DWCS itself
+//! came to say that it is guaranteed only for constraints in a "canonical" form.
+//! So the sum alone admits nothing. It is one of these three that does:
+//!
+//! - **`edf-demand`: no job is missed at all.** DWCS is earliest deadline first,
+//!   and with quanta that block, all deadlines are kept if for every length `L`
+//!   the jobs that are released and due within `L`, and the longest quantum of
+//!   an activity with a deadline beyond `L`, fit into `L` (Baruah, ECRTS 2005).
+//!   Holds whatever the phases are, and for jobs that take less than declared.
+//! - **`window-slots`: equal periods, deadlines and offsets.** `q` jobs fit before
+//!   the deadline, of the longest run time with its hand-off. In each period the
+//!   `q` with the tightest windows are served. If each activity must be served
+//!   once a window (`y - x = 1`) or every time (`x = 0`), the tightest window is
+//!   the one that ends first: earliest deadline first of unit jobs on `q` slots,
+//!   which fails nobody while `sum of (1 - x/y) <= q`. That is the published
+//!   guarantee, where it holds. Any other set of this kind is run through
+//!   (`window-simulation`) until all windows begin anew together. A job that takes
+//!   less than declared changes nothing: whoever is served once more has a
+//!   looser window then, and nobody comes later for it.
+//! - **`window-simulation`, of all else**, where hand-offs and wake-ups are free
+//!   and offsets equal, as in a simulation with exact costs: the scheduler itself
+//!   runs through the cycle of all windows. It proves that and no more: not
+//!   jobs that take less than declared, nor pending events.
+//!
+//! All of these but the first want the activities started at the same instant.
+//! Where none applies, the set is refused.
+//!
+//! What is compared with `cpu_limit` is the sum above. Jobs that may be missed
+//! run all the same while there is time, up to the whole CPU.
+
+use super::response_time::{Response, Steps, blocking};
+use super::utilization::{self, Demand};
+use super::verdict::{Failure, TestResult, Verdict, share};
+use super::{Platform, Reservations, Share};
+use crate::activity::{ActivityParams, Terms, Window};
+use crate::policy::dwcs::{DWCS, window_of};
+use crate::time::Span;
+use core::cmp::{Ordering, Reverse};
+use simulation::simulate;
+use std::collections::BinaryHeap;
+
+mod simulation;
+#[cfg(test)]
+mod tests;
+
+/// What was found out of a set. The tests that were made are in the verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Finding {
+    /// The windows alone ask for more than the CPU has.
+    TooMuch,
+    NoMiss,
+    Slots,
+    Simulated,
+    /// In the simulation, this one's window is not kept.
+    Violated(usize),
+    Unproven,
+}
+
+/// Applies the tests to what runs on `cpu`, in order of creation.
+pub(crate) fn verdict(
+    cpu: u32,
+    set: &[(ActivityParams, Terms)],
+    platform: &Platform,
+    steps: &mut Steps,
+) -> Verdict {
+    let set: Vec<Member> = set.iter().map(Member::from).collect();
+    let demands: Vec<Demand> = set.iter().map(|member| member.needed(&set, platform)).collect();
+    let (utilization, within_limit) = share(&demands, platform.cpu_limit);
+    let mut tests = Vec::new();
+    let mut failure = None;
+    let mut finding = Finding::NoMiss;
+    if !set.is_empty() {
+        let mut trial = Trial { cpu, set: &set, platform, steps, tests: &mut tests };
+        finding = trial.find(&demands);
+        failure = match finding {
+            Finding::TooMuch => Some(Failure::WindowsOverCpu),
+            Finding::Violated(index) => {
+                Some(Failure::ViolatesWindow { index, window: set[index].window })
+            }
+            Finding::Unproven => Some(Failure::WindowsUnproven),
+            _ if !within_limit => Some(Failure::OverLimit),
+            _ => None,
+        };
+        let limit = platform.cpu_limit.as_f64();
+        trial.note("cpu-limit", utilization, limit, within_limit);
+        let deciding = match (failure, finding) {
+            (Some(Failure::OverLimit), _) => "cpu-limit",
+            (_, Finding::TooMuch) => "window-utilization",
+            (_, Finding::NoMiss | Finding::Unproven) => "edf-demand",
+            (_, Finding::Slots) => "window-slots",
+            (_, Finding::Simulated | Finding::Violated(_)) => "window-simulation",
+        };
+        for test in &mut tests {
+            test.deciding = test.name == deciding;
+        }
+    }
+    let response = |member: &Member| match failure {
+        None if finding == Finding::NoMiss || member.window.misses == 0 => {
+            Response::Bounded(member.params.deadline)
+        }
+        _ => Response::Unbounded,
+    };
+    let responses = set.iter().map(response).collect();
+    Verdict { responses, utilization, tests, failure }
+}
+
+impl Reservations {
+    /// How much of `cpu` may be given to the event server
+    /// ([`crate::scheduler::Input::EventServer`]) so that, besides, every deadline
+    /// is still kept of what is reserved now; ask again when that changes.
+    ///
+    /// `None` if that is nothing: also where jobs are missed as a matter of
+    /// course, under another policy than DWCS, or if there is no such CPU.
+    pub fn event_share(&self, cpu: u32) -> Option<Share> {
+        let cpu = self.cpus.iter().find(|candidate| candidate.number == cpu)?;
+        if self.discipline.name != DWCS.name || cpu.members.is_empty() {
+            return None;
+        }
+        let set: Vec<_> = cpu.members.iter().map(|member| member.params).collect();
+        let fits = |share: Share| {
+            let demand = EdfDemand::new(&set, &self.platform, Some(share));
+            demand.within(self.platform.cpu_limit)
+                && demand.worst(&mut Steps::of_analysis()).is_some_and(|worst| worst <= 1.0)
+        };
+        // What fits for one share fits for all below it.
+        let (mut fitting, mut over) = (0, Share::WHOLE.ppm() + 1);
+        while over - fitting > 1 {
+            let middle = fitting.midpoint(over);
+            match Share::from_ppm(middle).is_some_and(fits) {
+                true => fitting = middle,
+                false => over = middle,
+            }
+        }
+        Share::from_ppm(fitting)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Member {
+    params: ActivityParams,
+    window: Window,
+}
+
+impl From<&(ActivityParams, Terms)> for Member {
+    fn from((params, terms): &(ActivityParams, Terms)) -> Self {
+        Member { params: *params, window: window_of(terms) }
+    }
+}
+
+impl Member {
+    /// `y - x`.
+    fn services(&self) -> u32 {
+        self.window.periods - self.window.misses
+    }
+
+    /// `(1 - x/y) C' / T`. Rounded up if it takes more than 64 bits, which it may
+    /// for windows of more than a million periods.
+    fn needed(&self, set: &[Member], platform: &Platform) -> Demand {
+        let preemptible = set.iter().any(|member| member.params.quantum < member.params.batch);
+        let all = demand(&self.params, preemptible, platform);
+        let mut cost = u128::from(all.cost_ns) * u128::from(self.services());
+        let mut period = u128::from(all.period_ns) * u128::from(self.window.periods);
+        let divisor = greatest_common_divisor(cost, period);
+        (cost, period) = (cost / divisor, period / divisor);
+        loop {
+            if let (Ok(cost_ns), Ok(period_ns)) = (u64::try_from(cost), u64::try_from(period)) {
+                return Demand { cost_ns, period_ns };
+            }
+            (cost, period) = (cost.div_ceil(2), (period / 2).max(1));
+        }
+    }
+}
+
+/// `C' / T`: a job's first upcall costs a hand-off, and so does the return to the
+/// one it interrupts, if anything can be.
+fn demand(params: &ActivityParams, preemptible: bool, platform: &Platform) -> Demand {
+    let hand_offs = platform.switch_cost.saturating_mul(1 + u64::from(preemptible));
+    let cost = params.compute() + hand_offs;
+    Demand { cost_ns: cost.as_nanos(), period_ns: params.period.as_nanos() }
+}
+
+/// The tests of one CPU, made one after the other until one decides.
+struct Trial<'a> {
+    cpu: u32,
+    /// Not empty.
+    set: &'a [Member],
+    platform: &'a Platform,
+    steps: &'a mut Steps,
+    tests: &'a mut Vec<TestResult>,
+}
+
+impl Trial<'_> {
+    fn note(&mut self, name: &'static str, value: f64, bound: f64, passed: bool) {
+        self.tests.push(TestResult { name, cpu: self.cpu, passed, value, bound, deciding: false });
+    }
+
+    fn find(&mut self, needed: &[Demand]) -> Finding {
+        if !self.compare("window-utilization", needed) {
+            return Finding::TooMuch;
+        }
+        let params: Vec<_> = self.set.iter().map(|member| member.params).collect();
+        let demand = EdfDemand::new(&params, self.platform, None);
+        let worst = demand.worst(self.steps).unwrap_or(f64::INFINITY);
+        self.note("edf-demand", worst, 1.0, worst <= 1.0);
+        if worst <= 1.0 {
+            return Finding::NoMiss;
+        }
+        match self.in_slots() {
+            Finding::Unproven => self.as_declared(),
+            finding => finding,
+        }
+    }
+
+    /// Notes whether the demands are at most the whole CPU.
+    fn compare(&mut self, name: &'static str, demands: &[Demand]) -> bool {
+        let (value, passed) = share(demands, Share::WHOLE);
+        self.note(name, value, 1.0, passed);
+        passed
+    }
+
+    /// Equal periods: see the module's head.
+    fn in_slots(&mut self) -> Finding {
+        let Some(slots) = slots(self.set, self.platform) else { return Finding::Unproven };
+        let in_slots = |member: &Member| Demand {
+            cost_ns: u64::from(member.services()),
+            period_ns: u64::from(member.window.periods) * slots,
+        };
+        let demands: Vec<_> = self.set.iter().map(in_slots).collect();
+        if !self.compare("window-slots", &demands) {
+            return Finding::Unproven;
+        }
+        if self.set.iter().all(|member| member.window.misses == 0 || member.services() == 1) {
+            return Finding::Slots;
+        }
+        let slot = |member: &Member| Member {
+            params: ActivityParams::new(Span::from_nanos(slots), Span::from_nanos(1)),
+            ..*member
+        };
+        let set: Vec<_> = self.set.iter().map(slot).collect();
+        self.simulated(&set)
+    }
+
+    /// Everything else, where nothing but what is declared happens.
+    fn as_declared(&mut self) -> Finding {
+        let Platform { switch_cost, wakeup_latency, .. } = *self.platform;
+        let offset = self.set[0].params.offset;
+        let together = self.set.iter().all(|member| member.params.offset == offset);
+        if !together || !switch_cost.is_zero() || !wakeup_latency.is_zero() {
+            return Finding::Unproven;
+        }
+        self.simulated(self.set)
+    }
+
+    fn simulated(&mut self, set: &[Member]) -> Finding {
+        let Some(violations) = simulate(set, self.steps) else { return Finding::Unproven };
+        // The second of two simulations decides.
+        self.tests.retain(|test| test.name != "window-simulation");
+        let all: u64 = violations.iter().sum();
+        self.note("window-simulation", all as f64, 0.0, all == 0);
+        match violations.iter().position(|&violations| violations > 0) {
+            Some(index) => Finding::Violated(index),
+            None => Finding::Simulated,
+        }
+    }
+}
+
+/// How many jobs, whichever they are, are done before the deadline in every
+/// period; `None` if there is no such number above 0, or the activities are not
+/// released and due together. Not more than there are activities.
+///
+/// What comes too late to be in time is not begun, but the hand-off to it may
+/// be, which then delays the next period; as does a late wake-up.
+fn slots(set: &[Member], platform: &Platform) -> Option<u64> {
+    let key = |member: &Member| {
+        let ActivityParams { period, deadline, offset, .. } = member.params;
+        (period, deadline, offset)
+    };
+    let first = key(set.first()?);
+    if set.iter().any(|member| key(member) != first) {
+        return None;
+    }
+    let (_, deadline, _) = first;
+    let longest = set.iter().map(|member| member.params.compute()).max()?;
+    let room = deadline.saturating_sub(platform.wakeup_latency.max(platform.switch_cost));
+    let fitting = room.as_nanos() / (longest + platform.switch_cost).as_nanos();
+    (fitting > 0).then_some(fitting.min(set.len() as u64))
+}
+
+/// What jobs ask for until their deadlines, whatever their phases.
+struct EdfDemand<'a> {
+    set: &'a [ActivityParams],
+    platform: &'a Platform,
+    /// `C'/T` of each; with a server, its share last.
+    demands: Vec<Demand>,
+    server: bool,
+}
+
+impl<'a> EdfDemand<'a> {
+    /// With an event server of that share. Its services take hand-offs, too, which
+    /// weigh most with the shortest run time.
+    fn new(set: &'a [ActivityParams], platform: &'a Platform, server: Option<Share>) -> Self {
+        let preemptible = server.is_some() || set.iter().any(|p| p.quantum < p.batch);
+        let mut demands: Vec<_> =
+            set.iter().map(|params| demand(params, preemptible, platform)).collect();
+        if let (Some(share), Some(shortest)) = (server, set.iter().map(|p| p.compute()).min()) {
+            let shortest = u128::from(shortest.as_nanos());
+            let with_hand_offs = shortest + 2 * u128::from(platform.switch_cost.as_nanos());
+            let ppm = (u128::from(share.ppm()) * with_hand_offs).div_ceil(shortest);
+            demands.push(Demand {
+                cost_ns: u64::try_from(ppm).unwrap_or(u64::MAX),
+                period_ns: u64::from(Share::WHOLE.ppm()),
+            });
+        }
+        EdfDemand { set, platform, demands, server: server.is_some() }
+    }
+
+    /// Whether all demands together are at most `limit`.
+    fn within(&self, limit: Share) -> bool {
+        utilization::compare(&self.demands, limit) != Ordering::Greater
+    }
+
+    /// The largest part of a length `L` that is asked for within it, blocking
+    /// included: all deadlines are kept if it is at most 1. `None` if the steps
+    /// ran out, or no end of the search is known.
+    fn worst(&self, steps: &mut Steps) -> Option<f64> {
+        if !self.within(Share::WHOLE) {
+            return Some(utilization::sum(&self.demands).max(1f64.next_up()));
+        }
+        let search_ns = self.search_ns()?;
+        let mut due: BinaryHeap<_> = (self.set.iter().enumerate())
+            .map(|(index, params)| Reverse((params.deadline.as_nanos(), index)))
+            .collect();
+        let (mut worst, mut asked_ns) = (0f64, 0u64);
+        while let Some(Reverse((length_ns, index))) = due.pop() {
+            if length_ns > search_ns {
+                break;
+            }
+            steps.spend(self.set.len())?;
+            asked_ns = asked_ns.checked_add(self.demands[index].cost_ns)?;
+            let next_ns = length_ns.checked_add(self.demands[index].period_ns)?;
+            due.push(Reverse((next_ns, index)));
+            let all_ns = asked_ns
+                .checked_add(self.blocking_ns(length_ns))?
+                .checked_add(self.server_ns(length_ns)?)?;
+            let part = all_ns as f64 / length_ns as f64;
+            // A quotient of 1 may be a rounded one.
+            worst = worst.max(if all_ns > length_ns { part.max(1f64.next_up()) } else { part });
+            if all_ns > length_ns {
+                break;
+            }
+        }
+        Some(worst)
+    }
+
+    /// Lengths above this fit if those up to it do: beyond the longest deadline,
+    /// what is asked for of `L` is at most `U L` and what comes of deadlines
+    /// before the ends of periods.
+    fn search_ns(&self) -> Option<u64> {
+        let longest_ns = self.set.iter().map(|params| params.deadline.as_nanos()).max()?;
+        let early = |(params, demand): (&ActivityParams, &Demand)| {
+            let rest = params.period.saturating_sub(params.deadline);
+            demand.cost_ns as f64 / demand.period_ns as f64 * rest.as_nanos() as f64
+        };
+        let early: f64 = self.set.iter().zip(&self.demands).map(early).sum();
+        let constant = early + self.blocking_ns(u64::MAX) as f64;
+        if constant == 0.0 {
+            return Some(longest_ns);
+        }
+        let rest = 1.0 - utilization::sum(&self.demands);
+        if rest <= 0.0 {
+            return None;
+        }
+        // Rounded up by more than these few operations can be off, but where
+        // `rest` is next to nothing; then the steps run out.
+        let search_ns = constant / rest * 1.000_001 + 1.0;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+        let search_ns = search_ns as u64;
+        Some(search_ns.max(longest_ns))
+    }
+
+    /// The longest time that something due after `length_ns` can go on. Events
+    /// may be served with a deadline as late as any.
+    fn blocking_ns(&self, length_ns: u64) -> u64 {
+        let later =
+            |params: &&ActivityParams| self.server || params.deadline.as_nanos() > length_ns;
+        let longest = self.set.iter().filter(later).map(|p| blocking(p, self.platform)).max();
+        let quantum_ns = longest.map_or(0, |span| span.as_nanos().saturating_sub(1));
+        quantum_ns.max(self.platform.wakeup_latency.as_nanos())
+    }
+
+    /// Most that the event server takes of a length.
+    fn server_ns(&self, length_ns: u64) -> Option<u64> {
+        let Some(server) = self.demands.get(self.set.len()) else { return Some(0) };
+        let product = u128::from(length_ns) * u128::from(server.cost_ns);
+        u64::try_from(product.div_ceil(u128::from(server.period_ns))).ok()
+    }
+}
+
+fn greatest_common_divisor(mut a: u128, mut b: u128) -> u128 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}

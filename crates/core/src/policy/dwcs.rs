@@ -1,0 +1,470 @@
+//! DWCS: dynamic window-constrained scheduling, with events (ecalls-2001 §2.4).
+//!
+//! An activity has a period `T`, a run time `C = B * cost` and a
+//! window-constraint `x/y`: of each `y` periods, all but `x` get the whole run
+//! time before their deadline. It is eligible from the start of its period; its
+//! rank is its deadline, then how tight its window has become.
+//!
+//! # Where the rules are from
+//!
+//! The paper gives the idea and leaves the rules to the DWCS papers. From those
+//! (West and Schwan, ICMCS 1999; West, Schwan and Poellabauer, RTAS 1999; West
+//! and Poellabauer, RTSS 2000; West, Zhang, Schwan and Poellabauer, IEEE
+//! Transactions on Computers 53(6), 2004), in the version of the last two:
+//!
+//! - **Precedence**: `window::Order`. The version of 1999 looks at windows
+//!   before deadlines; ecalls-2001 has deadlines first, as the later ones.
+//! - **Service** before the deadline: `y'` falls by one; if `x' = y'`, so does
+//!   `x'`. **Miss**: both fall by one while `x' > 0`. Where `y'` reaches 0, a new
+//!   window begins with `x/y`.
+//! - **Violation**, a miss with `x' = 0`: `y'` grows by epsilon, here 1, and the
+//!   next service begins a new window.
+//!
+//! The paper says of a service that numerator and denominator fall, relaxing the
+//! constraint, and of a miss that only the numerator falls. The first cannot be:
+//! `(x-1)/(y-1)` is less than `x/y`, thus tighter. So the published rules count,
+//! by which a service relaxes and a miss tightens.
+//!
+//! # What had to be decided
+//!
+//! - **Windows follow each other.** By these rules a window is `y` periods from
+//!   the first release on, and then the next `y`. Two neighbours can each have
+//!   their misses where they meet: among *any* `x + y` periods in a row there
+//!   are up to `2x` misses. No scheduler can promise `x` of any `y` at full
+//!   utilization (1/2, 2/3 and 5/6 with equal periods is a counterexample).
+//!   `window_violations` counts windows so laid.
+//! - **A lost period.** A job that is not done at its deadline has no value any
+//!   more: it is dropped, and its window adjusted. So is, when the CPU is about
+//!   to be given away, a job whose run time no longer fits before its deadline:
+//!   published DWCS serves whole slots and has no such job. A quantum that could
+//!   only end late would take the time of the next period.
+//! - **A suspended activity's window stands still.**
+//! - **Equal deadlines do not preempt**: a service is of `C` at once.
+//! - **Work-conserving** activities are served again in a period when nothing is
+//!   ready, until a service finds nothing left to do. Windows count periods, so
+//!   such *extra* services do not adjust them. One is begun only if its quantum,
+//!   counted twice for the hand-offs nobody tells a policy of, ends before the
+//!   next release: an extra service never delays a job.
+//!
+//! # Events
+//!
+//! [`Policy::set_pending`] says that events wait for an activity; being upcalled
+//! takes them. The paper's three modifications:
+//!
+//! 1. *Of equal deadlines, one with an event goes first, as long as this does
+//!    not at once violate what was promised to another.* Taken literally this
+//!    breaks promises later: of three activities with `2/3` in one slot a period,
+//!    one with events all the time makes the two others miss until neither may
+//!    miss any more. Therefore here: if all those it overtakes still fit before
+//!    the deadline, each counted twice, as above. The order changes and who is
+//!    served does not. At most [`OVERTAKEN_MAX`] are overtaken.
+//! 2. *Where a work-conserving activity would be served again, one with an event
+//!    is served instead*, even if it is not work-conserving.
+//! 3. *The same in place of best-effort work*: when nothing is ready.
+//!
+//! The event server (`server`) serves events ahead of jobs. The paper has events
+//! ordered by a priority of their raisers; here by the order of activities.
+
+use super::heap::IndexedHeap;
+use super::{Discipline, Policy, Ready};
+use crate::activity::{ActivityId, ActivityParams, Terms, Window};
+use crate::admission::{Share, dwcs};
+use crate::time::{Instant, Span};
+use server::Server;
+use window::{Order, Progress};
+
+mod server;
+#[cfg(test)]
+mod tests;
+mod window;
+
+/// Dynamic window-constrained scheduling.
+pub static DWCS: Discipline = Discipline {
+    name: "dwcs",
+    preemptive: false,
+    policy: |capacity| Box::new(WindowConstrained::new(capacity)),
+    // Ties are by creation, and the verdict knows no ranks.
+    order: |_| 0,
+    verdict: dwcs::verdict,
+};
+
+/// No miss allowed: what an activity without a window gets.
+pub(crate) const NO_MISSES: Window = Window { misses: 0, periods: 1 };
+
+/// The window-constraint of these terms, in its range.
+pub(crate) fn window_of(terms: &Terms) -> Window {
+    Progress::new(terms.window.unwrap_or(NO_MISSES)).window()
+}
+
+/// Most jobs that one with an event may overtake. Bounds what a pick looks at.
+pub const OVERTAKEN_MAX: usize = 16;
+
+/// Ranks by deadline and window. Every call is O(log n).
+#[derive(Debug)]
+struct WindowConstrained {
+    members: Vec<Option<Member>>,
+    /// All ready activities, and those of them with events.
+    ready: IndexedHeap<Order>,
+    eager: IndexedHeap<Order>,
+    /// Idle ones that may be served beyond their periods.
+    idle: IndexedHeap<(Extra, Order)>,
+    running: Option<(ActivityId, Service)>,
+    server: Option<Server>,
+    /// Activities that ever joined, for ties. Wraps after 4 billion.
+    created: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Member {
+    run_time: Span,
+    quantum_cost: Span,
+    work_conserving: bool,
+    tie: u32,
+    state: State,
+    /// Was released since it was suspended or created.
+    active: bool,
+    /// Of the oldest job; of the last one while idle.
+    deadline: Instant,
+    /// Run time the oldest job still has.
+    left: Span,
+    progress: Progress,
+    /// Events that wait.
+    pending: u32,
+    /// Its last extra service in this period found nothing left to do.
+    exhausted: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Idle,
+    Ready,
+    Running,
+}
+
+/// Why an idle activity is served; the smaller one first (modification 2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Extra {
+    Event,
+    WorkConserving,
+}
+
+/// What the running activity was picked for.
+#[derive(Clone, Copy, Debug)]
+enum Service {
+    /// Its oldest job. `urgency` is its deadline, or the event server's if that
+    /// is earlier.
+    Job { urgency: Instant },
+    /// Nobody else was ready. `until` is the next release.
+    Extra { kind: Extra, until: Instant },
+    /// It is idle, and the event server pays.
+    Event { urgency: Instant },
+}
+
+impl Member {
+    fn order(&self) -> Order {
+        Order { deadline: self.deadline, current: self.progress.current(), tie: self.tie }
+    }
+
+    fn extra(&self) -> Option<Extra> {
+        let idle = self.state == State::Idle && self.active;
+        match self {
+            _ if !idle => None,
+            Member { pending: 1.., .. } => Some(Extra::Event),
+            Member { work_conserving: true, exhausted: false, .. } => Some(Extra::WorkConserving),
+            _ => None,
+        }
+    }
+
+    /// Whether the oldest job can still be done in time.
+    fn fits(&self, now: Instant) -> bool {
+        now + self.left <= self.deadline
+    }
+
+    /// Whether a quantum that begins at `now` ends before `until`, with a
+    /// hand-off that costs as much.
+    fn quantum_fits(&self, now: Instant, until: Instant) -> bool {
+        now + self.quantum_cost * 2 <= until
+    }
+}
+
+impl WindowConstrained {
+    fn new(capacity: u32) -> Self {
+        WindowConstrained {
+            members: vec![None; capacity as usize],
+            ready: IndexedHeap::with_capacity(capacity),
+            eager: IndexedHeap::with_capacity(capacity),
+            idle: IndexedHeap::with_capacity(capacity),
+            running: None,
+            server: None,
+            created: 0,
+        }
+    }
+
+    fn member(&self, id: ActivityId) -> Option<&Member> {
+        self.members.get(id.0 as usize)?.as_ref()
+    }
+
+    /// Changes a member, and then its place in the queues.
+    fn change(&mut self, id: ActivityId, now: Instant, change: impl FnOnce(&mut Member)) {
+        let Some(member) = self.members.get_mut(id.0 as usize).and_then(Option::as_mut) else {
+            // Invariant: the scheduler names only those that joined.
+            debug_assert!(false, "activity {} never joined", id.0);
+            return;
+        };
+        change(member);
+        let (order, ready) = (member.order(), member.state == State::Ready);
+        let (eager, extra) = (ready && member.pending > 0, member.extra());
+        place(&mut self.ready, id, ready.then_some(order));
+        place(&mut self.eager, id, eager.then_some(order));
+        place(&mut self.idle, id, extra.map(|extra| (extra, order)));
+        self.note_waiting(now);
+    }
+
+    /// Tells the event server whether any event waits.
+    fn note_waiting(&mut self, now: Instant) {
+        let waiting = self.first_with_event().is_some();
+        if let Some(server) = &mut self.server {
+            server.note(waiting, now);
+        }
+    }
+
+    /// The best that has an event and does not run.
+    fn first_with_event(&self) -> Option<(Order, ActivityId)> {
+        let idle = match self.idle.peek() {
+            Some(((Extra::Event, order), number)) => Some((order, number)),
+            _ => None,
+        };
+        let first = self.eager.peek().into_iter().chain(idle).min();
+        first.map(|(order, number)| (order, ActivityId(number)))
+    }
+
+    /// Whom the event server would serve, and by when.
+    fn server_turn(&self) -> Option<(Instant, ActivityId)> {
+        let (_, id) = self.first_with_event()?;
+        let deadline = self.server?.deadline(self.member(id)?.run_time)?;
+        Some((deadline, id))
+    }
+
+    /// The same if that is before all who are ready, charged to the server.
+    fn serve_event(&mut self, now: Instant) -> Option<(ActivityId, Service)> {
+        let (deadline, id) = self.server_turn()?;
+        let member = self.member(id)?;
+        let service = match member.state {
+            State::Ready if !member.fits(now) => return None,
+            State::Ready => Service::Job { urgency: deadline.min(member.deadline) },
+            _ => Service::Event { urgency: deadline },
+        };
+        if let Some((best, number)) = self.ready.peek() {
+            let in_turn = number == id.0;
+            if in_turn || best.deadline < deadline {
+                return None;
+            }
+        }
+        self.server.as_mut()?.spend(deadline);
+        Some((id, service))
+    }
+
+    /// The best of those ready, or one with an event that may overtake it.
+    fn next_job(&self, now: Instant) -> Option<(ActivityId, Service)> {
+        let (best, number) = self.ready.peek()?;
+        let service = Service::Job { urgency: best.deadline };
+        if let Some((order, with_event)) = self.eager.peek()
+            && with_event != number
+            && order.deadline == best.deadline
+            && self.may_overtake(order, with_event, now)
+        {
+            return Some((ActivityId(with_event), service));
+        }
+        Some((ActivityId(number), service))
+    }
+
+    /// Whether all that stand before `number`, of the same deadline, still fit
+    /// after it.
+    fn may_overtake(&self, order: Order, number: u32, now: Instant) -> bool {
+        let left = |number| self.member(ActivityId(number)).map_or(Span::MAX, |member| member.left);
+        let room = order.deadline.since(now);
+        let mut sum = left(number);
+        let mut overtaken = 0;
+        self.ready.all_below(order, &mut |number| {
+            sum += left(number);
+            overtaken += 1;
+            overtaken <= OVERTAKEN_MAX && sum * 2 <= room
+        }) && sum * 2 <= room
+    }
+
+    /// `id` begins to run. The upcall takes its events.
+    fn begin(&mut self, now: Instant, (id, service): (ActivityId, Service)) -> ActivityId {
+        self.running = Some((id, service));
+        self.change(id, now, |member| {
+            member.state = State::Running;
+            member.pending = 0;
+        });
+        id
+    }
+
+    /// The earliest deadline of those that wait, the event server's included.
+    fn most_urgent(&self) -> Option<Instant> {
+        let job = self.ready.peek().map(|(order, _)| order.deadline);
+        job.into_iter().chain(self.server_turn().map(|(deadline, _)| deadline)).min()
+    }
+}
+
+/// Puts `id` into a queue, moves it, or takes it out.
+fn place<K: Ord + Copy>(queue: &mut IndexedHeap<K>, id: ActivityId, key: Option<K>) {
+    match key {
+        Some(key) => queue.set(key, id.0),
+        None => queue.remove(id.0),
+    }
+}
+
+impl Policy for WindowConstrained {
+    fn join(&mut self, id: ActivityId, params: &ActivityParams, terms: &Terms, now: Instant) {
+        self.members[id.0 as usize] = Some(Member {
+            run_time: params.compute(),
+            quantum_cost: params.quantum_cost(),
+            work_conserving: terms.work_conserving,
+            tie: self.created,
+            state: State::Idle,
+            active: false,
+            deadline: now,
+            left: Span::ZERO,
+            progress: Progress::new(terms.window.unwrap_or(NO_MISSES)),
+            pending: 0,
+            exhausted: false,
+        });
+        self.created = self.created.wrapping_add(1);
+    }
+
+    fn leave(&mut self, id: ActivityId, now: Instant) {
+        self.change(id, now, |member| member.active = false);
+        self.members[id.0 as usize] = None;
+    }
+
+    fn ready(&mut self, id: ActivityId, job: Ready, now: Instant) {
+        self.change(id, now, |member| {
+            member.state = State::Ready;
+            member.active = true;
+            member.deadline = job.deadline;
+            member.left = member.run_time;
+            member.exhausted = false;
+        });
+    }
+
+    fn withdraw(&mut self, id: ActivityId, now: Instant) {
+        self.change(id, now, |member| member.state = State::Idle);
+    }
+
+    fn suspended(&mut self, id: ActivityId, now: Instant) {
+        self.change(id, now, |member| member.active = false);
+    }
+
+    fn pick(&mut self, now: Instant) -> Option<ActivityId> {
+        let next = self.serve_event(now).or_else(|| self.next_job(now))?;
+        Some(self.begin(now, next))
+    }
+
+    fn pick_extra(&mut self, now: Instant, next_release: Instant) -> Option<ActivityId> {
+        let ((kind, _), number) = self.idle.peek()?;
+        let id = ActivityId(number);
+        let fits = self.member(id)?.quantum_fits(now, next_release);
+        let service = Service::Extra { kind, until: next_release };
+        fits.then(|| self.begin(now, (id, service)))
+    }
+
+    fn has_ready(&self) -> bool {
+        self.ready.peek().is_some() || self.server_turn().is_some()
+    }
+
+    fn gives_way(&mut self, running: ActivityId, _: Instant, now: Instant) -> bool {
+        let Some((_, service)) = self.running else { return false };
+        let Some(member) = self.member(running) else { return false };
+        let outranked = |urgency| self.most_urgent().is_some_and(|waiting| waiting < urgency);
+        match service {
+            Service::Job { urgency } => now >= member.deadline || outranked(urgency),
+            Service::Event { urgency } => outranked(urgency),
+            Service::Extra { kind, until } => {
+                let other = self.idle.peek().is_some_and(|((other, _), _)| other < kind);
+                other || self.has_ready() || !member.quantum_fits(now, until)
+            }
+        }
+    }
+
+    fn check_at(&self, running: ActivityId, _: Instant, next_release: Instant) -> Instant {
+        let member = self.member(running);
+        let at = match (self.running, member) {
+            (Some((_, Service::Job { .. })), Some(member)) => member.deadline,
+            (Some((_, Service::Extra { until, .. })), Some(member)) => {
+                until - member.quantum_cost * 2
+            }
+            _ => Instant::FAR,
+        };
+        at.min(next_release)
+    }
+
+    fn ran(&mut self, id: ActivityId, used: Span, now: Instant) {
+        if let Some((_, Service::Job { .. })) = self.running {
+            self.change(id, now, |member| member.left = member.left.saturating_sub(used));
+        }
+    }
+
+    fn resume(&mut self, id: ActivityId, now: Instant) {
+        self.running = None;
+        self.change(id, now, |member| member.state = State::Ready);
+    }
+
+    fn done(&mut self, id: ActivityId, deadline: Instant, now: Instant) {
+        self.running = None;
+        self.change(id, now, |member| {
+            member.state = State::Idle;
+            match now <= deadline {
+                true => member.progress.served(),
+                false => member.progress.missed(1),
+            }
+        });
+    }
+
+    fn extra_done(&mut self, id: ActivityId, more: bool, now: Instant) {
+        let for_work =
+            |service| matches!(service, Service::Extra { kind: Extra::WorkConserving, .. });
+        let for_events = self.running.take().is_some_and(|(_, service)| !for_work(service));
+        self.change(id, now, |member| {
+            member.state = State::Idle;
+            member.exhausted = !more;
+            if more && for_events {
+                // It did not get to the end of its events.
+                member.pending = member.pending.max(1);
+            }
+        });
+    }
+
+    fn next_event(&self) -> Instant {
+        self.ready.peek().map_or(Instant::FAR, |(order, _)| order.deadline)
+    }
+
+    fn overdue(&mut self, now: Instant, choosing: bool) -> Option<ActivityId> {
+        let (order, number) = self.ready.peek()?;
+        let id = ActivityId(number);
+        let hopeless = choosing && self.member(id).is_some_and(|member| !member.fits(now));
+        (order.deadline <= now || hopeless).then_some(id)
+    }
+
+    fn lost(&mut self, id: ActivityId, jobs: u64, now: Instant) {
+        self.change(id, now, |member| {
+            member.state = State::Idle;
+            member.progress.missed(jobs);
+        });
+    }
+
+    fn set_pending(&mut self, id: ActivityId, events: u32, now: Instant) {
+        self.change(id, now, |member| member.pending = events);
+    }
+
+    fn set_event_share(&mut self, share: Option<Share>, now: Instant) {
+        self.server = share.map(|share| Server::new(share, now));
+        self.note_waiting(now);
+    }
+
+    fn window_violations(&self, id: ActivityId) -> Option<u64> {
+        self.member(id).map(|member| member.progress.violations())
+    }
+}
