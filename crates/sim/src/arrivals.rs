@@ -95,7 +95,7 @@ impl Source {
 
     /// At most `most` of those that wait.
     pub(crate) fn take(&mut self, now: Instant, most: u32) -> u32 {
-        if self.model == Arrivals::Saturated {
+        if matches!(self.model, Arrivals::Saturated) {
             return most;
         }
         self.catch_up(now);

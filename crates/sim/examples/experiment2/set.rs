@@ -1,9 +1,9 @@
 //! rtu-1995 §7.2 in virtual time: 16 domains of 6 handlers, periods 40 to 90 ms.
 //!
 //! What the paper does not say is chosen here: every handler has the same
-//! utilization and a batch of 8 PDUs; handlers start at times of their own, as
-//! processes do that were started one after another: a fixed random one each,
-//! in whole clock ticks of 1 ms (§7); a hand-off costs 50 us.
+//! utilization and a batch of 8 PDUs, and first releases are at random: a phase
+//! number makes them, to the nanosecond. (The paper's clock ticked once a
+//! millisecond, so more of its releases fell together; Upcall has no tick.)
 
 use upcall_core::activity::ActivityParams;
 use upcall_core::policy::Discipline;
@@ -18,25 +18,36 @@ pub const PERIODS_MS: [u64; 6] = [40, 50, 60, 70, 80, 90];
 pub const BATCH: u32 = 8;
 /// The load repeats after this: the least common multiple of the periods.
 pub const HYPERPERIOD: Span = Span::from_millis(25_200);
-/// What a hand-off costs.
-pub const SWITCH_COST: Span = Span::from_micros(50);
+/// What is tried.
+#[derive(Clone, Copy)]
+pub struct Trial {
+    /// RM or RMDP.
+    pub discipline: &'static Discipline,
+    /// PDUs without preemption; RM does not mind.
+    pub quantum: u32,
+    /// Of all 96 together, in millionths of a CPU, hand-offs not counted.
+    pub utilization_ppm: u64,
+    /// What a hand-off costs.
+    pub switch_cost: Span,
+    /// Makes the first releases; at least 1.
+    pub phases: u64,
+}
 
-/// All 96, together `utilization_ppm` millionths of a CPU, hand-offs not
-/// counted (rounded down to nanoseconds a PDU).
-pub fn activities(quantum: u32, utilization_ppm: u64) -> Vec<SimActivity> {
+/// All 96; costs are rounded down to nanoseconds a PDU.
+pub fn activities(trial: Trial) -> Vec<SimActivity> {
     let handlers = u64::from(DOMAINS) * PERIODS_MS.len() as u64;
-    let mut chance: u64 = 1995;
+    let mut chance = trial.phases;
     (0..DOMAINS)
         .flat_map(|domain| PERIODS_MS.map(|period_ms| (domain, period_ms)))
         .map(|(domain, period_ms)| {
             let period = Span::from_millis(period_ms);
-            let compute_ns = period.as_nanos() * utilization_ppm / 1_000_000 / handlers;
+            let compute_ns = period.as_nanos() * trial.utilization_ppm / 1_000_000 / handlers;
             let cost = Span::from_nanos(compute_ns / u64::from(BATCH));
             // Lehmer's generator with Park and Miller's numbers (CACM 1988).
             chance = chance * 48_271 % 0x7fff_ffff;
             let offset = Span::from_nanos(chance % period.as_nanos());
-            let params =
-                ActivityParams::new(period, cost).batch(BATCH).quantum(quantum).offset(offset);
+            let params = ActivityParams::new(period, cost).batch(BATCH);
+            let params = params.quantum(trial.quantum).offset(offset);
             let mut activity = SimActivity::new(format!("d{domain}-{period_ms}ms"), params);
             activity.domain = domain;
             activity
@@ -44,14 +55,14 @@ pub fn activities(quantum: u32, utilization_ppm: u64) -> Vec<SimActivity> {
         .collect()
 }
 
-/// One and a half hyperperiods: the first half is for the offsets to pass.
-pub fn run(discipline: &'static Discipline, quantum: u32, utilization_ppm: u64) -> Outcome {
+/// A hyperperiod from the last first release on.
+pub fn run(trial: Trial) -> Outcome {
     let spec = SimSpec {
-        switch_cost: SWITCH_COST,
-        ..SimSpec::new(discipline, activities(quantum, utilization_ppm))
+        switch_cost: trial.switch_cost,
+        ..SimSpec::new(trial.discipline, activities(trial))
     };
     let simulation = Simulation::new(spec).expect("the set makes sense");
-    simulation.run(HYPERPERIOD + HYPERPERIOD / 2, &mut |_event| {})
+    simulation.run(HYPERPERIOD + Span::from_millis(90), &mut |_event| {})
 }
 
 /// Jobs that missed their deadline, of all handlers with that period.
