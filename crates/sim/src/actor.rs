@@ -3,10 +3,10 @@
 
 use crate::arrivals::Source;
 use crate::chance::{Chance, word};
-use crate::execution::{Costs, Position};
+use crate::execution::{Costs, Execution, Position};
 use crate::fault::{Fault, Window};
 use crate::outcome::{ActivityOutcome, Responses, together};
-use crate::spec::{SimActivity, SimSpec};
+use crate::spec::SimSpec;
 use upcall_core::activity::{ActivityParams, Terms};
 use upcall_core::scheduler::Counters;
 use upcall_core::time::{Instant, Span};
@@ -20,7 +20,8 @@ pub(crate) struct Actor {
     pub(crate) activity: u32,
     pub(crate) domain: u32,
     pub(crate) params: ActivityParams,
-    spec: SimActivity,
+    terms: Terms,
+    execution: Execution,
     source: Source,
     stream: u64,
     /// When it never yields.
@@ -62,7 +63,8 @@ impl Actor {
             activity,
             domain: own.domain,
             params: own.params,
-            spec: own.clone(),
+            terms: own.terms,
+            execution: own.execution.clone(),
             source: Source::new(own.arrivals.clone(), Chance::new(spec.seed, purpose)),
             stream: word(word(spec.seed, 0), purpose + 1),
             hogs: hogs.collect(),
@@ -83,13 +85,13 @@ impl Actor {
     }
 
     pub(crate) fn terms(&self) -> Terms {
-        self.spec.terms
+        self.terms
     }
 
     /// The costs of the job that began last.
     pub(crate) fn costs(&self) -> Costs<'_> {
         let first = self.begun.wrapping_sub(1).wrapping_mul(u64::from(self.params.batch));
-        Costs { execution: &self.spec.execution, stream: self.stream, first }
+        Costs { execution: &self.execution, stream: self.stream, first }
     }
 
     /// A job begins with what waits, at most `pdus_max`.

@@ -95,7 +95,7 @@ impl Source {
 
     /// At most `most` of those that wait.
     pub(crate) fn take(&mut self, now: Instant, most: u32) -> u32 {
-        if self.model == Arrivals::Saturated {
+        if matches!(self.model, Arrivals::Saturated) {
             return most;
         }
         self.catch_up(now);
@@ -187,10 +187,11 @@ mod tests {
         let mut source = source(Arrivals::Jittered { every: TEN, jitter: Span::from_nanos(4) });
         let mut late = 0;
         for n in 0..500 {
+            late += n + 1 - source.arrived_by(at(n * 10));
             assert_eq!(source.arrived_by(at(n * 10 + 4)), n + 1);
-            late += u64::from(source.arrived_by(at(n * 10 + 9)) == n + 1);
         }
-        assert_eq!(late, 500);
+        // Four of five are late at all.
+        assert!((360..440).contains(&late), "{late}");
     }
 
     #[test]

@@ -76,7 +76,8 @@ pub(crate) struct Cpu {
     state: State,
     /// The last instant at which something happened.
     now: Instant,
-    /// The next release of each that delivers; stale where the actor says otherwise.
+    /// The next release of each that delivers; stale where the actor says
+    /// otherwise, but never on top.
     releases: BinaryHeap<Reverse<(Instant, u32)>>,
     /// What comes from outside, in the order of time.
     controls: VecDeque<(Instant, Control)>,
@@ -146,24 +147,31 @@ impl Cpu {
     }
 
     /// When the next thing happens; [`Instant::FAR`] if nothing ever will. O(1).
-    pub(crate) fn next_at(&mut self) -> Instant {
-        let control_at = self.controls.front().map_or(Instant::FAR, |(at, _)| *at);
-        let state_at = match self.state {
+    pub(crate) fn next_at(&self) -> Instant {
+        self.release_at().min(self.control_at()).min(match self.state {
             State::Asleep { until } => until,
             State::Running(running) => running.end,
-        };
-        self.next_release().min(control_at).min(state_at)
+        })
     }
 
-    /// Does the next thing, and only that. O(log n), a domain's death and birth
-    /// O(log n) for each of its activities.
-    pub(crate) fn step(&mut self, machine: &Machine, told: &mut impl FnMut(&Event)) {
-        let at = self.next_at();
+    fn release_at(&self) -> Instant {
+        self.releases.peek().map_or(Instant::FAR, |Reverse((at, _))| *at)
+    }
+
+    fn control_at(&self) -> Instant {
+        self.controls.front().map_or(Instant::FAR, |(at, _)| *at)
+    }
+
+    /// Does the next thing, due at `at`, and only that. O(log n), a domain's
+    /// death and birth O(log n) for each of its activities.
+    pub(crate) fn step(&mut self, at: Instant, machine: &Machine, told: &mut impl FnMut(&Event)) {
+        // One that was kept waiting by a suspend may be overdue.
         self.now = self.now.max(at);
-        if self.next_release() == at {
+        if self.release_at() == at {
             self.release(told);
-        } else if self.controls.front().is_some_and(|(control_at, _)| *control_at == at) {
+        } else if self.control_at() == at {
             self.control(machine, told);
+            self.drop_stale();
         } else {
             match self.state {
                 State::Asleep { .. } => self.wake(machine, told),
@@ -248,20 +256,6 @@ impl Cpu {
         }
     }
 
-    /// When the next job is released, stale entries dropped.
-    fn next_release(&mut self) -> Instant {
-        while let Some(top) = self.releases.peek_mut() {
-            let Reverse((at, number)) = *top;
-            let actor = &self.actors[number as usize];
-            if actor.delivering && actor.next_release == at {
-                // One that was kept waiting by a suspend may be overdue.
-                return at;
-            }
-            PeekMut::pop(top);
-        }
-        Instant::FAR
-    }
-
     /// The next release is told. The core sees it for itself.
     fn release(&mut self, told: &mut impl FnMut(&Event)) {
         let Some(mut top) = self.releases.peek_mut() else { return };
@@ -271,14 +265,30 @@ impl Cpu {
         *top = Reverse((actor.next_release, number));
         drop(top);
         let (activity, deadline) = (actor.activity, release + actor.params.deadline);
+        self.drop_stale();
         self.tell(EventKind::Release { activity, job, deadline }, told);
+    }
+
+    /// Brings a release that will be to the top of the heap.
+    fn drop_stale(&mut self) {
+        while let Some(top) = self.releases.peek_mut() {
+            let Reverse((at, number)) = *top;
+            let actor = &self.actors[number as usize];
+            if actor.delivering && actor.next_release == at {
+                break;
+            }
+            PeekMut::pop(top);
+        }
     }
 
     /// (1) What is due is taken in, and something is chosen.
     fn wake(&mut self, machine: &Machine, told: &mut impl FnMut(&Event)) {
         self.awake(told);
-        for message in core::mem::take(&mut self.mailbox) {
-            self.deliver(message, told);
+        if !self.mailbox.is_empty() {
+            for message in core::mem::take(&mut self.mailbox) {
+                self.deliver(message, told);
+            }
+            self.drop_stale();
         }
         self.inform(Input::Tick, told);
         self.decide(machine, told);

@@ -94,6 +94,9 @@ impl Costs<'_> {
         if let Execution::Fixed(cost) = *self.execution {
             let work_to = |stop: u32| (cost * (stop - start.pdu)).saturating_sub(start.into);
             let short_ns = limit.saturating_sub(work_to(stop)).as_nanos();
+            if short_ns == 0 || stop == total {
+                return (stop, work_to(stop));
+            }
             let steps = short_ns.div_ceil((cost * step).as_nanos().max(1));
             let ahead = u32::try_from(steps.saturating_mul(u64::from(step))).unwrap_or(u32::MAX);
             stop = stop.saturating_add(ahead).min(total);

@@ -47,7 +47,8 @@ pub enum Fault {
         window: Window,
     },
     /// All activities of a domain are gone at the window's start, in the midst
-    /// of whatever they did, and created anew at its end.
+    /// of whatever they did, and created anew at its end: then they are the last
+    /// among equals, whatever the order of the file.
     DomainDies {
         /// The domain.
         domain: u32,

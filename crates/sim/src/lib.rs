@@ -29,12 +29,15 @@
 //! | [`arrivals`], [`execution`], [`fault`] | the models |
 //! | [`event`] | what happened, for checkers and trace writers |
 //! | [`outcome`] | what it came to |
+//! | [`checkers`] | whether what was promised was kept, one file a promise |
+//! | [`vopr`] | random machines, sets and faults, all checkers, from a seed |
 
 #![forbid(unsafe_code)]
 
 mod actor;
 pub mod arrivals;
 mod chance;
+pub mod checkers;
 mod cpu;
 pub mod event;
 pub mod execution;
@@ -42,6 +45,7 @@ pub mod fault;
 pub mod outcome;
 mod simulation;
 pub mod spec;
+pub mod vopr;
 
 pub use arrivals::Arrivals;
 pub use event::{Event, EventKind};

@@ -41,7 +41,7 @@ impl Simulation {
             self.cpus.iter_mut().map(|cpu| (cpu.next_at(), cpu)).min_by_key(|(at, _)| *at)
             && at < end
         {
-            cpu.step(&self.machine, told);
+            cpu.step(at, &self.machine, told);
         }
         let mut outcome = Outcome { end, activities: Vec::new(), cpus: Vec::new(), events: 0 };
         let mut activities = Vec::new();

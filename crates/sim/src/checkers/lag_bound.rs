@@ -1,0 +1,49 @@
+//! Lag within bounds: at every upcall and return, service is behind or ahead of
+//! the ideal share by no more than a bound (proportional-share-1998 §3: one
+//! quantum).
+
+use super::excuse::Excuse;
+use super::{Checker, Promises};
+use crate::event::{Event, EventKind};
+use crate::spec::SimSpec;
+use upcall_core::time::{Instant, Span};
+
+/// See the module's head.
+#[derive(Debug)]
+pub struct LagBound {
+    lag_max: Span,
+    excuse: Excuse,
+}
+
+impl LagBound {
+    /// For a run of `spec`: `-lag_max <= lag <= lag_max`.
+    pub fn new(spec: &SimSpec, promises: &Promises, lag_max: Span) -> Self {
+        LagBound { lag_max, excuse: Excuse::new(spec, promises.wakeup_latency) }
+    }
+}
+
+impl Checker for LagBound {
+    fn name(&self) -> &'static str {
+        "lag_bound"
+    }
+
+    fn event(&mut self, event: &Event) -> Result<(), String> {
+        self.excuse.event(event);
+        match event.kind {
+            EventKind::Lag { activity, lag_ns }
+                if lag_ns.unsigned_abs() > self.lag_max.as_nanos()
+                    && !self.excuse.holds(event.cpu) =>
+            {
+                Err(format!(
+                    "activity {activity}: lag {lag_ns} ns, at most {} ns either way",
+                    self.lag_max.as_nanos()
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn finish(&mut self, _: Instant) -> Result<(), String> {
+        Ok(())
+    }
+}

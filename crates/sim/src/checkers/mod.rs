@@ -1,0 +1,147 @@
+//! Whether what was promised was kept: one file a promise, each over events
+//! alone.
+//!
+//! A checker believes neither the scheduler nor its counters: it has the
+//! releases, which the simulator works out by itself, and what the CPU did.
+//! Checkers read the events of one run in order, and stop at the first promise
+//! that was broken.
+//!
+//! | checker | what must hold |
+//! |---|---|
+//! | [`deadlines`] | no job for which admission gave a bound ends after it |
+//! | [`work_conserved`] | no awake CPU idles, or lets time pass, while a job is ready |
+//! | [`no_lost_wakeup`] | no CPU sleeps on while a job or a message waits |
+//! | [`lag_bound`] | the lag of an activity stays within a bound |
+//! | [`windows`] | at most `x` of the `y` periods of a window are missed |
+//! | [`progress`] | once faults have healed, everyone gets on |
+//!
+//! What a fault breaks is excused, from its beginning until the CPU has nothing
+//! left to do after it healed ([`excuse`]).
+
+use crate::event::Event;
+use crate::spec::SimSpec;
+use core::fmt;
+use deadlines::Deadlines;
+use lag_bound::LagBound;
+use no_lost_wakeup::NoLostWakeup;
+use progress::Progress;
+use upcall_core::time::{Instant, Span};
+use windows::Windows;
+use work_conserved::WorkConserved;
+
+pub mod deadlines;
+pub mod excuse;
+pub mod lag_bound;
+pub mod no_lost_wakeup;
+pub mod progress;
+#[cfg(test)]
+mod tests;
+pub mod windows;
+pub mod work_conserved;
+
+/// One promise, watched over the events of one run.
+pub trait Checker {
+    /// Its name, as its file's.
+    fn name(&self) -> &'static str;
+
+    /// Takes in the next event. Amortized O(1) or O(CPUs).
+    ///
+    /// # Errors
+    /// The promise was broken: how, in a line.
+    fn event(&mut self, event: &Event) -> Result<(), String>;
+
+    /// The run ended at `end`.
+    ///
+    /// # Errors
+    /// The promise was broken by what did not happen.
+    fn finish(&mut self, end: Instant) -> Result<(), String>;
+}
+
+/// What was promised for a run.
+#[derive(Clone, Debug)]
+pub struct Promises {
+    /// Of each activity, the longest response admission allows; `None` where it
+    /// gave no bound.
+    pub response_max: Vec<Option<Span>>,
+    /// How late a CPU may wake.
+    pub wakeup_latency: Span,
+    /// The most a lag may be, either way; `None` where nothing was said.
+    pub lag_max: Option<Span>,
+    /// Whether window-constraints are kept.
+    pub windows: bool,
+    /// By how long after the last fault everyone gets on.
+    pub settled_after: Span,
+}
+
+/// A promise that was broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// By the checker of that name.
+    pub checker: &'static str,
+    /// When.
+    pub at: Instant,
+    /// How.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {} ns: {}", self.checker, self.at.as_nanos(), self.what)
+    }
+}
+
+impl core::error::Error for Violation {}
+
+/// Every checker that applies, side by side.
+pub struct Checkers {
+    checkers: Vec<Box<dyn Checker>>,
+    violation: Option<Violation>,
+}
+
+impl Checkers {
+    /// All of them, for a run of `spec` with `promises`.
+    pub fn all(spec: &SimSpec, promises: &Promises) -> Self {
+        let mut checkers: Vec<Box<dyn Checker>> = vec![
+            Box::new(Deadlines::new(spec, promises)),
+            Box::new(WorkConserved::new(spec)),
+            Box::new(NoLostWakeup::new(spec, promises.wakeup_latency)),
+            Box::new(Progress::new(spec, promises)),
+        ];
+        if let Some(lag_max) = promises.lag_max {
+            checkers.push(Box::new(LagBound::new(spec, promises, lag_max)));
+        }
+        if promises.windows {
+            checkers.push(Box::new(Windows::new(spec, promises)));
+        }
+        Checkers { checkers, violation: None }
+    }
+
+    /// Hands the event to each, until one has found something.
+    pub fn event(&mut self, event: &Event) {
+        if self.violation.is_some() {
+            return;
+        }
+        for checker in &mut self.checkers {
+            if let Err(what) = checker.event(event) {
+                self.violation = Some(Violation { checker: checker.name(), at: event.at, what });
+                return;
+            }
+        }
+    }
+
+    /// What was found first, the end of the run included.
+    ///
+    /// # Errors
+    /// A promise was broken.
+    pub fn finish(mut self, end: Instant) -> Result<(), Violation> {
+        if let Some(violation) = self.violation {
+            return Err(violation);
+        }
+        for checker in &mut self.checkers {
+            let name = checker.name();
+            let broken = |what| Violation { checker: name, at: end, what };
+            checker.finish(end).map_err(broken)?;
+        }
+        Ok(())
+    }
+}

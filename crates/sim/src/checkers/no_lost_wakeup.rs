@@ -1,0 +1,94 @@
+//! No lost wake-up: a CPU that sleeps wakes for a release, and for a message,
+//! no later than it may.
+//!
+//! A fault that keeps it asleep (late wake-ups, stalls, lost doorbells) excuses
+//! it only until that heals.
+
+use super::Checker;
+use crate::event::{Event, EventKind};
+use crate::fault::Fault;
+use crate::spec::SimSpec;
+use std::collections::BTreeMap;
+use upcall_core::time::{Instant, Span};
+
+/// See the module's head.
+#[derive(Debug)]
+pub struct NoLostWakeup {
+    wakeup_latency: Span,
+    /// Of each fault, whether it keeps a CPU asleep for longer than it may.
+    keeps_asleep: Vec<bool>,
+    cpus: BTreeMap<u32, CpuSleep>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct CpuSleep {
+    asleep: bool,
+    /// Since when something waits for it to wake.
+    waited_for: Option<Instant>,
+    /// Faults that keep it asleep now.
+    faults: u32,
+}
+
+impl NoLostWakeup {
+    /// For the CPUs of `spec`, which may wake late by `wakeup_latency`.
+    pub fn new(spec: &SimSpec, wakeup_latency: Span) -> Self {
+        let keeps_asleep = spec.faults.iter().map(|fault| match *fault {
+            Fault::LateWakeups { by_max, .. } => by_max > wakeup_latency,
+            Fault::Stall { .. } | Fault::LostDoorbells { .. } => true,
+            Fault::NeverYields { .. } | Fault::DomainDies { .. } => false,
+        });
+        let asleep = CpuSleep { asleep: true, waited_for: None, faults: 0 };
+        NoLostWakeup {
+            wakeup_latency,
+            keeps_asleep: keeps_asleep.collect(),
+            cpus: spec.cpus.iter().map(|&cpu| (cpu, asleep)).collect(),
+        }
+    }
+
+    /// Every CPU that should have woken before `now` has.
+    fn all_woke(&self, now: Instant) -> Result<(), String> {
+        for (number, cpu) in &self.cpus {
+            if let Some(since) = cpu.waited_for
+                && cpu.faults == 0
+                && since + self.wakeup_latency < now
+            {
+                return Err(format!(
+                    "cpu{number} sleeps though something waits since {} ns",
+                    since.as_nanos()
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Checker for NoLostWakeup {
+    fn name(&self) -> &'static str {
+        "no_lost_wakeup"
+    }
+
+    fn event(&mut self, event: &Event) -> Result<(), String> {
+        self.all_woke(event.at)?;
+        let Some(cpu) = self.cpus.get_mut(&event.cpu) else {
+            return Err(format!("cpu{} is none of the machine's", event.cpu));
+        };
+        match event.kind {
+            EventKind::Release { .. } | EventKind::Message { .. } if cpu.asleep => {
+                cpu.waited_for.get_or_insert(event.at);
+            }
+            EventKind::Wake => (cpu.asleep, cpu.waited_for) = (false, None),
+            EventKind::Idle => cpu.asleep = true,
+            EventKind::Fault { index, begins } if self.keeps_asleep[index as usize] => {
+                cpu.faults = if begins { cpu.faults + 1 } else { cpu.faults.saturating_sub(1) };
+                // From its end on it has the time it may take.
+                cpu.waited_for = cpu.waited_for.map(|_| event.at);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, end: Instant) -> Result<(), String> {
+        self.all_woke(end)
+    }
+}

@@ -1,0 +1,262 @@
+//! Each checker on a run where all is well, and on one where its promise is
+//! broken: by a driver that does wrong (a fault the checker is not told of), by
+//! a set nobody admitted, or by events that were tampered with.
+
+use super::*;
+use crate::event::EventKind;
+use crate::fault::{Fault, Window};
+use crate::simulation::Simulation;
+use crate::spec::SimActivity;
+use upcall_core::activity::{ActivityParams, Window as Misses};
+use upcall_core::policy::rm::RM;
+use upcall_core::policy::rmdp::RMDP;
+
+const MS: u64 = 1_000_000;
+
+fn at(ms: u64) -> Instant {
+    Instant::from_nanos(ms * MS)
+}
+
+fn window(from: u64, until: u64) -> Window {
+    Window { from: at(from), until: at(until) }
+}
+
+/// 2 of 10 ms and 6 of 20 ms, on two CPUs alike.
+fn spec() -> SimSpec {
+    let task = |period, cost, cpu| {
+        let params = ActivityParams::new(Span::from_millis(period), Span::from_millis(cost));
+        let mut activity = SimActivity::new("", params.batch(2));
+        (activity.cpu, activity.domain) = (cpu, cpu);
+        activity
+    };
+    let activities = vec![task(10, 1, 0), task(20, 3, 0), task(10, 1, 1), task(20, 3, 1)];
+    SimSpec { cpus: vec![0, 1], ..SimSpec::new(&RMDP, activities) }
+}
+
+/// The worst responses of that set: a quantum of 3 ms blocks, and the second
+/// waits for the first.
+fn promises() -> Promises {
+    let bounds = [5, 10, 5, 10].map(|ms| Some(Span::from_millis(ms)));
+    Promises {
+        response_max: bounds.into(),
+        wakeup_latency: Span::ZERO,
+        lag_max: Some(Span::from_millis(1)),
+        windows: true,
+        settled_after: Span::from_millis(40),
+    }
+}
+
+fn events_of(spec: &SimSpec) -> Vec<Event> {
+    let mut events = Vec::new();
+    let simulation = Simulation::new(spec.clone()).unwrap();
+    simulation.run(Span::from_millis(400), &mut |event| events.push(*event));
+    events
+}
+
+/// What the checkers say of `events`, if they are told that `told` was run.
+fn verdict(told: &SimSpec, promises: &Promises, events: &[Event]) -> Result<(), Violation> {
+    let mut checkers = Checkers::all(told, promises);
+    events.iter().for_each(|event| checkers.event(event));
+    checkers.finish(at(400))
+}
+
+fn broken(told: &SimSpec, promises: &Promises, events: &[Event]) -> (&'static str, String) {
+    let violation = verdict(told, promises, events).unwrap_err();
+    (violation.checker, violation.what)
+}
+
+/// The events, with faults the checkers are not told of taken out.
+fn hidden(spec: &SimSpec) -> Vec<Event> {
+    let mut events = events_of(spec);
+    events.retain(|event| !matches!(event.kind, EventKind::Fault { .. }));
+    events
+}
+
+#[test]
+fn where_all_is_well_nothing_is_found() {
+    assert_eq!(verdict(&spec(), &promises(), &events_of(&spec())), Ok(()));
+}
+
+#[test]
+fn a_response_longer_than_admitted_is_found_and_excused_only_by_its_fault() {
+    let fault = Fault::NeverYields { activity: 1, window: window(100, 118) };
+    let faulty = SimSpec { faults: vec![fault], ..spec() };
+    let (checker, what) = broken(&spec(), &promises(), &hidden(&faulty));
+    assert_eq!(checker, "deadlines");
+    assert!(what.starts_with("activity 0: the job released at 110000000 ns"), "{what}");
+    assert_eq!(verdict(&faulty, &promises(), &events_of(&faulty)), Ok(()));
+    // It healed, and its work was done; then another comes that nobody knows of.
+    let mut twice = faulty.clone();
+    twice.faults.push(Fault::NeverYields { activity: 1, window: window(200, 218) });
+    let mut events = events_of(&twice);
+    events.retain(|event| !matches!(event.kind, EventKind::Fault { index: 1, .. }));
+    let (checker, what) = broken(&faulty, &promises(), &events);
+    assert_eq!(checker, "deadlines");
+    assert!(what.contains("released at 210000000 ns"), "{what}");
+    // Activities of the other CPU have no excuse.
+    let wrong_cpu = SimSpec { faults: vec![Fault::NeverYields { activity: 3, ..fault }], ..spec() };
+    assert_eq!(fault.window(), wrong_cpu.faults[0].window());
+    let mut events = events_of(&faulty);
+    for event in &mut events {
+        if matches!(event.kind, EventKind::Fault { .. }) {
+            event.cpu = 1;
+        }
+    }
+    assert_eq!(broken(&wrong_cpu, &promises(), &events).0, "deadlines");
+}
+
+#[test]
+fn a_job_that_is_never_done_is_found_at_the_end() {
+    let mut events = events_of(&spec());
+    let last = |event: &Event| matches!(event.kind, EventKind::JobDone(r) if r.id.0 == 2);
+    let place = events.iter().rposition(last).unwrap();
+    // The CPU seems to run the job to the end.
+    let cpu = events[place].cpu;
+    let mut index = 0;
+    events.retain(|event| {
+        index += 1;
+        index <= place || event.cpu != cpu
+    });
+    let (checker, what) = broken(&spec(), &promises(), &events);
+    assert_eq!(checker, "deadlines");
+    assert!(what.starts_with("activity 2"), "{what}");
+}
+
+#[test]
+fn a_cpu_that_idles_or_dawdles_though_a_job_is_ready_is_found() {
+    // At 0 both jobs of CPU 0 are ready; it goes to sleep after the first.
+    let first_done = |event: &Event| matches!(event.kind, EventKind::JobDone(_));
+    let mut events = events_of(&spec());
+    let place = events.iter().position(first_done).unwrap();
+    let idle = Event { kind: EventKind::Idle, ..events[place] };
+    events.insert(place + 1, idle);
+    assert_eq!(broken(&spec(), &promises(), &events).0, "work_conserved");
+    // It takes its time to begin the second.
+    let mut events = events_of(&spec());
+    let upcall = (place + 1..).find(|&next| {
+        matches!(events[next].kind, EventKind::Upcall { .. }) && events[next].cpu == 0
+    });
+    events[upcall.unwrap()].at += Span::from_nanos(1);
+    assert_eq!(broken(&spec(), &promises(), &events).0, "work_conserved");
+    // What was never released cannot end.
+    let mut events = events_of(&spec());
+    events.insert(place + 1, events[place]);
+    assert!(verdict(&spec(), &promises(), &events).is_err());
+}
+
+#[test]
+fn a_cpu_that_oversleeps_is_found_and_excused_only_by_its_fault() {
+    let fault = Fault::LateWakeups { window: window(100, 150), by_max: Span::from_micros(50) };
+    let late = SimSpec { faults: vec![fault], ..spec() };
+    let (checker, what) = broken(&spec(), &promises(), &hidden(&late));
+    assert_eq!(checker, "no_lost_wakeup");
+    assert!(what.contains("sleeps though something waits since 1"), "{what}");
+    assert_eq!(verdict(&late, &promises(), &events_of(&late)), Ok(()));
+    // It may be that late.
+    let wakeup_latency = Span::from_micros(50);
+    let bounds = promises().response_max.iter().map(|b| b.map(|b| b + wakeup_latency)).collect();
+    let allowed = Promises { wakeup_latency, response_max: bounds, ..promises() };
+    assert_eq!(verdict(&spec(), &allowed, &hidden(&late)), Ok(()));
+    // It never wakes again.
+    let mut events = events_of(&spec());
+    events.retain(|event| {
+        event.at < at(200) || event.cpu == 0 || matches!(event.kind, EventKind::Release { .. })
+    });
+    assert_eq!(broken(&spec(), &promises(), &events).0, "no_lost_wakeup");
+}
+
+#[test]
+fn a_message_nobody_hears_is_found_and_excused_only_by_its_fault() {
+    let mut deaf = spec();
+    // CPU 0 sleeps from 8 ms on; nothing but the message could wake it.
+    deaf.activities[0].present = vec![window(9, 400)];
+    deaf.activities[1].present = vec![window(0, 0)];
+    assert_eq!(verdict(&deaf, &promises(), &events_of(&deaf)), Ok(()));
+    let mut lost = deaf.clone();
+    lost.faults = vec![Fault::LostDoorbells { window: window(5, 50), one_in: 1 }];
+    let (checker, what) = broken(&deaf, &promises(), &hidden(&lost));
+    assert_eq!((checker, what.contains("since 9000000 ns")), ("no_lost_wakeup", true), "{what}");
+    let events = events_of(&lost);
+    assert_eq!(verdict(&lost, &promises(), &events), Ok(()));
+    // It was found when the fault healed.
+    let join = Event { at: at(50), cpu: 0, kind: EventKind::Join { activity: 0 } };
+    assert!(events.contains(&join));
+}
+
+#[test]
+fn a_lag_beyond_its_bound_is_found() {
+    for (lag_ns, is_kept) in
+        [(1_000_000, true), (-1_000_000, true), (1_000_001, false), (-1_000_001, false)]
+    {
+        let mut events = events_of(&spec());
+        let place = events.len() / 2;
+        let kind = EventKind::Lag { activity: 1, lag_ns };
+        events.insert(place, Event { kind, cpu: 0, ..events[place] });
+        let verdict = verdict(&spec(), &promises(), &events);
+        assert_eq!(verdict.is_ok(), is_kept);
+        assert!(is_kept || verdict.unwrap_err().checker == "lag_bound");
+    }
+}
+
+/// Twice the load there is room for: under RM the second gets nothing in some
+/// periods.
+fn overloaded(allowed: Misses) -> (SimSpec, Promises) {
+    let mut spec = spec();
+    spec.discipline = &RM;
+    spec.activities.truncate(2);
+    spec.activities[0].params.pdu_cost = Span::from_millis(4);
+    spec.activities[1].params.pdu_cost = Span::from_millis(3);
+    spec.activities[0].execution = crate::Execution::Fixed(Span::from_millis(4));
+    spec.activities[1].terms.window = Some(allowed);
+    spec.cpus = vec![0];
+    let response_max = vec![None; 2];
+    (spec, Promises { response_max, lag_max: None, ..promises() })
+}
+
+#[test]
+fn a_window_with_more_misses_than_allowed_is_found() {
+    let all_missed = Misses { misses: 4, periods: 5 };
+    let (spec, promises) = overloaded(all_missed);
+    let (checker, what) = broken(&spec, &promises, &events_of(&spec));
+    assert_eq!(checker, "windows");
+    assert_eq!(what, "activity 1: 5 periods missed in a window of 4/5");
+    // The first job is on time if there is less to do; then four are missed.
+    let (mut spec, promises) = overloaded(Misses { misses: 3, periods: 4 });
+    spec.activities[0].present = vec![window(15, 400)];
+    let events = events_of(&spec);
+    let first = events.iter().find_map(|event| match event.kind {
+        EventKind::JobDone(record) if record.id.0 == 1 => Some(record),
+        _ => None,
+    });
+    assert!(!first.unwrap().missed());
+    let violation = verdict(&spec, &promises, &events).unwrap_err();
+    assert_eq!(violation.checker, "windows");
+    // Not in the first window, of 80 ms.
+    assert!(violation.at > at(80), "{violation}");
+}
+
+#[test]
+fn who_gets_nothing_done_after_healing_is_found() {
+    let (mut starved, mut promises) = overloaded(Misses { misses: 4, periods: 5 });
+    promises.windows = false;
+    // The first takes all there is.
+    starved.activities[0].execution = crate::Execution::Fixed(Span::from_millis(5));
+    let (checker, what) = broken(&starved, &promises, &events_of(&starved));
+    assert_eq!(checker, "progress");
+    assert_eq!(what, "activity 1: 4 releases, and no job got done");
+}
+
+#[test]
+fn a_cpu_that_never_catches_up_after_healing_is_found() {
+    // A full CPU: what a stall took from it is never made good.
+    let mut full = spec();
+    full.activities[1].params.pdu_cost = Span::from_millis(8);
+    full.activities[1].execution = crate::Execution::Fixed(Span::from_millis(8));
+    full.faults = vec![Fault::Stall { window: window(100, 110) }];
+    let mut promises = promises();
+    promises.response_max = vec![None; 4];
+    promises.windows = false;
+    let (checker, what) = broken(&full, &promises, &events_of(&full));
+    assert_eq!(checker, "progress");
+    assert_eq!(what, "cpu0 never had nothing to do since its faults healed");
+}
