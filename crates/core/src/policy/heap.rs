@@ -135,7 +135,11 @@ mod tests {
                 let smallest = model.iter().map(|(&number, &key)| (key, number)).min();
                 prop_assert_eq!(heap.peek(), smallest);
                 let mut below = Vec::new();
-                prop_assert!(heap.all_below(key, &mut |number| { below.push(number); true }));
+                let all = heap.all_below(key, &mut |number| {
+                    below.push(number);
+                    true
+                });
+                prop_assert!(all);
                 below.sort_unstable();
                 let expected: Vec<_> =
                     model.iter().filter(|&(_, &other)| other < key).map(|(&number, _)| number).collect();
