@@ -266,15 +266,16 @@ pub struct Scheduler {
     /// Orders the activities with a ready job that are not running.
     policy: Box<dyn Policy>,
     running: Option<Running>,
-    /// At most `COMMANDS_MAX` and a dropped job of each activity wait at a time.
+    /// At most `COMMANDS_MAX` wait at a time.
     commands: VecDeque<Command>,
+    /// Activities with a `Slot::lost`, by when it was.
+    lost: IndexedHeap<Instant>,
     /// Who was upcalled last, for counting switches.
     last_run: Option<ActivityId>,
     switches: u64,
 }
 
-/// One `handle` produces at most a job's end, a change of state and an answer,
-/// beside the ends of jobs that are dropped.
+/// One `handle` produces at most a job's end, a change of state and an answer.
 const COMMANDS_MAX: usize = 4;
 
 #[derive(Debug)]
@@ -294,6 +295,9 @@ struct Slot {
     ahead: u64,
     job: Job,
     counters: Counters,
+    /// A job that was dropped and not told of yet: that waits until nothing runs,
+    /// for a running handler wants its answer and nothing else.
+    lost: Option<JobRecord>,
 }
 
 impl Slot {
@@ -399,7 +403,8 @@ impl Scheduler {
             releases: IndexedHeap::with_capacity(capacity),
             policy: (discipline.policy)(capacity),
             running: None,
-            commands: VecDeque::with_capacity(COMMANDS_MAX + capacity as usize),
+            commands: VecDeque::with_capacity(COMMANDS_MAX),
+            lost: IndexedHeap::with_capacity(capacity),
             last_run: None,
             switches: 0,
         }
@@ -435,14 +440,22 @@ impl Scheduler {
             Input::Returned { pdus, outcome } => self.returned(now, pdus, outcome)?,
         }
         self.release_due(now);
-        debug_assert!(self.commands.len() <= COMMANDS_MAX + self.slots.len());
+        debug_assert!(self.commands.len() <= COMMANDS_MAX);
         Ok(())
     }
 
     /// As [`Scheduler::poll_command`], but begins no upcall: for a driver that
-    /// has more inputs to hand in first. O(1).
+    /// has more inputs to hand in first. O(log n).
     pub fn poll_notice(&mut self) -> Option<Command> {
-        self.commands.pop_front()
+        if let Some(command) = self.commands.pop_front() {
+            return Some(command);
+        }
+        if self.running.is_some() {
+            return None;
+        }
+        let (_, number) = self.lost.peek()?;
+        self.lost.remove(number);
+        self.slots[number as usize].as_mut()?.lost.take().map(Command::JobDone)
     }
 
     /// The next thing to do, `None` when the driver may sleep or go on running
@@ -549,6 +562,7 @@ impl Scheduler {
             ahead: 0,
             job: JOB_FRESH,
             counters: Counters::NONE,
+            lost: None,
         });
         self.policy.join(id, &params, terms, now);
         Ok(())
@@ -655,6 +669,7 @@ impl Scheduler {
         }
         if stop == Stop::Close {
             self.slots[id.0 as usize] = None;
+            self.lost.remove(id.0);
             self.policy.leave(id, now);
             self.commands.push_back(Command::Closed { id });
         }
@@ -690,7 +705,8 @@ impl Scheduler {
     }
 
     /// Ends the jobs that have no value any more, if the policy is one that says
-    /// so. Of several that an activity lost at once, only the oldest is recorded.
+    /// so. Of several that an activity lost at once, or while one handler ran,
+    /// only the oldest is recorded; all are counted.
     fn drop_lost(&mut self, now: Instant, choosing: bool) {
         while let Some(id) = self.policy.overdue(now, choosing) {
             let slot = self.slots[id.0 as usize].as_mut().expect("only live activities are ready");
@@ -702,7 +718,10 @@ impl Scheduler {
             slot.counters.misses += behind;
             slot.unfinished -= behind;
             slot.release += slot.params.period.saturating_mul(behind);
-            self.commands.push_back(Command::JobDone(record));
+            if slot.lost.is_none() {
+                slot.lost = Some(record);
+                self.lost.set(record.end, id.0);
+            }
             self.policy.lost(id, 1 + behind, now);
             if slot.unfinished > 0 {
                 self.policy.ready(id, slot.oldest(), now);

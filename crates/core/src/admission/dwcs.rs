@@ -28,7 +28,7 @@
 //!   the one that ends first: earliest deadline first of unit jobs on `q` slots,
 //!   which fails nobody while `sum of (1 - x/y) <= q`. That is the published
 //!   guarantee, where it holds. Any other set of this kind is run through
-//!   (`window-simulation`) until all windows begin anew together. A job that takes
+//!   (`slot-simulation`) until all windows begin anew together. A job that takes
 //!   less than declared changes nothing: whoever is served once more has a
 //!   looser window then, and nobody comes later for it.
 //! - **`window-simulation`, of all else**, where hand-offs and wake-ups are free
@@ -64,9 +64,10 @@ enum Finding {
     TooMuch,
     NoMiss,
     Slots,
-    Simulated,
-    /// In the simulation, this one's window is not kept.
-    Violated(usize),
+    /// By the simulation of that name.
+    Simulated(&'static str),
+    /// In the simulation of that name, this one's window is not kept.
+    Violated(&'static str, usize),
     Unproven,
 }
 
@@ -88,7 +89,7 @@ pub(crate) fn verdict(
         finding = trial.find(&demands);
         failure = match finding {
             Finding::TooMuch => Some(Failure::WindowsOverCpu),
-            Finding::Violated(index) => {
+            Finding::Violated(_, index) => {
                 Some(Failure::ViolatesWindow { index, window: set[index].window })
             }
             Finding::Unproven => Some(Failure::WindowsUnproven),
@@ -102,7 +103,7 @@ pub(crate) fn verdict(
             (_, Finding::TooMuch) => "window-utilization",
             (_, Finding::NoMiss | Finding::Unproven) => "edf-demand",
             (_, Finding::Slots) => "window-slots",
-            (_, Finding::Simulated | Finding::Violated(_)) => "window-simulation",
+            (_, Finding::Simulated(name) | Finding::Violated(name, _)) => name,
         };
         for test in &mut tests {
             test.deciding = test.name == deciding;
@@ -219,8 +220,12 @@ impl Trial<'_> {
         if worst <= 1.0 {
             return Finding::NoMiss;
         }
-        match self.in_slots() {
-            Finding::Unproven => self.as_declared(),
+        let in_slots = self.in_slots();
+        if let Finding::Slots | Finding::Simulated(_) = in_slots {
+            return in_slots;
+        }
+        match self.as_declared() {
+            Finding::Unproven => in_slots,
             finding => finding,
         }
     }
@@ -251,7 +256,7 @@ impl Trial<'_> {
             ..*member
         };
         let set: Vec<_> = self.set.iter().map(slot).collect();
-        self.simulated(&set)
+        self.simulated("slot-simulation", &set)
     }
 
     /// Everything else, where nothing but what is declared happens.
@@ -262,18 +267,16 @@ impl Trial<'_> {
         if !together || !switch_cost.is_zero() || !wakeup_latency.is_zero() {
             return Finding::Unproven;
         }
-        self.simulated(self.set)
+        self.simulated("window-simulation", self.set)
     }
 
-    fn simulated(&mut self, set: &[Member]) -> Finding {
+    fn simulated(&mut self, name: &'static str, set: &[Member]) -> Finding {
         let Some(violations) = simulate(set, self.steps) else { return Finding::Unproven };
-        // The second of two simulations decides.
-        self.tests.retain(|test| test.name != "window-simulation");
         let all: u64 = violations.iter().sum();
-        self.note("window-simulation", all as f64, 0.0, all == 0);
+        self.note(name, all as f64, 0.0, all == 0);
         match violations.iter().position(|&violations| violations > 0) {
-            Some(index) => Finding::Violated(index),
-            None => Finding::Simulated,
+            Some(index) => Finding::Violated(name, index),
+            None => Finding::Simulated(name),
         }
     }
 }

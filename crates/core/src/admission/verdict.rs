@@ -22,7 +22,7 @@ pub struct TestResult {
     /// What was found: a utilization, for `response-time` and `demand-bound`
     /// the largest response in deadlines, for `edf-demand` the largest part of a length of
     /// time that is due within it, for `window-slots` the part of the slots that
-    /// is needed, for `window-simulation` the windows violated. Infinite if a
+    /// is needed, for the simulations the windows violated. Infinite if a
     /// response has no bound, or none was found.
     pub value: f64,
     /// The most it may be.
