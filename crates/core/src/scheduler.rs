@@ -540,16 +540,12 @@ impl Scheduler {
     }
 
     /// Makes jobs of messages that are there before their releases.
-    fn arrived(
-        &mut self,
-        id: ActivityId,
-        now: Instant,
-        messages: u32,
-    ) -> Result<(), InputError> {
+    fn arrived(&mut self, id: ActivityId, now: Instant, messages: u32) -> Result<(), InputError> {
         self.slot(id)?;
         self.release_due(now);
         let ahead_max = u64::from(self.policy.workahead_max(id));
-        let stopping = self.running.is_some_and(|running| running.id == id && running.stop.is_some());
+        let stopping =
+            self.running.is_some_and(|running| running.id == id && running.stop.is_some());
         let slot = self.slot_mut(id)?;
         let furthest = now + slot.params.period.saturating_mul(ahead_max);
         if !slot.active || stopping || messages == 0 || slot.next_release > furthest {

@@ -159,8 +159,7 @@ fn all_of_period(period_ns: u64) -> impl Iterator<Item = Activity> {
         batches.flat_map(move |batch| (1..=batch).map(move |quantum| (cost_ns, batch, quantum)))
     };
     (1..=period_ns).flat_map(shape).flat_map(move |(cost_ns, batch, quantum)| {
-        let params =
-            ActivityParams::new(ns(period_ns), ns(cost_ns)).batch(batch).quantum(quantum);
+        let params = ActivityParams::new(ns(period_ns), ns(cost_ns)).batch(batch).quantum(quantum);
         let bounds = params.compute().as_nanos()..=period_ns + 1;
         bounds.map(move |bound_ns| {
             (params, Terms { delay_bound: Some(ns(bound_ns)), ..Terms::default() })
@@ -206,8 +205,7 @@ fn of_every_pair_with_periods_up_to_five_just_those_are_refused_that_can_miss() 
 /// By the other analysis: the worst response of each.
 fn independent(set: &[Activity]) -> Vec<Option<u64>> {
     let arrivals = |(params, _): &Activity| Periodic::new(Duration::from(params.period.as_nanos()));
-    let wcet =
-        |(params, _): &Activity| Scalar::new(Service::from(params.compute().as_nanos()));
+    let wcet = |(params, _): &Activity| Scalar::new(Service::from(params.compute().as_nanos()));
     let deadline = |(params, terms): &Activity| {
         Duration::from(terms.delay_bound.unwrap_or(params.deadline).as_nanos())
     };
@@ -318,6 +316,35 @@ proptest! {
             prop_assert!(!admitted(&set));
         }
     }
+}
+
+/// S = 10. B comes at 100, due at 130. A, of 105 and due at 131, is begun ahead at 99,
+/// gives way at 110, and is gone to again at 125: it ends at 136. Never early, it would
+/// end by then at the latest: 12 and 15 are charged, and 27 is less than 30.
+#[test]
+fn only_the_hand_off_to_a_message_ahead_is_to_be_reckoned_with() {
+    let bound = |bound_ns| Some(ns(bound_ns));
+    let a = ActivityParams::new(ns(200), ns(1)).batch(2).offset(ns(105));
+    let b = ActivityParams::new(ns(200), ns(5)).offset(ns(100));
+    let set = |workahead_max| {
+        [
+            (a, Terms { delay_bound: bound(26), workahead_max, ..Terms::default() }),
+            (b, Terms { delay_bound: bound(30), ..Terms::default() }),
+        ]
+    };
+    let admitted = |set: [Activity; 2]| {
+        let mut reservations = reservations(10, 0);
+        set.iter().all(|(params, terms)| reservations.reserve("", *params, terms).is_ok())
+    };
+    assert_eq!((admitted(set(0)), admitted(set(1))), (true, false));
+    let misses = |workahead_max| {
+        let conditions =
+            |seed| Conditions { switch_cost: ns(10), lead: Lead::Random, seed, ..IDEAL };
+        let runs = (0..2_000).map(|seed| observe(&set(workahead_max), conditions(seed), 200));
+        runs.filter(|counters| counters[0].misses > 0).count()
+    };
+    assert_eq!(misses(0), 0);
+    assert!(misses(1) > 0);
 }
 
 /// A CPU can be given away to the last nanosecond, and is used to the last.

@@ -379,7 +379,6 @@ proptest! {
                         job.completed,
                     )),
                     Command::Inactive { .. } | Command::Closed { .. } => {}
-                    other => panic!("{other:?}"),
                 }
             }
             prop_assert_eq!(upcalls, Vec::from_iter(model.upcall(now)), "{:?} at {}", op, now);

@@ -129,9 +129,8 @@ fn without_early_messages_the_background_has_the_time() {
 /// of the job.
 #[test]
 fn interactive_activities_are_served_in_the_order_they_come() {
-    let interactive = |offset_ns, batch| {
-        offset(class(task(40, batch), WorkClass::Interactive), offset_ns)
-    };
+    let interactive =
+        |offset_ns, batch| offset(class(task(40, batch), WorkClass::Interactive), offset_ns);
     let set = [interactive(2, 3), interactive(1, 4), interactive(1, 2)];
     let (_, quanta) = run(&set, IDEAL, 10);
     assert_eq!(stretches(&quanta), [(1, 1, 5), (2, 5, 7), (0, 7, 10)]);

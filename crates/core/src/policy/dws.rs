@@ -173,7 +173,9 @@ impl Policy for DeadlineWorkahead {
 
     /// When the first of those that wait ahead becomes critical. O(1).
     fn next_event(&self) -> Instant {
-        self.queues[WORKAHEAD].peek().map_or(Instant::FAR, |(rank, _)| Instant::from_nanos(rank.key))
+        self.queues[WORKAHEAD]
+            .peek()
+            .map_or(Instant::FAR, |(rank, _)| Instant::from_nanos(rank.key))
     }
 
     /// Moves those that have become critical.

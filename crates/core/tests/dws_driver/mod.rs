@@ -59,11 +59,7 @@ pub fn observe(set: &[Activity], conditions: Conditions, until: u64) -> Vec<Coun
 }
 
 /// As `observe`, with every quantum that was run.
-pub fn run(
-    set: &[Activity],
-    conditions: Conditions,
-    until: u64,
-) -> (Vec<Counters>, Vec<Quantum>) {
+pub fn run(set: &[Activity], conditions: Conditions, until: u64) -> (Vec<Counters>, Vec<Quantum>) {
     let capacity = u32::try_from(set.len()).unwrap();
     let mut driver = Driver {
         scheduler: Scheduler::new(capacity, &DWS),

@@ -2,8 +2,10 @@
 //! another analysis and against the scheduler itself: `tests/dws_admission.rs`.
 
 use super::*;
+use crate::admission::utilization;
 use crate::admission::{Hint, Reason, Reservations};
 use crate::policy::dws::DWS;
+use core::cmp::Ordering;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};
 
@@ -68,6 +70,15 @@ fn responses_as_worked_by_hand() {
     assert!((verdict.utilization - 0.55).abs() < 1e-12);
 }
 
+/// A hand-off to an only quantum is not preempted either. S = 1: the first is charged
+/// 4, the second 5. Second: `W = 5 - 5 + 4`, before the first comes again at 5, ends at
+/// 9. First: `B(9) = 1 + 4 - 1`, `W = 4 + 4 - 4`, ends at 8.
+#[test]
+fn a_hand_off_to_the_only_quantum_protects_like_it() {
+    let set = [due(stream(5, 1, 1, 3), 9), stream(30, 1, 1, 4)];
+    assert_eq!(judged(&set, &platform(1, 0)).responses, bounded(&[8, 9]));
+}
+
 /// The tests' names are part of the contract, one decides, and each agrees with itself.
 #[test]
 fn the_tests_say_what_decides() {
@@ -76,11 +87,10 @@ fn the_tests_say_what_decides() {
             assert_eq!(test.passed, test.value <= test.bound, "{test:?}");
         }
         let deciding = verdict.tests.iter().filter(|test| test.deciding);
-        assert_eq!(verdict.tests.iter().map(|test| test.name).collect::<Vec<_>>(), [
-            "demand-bound",
-            "utilization",
-            "cpu-limit"
-        ]);
+        assert_eq!(
+            verdict.tests.iter().map(|test| test.name).collect::<Vec<_>>(),
+            ["demand-bound", "utilization", "cpu-limit"]
+        );
         deciding.map(|test| (test.name, test.passed)).collect::<Vec<_>>()
     };
     let half = stream(20, 1, 1, 10);
@@ -112,9 +122,8 @@ fn the_tests_say_what_decides() {
 #[test]
 fn a_full_cpu_with_background_quanta_needs_longer_delay_bounds() {
     let background = class(stream(20, 1, 1, 6), WorkClass::Background);
-    let set = |bound_ns| {
-        [due(stream(20, 10, 1, 1), bound_ns), due(stream(20, 10, 1, 1), 25), background]
-    };
+    let set =
+        |bound_ns| [due(stream(20, 10, 1, 1), bound_ns), due(stream(20, 10, 1, 1), 25), background];
     assert_eq!(judged(&set(25), &platform(0, 0)).failure, None);
     assert_eq!(judged(&set(25), &platform(0, 0)).responses[..2], bounded(&[25, 25]));
     assert!(judged(&set(25), &platform(0, 1)).failure.is_none());
@@ -131,7 +140,8 @@ fn a_refusal_says_who_would_be_late_and_what_would_fit() {
     let refusal = reservations.reserve("b", params.deadline(ns(35)), &terms).unwrap_err();
     // Both at once; `b` comes second. But a `b` that begins 1 ns before makes `a` later:
     // 19 + 20 of 30, where `b` ends at 40 of 35.
-    let Reason::MissesDeadline { ref victim, response, deadline, exact, .. } = refusal.reason else {
+    let Reason::MissesDeadline { ref victim, response, deadline, exact, .. } = refusal.reason
+    else {
         panic!("{refusal}")
     };
     assert_eq!((victim.as_str(), response, deadline, exact), ("a", ns(39), ns(30), true));
@@ -158,6 +168,8 @@ fn the_longest_times_there_are_do_not_overflow() {
             }
         }
     }
+    let broken = [stream(0, 1, 1, 1)];
+    assert_eq!(delay_bound_offered(&broken, 0, &platform(0, 0)), None);
     // What nobody could wait for is kept, too.
     assert_eq!(judged(&set[..2], &platform(0, 0)).failure, None);
 }
@@ -225,12 +237,7 @@ fn set() -> impl Strategy<Value = Set> {
 }
 
 fn cases(cases: u32) -> Config {
-    Config {
-        cases,
-        failure_persistence: None,
-        rng_seed: RngSeed::Fixed(2009),
-        ..Config::default()
-    }
+    Config { cases, failure_persistence: None, rng_seed: RngSeed::Fixed(2009), ..Config::default() }
 }
 
 proptest! {
@@ -255,7 +262,7 @@ proptest! {
         let (outcome, _) = load.decide(&mut Steps::of_analysis());
         let late = (1..3_000).any(|length_ns| {
             let due: u64 = load.streams.iter().map(|stream| stream.demand(length_ns).unwrap()).sum();
-            due > 0 && due + load.blocking(length_ns).0 > length_ns
+            due > 0 && due + load.blocking(length_ns) > length_ns
         });
         match outcome {
             Outcome::Kept => prop_assert!(!late),
