@@ -318,6 +318,35 @@ proptest! {
     }
 }
 
+/// S = 10. B comes at 100, due at 130. A, of 105 and due at 131, is begun ahead at 99,
+/// gives way at 110, and is gone to again at 125: it ends at 136. Never early, it would
+/// end by then at the latest: 12 and 15 are charged, and 27 is less than 30.
+#[test]
+fn only_the_hand_off_to_a_message_ahead_is_to_be_reckoned_with() {
+    let bound = |bound_ns| Some(ns(bound_ns));
+    let a = ActivityParams::new(ns(200), ns(1)).batch(2).offset(ns(105));
+    let b = ActivityParams::new(ns(200), ns(5)).offset(ns(100));
+    let set = |workahead_max| {
+        [
+            (a, Terms { delay_bound: bound(26), workahead_max, ..Terms::default() }),
+            (b, Terms { delay_bound: bound(30), ..Terms::default() }),
+        ]
+    };
+    let admitted = |set: [Activity; 2]| {
+        let mut reservations = reservations(10, 0);
+        set.iter().all(|(params, terms)| reservations.reserve("", *params, terms).is_ok())
+    };
+    assert_eq!((admitted(set(0)), admitted(set(1))), (true, false));
+    let misses = |workahead_max| {
+        let conditions =
+            |seed| Conditions { switch_cost: ns(10), lead: Lead::Random, seed, ..IDEAL };
+        let runs = (0..2_000).map(|seed| observe(&set(workahead_max), conditions(seed), 200));
+        runs.filter(|counters| counters[0].misses > 0).count()
+    };
+    assert_eq!(misses(0), 0);
+    assert!(misses(1) > 0);
+}
+
 /// A CPU can be given away to the last nanosecond, and is used to the last.
 #[test]
 fn a_full_cpu_in_quanta_of_a_nanosecond_is_admitted_and_keeps_every_deadline() {

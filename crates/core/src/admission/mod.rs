@@ -237,8 +237,8 @@ impl Reservations {
     /// Worst time from release to end over all jobs, with what is reserved now.
     ///
     /// `None` if there is no such reservation, if there is no bound because
-    /// more is asked than the CPU has, or if none was found within the step
-    /// bound. After `reserve_unscreened` it may be longer than the deadline.
+    /// more is asked than the CPU has, if none was found within the step bound,
+    /// or if nothing is promised to it (DWS: not real time). After `reserve_unscreened` it may be longer than the deadline.
     pub fn response_max(&self, id: ReservationId) -> Option<Span> {
         let (cpu, place) = self.cpus.iter().find_map(|cpu| {
             let place = cpu.members.iter().position(|member| member.id == id)?;

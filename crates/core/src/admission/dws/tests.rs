@@ -2,8 +2,10 @@
 //! another analysis and against the scheduler itself: `tests/dws_admission.rs`.
 
 use super::*;
+use crate::admission::utilization;
 use crate::admission::{Hint, Reason, Reservations};
 use crate::policy::dws::DWS;
+use core::cmp::Ordering;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};
 
@@ -66,6 +68,15 @@ fn responses_as_worked_by_hand() {
     assert_eq!((verdict.responses, verdict.failure), (expected, None));
     // 5/20 + 9/30: nothing is given away to the third.
     assert!((verdict.utilization - 0.55).abs() < 1e-12);
+}
+
+/// A hand-off to an only quantum is not preempted either. S = 1: the first is charged
+/// 4, the second 5. Second: `W = 5 - 5 + 4`, before the first comes again at 5, ends at
+/// 9. First: `B(9) = 1 + 4 - 1`, `W = 4 + 4 - 4`, ends at 8.
+#[test]
+fn a_hand_off_to_the_only_quantum_protects_like_it() {
+    let set = [due(stream(5, 1, 1, 3), 9), stream(30, 1, 1, 4)];
+    assert_eq!(judged(&set, &platform(1, 0)).responses, bounded(&[8, 9]));
 }
 
 /// The tests' names are part of the contract, one decides, and each agrees with itself.
@@ -157,6 +168,8 @@ fn the_longest_times_there_are_do_not_overflow() {
             }
         }
     }
+    let broken = [stream(0, 1, 1, 1)];
+    assert_eq!(delay_bound_offered(&broken, 0, &platform(0, 0)), None);
     // What nobody could wait for is kept, too.
     assert_eq!(judged(&set[..2], &platform(0, 0)).failure, None);
 }
@@ -249,7 +262,7 @@ proptest! {
         let (outcome, _) = load.decide(&mut Steps::of_analysis());
         let late = (1..3_000).any(|length_ns| {
             let due: u64 = load.streams.iter().map(|stream| stream.demand(length_ns).unwrap()).sum();
-            due > 0 && due + load.blocking(length_ns).0 > length_ns
+            due > 0 && due + load.blocking(length_ns) > length_ns
         });
         match outcome {
             Outcome::Kept => prop_assert!(!late),
