@@ -16,8 +16,8 @@
 //! C' = C + m S                               must be <= f T
 //! R  = J + G / f + B
 //! J  = max over others (s_j + S), or the wake-up latency, if longer
-//! S = 0:  m = 0, G = C,             B = max over others r_j
-//! S > 0:          G = C' + max(q, s), B = max over others max(q, s_j) + n S
+//! S = 0:  m = 0, G = C + s, or C if the job is one stretch,  B = max over others r_j
+//! S > 0:         G = C' + max(q, s),                         B = max over others max(q, s_j) + n S
 //! ```
 //!
 //! - **J.** A release is noticed at the next boundary, or when the CPU wakes.
@@ -27,8 +27,9 @@
 //!   instead, not in addition. The starts move by `u / f` for what is used,
 //!   so the last request's virtual deadline is `G / f` after the start, if `G` is what
 //!   was used before and that request. Requests end where the job is
-//!   expected or declared to, so `G = C`, whatever was expected. The virtual time of
-//!   shares is the service given, and a busy CPU gives all its time.
+//!   expected or declared to, but are whole stretches, so `G < C + s`, whatever was
+//!   expected. The virtual time of shares is the service given, and a busy CPU
+//!   gives all its time.
 //! - **B.** A request is served no later than its virtual deadline and the
 //!   longest request of another, which may have begun just before (EEVDF, Stoica et
 //!   al. 1996: lags are above `-q` and below `q`). The demand due by a deadline
@@ -135,6 +136,9 @@ impl Bound {
         }
         let mut charged = params.compute();
         let mut requested = charged;
+        if params.quantum < params.batch {
+            requested += params.quantum_cost();
+        }
         if !switch.is_zero() {
             charged += switch.saturating_mul(requests_max(params, switch, quantum));
             requested = charged + quantum.max(params.quantum_cost());

@@ -179,11 +179,10 @@ impl Slot {
         } else {
             slice_ns
         };
+        // Never less than a stretch: who is served for longer than it asked for takes
+        // it from the others.
         let stretch_ns = self.stretch.as_nanos();
-        let whole_ns = left_ns.div_ceil(stretch_ns).saturating_mul(stretch_ns).min(slice_ns);
-        // The last stretch of a job may be short.
-        let known_ns = declared_ns.max(expected_ns).saturating_sub(used_ns);
-        Span::from_nanos(if known_ns > 0 { whole_ns.min(known_ns) } else { whole_ns })
+        Span::from_nanos(left_ns.div_ceil(stretch_ns).saturating_mul(stretch_ns).min(slice_ns))
     }
 
     /// How much of a request may be used before boundaries are of interest: up to
@@ -347,9 +346,13 @@ impl Policy for ProportionalShare {
 
     fn leave(&mut self, id: ActivityId, now: Instant) {
         self.sync(now);
+        let lag_ns = self.top.lag_ns(id.0, None, Span::ZERO).unwrap_or(0);
         self.instance(id).leave(id.0);
         if let Some(share) = self.slot(id).share {
+            // The rest gets the share, and what was used of it in advance.
             self.reweigh_rest(self.shares_ppm.saturating_sub(share.ppm()));
+            let debt = Span::from_nanos(lag_ns.min(0).unsigned_abs());
+            self.top.inherit(self.rest_client(), debt);
         }
     }
 

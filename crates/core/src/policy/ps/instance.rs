@@ -242,11 +242,7 @@ impl Instance {
         if counts_idle || standing != Standing::Idle {
             self.total = self.total - u64::from(before) + u64::from(weight);
         }
-        match standing {
-            Standing::Ready => self.enqueue(client),
-            Standing::Lingering => self.lingering.set(start, client),
-            Standing::Idle | Standing::Picked => {}
-        }
+        self.replace(client, standing);
     }
 
     /// The client wants to be served for `length`: (1) and (3) of the module's head.
@@ -254,7 +250,7 @@ impl Instance {
     pub fn request(&mut self, client: u32, length: Span) {
         let (clock, shares) = (self.clock, self.shares);
         let Some(place) = self.client_mut(client) else { return };
-        place.request_ns = length.as_nanos().min(SERVICE_NS_MAX);
+        place.request_ns = clamped_ns(length);
         let standing = core::mem::replace(&mut place.standing, Standing::Ready);
         let weight = u64::from(place.weight);
         // The same instant as it retired: it never stopped competing.
@@ -330,7 +326,7 @@ impl Instance {
 
     /// A picked client was served for `used`. O(log n) amortized, as `pick`.
     pub fn charge(&mut self, client: u32, used: Span) {
-        let used_ns = used.as_nanos().min(SERVICE_NS_MAX);
+        let used_ns = clamped_ns(used);
         let Some(place) = self.client_mut(client) else { return };
         debug_assert_eq!(place.standing, Standing::Picked, "only who was picked is served");
         place.start.0 += place.stretch(used_ns);
@@ -348,6 +344,17 @@ impl Instance {
             place.start = clock;
             self.enqueue(client);
         }
+    }
+
+    /// What the client is behind is forfeit, and it is ahead by `debt` more. For one
+    /// that gets the share of another which left, with all that other owed. O(log n).
+    pub fn inherit(&mut self, client: u32, debt: Span) {
+        let clock = self.clock;
+        let Some(place) = self.client_mut(client) else { return };
+        place.start = Virtual(place.start.max(clock).0 + place.stretch(clamped_ns(debt)));
+        let (standing, start) = (place.standing, place.start);
+        self.start_max = self.start_max.max(start);
+        self.replace(client, standing);
     }
 
     /// If nobody is ready or picked, the next to come begin with lag 0, whatever
@@ -384,7 +391,7 @@ impl Instance {
     /// that is not charged yet; who would drop out meanwhile still counts. O(1).
     pub fn lag_ns(&self, client: u32, serving: Option<u32>, pending: Span) -> Option<i64> {
         let place = self.clients.get(client as usize).filter(|place| place.exists())?;
-        let pending_ns = pending.as_nanos().min(SERVICE_NS_MAX);
+        let pending_ns = clamped_ns(pending);
         let (mut clock, mut start) = (self.clock.0, place.start.0);
         if serving.is_some() {
             clock += fixed(pending_ns) / i128::from(self.total.max(1));
@@ -431,6 +438,15 @@ impl Instance {
         self.total -= u64::from(place.weight);
     }
 
+    /// Its start or weight changed.
+    fn replace(&mut self, client: u32, standing: Standing) {
+        match standing {
+            Standing::Ready => self.enqueue(client),
+            Standing::Lingering => self.lingering.set(self.clients[client as usize].start, client),
+            Standing::Idle | Standing::Picked => {}
+        }
+    }
+
     fn enqueue(&mut self, client: u32) {
         self.dequeue(client);
         let place = &self.clients[client as usize];
@@ -455,6 +471,10 @@ impl Instance {
             self.enqueue(client);
         }
     }
+}
+
+fn clamped_ns(span: Span) -> u64 {
+    span.as_nanos().min(SERVICE_NS_MAX)
 }
 
 fn fixed(ns: u64) -> i128 {

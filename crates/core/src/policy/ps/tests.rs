@@ -145,17 +145,17 @@ fn a_request_is_what_the_job_is_expected_to_take_yet() {
     assert_eq!(slot.request(quantum), us(300));
     slot.used = us(200);
     assert_eq!(slot.request(quantum), us(100));
-    // Then what was declared, to its very end.
+    // Then what was declared.
     slot.used = us(300);
     assert_eq!(slot.request(quantum), us(400));
     slot.used = us(650);
-    assert_eq!(slot.request(quantum), us(50));
+    assert_eq!(slot.request(quantum), us(100));
     // Expected to take more than was declared.
     slot.used = us(700);
     (0..100).for_each(|_| slot.estimate.observe(us(5_000), 1));
     assert_eq!(slot.request(quantum), us(1_000));
-    slot.used = us(4_930);
-    assert!(slot.request(quantum) < us(100));
+    slot.used = us(4_750);
+    assert_eq!(slot.request(quantum), us(300));
 }
 
 #[test]

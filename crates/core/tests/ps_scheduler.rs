@@ -1,0 +1,251 @@
+//! Proportional share through the scheduler in virtual time: what admission promises
+//! a real-time activity is kept, whatever the adaptive do, and no lag leaves
+//! one quantum.
+
+use upcall_core::activity::{ActivityId, ActivityParams, Terms};
+use upcall_core::admission::{Platform, Reservations, Share};
+use upcall_core::policy::Discipline;
+use upcall_core::policy::ps::{self, PS};
+use upcall_core::scheduler::{Command, Input, Outcome, Scheduler};
+use upcall_core::time::{Instant, Span};
+
+/// A small generator, so that a failure is found again from its seed (Steele, Lea and
+/// Flood 2014).
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.0;
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (word ^ (word >> 31)) % end
+    }
+
+    fn one_in(&mut self, count: u64) -> bool {
+        self.below(count) == 0
+    }
+}
+
+type Set = Vec<(ActivityParams, Terms)>;
+
+struct Cpu {
+    scheduler: Scheduler,
+    set: Set,
+    now: Instant,
+    platform: Platform,
+    /// Jobs are as long as declared; otherwise shorter, and PDUs cheaper, at random.
+    thrifty: bool,
+    chance: Chance,
+    batch_left: Vec<u32>,
+    last: Option<ActivityId>,
+    lag_max_ns: i64,
+}
+
+impl Cpu {
+    fn new(discipline: &Discipline, set: &Set, platform: &Platform, seed: u64) -> Self {
+        let capacity = u32::try_from(set.len()).unwrap();
+        let mut cpu = Cpu {
+            scheduler: Scheduler::new(capacity, discipline),
+            set: set.clone(),
+            now: Instant::ZERO,
+            platform: platform.clone(),
+            thrifty: false,
+            chance: Chance(seed),
+            batch_left: vec![0; set.len()],
+            last: None,
+            lag_max_ns: 0,
+        };
+        for number in 0..capacity {
+            cpu.create(ActivityId(number));
+        }
+        cpu
+    }
+
+    fn create(&mut self, id: ActivityId) {
+        let (params, terms) = self.set[id.0 as usize];
+        self.tell(Input::Create { id, params, terms });
+        let at = self.now;
+        self.tell(Input::Run { id, at });
+    }
+
+    fn tell(&mut self, input: Input) {
+        self.scheduler.handle(self.now, input).unwrap();
+        while self.scheduler.poll_notice().is_some() {}
+        for number in 0..u32::try_from(self.set.len()).unwrap() {
+            let lag = self.scheduler.lag_ns(ActivityId(number), self.now).unwrap_or(0);
+            self.lag_max_ns = self.lag_max_ns.max(lag.abs());
+        }
+    }
+
+    fn run_until(&mut self, until: Instant, mut meanwhile: impl FnMut(&mut Cpu)) {
+        while self.now < until {
+            match self.scheduler.poll_command(self.now) {
+                Some(Command::Upcall { id, pdus_max, resumed, check_at }) => {
+                    self.upcall(id, pdus_max, resumed, check_at);
+                }
+                Some(_) => {}
+                None => {
+                    let next = self.scheduler.next_deadline().unwrap_or(until);
+                    let late_ns = self.platform.wakeup_latency.as_nanos();
+                    let late_ns = if late_ns > 0 { self.chance.below(late_ns + 1) } else { 0 };
+                    self.now = self.now.max(next) + Span::from_nanos(late_ns);
+                    self.tell(Input::Tick);
+                }
+            }
+            meanwhile(self);
+        }
+    }
+
+    /// The handler's part, quantum by quantum (rtu-1995 Figure 5).
+    fn upcall(&mut self, id: ActivityId, pdus_max: u32, resumed: bool, mut check_at: Instant) {
+        if self.last.replace(id) != Some(id) {
+            self.now += self.platform.switch_cost;
+        }
+        let index = id.0 as usize;
+        if !resumed {
+            self.batch_left[index] = match self.thrifty && self.chance.one_in(2) {
+                true => u32::try_from(self.chance.below(u64::from(pdus_max) + 1)).unwrap(),
+                false => pdus_max,
+            };
+        }
+        let mut pdus = 0;
+        loop {
+            let quantum = self.set[index].0.quantum.min(self.batch_left[index]);
+            let cost_ns = (self.set[index].0.pdu_cost * quantum).as_nanos();
+            let cost_ns = match self.thrifty && self.chance.one_in(2) {
+                true => self.chance.below(cost_ns + 1),
+                false => cost_ns,
+            };
+            self.now += Span::from_nanos(cost_ns);
+            self.batch_left[index] -= quantum;
+            pdus += quantum;
+            if self.batch_left[index] == 0 {
+                return self.tell(Input::Returned { pdus, outcome: Outcome::Done });
+            }
+            if self.now < check_at {
+                continue;
+            }
+            // Not through `tell`: the answer is wanted.
+            self.scheduler.handle(self.now, Input::Boundary).unwrap();
+            match self.scheduler.poll_notice() {
+                Some(Command::Proceed { check_at: next }) => check_at = next,
+                Some(Command::Yield) => {
+                    return self.tell(Input::Returned { pdus, outcome: Outcome::Yielded });
+                }
+                other => panic!("a boundary was answered by {other:?}"),
+            }
+        }
+    }
+}
+
+fn platform(switch_cost: Span, wakeup_latency: Span) -> Platform {
+    let cpu_limit = Share::from_ppm(990_000).unwrap();
+    Platform { cpus: vec![0], cpu_limit, switch_cost, wakeup_latency }
+}
+
+/// Activities that admission took, and the bound on the response of each; about half
+/// of them real-time, with shares somewhat above what they compute.
+fn admitted(
+    discipline: &'static Discipline,
+    platform: &Platform,
+    longest_us: u64,
+    chance: &mut Chance,
+) -> (Set, Vec<Option<Span>>) {
+    let mut reservations = Reservations::new(platform.clone(), discipline);
+    let (mut set, mut ids) = (Vec::new(), Vec::new());
+    for _ in 0..40 {
+        let period = Span::from_micros(2_000 + chance.below(60) * 1_000);
+        let pdu_cost = Span::from_micros(1 + chance.below(longest_us));
+        let batch = 1 + u32::try_from(chance.below(12)).unwrap();
+        let quantum = 1 + u32::try_from(chance.below(u64::from(batch))).unwrap();
+        let mut params = ActivityParams::new(period, pdu_cost).batch(batch).quantum(quantum);
+        params.offset = Span::from_micros(chance.below(20_000));
+        if params.quantum_cost() > Span::from_micros(longest_us) || params.validated().is_err() {
+            continue;
+        }
+        let asked = params.utilization() * (1.0 + chance.below(150) as f64 / 100.0);
+        let mut terms = Terms::default();
+        if chance.one_in(2) {
+            terms.share = Share::from_ppm((asked * 1e6) as u32 + 1);
+        } else if set.len() < 12 {
+            terms.weight = Some(1 + u32::try_from(chance.below(9)).unwrap());
+        } else {
+            continue;
+        }
+        if let Ok(reservation) = reservations.reserve("t", params, &terms) {
+            set.push((params, terms));
+            ids.push(reservation.id);
+        }
+    }
+    let bounds = ids.into_iter().map(|id| reservations.response_max(id)).collect();
+    (set, bounds)
+}
+
+/// 5 ms, for PDUs of up to 3 ms.
+static COARSE: Discipline = ps::with_quantum::<5_000_000>();
+
+#[test]
+fn what_is_promised_to_real_time_activities_is_kept() {
+    let (mut promised, mut nearest) = (0, 0.0f64);
+    for seed in 0..150 {
+        let mut chance = Chance(seed);
+        let (switch_us, wakeup_us) =
+            [(0, 0), (0, 300), (5, 0), (40, 100)][chance.below(4) as usize];
+        let platform = platform(Span::from_micros(switch_us), Span::from_micros(wakeup_us));
+        let (discipline, longest_us) = match chance.below(3) {
+            0 => (&COARSE, 3_000),
+            // Stretches of more than the quantum.
+            1 => (&PS, 3_000),
+            _ => (&PS, 1_000),
+        };
+        let (set, bounds) = admitted(discipline, &platform, longest_us, &mut chance);
+        let mut cpu = Cpu::new(discipline, &set, &platform, seed);
+        cpu.thrifty = chance.one_in(2);
+        cpu.run_until(Instant::from_nanos(3_000_000_000), |_| {});
+        for (number, bound) in (0..).zip(&bounds) {
+            let counters = cpu.scheduler.counters_at(cpu.now, ActivityId(number)).unwrap();
+            let (params, terms) = set[number as usize];
+            assert_eq!(bound.is_some(), terms.share.is_some());
+            let Some(bound) = *bound else { continue };
+            assert!(bound <= params.deadline);
+            assert_eq!(counters.misses, 0, "seed {seed}: {params:?} {terms:?}");
+            assert!(counters.response_max <= bound, "seed {seed}: {counters:?} above {bound}");
+            promised += 1;
+            nearest = nearest
+                .max(counters.response_max.as_nanos() as f64 / bound.as_nanos() as f64);
+        }
+    }
+    assert!(promised > 300, "{promised}");
+    // The bound is not far off: somebody comes near it.
+    assert!(nearest > 0.8, "{nearest}");
+}
+
+#[test]
+fn no_lag_leaves_a_quantum_while_activities_are_created_and_closed() {
+    let mut events = 0;
+    for seed in 0..40 {
+        let mut chance = Chance(seed);
+        let platform = platform(Span::ZERO, Span::ZERO);
+        let (set, _) = admitted(&PS, &platform, 1_000, &mut chance);
+        let mut cpu = Cpu::new(&PS, &set, &platform, seed);
+        cpu.thrifty = true;
+        let count = set.len() as u64;
+        cpu.run_until(Instant::from_nanos(2_000_000_000), |cpu| {
+            if !chance.one_in(4) {
+                return;
+            }
+            events += 1;
+            let id = ActivityId(u32::try_from(chance.below(count)).unwrap());
+            let at = cpu.now;
+            match (cpu.scheduler.counters(id), cpu.scheduler.is_active(id)) {
+                (None, _) => cpu.create(id),
+                (_, false) => cpu.tell(Input::Run { id, at }),
+                (_, true) if chance.one_in(2) => cpu.tell(Input::Close { id }),
+                (_, true) => cpu.tell(Input::Suspend { id }),
+            }
+        });
+        assert!(cpu.lag_max_ns <= 1_000_002, "seed {seed}: {}", cpu.lag_max_ns);
+    }
+    assert!(events > 10_000, "{events}");
+}
