@@ -27,14 +27,14 @@ fn earliest_deadline_first(set: &[Task], until_ns: u64) -> Vec<(u64, u32)> {
             }
         }
         ready.sort_unstable();
-        if let Some(first) = ready.first() {
-            if running.is_none_or(|running| first.0 < running.0) {
-                ready.extend(running.take());
-                ready.sort_unstable();
-                let job = ready.remove(0);
-                upcalls.push((now, job.1 as u32));
-                running = Some(job);
-            }
+        if let Some(first) = ready.first()
+            && running.is_none_or(|running| first.0 < running.0)
+        {
+            ready.extend(running.take());
+            ready.sort_unstable();
+            let job = ready.remove(0);
+            upcalls.push((now, job.1 as u32));
+            running = Some(job);
         }
         let Some((deadline, index, quanta)) = running.take() else {
             now = *next.iter().min().unwrap();

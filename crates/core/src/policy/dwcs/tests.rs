@@ -366,10 +366,8 @@ proptest! {
                 history.push(true);
             } else {
                 at_once.missed(count);
-                for _ in 0..count {
-                    single.missed(1);
-                    history.push(false);
-                }
+                (0..count).for_each(|_| single.missed(1));
+                history.extend((0..count).map(|_| false));
             }
             prop_assert_eq!(at_once.current(), single.current());
             prop_assert_eq!(at_once.violations(), single.violations());

@@ -338,7 +338,7 @@ fn finish(policy: &mut WindowConstrained, model: &mut Model, now: u64, amount: u
     let id = ActivityId(u32::try_from(a).unwrap_or(0));
     let activity = &mut model.all[a];
     policy.ran(id, Span::from_nanos(amount), at);
-    let more = amount % 2 == 0;
+    let more = amount.is_multiple_of(2);
     match runs {
         Runs::Job(_) => {
             activity.left = activity.left.saturating_sub(amount);
