@@ -47,8 +47,10 @@ pub enum WorkClass {
     Background,
 }
 
-/// `x/y`: at most `misses` of any `periods` consecutive periods may be missed
-/// (ecalls-2001 §2.4). `misses < periods`, `periods >= 1`.
+/// `x/y`: at most `misses` of `periods` consecutive periods may be missed, one
+/// window after the other from the first release on (ecalls-2001 §2.4;
+/// [`crate::policy::dwcs`] says why not of *any* so many). `misses < periods`,
+/// `periods >= 1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Window {
     /// `x`.

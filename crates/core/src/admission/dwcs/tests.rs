@@ -1,1 +1,164 @@
+//! What is said of sets that can be judged by hand.
 
+use super::*;
+use crate::admission::{Hint, Reason, ReservationId};
+use crate::policy::rmdp::RMDP;
+
+fn platform(limit_ppm: u32, switch_ns: u64, wakeup_ns: u64) -> Platform {
+    Platform {
+        cpus: vec![0],
+        cpu_limit: Share::from_ppm(limit_ppm).unwrap(),
+        switch_cost: Span::from_nanos(switch_ns),
+        wakeup_latency: Span::from_nanos(wakeup_ns),
+    }
+}
+
+fn params(period: u64, cost: u64) -> ActivityParams {
+    ActivityParams::new(Span::from_nanos(period), Span::from_nanos(cost))
+}
+
+fn terms(misses: u32, periods: u32) -> Terms {
+    Terms { window: Some(Window { misses, periods }), ..Terms::default() }
+}
+
+const FREE: (u32, u64, u64) = (1_000_000, 0, 0);
+
+/// Reserves whatever the tests say; which of them decides, and whether for it.
+fn judged(
+    set: &[(ActivityParams, Terms)],
+    (limit_ppm, switch_ns, wakeup_ns): (u32, u64, u64),
+) -> (&'static str, bool, Reservations, Vec<ReservationId>) {
+    let mut all = Reservations::new(platform(limit_ppm, switch_ns, wakeup_ns), &DWCS);
+    let ids = set.iter().map(|(params, terms)| all.reserve_unscreened("", *params, terms).id);
+    let ids = ids.collect();
+    let tests = all.tests();
+    let deciding: Vec<_> = tests.iter().filter(|test| test.deciding).collect();
+    assert_eq!(deciding.len(), 1, "{tests:?}");
+    // No bound is 0 but that of the simulations, which count.
+    assert!(tests.iter().all(|test| test.passed == (test.value <= test.bound)), "{tests:?}");
+    (deciding[0].name, deciding[0].passed, all, ids)
+}
+
+#[test]
+fn each_kind_of_set_is_decided_by_its_own_test() {
+    let decided = |set: &[_], given| {
+        let (name, passed, ..) = judged(set, given);
+        (name, passed)
+    };
+    // All of them fit.
+    let half = (params(10, 5), terms(0, 1));
+    assert_eq!(decided(&[half, half], FREE), ("edf-demand", true));
+    // Three halves of a CPU, each to be served once in two periods.
+    let every_other = (params(10, 10), terms(1, 2));
+    assert_eq!(decided(&[every_other; 2], FREE), ("window-slots", true));
+    assert_eq!(decided(&[every_other; 3], FREE), ("window-utilization", false));
+    // More than once in a window: run through.
+    let twice = (params(10, 10), terms(2, 4));
+    assert_eq!(decided(&[twice, every_other], FREE), ("slot-simulation", true));
+    // Two jobs fit, but there is one slot only of the longer.
+    let (long, short) = ((params(10, 6), terms(0, 1)), (params(10, 4), terms(1, 2)));
+    let mixed = [long, short, short];
+    assert_eq!(decided(&mixed, FREE), ("window-simulation", true));
+    // The same where hand-offs or wake-ups cost: nothing is known.
+    for given in [(1_000_000, 1, 0), (1_000_000, 0, 1)] {
+        assert!(!decided(&mixed, given).1);
+    }
+    assert_eq!(decided(&[every_other; 2], (999_999, 0, 0)), ("cpu-limit", false));
+}
+
+#[test]
+fn a_hand_off_and_a_late_wake_up_take_a_slot() {
+    // Two slots of 5 in 10.
+    let set = [(params(10, 5), terms(1, 2)); 4];
+    assert!(judged(&set, FREE).1);
+    assert!(!judged(&set, (1_000_000, 1, 0)).1);
+    assert!(!judged(&set, (1_000_000, 0, 1)).1);
+    // With as much to spare: 2 * (4 + 1) do not fit in 10 - 1, in 11 - 1 they do.
+    assert!(!judged(&[(params(10, 4), terms(1, 2)); 4], (1_000_000, 1, 0)).1);
+    let set = [(params(11, 4), terms(1, 2)); 4];
+    assert!(judged(&set, (1_000_000, 1, 0)).1);
+    assert!(judged(&set, (1_000_000, 0, 3)).1);
+    assert!(!judged(&set, (1_000_000, 0, 4)).1);
+}
+
+#[test]
+fn what_is_proved_for_phases_together_is_not_said_of_others() {
+    let every_other = (params(10, 10), terms(1, 2));
+    let later = (params(10, 10).offset(Span::from_nanos(5)), terms(1, 2));
+    assert!(!judged(&[every_other, later], FREE).1);
+    // Nor of other periods, unless they are run through.
+    assert_eq!(judged(&[every_other, (params(20, 10), terms(0, 1))], FREE).0, "window-simulation");
+}
+
+#[test]
+fn a_quantum_blocks_one_that_is_due_before_it() {
+    // 40 % and 40 %, but 8 of the second are not interrupted.
+    let short = (params(10, 4), terms(0, 1));
+    let long = |quantum| (params(20, 1).batch(8).quantum(quantum), terms(0, 1));
+    assert!(judged(&[short, long(7)], FREE).1);
+    let offset = |task: (ActivityParams, Terms), ns| (task.0.offset(Span::from_nanos(ns)), task.1);
+    assert!(!judged(&[offset(short, 1), long(8)], FREE).1);
+}
+
+#[test]
+fn the_worst_response_is_known_where_nothing_may_be_missed() {
+    let deadline = Span::from_nanos(20);
+    let never = (params(20, 10).deadline(deadline), terms(0, 1));
+    let sometimes = (params(20, 10), terms(1, 2));
+    let (_, true, all, ids) = judged(&[never, sometimes, sometimes], FREE) else { panic!() };
+    assert_eq!(all.response_max(ids[0]), Some(deadline));
+    assert_eq!(all.response_max(ids[1]), None);
+    let (_, false, all, ids) = judged(&[never, never, never], FREE) else { panic!() };
+    assert_eq!(all.response_max(ids[0]), None);
+}
+
+#[test]
+fn a_refusal_says_what_would_go_wrong_and_what_would_fit() {
+    let mut all = Reservations::new(platform(1_000_000, 0, 0), &DWCS);
+    all.reserve("first", params(10, 6), &terms(0, 1)).unwrap();
+    let refusal = all.reserve("second", params(10, 6), &terms(0, 1)).unwrap_err();
+    let Reason::WindowsOverCpu { cpu: 0, utilization } = refusal.reason else { panic!() };
+    assert!((utilization - 1.2).abs() < 1e-9);
+    assert!(refusal.to_string().contains("may not be missed would take 120 % of CPU 0"));
+    assert!(matches!(refusal.hint, Some(Hint::PduCost { .. })), "{refusal}");
+
+    let mut all = Reservations::new(platform(1_000_000, 0, 0), &DWCS);
+    for (misses, periods) in [(12, 15), (4, 16)] {
+        all.reserve("one", params(10, 10), &terms(misses, periods)).unwrap();
+    }
+    let refusal = all.reserve("other", params(10, 10), &terms(20, 21)).unwrap_err();
+    assert!(matches!(refusal.reason, Reason::ViolatesWindow { .. }), "{refusal}");
+
+    let mut all = Reservations::new(platform(1_000_000, 1, 0), &DWCS);
+    all.reserve("first", params(30, 20), &terms(1, 2)).unwrap();
+    let refusal = all.reserve("second", params(40, 20), &terms(1, 2)).unwrap_err();
+    assert_eq!(refusal.reason, Reason::WindowsUnproven { cpu: 0 });
+    assert!(refusal.to_string().contains("could not do every job"));
+}
+
+#[test]
+fn a_window_of_billions_of_periods_is_judged_and_not_run_through() {
+    let huge = (params(3_600_000_000_000, 3_600_000_000_000), terms(u32::MAX - 2, u32::MAX));
+    let (_, passed, ..) = judged(&[huge, huge], FREE);
+    assert!(!passed);
+    assert!(judged(&[huge], FREE).1);
+}
+
+#[test]
+fn the_event_server_may_have_what_is_left_and_not_what_blocking_needs() {
+    let share = |set: &[_], given| judged(set, given).2.event_share(0).map(Share::ppm);
+    // Nothing blocks for a quantum of 1 ns less 1.
+    let set = [(params(100, 1).batch(40), terms(0, 1))];
+    assert_eq!(share(&set, FREE), Some(600_000));
+    assert_eq!(share(&set, (500_000, 0, 0)), Some(100_000));
+    // Of 20 and 10 that are left by the first deadline and the limit, a quantum
+    // may take 9.
+    let blocking = [(params(100, 10).batch(8), terms(0, 1))];
+    assert_eq!(share(&blocking, FREE), Some(110_000));
+    assert_eq!(share(&[(params(10, 10), terms(0, 1))], FREE), None);
+    assert_eq!(share(&[(params(10, 10), terms(1, 2)); 2], FREE), None);
+    assert_eq!(judged(&set, FREE).2.event_share(1), None);
+    let mut other = Reservations::new(platform(1_000_000, 0, 0), &RMDP);
+    other.reserve("", set[0].0, &set[0].1).unwrap();
+    assert_eq!(other.event_share(0), None);
+}

@@ -1,1 +1,389 @@
+//! The rules one by one, the papers' example, the scheduler's part, and any
+//! sequence of operations against a model that looks at everything anew.
 
+use super::*;
+use crate::scheduler::{Command, Input, Outcome, Scheduler};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngSeed};
+
+mod model;
+
+const A: ActivityId = ActivityId(0);
+const B: ActivityId = ActivityId(1);
+const C: ActivityId = ActivityId(2);
+
+const fn at(ns: u64) -> Instant {
+    Instant::from_nanos(ns)
+}
+
+const fn ns(ns: u64) -> Span {
+    Span::from_nanos(ns)
+}
+
+const fn window(misses: u32, periods: u32) -> Window {
+    Window { misses, periods }
+}
+
+fn terms(misses: u32, periods: u32) -> Terms {
+    Terms { window: Some(window(misses, periods)), ..Terms::default() }
+}
+
+fn order(deadline: u64, misses: u32, periods: u32, tie: u32) -> Order {
+    Order { deadline: at(deadline), current: window(misses, periods), tie }
+}
+
+#[test]
+fn the_table_of_precedence_is_kept_line_by_line() {
+    let sorted = [
+        // Earliest deadline first, however loose.
+        order(1, 9, 9, 9),
+        // Equal deadlines: lowest window-constraint first; of several that are 0,
+        // highest denominator first.
+        order(2, 0, 7, 8),
+        order(2, 0, 2, 7),
+        order(2, 1, 4, 6),
+        // Equal and not 0: lowest numerator first.
+        order(2, 1, 2, 5),
+        order(2, 2, 4, 4),
+        order(2, 3, 6, 3),
+        // All other cases: first come, first served.
+        order(2, 1, 1, 1),
+        order(2, 1, 1, 2),
+        order(3, 0, 9, 0),
+    ];
+    let mut shuffled = sorted;
+    shuffled.reverse();
+    shuffled.sort();
+    assert_eq!(shuffled, sorted);
+}
+
+#[test]
+fn a_window_relaxes_with_a_service_tightens_with_a_miss_and_begins_anew() {
+    let mut progress = Progress::new(window(1, 3));
+    progress.served();
+    assert_eq!(progress.current(), window(1, 2));
+    progress.missed(1);
+    assert_eq!(progress.current(), window(0, 1));
+    progress.served();
+    assert_eq!(progress.current(), window(1, 3));
+    // All that must be served is: the rest of the window may go.
+    progress.served();
+    progress.served();
+    assert_eq!(progress.current(), window(1, 1));
+    progress.served();
+    assert_eq!((progress.current(), progress.violations()), (window(1, 3), 0));
+}
+
+#[test]
+fn a_violation_raises_the_denominator_until_a_service_begins_a_new_window() {
+    let mut progress = Progress::new(window(1, 3));
+    progress.missed(2);
+    assert_eq!((progress.current(), progress.violations()), (window(0, 3), 1));
+    progress.missed(1);
+    assert_eq!((progress.current(), progress.violations()), (window(0, 4), 1));
+    progress.served();
+    assert_eq!(progress.current(), window(1, 3));
+}
+
+#[test]
+fn a_window_out_of_its_range_is_taken_for_the_nearest() {
+    for (given, taken) in [((3, 3), (2, 3)), ((9, 4), (3, 4)), ((5, 0), (0, 1)), ((0, 0), (0, 1))] {
+        assert_eq!(window_of(&terms(given.0, given.1)), window(taken.0, taken.1));
+    }
+    assert_eq!(window_of(&Terms::default()), NO_MISSES);
+}
+
+/// A policy with activities of period and deadline `period`, all ready at 0.
+fn policy(period: u64, cost: u64, windows: &[(u32, u32)]) -> WindowConstrained {
+    let mut policy = WindowConstrained::new(8);
+    for (&(misses, periods), id) in windows.iter().zip((0..).map(ActivityId)) {
+        let params = ActivityParams::new(ns(period), ns(cost));
+        policy.join(id, &params, &terms(misses, periods), at(0));
+        policy.ready(id, Ready { release: at(0), deadline: at(period) }, at(0));
+    }
+    policy
+}
+
+/// Three streams with `C = T = 1` that together need all there is: the example
+/// of the DWCS papers (West et al. 2004), worked by hand from the rules. Who is
+/// served in each slot, and the three window-constraints after it.
+#[test]
+fn the_example_of_the_papers_comes_out_slot_by_slot() {
+    let mut policy = policy(1, 1, &[(1, 2), (3, 4), (6, 8)]);
+    let expected = [
+        (A, [(1, 1), (2, 3), (5, 7)]),
+        (B, [(1, 2), (2, 2), (4, 6)]),
+        (A, [(1, 1), (1, 1), (3, 5)]),
+        (C, [(1, 2), (3, 4), (3, 4)]),
+        (A, [(1, 1), (2, 3), (2, 3)]),
+        (B, [(1, 2), (2, 2), (1, 2)]),
+        (A, [(1, 1), (1, 1), (0, 1)]),
+        (C, [(1, 2), (3, 4), (6, 8)]),
+    ];
+    for (slot, (served, windows)) in (0..).zip(expected.into_iter().cycle().take(24)) {
+        let (begin, end) = (at(slot), at(slot + 1));
+        assert_eq!(policy.overdue(begin, true), None);
+        assert_eq!(policy.pick(begin), Some(served), "slot {slot}");
+        policy.ran(served, ns(1), end);
+        policy.done(served, end, end);
+        while let Some(id) = policy.overdue(end, false) {
+            policy.lost(id, 1, end);
+        }
+        for (id, (misses, periods)) in [A, B, C].into_iter().zip(windows) {
+            let current = policy.member(id).unwrap().progress.current();
+            assert_eq!(current, window(misses, periods), "{id:?} after slot {slot}");
+            policy.ready(id, Ready { release: end, deadline: at(slot + 2) }, end);
+        }
+    }
+}
+
+#[test]
+fn one_with_an_event_overtakes_if_all_before_it_still_fit() {
+    let mut policy = policy(12, 2, &[(0, 1), (1, 2), (3, 4)]);
+    policy.set_pending(C, 1, at(0));
+    assert_eq!(policy.pick(at(0)), Some(C));
+    policy.resume(C, at(1));
+    // The upcall took the event.
+    assert_eq!(policy.pick(at(1)), Some(A));
+    policy.resume(A, at(1));
+    // Twice 6 does not fit into 11, but twice 4 does.
+    policy.set_pending(C, 1, at(1));
+    assert_eq!(policy.pick(at(1)), Some(A));
+    policy.resume(A, at(1));
+    policy.set_pending(C, 0, at(1));
+    policy.set_pending(B, 1, at(1));
+    assert_eq!(policy.pick(at(1)), Some(B));
+}
+
+#[test]
+fn an_earlier_deadline_is_not_overtaken_and_more_than_the_most_are_not() {
+    let mut policy = policy(1_000, 1, &[(0, 1), (0, 1)]);
+    policy.withdraw(A, at(0));
+    policy.ready(A, Ready { release: at(0), deadline: at(999) }, at(0));
+    policy.set_pending(B, 1, at(0));
+    assert_eq!(policy.pick(at(0)), Some(A));
+
+    let count = u32::try_from(OVERTAKEN_MAX).unwrap() + 2;
+    let mut policy = WindowConstrained::new(count);
+    for id in (0..count).map(ActivityId) {
+        let params = ActivityParams::new(ns(1_000), ns(1));
+        policy.join(id, &params, &Terms::default(), at(0));
+        policy.ready(id, Ready { release: at(0), deadline: at(1_000) }, at(0));
+    }
+    let last = ActivityId(count - 1);
+    policy.set_pending(last, 1, at(0));
+    assert_eq!(policy.pick(at(0)), Some(A));
+    policy.ran(A, ns(1), at(1));
+    policy.done(A, at(1_000), at(1));
+    assert_eq!(policy.pick(at(1)), Some(last));
+}
+
+#[test]
+fn the_event_server_goes_by_its_own_deadline_and_no_oftener_than_its_share() {
+    let mut policy = policy(100, 10, &[(0, 1), (0, 1)]);
+    assert_eq!(policy.pick(at(0)), Some(A));
+    policy.done(A, at(100), at(10));
+    // A is idle and has an event; B is due at 100. A quarter of the CPU: 10 in 40.
+    policy.set_event_share(Share::from_ppm(250_000), at(10));
+    policy.set_pending(A, 1, at(10));
+    assert_eq!(policy.pick(at(10)), Some(A));
+    policy.extra_done(A, false, at(20));
+    // The next one is due 40 after the first: at 90. And the one after that
+    // behind B.
+    policy.set_pending(A, 1, at(20));
+    assert_eq!(policy.pick(at(20)), Some(A));
+    policy.extra_done(A, false, at(30));
+    policy.set_pending(A, 1, at(30));
+    assert_eq!(policy.pick(at(30)), Some(B));
+    assert!(!policy.gives_way(B, at(30), at(31)));
+    policy.done(B, at(100), at(40));
+    assert!(policy.has_ready());
+    assert_eq!(policy.pick(at(40)), Some(A));
+}
+
+/// A scheduler with these activities created and running from 0 on.
+fn scheduler(set: &[(ActivityParams, Terms)]) -> Scheduler {
+    let mut scheduler = Scheduler::new(4, &DWCS);
+    for (&(params, terms), id) in set.iter().zip((0..).map(ActivityId)) {
+        scheduler.handle(at(0), Input::Create { id, params, terms }).unwrap();
+    }
+    for id in (0..).take(set.len()).map(ActivityId) {
+        scheduler.handle(at(0), Input::Run { id, at: at(0) }).unwrap();
+    }
+    scheduler
+}
+
+fn tell(scheduler: &mut Scheduler, now: u64, input: Input) -> Vec<Command> {
+    scheduler.handle(at(now), input).unwrap();
+    drain(scheduler, now)
+}
+
+fn drain(scheduler: &mut Scheduler, now: u64) -> Vec<Command> {
+    core::iter::from_fn(|| scheduler.poll_command(at(now))).collect()
+}
+
+const DONE: Outcome = Outcome::Done;
+
+fn upcalled(commands: &[Command]) -> Option<ActivityId> {
+    let upcall = |command: &Command| match command {
+        Command::Upcall { id, .. } => Some(*id),
+        _ => None,
+    };
+    commands.iter().find_map(upcall)
+}
+
+#[test]
+fn a_lost_period_ends_as_missed_and_not_completed_and_the_next_one_is_fresh() {
+    let task = |misses| (ActivityParams::new(ns(10), ns(3)).batch(2), terms(misses, 2));
+    let mut scheduler = scheduler(&[task(0), task(1)]);
+    assert_eq!(upcalled(&drain(&mut scheduler, 0)), Some(A));
+    let commands = tell(&mut scheduler, 6, Input::Returned { pdus: 2, outcome: DONE });
+    // At 6, 6 more do not fit before 10: lost at once, and said to have ended then.
+    let Command::JobDone(lost) = commands[1] else { panic!("{commands:?}") };
+    assert_eq!((lost.id, lost.job, lost.end, lost.completed), (B, 0, at(10), false));
+    assert!(lost.missed());
+    assert_eq!(upcalled(&commands), None);
+    assert_eq!(scheduler.next_deadline(), Some(at(10)));
+    let commands = tell(&mut scheduler, 10, Input::Tick);
+    assert_eq!(upcalled(&commands), Some(A));
+    let counters = scheduler.counters(B).unwrap();
+    assert_eq!((counters.jobs, counters.misses, counters.overruns), (2, 1, 0));
+    assert_eq!(scheduler.window_violations(B), Some(0));
+}
+
+#[test]
+fn a_driver_that_was_late_by_many_periods_loses_them_all_at_once() {
+    let mut scheduler = scheduler(&[(ActivityParams::new(ns(10), ns(3)), terms(1, 4))]);
+    // Released at 0 to 90; those from 0 to 80 are lost.
+    let commands = tell(&mut scheduler, 95, Input::Tick);
+    assert!(matches!(commands[0], Command::JobDone(record) if record.job == 0));
+    assert!(matches!(commands[1], Command::Upcall { id: A, .. }));
+    tell(&mut scheduler, 98, Input::Returned { pdus: 1, outcome: DONE });
+    let counters = scheduler.counters(A).unwrap();
+    assert_eq!((counters.jobs, counters.completed, counters.misses), (10, 1, 9));
+    // Twice 4 periods, and one of the third window.
+    assert_eq!(scheduler.window_violations(A), Some(2));
+}
+
+#[test]
+fn a_job_cut_off_by_its_deadline_gives_way_and_is_lost() {
+    let mut scheduler = scheduler(&[(ActivityParams::new(ns(10), ns(2)).batch(4), terms(1, 2))]);
+    drain(&mut scheduler, 0);
+    // Each PDU takes three times as long as declared.
+    let answer = tell(&mut scheduler, 6, Input::Boundary);
+    assert!(matches!(answer[..], [Command::Proceed { check_at }] if check_at == at(10)));
+    assert_eq!(tell(&mut scheduler, 12, Input::Boundary), [Command::Yield]);
+    let commands = tell(&mut scheduler, 12, Input::Returned { pdus: 2, outcome: Outcome::Yielded });
+    assert!(matches!(commands[0], Command::JobDone(record) if record.pdus == 2 && record.missed()));
+    // The period that began meanwhile has time for its whole batch.
+    assert!(matches!(commands[1], Command::Upcall { pdus_max: 4, resumed: false, .. }));
+}
+
+#[test]
+fn what_is_lost_while_a_handler_runs_is_told_when_it_returned() {
+    let long = ActivityParams::new(ns(100), ns(20)).batch(2);
+    let short = ActivityParams::new(ns(10), ns(1)).offset(ns(1));
+    let mut scheduler = scheduler(&[(long, terms(0, 1)), (short, terms(1, 2))]);
+    assert_eq!(upcalled(&drain(&mut scheduler, 0)), Some(A));
+    // Periods from 1, 11 and 21 on; two are over at 25. The answer comes alone.
+    assert_eq!(tell(&mut scheduler, 25, Input::Boundary), [Command::Yield]);
+    let commands = tell(&mut scheduler, 25, Input::Returned { pdus: 1, outcome: Outcome::Yielded });
+    assert!(matches!(commands[0], Command::JobDone(record) if record.id == B && record.job == 0));
+    assert_eq!(upcalled(&commands), Some(B));
+    assert_eq!(scheduler.counters(B).unwrap().misses, 2);
+    // And not at all of one that is gone.
+    tell(&mut scheduler, 26, Input::Returned { pdus: 1, outcome: DONE });
+    assert_eq!(tell(&mut scheduler, 60, Input::Tick), []);
+    tell(&mut scheduler, 60, Input::Close { id: B });
+    let commands = tell(&mut scheduler, 61, Input::Returned { pdus: 1, outcome: DONE });
+    assert!(commands.iter().all(|command| !matches!(command, Command::JobDone(r) if r.id == B)));
+}
+
+#[test]
+fn a_work_conserving_activity_is_served_until_it_has_nothing_left() {
+    let mut eager = (ActivityParams::new(ns(100), ns(1)).batch(4), terms(0, 1));
+    eager.1.work_conserving = true;
+    let mut scheduler = scheduler(&[eager, (eager.0.offset(ns(30)), terms(0, 1))]);
+    assert_eq!(upcalled(&drain(&mut scheduler, 0)), Some(A));
+    let returned = |pdus| Input::Returned { pdus, outcome: DONE };
+    assert_eq!(upcalled(&tell(&mut scheduler, 4, returned(4))), Some(A));
+    assert_eq!(upcalled(&tell(&mut scheduler, 8, returned(4))), Some(A));
+    assert_eq!(upcalled(&tell(&mut scheduler, 11, returned(3))), None);
+    assert_eq!(scheduler.next_deadline(), Some(at(30)));
+    let counters = scheduler.counters(A).unwrap();
+    assert_eq!((counters.jobs, counters.completed, counters.pdus), (1, 1, 11));
+    // The other one is not work-conserving, but for its events.
+    assert_eq!(upcalled(&tell(&mut scheduler, 30, Input::Tick)), Some(B));
+    assert_eq!(upcalled(&tell(&mut scheduler, 34, returned(4))), None);
+    assert_eq!(upcalled(&tell(&mut scheduler, 40, Input::Pending { id: B, events: 2 })), Some(B));
+    assert_eq!(upcalled(&tell(&mut scheduler, 41, returned(1))), None);
+    // Not while it is suspended.
+    tell(&mut scheduler, 42, Input::Suspend { id: B });
+    assert_eq!(upcalled(&tell(&mut scheduler, 43, Input::Pending { id: B, events: 2 })), None);
+}
+
+#[test]
+fn an_extra_service_ends_before_the_next_release() {
+    let mut eager = (ActivityParams::new(ns(20), ns(3)).batch(4), terms(0, 1));
+    eager.1.work_conserving = true;
+    let mut scheduler = scheduler(&[eager]);
+    drain(&mut scheduler, 0);
+    let commands = tell(&mut scheduler, 8, Input::Returned { pdus: 4, outcome: DONE });
+    // Twice a quantum before 20.
+    assert!(matches!(commands[1], Command::Upcall { id: A, check_at, .. } if check_at == at(14)));
+    let answer = tell(&mut scheduler, 11, Input::Boundary);
+    assert!(matches!(answer[..], [Command::Proceed { .. }]));
+    assert_eq!(tell(&mut scheduler, 15, Input::Boundary), [Command::Yield]);
+    let yielded = Input::Returned { pdus: 2, outcome: Outcome::Yielded };
+    assert_eq!(tell(&mut scheduler, 15, yielded), []);
+    assert_eq!(scheduler.next_deadline(), Some(at(20)));
+    let counters = scheduler.counters(A).unwrap();
+    assert_eq!((counters.pdus, counters.preemptions), (6, 0));
+}
+
+proptest! {
+    #![proptest_config(Config {
+        cases: 600,
+        failure_persistence: None,
+        rng_seed: RngSeed::Fixed(2001),
+        ..Config::default()
+    })]
+
+    /// However long a row of misses is, it counts as that many single ones.
+    #[test]
+    fn many_misses_at_once_are_as_one_after_the_other(
+        misses in 0u32..6,
+        more in 1u32..6,
+        outcomes in prop::collection::vec(prop_oneof![Just(0u64), 0u64..30], 0..30),
+    ) {
+        let mut at_once = Progress::new(window(misses, misses + more));
+        let mut single = at_once;
+        let mut history = Vec::new();
+        for count in outcomes {
+            if count == 0 {
+                at_once.served();
+                single.served();
+                history.push(true);
+            } else {
+                at_once.missed(count);
+                (0..count).for_each(|_| single.missed(1));
+                history.extend((0..count).map(|_| false));
+            }
+            prop_assert_eq!(at_once.current(), single.current());
+            prop_assert_eq!(at_once.violations(), single.violations());
+            let broken = history
+                .chunks((misses + more) as usize)
+                .filter(|periods| periods.iter().filter(|&&served| !served).count() > misses as usize);
+            prop_assert_eq!(at_once.violations(), broken.count() as u64);
+        }
+    }
+
+    #[test]
+    fn any_operations_do_what_the_model_does(
+        tasks in prop::collection::vec((1u64..4, 1u32..4, 0u32..3, 1u32..4, any::<bool>()), 1..7),
+        share in prop::option::of(1u32..=1_000_000),
+        operations in prop::collection::vec((0u8..12, 0u32..7, 0u64..12), 1..120),
+    ) {
+        model::compare(&tasks, share, &operations)?;
+    }
+}

@@ -1,0 +1,363 @@
+//! DWCS as one would write it down: no queues, nothing kept that can be computed,
+//! fractions as fractions. It plays the scheduler's part, too, within the rules
+//! that [`Policy`] states.
+
+use super::super::*;
+use proptest::prelude::*;
+
+#[derive(Clone, Debug)]
+struct Activity {
+    cost: u64,
+    batch: u32,
+    work_conserving: bool,
+    window: (u32, u32),
+    current: (u32, u32),
+    violated: bool,
+    history: Vec<bool>,
+    state: State,
+    active: bool,
+    deadline: u64,
+    left: u64,
+    pending: u32,
+    exhausted: bool,
+}
+
+/// What runs: a job by its urgency, an event by the server's, or an extra
+/// service until then, for an event or for work.
+#[derive(Clone, Copy, Debug)]
+enum Runs {
+    Job(u64),
+    Served(u64),
+    Extra(u64, bool),
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Model {
+    all: Vec<Activity>,
+    running: Option<(usize, Runs)>,
+    share: Option<u32>,
+    spent_until: u64,
+    begun: Option<u64>,
+}
+
+impl Activity {
+    fn run_time(&self) -> u64 {
+        self.cost * u64::from(self.batch)
+    }
+
+    fn outcome(&mut self, served: bool) {
+        self.history.push(served);
+        let (x, y) = self.current;
+        self.current = match served {
+            true if y > x => (x, y - 1),
+            true => (x - 1, y - 1),
+            false if x > 0 => (x - 1, y - 1),
+            false => (0, y + 1),
+        };
+        self.violated |= !served && x == 0;
+        if self.current == (0, 0) || (served && self.violated) {
+            self.current = self.window;
+            self.violated = false;
+        }
+    }
+
+    fn violations(&self) -> u64 {
+        let (x, y) = self.window;
+        let misses = |periods: &&[bool]| periods.iter().filter(|&&served| !served).count();
+        self.history.chunks(y as usize).filter(|periods| misses(periods) > x as usize).count()
+            as u64
+    }
+
+    fn wants_extra(&self) -> bool {
+        let work = self.work_conserving && !self.exhausted;
+        self.state == State::Idle && self.active && (self.pending > 0 || work)
+    }
+}
+
+impl Model {
+    /// Whether `a` is served before `b`.
+    fn before(&self, a: usize, b: usize) -> bool {
+        let (p, q) = (&self.all[a], &self.all[b]);
+        if p.deadline != q.deadline {
+            return p.deadline < q.deadline;
+        }
+        let ((x, y), (u, v)) = (p.current, q.current);
+        match (x, u) {
+            (0, 0) if y != v => y > v,
+            (0, 0) => a < b,
+            _ if x * v != u * y => x * v < u * y,
+            _ if x != u => x < u,
+            _ => a < b,
+        }
+    }
+
+    fn best(&self, of: impl Fn(&Activity) -> bool) -> Option<usize> {
+        (0..self.all.len())
+            .filter(|&a| of(&self.all[a]))
+            .reduce(|a, b| if self.before(a, b) { a } else { b })
+    }
+
+    fn ready(&self) -> Option<usize> {
+        self.best(|activity| activity.state == State::Ready)
+    }
+
+    /// Who has an event, does not run and could be served.
+    fn with_event(&self) -> Option<usize> {
+        self.best(|activity| {
+            let idle = activity.state == State::Idle && activity.active;
+            activity.pending > 0 && (idle || activity.state == State::Ready)
+        })
+    }
+
+    fn extra(&self) -> Option<usize> {
+        self.best(|activity| activity.wants_extra() && activity.pending > 0)
+            .or_else(|| self.best(Activity::wants_extra))
+    }
+
+    /// After every operation: since when an event waits for the server.
+    fn note(&mut self, now: u64) {
+        self.begun = match (self.share, self.with_event()) {
+            (Some(_), Some(_)) => Some(self.begun.unwrap_or(now.max(self.spent_until))),
+            _ => None,
+        };
+    }
+
+    fn server_deadline(&self) -> Option<u64> {
+        let run_time = self.all[self.with_event()?].run_time();
+        Some(self.begun? + (run_time * 1_000_000).div_ceil(u64::from(self.share?)))
+    }
+
+    fn most_urgent(&self) -> Option<u64> {
+        let ready = self.ready().map(|a| self.all[a].deadline);
+        ready.into_iter().chain(self.server_deadline()).min()
+    }
+
+    /// Who runs next, and the deadline that the server is charged.
+    fn pick(&self, now: u64) -> Option<(usize, Runs, Option<u64>)> {
+        let best = self.ready();
+        if let (Some(first), Some(deadline)) = (self.with_event(), self.server_deadline()) {
+            let activity = &self.all[first];
+            let is_ready = activity.state == State::Ready;
+            let hopeless = is_ready && now + activity.left > activity.deadline;
+            let out_of_turn =
+                best.is_none_or(|best| best != first && self.all[best].deadline >= deadline);
+            if out_of_turn && !hopeless {
+                let runs = match is_ready {
+                    true => Runs::Job(deadline.min(activity.deadline)),
+                    false => Runs::Served(deadline),
+                };
+                return Some((first, runs, Some(deadline)));
+            }
+        }
+        let best = best?;
+        let deadline = self.all[best].deadline;
+        let eager = self.best(|a| a.state == State::Ready && a.pending > 0);
+        let overtaking = eager.filter(|&eager| {
+            let overtaken = (0..self.all.len())
+                .filter(|&a| self.all[a].state == State::Ready && self.before(a, eager));
+            let left: u64 = overtaken.map(|a| self.all[a].left).sum();
+            let room = deadline.saturating_sub(now);
+            let fit = 2 * (left + self.all[eager].left) <= room;
+            eager == best || (self.all[eager].deadline == deadline && fit)
+        });
+        Some((overtaking.unwrap_or(best), Runs::Job(deadline), None))
+    }
+
+    fn begin(&mut self, (a, runs, charge): (usize, Runs, Option<u64>)) {
+        if let Some(deadline) = charge {
+            (self.spent_until, self.begun) = (deadline, None);
+        }
+        self.all[a].state = State::Running;
+        self.all[a].pending = 0;
+        self.running = Some((a, runs));
+    }
+
+    fn gives_way(&self, now: u64) -> bool {
+        let Some((a, runs)) = self.running else { return false };
+        let outranked = |urgency| self.most_urgent().is_some_and(|waiting| waiting < urgency);
+        match runs {
+            Runs::Job(urgency) => now >= self.all[a].deadline || outranked(urgency),
+            Runs::Served(urgency) => outranked(urgency),
+            Runs::Extra(until, for_event) => {
+                let event_waits =
+                    self.all.iter().any(|other| other.wants_extra() && other.pending > 0);
+                self.most_urgent().is_some()
+                    || (!for_event && event_waits)
+                    || now + 2 * self.all[a].cost > until
+            }
+        }
+    }
+}
+
+/// Does the operations on both, as a scheduler might.
+pub(super) fn compare(
+    tasks: &[(u64, u32, u32, u32, bool)],
+    share: Option<u32>,
+    operations: &[(u8, u32, u64)],
+) -> Result<(), TestCaseError> {
+    let mut policy = WindowConstrained::new(8);
+    let mut model = Model::default();
+    let mut now = 0;
+    for (&(cost, batch, misses, more, work_conserving), id) in
+        tasks.iter().zip((0..).map(ActivityId))
+    {
+        let window = (misses, misses + more);
+        let terms = Terms {
+            window: Some(Window { misses, periods: misses + more }),
+            work_conserving,
+            ..Terms::default()
+        };
+        let params = ActivityParams::new(Span::from_nanos(100), Span::from_nanos(cost));
+        policy.join(id, &params.batch(batch), &terms, Instant::ZERO);
+        model.all.push(Activity {
+            cost,
+            batch,
+            work_conserving,
+            window,
+            current: window,
+            violated: false,
+            history: Vec::new(),
+            state: State::Idle,
+            active: false,
+            deadline: 0,
+            left: 0,
+            pending: 0,
+            exhausted: false,
+        });
+    }
+    policy.set_event_share(share.and_then(Share::from_ppm), Instant::ZERO);
+    model.share = share;
+    for &(operation, number, amount) in operations {
+        let a = number as usize % model.all.len();
+        let id = ActivityId(u32::try_from(a).unwrap_or(0));
+        operate(&mut policy, &mut model, &mut now, operation, id, amount)?;
+        model.note(now);
+        agree(&mut policy, &model, now)?;
+    }
+    Ok(())
+}
+
+fn agree(policy: &mut WindowConstrained, model: &Model, now: u64) -> Result<(), TestCaseError> {
+    let at = Instant::from_nanos(now);
+    prop_assert_eq!(policy.has_ready(), model.most_urgent().is_some());
+    let next = model.ready().map_or(Instant::FAR, |a| Instant::from_nanos(model.all[a].deadline));
+    prop_assert_eq!(policy.next_event(), next);
+    for (activity, id) in model.all.iter().zip((0..).map(ActivityId)) {
+        prop_assert_eq!(policy.window_violations(id), Some(activity.violations()));
+    }
+    if let Some((a, _)) = model.running {
+        let id = ActivityId(u32::try_from(a).unwrap_or(0));
+        prop_assert_eq!(policy.gives_way(id, at, at), model.gives_way(now));
+    }
+    Ok(())
+}
+
+fn operate(
+    policy: &mut WindowConstrained,
+    model: &mut Model,
+    now: &mut u64,
+    operation: u8,
+    id: ActivityId,
+    amount: u64,
+) -> Result<(), TestCaseError> {
+    let a = id.0 as usize;
+    let at = Instant::from_nanos(*now);
+    match operation {
+        // Time passes; whoever runs has run meanwhile.
+        0..=2 => *now += amount,
+        3..=5 if model.all[a].state == State::Idle => {
+            let deadline = *now + 4 * amount + 1;
+            policy.ready(id, Ready { release: at, deadline: Instant::from_nanos(deadline) }, at);
+            let activity = &mut model.all[a];
+            (activity.state, activity.active, activity.exhausted) = (State::Ready, true, false);
+            (activity.deadline, activity.left) = (deadline, activity.run_time());
+        }
+        6 if model.all[a].state != State::Running => {
+            if model.all[a].state == State::Ready {
+                policy.withdraw(id, at);
+            }
+            policy.suspended(id, at);
+            (model.all[a].state, model.all[a].active) = (State::Idle, false);
+        }
+        7 => {
+            let events = u32::try_from(amount % 3).unwrap_or(0);
+            policy.set_pending(id, events, at);
+            model.all[a].pending = events;
+        }
+        8..=9 if model.running.is_none() => choose(policy, model, *now, amount)?,
+        10..=11 => finish(policy, model, *now, amount),
+        _ => {}
+    }
+    Ok(())
+}
+
+fn choose(
+    policy: &mut WindowConstrained,
+    model: &mut Model,
+    now: u64,
+    amount: u64,
+) -> Result<(), TestCaseError> {
+    let at = Instant::from_nanos(now);
+    while let Some(best) = model.ready() {
+        let activity = &mut model.all[best];
+        let id = ActivityId(u32::try_from(best).unwrap_or(0));
+        let late = activity.deadline <= now;
+        prop_assert_eq!(policy.overdue(at, false), late.then_some(id));
+        if !late && now + activity.left <= activity.deadline {
+            break;
+        }
+        prop_assert_eq!(policy.overdue(at, true), Some(id));
+        policy.lost(id, 1 + amount, at);
+        activity.state = State::Idle;
+        (0..=amount).for_each(|_| activity.outcome(false));
+        model.note(now);
+    }
+    prop_assert_eq!(policy.overdue(at, true), None);
+    let next_release = now + 3 * amount;
+    let picked = model.pick(now);
+    let number = |a: usize| ActivityId(u32::try_from(a).unwrap_or(0));
+    prop_assert_eq!(policy.pick(at), picked.map(|(a, ..)| number(a)));
+    if let Some(picked) = picked {
+        model.begin(picked);
+        return Ok(());
+    }
+    let extra = model.extra().filter(|&a| now + 2 * model.all[a].cost <= next_release);
+    let until = Instant::from_nanos(next_release);
+    prop_assert_eq!(policy.pick_extra(at, until), extra.map(number));
+    if let Some(a) = extra {
+        let for_event = model.all[a].pending > 0;
+        model.begin((a, Runs::Extra(next_release, for_event), None));
+    }
+    Ok(())
+}
+
+/// The running handler returns: its batch done, or with some of it left.
+fn finish(policy: &mut WindowConstrained, model: &mut Model, now: u64, amount: u64) {
+    let Some((a, runs)) = model.running.take() else { return };
+    let at = Instant::from_nanos(now);
+    let id = ActivityId(u32::try_from(a).unwrap_or(0));
+    let activity = &mut model.all[a];
+    policy.ran(id, Span::from_nanos(amount), at);
+    let more = amount.is_multiple_of(2);
+    match runs {
+        Runs::Job(_) => {
+            activity.left = activity.left.saturating_sub(amount);
+            if more {
+                policy.resume(id, at);
+                activity.state = State::Ready;
+            } else {
+                policy.done(id, Instant::from_nanos(activity.deadline), at);
+                activity.state = State::Idle;
+                activity.outcome(now <= activity.deadline);
+            }
+        }
+        Runs::Served(_) | Runs::Extra(..) => {
+            policy.extra_done(id, more, at);
+            activity.state = State::Idle;
+            activity.exhausted = !more;
+            if more && !matches!(runs, Runs::Extra(_, false)) {
+                activity.pending = activity.pending.max(1);
+            }
+        }
+    }
+}
