@@ -22,7 +22,6 @@ pub(crate) fn word(stream: u64, index: u64) -> u64 {
 
 /// `word` brought down to `0..=most`, by the high half of the product (Lemire
 /// 2019). Off from uniform by at most `most / 2^64`.
-#[expect(clippy::cast_possible_truncation, reason = "the high half of 128 bits")]
 pub(crate) fn scaled(word: u64, most: u64) -> u64 {
     ((u128::from(word) * (u128::from(most) + 1)) >> 64) as u64
 }

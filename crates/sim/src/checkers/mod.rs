@@ -33,6 +33,7 @@ pub mod deadlines;
 pub mod excuse;
 pub mod lag_bound;
 pub mod no_lost_wakeup;
+pub(crate) mod pending;
 pub mod progress;
 #[cfg(test)]
 mod tests;
@@ -44,7 +45,7 @@ pub trait Checker {
     /// Its name, as its file's.
     fn name(&self) -> &'static str;
 
-    /// Takes in the next event. Amortized O(1) or O(CPUs).
+    /// Takes in the next event. Amortized O(1), O(CPUs) or O(activities of a CPU).
     ///
     /// # Errors
     /// The promise was broken: how, in a line.

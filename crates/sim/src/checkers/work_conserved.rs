@@ -5,6 +5,7 @@
 //! that sleeps is the matter of [`super::no_lost_wakeup`].
 
 use super::Checker;
+use super::pending::Pending;
 use crate::event::{Event, EventKind};
 use crate::spec::SimSpec;
 use std::collections::BTreeMap;
@@ -13,14 +14,13 @@ use upcall_core::time::Instant;
 /// See the module's head.
 #[derive(Debug)]
 pub struct WorkConserved {
-    /// Jobs of each activity that were released and have not ended.
-    unfinished: Vec<u64>,
+    pending: Pending,
     cpus: BTreeMap<u32, CpuWork>,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct CpuWork {
-    unfinished: u64,
+    activities: Vec<u32>,
     running: Option<u32>,
     /// Since when it is awake and runs nothing.
     choosing: Option<Instant>,
@@ -29,10 +29,12 @@ struct CpuWork {
 impl WorkConserved {
     /// For the activities of `spec`.
     pub fn new(spec: &SimSpec) -> Self {
-        WorkConserved {
-            unfinished: vec![0; spec.activities.len()],
-            cpus: spec.cpus.iter().map(|&cpu| (cpu, CpuWork::default())).collect(),
+        let mut cpus: BTreeMap<_, _> =
+            spec.cpus.iter().map(|&cpu| (cpu, CpuWork::default())).collect();
+        for (number, activity) in (0u32..).zip(&spec.activities) {
+            cpus.entry(activity.cpu).or_default().activities.push(number);
         }
+        WorkConserved { pending: Pending::new(spec.activities.len()), cpus }
     }
 }
 
@@ -42,39 +44,28 @@ impl Checker for WorkConserved {
     }
 
     fn event(&mut self, event: &Event) -> Result<(), String> {
+        self.pending.event(event, |_| Ok(()))?;
         let cpu = self.cpus.entry(event.cpu).or_default();
         if let Some(since) = cpu.choosing.filter(|since| *since < event.at) {
             return Err(format!("cpu{} runs nothing since {} ns", event.cpu, since.as_nanos()));
         }
         match event.kind {
-            EventKind::Release { activity, .. } => {
-                self.unfinished[activity as usize] += 1;
-                cpu.unfinished += 1;
-            }
-            EventKind::JobDone(record) => {
-                let unfinished = &mut self.unfinished[record.id.0 as usize];
-                if *unfinished == 0 {
-                    return Err(format!("activity {}: a job too many ended", record.id.0));
-                }
-                *unfinished -= 1;
-                cpu.unfinished -= 1;
-                if cpu.running == Some(record.id.0) {
-                    (cpu.running, cpu.choosing) = (None, Some(event.at));
-                }
+            EventKind::JobDone(record) if cpu.running == Some(record.id.0) => {
+                (cpu.running, cpu.choosing) = (None, Some(event.at));
             }
             EventKind::Yield { .. } => (cpu.running, cpu.choosing) = (None, Some(event.at)),
-            EventKind::Leave { activity } => {
-                cpu.unfinished -= core::mem::take(&mut self.unfinished[activity as usize]);
-            }
             EventKind::Wake => cpu.choosing = Some(event.at),
             EventKind::Upcall { activity, .. } => {
                 (cpu.running, cpu.choosing) = (Some(activity), None);
             }
             EventKind::Idle => {
                 cpu.choosing = None;
-                if cpu.unfinished > 0 {
-                    let ready = cpu.unfinished;
-                    return Err(format!("cpu{} goes to sleep with {ready} jobs ready", event.cpu));
+                let ready = cpu.activities.iter().find(|&&a| self.pending.count(a) > 0);
+                if let Some(activity) = ready {
+                    return Err(format!(
+                        "cpu{} goes to sleep, and activity {activity} is ready",
+                        event.cpu
+                    ));
                 }
             }
             _ => {}
