@@ -331,14 +331,11 @@ fn who_underestimates_its_cost_gains_nothing_and_hurts_no_one() {
         Habit { weight: 2, ..BUSY },
         Habit { weight: 1, stretches: 3, wakes: 6, ..BUSY },
     ];
-    let liar = Habit { stretch_ns: 10_000, declared_stretches: 2, stretch_real_ns: 300_000, ..BUSY };
+    let liar =
+        Habit { stretch_ns: 10_000, declared_stretches: 2, stretch_real_ns: 300_000, ..BUSY };
     for liar in [liar, Habit { share_percent: 20, ..liar }, Habit { stretches: 40, ..liar }] {
         let served_ns = [true, false].map(|lies| {
-            let truth = Habit {
-                stretch_ns: liar.stretch_real_ns,
-                declared_stretches: 100,
-                ..liar
-            };
+            let truth = Habit { stretch_ns: liar.stretch_real_ns, declared_stretches: 100, ..liar };
             let mut habits = honest.to_vec();
             habits.push(if lies { liar } else { truth });
             let mut world = World::new(&habits, 11);
