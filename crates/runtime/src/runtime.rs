@@ -270,11 +270,20 @@ impl Runtime {
     /// # Errors
     /// As [`Runtime::run`].
     pub fn run_at(&mut self, ids: &[HandlerId], at: Instant) -> Result<(), CreateError> {
+        let mut started: Vec<usize> = Vec::new();
         for &HandlerId(index) in ids {
             let Some(activity) = &self.activities[index] else { continue };
             let (executive, id) = (activity.executive, activity.id);
             self.executives[executive].link.shared.set_active(id, true);
-            self.send(executive, Control::Run { id, at });
+            self.post(executive, Control::Run { id, at });
+            started.push(executive);
+        }
+        // All is posted before the first bell: the executive may take this
+        // thread's CPU the moment it hears it, and what is not there by then
+        // waits as long as a real-time thread lets an ordinary one wait.
+        started.dedup();
+        for executive in started {
+            self.executives[executive].link.shared.doorbell.ring();
             self.launch(executive).map_err(CreateError::Thread)?;
         }
         Ok(())
@@ -471,15 +480,21 @@ impl Runtime {
         self.executives.len() - 1
     }
 
-    fn send(&mut self, executive: usize, mut control: Control) {
+    fn send(&mut self, executive: usize, control: Control) {
+        self.post(executive, control);
+        self.executives[executive].link.shared.doorbell.ring();
+    }
+
+    /// Leaves a control for an executive, to be rung for later.
+    fn post(&mut self, executive: usize, mut control: Control) {
         let link = &mut self.executives[executive].link;
         // The ring is full only if the executive did not get to it for hundreds
         // of controls; then this thread, of ordinary class, waits.
         while let Err(rtrb::PushError::Full(back)) = link.controls.push(control) {
             control = back;
+            link.shared.doorbell.ring();
             std::thread::sleep(Duration::from_millis(1));
         }
-        link.shared.doorbell.ring();
     }
 
     /// Starts the thread of an executive, if it does not run yet.
