@@ -212,8 +212,8 @@ fn what_is_promised_to_real_time_activities_is_kept() {
             assert_eq!(counters.misses, 0, "seed {seed}: {params:?} {terms:?}");
             assert!(counters.response_max <= bound, "seed {seed}: {counters:?} above {bound}");
             promised += 1;
-            nearest = nearest
-                .max(counters.response_max.as_nanos() as f64 / bound.as_nanos() as f64);
+            nearest =
+                nearest.max(counters.response_max.as_nanos() as f64 / bound.as_nanos() as f64);
         }
     }
     assert!(promised > 300, "{promised}");

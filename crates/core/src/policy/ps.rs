@@ -89,9 +89,7 @@ pub const fn with_quantum<const QUANTUM_NS: u64>() -> Discipline {
     Discipline {
         name: "ps",
         preemptive: false,
-        policy: |capacity| {
-            Box::new(ProportionalShare::new(capacity, Span::from_nanos(QUANTUM_NS)))
-        },
+        policy: |capacity| Box::new(ProportionalShare::new(capacity, Span::from_nanos(QUANTUM_NS))),
         // Nobody ranks before another: the order of creation.
         order: |_| 0,
         verdict: |cpu, set, platform, _| {

@@ -62,7 +62,8 @@ fn quanta(policy: &mut ProportionalShare, count: usize) -> Vec<u32> {
 fn shares_are_kept_and_the_rest_goes_by_weight() {
     let big = task(1_000);
     // 20 %, 30 %, and half of it 1 : 4 (which is 10 % and 40 %).
-    let mut policy = policy(&[(big, share(20)), (big, share(30)), (big, weight(1)), (big, weight(4))]);
+    let mut policy =
+        policy(&[(big, share(20)), (big, share(30)), (big, weight(1)), (big, weight(4))]);
     assert_eq!(quanta(&mut policy, 1_000), [200, 300, 100, 400]);
 }
 
@@ -70,7 +71,8 @@ fn shares_are_kept_and_the_rest_goes_by_weight() {
 #[test]
 fn the_weights_that_were_never_computed_are_those_of_the_paper() {
     let big = task(1_000);
-    let mut policy = policy(&[(big, share(20)), (big, share(30)), (big, weight(3)), (big, weight(2))]);
+    let mut policy =
+        policy(&[(big, share(20)), (big, share(30)), (big, weight(3)), (big, weight(2))]);
     let adaptive = 5.0;
     let real_time = [0.2, 0.3].map(|share: f64| share * adaptive / (1.0 - 0.5));
     let total = adaptive + real_time[0] + real_time[1];
@@ -114,6 +116,21 @@ fn a_share_is_free_again_when_its_activity_leaves() {
     policy.join(ActivityId(1), &big, &share(30), at(0));
     policy.ready(ActivityId(1), JOB, at(0));
     assert_eq!(quanta(&mut policy, 1_000), [200, 300, 500]);
+}
+
+#[test]
+fn what_was_used_in_advance_of_a_share_that_leaves_is_the_rests_debt() {
+    let big = task(1_000);
+    let mut policy = policy(&[(big, share(40)), (big, share(50)), (big, weight(1))]);
+    let rest = policy.rest_client();
+    let lag = |policy: &ProportionalShare| policy.top.lag_ns(rest, None, Span::ZERO).unwrap();
+    let mut now = at(0);
+    assert_eq!(serve(&mut policy, &mut now, us(1_000)), 1);
+    assert_eq!((lag(&policy), policy.lag_ns(ActivityId(1), now)), (100_000, Some(-500_000)));
+    policy.withdraw(ActivityId(1), now);
+    policy.leave(ActivityId(1), now);
+    // What it was behind is forfeit.
+    assert!((-500_001..=-500_000).contains(&lag(&policy)), "{}", lag(&policy));
 }
 
 #[test]

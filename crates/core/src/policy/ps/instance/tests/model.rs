@@ -104,7 +104,9 @@ impl Model {
             let place = self.clients[client];
             place.standing == Ready && place.start <= self.clock
         });
-        let key = |client: &usize| (self.clients[*client].deadline(self.denominator), self.clients[*client].tie);
+        let key = |client: &usize| {
+            (self.clients[*client].deadline(self.denominator), self.clients[*client].tie)
+        };
         let client = eligible.min_by_key(key)?;
         self.clients[client].standing = Picked;
         u32::try_from(client).ok()
