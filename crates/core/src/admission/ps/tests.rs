@@ -1,1 +1,139 @@
+//! Bounds worked by hand, and what is said of a refusal. That the bounds hold is
+//! tested in `tests/ps_scheduler.rs`.
 
+use super::super::{Hint, Reason, Reservations};
+use super::*;
+use crate::policy::ps::PS;
+
+const fn us(us: u64) -> Span {
+    Span::from_micros(us)
+}
+
+fn platform(switch: Span, wakeup: Span) -> Platform {
+    Platform {
+        cpus: vec![0],
+        cpu_limit: Share::CPU_LIMIT_DEFAULT,
+        switch_cost: switch,
+        wakeup_latency: wakeup,
+    }
+}
+
+const FREE: Span = Span::ZERO;
+
+fn share(percent: u32) -> Terms {
+    Terms { share: Share::from_ppm(percent * 10_000), ..Terms::default() }
+}
+
+/// 8 PDUs of 250 us in 40 ms, preemptible after each: 5 %.
+fn audio() -> ActivityParams {
+    ActivityParams::new(us(40_000), us(250)).batch(8)
+}
+
+/// One PDU of `cost_us` in 100 ms.
+fn piece(cost_us: u64) -> ActivityParams {
+    ActivityParams::new(us(100_000), us(cost_us))
+}
+
+fn responses(set: &[(ActivityParams, Terms)], platform: &Platform) -> Vec<Response> {
+    verdict(0, set, platform, us(1_000)).responses
+}
+
+#[test]
+fn the_bounds_are_what_a_pocket_calculator_gives() {
+    let set = [(audio(), share(20)), (piece(700), Terms::default()), (piece(3_000), share(50))];
+    // J = 3 ms, G = 2.25 ms, B = 3 ms; J = 0.7 ms, G = 3 ms, B = 1 ms.
+    let (own, adaptive) = (3_000 + 2_250 * 5 + 3_000, Response::AtLeast(us(700)));
+    let of_piece = 700 + 3_000 * 2 + 1_000;
+    assert_eq!(
+        responses(&set, &platform(FREE, FREE)),
+        [Response::Bounded(us(own)), adaptive, Response::Bounded(us(of_piece))]
+    );
+    // The wake-up, where it is longer.
+    assert_eq!(
+        responses(&set, &platform(FREE, us(2_000))),
+        [Response::Bounded(us(own)), adaptive, Response::Bounded(us(of_piece + 1_300))]
+    );
+    // Hand-offs of 5 us: 1 + floor(485 / 250) = 2 PDUs a request, so m = 4 + 2;
+    // C' = 2.03 ms, G = 3.03 ms, J = 3.005 ms, B = 3.015 ms. One for the piece:
+    // G = 3.005 + 3, J = 0.705, B = 1.015.
+    assert_eq!(
+        responses(&set, &platform(us(5), FREE)),
+        [
+            Response::Bounded(us(3_005 + 3_030 * 5 + 3_015)),
+            adaptive,
+            Response::Bounded(us(705 + 6_005 * 2 + 1_015))
+        ]
+    );
+    // Alone, it waits for nobody.
+    assert_eq!(responses(&set[..1], &platform(FREE, FREE)), [Response::Bounded(us(11_250))]);
+}
+
+#[test]
+fn a_share_below_the_utilization_promises_nothing() {
+    // 5 % are asked for.
+    let set = |percent| [(audio(), share(percent))];
+    assert_eq!(responses(&set(4), &platform(FREE, FREE)), [Response::Unbounded]);
+    let exact = verdict(0, &set(5), &platform(FREE, FREE), us(1_000));
+    assert_eq!(exact.responses, [Response::Bounded(us(45_000))]);
+    // A bit later than the period: see the module's head.
+    let late =
+        Failure::Misses { index: 0, response: us(45_000), deadline: us(40_000), exact: true };
+    assert_eq!(exact.failure, Some(late));
+    assert_eq!(verdict(0, &set(6), &platform(FREE, FREE), us(1_000)).failure, None);
+    let short = verdict(0, &set(4), &platform(FREE, FREE), us(1_000));
+    assert!(matches!(short.failure, Some(Failure::Misses { exact: false, .. })));
+}
+
+fn deciding(tests: &[TestResult]) -> Vec<(&'static str, bool)> {
+    assert!(tests.iter().all(|test| test.passed == (test.value <= test.bound)), "{tests:?}");
+    tests.iter().filter(|test| test.deciding).map(|test| (test.name, test.passed)).collect()
+}
+
+#[test]
+fn shares_are_given_away_up_to_the_limit() {
+    let mut reservations = Reservations::new(platform(FREE, FREE), &PS);
+    assert_eq!(reservations.tests(), []);
+    let ids =
+        [30, 30, 30].map(|percent| reservations.reserve("t", audio(), &share(percent)).unwrap().id);
+    assert_eq!(reservations.load()[0].utilization, 0.9);
+    assert_eq!(deciding(&reservations.tests()), [("share-sum", true)]);
+    assert_eq!(reservations.response_max(ids[0]), Some(us(250 + 7_500 + 1_000)));
+    let refusal = reservations.reserve("more", audio(), &share(1 + 5)).unwrap_err();
+    assert_eq!(deciding(&refusal.tests), [("cpu-limit", false)]);
+    assert_eq!(refusal.hint.map(|hint| hint.to_string()), None.or(limit_hint(96)));
+    // Adaptive ones are taken, and nothing is promised to them.
+    let adaptive = reservations.reserve("adaptive", piece(90_000), &Terms::default());
+    assert!(adaptive.is_err(), "pieces of 90 ms keep the others waiting");
+    let adaptive = reservations.reserve("adaptive", piece(500), &Terms::default()).unwrap();
+    assert_eq!(reservations.response_max(adaptive.id), None);
+    assert_eq!(reservations.load()[0].utilization, 0.9);
+}
+
+fn limit_hint(percent: u32) -> Option<String> {
+    let to = Share::from_ppm(percent * 10_000)?;
+    Some(Hint::CpuLimit { from: Share::CPU_LIMIT_DEFAULT, to }.to_string())
+}
+
+#[test]
+fn shares_stay_below_the_whole_whatever_the_limit() {
+    let whole = Platform { cpu_limit: Share::WHOLE, ..platform(FREE, FREE) };
+    let mut reservations = Reservations::new(whole, &PS);
+    reservations.reserve("half", audio(), &share(50)).unwrap();
+    let refusal = reservations.reserve("other", audio(), &share(50)).unwrap_err();
+    assert_eq!(deciding(&refusal.tests), [("share-sum", false)]);
+    assert!(matches!(refusal.reason, Reason::OverLimit { .. }));
+    reservations.reserve("other", audio(), &share(49)).unwrap();
+}
+
+#[test]
+fn who_would_be_late_is_named() {
+    let mut reservations = Reservations::new(platform(FREE, FREE), &PS);
+    reservations.reserve("audio", audio().deadline(us(13_000)), &share(20)).unwrap();
+    let refusal = reservations.reserve("block", piece(2_000), &Terms::default()).unwrap_err();
+    assert_eq!(deciding(&refusal.tests), [("response-time", false)]);
+    let Reason::MissesDeadline { victim, response, .. } = &refusal.reason else {
+        panic!("{refusal}")
+    };
+    assert_eq!((victim.as_str(), *response), ("audio", us(2_000 + 11_250 + 2_000)));
+    assert!(matches!(refusal.hint, Some(Hint::PduCost { .. })), "{refusal}");
+}

@@ -119,6 +119,21 @@ fn a_share_is_free_again_when_its_activity_leaves() {
 }
 
 #[test]
+fn what_was_used_in_advance_of_a_share_that_leaves_is_the_rests_debt() {
+    let big = task(1_000);
+    let mut policy = policy(&[(big, share(40)), (big, share(50)), (big, weight(1))]);
+    let rest = policy.rest_client();
+    let lag = |policy: &ProportionalShare| policy.top.lag_ns(rest, None, Span::ZERO).unwrap();
+    let mut now = at(0);
+    assert_eq!(serve(&mut policy, &mut now, us(1_000)), 1);
+    assert_eq!((lag(&policy), policy.lag_ns(ActivityId(1), now)), (100_000, Some(-500_000)));
+    policy.withdraw(ActivityId(1), now);
+    policy.leave(ActivityId(1), now);
+    // What it was behind is forfeit.
+    assert!((-500_001..=-500_000).contains(&lag(&policy)), "{}", lag(&policy));
+}
+
+#[test]
 fn the_first_in_the_file_wins_a_tie() {
     let big = task(1_000);
     let terms = [weight(1), share(25), share(25), weight(1)];

@@ -348,10 +348,10 @@ fn comparisons_a_quantum(count: u32) -> f64 {
 #[test]
 fn a_pick_costs_no_more_than_the_logarithm_of_how_many_there_are() {
     let small = comparisons_a_quantum(16);
-    let large = comparisons_a_quantum(16 * 1024);
-    // log 16 = 4, log 16384 = 14: it may grow by that ratio, and no more.
-    assert!(large <= small * 14.0 / 4.0, "{small} comparisons became {large}");
-    assert!(large < 40.0 * 14.0, "{large}");
+    let large = comparisons_a_quantum(4 * 1024);
+    // log 16 = 4, log 4096 = 12: it may grow by that ratio, and no more.
+    assert!(large <= small * 12.0 / 4.0, "{small} comparisons became {large}");
+    assert!(large < 20.0 * 12.0, "{large}");
 }
 
 #[derive(Clone, Debug)]
@@ -483,7 +483,7 @@ thread_local! {
 #[test]
 fn behaves_as_the_model_does() {
     let config = Config {
-        cases: 2_000,
+        cases: 1_000,
         failure_persistence: None,
         rng_seed: RngSeed::Fixed(1996),
         ..Config::default()
@@ -497,5 +497,5 @@ fn behaves_as_the_model_does() {
         })
         .unwrap();
     let compared = COMPARED.with(Cell::get);
-    assert!(compared > 50_000, "the model went along for {compared} operations only");
+    assert!(compared > 20_000, "the model went along for {compared} operations only");
 }

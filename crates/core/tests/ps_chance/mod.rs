@@ -1,0 +1,24 @@
+//! Chance for tests: a small generator, so that a failure is found again from its seed
+//! (Steele, Lea and Flood 2014).
+
+pub struct Chance(pub u64);
+
+impl Chance {
+    /// Any of `0..end`.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.0;
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (word ^ (word >> 31)) % end
+    }
+
+    pub fn one_in(&mut self, count: u64) -> bool {
+        self.below(count) == 0
+    }
+
+    pub fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
+        let at = usize::try_from(self.below(choices.len() as u64));
+        choices[at.unwrap_or(0)]
+    }
+}
