@@ -257,6 +257,9 @@ fn what_is_admitted_as_earliest_deadline_first_misses_nothing_while_events_are_s
             })
             .filter(|(params, _)| params.validated().is_ok())
             .collect();
+        if set.is_empty() {
+            continue;
+        }
         let (reservations, true) = admit(&set, &conditions) else { continue };
         if deciding(&reservations).name != "edf-demand" {
             continue;
