@@ -67,6 +67,9 @@ fn with_no_miss_allowed_the_schedule_is_that_of_earliest_deadline_first() {
             })
             .filter(|(params, _)| params.validated().is_ok())
             .collect();
+        if set.is_empty() {
+            continue;
+        }
         let (reservations, true) = admit(&set, &Conditions::default()) else { continue };
         if deciding(&reservations).name != "edf-demand" {
             continue;
