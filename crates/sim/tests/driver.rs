@@ -300,6 +300,32 @@ fn what_dies_is_gone_at_once_and_comes_back_with_all_its_counts() {
     assert_eq!(outcome.activities[0].counters.completed, 13);
 }
 
+/// Seed 451 of `vopr` failed under DWS and DWCS: the core had released the job
+/// of the first join, and the simulator had not.
+#[test]
+fn messages_that_are_found_together_are_taken_one_after_the_other() {
+    let mut spec = spec(&[task(10, 2, 1, 1)]);
+    let at = Instant::from_nanos;
+    let window = |from, until| Window { from: at(from), until: at(until) };
+    spec.activities[0].present = vec![window(5, 30), window(45, 100)];
+    spec.faults = vec![Fault::LostDoorbells { window: window(0, 50), one_in: 1 }];
+    let (outcome, lines) = run(spec, 55);
+    let at_50: Vec<_> = lines.iter().filter_map(|line| line.strip_prefix("50 cpu0 ")).collect();
+    let expected = [
+        "fault 0 heals",
+        "wake",
+        "join 0",
+        "release 0 job 0 deadline 60",
+        "leave 0",
+        "join 0",
+        "upcall 0 pdus 1 resumed false switched true",
+        "release 0 job 1 deadline 60",
+    ];
+    assert_eq!(at_50, expected);
+    assert!(lines[lines.len() - 2].starts_with("52 cpu0 done 0 job 1 "), "{lines:?}");
+    assert_eq!(outcome.activities[0].counters.jobs, 2);
+}
+
 /// A seed of `vopr` failed because of it, before domains that die were given
 /// periods of their own: admission had the file's order.
 #[test]
