@@ -81,7 +81,7 @@ pub(crate) struct Cpu {
     releases: BinaryHeap<Reverse<(Instant, u32)>>,
     /// What comes from outside, in the order of time.
     controls: VecDeque<(Instant, Control)>,
-    /// Messages that did not wake it.
+    /// Messages that did not wake it; none while it is awake.
     mailbox: Vec<Message>,
     chance: Chance,
     /// Who was upcalled last, and of which domain.
@@ -284,19 +284,20 @@ impl Cpu {
     /// (1) What is due is taken in, and something is chosen.
     fn wake(&mut self, machine: &Machine, told: &mut impl FnMut(&Event)) {
         self.awake(told);
+        self.inform(Input::Tick, told);
+        self.decide(machine, told);
+    }
+
+    /// It is awake from now on, and finds the messages that did not wake it.
+    fn awake(&mut self, told: &mut impl FnMut(&Event)) {
+        self.awake_since = self.now;
+        self.tell(EventKind::Wake, told);
         if !self.mailbox.is_empty() {
             for message in core::mem::take(&mut self.mailbox) {
                 self.deliver(message, told);
             }
             self.drop_stale();
         }
-        self.inform(Input::Tick, told);
-        self.decide(machine, told);
-    }
-
-    fn awake(&mut self, told: &mut impl FnMut(&Event)) {
-        self.awake_since = self.now;
-        self.tell(EventKind::Wake, told);
     }
 
     /// Asks the core what to do next, and begins it: (2) or (3).

@@ -219,6 +219,7 @@ impl Maker {
             cheap_pdus: self.feature(),
             churn: self.feature(),
             windows: self.feature(),
+            shares: self.feature(),
         };
         let mut reservations = Reservations::new(platform.clone(), discipline);
         let (mut activities, mut ids) = (Vec::new(), Vec::new());
@@ -238,11 +239,10 @@ impl Maker {
         let params = self.params(number, features);
         let mut activity = SimActivity::new(format!("a{number}"), params);
         activity.domain = self.count(0, 3);
-        let share_ns = u128::from(params.compute().as_nanos()) * 1_000_000;
-        let share_ppm = share_ns.div_ceil(u128::from(params.period.as_nanos()));
+        let share = features.shares.then(|| self.share(&params));
         let windows = [ONE_OF_TWO, activity::Window { misses: 1, periods: 4 }];
         activity.terms = Terms {
-            share: u32::try_from(share_ppm).ok().and_then(Share::from_ppm),
+            share: share.flatten(),
             window: features.windows.then(|| self.chance.one_of(&windows)),
             ..Terms::default()
         };
@@ -256,6 +256,14 @@ impl Maker {
             activity.present = self.presence(params.period);
         }
         activity
+    }
+
+    /// Of the CPU, at least what it uses, and up to twice that.
+    fn share(&mut self, params: &ActivityParams) -> Option<Share> {
+        let used = u128::from(params.compute().as_nanos()) * 1_000_000;
+        let used_ppm = u64::try_from(used.div_ceil(u128::from(params.period.as_nanos()))).ok()?;
+        let share_ppm = self.chance.between(used_ppm, 2 * used_ppm);
+        u32::try_from(share_ppm).ok().and_then(Share::from_ppm)
     }
 
     fn params(&mut self, number: u32, features: Features) -> ActivityParams {
@@ -371,4 +379,5 @@ struct Features {
     cheap_pdus: bool,
     churn: bool,
     windows: bool,
+    shares: bool,
 }

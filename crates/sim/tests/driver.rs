@@ -300,6 +300,53 @@ fn what_dies_is_gone_at_once_and_comes_back_with_all_its_counts() {
     assert_eq!(outcome.activities[0].counters.completed, 13);
 }
 
+/// Seed 451 of `vopr` failed under DWS and DWCS: the core had released the job
+/// of the first join, and the simulator had not.
+#[test]
+fn messages_that_are_found_together_are_taken_one_after_the_other() {
+    let mut spec = spec(&[task(10, 2, 1, 1)]);
+    let at = Instant::from_nanos;
+    let window = |from, until| Window { from: at(from), until: at(until) };
+    spec.activities[0].present = vec![window(5, 30), window(45, 100)];
+    spec.faults = vec![Fault::LostDoorbells { window: window(0, 50), one_in: 1 }];
+    let (outcome, lines) = run(spec, 55);
+    let at_50: Vec<_> = lines.iter().filter_map(|line| line.strip_prefix("50 cpu0 ")).collect();
+    let expected = [
+        "fault 0 heals",
+        "wake",
+        "join 0",
+        "release 0 job 0 deadline 60",
+        "leave 0",
+        "join 0",
+        "upcall 0 pdus 1 resumed false switched true",
+        "release 0 job 1 deadline 60",
+    ];
+    assert_eq!(at_50, expected);
+    assert!(lines[lines.len() - 2].starts_with("52 cpu0 done 0 job 1 "), "{lines:?}");
+    assert_eq!(outcome.activities[0].counters.jobs, 2);
+}
+
+/// Seed 9149 of `vopr` failed under every policy: a CPU that a birth had woken
+/// left its messages unread, and was woken for them in the midst of a handler.
+#[test]
+fn whatever_wakes_a_cpu_it_finds_the_messages_it_missed() {
+    let mut spec = spec(&[task(100, 2, 8, 1), task(100, 30, 1, 1)]);
+    let at = Instant::from_nanos;
+    let window = |from, until| Window { from: at(from), until: at(until) };
+    spec.activities[0].present = vec![window(25, 300)];
+    spec.activities[1].domain = 1;
+    spec.faults = vec![
+        Fault::LostDoorbells { window: window(0, 50), one_in: 1 },
+        Fault::DomainDies { domain: 1, window: window(0, 40) },
+    ];
+    let (_, lines) = run(spec, 90);
+    assert!(lines.contains(&"25 cpu0 message 0".to_owned()), "{lines:?}");
+    assert!(lines.contains(&"40 cpu0 join 0".to_owned()), "{lines:?}");
+    assert!(!lines.contains(&"50 cpu0 wake".to_owned()), "{lines:?}");
+    let done: Vec<_> = lines.iter().filter(|line| line.contains("done")).collect();
+    assert!(done[0].starts_with("56 cpu0 done 0 ") && done[1].starts_with("86 cpu0 done 1 "));
+}
+
 /// A seed of `vopr` failed because of it, before domains that die were given
 /// periods of their own: admission had the file's order.
 #[test]

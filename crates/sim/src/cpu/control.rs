@@ -123,8 +123,11 @@ impl Cpu {
 
     /// What a message says is done.
     pub(super) fn deliver(&mut self, message: Message, told: &mut impl FnMut(&Event)) {
-        // What was released by now was released before it.
-        self.inform(Input::Tick, told);
+        if message.join {
+            self.inform(Input::Tick, told);
+        } else {
+            self.release_all(told);
+        }
         let actor = &mut self.actors[message.actor as usize];
         actor.wanted = message.join;
         if !actor.alive {
@@ -136,6 +139,15 @@ impl Cpu {
             actor.delivering = false;
             self.inform(Input::Suspend { id: ActivityId(message.actor) }, told);
         }
+    }
+
+    /// What is to be released by now is, before anything is dropped.
+    fn release_all(&mut self, told: &mut impl FnMut(&Event)) {
+        self.drop_stale();
+        while self.release_at() <= self.now {
+            self.release(told);
+        }
+        self.inform(Input::Tick, told);
     }
 
     fn create(&mut self, number: u32, told: &mut impl FnMut(&Event)) {
@@ -172,7 +184,7 @@ impl Cpu {
         if was_asleep {
             self.awake(told);
         }
-        self.inform(Input::Tick, told);
+        self.release_all(told);
         for number in 0..count(self.actors.len()) {
             let actor = &self.actors[number as usize];
             if actor.domain != domain || actor.alive == alive {
