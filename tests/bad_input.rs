@@ -150,15 +150,18 @@ fn a_cpu_that_does_not_exist_is_told_where_it_stands() {
 }
 
 #[test]
-fn a_policy_that_is_not_built_yet_says_so() {
-    for policy in ["rm", "dws", "ps", "dwcs"] {
-        let text = format!("policy = \"{policy}\"\n") + &good(5004, "/dev/null");
-        let file = SpecFile::new(text);
-        let done = upcall(&["plan", file.path()]);
-        let line = first_line(&done);
-        assert!(line.starts_with(&format!("{}:1:10: policy: ", file.path())), "{line}");
-        assert!(line.contains("not built yet"), "{line}");
+fn an_unknown_policy_is_told_the_known_ones() {
+    let file = SpecFile::new("policy = \"edf\"\n".to_owned() + &good(5004, "/dev/null"));
+    let done = upcall(&["plan", file.path()]);
+    let line = first_line(&done);
+    assert!(line.starts_with(&format!("{}:1:10: policy: found \"edf\"", file.path())), "{line}");
+    for known in ["rmdp", "rm", "dws", "ps", "dwcs"] {
+        assert!(line.contains(&format!("\"{known}\"")), "{line}");
     }
+    let file = SpecFile::new(good(5004, "/dev/null"));
+    let done = upcall(&["sim", file.path(), "--policy", "edf"]);
+    let line = first_line(&done);
+    assert!(line.starts_with("--policy: found \"edf\", expected one of \"rmdp\""), "{line}");
 }
 
 #[test]

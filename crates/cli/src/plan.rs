@@ -12,7 +12,7 @@ use upcall::work::Work;
 
 use crate::exit::Failure;
 use crate::output;
-use crate::spec::{Activity, POLICIES, Policy, Spec, Stream, SwitchCost};
+use crate::spec::{Activity, Spec, Stream, SwitchCost};
 
 /// Domain of activities whose spec names none.
 const DOMAIN_DEFAULT: &str = "main";
@@ -74,7 +74,7 @@ pub struct Ask<'a> {
 /// Maps and admits.
 ///
 /// # Errors
-/// A policy that is not built yet, a CPU that is not there, a stream that has
+/// An unknown policy, a CPU that is not there, a stream that has
 /// no mapping: each names the place in the file.
 pub fn plan<'s>(spec: &'s Spec, ask: Ask<'_>) -> Result<Plan<'s>, Failure> {
     let discipline = discipline(spec, ask.policy)?;
@@ -125,21 +125,11 @@ pub fn plan<'s>(spec: &'s Spec, ask: Ask<'_>) -> Result<Plan<'s>, Failure> {
 
 /// The policy that was asked for, or the spec's.
 fn discipline(spec: &Spec, policy: Option<&str>) -> Result<&'static Discipline, Failure> {
-    let word = policy.unwrap_or_else(|| policy_name(spec.policy));
+    let Some(word) = policy else { return Ok(spec.policy) };
     upcall::policy::discipline(word).ok_or_else(|| {
-        let built: Vec<_> = DISCIPLINES.iter().map(|built| format!("\"{}\"", built.name)).collect();
-        let expected = format!("{}: the others are not built yet", built.join(" or "));
-        match policy {
-            Some(word) => {
-                Failure::new(format_args!("--policy: found \"{word}\", expected {expected}"))
-            }
-            None => Failure::new(spec.source.error_in(
-                &spec.place,
-                "policy",
-                &format!("\"{word}\""),
-                &expected,
-            )),
-        }
+        let known: Vec<_> = DISCIPLINES.iter().map(|known| format!("\"{}\"", known.name)).collect();
+        let expected = format!("one of {}", known.join(", "));
+        Failure::new(format_args!("--policy: found \"{word}\", expected {expected}"))
     })
 }
 
@@ -226,7 +216,7 @@ fn map_activity<'s>(
             Ok(Planned {
                 activity,
                 params: mapping.params,
-                terms: Terms::default(),
+                terms: stream_terms(&mapping.params),
                 mapping: Some(mapping),
                 cost_measured: measured.is_some(),
                 cpu: 0,
@@ -236,9 +226,14 @@ fn map_activity<'s>(
     }
 }
 
-/// The word a spec file uses for a policy.
-fn policy_name(policy: Policy) -> &'static str {
-    POLICIES.iter().find(|(_, named)| *named == policy).map_or("", |(name, _)| name)
+/// What the policies that want more than the parameters are told of a stream: a
+/// share of its utilization and half of that again, since with a bare C/T a job
+/// takes its whole period and more (module head of `admission::ps`).
+fn stream_terms(params: &ActivityParams) -> Terms {
+    let compute = u128::from(params.compute().as_nanos());
+    let share_ppm = (compute * 1_500_000).div_ceil(u128::from(params.period.as_nanos()));
+    let share = u32::try_from(share_ppm.min(1_000_000)).ok().and_then(Share::from_ppm);
+    Terms { share, ..Terms::default() }
 }
 
 fn output(

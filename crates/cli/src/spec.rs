@@ -44,6 +44,7 @@ use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
 use toml::de::DeTable;
+use upcall::policy::Discipline;
 use upcall::time::Span;
 
 /// Largest file that is read, in bytes.
@@ -58,8 +59,8 @@ pub const CPU_MAX: u32 = 1023;
 /// A spec file, read and checked.
 #[derive(Clone, Debug)]
 pub struct Spec {
-    /// Who outranks whom; the caller refuses what is not built yet.
-    pub policy: Policy,
+    /// Who outranks whom.
+    pub policy: &'static Discipline,
     /// CPUs the activities may use, in the order given, without duplicates,
     /// each at most [`CPU_MAX`]; absent: the caller's choice.
     pub cpus: Option<Vec<u32>>,
@@ -77,25 +78,8 @@ pub struct Spec {
     pub tasks: Vec<Task>,
     /// In the order of the file.
     pub backgrounds: Vec<Background>,
-    /// Where the file's own keys stand.
-    pub place: Place,
     /// The text, for errors found later.
     pub source: Source,
-}
-
-/// The scheduling policies that a file can name (design §3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
-    /// Rate monotonic with delayed preemption.
-    Rmdp,
-    /// Rate monotonic, preemptive.
-    Rm,
-    /// Deadline/workahead scheduling.
-    Dws,
-    /// Proportional sharing.
-    Ps,
-    /// Dynamic window-constrained scheduling.
-    Dwcs,
 }
 
 /// What a hand-off from one activity to another is charged in admission.
@@ -115,15 +99,6 @@ pub enum Activity<'s> {
     /// Described by its numbers.
     Task(&'s Task),
 }
-
-/// The words a file uses for the policies.
-pub const POLICIES: &[(&str, Policy)] = &[
-    ("rmdp", Policy::Rmdp),
-    ("rm", Policy::Rm),
-    ("dws", Policy::Dws),
-    ("ps", Policy::Ps),
-    ("dwcs", Policy::Dwcs),
-];
 
 impl Spec {
     /// Reads the file at `path`: a regular file, or a pipe until its end.

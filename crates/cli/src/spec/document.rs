@@ -12,11 +12,13 @@ use super::stream::read_stream;
 use super::table::{Table, found, integer};
 use super::task::read_task;
 use super::units::parse_duration;
-use super::{ACTIVITIES_MAX, CPU_MAX, POLICIES, Policy, Spec, SwitchCost};
+use super::{ACTIVITIES_MAX, CPU_MAX, Spec, SwitchCost};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::Range;
 use toml::de::{DeTable, DeValue};
+use upcall::policy::rmdp::RMDP;
+use upcall::policy::{DISCIPLINES, Discipline};
 use upcall::time::Span;
 
 /// Part of a CPU that admission gives away unless told otherwise: the kernel
@@ -80,7 +82,7 @@ pub(super) fn read_document(source: &Source, document: &DeTable<'_>, faults: &mu
 fn read_settings(mut table: Table<'_, '_>, source: &Source) -> Spec {
     let cpus = read_cpus(&mut table);
     Spec {
-        policy: table.choice("policy", POLICIES).unwrap_or(Policy::Rmdp),
+        policy: read_policy(&mut table),
         cpus: table.has("cpus").then(|| cpus.iter().map(|(cpu, _)| *cpu).collect()),
         cpu_spans: cpus.into_iter().map(|(_, at)| at).collect(),
         cpu_limit_ppm: table.share_ppm("cpu_limit").unwrap_or(CPU_LIMIT_PPM),
@@ -89,9 +91,14 @@ fn read_settings(mut table: Table<'_, '_>, source: &Source) -> Spec {
         streams: Vec::new(),
         tasks: Vec::new(),
         backgrounds: Vec::new(),
-        place: table.into_place(),
         source: source.clone(),
     }
+}
+
+/// `policy`: one of those that `core` lists.
+fn read_policy(table: &mut Table<'_, '_>) -> &'static Discipline {
+    let words: Vec<_> = DISCIPLINES.iter().map(|&known| (known.name, known)).collect();
+    table.choice("policy", &words).unwrap_or(&RMDP)
 }
 
 /// `cpus`: numbers of CPUs, each with where it stands.

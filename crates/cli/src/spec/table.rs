@@ -47,11 +47,6 @@ impl<'a, 'f> Table<'a, 'f> {
         Table { place, name: None, text, entries, faults }
     }
 
-    /// Where the table stood; the last thing taken from it.
-    pub(super) fn into_place(self) -> Place {
-        self.place
-    }
-
     /// Where the table stands.
     pub(super) fn place(&self) -> &Place {
         &self.place
@@ -155,6 +150,15 @@ impl<'a, 'f> Table<'a, 'f> {
                 None
             }
         }
+    }
+
+    /// `true` or `false`.
+    pub(super) fn boolean(&mut self, key: &str) -> Option<bool> {
+        let value = self.value(key)?.get_ref().as_bool();
+        if value.is_none() {
+            self.refuse_value(key, "true or false");
+        }
+        value
     }
 
     /// One of a few words.

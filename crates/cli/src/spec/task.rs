@@ -7,7 +7,7 @@
 use super::source::Place;
 use super::table::Table;
 use super::units::Quantity;
-use upcall::activity::{ActivityParams, BATCH_MAX, ParamError, Terms, Window};
+use upcall::activity::{ActivityParams, BATCH_MAX, ParamError, Terms, Window, WorkClass};
 use upcall::admission::Share;
 use upcall::time::Span;
 
@@ -43,8 +43,18 @@ const KEYS: &[&str] = &[
     "share",
     "weight",
     "window",
+    "work_conserving",
     "delay_bound",
+    "class",
+    "workahead",
     "domain",
+];
+
+/// What a DWS task may be.
+const CLASSES: &[(&str, WorkClass)] = &[
+    ("real-time", WorkClass::RealTime),
+    ("interactive", WorkClass::Interactive),
+    ("background", WorkClass::Background),
 ];
 
 /// Reads one task; `None` if anything was refused.
@@ -55,13 +65,25 @@ pub(super) fn read_task(table: &mut Table<'_, '_>) -> Option<Task> {
     let share = table.share_ppm("share").and_then(Share::from_ppm);
     let weight = table.count("weight", 1..=WEIGHT_MAX);
     let window = read_window(table);
+    let work_conserving = table.boolean("work_conserving").unwrap_or(false);
     let delay_bound = table.duration("delay_bound", Span::from_nanos(1));
+    let class = table.choice("class", CLASSES).unwrap_or_default();
+    let workahead_max =
+        or_default(table, "workahead", Some(0), |t, key| t.count(key, 0..=BATCH_MAX));
     let domain = table.name("domain");
     Some(Task {
         place: table.place().clone(),
         name: name?,
         params: params?,
-        terms: Terms { share, weight, window, delay_bound, ..Terms::default() },
+        terms: Terms {
+            share,
+            weight,
+            window,
+            work_conserving,
+            delay_bound,
+            class,
+            workahead_max: workahead_max?,
+        },
         domain,
     })
 }

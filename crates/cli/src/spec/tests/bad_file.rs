@@ -298,9 +298,6 @@ fn errors_found_later_have_their_place() {
     let error = spec.source.error_in(place, "quantum", "none", "one");
     let lines: Vec<&str> = error.lines().collect();
     assert_eq!(lines, ["spec.toml:2:1: stream \"camera\": quantum: found none, expected one"]);
-    let error = spec.source.error_in(&spec.place, "policy", "rmdp", "one that is built");
-    let lines: Vec<&str> = error.lines().collect();
-    assert_eq!(lines, ["spec.toml:10:1: policy: found rmdp, expected one that is built"]);
 }
 
 /// First lines of a file with one good task, and the errors that follow.
