@@ -1,11 +1,12 @@
 //! Where no miss is allowed, DWCS is earliest deadline first: the upcalls are
 //! those of a few lines that know nothing but deadlines.
 
-#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test may panic")]
+#![expect(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test may panic")]
 
 use dwcs_drive::{Chance, Conditions, Task, admit, deciding, drive, task};
 use upcall_core::time::Span;
 
+#[allow(dead_code, reason = "each test looks at what it needs")]
 mod dwcs_drive;
 
 /// A job: deadline, place in the file, quanta left.

@@ -5,12 +5,13 @@
 //! the recorded jobs (`dwcs_drive::Seen::broken`), not from the policy's own
 //! count; the two must agree.
 
-#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test may panic")]
+#![expect(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test may panic")]
 
 use dwcs_drive::{Chance, Conditions, Seen, Task, admit, deciding, drive, task, window};
 use upcall_core::admission::TestResult;
 use upcall_core::time::Span;
 
+#[allow(dead_code, reason = "each test looks at what it needs")]
 mod dwcs_drive;
 
 fn divisor(a: u64, b: u64) -> u64 {

@@ -5,7 +5,7 @@
 //!
 //! That analysis knows no hand-offs and no late wake-ups.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use dws_driver::{Activity, Conditions, IDEAL, Lead, observe};
 use proptest::prelude::*;
@@ -22,6 +22,7 @@ use upcall_core::admission::{Platform, Reservations, Share};
 use upcall_core::policy::dws::DWS;
 use upcall_core::time::Span;
 
+#[allow(dead_code, reason = "each test file uses its part")]
 mod dws_driver;
 
 const fn ns(ns: u64) -> Span {

@@ -1,7 +1,7 @@
 //! The scheduler under DWS against a model without heaps, queues or events, which
 //! looks through all messages each time: any sequence of inputs.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};

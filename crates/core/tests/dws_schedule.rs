@@ -1,6 +1,6 @@
 //! DWS by examples worked by hand: who runs when, and how it is counted.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use dws_driver::{Activity, Conditions, IDEAL, Lead, Quantum, observe, run};
 use proptest::prelude::*;
@@ -13,6 +13,7 @@ use upcall_core::record::JobRecord;
 use upcall_core::scheduler::{Command, Counters, Input, Outcome, Scheduler};
 use upcall_core::time::{Instant, Span};
 
+#[allow(dead_code, reason = "each test file uses its part")]
 mod dws_driver;
 
 const A: ActivityId = ActivityId(0);

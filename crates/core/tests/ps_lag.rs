@@ -6,7 +6,7 @@
 //! activities come, go, block and wake at any moment; through the scheduler in
 //! `ps_scheduler.rs`.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod ps_chance;
 

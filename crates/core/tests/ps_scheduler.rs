@@ -2,7 +2,7 @@
 //! a real-time activity is kept, whatever the adaptive do, and no lag leaves
 //! one quantum.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod ps_chance;
 

@@ -1,7 +1,7 @@
 //! The simulated CPU against another driver of the same core, and against what
 //! can be worked out by hand.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};

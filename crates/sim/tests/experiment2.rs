@@ -1,8 +1,6 @@
 //! rtu-1995 Experiment 2 (§7.2): delayed preemption saves switches, and with
 //! them deadlines.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
 use set::{BATCH, PERIODS_MS, Trial, activities, all_misses, misses, run};
 use upcall_core::admission::{Platform, Reservations, Share};
 use upcall_core::policy::Discipline;

@@ -1,8 +1,6 @@
 //! Random machines, sets and faults under every policy; and seeds that once
 //! failed, by name.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
 use upcall_core::policy::DISCIPLINES;
 use upcall_sim::vopr::vopr;
 

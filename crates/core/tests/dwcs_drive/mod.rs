@@ -1,8 +1,6 @@
 //! Drives the real scheduler under DWCS in virtual time, and judges what it did
 //! from the recorded jobs alone.
 
-#![allow(dead_code, reason = "each test looks at what it needs")]
-
 use upcall_core::activity::{ActivityId, ActivityParams, Terms, Window};
 use upcall_core::admission::{Platform, Reservations, Share, TestResult};
 use upcall_core::policy::dwcs::DWCS;

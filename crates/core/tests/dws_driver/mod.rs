@@ -5,8 +5,6 @@
 //! Costs are exact, hand-offs cost what the conditions say, and the CPU's
 //! thread oversleeps as they say.
 
-#![allow(dead_code, reason = "each test file uses its part")]
-
 use upcall_core::activity::{ActivityId, ActivityParams, Terms, WorkClass};
 use upcall_core::policy::dws::DWS;
 use upcall_core::scheduler::{Command, Counters, Input, Outcome, Scheduler};
