@@ -154,6 +154,21 @@ fn keeps_windows(discipline: &Discipline) -> bool {
     created.is_ok() && scheduler.window_violations(id).is_some()
 }
 
+/// Whether a CPU has enough for all that is on it and one more, each quantum
+/// with two hand-offs, whatever was promised.
+fn fits(activities: &[SimActivity], more: &SimActivity, platform: &Platform) -> bool {
+    let there = activities.iter().filter(|activity| activity.cpu == more.cpu);
+    let used_ppm: u64 = there.chain([more]).map(|activity| used_ppm(activity, platform)).sum();
+    used_ppm <= u64::from(platform.cpu_limit.ppm())
+}
+
+fn used_ppm(activity: &SimActivity, platform: &Platform) -> u64 {
+    let params = &activity.params;
+    let quanta = u64::from(params.batch.div_ceil(params.quantum));
+    let whole = params.compute() + platform.switch_cost.saturating_mul(2 * quanta);
+    (whole.as_nanos() * 1_000_000).div_ceil(params.period.as_nanos())
+}
+
 const ONE_OF_TWO: activity::Window = activity::Window { misses: 1, periods: 2 };
 
 /// One quantum: the longest stretch that nothing interrupts, its hand-off included.
@@ -225,9 +240,17 @@ impl Maker {
         let (mut activities, mut ids) = (Vec::new(), Vec::new());
         for number in 0..self.count(1, 12) {
             let mut activity = self.activity(number, features);
-            let asked = reservations.reserve(&activity.name, activity.params, &activity.terms);
+            let mut trial = reservations.clone();
+            let asked = trial.reserve(&activity.name, activity.params, &activity.terms);
             if let Ok(reservation) = asked {
                 activity.cpu = reservation.cpu;
+                // Who is promised nothing is taken whatever it wants; with more
+                // than the CPU has, nothing would ever be worked off.
+                let promised = trial.response_max(reservation.id).is_some();
+                if !promised && !fits(&activities, &activity, platform) {
+                    continue;
+                }
+                reservations = trial;
                 activities.push(activity);
                 ids.push(reservation.id);
             }

@@ -7,6 +7,14 @@ use upcall_sim::vopr::vopr;
 /// A few seconds in a debug build.
 const SEEDS: u64 = 300;
 
+/// An adaptive activity under PS was expected to have a job done every three
+/// releases, though nobody had promised it anything.
+#[test]
+fn seed_2_who_was_promised_nothing_may_fall_behind() {
+    let ps = upcall_core::policy::discipline("ps").expect("it is listed");
+    vopr(ps, [2]).expect("no promise is broken");
+}
+
 #[test]
 fn no_seed_breaks_a_promise_under_any_policy() {
     for discipline in DISCIPLINES {
