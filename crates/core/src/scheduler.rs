@@ -275,7 +275,8 @@ pub struct Scheduler {
     switches: u64,
 }
 
-/// One `handle` produces at most a job's end, a change of state and an answer.
+/// One `handle` produces at most the end of a lost job and of a started one, a
+/// change of state and an answer.
 const COMMANDS_MAX: usize = 4;
 
 #[derive(Debug)]
@@ -651,6 +652,11 @@ impl Scheduler {
         if slot.unfinished > 0 {
             self.policy.withdraw(id, now);
         }
+        // What was lost is told while the activity is still there to be told of.
+        if let Some(record) = slot.lost.take() {
+            self.lost.remove(id.0);
+            self.commands.push_back(Command::JobDone(record));
+        }
         let was_active = core::mem::replace(&mut slot.active, false);
         let started = slot.unfinished > 0 && slot.job.start.is_some();
         if started {
@@ -669,7 +675,6 @@ impl Scheduler {
         }
         if stop == Stop::Close {
             self.slots[id.0 as usize] = None;
-            self.lost.remove(id.0);
             self.policy.leave(id, now);
             self.commands.push_back(Command::Closed { id });
         }

@@ -126,11 +126,13 @@ pub fn scenario(discipline: &'static Discipline, seed: u64) -> Scenario {
     let settled_after = settled_after(&activities, &faults, &platform);
     let steady = activities.iter().all(|activity| activity.present == [Window::ALWAYS])
         && !faults.iter().any(|fault| matches!(fault, Fault::DomainDies { .. }));
+    let holds = !as_played(&reservations) || (steady && faults.is_empty() && exact(&activities));
+    let bounds = ids.into_iter().map(|id| reservations.response_max(id).filter(|_| holds));
     let promises = Promises {
-        response_max: ids.into_iter().map(|id| reservations.response_max(id)).collect(),
+        response_max: bounds.collect(),
         wakeup_latency: platform.wakeup_latency,
         lag_max: steady.then(|| lag_max(&activities, &platform)),
-        windows: keeps_windows(discipline),
+        windows: keeps_windows(discipline) && holds,
         settled_after,
     };
     let spec = SimSpec {
@@ -142,6 +144,22 @@ pub fn scenario(discipline: &'static Discipline, seed: u64) -> Scenario {
         seed,
     };
     Scenario { spec, duration: FAULTY + settled_after + CALM, promises }
+}
+
+/// Whether a CPU's set was admitted because it was played through from one common
+/// start: what is promised holds as played, and in no other order of events
+/// (`admission::dwcs`).
+fn as_played(reservations: &Reservations) -> bool {
+    const PLAYED: [&str; 3] = ["window-slots", "slot-simulation", "window-simulation"];
+    reservations.tests().iter().any(|test| test.deciding && PLAYED.contains(&test.name))
+}
+
+/// Whether every job has all it may have, and costs what was declared.
+fn exact(activities: &[SimActivity]) -> bool {
+    activities.iter().all(|activity| {
+        matches!(activity.arrivals, Arrivals::Saturated)
+            && matches!(activity.execution, Execution::Fixed(cost) if cost == activity.params.pdu_cost)
+    })
 }
 
 /// Whether a policy minds windows: asked of the policy itself.

@@ -15,6 +15,22 @@ fn seed_2_who_was_promised_nothing_may_fall_behind() {
     vopr(ps, [2]).expect("no promise is broken");
 }
 
+/// Windows that admission had played through from one common start were expected
+/// to be kept by activities that come and go.
+#[test]
+fn seed_946_windows_played_through_hold_as_played() {
+    let dwcs = upcall_core::policy::discipline("dwcs").expect("it is listed");
+    vopr(dwcs, [946]).expect("no promise is broken");
+}
+
+/// A job that was lost while another handler ran was told of after its activity
+/// had left.
+#[test]
+fn seed_2610_what_was_lost_is_told_before_its_activity_leaves() {
+    let dwcs = upcall_core::policy::discipline("dwcs").expect("it is listed");
+    vopr(dwcs, [2610]).expect("no promise is broken");
+}
+
 #[test]
 fn no_seed_breaks_a_promise_under_any_policy() {
     for discipline in DISCIPLINES {
