@@ -121,7 +121,7 @@ pub fn scenario(discipline: &'static Discipline, seed: u64) -> Scenario {
         switch_cost: maker.span_or_none(Span::from_micros(20)),
         wakeup_latency: maker.span_or_none(Span::from_micros(200)),
     };
-    let (activities, reservations, ids) = maker.admitted(discipline, &platform);
+    let (activities, reservations, ids) = maker.admitted(discipline, &platform, faulty);
     let faults = if faulty { maker.faults(&activities, &platform) } else { Vec::new() };
     let settled_after = settled_after(&activities, &faults, &platform);
     let steady = activities.iter().all(|activity| activity.present == [Window::ALWAYS])
@@ -243,6 +243,7 @@ impl Maker {
         &mut self,
         discipline: &'static Discipline,
         platform: &Platform,
+        faulty: bool,
     ) -> (Vec<SimActivity>, Reservations, Vec<ReservationId>) {
         let features = Features {
             offsets: self.feature(),
@@ -262,10 +263,11 @@ impl Maker {
             let asked = trial.reserve(&activity.name, activity.params, &activity.terms);
             if let Ok(reservation) = asked {
                 activity.cpu = reservation.cpu;
-                // Who is promised nothing is taken whatever it wants; with more
-                // than the CPU has, nothing would ever be worked off.
+                // Who is promised nothing is taken whatever it wants, and who may
+                // miss periods takes what there is; with all that the CPU has, what
+                // piled up would never be worked off.
                 let promised = trial.response_max(reservation.id).is_some();
-                if !promised && !fits(&activities, &activity, platform) {
+                if (faulty || !promised) && !fits(&activities, &activity, platform) {
                     continue;
                 }
                 reservations = trial;

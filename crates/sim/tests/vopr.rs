@@ -31,6 +31,14 @@ fn seed_2610_what_was_lost_is_told_before_its_activity_leaves() {
     vopr(dwcs, [2610]).expect("no promise is broken");
 }
 
+/// A CPU that was full, for its jobs may be missed, was expected to catch up after
+/// a stall.
+#[test]
+fn seed_7743_a_full_cpu_does_not_catch_up() {
+    let dwcs = upcall_core::policy::discipline("dwcs").expect("it is listed");
+    vopr(dwcs, [7743]).expect("no promise is broken");
+}
+
 #[test]
 fn no_seed_breaks_a_promise_under_any_policy() {
     for discipline in DISCIPLINES {
