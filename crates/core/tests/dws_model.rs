@@ -367,7 +367,8 @@ impl Model {
             Op::Message(id, ahead, before) => {
                 self.release(now);
                 let known = self.of(id).unwrap();
-                if known.terms.on_demand && known.active && !known.held && known.pending.is_empty() {
+                if known.terms.on_demand && known.active && !known.held && known.pending.is_empty()
+                {
                     let critical = (now + ahead).saturating_sub(10);
                     known.next = Some(critical.max(known.earliest));
                     known.from = (now + ahead).saturating_sub(10 + before);

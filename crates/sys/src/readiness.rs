@@ -41,8 +41,8 @@ impl Readiness {
     /// # Errors
     /// What the kernel said (`EMFILE`, `ENOMEM`).
     pub fn new() -> Result<Self, OsError> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
-            .map_err(OsError::of("epoll_create1"))?;
+        let epoll =
+            epoll::create(epoll::CreateFlags::CLOEXEC).map_err(OsError::of("epoll_create1"))?;
         let stop = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(OsError::of("eventfd"))?;
         epoll::add(&epoll, &stop, epoll::EventData::new_u64(STOP), epoll::EventFlags::IN)
@@ -103,13 +103,8 @@ impl Watch {
     ) -> Result<Self, OsError> {
         let fd = rustix::io::fcntl_dupfd_cloexec(fd, 0)
             .map_err(OsError::of("fcntl(F_DUPFD_CLOEXEC)"))?;
-        epoll::add(
-            &readiness.epoll,
-            &fd,
-            epoll::EventData::new_u64(number),
-            flags(direction),
-        )
-        .map_err(OsError::of("epoll_ctl(EPOLL_CTL_ADD)"))?;
+        epoll::add(&readiness.epoll, &fd, epoll::EventData::new_u64(number), flags(direction))
+            .map_err(OsError::of("epoll_ctl(EPOLL_CTL_ADD)"))?;
         Ok(Watch { readiness: readiness.clone(), fd, direction, number })
     }
 
