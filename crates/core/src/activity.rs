@@ -34,7 +34,8 @@ pub struct Terms {
     /// logical arrivals, those it has processed ahead included; 0: it never is.
     pub workahead_max: u32,
     /// DWS: its messages do not come by the period but one by one, each said by
-    /// [`crate::scheduler::Input::Message`]; the period is the least time between two.
+    /// [`crate::scheduler::Input::Message`]; of a real-time activity they are a
+    /// period apart at least.
     pub on_demand: bool,
 }
 

@@ -50,7 +50,7 @@
 //! may take back one that has not come (see [`messages`]). Between a job's end and
 //! the next `Message` it is `Waiting` without a release. The rest is as drawn.
 
-use crate::activity::{ActivityId, ActivityParams, Terms};
+use crate::activity::{ActivityId, ActivityParams, Terms, WorkClass};
 use crate::admission::Share;
 use crate::policy::heap::IndexedHeap;
 use crate::policy::{Discipline, Policy, Ready};
@@ -117,8 +117,8 @@ pub enum Input {
         critical: Instant,
     },
     /// The next message of an activity on demand: its logical arrival is
-    /// `critical`, or if that is earlier what the declared rate says, a period
-    /// after the last. It is there, and its job ready, from `from` on or when the
+    /// `critical`, but not before the last one's, and of a real-time activity not
+    /// before a period after it, for the declared rate holds. It is there, and its job ready, from `from` on or when the
     /// policy lets it work so far ahead, whichever is later. One that was said
     /// before and is not there yet is taken back. No effect while a job is
     /// unfinished, or unless the activity is active and on demand.
@@ -310,8 +310,9 @@ struct Slot {
     /// On demand: the logical arrival of the message that was said, which may be
     /// after the moment it is ready; `FAR` if none was.
     next_release: Instant,
-    /// Whether releases follow by `Message` and not by the period.
-    on_demand: bool,
+    /// On demand, releases follow by `Message` and not by the period: the least
+    /// time between two logical arrivals. 0 for who is promised nothing.
+    on_demand: Option<Span>,
     /// On demand: the earliest logical arrival that the declared rate allows.
     earliest: Instant,
     /// Jobs released, or there, and not ended.
@@ -356,11 +357,9 @@ impl Slot {
         }
         self.unfinished += count;
         self.counters.jobs += count;
-        let next = at + self.params.period.saturating_mul(count);
-        if self.on_demand {
-            (self.next_release, self.earliest) = (Instant::FAR, next);
-        } else {
-            self.next_release = next;
+        self.next_release = at + self.params.period.saturating_mul(count);
+        if let Some(gap) = self.on_demand {
+            (self.next_release, self.earliest) = (Instant::FAR, at + gap);
         }
         idle
     }
@@ -580,6 +579,8 @@ impl Scheduler {
     ) -> Result<(), InputError> {
         debug_assert_eq!(params.validated(), Ok(params));
         let deadline = self.policy.relative_deadline(&params, terms);
+        let promised = terms.class == WorkClass::RealTime;
+        let gap = if promised { params.period } else { Span::ZERO };
         let place = self.slots.get_mut(id.0 as usize).ok_or(InputError::OutOfRange(id))?;
         if place.is_some() {
             return Err(InputError::Taken(id));
@@ -590,7 +591,7 @@ impl Scheduler {
             active: false,
             release: Instant::ZERO,
             next_release: Instant::FAR,
-            on_demand: terms.on_demand,
+            on_demand: terms.on_demand.then_some(gap),
             earliest: Instant::ZERO,
             unfinished: 0,
             ahead: 0,
@@ -628,7 +629,7 @@ impl Scheduler {
             self.running.is_some_and(|running| running.id == id && running.stop.is_some());
         let slot = self.slot_mut(id)?;
         let furthest = now + slot.params.period.saturating_mul(ahead_max);
-        let none = messages == 0 || slot.on_demand;
+        let none = messages == 0 || slot.on_demand.is_some();
         if !slot.active || stopping || none || slot.next_release > furthest {
             return Ok(());
         }
@@ -656,7 +657,7 @@ impl Scheduler {
         self.slot(id)?;
         self.release_due(now);
         let slot = self.slot_mut(id)?;
-        let idle = slot.active && slot.unfinished == 0 && !slot.on_demand;
+        let idle = slot.active && slot.unfinished == 0 && slot.on_demand.is_none();
         if idle && critical > slot.next_release {
             slot.next_release = critical;
             self.releases.set(critical, id.0);
@@ -728,7 +729,7 @@ impl Scheduler {
             };
             // A driver that was late by many periods releases them in one step.
             let periods = now.since(at).as_nanos() / slot.params.period.as_nanos();
-            let due = if slot.on_demand { 1 } else { periods + 1 };
+            let due = if slot.on_demand.is_some() { 1 } else { periods + 1 };
             slot.settle(now);
             let idle = slot.add_jobs(due, slot.next_release);
             slot.counters.overruns += if idle { due - 1 } else { due };

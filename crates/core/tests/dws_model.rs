@@ -201,8 +201,9 @@ impl Model {
                 known.overruns += u64::from(!known.pending.is_empty());
                 known.pending.push_back(Message { logical, early: false });
                 known.jobs += 1;
-                known.earliest = logical + known.period();
-                known.next = (!known.terms.on_demand).then_some(known.earliest);
+                let promised = known.terms.class == WorkClass::RealTime;
+                known.earliest = logical + if promised { known.period() } else { 0 };
+                known.next = (!known.terms.on_demand).then_some(logical + known.period());
             }
         }
     }

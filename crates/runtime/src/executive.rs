@@ -140,7 +140,7 @@ impl Shared {
     }
 
     /// The tasks that were woken, which are then no longer marked.
-    fn take_woken(&self) -> impl Iterator<Item = ActivityId> {
+    pub(crate) fn take_woken(&self) -> impl Iterator<Item = ActivityId> {
         self.woken.iter().zip(0u32..).flat_map(|(word, place)| {
             // Relaxed: only spares the swap; a bit that is set now rings the bell.
             let any = word.load(Ordering::Relaxed) != 0;

@@ -39,7 +39,9 @@
 //! The declared rate holds for real-time tasks: a message whose critical time is
 //! less than a period after the last one's is taken as arriving a period after it,
 //! and handled before only as work ahead. `Terms::workahead_max` = 0 therefore
-//! means: at most one message a period.
+//! means: at most one message a period, and whatever ends a message, a wait for a
+//! lock as well as `io_wait`, uses one up. Interactive and background tasks have no
+//! such limit.
 
 use std::future::Future;
 use std::os::fd::{AsFd, BorrowedFd};

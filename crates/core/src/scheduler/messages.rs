@@ -17,9 +17,10 @@
 //! (a) and (d) are `Waiting` in the head of [`super`]. `Message` has no effect in
 //! (b) and (c): who has a job will see what else came when it runs.
 //!
-//! The declared rate holds, as for [`super::Input::Advance`]: logical arrivals are
-//! a period apart at least, or admission would have promised too much. A message
-//! that comes sooner is ahead of its logical arrival, and work ahead.
+//! The declared rate holds, as for [`super::Input::Advance`]: logical arrivals of a
+//! real-time activity are a period apart at least, or admission would have promised
+//! too much. A message that comes sooner is ahead of its logical arrival, and work
+//! ahead. Those that are promised nothing come when they like, in order.
 
 use super::{InputError, Scheduler};
 use crate::activity::ActivityId;
@@ -40,7 +41,7 @@ impl Scheduler {
         let stopping =
             self.running.is_some_and(|running| running.id == id && running.stop.is_some());
         let slot = self.slot_mut(id)?;
-        if !slot.on_demand || !slot.active || slot.unfinished > 0 || stopping {
+        if slot.on_demand.is_none() || !slot.active || slot.unfinished > 0 || stopping {
             return Ok(());
         }
         let arrival = critical.max(slot.earliest);
