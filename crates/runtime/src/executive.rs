@@ -1,4 +1,5 @@
-//! The loop of one scheduling thread: asks the core what to do, and does it.
+//! The loop of one scheduling thread: asks the core what to do, and does it. What
+//! it upcalls is a handler, or a task's poll ([`crate::task`]).
 //!
 //! In [`Mode::Upcall`](crate::Mode) there is one executive a CPU, and it holds
 //! all handlers of that CPU. In the two baseline modes there is one executive

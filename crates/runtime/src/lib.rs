@@ -11,6 +11,9 @@
 //!                                           handler(&mut Batch)
 //! ```
 //!
+//! Beside handlers, under DWS, stand tasks: futures that the executive polls in the
+//! same order ([`Task`]).
+//!
 //! [`Runtime`] admits and controls, the executive runs, the core decides. Used
 //! by the facade `upcall`; in-process mode needs nothing else.
 

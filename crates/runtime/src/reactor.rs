@@ -22,11 +22,11 @@ pub(crate) struct Reactor {
 }
 
 impl Reactor {
-    /// Starts the thread. Allocates.
+    /// Starts the thread, in the real-time class if handlers are. Allocates.
     ///
     /// # Errors
     /// What the system said.
-    pub(crate) fn start() -> Result<Self, String> {
+    pub(crate) fn start(real_time: bool) -> Result<Self, String> {
         let readiness = Arc::new(Readiness::new().map_err(|error| error.to_string())?);
         let wards = Arc::new(Mutex::new(Vec::<Arc<Shared>>::new()));
         let (watched, woken) = (readiness.clone(), wards.clone());
@@ -34,7 +34,9 @@ impl Reactor {
             .name("upcall-io".to_owned())
             .spawn(move || {
                 // Without the right it is an ordinary thread; the executives' notice says it.
-                let _ = upcall_sys::schedule::set_fifo(FIFO_PRIORITY + 1);
+                if real_time {
+                    let _ = upcall_sys::schedule::set_fifo(FIFO_PRIORITY + 1);
+                }
                 while watched.wait(|number| wake(&woken, number)) {}
             })
             .map_err(|error| error.to_string())?;

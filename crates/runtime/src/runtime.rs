@@ -282,7 +282,8 @@ impl Runtime {
         let cell = Arc::new(TaskCell::new(clock::now));
         let work = TaskWork::new(cell.clone(), task(Task::new(cell.clone())));
         if self.reactor.is_none() {
-            self.reactor = Some(Reactor::start().map_err(CreateError::Thread)?);
+            let real_time = self.config.mode != Mode::Threads;
+            self.reactor = Some(Reactor::start(real_time).map_err(CreateError::Thread)?);
         }
         let seat = self.admit(name, params, &terms)?;
         let shared = self.executives[seat.executive].link.shared.clone();

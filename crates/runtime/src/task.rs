@@ -107,7 +107,7 @@ impl Task {
     /// end, or has failed, and logically arrives at `critical` (which may have
     /// passed, or be still to come).
     ///
-    /// Some system calls a wait: one if it is ready already, five otherwise. The wait
+    /// Some system calls a wait: one if it is ready already, six otherwise. The wait
     /// itself is another thread's.
     pub fn io_wait<'a>(&'a self, fd: &'a impl AsFd, critical: Instant) -> IoWait<'a> {
         self.wait_for(fd.as_fd(), Direction::Readable, critical)
@@ -251,8 +251,8 @@ impl IoWait<'_> {
     }
 }
 
-/// What is said where nobody watches descriptors: outside a runtime.
-const NOBODY: OsError = OsError::new("io_wait outside a runtime", 0);
+/// What is said where nobody watches descriptors, outside a runtime: `ENXIO`.
+const NOBODY: OsError = OsError::new("io_wait outside a runtime", 6);
 
 impl Future for IoWait<'_> {
     type Output = Result<(), OsError>;

@@ -1,8 +1,6 @@
 //! The promise of the hot path, for tasks: nothing is allocated between the second
 //! poll and the hundredth. The whole process is watched.
 
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
-
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
