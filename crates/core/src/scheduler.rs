@@ -47,7 +47,7 @@
 //!
 //! An activity *on demand* (`Terms::on_demand`, DWS only) has one release and not
 //! a sequence of them: `Run` gives it the first, `Message` each further one, and
-//! may take back one that has not come (see [`messages`]). Between a job's end and
+//! may take back one that has not come (`scheduler/messages.rs`). Between a job's end and
 //! the next `Message` it is `Waiting` without a release. The rest is as drawn.
 
 use crate::activity::{ActivityId, ActivityParams, Terms, WorkClass};
