@@ -4,7 +4,7 @@
 
 use upcall::activity::{ActivityParams, Terms};
 use upcall::admission::{Hint, Platform, Refusal, Reservations, Share, TestResult};
-use upcall::policy::{DISCIPLINES, Discipline};
+use upcall::policy::{DISCIPLINES, Discipline, ps};
 use upcall::qos::mapping::BULK_DELAY;
 use upcall::qos::{Mapping, StreamSpec, map};
 use upcall::time::Span;
@@ -126,6 +126,10 @@ pub fn plan<'s>(spec: &'s Spec, ask: Ask<'_>) -> Result<Plan<'s>, Failure> {
 /// The policy that was asked for, or the spec's.
 fn discipline(spec: &Spec, policy: Option<&str>) -> Result<&'static Discipline, Failure> {
     let word = policy.unwrap_or_else(|| policy_name(spec.policy));
+    if word == ps::PS.name && spec.time_quantum != ps::QUANTUM_DEFAULT {
+        // Once a run of the command, for as long as it runs.
+        return Ok(Box::leak(Box::new(ps::with_quantum(spec.time_quantum))));
+    }
     upcall::policy::discipline(word).ok_or_else(|| {
         let built: Vec<_> = DISCIPLINES.iter().map(|built| format!("\"{}\"", built.name)).collect();
         let expected = format!("{}: the others are not built yet", built.join(" or "));

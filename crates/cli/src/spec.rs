@@ -11,12 +11,12 @@
 //!
 //! | module | what it knows |
 //! |---|---|
-//! | [`document`] | the file's own keys, its entries against each other |
-//! | [`source`] | where something stands, and how an error reads |
-//! | [`table`] | one table: types, ranges, unknown and missing keys |
-//! | [`stream`], [`task`], [`background`] | the keys of each |
-//! | [`units`], [`endpoint`] | numbers with a unit, addresses |
-//! | [`spelling`] | which key was meant |
+//! | `document` | the file's own keys, its entries against each other |
+//! | `source` | where something stands, and how an error reads |
+//! | `table` | one table: types, ranges, unknown and missing keys |
+//! | `stream`, `task`, `background` | the keys of each |
+//! | `units`, `endpoint` | numbers with a unit, addresses |
+//! | `spelling` | which key was meant |
 
 mod background;
 mod document;
@@ -71,6 +71,8 @@ pub struct Spec {
     pub switch_cost: SwitchCost,
     /// How late the kernel may wake the scheduler, as admission assumes it.
     pub wakeup_latency: Span,
+    /// The longest an activity is served at a time under PS, above zero.
+    pub time_quantum: Span,
     /// In the order of the file.
     pub streams: Vec<Stream>,
     /// In the order of the file.

@@ -82,10 +82,11 @@ mod window;
 pub static DWCS: Discipline = Discipline {
     name: "dwcs",
     preemptive: false,
-    policy: |capacity| Box::new(WindowConstrained::new(capacity)),
+    time_quantum: None,
+    policy: |_, capacity| Box::new(WindowConstrained::new(capacity)),
     // Ties are by creation, and the verdict knows no ranks.
     order: |_| 0,
-    verdict: dwcs::verdict,
+    verdict: |_, cpu, set, platform, steps| dwcs::verdict(cpu, set, platform, steps),
 };
 
 /// No miss allowed: what an activity without a window gets.
