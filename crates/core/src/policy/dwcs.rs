@@ -102,7 +102,7 @@ pub const OVERTAKEN_MAX: usize = 16;
 
 /// Ranks by deadline and window. Every call is O(log n).
 #[derive(Debug)]
-struct WindowConstrained {
+pub struct WindowConstrained {
     members: Vec<Option<Member>>,
     /// All ready activities, and those of them with events.
     ready: IndexedHeap<Order>,
@@ -189,7 +189,8 @@ impl Member {
 }
 
 impl WindowConstrained {
-    fn new(capacity: u32) -> Self {
+    /// For activities numbered `0..capacity`. Takes all memory it will ever need.
+    pub fn new(capacity: u32) -> Self {
         WindowConstrained {
             members: vec![None; capacity as usize],
             ready: IndexedHeap::with_capacity(capacity),

@@ -488,4 +488,4 @@ fn div_ceil(value: i128, divisor: i128) -> i128 {
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+mod tests;
