@@ -4,7 +4,7 @@
 //! parsed by the `toml` crate into values that know where they stand; they are
 //! then walked by hand, so that every error names file, line, column, key,
 //! what was found and what was expected. All errors of a file are reported
-//! together, up to [`source::FAULTS_MAX`]. What depends on the machine or on other
+//! together, up to [`FAULTS_MAX`]. What depends on the machine or on other
 //! rooms (whether a CPU exists, whether a stream has a mapping, whether a port
 //! is free) is the caller's to find out, and to report at the same places
 //! through [`Source::error_in`].
@@ -32,7 +32,7 @@ mod units;
 mod tests;
 
 pub use background::{Background, Load};
-pub use source::{Place, Source, SpecError};
+pub use source::{FAULTS_MAX, Place, Source, SpecError};
 pub use stream::{Direction, Stream};
 pub use task::Task;
 pub use units::parse_duration;
@@ -147,7 +147,7 @@ impl Spec {
     /// Reads a file's contents. `name` is what errors call it.
     ///
     /// # Errors
-    /// Everything that is wrong with it, up to [`source::FAULTS_MAX`].
+    /// Everything that is wrong with it, up to [`FAULTS_MAX`].
     pub fn parse(name: &str, bytes: &[u8]) -> Result<Spec, SpecError> {
         let text = as_text(name, bytes)?;
         let source = Source::new(name, text);

@@ -12,10 +12,10 @@ use upcall_core::time::{Instant, Span};
 pub type Task = (u64, u32, u32, u32, bool);
 
 /// An operation: which, on whom, and how much of it.
-pub type Operation = (u8, u32, u64);
+pub type Operation = (u32, u32, u64);
 
 /// How many operations there are to choose among.
-pub const OPERATIONS: u8 = 12;
+pub const OPERATIONS: u32 = 12;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -269,7 +269,7 @@ fn operate(
     policy: &mut WindowConstrained,
     model: &mut Model,
     now: &mut u64,
-    operation: u8,
+    operation: u32,
     id: ActivityId,
     amount: u64,
 ) {

@@ -36,7 +36,7 @@ pub enum Op {
     /// An idle one goes.
     Leave(u32),
     /// One that went comes back, with another share or weight.
-    Join(u32, u8),
+    Join(u32, u32),
     /// The CPU goes to the next, or whoever runs goes on for so long and comes to a
     /// boundary.
     Run(u64),
@@ -264,7 +264,7 @@ impl Both {
             | Op::Join(number, _)
                 if self.model.is_running(number) => {}
             Op::Join(number, claim) if self.model.members[number as usize].is_none() => {
-                self.join(number, u32::from(claim));
+                self.join(number, claim);
             }
             Op::Release(number) | Op::Withdraw(number) | Op::Leave(number) => {
                 let Some(member) = self.model.members[number as usize] else { return };
