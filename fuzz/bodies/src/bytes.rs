@@ -1,6 +1,21 @@
 //! Choices drawn from a target's bytes, so that a small change of the bytes is a small
 //! change of what is done.
 
+use std::fmt::Debug;
+
+/// Operations that are printed if a comparison of them panics: what the bytes meant.
+/// (Under libFuzzer nothing unwinds; put the file among the seeds and run the tests.)
+pub struct Told<T: Debug>(pub Vec<T>);
+
+impl<T: Debug> Drop for Told<T> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("of these {} operations:", self.0.len());
+            self.0.iter().for_each(|operation| eprintln!("    {operation:?}"));
+        }
+    }
+}
+
 /// What is left of the bytes.
 pub struct Bytes<'d>(pub &'d [u8]);
 
@@ -26,12 +41,12 @@ impl Bytes<'_> {
     }
 
     /// What is drawn with the rest of the bytes, `most` at most.
-    pub fn all<T>(mut self, most: usize, draw: fn(&mut Self) -> T) -> Vec<T> {
+    pub fn all<T: Debug>(mut self, most: usize, draw: fn(&mut Self) -> T) -> Told<T> {
         let mut all = Vec::new();
         while !self.0.is_empty() && all.len() < most {
             all.push(draw(&mut self));
         }
-        all
+        Told(all)
     }
 
     fn byte(&mut self) -> u8 {

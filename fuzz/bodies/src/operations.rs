@@ -26,7 +26,7 @@ pub fn dws(data: &[u8]) {
     use dws_model::{CAPACITY, Op};
     // One more than there are: out of range.
     const IDS: u32 = CAPACITY + 1;
-    dws_model::compare(&Bytes(data).all(OPERATIONS_MAX, |bytes| match bytes.small(32) {
+    let ops = Bytes(data).all(OPERATIONS_MAX, |bytes| match bytes.small(32) {
         0..7 => Op::Pass(bytes.below(15)),
         7..10 => {
             let (id, params) = (bytes.small(IDS), params(bytes));
@@ -49,13 +49,14 @@ pub fn dws(data: &[u8]) {
         20 => Op::Advance(bytes.small(IDS), bytes.below(20)),
         21..25 => Op::Boundary,
         _ => Op::Returned(bytes.small(5), outcome(bytes)),
-    }));
+    });
+    dws_model::compare(&ops.0);
 }
 
 /// The policy PS.
 pub fn ps(data: &[u8]) {
     use ps_model::{COUNT, Op};
-    ps_model::compare(&Bytes(data).all(OPERATIONS_MAX, |bytes| match bytes.small(28) {
+    let ops = Bytes(data).all(OPERATIONS_MAX, |bytes| match bytes.small(28) {
         0..6 => Op::Release(bytes.small(COUNT)),
         6 => Op::Withdraw(bytes.small(COUNT)),
         7 => Op::Leave(bytes.small(COUNT)),
@@ -63,7 +64,8 @@ pub fn ps(data: &[u8]) {
         10..24 => Op::Run(1 + bytes.below(100_000)),
         24 | 25 => Op::Run(1 + bytes.below(300_000)),
         _ => Op::Done(1 + bytes.below(100_000), bytes.flag()),
-    }));
+    });
+    ps_model::compare(&ops.0);
 }
 
 /// One account of PS, by weights or by shares.
@@ -82,7 +84,7 @@ pub fn ps_account(data: &[u8]) {
         15 => Op::Settle,
         _ => Op::Serve(bytes.below(2_000)),
     });
-    ps_instance::compare(shares, &ops);
+    ps_instance::compare(shares, &ops.0);
 }
 
 /// The policy DWCS.
@@ -101,7 +103,7 @@ pub fn dwcs(data: &[u8]) {
     let operations = bytes.all(OPERATIONS_MAX, |bytes| {
         (bytes.small(dwcs_model::OPERATIONS), bytes.small(7), bytes.below(12))
     });
-    dwcs_model::compare(&tasks, share, &operations);
+    dwcs_model::compare(&tasks, share, &operations.0);
 }
 
 fn rate_monotonic(discipline: &Discipline, data: &[u8]) {
@@ -116,7 +118,7 @@ fn rate_monotonic(discipline: &Discipline, data: &[u8]) {
         14..18 => Op::Boundary,
         _ => Op::Returned(bytes.small(5), outcome(bytes)),
     });
-    compare(discipline, &ops);
+    compare(discipline, &ops.0);
 }
 
 /// A small activity, so that releases and deadlines often fall together.

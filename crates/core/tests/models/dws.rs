@@ -169,7 +169,8 @@ impl Model {
         let logical = known.pending.pop_front().unwrap().logical;
         let deadline = logical + known.bound();
         known.completed += u64::from(completed);
-        known.misses += u64::from(deadline < now);
+        // One that is cut short just then was not done when it was due.
+        known.misses += u64::from(deadline < now || (!completed && deadline == now));
         (known.started, known.pdus) = (None, 0);
         self.records.push((logical, deadline, now, completed));
     }

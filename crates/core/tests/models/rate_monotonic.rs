@@ -99,8 +99,11 @@ impl Model {
     fn drop_jobs(&mut self, id: u32, now: u64, stop: Stop) {
         let known = self.of(id);
         let deadline_ns = known.params.deadline.as_nanos();
+        // One that had begun is recorded: it was not done when it was due.
+        let cut_short = known.started
+            && known.pending.front().is_some_and(|release| release + deadline_ns == now);
         let late = known.pending.drain(..).filter(|release| release + deadline_ns < now).count();
-        known.misses += late as u64;
+        known.misses += late as u64 + u64::from(cut_short);
         (known.next_release, known.held, known.started, known.pdus) = (None, false, false, 0);
         if stop == Stop::Close {
             self.known[id as usize] = None;
