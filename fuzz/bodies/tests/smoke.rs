@@ -14,7 +14,7 @@ mod chance;
 use chance::Chance;
 
 /// Inputs drawn for each target.
-const DRAWN: u64 = 300;
+const DRAWN: u64 = 1_500;
 /// Longest of them.
 const BYTES_MAX: u64 = 600;
 
