@@ -47,11 +47,12 @@ fn every_target_takes_any_bytes() {
     for (name, body) in TARGETS {
         let mut chance = Chance(1998);
         let seeds = seeds(name);
-        for number in 0..DRAWN {
+        let each: Vec<&Vec<u8>> = seeds.iter().collect();
+        for _ in 0..DRAWN {
             let length = chance.below(BYTES_MAX);
-            let mut bytes = match number % 2 {
-                0 => (0..length).map(|_| byte(&mut chance)).collect(),
-                _ => seeds[usize::try_from(chance.below(seeds.len() as u64)).unwrap()].clone(),
+            let mut bytes = match chance.one_in(2) {
+                true => (0..length).map(|_| byte(&mut chance)).collect(),
+                false => chance.one_of(&each).clone(),
             };
             for _ in 0..chance.below(8).min(bytes.len() as u64) {
                 let at = usize::try_from(chance.below(bytes.len() as u64)).unwrap();
