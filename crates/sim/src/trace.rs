@@ -129,12 +129,12 @@ pub struct Trace {
 }
 
 /// What came of one CPU's replay.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuReplay {
     /// Which.
     pub cpu: u32,
     /// What was the same, or the first that was not.
-    pub outcome: Result<Replayed, Divergence>,
+    pub outcome: Result<Replayed, Box<Divergence>>,
 }
 
 impl Trace {

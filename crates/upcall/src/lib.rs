@@ -30,9 +30,9 @@ pub mod work;
 
 pub use upcall_runtime::{
     ACTIVITIES_MAX, ActivityReport, Batch, Config, CreateError, FIFO_PRIORITY, HandlerId, Job,
-    Latency, Machine, Mode, Need, Notice, Report, Runtime, StartError, Statistics, activity,
-    admission, allowed_cpus, clock, cost, default_cpus, load, policy, qos, record, scheduler,
-    switch_cost, thread_cpu_ns, time, udp,
+    Latency, Machine, Mode, Need, Notice, Record, Report, Runtime, StartError, Statistics,
+    activity, admission, allowed_cpus, clock, cost, default_cpus, load, policy, qos, record,
+    scheduler, switch_cost, thread_cpu_ns, time, udp,
 };
 
 /// The example in the repository's README, kept true.

@@ -88,7 +88,7 @@ pub fn replay(
     discipline: &Discipline,
     capacity: u32,
     records: impl IntoIterator<Item = Record>,
-) -> Result<Replayed, Divergence> {
+) -> Result<Replayed, Box<Divergence>> {
     let mut core = Replay {
         scheduler: Scheduler::new(capacity, discipline),
         now: Instant::ZERO,
@@ -98,7 +98,7 @@ pub fn replay(
         if let Crossing::Lost { records } = recorded.crossing {
             core.done.lost += records;
         } else if core.done.lost == 0 {
-            core.step(recorded).map_err(|found| Divergence { index, recorded, found })?;
+            core.step(recorded).map_err(|found| Box::new(Divergence { index, recorded, found }))?;
         }
     }
     Ok(core.done)

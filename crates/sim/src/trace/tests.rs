@@ -219,7 +219,7 @@ fn a_simulation_replays_the_same_under_every_policy() {
             let trace = read(&writer.finish().unwrap()).unwrap();
             assert_eq!(trace.header.activities, header.activities);
             for (replayed, records) in trace.replay().iter().zip(&trace.records) {
-                let done = replayed.outcome.unwrap_or_else(|error| {
+                let done = replayed.outcome.clone().unwrap_or_else(|error| {
                     panic!("{} seed {seed} CPU {}: {error}", discipline.name, replayed.cpu)
                 });
                 let compared = done.inputs + done.commands + done.silences;
