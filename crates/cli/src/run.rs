@@ -76,6 +76,7 @@ pub fn run(
     started: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<output::Run, Failure> {
     let endpoints = bind(spec, plan)?;
+    let opened = clock::now();
     let mut runtime = Runtime::start(Config {
         cpus: plan.platform.cpus.clone(),
         cpu_limit: plan.platform.cpu_limit,
@@ -103,7 +104,7 @@ pub fn run(
 
     started()?;
     if let Some(trace) = trace {
-        trace.begin(&trace_header(&runtime, plan, &handlers));
+        trace.begin(&trace_header(&runtime, plan, &handlers, opened));
     }
     if let Some(log) = log {
         log.begin();
@@ -285,7 +286,12 @@ fn poll_trace(runtime: &mut Runtime, trace: &mut Option<TraceFile>) {
 }
 
 /// Who is who in the trace.
-fn trace_header(runtime: &Runtime, plan: &Plan<'_>, handlers: &[HandlerId]) -> Header {
+fn trace_header(
+    runtime: &Runtime,
+    plan: &Plan<'_>,
+    handlers: &[HandlerId],
+    start: Instant,
+) -> Header {
     let activities = plan.activities.iter().zip(handlers).filter_map(|(planned, &handler)| {
         let (cpu, id) = runtime.place(handler)?;
         let (name, domain) = (planned.name().to_owned(), planned.domain().to_owned());
@@ -294,7 +300,7 @@ fn trace_header(runtime: &Runtime, plan: &Plan<'_>, handlers: &[HandlerId]) -> H
     Header {
         discipline: plan.discipline,
         clock: Clock::Monotonic,
-        start: clock::now(),
+        start,
         cpus: plan.platform.cpus.iter().map(|&cpu| (cpu, upcall::ACTIVITIES_MAX)).collect(),
         activities: activities.collect(),
     }
