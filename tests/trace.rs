@@ -33,7 +33,7 @@ domain = "media"
 
 /// A folder that goes away, and a file in it that is not there yet.
 fn file() -> (tempfile::TempDir, PathBuf) {
-    let folder = tempfile::tempdir().expect("there is a place for files");
+    let folder = support::folder();
     let path = folder.path().join("out.pftrace");
     (folder, path)
 }
@@ -44,7 +44,7 @@ fn text(path: &Path) -> &str {
 
 /// `upcall sim` of half a second into `path`.
 fn simulate(path: &Path) {
-    let spec = SpecFile::new(TASKS.to_owned());
+    let spec = SpecFile::new(TASKS);
     let done = upcall(&["sim", spec.path(), "--duration", "500ms", "--trace", text(path)]);
     done.assert_code(&[0]);
 }
@@ -70,7 +70,7 @@ fn rewrite(path: &Path, change: impl FnOnce(&mut Trace)) {
 fn a_live_run_gives_the_same_commands_again() {
     let _machine = machine();
     let (_folder, path) = file();
-    let spec = SpecFile::new(TASKS.to_owned());
+    let spec = SpecFile::new(TASKS);
     let run = upcall(&["run", spec.path(), "--duration", "1s", "--json", "--trace", text(&path)]);
     // A machine without rights or time may break promises; it decides all the same.
     run.assert_code(&[0, 4]);
@@ -98,7 +98,7 @@ fn a_live_run_gives_the_same_commands_again() {
 
 #[test]
 fn a_simulation_gives_the_same_commands_again_under_every_policy() {
-    let spec = SpecFile::new(TASKS.to_owned());
+    let spec = SpecFile::new(TASKS);
     for discipline in DISCIPLINES {
         let (_folder, path) = file();
         let policy = ["--policy", discipline.name];
@@ -164,7 +164,7 @@ fn what_is_no_whole_trace_is_refused_with_its_place() {
 #[test]
 fn a_trace_of_what_the_kernel_decides_is_refused() {
     let (_folder, path) = file();
-    let spec = SpecFile::new(TASKS.to_owned());
+    let spec = SpecFile::new(TASKS);
     for options in [&["--mode", "threads"][..], &["--mode", "fifo"], &["--compare"]] {
         let arguments = [&["run", spec.path(), "--trace", text(&path)], options].concat();
         let done = upcall(&arguments);

@@ -32,7 +32,7 @@ pub struct ReadError {
 pub enum Cause {
     /// The file ends inside it.
     Truncated,
-    /// The key of a packet is [`PACKET_KEY`] only.
+    /// The key of a packet is 0x0a only.
     Key(u8),
     /// Longer than [`PACKET_BYTES_MAX`].
     TooLong(u64),
