@@ -38,11 +38,12 @@ const RUN_AFTER_HELP: &str = "\
 Examples:
   upcall run examples/conference.toml --compare
   upcall run my.toml --duration 1min --csv jobs.csv --json > outcome.json
+  upcall run my.toml --trace live.pftrace           for ui.perfetto.dev and --replay
 
 Exit status:
   0  every promise kept
-  2  bad usage or a bad spec file, nothing was run; or the outcome or the job log
-     could not be written
+  2  bad usage or a bad spec file, nothing was run; or the outcome, the job log or
+     the trace could not be written
   3  admission refused; nothing was run
   4  a promise was broken";
 
@@ -50,12 +51,14 @@ const SIM_AFTER_HELP: &str = "\
 Examples:
   upcall sim examples/conference.toml --duration 1min
   upcall sim my.toml --policy rm --soft --json
+  upcall sim my.toml --trace out.pftrace            for ui.perfetto.dev
+  upcall sim --replay live.pftrace                  does the core still decide the same?
 
 Exit status:
-  0  every promise kept
-  2  bad usage or a bad spec file
+  0  every promise kept; or the same commands
+  2  bad usage, a bad spec file or trace, or a trace with gaps
   3  admission refused
-  4  a promise was broken";
+  4  a promise was broken; or other commands than recorded";
 
 /// Real-time streams on stock Linux: say what a stream needs, get it or a reason.
 #[derive(Debug, Parser)]
@@ -152,12 +155,17 @@ pub struct RunArgs {
     /// microseconds, as rt-app logs them (with --compare, a column `mode` first).
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
+    /// Write a Perfetto trace, to be opened at ui.perfetto.dev or checked with
+    /// `upcall sim --replay`. In mode upcall only.
+    #[arg(long, value_name = "FILE", conflicts_with = "compare")]
+    pub trace: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
 pub struct SimArgs {
     /// The spec file (TOML).
-    pub spec: PathBuf,
+    #[arg(required_unless_present = "replay")]
+    pub spec: Option<PathBuf>,
     /// How much virtual time: 10s, 1500ms, 2min.
     #[arg(long, default_value = "10s", value_parser = duration)]
     pub duration: Span,
@@ -167,6 +175,17 @@ pub struct SimArgs {
     /// What chance begins with, where something is left to it.
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
+    /// Write a Perfetto trace, to be opened at ui.perfetto.dev or replayed.
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+    /// Hand the inputs of a trace, live or simulated, to the core again, and
+    /// compare every command that comes out.
+    #[arg(
+        long,
+        value_name = "TRACE",
+        conflicts_with_all = ["spec", "duration", "policy", "seed", "trace", "soft"]
+    )]
+    pub replay: Option<PathBuf>,
     /// Run a set that admission refuses all the same.
     #[arg(long)]
     pub soft: bool,

@@ -17,6 +17,7 @@ mod run;
 mod show;
 mod sim;
 mod stream;
+mod trace;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -92,8 +93,16 @@ fn run_command(args: &RunArgs) -> Result<Exit, Failure> {
                 .map_err(|error| Failure::new(format_args!("{}: {error}", path.display())))
         })
         .transpose()?;
-    let runs = run_modes(args, &spec, &plan, &mut log)?;
+    if args.trace.is_some() && !matches!(args.mode, args::ModeArg::Upcall) {
+        let found = Mode::from(args.mode).name();
+        return Err(Failure::new(format_args!(
+            "--trace: found mode {found}, where the kernel decides; expected mode upcall"
+        )));
+    }
+    let mut trace = args.trace.as_deref().map(trace::TraceFile::open).transpose()?;
+    let runs = run_modes(args, &spec, &plan, &mut log, &mut trace)?;
     let logged = log.map_or(Ok(()), csv::JobLog::finish);
+    let traced = trace.map_or(Ok(()), trace::TraceFile::finish);
     let kept = runs.first().is_none_or(|run| run.kept);
     if args.compare {
         let comparison = output::Comparison { runs };
@@ -107,11 +116,17 @@ fn run_command(args: &RunArgs) -> Result<Exit, Failure> {
     }
     // The run is told first: a full disk takes the log, not the outcome.
     logged.map_err(|error| Failure::new(format_args!("the job log is incomplete: {error}")))?;
+    traced?;
     Ok(if kept { Exit::Kept } else { Exit::Broken })
 }
 
 fn sim_command(args: &SimArgs) -> Result<Exit, Failure> {
-    let spec = spec::Spec::read(&args.spec).map_err(Failure::new)?;
+    let path = match (&args.replay, &args.spec) {
+        (Some(file), _) => return replay_command(file, args.json),
+        (None, Some(path)) => path,
+        (None, None) => return Err(Failure::new("found no spec file, expected one")),
+    };
+    let spec = spec::Spec::read(path).map_err(Failure::new)?;
     let ask = Ask { soft: args.soft, policy: args.policy.as_deref(), virtual_time: true };
     let plan = plan::plan(&spec, ask)?;
     if !plan.output.admitted && !args.soft {
@@ -123,13 +138,35 @@ fn sim_command(args: &SimArgs) -> Result<Exit, Failure> {
         eprintln!("upcall: refused, nothing was simulated (--soft does it all the same)");
         return Ok(Exit::Refused);
     }
-    let run = sim::simulate(&plan, args.duration, args.seed)?;
+    let mut trace = args.trace.as_deref().map(trace::TraceFile::open).transpose()?;
+    let run = sim::simulate(&plan, args.duration, args.seed, &mut trace)?;
     if args.json {
         print_json(&run)?;
     } else {
         print(&format!("{}\n{}", show::plan(&plan.output), show::run(&run)))?;
     }
+    trace.map_or(Ok(()), trace::TraceFile::finish)?;
     Ok(if run.kept { Exit::Kept } else { Exit::Broken })
+}
+
+fn replay_command(file: &std::path::Path, json: bool) -> Result<Exit, Failure> {
+    let replay = trace::replay(file)?;
+    if json {
+        print_json(&replay)?;
+    } else {
+        print(&show::replay(&replay))?;
+    }
+    if replay.divergence.is_some() {
+        return Ok(Exit::Broken);
+    }
+    if replay.lost > 0 {
+        let lost = replay.lost;
+        return Err(Failure::new(format_args!(
+            "{}: {lost} records were lost when it was written; the same commands up to there",
+            file.display()
+        )));
+    }
+    Ok(Exit::Kept)
 }
 
 /// Runs each mode that is asked for, and prints each outcome as it comes.
@@ -138,6 +175,7 @@ fn run_modes(
     spec: &spec::Spec,
     plan: &plan::Plan<'_>,
     log: &mut Option<csv::JobLog>,
+    trace: &mut Option<trace::TraceFile>,
 ) -> Result<Vec<output::Run>, Failure> {
     let interrupted = interruption()?;
     let modes = if args.compare { Mode::ALL.to_vec() } else { vec![args.mode.into()] };
@@ -151,7 +189,7 @@ fn run_modes(
             true => print(&show::plan(&plan.output)),
             false => Ok(()),
         };
-        let run = run::run(spec, plan, order, log, &interrupted, started)?;
+        let run = run::run(spec, plan, order, (log, trace), &interrupted, started)?;
         if !args.json {
             print(&format!("\n{}", show::run(&run)))?;
         }

@@ -252,3 +252,41 @@ pub struct Machine {
     /// What was not granted, one line each.
     pub notices: Vec<String>,
 }
+
+/// Outcome of `upcall sim --replay`.
+#[derive(Debug, Serialize)]
+pub struct Replay {
+    pub mode: &'static str,
+    pub policy: &'static str,
+    /// Whose nanoseconds the trace has: "monotonic" or "virtual".
+    pub clock: &'static str,
+    pub cpus: Vec<ReplayedCpu>,
+    pub inputs: u64,
+    pub commands: u64,
+    /// Times the core was asked and had nothing.
+    pub silences: u64,
+    /// Records that are not in the trace; what is behind the first was not compared.
+    pub lost: u64,
+    /// Every command is as recorded, and none is missing.
+    pub same: bool,
+    /// The first that differs, of the first CPU where one does.
+    pub divergence: Option<Divergence>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct ReplayedCpu {
+    pub cpu: u32,
+    pub inputs: u64,
+    pub commands: u64,
+    pub silences: u64,
+    pub lost: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Divergence {
+    pub cpu: u32,
+    /// Place among the CPU's records, from 0.
+    pub record: usize,
+    pub at_ns: u64,
+    pub text: String,
+}

@@ -13,6 +13,7 @@ use upcall::time::{Instant, Span};
 use upcall::udp::StreamCounters;
 use upcall::work::{Work, WorkKind};
 use upcall::{Config, HandlerId, Job, Mode, Report, Runtime, clock};
+use upcall_sim::trace::{Clock, Header, Named};
 
 use crate::csv::JobLog;
 use crate::exit::Failure;
@@ -20,6 +21,7 @@ use crate::live::Live;
 use crate::plan::{Plan, Planned};
 use crate::spec::{Direction, Spec};
 use crate::stream::{Endpoint, WorkTally, sender_plan};
+use crate::trace::TraceFile;
 use crate::{background, outcome, output};
 
 /// From the last preparation to the first release.
@@ -69,11 +71,12 @@ pub fn run(
     spec: &Spec,
     plan: &Plan<'_>,
     order: Order,
-    log: &mut Option<JobLog>,
+    (log, trace): (&mut Option<JobLog>, &mut Option<TraceFile>),
     interrupted: &AtomicBool,
     started: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<output::Run, Failure> {
     let endpoints = bind(spec, plan)?;
+    let opened = clock::now();
     let mut runtime = Runtime::start(Config {
         cpus: plan.platform.cpus.clone(),
         cpu_limit: plan.platform.cpu_limit,
@@ -82,6 +85,7 @@ pub fn run(
         discipline: plan.discipline,
         mode: order.mode,
         unscreened: order.soft,
+        trace: trace.is_some(),
     })
     .map_err(Failure::new)?;
     let mut notices: Vec<String> = plan
@@ -99,6 +103,9 @@ pub fn run(
     let senders = start_senders(spec, plan, &mut streams)?;
 
     started()?;
+    if let Some(trace) = trace {
+        trace.begin(&trace_header(&runtime, plan, &handlers, opened));
+    }
     if let Some(log) = log {
         log.begin();
     }
@@ -113,14 +120,17 @@ pub fn run(
         eprintln!("upcall: {notice}");
     }
     let mut live = Live::new(order, plan, start);
-    watch(&mut runtime, &handlers, &streams, order, start, log, &mut live, interrupted);
+    watch(&mut runtime, &handlers, &streams, order, start, (log, trace), &mut live, interrupted);
 
     // Load first, so that nothing arrives that nobody was to process.
     let senders = senders.map(Senders::stop).transpose().map_err(Failure::new)?;
     let end = clock::now();
-    drain(plan, interrupted);
+    drain(&mut runtime, plan, trace, interrupted);
     let log_names: Vec<&str> = plan.activities.iter().map(Planned::name).collect();
     let report = runtime.stop(|id, job| log_job(log, order.mode, &log_names, &handlers, id, job));
+    if let Some(trace) = trace {
+        report.trace.iter().for_each(|(cpu, record)| trace.record(*cpu, record));
+    }
     live.finish();
     let measured = Measured {
         report,
@@ -232,7 +242,7 @@ fn watch(
     streams: &[RunningStream],
     order: Order,
     start: Instant,
-    log: &mut Option<JobLog>,
+    (log, trace): (&mut Option<JobLog>, &mut Option<TraceFile>),
     live: &mut Live,
     interrupted: &AtomicBool,
 ) {
@@ -247,17 +257,53 @@ fn watch(
         let left: Duration = end.since(now).into();
         std::thread::sleep(left.min(POLL_EVERY));
         runtime.poll(|id, job| log_job(log, order.mode, &names, handlers, id, job));
+        poll_trace(runtime, trace);
         live.show(runtime, handlers, streams);
     }
 }
 
 /// Lets the handlers process what has arrived, as long as the longest delay that
 /// was promised; in every mode alike.
-fn drain(plan: &Plan<'_>, interrupted: &AtomicBool) {
+fn drain(
+    runtime: &mut Runtime,
+    plan: &Plan<'_>,
+    trace: &mut Option<TraceFile>,
+    interrupted: &AtomicBool,
+) {
     let delays = plan.activities.iter().filter_map(|planned| Some(planned.mapping?.delay_max));
     let end = clock::now() + delays.max().unwrap_or_default().min(DRAIN_MAX);
     while clock::now() < end && !interrupted.load(Ordering::Relaxed) {
         std::thread::sleep(Duration::from(end.since(clock::now())).min(POLL_EVERY));
+        poll_trace(runtime, trace);
+    }
+}
+
+/// Writes what the trace's rings hold before they are full.
+fn poll_trace(runtime: &mut Runtime, trace: &mut Option<TraceFile>) {
+    if let Some(trace) = trace {
+        runtime.poll_trace(|cpu, record| trace.record(cpu, record));
+    }
+}
+
+/// Who is who in the trace.
+fn trace_header(
+    runtime: &Runtime,
+    plan: &Plan<'_>,
+    handlers: &[HandlerId],
+    start: Instant,
+) -> Header {
+    let activities = plan.activities.iter().zip(handlers).filter_map(|(planned, &handler)| {
+        let (cpu, id) = runtime.place(handler)?;
+        let (name, domain) = (planned.name().to_owned(), planned.domain().to_owned());
+        Some(Named { cpu, id, name, domain })
+    });
+    Header {
+        discipline: plan.discipline,
+        time_quantum: plan.discipline.time_quantum,
+        clock: Clock::Monotonic,
+        start,
+        cpus: plan.platform.cpus.iter().map(|&cpu| (cpu, upcall::ACTIVITIES_MAX)).collect(),
+        activities: activities.collect(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use crate::output::{Activity, Plan, Platform, Run};
+use crate::output::{Activity, Plan, Platform, Replay, Run};
 
 mod compare;
 
@@ -273,4 +273,20 @@ fn verdict(run: &Run) -> String {
         return "every promise kept\n".to_owned();
     }
     run.broken.iter().map(|line| format!("BROKEN {line}\n")).collect()
+}
+
+/// What a replay compared, and `same commands` or the first that differs.
+pub fn replay(replay: &Replay) -> String {
+    let mut text = format!("policy {}, clock {}\n", replay.policy, replay.clock);
+    for cpu in &replay.cpus {
+        text += &format!(
+            "CPU {}: {} inputs, {} commands, {} times no command\n",
+            cpu.cpu, cpu.inputs, cpu.commands, cpu.silences
+        );
+    }
+    text + &match &replay.divergence {
+        Some(found) => format!("other commands: CPU {}, {}\n", found.cpu, found.text),
+        None if replay.lost > 0 => String::new(),
+        None => "same commands\n".to_owned(),
+    }
 }

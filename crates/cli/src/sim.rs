@@ -7,18 +7,25 @@ use std::collections::BTreeMap;
 
 use upcall::time::Span;
 use upcall_sim::outcome::ActivityOutcome;
+use upcall_sim::trace::Header;
 use upcall_sim::{Arrivals, SimActivity, SimSpec, Simulation};
 
 use crate::exit::Failure;
 use crate::outcome::broken_promises;
 use crate::output::{self, Cost, Dropped, Percentiles};
 use crate::plan::{Plan, Planned};
+use crate::trace::TraceFile;
 
-/// Simulates `plan` for `duration`.
+/// Simulates `plan` for `duration`, into `trace` if there is one.
 ///
 /// # Errors
 /// A simulation that cannot be, which a plan never is.
-pub fn simulate(plan: &Plan<'_>, duration: Span, seed: u64) -> Result<output::Run, Failure> {
+pub fn simulate(
+    plan: &Plan<'_>,
+    duration: Span,
+    seed: u64,
+    trace: &mut Option<TraceFile>,
+) -> Result<output::Run, Failure> {
     let mut domains: BTreeMap<&str, u32> = BTreeMap::new();
     let activities = plan.activities.iter().map(|planned| {
         let next = u32::try_from(domains.len()).unwrap_or(u32::MAX);
@@ -28,8 +35,19 @@ pub fn simulate(plan: &Plan<'_>, duration: Span, seed: u64) -> Result<output::Ru
     spec.cpus = plan.platform.cpus.clone();
     spec.switch_cost = plan.platform.switch_cost;
     spec.seed = seed;
+    if let Some(trace) = trace {
+        let mut header = Header::of(&spec);
+        for (named, planned) in header.activities.iter_mut().zip(&plan.activities) {
+            named.domain = planned.domain().to_owned();
+        }
+        trace.begin(&header);
+    }
     let simulation = Simulation::new(spec).map_err(Failure::new)?;
-    let outcome = simulation.run(duration, &mut |_event| {});
+    let outcome = match trace {
+        Some(trace) => simulation
+            .run_traced(duration, &mut |_event| {}, &mut |cpu, record| trace.record(cpu, record)),
+        None => simulation.run(duration, &mut |_event| {}),
+    };
 
     let each = || plan.activities.iter().zip(&outcome.activities);
     let activities: Vec<_> = each().map(|(planned, done)| activity(planned, done)).collect();

@@ -16,6 +16,7 @@
 //! | [`scheduler`] | what one CPU does next |
 //! | [`cost`] | what a PDU costs, as observed |
 //! | [`record`] | what is known of a finished job |
+//! | [`trace`] | what crossed the interface, and the same again |
 
 #![forbid(unsafe_code)]
 
@@ -27,3 +28,4 @@ pub mod qos;
 pub mod record;
 pub mod scheduler;
 pub mod time;
+pub mod trace;

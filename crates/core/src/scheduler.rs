@@ -555,6 +555,11 @@ impl Scheduler {
         self.slot(id).ok().and_then(|_| self.policy.window_violations(id))
     }
 
+    /// Whether commands wait that came of the last input, so that no other may come.
+    pub(crate) fn has_commands(&self) -> bool {
+        !self.commands.is_empty()
+    }
+
     fn slot(&self, id: ActivityId) -> Result<&Slot, InputError> {
         self.slots
             .get(id.0 as usize)

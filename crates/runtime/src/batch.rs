@@ -4,10 +4,12 @@
 //! the executive. It is the paper's loop over the PDUs of one invocation
 //! (rtu-1995 Figure 5) turned into one method, [`Batch::proceed`].
 
-use upcall_core::scheduler::{Command, Input, Outcome, Scheduler};
+use upcall_core::scheduler::{Command, Input, Outcome};
 use upcall_core::time::{Instant, Span};
+use upcall_core::trace::Traced;
 
 use crate::doorbell::Doorbell;
+use crate::trace::Ring;
 
 /// One upcall's worth of work.
 ///
@@ -43,7 +45,7 @@ pub struct Batch<'a> {
 #[derive(Debug)]
 pub(crate) enum Gate<'a> {
     /// The scheduler of this CPU, and the doorbell that others ring for it.
-    Scheduler(&'a mut Scheduler, &'a Doorbell),
+    Scheduler(&'a mut Traced<Ring>, &'a Doorbell),
     /// Nobody: a trial run.
     Open,
 }

@@ -6,8 +6,9 @@
 
 use upcall_core::activity::{ActivityId, ActivityParams, Terms};
 use upcall_core::policy::rmdp::RMDP;
-use upcall_core::scheduler::{Command, Input, Outcome, Scheduler};
+use upcall_core::scheduler::{Command, Input, Outcome};
 use upcall_core::time::{Instant, Span};
+use upcall_core::trace::Traced;
 
 use crate::batch::{Batch, Gate, Grant};
 use crate::clock;
@@ -28,7 +29,7 @@ const MARGIN_PERCENT: u64 = 20;
 ///
 /// Takes about a millisecond; does not block.
 pub fn switch_cost() -> Span {
-    let mut scheduler = Scheduler::new(2, &RMDP);
+    let mut scheduler = Traced::new(2, &RMDP);
     let doorbell = Doorbell::default();
     let params =
         ActivityParams::new(Span::from_secs(1), Span::from_nanos(1)).batch(u32::from(u16::MAX));

@@ -56,6 +56,11 @@ pub struct Config {
     pub mode: Mode,
     /// Run what admission refuses all the same: no promise is made then.
     pub unscreened: bool,
+    /// Keep what crosses the core's interface for [`Runtime::poll_trace`]. Only in
+    /// upcall mode. Takes 4 MiB a CPU.
+    ///
+    /// [`Runtime::poll_trace`]: crate::Runtime::poll_trace
+    pub trace: bool,
 }
 
 impl Default for Config {
@@ -68,6 +73,7 @@ impl Default for Config {
             discipline: &RMDP,
             mode: Mode::default(),
             unscreened: false,
+            trace: false,
         }
     }
 }

@@ -17,14 +17,16 @@ use rtrb::{Consumer, Producer};
 use upcall_core::activity::{ActivityId, ActivityParams, Terms};
 use upcall_core::policy::Discipline;
 use upcall_core::record::JobRecord;
-use upcall_core::scheduler::{Command, Counters, Input, Outcome, Scheduler};
+use upcall_core::scheduler::{Command, Counters, Input, Outcome};
 use upcall_core::time::{Instant, Span};
+use upcall_core::trace::{Record, Traced};
 
 use crate::batch::{Batch, Gate, Grant, Use};
 use crate::clock;
 use crate::doorbell::Doorbell;
 use crate::latency::Latency;
 use crate::task::{Next, TaskWork};
+use crate::trace::Ring;
 
 /// A user's code: called once a period, or more often if it must yield.
 pub(crate) type Handler = Box<dyn FnMut(&mut Batch<'_>) + Send>;
@@ -176,6 +178,8 @@ pub(crate) struct Link {
     pub(crate) controls: Producer<Control>,
     pub(crate) jobs: Consumer<Job>,
     pub(crate) retired: Consumer<Retired>,
+    /// If it is traced.
+    pub(crate) records: Option<Consumer<Record>>,
     pub(crate) shared: Arc<Shared>,
 }
 
@@ -187,11 +191,13 @@ pub(crate) struct Outcomes {
     pub(crate) switches: u64,
     /// How late its thread woke, each time a release found it asleep.
     pub(crate) wakeup: Latency,
+    /// Records behind the last one in the ring that it had no room for.
+    pub(crate) records_lost: u64,
 }
 
 /// See the module's head.
 pub(crate) struct Executive {
-    scheduler: Scheduler,
+    scheduler: Traced<Ring>,
     slots: Vec<Slot>,
     controls: Consumer<Control>,
     jobs: Producer<Job>,
@@ -219,16 +225,23 @@ impl Executive {
     pub(crate) fn new(
         discipline: &Discipline,
         meter_cpu: bool,
+        traced: bool,
         inactive_epoch: Arc<Epoch>,
     ) -> (Self, Link) {
         let (controls_in, controls) = rtrb::RingBuffer::new(CONTROLS_MAX);
         let (jobs, jobs_out) = rtrb::RingBuffer::new(JOBS_MAX);
         let (retired, retired_out) = rtrb::RingBuffer::new(ACTIVITIES_MAX as usize);
         let shared = Arc::new(Shared::new(inactive_epoch));
+        let mut scheduler = Traced::new(ACTIVITIES_MAX, discipline);
+        let records = traced.then(|| {
+            let (ring, records) = Ring::new();
+            scheduler.set_sink(ring);
+            records
+        });
         let mut slots = Vec::new();
         slots.resize_with(ACTIVITIES_MAX as usize, Slot::default);
         let executive = Executive {
-            scheduler: Scheduler::new(ACTIVITIES_MAX, discipline),
+            scheduler,
             slots,
             controls,
             jobs,
@@ -237,7 +250,9 @@ impl Executive {
             meter_cpu,
             wakeup: Latency::default(),
         };
-        (executive, Link { controls: controls_in, jobs: jobs_out, retired: retired_out, shared })
+        let link =
+            Link { controls: controls_in, jobs: jobs_out, retired: retired_out, records, shared };
+        (executive, link)
     }
 
     /// Runs until told to quit.
@@ -419,11 +434,16 @@ impl Executive {
         used.end
     }
 
-    fn outcomes(&self, now: Instant) -> Outcomes {
+    fn outcomes(&mut self, now: Instant) -> Outcomes {
         let counters = (0..ACTIVITIES_MAX)
             .map(|number| self.scheduler.counters_at(now, ActivityId(number)))
             .collect();
-        Outcomes { counters, switches: self.scheduler.switches(), wakeup: self.wakeup.clone() }
+        Outcomes {
+            counters,
+            switches: self.scheduler.switches(),
+            wakeup: self.wakeup.clone(),
+            records_lost: self.scheduler.sink_mut().map_or(0, |ring| ring.lost()),
+        }
     }
 }
 

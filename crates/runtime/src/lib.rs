@@ -33,12 +33,15 @@ mod rights;
 mod runtime;
 mod statistics;
 mod task;
+mod trace;
 pub mod udp;
 
 pub use upcall_sys::clock::thread_cpu_ns;
 pub use upcall_sys::machine::Machine;
 pub use upcall_sys::schedule::allowed_cpus;
 
+/// Records of what crosses the core's interface; see [`Config::trace`].
+pub use upcall_core::trace::Record;
 pub use upcall_core::{activity, admission, cost, policy, qos, record, scheduler, time};
 
 pub use batch::Batch;

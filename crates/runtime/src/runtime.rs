@@ -15,6 +15,7 @@ use upcall_core::policy::dws::DWS;
 use upcall_core::policy::rmdp::RMDP;
 use upcall_core::scheduler::Counters;
 use upcall_core::time::{Instant, Span};
+use upcall_core::trace::{Crossing, Record};
 
 use crate::batch::Batch;
 use crate::config::{Config, FIFO_PRIORITY, Mode};
@@ -108,6 +109,8 @@ pub enum StartError {
     },
     /// A CPU was named twice.
     CpuTwice(u32),
+    /// [`Config::trace`] in a mode in which the kernel decides.
+    NothingToTrace(Mode),
     /// A scheduling thread did not start.
     Thread(String),
     /// The CPUs this process may use could not be found out.
@@ -121,6 +124,9 @@ impl std::fmt::Display for StartError {
                 write!(f, "CPU {cpu} is not among the CPUs this process may use, {allowed:?}")
             }
             StartError::CpuTwice(cpu) => write!(f, "CPU {cpu} is named twice"),
+            StartError::NothingToTrace(mode) => {
+                write!(f, "a trace in mode {}, expected mode upcall", mode.name())
+            }
             StartError::Thread(error) => write!(f, "a scheduling thread did not start: {error}"),
             StartError::Cpus(error) => error.fmt(f),
         }
@@ -149,6 +155,9 @@ impl Runtime {
     pub fn start(mut config: Config) -> Result<Self, StartError> {
         if config.cpus.is_empty() {
             config.cpus = default_cpus()?;
+        }
+        if config.trace && config.mode != Mode::Upcall {
+            return Err(StartError::NothingToTrace(config.mode));
         }
         let allowed = upcall_sys::schedule::allowed_cpus().map_err(StartError::Cpus)?;
         for (position, &cpu) in config.cpus.iter().enumerate() {
@@ -481,6 +490,27 @@ impl Runtime {
         }
     }
 
+    /// Takes out what crossed the core's interface since the last call, and shows
+    /// each record with its CPU to `on_record`: a CPU's records in their order.
+    /// Nothing without [`Config::trace`]. What is not taken out in time is lost,
+    /// and a record in its place says how many were; ten times a second is often
+    /// enough for 300,000 records a second and CPU.
+    pub fn poll_trace(&mut self, mut on_record: impl FnMut(u32, &Record)) {
+        for thread in &mut self.executives {
+            let Some(records) = &mut thread.link.records else { continue };
+            while let Ok(record) = records.pop() {
+                on_record(thread.cpu, &record);
+            }
+        }
+    }
+
+    /// The CPU of a handler and its number there, by which records call it;
+    /// `None` if it is closed. The number is used again then.
+    pub fn place(&self, id: HandlerId) -> Option<(u32, ActivityId)> {
+        let activity = self.activities[id.0].as_ref()?;
+        Some((self.executives[activity.executive].cpu, activity.id))
+    }
+
     /// What is known of a handler by the last [`Runtime::poll`]; `None` if it is
     /// closed.
     pub fn statistics(&self, id: HandlerId) -> Option<&Statistics> {
@@ -503,6 +533,7 @@ impl Runtime {
         self.quit();
         self.poll(on_job);
         let mut report = Report::default();
+        self.poll_trace(|cpu, record| report.trace.push((cpu, *record)));
         let mut outcomes = Vec::new();
         for executive in &mut self.executives {
             let finished = executive.thread.take_if(|thread| thread.is_finished());
@@ -512,7 +543,13 @@ impl Runtime {
             // Relaxed: a statistic; the thread was joined or is given up.
             let lost = &executive.link.shared.jobs_lost;
             report.jobs_lost += lost.load(std::sync::atomic::Ordering::Relaxed);
-            outcomes.push(finished.and_then(|thread| thread.join().ok()));
+            let outcome = finished.and_then(|thread| thread.join().ok());
+            let records = outcome.as_ref().map_or(0, |(outcome, _)| outcome.records_lost);
+            if records > 0 {
+                let gap = Record { now: clock::now(), crossing: Crossing::Lost { records } };
+                report.trace.push((executive.cpu, gap));
+            }
+            outcomes.push(outcome);
         }
         for (outcome, kernel_switches) in outcomes.iter().flatten() {
             report.activity_switches += outcome.switches;
@@ -559,7 +596,8 @@ impl Runtime {
             Mode::Upcall => (false, self.config.discipline),
             Mode::Threads | Mode::Fifo => (true, &RMDP),
         };
-        let (executive, link) = Executive::new(discipline, meter_cpu, self.inactive_epoch.clone());
+        let (executive, link) =
+            Executive::new(discipline, meter_cpu, self.config.trace, self.inactive_epoch.clone());
         self.executives.push(ExecutiveThread {
             cpu,
             link,

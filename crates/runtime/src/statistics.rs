@@ -5,6 +5,7 @@
 
 use upcall_core::cost::CostEstimate;
 use upcall_core::scheduler::Counters;
+use upcall_core::trace::Record;
 
 use crate::executive::Job;
 use crate::latency::Latency;
@@ -81,4 +82,8 @@ pub struct Report {
     pub jobs_lost: u64,
     /// CPUs whose handler did not yield when the run was to end.
     pub stuck: Vec<u32>,
+    /// The end of the trace, behind what [`Runtime::poll_trace`] gave.
+    ///
+    /// [`Runtime::poll_trace`]: crate::Runtime::poll_trace
+    pub trace: Vec<(u32, Record)>,
 }

@@ -17,7 +17,9 @@ const JOBS: u64 = 100;
 #[test]
 fn a_running_executive_does_not_allocate() {
     let _watch = dhat::Profiler::builder().testing().build();
-    let mut runtime = Runtime::start(Config::default()).unwrap();
+    // A trace must not change that.
+    let config = Config { trace: true, ..Config::default() };
+    let mut runtime = Runtime::start(config).unwrap();
     let (before, after) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let mut ids = Vec::new();
     for number in 0..8 {

@@ -39,8 +39,9 @@ use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
 use std::collections::{BinaryHeap, VecDeque};
 use upcall_core::activity::ActivityId;
-use upcall_core::scheduler::{Command, Input, Outcome, Scheduler};
+use upcall_core::scheduler::{Command, Input, Outcome};
 use upcall_core::time::{Instant, Span};
+use upcall_core::trace::{Record, Traced};
 
 mod control;
 
@@ -71,7 +72,7 @@ impl Machine {
 #[derive(Debug)]
 pub(crate) struct Cpu {
     number: u32,
-    scheduler: Scheduler,
+    scheduler: Traced<Vec<Record>>,
     actors: Vec<Actor>,
     state: State,
     /// The last instant at which something happened.
@@ -129,7 +130,7 @@ impl Cpu {
             .collect();
         Cpu {
             number,
-            scheduler: Scheduler::new(count(actors.len()), spec.discipline),
+            scheduler: Traced::new(count(actors.len()), spec.discipline),
             state: State::Asleep { until: machine.stalls.clear(Instant::ZERO) },
             now: Instant::ZERO,
             releases: BinaryHeap::with_capacity(actors.len() + 1),
@@ -143,6 +144,19 @@ impl Cpu {
             switching: Span::ZERO,
             events: 0,
             actors,
+        }
+    }
+
+    /// From now on every crossing of the core's interface is kept until it is
+    /// taken out.
+    pub(crate) fn trace(&mut self) {
+        self.scheduler.set_sink(Vec::new());
+    }
+
+    /// Takes out what was kept.
+    pub(crate) fn take_records(&mut self, record: &mut impl FnMut(u32, &Record)) {
+        if let Some(kept) = self.scheduler.sink_mut() {
+            kept.drain(..).for_each(|kept| record(self.number, &kept));
         }
     }
 
@@ -187,6 +201,7 @@ impl Cpu {
         end: Instant,
         machine: &Machine,
         told: &mut impl FnMut(&Event),
+        record: &mut impl FnMut(u32, &Record),
     ) -> (CpuOutcome, Vec<ActivityOutcome>, u64) {
         if end > Instant::ZERO {
             // What is due before the end counts, though nobody took it in yet.
@@ -203,6 +218,7 @@ impl Cpu {
             }
             self.busy += end.since(self.awake_since);
         }
+        self.take_records(record);
         let cpu = CpuOutcome {
             cpu: self.number,
             switches: self.scheduler.switches(),

@@ -30,6 +30,7 @@
 //! | [`event`] | what happened, for checkers and trace writers |
 //! | [`outcome`] | what it came to |
 //! | [`checkers`] | whether what was promised was kept, one file a promise |
+//! | [`trace`] | the file of a run, live or simulated, and its replay |
 //! | [`vopr`] | random machines, sets and faults, all checkers, from a seed |
 
 #![forbid(unsafe_code)]
@@ -45,6 +46,7 @@ pub mod fault;
 pub mod outcome;
 mod simulation;
 pub mod spec;
+pub mod trace;
 pub mod vopr;
 
 pub use arrivals::Arrivals;

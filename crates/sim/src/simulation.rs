@@ -5,6 +5,7 @@ use crate::event::Event;
 use crate::outcome::Outcome;
 use crate::spec::{SimSpec, SpecError};
 use upcall_core::time::{Instant, Span};
+use upcall_core::trace::Record;
 
 /// A simulation that can be run once.
 #[derive(Debug)]
@@ -31,10 +32,32 @@ impl Simulation {
     /// What happens at the very end counts if it ends something; releases and
     /// upcalls there are of another run. Takes O(log n) a step, one more for each
     /// further CPU, and eight bytes for each completed job.
-    pub fn run(mut self, duration: Span, told: &mut impl FnMut(&Event)) -> Outcome {
+    pub fn run(self, duration: Span, told: &mut impl FnMut(&Event)) -> Outcome {
+        self.drive(duration, told, &mut |_, _| {})
+    }
+
+    /// As [`Simulation::run`], and gives `record` what crosses the core's
+    /// interface, with the number of its CPU, for [`crate::trace`].
+    pub fn run_traced(
+        mut self,
+        duration: Span,
+        told: &mut impl FnMut(&Event),
+        record: &mut impl FnMut(u32, &Record),
+    ) -> Outcome {
+        self.cpus.iter_mut().for_each(Cpu::trace);
+        self.drive(duration, told, record)
+    }
+
+    fn drive(
+        mut self,
+        duration: Span,
+        told: &mut impl FnMut(&Event),
+        record: &mut impl FnMut(u32, &Record),
+    ) -> Outcome {
         let end = Instant::ZERO + duration;
         for cpu in &mut self.cpus {
             cpu.start(&self.spec, told);
+            cpu.take_records(record);
         }
         // At one instant the first of the CPUs goes first.
         while let Some((at, cpu)) =
@@ -42,12 +65,13 @@ impl Simulation {
             && at < end
         {
             cpu.step(at, &self.machine, told);
+            cpu.take_records(record);
         }
         let mut outcome = Outcome { end, activities: Vec::new(), cpus: Vec::new(), events: 0 };
         let mut activities = Vec::new();
         for cpu in self.cpus {
             let places: Vec<_> = cpu.activities().collect();
-            let (of_cpu, of_activities, events) = cpu.conclude(end, &self.machine, told);
+            let (of_cpu, of_activities, events) = cpu.conclude(end, &self.machine, told, record);
             outcome.cpus.push(of_cpu);
             outcome.events += events;
             activities.extend(places.into_iter().zip(of_activities));

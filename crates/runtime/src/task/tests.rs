@@ -6,12 +6,14 @@ use std::sync::{Arc, Mutex};
 
 use upcall_core::activity::{ActivityId, ActivityParams, Terms, WorkClass};
 use upcall_core::policy::dws::DWS;
-use upcall_core::scheduler::{Command, Counters, Input, Scheduler};
+use upcall_core::scheduler::{Command, Counters, Input};
 use upcall_core::time::{Instant, Span};
+use upcall_core::trace::Traced;
 
 use super::{Address, Next, Task, TaskCell, TaskWork};
 use crate::batch::Grant;
 use crate::executive::Shared;
+use crate::trace::Ring;
 
 thread_local! {
     static NOW_NS: Cell<u64> = const { Cell::new(0) };
@@ -53,7 +55,7 @@ impl Log {
 }
 
 struct Cpu {
-    scheduler: Scheduler,
+    scheduler: Traced<Ring>,
     tasks: Vec<TaskWork>,
     params: Vec<ActivityParams>,
     shared: Arc<Shared>,
@@ -64,7 +66,7 @@ impl Cpu {
     fn new() -> Self {
         NOW_NS.set(0);
         Cpu {
-            scheduler: Scheduler::new(8, &DWS),
+            scheduler: Traced::new(8, &DWS),
             tasks: Vec::new(),
             params: Vec::new(),
             shared: Arc::new(Shared::new(Arc::default())),

@@ -6,12 +6,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use upcall_core::scheduler::{Command, Input, Outcome, Scheduler};
+use upcall_core::scheduler::{Command, Input, Outcome};
 use upcall_core::time::Instant;
+use upcall_core::trace::Traced;
 
 use super::cell::TaskCell;
 use crate::batch::{Grant, Use};
 use crate::doorbell::Doorbell;
+use crate::trace::Ring;
 
 /// A task's future, and where it stands.
 pub(crate) struct TaskWork {
@@ -86,7 +88,7 @@ impl TaskWork {
     /// Polls until the message is done or somebody outranks it.
     pub(crate) fn upcall(
         &mut self,
-        scheduler: &mut Scheduler,
+        scheduler: &mut Traced<Ring>,
         doorbell: &Doorbell,
         grant: &Grant,
     ) -> Turn {
@@ -142,7 +144,7 @@ impl TaskWork {
 }
 
 /// Until when the running task may go on; `None` if it may not.
-fn check_at(scheduler: &mut Scheduler, doorbell: &Doorbell, now: Instant) -> Option<Instant> {
+fn check_at(scheduler: &mut Traced<Ring>, doorbell: &Doorbell, now: Instant) -> Option<Instant> {
     if doorbell.is_rung() || scheduler.handle(now, Input::Boundary).is_err() {
         return None;
     }

@@ -1,0 +1,130 @@
+//! `--trace` and `--replay`: the file around `upcall_sim::trace`.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter};
+use std::path::{Path, PathBuf};
+
+use upcall::Record;
+use upcall_sim::trace::{Header, Writer, read};
+
+use crate::exit::Failure;
+use crate::output;
+
+/// A trace that is being written.
+#[derive(Debug)]
+pub struct TraceFile {
+    path: PathBuf,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Opened; what was in it is still there.
+    Open(File),
+    Begun(Writer<BufWriter<File>>),
+    /// The first error; later records are not tried.
+    Failed(io::Error),
+}
+
+impl TraceFile {
+    /// Opens the file for writing; what is in it stays until [`TraceFile::begin`].
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn open(path: &Path) -> Result<Self, Failure> {
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+        let file = file.map_err(|error| failure(path, error))?;
+        Ok(TraceFile { path: path.to_owned(), state: State::Open(file) })
+    }
+
+    /// Empties the file and writes the header.
+    pub fn begin(&mut self, header: &Header) {
+        let State::Open(file) = &self.state else { return };
+        // Only a regular file has a length to cut; a pipe or a device has none.
+        let emptied = match file.metadata() {
+            Ok(metadata) if metadata.is_file() => file.set_len(0),
+            other => other.map(drop),
+        };
+        let begun = emptied
+            .and_then(|()| file.try_clone())
+            .and_then(|file| Writer::new(BufWriter::new(file), header));
+        self.state = begun.map_or_else(State::Failed, State::Begun);
+    }
+
+    /// Writes a record. An error, such as a full disk, is kept for `finish`.
+    pub fn record(&mut self, cpu: u32, record: &Record) {
+        if let State::Begun(writer) = &mut self.state
+            && let Err(error) = writer.record(cpu, record)
+        {
+            self.state = State::Failed(error);
+        }
+    }
+
+    /// Writes what is buffered.
+    ///
+    /// # Errors
+    /// The first error since it was opened.
+    pub fn finish(self) -> Result<(), Failure> {
+        let finished = match self.state {
+            State::Open(_) => Ok(()),
+            State::Begun(writer) => writer.finish().map(drop),
+            State::Failed(error) => Err(error),
+        };
+        finished
+            .map_err(|error| failure(&self.path, format_args!("the trace is incomplete: {error}")))
+    }
+}
+
+/// Reads a trace and hands its inputs to the core again.
+///
+/// # Errors
+/// The file cannot be read, or is no trace; says where.
+pub fn replay(path: &Path) -> Result<output::Replay, Failure> {
+    let bytes = std::fs::read(path).map_err(|error| failure(path, error))?;
+    let trace = read(&bytes).map_err(|error| failure(path, error))?;
+    let mut replay = output::Replay {
+        mode: "replay",
+        policy: trace.header.discipline.name,
+        clock: trace.header.clock.name(),
+        cpus: Vec::new(),
+        inputs: 0,
+        commands: 0,
+        silences: 0,
+        lost: 0,
+        same: true,
+        divergence: None,
+    };
+    for of_cpu in trace.replay() {
+        let cpu = of_cpu.cpu;
+        match of_cpu.outcome {
+            Ok(done) => {
+                replay.inputs += done.inputs;
+                replay.commands += done.commands;
+                replay.silences += done.silences;
+                replay.lost += done.lost;
+                replay.cpus.push(output::ReplayedCpu {
+                    cpu,
+                    inputs: done.inputs,
+                    commands: done.commands,
+                    silences: done.silences,
+                    lost: done.lost,
+                });
+            }
+            Err(divergence) if replay.divergence.is_none() => {
+                replay.divergence = Some(output::Divergence {
+                    cpu,
+                    record: divergence.index,
+                    at_ns: divergence.recorded.now.as_nanos(),
+                    text: divergence.to_string(),
+                });
+            }
+            Err(_) => {}
+        }
+    }
+    replay.same = replay.divergence.is_none() && replay.lost == 0;
+    Ok(replay)
+}
+
+fn failure(path: &Path, error: impl std::fmt::Display) -> Failure {
+    Failure::new(format_args!("{}: {error}", path.display()))
+}

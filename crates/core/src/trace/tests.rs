@@ -1,0 +1,150 @@
+//! That a replay says the same, and that it sees whatever is not.
+
+use super::*;
+use crate::activity::{ActivityId, ActivityParams, Terms};
+use crate::policy::DISCIPLINES;
+use crate::scheduler::Outcome;
+use crate::time::Span;
+
+const CAPACITY: u32 = 4;
+
+const fn at(ns: u64) -> Instant {
+    Instant::from_nanos(ns)
+}
+
+/// What a driver does: three activities, PDUs that cost 10, 40 upcalls, then
+/// the end of one of them and an input that does not fit.
+fn driven(discipline: &Discipline) -> Vec<Record> {
+    let mut core = Traced::new(CAPACITY, discipline);
+    core.set_sink(Vec::new());
+    let mut now = at(5);
+    for (number, period_ns) in (0..).zip([300, 500, 700]) {
+        let id = ActivityId(number);
+        let params = ActivityParams::new(Span::from_nanos(period_ns), Span::from_nanos(10));
+        let params = params.batch(6).quantum(2);
+        tell(&mut core, now, Input::Create { id, params, terms: Terms::default() });
+        tell(&mut core, now, Input::Run { id, at: now });
+    }
+    for _ in 0..40 {
+        let Some(Command::Upcall { pdus_max, .. }) = core.poll_command(now) else {
+            now = core.next_deadline().unwrap().max(now);
+            tell(&mut core, now, Input::Tick);
+            continue;
+        };
+        let (mut pdus, mut outcome) = (0, Outcome::Done);
+        while pdus < pdus_max {
+            if pdus > 0 {
+                core.handle(now, Input::Boundary).unwrap();
+                if core.poll_notice() == Some(Command::Yield) {
+                    outcome = Outcome::Yielded;
+                    break;
+                }
+            }
+            pdus += 2.min(pdus_max - pdus);
+            now += Span::from_nanos(20);
+        }
+        tell(&mut core, now, Input::Returned { pdus, outcome });
+    }
+    tell(&mut core, now, Input::Close { id: ActivityId(1) });
+    assert!(core.handle(now, Input::Suspend { id: ActivityId(1) }).is_err());
+    core.sink_mut().map(core::mem::take).unwrap()
+}
+
+fn tell(core: &mut Traced<Vec<Record>>, now: Instant, input: Input) {
+    core.handle(now, input).unwrap();
+    while core.poll_notice().is_some() {}
+}
+
+#[test]
+fn the_same_inputs_give_the_same_commands_under_every_policy() {
+    for discipline in DISCIPLINES {
+        let records = driven(discipline);
+        let done = replay(discipline, CAPACITY, records.iter().copied()).unwrap();
+        assert_eq!(done.inputs + done.commands + done.silences, records.len() as u64);
+        assert!(done.commands > 20, "{}: {done:?}", discipline.name);
+    }
+}
+
+#[test]
+fn another_answer_is_found_where_it_stands() {
+    let discipline = DISCIPLINES[0];
+    let good = driven(discipline);
+    for index in 0..good.len() {
+        let mut records = good.clone();
+        let changed = match &mut records[index].crossing {
+            Crossing::Command(answer) | Crossing::Notice(answer) => {
+                *answer = match *answer {
+                    Some(Command::Yield) => None,
+                    _ => Some(Command::Yield),
+                };
+                index
+            }
+            Crossing::Input { refused, .. } => {
+                *refused = !*refused;
+                index
+            }
+            Crossing::Lost { .. } => continue,
+        };
+        let divergence = replay(discipline, CAPACITY, records.iter().copied()).unwrap_err();
+        assert_eq!((divergence.index, divergence.recorded), (changed, records[changed]));
+        assert!(divergence.to_string().contains("recorded"), "{divergence}");
+    }
+}
+
+#[test]
+fn an_input_left_out_is_found() {
+    let discipline = DISCIPLINES[0];
+    let mut records = driven(discipline);
+    let ran = |record: &Record| {
+        matches!(record.crossing, Crossing::Input { input: Input::Run { .. }, .. })
+    };
+    let index = records.iter().position(ran).unwrap();
+    records.remove(index);
+    assert!(replay(discipline, CAPACITY, records).is_err());
+}
+
+#[test]
+fn what_was_lost_ends_the_replay_and_is_no_divergence() {
+    let discipline = DISCIPLINES[0];
+    let mut records = driven(discipline);
+    let lost = Record { now: records[10].now, crossing: Crossing::Lost { records: 30 } };
+    records.splice(10..40, [lost]);
+    let done = replay(discipline, CAPACITY, records).unwrap();
+    assert_eq!(done.lost, 30);
+    assert_eq!(done.inputs + done.commands + done.silences, 10);
+}
+
+#[test]
+fn what_no_driver_does_is_disorder_and_no_panic() {
+    let discipline = DISCIPLINES[0];
+    let good = driven(discipline);
+    let disorder = |change: &dyn Fn(&mut Vec<Record>)| {
+        let mut records = good.clone();
+        change(&mut records);
+        let divergence = replay(discipline, CAPACITY, records).unwrap_err();
+        assert!(matches!(divergence.found, Found::Disorder(_)), "{divergence}");
+    };
+    disorder(&|records| records[1].now = at(4));
+    disorder(&|records| records[0].now = at(u64::MAX));
+    disorder(&|records| {
+        let Crossing::Input { input: Input::Create { params, .. }, .. } = &mut records[0].crossing
+        else {
+            panic!("{:?}", records[0]);
+        };
+        params.batch = 0;
+    });
+    disorder(&|records| {
+        // Of a job's end nobody took note.
+        let ended = |record: &Record| {
+            matches!(record.crossing, Crossing::Notice(Some(Command::JobDone(_))))
+        };
+        let index = records.iter().position(ended).unwrap();
+        records.drain(index..index + 2);
+        records[index] = Record { crossing: records[0].crossing, ..records[index] };
+    });
+}
+
+#[test]
+fn a_record_fits_two_cache_lines() {
+    assert!(size_of::<Record>() <= 128, "{}", size_of::<Record>());
+}

@@ -1,0 +1,297 @@
+//! Reads a trace back, whoever wrote it: no input makes it panic, and memory
+//! stays within a small multiple of the input's length.
+
+use super::fields::{Bad, Field, Kind, Values, decode};
+use super::proto::{Event, PACKET_KEY, Packet};
+use super::{Clock, FORMAT, Header, Named, Row, Trace};
+use core::fmt;
+use prost::Message;
+use std::collections::BTreeMap;
+use upcall_core::activity::ActivityId;
+use upcall_core::policy::{Discipline, discipline};
+use upcall_core::time::{Instant, Span};
+use upcall_core::trace::Record;
+
+/// Longest packet that is accepted; ours are below 8 KiB.
+pub const PACKET_BYTES_MAX: usize = 64 * 1024;
+/// Most activities of one scheduler that are accepted.
+pub const CAPACITY_MAX: u32 = 1 << 18;
+/// What a time quantum may be.
+const QUANTA: core::ops::RangeInclusive<Span> = Span::from_nanos(1)..=Span::from_secs(3600);
+
+/// A file that is no trace of ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadError {
+    /// Where the packet begins, in bytes from the start.
+    pub offset: usize,
+    /// What is wrong with it.
+    pub cause: Cause,
+}
+
+/// What is wrong with a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Cause {
+    /// The file ends inside it.
+    Truncated,
+    /// The key of a packet is 0x0a only.
+    Key(u8),
+    /// Longer than [`PACKET_BYTES_MAX`].
+    TooLong(u64),
+    /// It does not hold what its length and keys say.
+    Packet(prost::DecodeError),
+    /// An event of a core's row without this.
+    Missing(&'static str),
+    /// A value outside its range.
+    Range {
+        /// Of what.
+        field: &'static str,
+        /// As found.
+        found: u64,
+    },
+    /// It is said twice.
+    Twice(&'static str),
+    /// A word that is not known.
+    Word {
+        /// For what.
+        field: &'static str,
+        /// As found.
+        found: String,
+    },
+    /// A record of a CPU whose header did not come before.
+    NoHeader {
+        /// Which.
+        cpu: u32,
+    },
+    /// There is no header in the whole file.
+    NoTrace,
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "byte {}: ", self.offset)?;
+        match &self.cause {
+            Cause::Truncated => f.write_str("the file ends inside a packet"),
+            Cause::Key(found) => {
+                write!(f, "found key {found:#04x}, expected {PACKET_KEY:#04x}: no Perfetto trace")
+            }
+            Cause::TooLong(bytes) => {
+                write!(f, "a packet of {bytes} bytes, expected at most {PACKET_BYTES_MAX}")
+            }
+            Cause::Packet(error) => error.fmt(f),
+            Cause::Missing(what) => write!(f, "found no {what}"),
+            Cause::Range { field, found } => write!(f, "{field} {found} is out of range"),
+            Cause::Twice(what) => write!(f, "{what} stands there twice"),
+            Cause::Word { field, found } => write!(f, "found {field} `{found}`, which is unknown"),
+            Cause::NoHeader { cpu } => write!(f, "a record of CPU {cpu} without a header before"),
+            Cause::NoTrace => f.write_str("found no trace that Upcall wrote"),
+        }
+    }
+}
+
+impl core::error::Error for ReadError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match &self.cause {
+            Cause::Packet(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// Reads a whole trace. Packets of others are skipped, as are the rows for
+/// people. O(n).
+///
+/// # Errors
+/// The first thing that cannot be; see [`Cause`].
+pub fn read(bytes: &[u8]) -> Result<Trace, ReadError> {
+    let mut reader = Reader::default();
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let offset = bytes.len() - rest.len();
+        let taken = take_packet(&mut rest).and_then(|packet| reader.packet(packet));
+        taken.map_err(|cause| ReadError { offset, cause })?;
+    }
+    reader.trace().ok_or(ReadError { offset: bytes.len(), cause: Cause::NoTrace })
+}
+
+/// Cuts off the first packet.
+fn take_packet<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], Cause> {
+    let (&key, mut after) = rest.split_first().ok_or(Cause::Truncated)?;
+    if key != PACKET_KEY {
+        return Err(Cause::Key(key));
+    }
+    let length = take_varint(&mut after)?;
+    let length = usize::try_from(length)
+        .ok()
+        .filter(|&length| length <= PACKET_BYTES_MAX)
+        .ok_or(Cause::TooLong(length))?;
+    let (packet, after) = after.split_at_checked(length).ok_or(Cause::Truncated)?;
+    *rest = after;
+    Ok(packet)
+}
+
+/// Seven bits a byte, the low ones first. Lengths have five bytes at most.
+fn take_varint(rest: &mut &[u8]) -> Result<u64, Cause> {
+    let mut value = 0;
+    for shift in [0, 7, 14, 21, 28] {
+        let (&byte, after) = rest.split_first().ok_or(Cause::Truncated)?;
+        *rest = after;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Ok(value);
+        }
+    }
+    Err(Cause::TooLong(value))
+}
+
+#[derive(Default)]
+struct Reader {
+    known: Option<(&'static Discipline, Option<Span>, Clock, Instant)>,
+    cpus: Vec<(u32, u32)>,
+    /// Place of a CPU in `cpus`.
+    places: BTreeMap<u32, usize>,
+    activities: Vec<Named>,
+    records: Vec<Vec<Record>>,
+}
+
+impl Reader {
+    fn trace(self) -> Option<Trace> {
+        let (discipline, time_quantum, clock, start) = self.known?;
+        let header = Header {
+            discipline,
+            time_quantum,
+            clock,
+            start,
+            cpus: self.cpus,
+            activities: self.activities,
+        };
+        Some(Trace { header, records: self.records })
+    }
+
+    fn packet(&mut self, bytes: &[u8]) -> Result<(), Cause> {
+        let packet = Packet::decode(bytes).map_err(Cause::Packet)?;
+        let Some(event) = packet.event else { return Ok(()) };
+        let Some(cpu) = event.track.and_then(Row::core_of) else { return Ok(()) };
+        let name_iid = event.name_iid.ok_or(Cause::Missing("name"))?;
+        let kind = Kind::of_iid(name_iid).ok_or(Cause::Range { field: "name", found: name_iid })?;
+        let now = packet.timestamp.ok_or(Cause::Missing("timestamp"))?;
+        let (values, texts) = annotations(event)?;
+        let place = self.places.get(&cpu).copied();
+        match (kind, place) {
+            (Kind::Header, None) => self.header(cpu, Instant::from_nanos(now), &values, &texts),
+            (Kind::Header, Some(_)) => Err(Cause::Twice("the header of a CPU")),
+            (_, None) => Err(Cause::NoHeader { cpu }),
+            (Kind::Activity, Some(_)) => self.activity(cpu, &values, texts),
+            (_, Some(place)) => {
+                if let Some(crossing) = decode(kind, &values)? {
+                    let record = Record { now: Instant::from_nanos(now), crossing };
+                    self.records[place].push(record);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn header(
+        &mut self,
+        cpu: u32,
+        start: Instant,
+        values: &Values,
+        texts: &Texts,
+    ) -> Result<(), Cause> {
+        let format = values.small(Field::Format)?;
+        if format != FORMAT {
+            return Err(Bad::Range(Field::Format, format.into()).into());
+        }
+        let capacity = values.small(Field::Capacity)?;
+        if capacity > CAPACITY_MAX {
+            return Err(Bad::Range(Field::Capacity, capacity.into()).into());
+        }
+        let word = |field: Field, found: &str| Cause::Word {
+            field: field.name(),
+            found: found.chars().take(64).collect(),
+        };
+        let policy = texts.one(Field::Policy)?;
+        let discipline = discipline(policy).ok_or_else(|| word(Field::Policy, policy))?;
+        let time_quantum = values.number(Field::TimeQuantum).ok().map(Span::from_nanos);
+        let another = time_quantum != discipline.time_quantum;
+        if let Some(quantum) = time_quantum.filter(|&quantum| {
+            another && (discipline.time_quantum.is_none() || !QUANTA.contains(&quantum))
+        }) {
+            return Err(Bad::Range(Field::TimeQuantum, quantum.as_nanos()).into());
+        }
+        let clock_name = texts.one(Field::Clock)?;
+        let clock = Clock::ALL
+            .into_iter()
+            .find(|clock| clock.name() == clock_name)
+            .ok_or_else(|| word(Field::Clock, clock_name))?;
+        // All CPUs have one policy and one clock.
+        match self.known {
+            None => self.known = Some((discipline, time_quantum, clock, start)),
+            Some((first, ..)) if first.name != policy => return Err(word(Field::Policy, policy)),
+            Some((_, first, ..)) if first != time_quantum => {
+                return Err(Cause::Twice("the time quantum"));
+            }
+            Some((_, _, first, _)) if first != clock => return Err(word(Field::Clock, clock_name)),
+            Some(_) => {}
+        }
+        self.places.insert(cpu, self.cpus.len());
+        self.cpus.push((cpu, capacity));
+        self.records.push(Vec::new());
+        Ok(())
+    }
+
+    fn activity(&mut self, cpu: u32, values: &Values, mut texts: Texts) -> Result<(), Cause> {
+        let id = ActivityId(values.small(Field::Id)?);
+        let name = texts.take(Field::Name)?;
+        let domain = texts.take(Field::Domain)?;
+        self.activities.push(Named { cpu, id, name, domain });
+        Ok(())
+    }
+}
+
+/// The annotations that are text.
+struct Texts(Vec<(Field, String)>);
+
+impl Texts {
+    fn one(&self, field: Field) -> Result<&str, Cause> {
+        let found = self.0.iter().find(|(of, _)| *of == field);
+        found.map(|(_, text)| text.as_str()).ok_or(Cause::Missing(field.name()))
+    }
+
+    fn take(&mut self, field: Field) -> Result<String, Cause> {
+        let found = self.0.iter().position(|(of, _)| *of == field);
+        found.map(|place| self.0.swap_remove(place).1).ok_or(Cause::Missing(field.name()))
+    }
+}
+
+/// Those of ours, sorted by what they are.
+fn annotations(event: Event) -> Result<(Values, Texts), Cause> {
+    let (mut values, mut texts) = (Values::NONE, Texts(Vec::new()));
+    for annotation in event.annotations {
+        let iid = annotation.name_iid.ok_or(Cause::Missing("name of an annotation"))?;
+        let field = Field::of_iid(iid).ok_or(Cause::Range { field: "annotation", found: iid })?;
+        let new = match (annotation.number, annotation.text) {
+            (Some(number), None) => values.set(field, number),
+            (None, Some(text)) => {
+                let new = texts.one(field).is_err();
+                texts.0.push((field, text));
+                new
+            }
+            _ => return Err(Cause::Missing(field.name())),
+        };
+        if !new {
+            return Err(Cause::Twice(field.name()));
+        }
+    }
+    Ok((values, texts))
+}
+
+impl From<Bad> for Cause {
+    fn from(bad: Bad) -> Cause {
+        match bad {
+            Bad::Missing(field) => Cause::Missing(field.name()),
+            Bad::Range(field, found) => Cause::Range { field: field.name(), found },
+        }
+    }
+}

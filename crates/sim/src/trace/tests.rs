@@ -1,0 +1,263 @@
+//! Nothing is lost on the way to the file and back, and what is no trace is
+//! refused, not believed.
+
+use super::fields::{Field, Kind, decode, encode};
+use super::*;
+use crate::Simulation;
+use crate::vopr::scenario;
+use proptest::prelude::*;
+use upcall_core::activity::{ActivityParams, Terms, Window, WorkClass};
+use upcall_core::admission::Share;
+use upcall_core::policy::DISCIPLINES;
+use upcall_core::record::JobRecord;
+use upcall_core::scheduler::{Command, Input, Outcome};
+use upcall_core::time::Span;
+
+const ID: ActivityId = ActivityId(3);
+
+const fn at(ns: u64) -> Instant {
+    Instant::from_nanos(ns)
+}
+
+/// Every input with every argument apart from what others have.
+fn inputs() -> Vec<Input> {
+    let params = ActivityParams {
+        period: Span::from_nanos(1001),
+        deadline: Span::from_nanos(1002),
+        offset: Span::from_nanos(1003),
+        batch: 1004,
+        quantum: 1005,
+        pdu_cost: Span::from_nanos(1006),
+    };
+    let full = Terms {
+        share: Share::from_ppm(1007),
+        weight: Some(1008),
+        window: Some(Window { misses: 1009, periods: 1010 }),
+        work_conserving: true,
+        delay_bound: Some(Span::from_nanos(1011)),
+        class: WorkClass::Background,
+        workahead_max: 1012,
+        on_demand: true,
+    };
+    let class = |class| Terms { class, ..Terms::default() };
+    let create = |terms| Input::Create { id: ID, params, terms };
+    let returned = |outcome| Input::Returned { pdus: 1019, outcome };
+    vec![
+        create(full),
+        create(class(WorkClass::RealTime)),
+        create(class(WorkClass::Interactive)),
+        Input::Run { id: ID, at: at(1013) },
+        Input::Suspend { id: ID },
+        Input::Close { id: ID },
+        Input::Arrived { id: ID, messages: 1014 },
+        Input::Advance { id: ID, critical: at(1015) },
+        Input::Message { id: ID, critical: at(1015), from: at(1010) },
+        Input::Pending { id: ID, events: 1016 },
+        Input::EventServer { share: Share::from_ppm(1017) },
+        Input::EventServer { share: None },
+        Input::Tick,
+        Input::Boundary,
+        returned(Outcome::Yielded),
+        returned(Outcome::Done),
+        returned(Outcome::Finished),
+    ]
+}
+
+fn commands() -> Vec<Option<Command>> {
+    let job = |completed| {
+        Some(Command::JobDone(JobRecord {
+            id: ID,
+            job: 1,
+            release: at(2),
+            deadline: at(3),
+            start: at(4),
+            end: at(5),
+            run: Span::from_nanos(6),
+            pdus: 7,
+            preemptions: 8,
+            completed,
+        }))
+    };
+    let upcall =
+        |resumed| Some(Command::Upcall { id: ID, pdus_max: 9, resumed, check_at: Instant::FAR });
+    vec![
+        None,
+        upcall(true),
+        upcall(false),
+        Some(Command::Proceed { check_at: at(10) }),
+        Some(Command::Yield),
+        job(true),
+        job(false),
+        Some(Command::Inactive { id: ID }),
+        Some(Command::Closed { id: ID }),
+    ]
+}
+
+fn crossings() -> Vec<Crossing> {
+    let inputs = inputs().into_iter();
+    let inputs =
+        inputs.flat_map(|input| [true, false].map(|refused| Crossing::Input { input, refused }));
+    let polled = commands().into_iter().map(Crossing::Command);
+    let notices = commands().into_iter().map(Crossing::Notice);
+    inputs.chain(polled).chain(notices).chain([Crossing::Lost { records: 11 }]).collect()
+}
+
+fn header() -> Header {
+    let named = |cpu, name: &str, domain: &str| Named {
+        cpu,
+        id: ID,
+        name: name.to_owned(),
+        domain: domain.to_owned(),
+    };
+    Header {
+        discipline: DISCIPLINES[0],
+        time_quantum: DISCIPLINES[0].time_quantum,
+        clock: Clock::Monotonic,
+        start: at(5),
+        cpus: vec![(2, 8), (0, 4)],
+        activities: vec![named(2, "audio", "calls"), named(0, "video", "calls")],
+    }
+}
+
+fn written(header: &Header, records: impl IntoIterator<Item = (u32, Record)>) -> Vec<u8> {
+    let mut writer = Writer::new(Vec::new(), header).unwrap();
+    for (cpu, record) in records {
+        writer.record(cpu, &record).unwrap();
+    }
+    writer.finish().unwrap()
+}
+
+/// One of each crossing, on two CPUs by turns.
+fn one_of_each() -> Vec<(u32, Record)> {
+    let cpus = [2, 0].into_iter().cycle();
+    let now = (100..).map(at);
+    let records = now.zip(crossings()).map(|(now, crossing)| Record { now, crossing });
+    cpus.zip(records).collect()
+}
+
+#[test]
+fn numbers_of_kinds_and_fields_are_their_places() {
+    for (place, (kind, _)) in (1..).zip(Kind::ALL) {
+        assert_eq!((kind.iid(), Kind::of_iid(place)), (place, Some(*kind)));
+    }
+    for (place, (field, _)) in (1..).zip(Field::ALL) {
+        assert_eq!((field.iid(), Field::of_iid(place)), (place, Some(*field)));
+    }
+    assert_eq!((Kind::of_iid(0), Field::of_iid(u64::MAX)), (None, None));
+}
+
+#[test]
+fn every_crossing_comes_back_from_its_numbers() {
+    for crossing in crossings() {
+        let (kind, values) = encode(&crossing);
+        assert_eq!(decode(kind, &values), Ok(Some(crossing)));
+    }
+}
+
+#[test]
+fn every_crossing_comes_back_from_the_file() {
+    let all = one_of_each();
+    let trace = read(&written(&header(), all.clone())).unwrap();
+    let (found, expected) = (&trace.header, header());
+    assert_eq!(found.discipline.name, expected.discipline.name);
+    assert_eq!((found.clock, found.start), (expected.clock, expected.start));
+    assert_eq!(found.cpus, expected.cpus);
+    assert_eq!(found.activities, expected.activities);
+    for (&(cpu, _), records) in found.cpus.iter().zip(&trace.records) {
+        let of_cpu = all.iter().filter(|(of, _)| *of == cpu).map(|(_, record)| *record);
+        assert_eq!(*records, of_cpu.collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_file_cut_anywhere_is_refused_or_shorter_and_never_a_panic() {
+    let whole = written(&header(), one_of_each());
+    let (mut shorter, mut cut) = (0, 0);
+    for length in 0..whole.len() {
+        match read(&whole[..length]) {
+            Ok(trace) => {
+                assert!(trace.records.len() <= 2);
+                shorter += 1;
+            }
+            Err(ReadError { cause: Cause::Truncated, offset }) => {
+                assert!(offset < length);
+                cut += 1;
+            }
+            // Before the first header there is nothing yet.
+            Err(error) => assert_eq!(error.cause, Cause::NoTrace),
+        }
+    }
+    assert!(shorter > 50 && cut > 1000, "{shorter} {cut}");
+}
+
+#[test]
+fn what_is_wrong_is_named_with_its_place() {
+    let good = written(&header(), []);
+    let refused = |bytes: &[u8]| read(bytes).unwrap_err().to_string();
+    assert_eq!(refused(b""), "byte 0: found no trace that Upcall wrote");
+    assert!(refused(b"[[task]]").contains("no Perfetto trace"));
+    assert!(refused(&[0x0a, 0xff, 0xff, 0xff, 0x7f]).contains("at most 65536"));
+    assert!(refused(&[0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 1]).contains("at most 65536"));
+    assert!(refused(&[0x0a, 2, 0x5a, 9]).starts_with("byte 0: failed to decode"));
+    let twice = [&good[..], &good[..]].concat();
+    assert!(refused(&twice).contains("the header of a CPU stands there twice"));
+    let mut other = header();
+    other.cpus = vec![(7, CAPACITY_MAX + 1)];
+    other.activities.clear();
+    assert!(refused(&written(&other, [])).contains("capacity 262145 is out of range"));
+}
+
+#[test]
+fn a_simulation_replays_the_same_under_every_policy() {
+    for discipline in DISCIPLINES {
+        let mut commands = 0;
+        for seed in 0..15 {
+            let scenario = scenario(discipline, seed);
+            let header = Header::of(&scenario.spec);
+            let mut writer = Writer::new(Vec::new(), &header).unwrap();
+            let simulation = Simulation::new(scenario.spec).unwrap();
+            simulation.run_traced(scenario.duration, &mut |_| {}, &mut |cpu, record| {
+                writer.record(cpu, record).unwrap();
+            });
+            let trace = read(&writer.finish().unwrap()).unwrap();
+            assert_eq!(trace.header.activities, header.activities);
+            for (replayed, records) in trace.replay().iter().zip(&trace.records) {
+                let done = replayed.outcome.clone().unwrap_or_else(|error| {
+                    panic!("{} seed {seed} CPU {}: {error}", discipline.name, replayed.cpu)
+                });
+                let compared = done.inputs + done.commands + done.silences;
+                assert_eq!((compared, done.lost), (records.len() as u64, 0));
+                commands += done.commands;
+            }
+        }
+        assert!(commands > 1_000, "{}: {commands}", discipline.name);
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        let _ = read(&bytes);
+    }
+
+    /// Changed bytes give an error or a trace, and that a replay or a divergence.
+    #[test]
+    fn changed_bytes_do_no_harm(changes in proptest::collection::vec((any::<u16>(), any::<u8>()), 1..4)) {
+        let mut spec = scenario(DISCIPLINES[usize::from(changes[0].1) % DISCIPLINES.len()], 1).spec;
+        spec.activities.truncate(3);
+        spec.faults.clear();
+        let mut writer = Writer::new(Vec::new(), &Header::of(&spec)).unwrap();
+        let duration = spec.activities.iter().map(|activity| activity.params.period).max().unwrap();
+        Simulation::new(spec).unwrap().run_traced(duration, &mut |_| {}, &mut |cpu, record| {
+            writer.record(cpu, record).unwrap();
+        });
+        let mut bytes = writer.finish().unwrap();
+        for (place, value) in changes {
+            let place = usize::from(place) % bytes.len();
+            bytes[place] = value;
+        }
+        if let Ok(trace) = read(&bytes) {
+            let _ = trace.replay();
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! `--trace` and `--replay`, as a whole program: what was decided once, live or
+//! in virtual time, is decided again; and what is no such trace is refused.
+
+#[expect(dead_code, reason = "each test program uses its own part")]
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use support::{Done, SpecFile, machine, upcall};
+use upcall::policy::DISCIPLINES;
+use upcall::scheduler::Command;
+use upcall_sim::trace::{Crossing, Record, Trace, Writer, read};
+
+/// One task that must yield to the other, in two domains.
+const TASKS: &str = r#"
+[[task]]
+name = "fast"
+period = "10 ms"
+cost = "300 us"
+batch = 4
+share = "30 %"
+domain = "control"
+[[task]]
+name = "slow"
+period = "35 ms"
+cost = "500 us"
+batch = 20
+quantum = 2
+share = "40 %"
+domain = "media"
+"#;
+
+/// A folder that goes away, and a file in it that is not there yet.
+fn file() -> (tempfile::TempDir, PathBuf) {
+    let folder = support::folder();
+    let path = folder.path().join("out.pftrace");
+    (folder, path)
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("the path is UTF-8")
+}
+
+/// `upcall sim` of half a second into `path`.
+fn simulate(path: &Path) {
+    let spec = SpecFile::new(TASKS);
+    let done = upcall(&["sim", spec.path(), "--duration", "500ms", "--trace", text(path)]);
+    done.assert_code(&[0]);
+}
+
+fn replay(path: &Path) -> Done {
+    upcall(&["sim", "--replay", text(path)])
+}
+
+/// Writes what `change` makes of the trace in `path` over it.
+fn rewrite(path: &Path, change: impl FnOnce(&mut Trace)) {
+    let mut trace = read(&fs::read(path).expect("it was written")).expect("it is a trace");
+    change(&mut trace);
+    let mut writer = Writer::new(Vec::new(), &trace.header).expect("memory takes all");
+    for ((cpu, _), records) in trace.header.cpus.iter().zip(&trace.records) {
+        for record in records {
+            writer.record(*cpu, record).expect("memory takes all");
+        }
+    }
+    fs::write(path, writer.finish().expect("memory takes all")).expect("it can be written");
+}
+
+#[test]
+fn a_live_run_gives_the_same_commands_again() {
+    let _machine = machine();
+    let (_folder, path) = file();
+    let spec = SpecFile::new(TASKS);
+    let run = upcall(&["run", spec.path(), "--duration", "1s", "--json", "--trace", text(&path)]);
+    // A machine without rights or time may break promises; it decides all the same.
+    run.assert_code(&[0, 4]);
+    let jobs: u64 = run.json()["activities"]
+        .as_array()
+        .expect("the contract's list")
+        .iter()
+        .map(|activity| activity["completed"].as_u64().expect("a count"))
+        .sum();
+
+    let done = replay(&path);
+    done.assert_code(&[0]);
+    assert!(done.stdout.ends_with("same commands\n"), "{done:#?}");
+    assert!(done.stdout.contains("clock monotonic"), "{done:#?}");
+    let json = upcall(&["sim", "--json", "--replay", text(&path)]).json();
+    assert_eq!((&json["same"], &json["lost"]), (&true.into(), &0.into()));
+    // Each job was begun and ended by a command at least.
+    assert!(json["commands"].as_u64() >= Some(2 * jobs) && jobs > 50, "{jobs} {json}");
+
+    let trace = read(&fs::read(&path).expect("it was written")).expect("it is a trace");
+    let names: Vec<_> = trace.header.activities.iter().map(|named| &*named.name).collect();
+    let domains: Vec<_> = trace.header.activities.iter().map(|named| &*named.domain).collect();
+    assert_eq!((names, domains), (vec!["fast", "slow"], vec!["control", "media"]));
+}
+
+#[test]
+fn a_simulation_gives_the_same_commands_again_under_every_policy() {
+    let spec = SpecFile::new(TASKS);
+    for discipline in DISCIPLINES {
+        let (_folder, path) = file();
+        let policy = ["--policy", discipline.name];
+        let arguments = ["sim", spec.path(), "--duration", "500ms", "--soft", "--trace"];
+        upcall(&[&arguments[..], &[text(&path)], &policy].concat()).assert_code(&[0, 4]);
+        let json = upcall(&["sim", "--json", "--replay", text(&path)]).json();
+        assert_eq!(json["same"], true, "{json}");
+        assert_eq!(json["policy"], discipline.name);
+        assert_eq!(json["clock"], "virtual");
+        assert!(json["commands"].as_u64() > Some(100), "{json}");
+    }
+}
+
+#[test]
+fn another_command_than_recorded_is_shown() {
+    let (_folder, path) = file();
+    simulate(&path);
+    rewrite(&path, |trace| {
+        let upcalled = trace.records[0].iter_mut().find_map(|record| match &mut record.crossing {
+            Crossing::Command(Some(Command::Upcall { pdus_max, .. })) => Some(pdus_max),
+            _ => None,
+        });
+        *upcalled.expect("something was upcalled") += 1;
+    });
+    let done = replay(&path);
+    done.assert_code(&[4]);
+    assert!(done.stdout.contains("other commands: CPU 0, record "), "{done:#?}");
+    assert!(done.stdout.contains("pdus_max: 5") && done.stdout.contains("pdus_max: 4"));
+    let json = upcall(&["sim", "--json", "--replay", text(&path)]).json();
+    assert_eq!((&json["same"], &json["divergence"]["cpu"]), (&false.into(), &0.into()));
+}
+
+#[test]
+fn a_trace_with_a_gap_is_not_called_the_same_nor_another() {
+    let (_folder, path) = file();
+    simulate(&path);
+    rewrite(&path, |trace| {
+        let now = trace.records[0][50].now;
+        let gap = Record { now, crossing: Crossing::Lost { records: 30 } };
+        trace.records[0].splice(50..80, [gap]);
+    });
+    let done = replay(&path);
+    done.assert_code(&[2]);
+    assert!(done.stderr.contains("30 records were lost"), "{done:#?}");
+    assert!(!done.stdout.contains("same commands"), "{done:#?}");
+}
+
+#[test]
+fn what_is_no_whole_trace_is_refused_with_its_place() {
+    let (_folder, path) = file();
+    let done = replay(&path);
+    assert!(done.assert_code(&[2]).stderr.contains("out.pftrace"), "{done:#?}");
+    simulate(&path);
+    let whole = fs::read(&path).expect("it was written");
+    fs::write(&path, &whole[..whole.len() - 1]).expect("it can be written");
+    let done = replay(&path);
+    assert!(done.assert_code(&[2]).stderr.contains("the file ends inside a packet"), "{done:#?}");
+    fs::write(&path, TASKS.trim_start()).expect("it can be written");
+    let done = replay(&path);
+    assert!(done.assert_code(&[2]).stderr.contains("no Perfetto trace"), "{done:#?}");
+}
+
+#[test]
+fn a_trace_of_what_the_kernel_decides_is_refused() {
+    let (_folder, path) = file();
+    let spec = SpecFile::new(TASKS);
+    for options in [&["--mode", "threads"][..], &["--mode", "fifo"], &["--compare"]] {
+        let arguments = [&["run", spec.path(), "--trace", text(&path)], options].concat();
+        let done = upcall(&arguments);
+        assert!(done.assert_code(&[2]).stderr.contains("--trace"), "{done:#?}");
+        assert!(!path.exists());
+    }
+}
