@@ -44,8 +44,13 @@
 //!    missed, not completed. And it may have an activity upcalled that is
 //!    `Waiting` (`Waiting -> Running -> Waiting`): an *extra* service, which is no
 //!    job, leaves no record and is abandoned when it yields; only its PDUs count.
+//!
+//! An activity *on demand* (`Terms::on_demand`, DWS only) has one release and not
+//! a sequence of them: `Run` gives it the first, `Message` each further one, and
+//! may take back one that has not come (`scheduler/messages.rs`). Between a job's end and
+//! the next `Message` it is `Waiting` without a release. The rest is as drawn.
 
-use crate::activity::{ActivityId, ActivityParams, Terms};
+use crate::activity::{ActivityId, ActivityParams, Terms, WorkClass};
 use crate::admission::Share;
 use crate::policy::heap::IndexedHeap;
 use crate::policy::{Discipline, Policy, Ready};
@@ -54,6 +59,7 @@ use crate::time::{Instant, Span};
 use core::fmt;
 use std::collections::VecDeque;
 
+mod messages;
 #[cfg(test)]
 mod tests;
 
@@ -103,12 +109,26 @@ pub enum Input {
     /// logical arrival is `critical`: it is released then, and those behind it
     /// follow by the period. No effect if that is earlier than its position in
     /// the stream says, for the declared rate holds; nor while a job is
-    /// unfinished, or unless the activity is active.
+    /// unfinished, unless the activity is active, or if it is on demand.
     Advance {
         /// Whose.
         id: ActivityId,
         /// The logical arrival.
         critical: Instant,
+    },
+    /// The next message of an activity on demand: its logical arrival is
+    /// `critical`, but not before the last one's, and of a real-time activity not
+    /// before a period after it, for the declared rate holds. It is there, and its job ready, from `from` on or when the
+    /// policy lets it work so far ahead, whichever is later. One that was said
+    /// before and is not there yet is taken back. No effect while a job is
+    /// unfinished, or unless the activity is active and on demand.
+    Message {
+        /// Whose.
+        id: ActivityId,
+        /// The logical arrival.
+        critical: Instant,
+        /// Not ready before; in the past if it is there.
+        from: Instant,
     },
     /// So many events wait for an activity. Being upcalled takes them; seen when
     /// the next choice is made. For policies that prefer who has events.
@@ -275,7 +295,8 @@ pub struct Scheduler {
     switches: u64,
 }
 
-/// One `handle` produces at most a job's end, a change of state and an answer.
+/// One `handle` produces at most the end of a lost job and of a started one, a
+/// change of state and an answer.
 const COMMANDS_MAX: usize = 4;
 
 #[derive(Debug)]
@@ -287,7 +308,14 @@ struct Slot {
     /// Release of the oldest job that has not ended; meaningful while
     /// `unfinished > 0`.
     release: Instant,
+    /// On demand: the logical arrival of the message that was said, which may be
+    /// after the moment it is ready; `FAR` if none was.
     next_release: Instant,
+    /// On demand, releases follow by `Message` and not by the period: the least
+    /// time between two logical arrivals. 0 for who is promised nothing.
+    on_demand: Option<Span>,
+    /// On demand: the earliest logical arrival that the declared rate allows.
+    earliest: Instant,
     /// Jobs released, or there, and not ended.
     unfinished: u64,
     /// How many of them, the last ones, were there ahead of their releases and
@@ -331,6 +359,9 @@ impl Slot {
         self.unfinished += count;
         self.counters.jobs += count;
         self.next_release = at + self.params.period.saturating_mul(count);
+        if let Some(gap) = self.on_demand {
+            (self.next_release, self.earliest) = (Instant::FAR, at + gap);
+        }
         idle
     }
 
@@ -426,6 +457,7 @@ impl Scheduler {
             Input::Close { id } => self.stop(id, now, Stop::Close)?,
             Input::Arrived { id, messages } => self.arrived(id, now, messages)?,
             Input::Advance { id, critical } => self.advance(id, now, critical)?,
+            Input::Message { id, critical, from } => self.message(id, now, critical, from)?,
             Input::Pending { id, events } => {
                 self.slot(id)?;
                 self.policy.set_pending(id, events, now);
@@ -553,6 +585,8 @@ impl Scheduler {
     ) -> Result<(), InputError> {
         debug_assert_eq!(params.validated(), Ok(params));
         let deadline = self.policy.relative_deadline(&params, terms);
+        let promised = terms.class == WorkClass::RealTime;
+        let gap = if promised { params.period } else { Span::ZERO };
         let place = self.slots.get_mut(id.0 as usize).ok_or(InputError::OutOfRange(id))?;
         if place.is_some() {
             return Err(InputError::Taken(id));
@@ -563,6 +597,8 @@ impl Scheduler {
             active: false,
             release: Instant::ZERO,
             next_release: Instant::FAR,
+            on_demand: terms.on_demand.then_some(gap),
+            earliest: Instant::ZERO,
             unfinished: 0,
             ahead: 0,
             job: JOB_FRESH,
@@ -599,7 +635,8 @@ impl Scheduler {
             self.running.is_some_and(|running| running.id == id && running.stop.is_some());
         let slot = self.slot_mut(id)?;
         let furthest = now + slot.params.period.saturating_mul(ahead_max);
-        if !slot.active || stopping || messages == 0 || slot.next_release > furthest {
+        let none = messages == 0 || slot.on_demand.is_some();
+        if !slot.active || stopping || none || slot.next_release > furthest {
             return Ok(());
         }
         let room_ns = furthest.since(slot.next_release).as_nanos();
@@ -626,7 +663,8 @@ impl Scheduler {
         self.slot(id)?;
         self.release_due(now);
         let slot = self.slot_mut(id)?;
-        if slot.active && slot.unfinished == 0 && critical > slot.next_release {
+        let idle = slot.active && slot.unfinished == 0 && slot.on_demand.is_none();
+        if idle && critical > slot.next_release {
             slot.next_release = critical;
             self.releases.set(critical, id.0);
         }
@@ -656,6 +694,11 @@ impl Scheduler {
         if slot.unfinished > 0 {
             self.policy.withdraw(id, now);
         }
+        // What was lost is told while the activity is still there to be told of.
+        if let Some(record) = slot.lost.take() {
+            self.lost.remove(id.0);
+            self.commands.push_back(Command::JobDone(record));
+        }
         let was_active = core::mem::replace(&mut slot.active, false);
         let started = slot.unfinished > 0 && slot.job.start.is_some();
         if started {
@@ -674,7 +717,6 @@ impl Scheduler {
         }
         if stop == Stop::Close {
             self.slots[id.0 as usize] = None;
-            self.lost.remove(id.0);
             self.policy.leave(id, now);
             self.commands.push_back(Command::Closed { id });
         }
@@ -696,10 +738,10 @@ impl Scheduler {
                 continue;
             };
             // A driver that was late by many periods releases them in one step.
-            let period_ns = slot.params.period.as_nanos();
-            let due = now.since(at).as_nanos() / period_ns + 1;
+            let periods = now.since(at).as_nanos() / slot.params.period.as_nanos();
+            let due = if slot.on_demand.is_some() { 1 } else { periods + 1 };
             slot.settle(now);
-            let idle = slot.add_jobs(due, at);
+            let idle = slot.add_jobs(due, slot.next_release);
             slot.counters.overruns += if idle { due - 1 } else { due };
             self.releases.set(slot.next_release, number);
             if idle && !running {

@@ -31,6 +31,8 @@ enum Op {
     Close(u32),
     Arrived(u32, u32),
     Advance(u32, u64),
+    /// Logical arrival, and how long before it the message is there.
+    Message(u32, u64, u64),
     Boundary,
     Returned(u32, Outcome),
 }
@@ -44,7 +46,8 @@ fn op() -> impl Strategy<Value = Op> {
         WorkClass::Background,
     ]);
     let activity = (1u64..12, 1u32..5, any::<u32>(), 0u64..15, class, prop::option::of(1u64..20));
-    let activity = activity.prop_map(|(period, batch, seed, offset, class, bound)| {
+    let activity = (activity, any::<bool>());
+    let activity = activity.prop_map(|((period, batch, seed, offset, class, bound), on_demand)| {
         let batch = batch.min(u32::try_from(period).unwrap());
         let params = ActivityParams::new(ns(period), ns(1))
             .batch(batch)
@@ -52,7 +55,8 @@ fn op() -> impl Strategy<Value = Op> {
             .deadline(ns(1 + u64::from(seed) % period))
             .offset(ns(offset));
         let delay_bound = bound.map(ns);
-        (params, Terms { class, delay_bound, workahead_max: seed % 5, ..Terms::default() })
+        let workahead_max = seed % 5;
+        (params, Terms { class, delay_bound, workahead_max, on_demand, ..Terms::default() })
     });
     let outcome = prop::sample::select(vec![Outcome::Yielded, Outcome::Done, Outcome::Finished]);
     prop_oneof![
@@ -62,7 +66,8 @@ fn op() -> impl Strategy<Value = Op> {
         1 => id.clone().prop_map(Op::Suspend),
         1 => id.clone().prop_map(Op::Close),
         4 => (id.clone(), 0u32..4).prop_map(|(id, messages)| Op::Arrived(id, messages)),
-        1 => (id, 0u64..20).prop_map(|(id, ahead)| Op::Advance(id, ahead)),
+        1 => (id.clone(), 0u64..20).prop_map(|(id, ahead)| Op::Advance(id, ahead)),
+        6 => (id, 0u64..40, 0u64..40).prop_map(|(id, at, before)| Op::Message(id, at, before)),
         4 => Just(Op::Boundary),
         7 => (0u32..5, outcome).prop_map(|(pdus, outcome)| Op::Returned(pdus, outcome)),
     ]
@@ -78,6 +83,11 @@ fn input(now: u64, op: Op) -> Input {
         Op::Close(number) => Input::Close { id: id(number) },
         Op::Arrived(number, messages) => Input::Arrived { id: id(number), messages },
         Op::Advance(number, ahead) => Input::Advance { id: id(number), critical: at(now + ahead) },
+        Op::Message(number, ahead, before) => Input::Message {
+            id: id(number),
+            critical: at((now + ahead).saturating_sub(10)),
+            from: at((now + ahead).saturating_sub(10 + before)),
+        },
         Op::Boundary => Input::Boundary,
         Op::Returned(pdus, outcome) => Input::Returned { pdus, outcome },
     }
@@ -99,6 +109,10 @@ struct Known {
     created: u32,
     /// The logical arrival of the message after the last one there.
     next: Option<u64>,
+    /// On demand: when that message is there; and before when it cannot arrive.
+    from: u64,
+    earliest: u64,
+    active: bool,
     /// It runs and is to be stopped: nothing comes.
     held: bool,
     pending: VecDeque<Message>,
@@ -113,6 +127,18 @@ struct Known {
 impl Known {
     fn period(&self) -> u64 {
         self.params.period.as_nanos()
+    }
+
+    /// When the next message is there.
+    fn ready_at(&self) -> Option<u64> {
+        let ahead = match self.terms.class {
+            WorkClass::RealTime => self.period() * u64::from(self.terms.workahead_max),
+            _ => 0,
+        };
+        self.next.map(|next| match self.terms.on_demand {
+            true => self.from.max(next.saturating_sub(ahead)),
+            false => next,
+        })
     }
 
     fn bound(&self) -> u64 {
@@ -171,11 +197,13 @@ impl Model {
             if known.held {
                 continue;
             }
-            while let Some(logical) = known.next.filter(|&next| next <= now) {
+            while let Some(logical) = known.next.filter(|_| known.ready_at() <= Some(now)) {
                 known.overruns += u64::from(!known.pending.is_empty());
                 known.pending.push_back(Message { logical, early: false });
                 known.jobs += 1;
-                known.next = Some(logical + known.period());
+                let promised = known.terms.class == WorkClass::RealTime;
+                known.earliest = logical + if promised { known.period() } else { 0 };
+                known.next = (!known.terms.on_demand).then_some(logical + known.period());
             }
         }
     }
@@ -198,7 +226,7 @@ impl Model {
             let critical = known.pending.front().map(|message| message.logical);
             let waits = running != Some(id) && known.terms.class == WorkClass::RealTime;
             let critical = critical.filter(|&critical| waits && critical > now);
-            critical.into_iter().chain(known.next.filter(|_| !known.held)).min()
+            critical.into_iter().chain(known.ready_at().filter(|_| !known.held)).min()
         };
         self.known.iter().zip(0..).filter_map(change).min().unwrap_or(u64::MAX)
     }
@@ -222,7 +250,7 @@ impl Model {
         known.pass(now);
         known.misses += known.late(now);
         known.pending.clear();
-        (known.next, known.held) = (None, false);
+        (known.next, known.held, known.active) = (None, false, false);
         if close {
             self.known[id as usize] = None;
         }
@@ -269,6 +297,7 @@ impl Model {
         for _ in 0..messages {
             let limit = now + known.period() * u64::from(known.terms.workahead_max);
             let realtime = known.terms.class == WorkClass::RealTime && !known.held;
+            let realtime = realtime && !known.terms.on_demand;
             let Some(logical) = known.next.filter(|&next| realtime && next <= limit) else { break };
             known.pending.push_back(Message { logical, early: true });
             known.jobs += 1;
@@ -285,6 +314,7 @@ impl Model {
             | Op::Close(id)
             | Op::Arrived(id, _)
             | Op::Advance(id, _)
+            | Op::Message(id, ..)
                 if self.of(id).is_none() =>
             {
                 return (false, None);
@@ -299,6 +329,9 @@ impl Model {
                     terms,
                     created: self.created,
                     next: None,
+                    from: 0,
+                    earliest: 0,
+                    active: false,
                     held: false,
                     pending: VecDeque::new(),
                     started: None,
@@ -318,7 +351,9 @@ impl Model {
                 let known = self.of(id).unwrap();
                 known.held = closing;
                 let first = now + ahead + known.params.offset.as_nanos();
-                known.next.get_or_insert(first);
+                if !known.active {
+                    (known.next, known.from, known.active) = (Some(first), first, true);
+                }
             }
             Op::Suspend(id) => self.stop(id, now, false),
             Op::Close(id) => self.stop(id, now, true),
@@ -326,8 +361,18 @@ impl Model {
             Op::Advance(id, ahead) => {
                 self.release(now);
                 let known = self.of(id).unwrap();
-                if known.pending.is_empty() {
+                if known.pending.is_empty() && !known.terms.on_demand {
                     known.next = known.next.map(|next| next.max(now + ahead));
+                }
+            }
+            Op::Message(id, ahead, before) => {
+                self.release(now);
+                let known = self.of(id).unwrap();
+                if known.terms.on_demand && known.active && !known.held && known.pending.is_empty()
+                {
+                    let critical = (now + ahead).saturating_sub(10);
+                    known.next = Some(critical.max(known.earliest));
+                    known.from = (now + ahead).saturating_sub(10 + before);
                 }
             }
             Op::Boundary => {

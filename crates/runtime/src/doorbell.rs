@@ -10,6 +10,8 @@ use upcall_sys::futex;
 
 const SILENT: u32 = 0;
 const RUNG: u32 = 1;
+/// Silent, and the executive sleeps on it or is about to.
+const ASLEEP: u32 = 2;
 
 /// See the module's head.
 #[derive(Debug, Default)]
@@ -18,11 +20,11 @@ pub(crate) struct Doorbell {
 }
 
 impl Doorbell {
-    /// Asks for attention. One system call if the executive sleeps or works.
+    /// Asks for attention. From any thread; one system call if the executive sleeps.
     pub(crate) fn ring(&self) {
         // Release: what was put into the ring before is seen by whoever
         // acquires the word in `answer`.
-        if self.word.swap(RUNG, Ordering::Release) == SILENT {
+        if self.word.swap(RUNG, Ordering::Release) == ASLEEP {
             futex::wake(&self.word, 1);
         }
     }
@@ -31,19 +33,27 @@ impl Doorbell {
     #[inline]
     pub(crate) fn is_rung(&self) -> bool {
         // Relaxed: only decides whether to look; `answer` synchronises.
-        self.word.load(Ordering::Relaxed) != SILENT
+        self.word.load(Ordering::Relaxed) == RUNG
     }
 
     /// Takes note: `true` if it was rung since the last time.
     pub(crate) fn answer(&self) -> bool {
         // Acquire pairs with the Release in `ring`.
-        self.is_rung() && self.word.swap(SILENT, Ordering::Acquire) != SILENT
+        self.is_rung() && self.word.swap(SILENT, Ordering::Acquire) == RUNG
     }
 
     /// Sleeps until it is rung or `deadline` has come. Returns at once if it is
     /// rung already, and may return early.
     pub(crate) fn sleep_until(&self, deadline: Option<Instant>) {
+        // Relaxed, both exchanges: a bell that was rung stays so until `answer`
+        // acquires it. Who rings between the first and the wait changes the word,
+        // and the kernel does not put to sleep.
+        let relaxed = Ordering::Relaxed;
+        if self.word.compare_exchange(SILENT, ASLEEP, relaxed, relaxed).is_err() {
+            return;
+        }
         // Whatever ends the wait, the caller looks at clock and bell again.
-        let _ = futex::wait_until(&self.word, SILENT, deadline.map(Instant::as_nanos));
+        let _ = futex::wait_until(&self.word, ASLEEP, deadline.map(Instant::as_nanos));
+        let _ = self.word.compare_exchange(ASLEEP, SILENT, relaxed, relaxed);
     }
 }

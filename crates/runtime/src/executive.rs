@@ -1,4 +1,5 @@
-//! The loop of one scheduling thread: asks the core what to do, and does it.
+//! The loop of one scheduling thread: asks the core what to do, and does it. What
+//! it upcalls is a handler, or a task's poll ([`crate::task`]).
 //!
 //! In [`Mode::Upcall`](crate::Mode) there is one executive a CPU, and it holds
 //! all handlers of that CPU. In the two baseline modes there is one executive
@@ -20,14 +21,21 @@ use upcall_core::scheduler::{Command, Counters, Input, Outcome};
 use upcall_core::time::{Instant, Span};
 use upcall_core::trace::{Record, Traced};
 
-use crate::batch::{Batch, Gate, Grant};
+use crate::batch::{Batch, Gate, Grant, Use};
 use crate::clock;
 use crate::doorbell::Doorbell;
 use crate::latency::Latency;
+use crate::task::{Next, TaskWork};
 use crate::trace::Ring;
 
 /// A user's code: called once a period, or more often if it must yield.
 pub(crate) type Handler = Box<dyn FnMut(&mut Batch<'_>) + Send>;
+
+/// What an activity does when it is upcalled.
+pub(crate) enum Work {
+    Handler(Handler),
+    Task(TaskWork),
+}
 
 /// Most activities on one executive.
 pub const ACTIVITIES_MAX: u32 = 128;
@@ -39,7 +47,7 @@ const CONTROLS_MAX: usize = 4 * ACTIVITIES_MAX as usize;
 
 /// What a controller asks of an executive.
 pub(crate) enum Control {
-    Create { id: ActivityId, params: ActivityParams, terms: Terms, handler: Handler },
+    Create { id: ActivityId, params: ActivityParams, terms: Terms, work: Work },
     Run { id: ActivityId, at: Instant },
     Suspend { id: ActivityId },
     Close { id: ActivityId },
@@ -65,6 +73,8 @@ pub(crate) struct Shared {
     /// before it sends `Run`, cleared by the executive.
     active: Box<[AtomicU32]>,
     faulted: Box<[AtomicU32]>,
+    /// A bit for each task that was woken since the executive looked.
+    woken: [AtomicU64; ACTIVITIES_MAX as usize / 64],
     /// Counts ends of activity; a futex for those who wait for them.
     pub(crate) inactive_epoch: Arc<Epoch>,
 }
@@ -121,6 +131,32 @@ impl Shared {
         self.active[id.0 as usize].store(u32::from(active), Ordering::Release);
     }
 
+    /// Has the executive look after a task. From any thread; wait-free.
+    pub(crate) fn wake(&self, id: ActivityId) {
+        if let Some(word) = self.woken.get(id.0 as usize / 64) {
+            // Release pairs with the Acquire in `take_woken`: what the task was
+            // woken for is seen by its poll. The bell comes after the bit, so who
+            // answers it sees the bit (`Doorbell::ring`).
+            word.fetch_or(1 << (id.0 % 64), Ordering::Release);
+            self.doorbell.ring();
+        }
+    }
+
+    /// The tasks that were woken, which are then no longer marked.
+    pub(crate) fn take_woken(&self) -> impl Iterator<Item = ActivityId> {
+        self.woken.iter().zip(0u32..).flat_map(|(word, place)| {
+            // Relaxed: only spares the swap; a bit that is set now rings the bell.
+            let any = word.load(Ordering::Relaxed) != 0;
+            // Acquire pairs with the Release in `wake`.
+            let mut bits = if any { word.swap(0, Ordering::Acquire) } else { 0 };
+            std::iter::from_fn(move || {
+                let bit = (bits != 0).then(|| bits.trailing_zeros())?;
+                bits &= bits - 1;
+                Some(ActivityId(place * 64 + bit))
+            })
+        })
+    }
+
     /// Whether the handler panicked.
     pub(crate) fn is_faulted(&self, id: ActivityId) -> bool {
         // Relaxed: a report, nothing hangs on it.
@@ -133,7 +169,7 @@ impl Shared {
 pub(crate) struct Retired {
     pub(crate) id: ActivityId,
     /// Only to be dropped.
-    pub(crate) _handler: Option<Handler>,
+    pub(crate) _work: Option<Work>,
     pub(crate) counters: Option<Counters>,
 }
 
@@ -175,7 +211,7 @@ pub(crate) struct Executive {
 
 #[derive(Default)]
 struct Slot {
-    handler: Option<Handler>,
+    work: Option<Work>,
     params: Option<ActivityParams>,
     /// Of the present job.
     quantum_overruns: u32,
@@ -246,22 +282,52 @@ impl Executive {
     fn obey(&mut self, now: Instant) -> bool {
         while let Ok(control) = self.controls.pop() {
             match control {
-                Control::Create { id, params, terms, handler } => {
+                Control::Create { id, params, terms, work } => {
                     let slot = &mut self.slots[id.0 as usize];
-                    *slot =
-                        Slot { handler: Some(handler), params: Some(params), ..Slot::default() };
+                    *slot = Slot { work: Some(work), params: Some(params), ..Slot::default() };
                     self.tell(now, Input::Create { id, params, terms });
                 }
-                Control::Run { id, at } => self.tell(now, Input::Run { id, at }),
+                Control::Run { id, at } => self.start(now, id, at),
                 Control::Suspend { id } => self.tell(now, Input::Suspend { id }),
                 Control::Close { id } => {
+                    if let Some(Work::Task(task)) = &self.slots[id.0 as usize].work {
+                        task.close();
+                    }
                     self.slots[id.0 as usize].last_counters = self.scheduler.counters_at(now, id);
                     self.tell(now, Input::Close { id });
                 }
                 Control::Quit => return false,
             }
         }
+        let shared = self.shared.clone();
+        for id in shared.take_woken() {
+            if let Some(Work::Task(task)) = &self.slots[id.0 as usize].work {
+                let next = task.woken(now);
+                self.tell_next(now, id, next);
+            }
+        }
         true
+    }
+
+    /// Delivers an activity from `at` on. A task that has ended stays so.
+    fn start(&mut self, now: Instant, id: ActivityId, at: Instant) {
+        if let Some(Work::Task(task)) = &mut self.slots[id.0 as usize].work {
+            if task.has_ended() {
+                self.notice(Command::Inactive { id });
+                return;
+            }
+            if !self.scheduler.is_active(id) {
+                task.set();
+            }
+        }
+        self.tell(now, Input::Run { id, at });
+    }
+
+    /// Tells the core of a task's next message, if it is known.
+    fn tell_next(&mut self, now: Instant, id: ActivityId, next: Option<Next>) {
+        if let Some(Next { critical, from }) = next {
+            self.tell(now, Input::Message { id, critical, from });
+        }
     }
 
     /// Hands an input to the core and carries out what follows, but for an
@@ -303,12 +369,12 @@ impl Executive {
                 self.shared.inactive_epoch.advance();
             }
             Command::Closed { id } => {
-                let Slot { handler, last_counters, .. } =
+                let Slot { work, last_counters, .. } =
                     std::mem::take(&mut self.slots[id.0 as usize]);
                 // There is room: the ring holds one of each activity, and a
                 // number is used again only after its entry was taken out.
                 let pushed =
-                    self.retired.push(Retired { id, _handler: handler, counters: last_counters });
+                    self.retired.push(Retired { id, _work: work, counters: last_counters });
                 debug_assert!(pushed.is_ok());
             }
             // Upcalls are begun by `run`, answers to `Boundary` taken by the batch.
@@ -336,18 +402,22 @@ impl Executive {
     fn upcall(&mut self, id: ActivityId, grant: Grant) -> Instant {
         let slot = &mut self.slots[id.0 as usize];
         let cpu_before = self.meter_cpu.then(upcall_sys::clock::thread_cpu_ns);
-        let mut batch =
-            Batch::new(Gate::Scheduler(&mut self.scheduler, &self.shared.doorbell), grant);
-        let panicked = match slot.handler.as_mut() {
-            // A panic is the handler's fault and ends only the handler: nothing
-            // of ours is borrowed inside but the batch, whose counts stay valid.
-            Some(handler) => std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                handler(&mut batch);
-            }))
-            .is_err(),
-            None => true,
+        let doorbell = &self.shared.doorbell;
+        let (mut used, panicked, next) = match slot.work.as_mut() {
+            Some(Work::Handler(handler)) => {
+                let batch = Batch::new(Gate::Scheduler(&mut self.scheduler, doorbell), grant);
+                let (used, panicked) = upcall_handler(handler, batch);
+                (used, panicked, None)
+            }
+            Some(Work::Task(task)) => {
+                let turn = task.upcall(&mut self.scheduler, doorbell, &grant);
+                (turn.used, turn.panicked, turn.next)
+            }
+            None => {
+                let end = clock::now();
+                (Use { pdus: 0, quantum_overruns: 0, outcome: Outcome::Finished, end }, true, None)
+            }
         };
-        let mut used = batch.close(clock::now());
         if let Some(before) = cpu_before {
             slot.cpu += Span::from_nanos(upcall_sys::clock::thread_cpu_ns() - before);
         }
@@ -360,6 +430,7 @@ impl Executive {
             used.outcome = Outcome::Finished;
         }
         self.tell(used.end, Input::Returned { pdus: used.pdus, outcome: used.outcome });
+        self.tell_next(used.end, id, next);
         used.end
     }
 
@@ -374,4 +445,12 @@ impl Executive {
             records_lost: self.scheduler.sink_mut().map_or(0, |ring| ring.lost()),
         }
     }
+}
+
+/// Calls the handler; what it used, and whether it panicked.
+fn upcall_handler(handler: &mut Handler, mut batch: Batch<'_>) -> (Use, bool) {
+    // A panic is the handler's fault and ends only the handler: nothing of ours is
+    // borrowed inside but the batch, whose counts stay valid.
+    let called = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| handler(&mut batch)));
+    (batch.close(clock::now()), called.is_err())
 }

@@ -11,6 +11,9 @@
 //!                                           handler(&mut Batch)
 //! ```
 //!
+//! Beside handlers, under DWS, stand tasks: futures that the executive polls in the
+//! same order ([`Task`]).
+//!
 //! [`Runtime`] admits and controls, the executive runs, the core decides. Used
 //! by the facade `upcall`; in-process mode needs nothing else.
 
@@ -25,9 +28,11 @@ mod executive;
 mod latency;
 pub mod load;
 mod need;
+mod reactor;
 mod rights;
 mod runtime;
 mod statistics;
+mod task;
 mod trace;
 pub mod udp;
 
@@ -48,3 +53,5 @@ pub use need::{CreateError, Need};
 pub use rights::Notice;
 pub use runtime::{HandlerId, Runtime, StartError, default_cpus};
 pub use statistics::{ActivityReport, Report, Statistics};
+pub use task::{Checkpoint, IoWait, PreemptionMask, Task, TimeAdvance, TimedSleep};
+pub use upcall_sys::OsError;

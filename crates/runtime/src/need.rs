@@ -88,6 +88,11 @@ pub enum CreateError {
         /// That many.
         activities_max: u32,
     },
+    /// Tasks say when their next message is due, which only DWS understands.
+    NotForTasks {
+        /// The policy that was chosen.
+        policy: &'static str,
+    },
     /// A scheduling thread did not start.
     Thread(String),
 }
@@ -105,6 +110,9 @@ impl fmt::Display for CreateError {
             ),
             CreateError::TooMany { activities_max } => {
                 write!(f, "a CPU holds at most {activities_max} activities")
+            }
+            CreateError::NotForTasks { policy } => {
+                write!(f, "tasks need the policy `dws`, the runtime was started with `{policy}`")
             }
             CreateError::Thread(error) => write!(f, "a scheduling thread did not start: {error}"),
         }

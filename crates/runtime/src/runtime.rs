@@ -9,8 +9,9 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use upcall_core::activity::{ActivityId, ActivityParams};
+use upcall_core::activity::{ActivityId, ActivityParams, Terms};
 use upcall_core::admission::{Platform, ReservationId, Reservations};
+use upcall_core::policy::dws::DWS;
 use upcall_core::policy::rmdp::RMDP;
 use upcall_core::scheduler::Counters;
 use upcall_core::time::{Instant, Span};
@@ -19,11 +20,13 @@ use upcall_core::trace::{Crossing, Record};
 use crate::batch::Batch;
 use crate::config::{Config, FIFO_PRIORITY, Mode};
 use crate::executive::{
-    ACTIVITIES_MAX, Control, Epoch, Executive, Handler, Job, Link, Outcomes, Retired,
+    ACTIVITIES_MAX, Control, Epoch, Executive, Handler, Job, Link, Outcomes, Retired, Work,
 };
 use crate::need::{CreateError, Need};
+use crate::reactor::Reactor;
 use crate::rights::Notice;
 use crate::statistics::{ActivityReport, Report, Statistics};
+use crate::task::{Address, Task, TaskCell, TaskWork};
 use crate::{calibrate, clock};
 
 /// How long `stop` waits for a handler to yield.
@@ -31,7 +34,7 @@ const STOP_GRACE: Duration = Duration::from_millis(500);
 /// Stack that a scheduling thread touches before it starts.
 const STACK_BYTES: usize = 256 * 1024;
 
-/// Names a handler of one runtime. Never reused.
+/// Names a handler or task of one runtime. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HandlerId(usize);
 
@@ -44,6 +47,8 @@ pub struct Runtime {
     activities: Vec<Option<Activity>>,
     inactive_epoch: Arc<Epoch>,
     notices: Vec<Notice>,
+    /// From the first task on.
+    reactor: Option<Reactor>,
 }
 
 /// One executive, launched or not yet.
@@ -82,6 +87,13 @@ struct Activity {
     executive: usize,
     id: ActivityId,
     statistics: Statistics,
+}
+
+/// What admission gave an activity.
+struct Seat {
+    reservation: ReservationId,
+    executive: usize,
+    id: ActivityId,
 }
 
 /// Why a runtime did not start.
@@ -171,6 +183,7 @@ impl Runtime {
             activities: Vec::new(),
             inactive_epoch: Arc::default(),
             notices: Vec::new(),
+            reactor: None,
         };
         if let Err(error) = upcall_sys::memory::lock_all() {
             runtime.notices.push(Notice::NoMemoryLock(error));
@@ -217,9 +230,7 @@ impl Runtime {
     where
         F: FnMut(&mut Batch<'_>) + Send + 'static,
     {
-        if self.activities.iter().flatten().any(|activity| activity.name == name) {
-            return Err(CreateError::NameTaken(name.to_owned()));
-        }
+        self.check_name(name)?;
         let mut handler: Handler = Box::new(handler);
         let mut need = need.into();
         let switch_cost = self.config.switch_cost.unwrap_or_default();
@@ -232,10 +243,82 @@ impl Runtime {
         }
         let params = need.params(switch_cost)?;
         let terms = need.terms();
-        let reservation = match self.reservations.reserve(name, params, &terms) {
+        let seat = self.admit(name, params, &terms)?;
+        Ok(self.enter(name, seat, params, terms, Work::Handler(handler)))
+    }
+
+    /// Creates a task, suspended, if admission finds room for it: a lightweight
+    /// process (split-level-1991 §3.1), whose code is the future that `task` makes.
+    /// It is run, suspended, closed and waited for as a handler is; it ends when
+    /// the future does. The cost of a PDU must be declared; a PDU is what it does
+    /// between two checkpoints. May be called while others run. Allocates.
+    ///
+    /// ```no_run
+    /// # use upcall_runtime::{Config, Runtime, activity::ActivityParams, policy::dws::DWS};
+    /// # use upcall_runtime::{clock, time::Span};
+    /// # let mut runtime = Runtime::start(Config { discipline: &DWS, ..Config::default() })?;
+    /// let need = ActivityParams::new(Span::from_millis(20), Span::from_micros(100));
+    /// let blink = runtime.task("blink", need, async move |task| {
+    ///     for _ in 0..50 {
+    ///         task.timed_sleep(clock::now() + Span::from_millis(20)).await;
+    ///     }
+    /// })?;
+    /// runtime.run(blink)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Runtime::handler`], and [`CreateError::NotForTasks`] under another
+    /// policy than DWS.
+    pub fn task<F, T>(
+        &mut self,
+        name: &str,
+        need: impl Into<Need>,
+        task: F,
+    ) -> Result<HandlerId, CreateError>
+    where
+        F: FnOnce(Task) -> T,
+        T: Future<Output = ()> + Send + 'static,
+    {
+        self.check_name(name)?;
+        if self.config.discipline.name != DWS.name {
+            return Err(CreateError::NotForTasks { policy: self.config.discipline.name });
+        }
+        let need = need.into();
+        let params = need.params(self.config.switch_cost.unwrap_or_default())?;
+        let terms = Terms { on_demand: true, ..need.terms() };
+        // Before anything is reserved: it is the caller's code, and may panic.
+        let cell = Arc::new(TaskCell::new(clock::now));
+        let work = TaskWork::new(cell.clone(), task(Task::new(cell.clone())));
+        if self.reactor.is_none() {
+            let real_time = self.config.mode != Mode::Threads;
+            self.reactor = Some(Reactor::start(real_time).map_err(CreateError::Thread)?);
+        }
+        let seat = self.admit(name, params, &terms)?;
+        let shared = self.executives[seat.executive].link.shared.clone();
+        let watcher = self.reactor.as_ref().map(|reactor| reactor.watcher(&shared, seat.id));
+        cell.bind(Address { shared, id: seat.id, watcher });
+        Ok(self.enter(name, seat, params, terms, Work::Task(work)))
+    }
+
+    fn check_name(&self, name: &str) -> Result<(), CreateError> {
+        if self.activities.iter().flatten().any(|activity| activity.name == name) {
+            return Err(CreateError::NameTaken(name.to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Reserves, and finds an executive and a number on it.
+    fn admit(
+        &mut self,
+        name: &str,
+        params: ActivityParams,
+        terms: &Terms,
+    ) -> Result<Seat, CreateError> {
+        let reservation = match self.reservations.reserve(name, params, terms) {
             Ok(reservation) => reservation,
             Err(_) if self.config.unscreened => {
-                self.reservations.reserve_unscreened(name, params, &terms)
+                self.reservations.reserve_unscreened(name, params, terms)
             }
             Err(refusal) => return Err(CreateError::Refused(Box::new(refusal))),
         };
@@ -253,16 +336,25 @@ impl Runtime {
         };
         self.executives[executive].taken[number] = true;
         let id = ActivityId(u32::try_from(number).expect("below ACTIVITIES_MAX"));
-        self.send(executive, Control::Create { id, params, terms, handler });
-        self.activities.push(Some(Activity {
-            name: name.to_owned(),
-            params,
-            reservation: reservation.id,
-            executive,
-            id,
-            statistics: Statistics::default(),
-        }));
-        Ok(HandlerId(self.activities.len() - 1))
+        Ok(Seat { reservation: reservation.id, executive, id })
+    }
+
+    /// Hands an admitted activity to its executive.
+    fn enter(
+        &mut self,
+        name: &str,
+        seat: Seat,
+        params: ActivityParams,
+        terms: Terms,
+        work: Work,
+    ) -> HandlerId {
+        let Seat { reservation, executive, id } = seat;
+        self.send(executive, Control::Create { id, params, terms, work });
+        let statistics = Statistics::default();
+        let name = name.to_owned();
+        let activity = Activity { name, params, reservation, executive, id, statistics };
+        self.activities.push(Some(activity));
+        HandlerId(self.activities.len() - 1)
     }
 
     /// Delivers a handler periodically from now on (`rts_run`).

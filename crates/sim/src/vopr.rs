@@ -121,16 +121,18 @@ pub fn scenario(discipline: &'static Discipline, seed: u64) -> Scenario {
         switch_cost: maker.span_or_none(Span::from_micros(20)),
         wakeup_latency: maker.span_or_none(Span::from_micros(200)),
     };
-    let (activities, reservations, ids) = maker.admitted(discipline, &platform);
+    let (activities, reservations, ids) = maker.admitted(discipline, &platform, faulty);
     let faults = if faulty { maker.faults(&activities, &platform) } else { Vec::new() };
     let settled_after = settled_after(&activities, &faults, &platform);
     let steady = activities.iter().all(|activity| activity.present == [Window::ALWAYS])
         && !faults.iter().any(|fault| matches!(fault, Fault::DomainDies { .. }));
+    let holds = !as_played(&reservations) || (steady && faults.is_empty() && exact(&activities));
+    let bounds = ids.into_iter().map(|id| reservations.response_max(id).filter(|_| holds));
     let promises = Promises {
-        response_max: ids.into_iter().map(|id| reservations.response_max(id)).collect(),
+        response_max: bounds.collect(),
         wakeup_latency: platform.wakeup_latency,
         lag_max: steady.then(|| lag_max(&activities, &platform)),
-        windows: keeps_windows(discipline),
+        windows: keeps_windows(discipline) && holds,
         settled_after,
     };
     let spec = SimSpec {
@@ -144,6 +146,22 @@ pub fn scenario(discipline: &'static Discipline, seed: u64) -> Scenario {
     Scenario { spec, duration: FAULTY + settled_after + CALM, promises }
 }
 
+/// Whether a CPU's set was admitted because it was played through from one common
+/// start: what is promised holds as played, and in no other order of events
+/// (`admission::dwcs`).
+fn as_played(reservations: &Reservations) -> bool {
+    const PLAYED: [&str; 3] = ["window-slots", "slot-simulation", "window-simulation"];
+    reservations.tests().iter().any(|test| test.deciding && PLAYED.contains(&test.name))
+}
+
+/// Whether every job has all it may have, and costs what was declared.
+fn exact(activities: &[SimActivity]) -> bool {
+    activities.iter().all(|activity| {
+        matches!(activity.arrivals, Arrivals::Saturated)
+            && matches!(activity.execution, Execution::Fixed(cost) if cost == activity.params.pdu_cost)
+    })
+}
+
 /// Whether a policy minds windows: asked of the policy itself.
 fn keeps_windows(discipline: &Discipline) -> bool {
     let mut scheduler = Scheduler::new(1, discipline);
@@ -152,6 +170,21 @@ fn keeps_windows(discipline: &Discipline) -> bool {
     let id = ActivityId(0);
     let created = scheduler.handle(Instant::ZERO, Input::Create { id, params, terms });
     created.is_ok() && scheduler.window_violations(id).is_some()
+}
+
+/// Whether a CPU has enough for all that is on it and one more, each quantum
+/// with two hand-offs, whatever was promised.
+fn fits(activities: &[SimActivity], more: &SimActivity, platform: &Platform) -> bool {
+    let there = activities.iter().filter(|activity| activity.cpu == more.cpu);
+    let used_ppm: u64 = there.chain([more]).map(|activity| used_ppm(activity, platform)).sum();
+    used_ppm <= u64::from(platform.cpu_limit.ppm())
+}
+
+fn used_ppm(activity: &SimActivity, platform: &Platform) -> u64 {
+    let params = &activity.params;
+    let quanta = u64::from(params.batch.div_ceil(params.quantum));
+    let whole = params.compute() + platform.switch_cost.saturating_mul(2 * quanta);
+    (whole.as_nanos() * 1_000_000).div_ceil(params.period.as_nanos())
 }
 
 const ONE_OF_TWO: activity::Window = activity::Window { misses: 1, periods: 2 };
@@ -210,6 +243,7 @@ impl Maker {
         &mut self,
         discipline: &'static Discipline,
         platform: &Platform,
+        faulty: bool,
     ) -> (Vec<SimActivity>, Reservations, Vec<ReservationId>) {
         let features = Features {
             offsets: self.feature(),
@@ -225,9 +259,18 @@ impl Maker {
         let (mut activities, mut ids) = (Vec::new(), Vec::new());
         for number in 0..self.count(1, 12) {
             let mut activity = self.activity(number, features);
-            let asked = reservations.reserve(&activity.name, activity.params, &activity.terms);
+            let mut trial = reservations.clone();
+            let asked = trial.reserve(&activity.name, activity.params, &activity.terms);
             if let Ok(reservation) = asked {
                 activity.cpu = reservation.cpu;
+                // Who is promised nothing is taken whatever it wants, and who may
+                // miss periods takes what there is; with all that the CPU has, what
+                // piled up would never be worked off.
+                let promised = trial.response_max(reservation.id).is_some();
+                if (faulty || !promised) && !fits(&activities, &activity, platform) {
+                    continue;
+                }
+                reservations = trial;
                 activities.push(activity);
                 ids.push(reservation.id);
             }

@@ -7,6 +7,38 @@ use upcall_sim::vopr::vopr;
 /// A few seconds in a debug build.
 const SEEDS: u64 = 300;
 
+/// An adaptive activity under PS was expected to have a job done every three
+/// releases, though nobody had promised it anything.
+#[test]
+fn seed_2_who_was_promised_nothing_may_fall_behind() {
+    let ps = upcall_core::policy::discipline("ps").expect("it is listed");
+    vopr(ps, [2]).expect("no promise is broken");
+}
+
+/// Windows that admission had played through from one common start were expected
+/// to be kept by activities that come and go.
+#[test]
+fn seed_946_windows_played_through_hold_as_played() {
+    let dwcs = upcall_core::policy::discipline("dwcs").expect("it is listed");
+    vopr(dwcs, [946]).expect("no promise is broken");
+}
+
+/// A job that was lost while another handler ran was told of after its activity
+/// had left.
+#[test]
+fn seed_2610_what_was_lost_is_told_before_its_activity_leaves() {
+    let dwcs = upcall_core::policy::discipline("dwcs").expect("it is listed");
+    vopr(dwcs, [2610]).expect("no promise is broken");
+}
+
+/// A CPU that was full, for its jobs may be missed, was expected to catch up after
+/// a stall.
+#[test]
+fn seed_7743_a_full_cpu_does_not_catch_up() {
+    let dwcs = upcall_core::policy::discipline("dwcs").expect("it is listed");
+    vopr(dwcs, [7743]).expect("no promise is broken");
+}
+
 #[test]
 fn no_seed_breaks_a_promise_under_any_policy() {
     for discipline in DISCIPLINES {

@@ -17,6 +17,7 @@
 //! | [`memfd`] | sealed memory shared between processes |
 //! | [`udp`] | datagrams in batches, and what the kernel dropped |
 //! | [`process`] | child processes that leave nothing behind |
+//! | [`readiness`] | waiting until descriptors are readable or writable |
 //! | [`machine`] | what this machine is |
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
@@ -31,6 +32,7 @@ pub mod machine;
 pub mod memfd;
 pub mod memory;
 pub mod process;
+pub mod readiness;
 pub mod schedule;
 pub mod udp;
 

@@ -4,7 +4,8 @@
 //! a reason, and then upcalls it on time, between other work, without locks.
 //! This is the facade: what programs import. Start with [`Runtime::start`],
 //! create handlers with [`Runtime::handler`] from a [`qos::StreamSpec`] or from
-//! [`activity::ActivityParams`], and run them.
+//! [`activity::ActivityParams`], and run them. Under [`policy::dws::DWS`] there are
+//! also tasks, `async` code that is scheduled by deadline: [`Runtime::task`].
 //!
 //! ```
 //! use upcall::activity::ActivityParams;
@@ -29,10 +30,11 @@
 pub mod work;
 
 pub use upcall_runtime::{
-    ACTIVITIES_MAX, ActivityReport, Batch, Config, CreateError, FIFO_PRIORITY, HandlerId, Job,
-    Latency, Machine, Mode, Need, Notice, Record, Report, Runtime, StartError, Statistics,
-    activity, admission, allowed_cpus, clock, cost, default_cpus, load, policy, qos, record,
-    scheduler, switch_cost, thread_cpu_ns, time, udp,
+    ACTIVITIES_MAX, ActivityReport, Batch, Checkpoint, Config, CreateError, FIFO_PRIORITY,
+    HandlerId, IoWait, Job, Latency, Machine, Mode, Need, Notice, OsError, PreemptionMask, Record,
+    Report, Runtime, StartError, Statistics, Task, TimeAdvance, TimedSleep, activity, admission,
+    allowed_cpus, clock, cost, default_cpus, load, policy, qos, record, scheduler, switch_cost,
+    thread_cpu_ns, time, udp,
 };
 
 /// The example in the repository's README, kept true.

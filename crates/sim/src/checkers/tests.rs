@@ -237,9 +237,28 @@ fn who_gets_nothing_done_after_healing_is_found() {
     promises.windows = false;
     // The first takes all there is.
     starved.activities[0].execution = crate::Execution::Fixed(Span::from_millis(5));
+    // Nobody was promised anything, and 20 releases are no time at all.
+    assert_eq!(verdict(&starved, &promises, &events_of(&starved)), Ok(()));
+    promises.response_max = vec![Some(Span::from_secs(1000)); starved.activities.len()];
     let (checker, what) = broken(&starved, &promises, &events_of(&starved));
     assert_eq!(checker, "progress");
     assert_eq!(what, "activity 1: 4 releases, and no job got done");
+}
+
+#[test]
+fn who_is_left_out_for_good_is_found_though_nothing_was_promised() {
+    let (mut starved, mut promises) = overloaded(Misses { misses: 4, periods: 5 });
+    promises.windows = false;
+    starved.activities[0].params.period = Span::from_millis(4);
+    starved.activities[0].params.deadline = Span::from_millis(4);
+    starved.activities[0].params.pdu_cost = Span::from_millis(2);
+    starved.activities[0].execution = crate::Execution::Fixed(Span::from_millis(2));
+    starved.activities[1].params.period = Span::from_millis(5);
+    starved.activities[1].params.deadline = Span::from_millis(5);
+    starved.activities[1].params.pdu_cost = Span::from_millis(1);
+    let (checker, what) = broken(&starved, &promises, &events_of(&starved));
+    assert_eq!(checker, "progress");
+    assert!(what.ends_with("releases, and it never had the CPU"), "{what}");
 }
 
 #[test]

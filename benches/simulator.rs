@@ -1,55 +1,56 @@
 //! How many scheduling events a second the simulator gets through on one core.
 //!
-//! `cargo run --release -p upcall-sim --example speed`. Each line is the best and
-//! the median of seven runs of the same simulation, by the CPU time the thread
-//! had (`/proc/thread-self/schedstat`, proc(5)): the machine may be busy otherwise.
+//! Each line is the best, the median and the worst of some runs of the same simulation, by
+//! the CPU time the thread had: the machine may be busy otherwise.
 //! An event is one that is told (release, upcall, yield, end of a job, idle, wake).
 
-use upcall_core::activity::ActivityParams;
-use upcall_core::policy::{DISCIPLINES, Discipline};
-use upcall_core::time::Span;
+#![forbid(unsafe_code)]
+
+use upcall::activity::ActivityParams;
+use upcall::policy::{DISCIPLINES, Discipline};
+use upcall::time::Span;
+use upcall_benches::{heading, smoke};
 use upcall_sim::{SimActivity, SimSpec, Simulation};
 
-/// Told in each run, about.
-const EVENTS: u64 = 4_000_000;
-
 fn main() {
-    println!("{:>6} {:>10} {:>10} {:>9} {:>9}", "policy", "activities", "events", "best", "median");
+    let events = if smoke() { 40_000 } else { 4_000_000 };
+    println!("{}\n\nmillion events a second", heading("simulator"));
+    println!(
+        "{:>6} {:>10} {:>10} {:>9} {:>9} {:>9}",
+        "policy", "activities", "events", "best", "median", "worst"
+    );
     for discipline in DISCIPLINES {
         for count in [10, 100, 1_000, 10_000] {
-            line(discipline, count);
+            line(discipline, count, events);
         }
     }
 }
 
-fn line(discipline: &'static Discipline, count: u64) {
+fn line(discipline: &'static Discipline, count: u64, events: u64) {
     // About four events a job, a job a period.
-    let duration = Span::from_micros(EVENTS / 4 * MEAN_PERIOD_US / count);
+    let duration = Span::from_micros(events / 4 * MEAN_PERIOD_US / count);
     let mut rates: Vec<_> = (0..7)
         .map(|_| {
             let simulation = Simulation::new(spec(discipline, count)).expect("a good spec");
-            let begun_ns = cpu_ns();
+            let begun_ns = upcall::thread_cpu_ns();
             let outcome = simulation.run(duration, &mut |event| {
                 std::hint::black_box(event);
             });
-            (outcome.events as f64 / (cpu_ns() - begun_ns) as f64 * 1e9, outcome.events)
+            (
+                outcome.events as f64 / (upcall::thread_cpu_ns() - begun_ns) as f64 * 1e9,
+                outcome.events,
+            )
         })
         .collect();
     rates.sort_by(|a, b| b.0.total_cmp(&a.0));
     let (best, events) = rates[0];
     println!(
-        "{:>6} {count:>10} {events:>10} {:>7.2} M {:>7.2} M",
+        "{:>6} {count:>10} {events:>10} {:>9.2} {:>9.2} {:>9.2}",
         discipline.name,
         best / 1e6,
-        rates[3].0 / 1e6
+        rates[3].0 / 1e6,
+        rates[6].0 / 1e6
     );
-}
-
-/// CPU time of this thread.
-fn cpu_ns() -> u64 {
-    let schedstat = std::fs::read_to_string("/proc/thread-self/schedstat");
-    let schedstat = schedstat.expect("a Linux with schedstats");
-    schedstat.split(' ').next().and_then(|ns| ns.parse().ok()).expect("CPU time comes first")
 }
 
 /// Of the periods below.

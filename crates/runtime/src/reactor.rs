@@ -1,0 +1,74 @@
+//! The thread that waits for the descriptors of tasks, and wakes them.
+//!
+//! Started by the runtime with its first task. It does nothing but set a bit and
+//! ring a bell, and so stands above the handlers, as an interrupt would.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use upcall_core::activity::ActivityId;
+use upcall_sys::readiness::Readiness;
+
+use crate::config::FIFO_PRIORITY;
+use crate::executive::Shared;
+
+/// See the module's head. Ends with the value.
+pub(crate) struct Reactor {
+    readiness: Arc<Readiness>,
+    /// The executives whose tasks are woken, by number. Locked by controllers and
+    /// the thread, never by an executive.
+    wards: Arc<Mutex<Vec<Arc<Shared>>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Reactor {
+    /// Starts the thread, in the real-time class if handlers are. Allocates.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub(crate) fn start(real_time: bool) -> Result<Self, String> {
+        let readiness = Arc::new(Readiness::new().map_err(|error| error.to_string())?);
+        let wards = Arc::new(Mutex::new(Vec::<Arc<Shared>>::new()));
+        let (watched, woken) = (readiness.clone(), wards.clone());
+        let thread = std::thread::Builder::new()
+            .name("upcall-io".to_owned())
+            .spawn(move || {
+                // Without the right it is an ordinary thread; the executives' notice says it.
+                if real_time {
+                    let _ = upcall_sys::schedule::set_fifo(FIFO_PRIORITY + 1);
+                }
+                while watched.wait(|number| wake(&woken, number)) {}
+            })
+            .map_err(|error| error.to_string())?;
+        Ok(Reactor { readiness, wards, thread: Some(thread) })
+    }
+
+    /// Who watches for a task, and the number by which it will be woken.
+    pub(crate) fn watcher(&self, shared: &Arc<Shared>, id: ActivityId) -> (Arc<Readiness>, u64) {
+        let mut wards = self.wards.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = wards.iter().position(|ward| Arc::ptr_eq(ward, shared));
+        let ward = known.unwrap_or_else(|| {
+            wards.push(shared.clone());
+            wards.len() - 1
+        });
+        (self.readiness.clone(), (ward as u64) << 32 | u64::from(id.0))
+    }
+}
+
+fn wake(wards: &Mutex<Vec<Arc<Shared>>>, number: u64) {
+    let wards = wards.lock().unwrap_or_else(PoisonError::into_inner);
+    let ward = usize::try_from(number >> 32).ok().and_then(|ward| wards.get(ward));
+    if let (Some(shared), Ok(id)) = (ward, u32::try_from(number & u64::from(u32::MAX))) {
+        shared.wake(ActivityId(id));
+    }
+}
+
+impl Drop for Reactor {
+    fn drop(&mut self) {
+        self.readiness.stop();
+        if let Some(thread) = self.thread.take() {
+            // It does not panic, and ends at once.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! Tasks: lightweight processes as Rust futures (split-level-1991 §3.1).
+//!
+//! Created by [`Runtime::task`](crate::Runtime::task), polled by the executive of
+//! one CPU, inside an upcall, when the DWS policy puts them before all else. A
+//! task handles one message after the other, and says itself when the next is due;
+//! between two messages it holds nothing of the executive. [`Task`] is what its
+//! code is given; [`TaskCell`] is what both sides see; `work` is the executive's side.
+//!
+//! ```text
+//!            (1) created         (2) run                (3) chosen
+//!   [none] ------------> Still ---------> Set ----------------------> Running
+//!                          ^               ^                          |  ^  |
+//!             (8) suspend, |               | (4) time_advance         |  |  | (5) checkpoint:
+//!             from any     |               +--------------------------+  |  |  outranked
+//!                          |                                          |  |  v
+//!                          |             Waiting <--------------------+  Ready
+//!                          |                | (7) woken   (6) timed_sleep,  (3)
+//!                          |                v             io_wait, or other
+//!                          |               Set             (9) end, panic --> Ended
+//! ```
+//!
+//! 1. Admitted; nothing is polled before `run`.
+//! 2. Its first message logically arrives at the moment of `run`, plus the offset.
+//! 3. `Set` is a message that was said to the core: it is `Ready` when that has come,
+//!    or is near enough to work ahead. The best rank is polled. Wake-ups that come
+//!    in `Set`, `Ready` or `Running` change nothing: the poll will see what they were for.
+//! 4. The message is done, the next one's logical arrival is known. If nobody
+//!    outranks the task it is polled again at once: a return, a decision, a call.
+//! 5. At a quantum boundary somebody outranks it: its message is not done, and is
+//!    gone on with later. Otherwise the checkpoint is a decrement or a clock read.
+//! 6. The message is done, the next is not known: it comes at the end of the sleep,
+//!    or with a wake-up. `Waiting` for something that is none of ours (a channel,
+//!    a lock, a timer of another library) is the same.
+//! 7. By any thread, through a bit and the doorbell; the new message logically
+//!    arrives now, or when `io_wait` said. It takes the place of the end of a sleep.
+//! 8. The message is dropped. A `run` makes it `Set` again, and polls the future anew.
+//! 9. The future is not touched again but to be dropped, by who closes the task.
+//!
+//! The declared rate holds for real-time tasks: a message whose critical time is
+//! less than a period after the last one's is taken as arriving a period after it,
+//! and handled before only as work ahead. `Terms::workahead_max` = 0 therefore
+//! means: at most one message a period, and whatever ends a message, a wait for a
+//! lock as well as `io_wait`, uses one up. Interactive and background tasks have no
+//! such limit.
+
+use std::future::Future;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use upcall_core::time::Instant;
+use upcall_sys::OsError;
+use upcall_sys::readiness::{Direction, Watch, is_ready};
+
+pub(crate) use cell::{Address, TaskCell};
+pub(crate) use work::{Next, TaskWork};
+
+mod cell;
+#[cfg(test)]
+mod tests;
+mod work;
+
+/// What a task's code is given: itself.
+///
+/// Its futures are to be awaited by that task; awaited by another they do not
+/// complete, or complete at the wrong time. They allocate nothing, and each may
+/// be dropped unfinished.
+///
+/// ```no_run
+/// # use upcall_runtime::{Task, time::Span, clock};
+/// # fn process_one_message() {}
+/// # async fn stream(task: Task) {
+/// let mut critical = clock::now();
+/// loop {
+///     process_one_message();
+///     critical += Span::from_millis(20);
+///     task.time_advance(critical).await;
+/// }
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Task {
+    cell: Arc<TaskCell>,
+}
+
+impl Task {
+    pub(crate) fn new(cell: Arc<TaskCell>) -> Self {
+        Task { cell }
+    }
+
+    /// Ends the present message; the next one is there, and its logical arrival is
+    /// `critical`. Goes on when that message is the best of all: at once if nobody
+    /// outranks it, without a system call, and before `critical` as far as
+    /// `Terms::workahead_max` allows.
+    pub fn time_advance(&self, critical: Instant) -> TimeAdvance<'_> {
+        TimeAdvance { cell: &self.cell, critical, said: false }
+    }
+
+    /// Ends the present message; the next one logically arrives at `until`. Never
+    /// goes on before that.
+    pub fn timed_sleep(&self, until: Instant) -> TimedSleep<'_> {
+        TimedSleep { cell: &self.cell, until, said: false }
+    }
+
+    /// Ends the present message; the next one comes when `fd` is readable, at its
+    /// end, or has failed, and logically arrives at `critical` (which may have
+    /// passed, or be still to come).
+    ///
+    /// Some system calls a wait: one if it is ready already, six otherwise. The wait
+    /// itself is another thread's.
+    pub fn io_wait<'a>(&'a self, fd: &'a impl AsFd, critical: Instant) -> IoWait<'a> {
+        self.wait_for(fd.as_fd(), Direction::Readable, critical)
+    }
+
+    /// As [`Task::io_wait`], until `fd` is writable.
+    pub fn io_wait_writable<'a>(&'a self, fd: &'a impl AsFd, critical: Instant) -> IoWait<'a> {
+        self.wait_for(fd.as_fd(), Direction::Writable, critical)
+    }
+
+    /// A point where the task may be preempted: to be passed once a PDU. Within a
+    /// quantum it is a decrement; at a quantum's end it reads one flag and the
+    /// clock (in the vDSO); only past the next release is the scheduler asked,
+    /// O(log n), and only if somebody outranks the task does it yield.
+    pub fn checkpoint(&self) -> Checkpoint<'_> {
+        Checkpoint { cell: &self.cell, asked: false }
+    }
+
+    /// Until the guard is dropped, [`Task::checkpoint`] does not yield. What was to
+    /// come first meanwhile comes at the first checkpoint after. May be nested.
+    ///
+    /// A masked stretch is one quantum, and if it takes longer than declared, one
+    /// quantum overrun. The other waits end a message and let others run even so.
+    pub fn mask_preemption(&self) -> PreemptionMask<'_> {
+        self.cell.mask(true);
+        PreemptionMask { cell: &self.cell }
+    }
+
+    /// When it was polled, without a look at the clock.
+    pub fn now(&self) -> Instant {
+        self.cell.polled_at()
+    }
+
+    fn wait_for<'a>(
+        &'a self,
+        fd: BorrowedFd<'a>,
+        direction: Direction,
+        critical: Instant,
+    ) -> IoWait<'a> {
+        IoWait { cell: &self.cell, fd, direction, critical, state: IoState::New }
+    }
+}
+
+/// See [`Task::mask_preemption`].
+#[derive(Debug)]
+#[must_use = "preemption is masked only as long as this lives"]
+pub struct PreemptionMask<'a> {
+    cell: &'a TaskCell,
+}
+
+impl Drop for PreemptionMask<'_> {
+    fn drop(&mut self) {
+        self.cell.mask(false);
+    }
+}
+
+/// See [`Task::time_advance`].
+#[derive(Debug)]
+#[must_use = "a future does nothing unless awaited"]
+pub struct TimeAdvance<'a> {
+    cell: &'a TaskCell,
+    critical: Instant,
+    said: bool,
+}
+
+impl Future for TimeAdvance<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        if self.said {
+            return Poll::Ready(());
+        }
+        self.said = true;
+        self.cell.say_advance(self.critical);
+        Poll::Pending
+    }
+}
+
+/// See [`Task::timed_sleep`].
+#[derive(Debug)]
+#[must_use = "a future does nothing unless awaited"]
+pub struct TimedSleep<'a> {
+    cell: &'a TaskCell,
+    until: Instant,
+    said: bool,
+}
+
+impl Future for TimedSleep<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        // Also if it is over already: the message before ends here.
+        if self.said && self.cell.polled_at() >= self.until {
+            return Poll::Ready(());
+        }
+        self.said = true;
+        self.cell.say_sleep(self.until);
+        Poll::Pending
+    }
+}
+
+/// See [`Task::io_wait`].
+#[derive(Debug)]
+#[must_use = "a future does nothing unless awaited"]
+pub struct IoWait<'a> {
+    cell: &'a TaskCell,
+    fd: BorrowedFd<'a>,
+    direction: Direction,
+    critical: Instant,
+    state: IoState,
+}
+
+#[derive(Debug)]
+enum IoState {
+    New,
+    /// It was ready at once: it only takes its place in the order.
+    Advanced,
+    Watched(Watch),
+}
+
+impl IoWait<'_> {
+    fn step(&mut self) -> Result<Poll<()>, OsError> {
+        match &self.state {
+            IoState::Advanced => return Ok(Poll::Ready(())),
+            IoState::Watched(watch) if watch.is_ready()? => return Ok(Poll::Ready(())),
+            // Polled for another reason, or another was faster.
+            IoState::Watched(watch) => watch.arm()?,
+            IoState::New if is_ready(self.fd, self.direction)? => {
+                self.state = IoState::Advanced;
+                self.cell.say_advance(self.critical);
+                return Ok(Poll::Pending);
+            }
+            IoState::New => {
+                let (readiness, number) = self.cell.watcher().ok_or(NOBODY)?;
+                self.state =
+                    IoState::Watched(Watch::new(readiness, self.fd, self.direction, number)?);
+            }
+        }
+        self.cell.say_io(self.critical);
+        Ok(Poll::Pending)
+    }
+}
+
+/// What is said where nobody watches descriptors, outside a runtime: `ENXIO`.
+const NOBODY: OsError = OsError::new("io_wait outside a runtime", 6);
+
+impl Future for IoWait<'_> {
+    type Output = Result<(), OsError>;
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.step() {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(())) => Poll::Ready(Ok(())),
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+}
+
+/// See [`Task::checkpoint`].
+#[derive(Debug)]
+#[must_use = "a future does nothing unless awaited"]
+pub struct Checkpoint<'a> {
+    cell: &'a TaskCell,
+    asked: bool,
+}
+
+impl Future for Checkpoint<'_> {
+    type Output = ();
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        if self.asked || self.cell.may_go_on() {
+            return Poll::Ready(());
+        }
+        self.asked = true;
+        self.cell.say_checkpoint();
+        Poll::Pending
+    }
+}

@@ -1,0 +1,255 @@
+//! What a task and its executive see of each other.
+//!
+//! While the task is polled its code writes here what it waits for, and reads what
+//! it was granted; before and after, the executive does. Both in one thread, one
+//! after the other; only waking is anybody's.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::Wake;
+
+use upcall_core::activity::ActivityId;
+use upcall_core::time::{Instant, Span};
+use upcall_sys::readiness::Readiness;
+
+use crate::batch::Grant;
+use crate::executive::Shared;
+
+/// A number that one thread at a time uses: whoever polls the task. Atomic only
+/// so that a [`Task`](super::Task) may live in a future that goes to that thread.
+#[derive(Debug)]
+struct Word(AtomicU64);
+
+impl Word {
+    const fn new(value: u64) -> Self {
+        Word(AtomicU64::new(value))
+    }
+
+    // Relaxed, both: there is nobody at the same time to pair with. From the thread
+    // that creates the task to the executive, the control ring orders.
+    fn load(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn store(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+}
+
+/// Where wake-ups of a task go.
+#[derive(Debug)]
+pub(crate) struct Address {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) id: ActivityId,
+    /// Who watches descriptors, and what it is to say.
+    pub(crate) watcher: Option<(Arc<Readiness>, u64)>,
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub(crate) struct TaskCell {
+    clock: fn() -> Instant,
+    address: OnceLock<Address>,
+    /// Not 0 once the activity's number may be another's.
+    closed: Word,
+    polled_at: Word,
+    check_at: Word,
+    quantum: Word,
+    /// Checkpoints that may still be passed without a look.
+    quantum_left: Word,
+    quantum_start: Word,
+    quantum_cost: Word,
+    quantum_overruns: Word,
+    pdus: Word,
+    /// Masks that are held.
+    masks: Word,
+    /// What the task said in this poll, as instants; `FAR` if nothing.
+    advance: Word,
+    sleep: Word,
+    io: Word,
+    /// Not 0 if it waits in a checkpoint.
+    checkpoint: Word,
+}
+
+const FAR: u64 = Instant::FAR.as_nanos();
+
+impl TaskCell {
+    pub(crate) fn new(clock: fn() -> Instant) -> Self {
+        let zero = || Word::new(0);
+        TaskCell {
+            clock,
+            address: OnceLock::new(),
+            closed: zero(),
+            polled_at: zero(),
+            check_at: zero(),
+            quantum: zero(),
+            quantum_left: zero(),
+            quantum_start: zero(),
+            quantum_cost: zero(),
+            quantum_overruns: zero(),
+            pdus: zero(),
+            masks: zero(),
+            advance: Word::new(FAR),
+            sleep: Word::new(FAR),
+            io: Word::new(FAR),
+            checkpoint: zero(),
+        }
+    }
+
+    /// Once, before it is polled.
+    pub(crate) fn bind(&self, address: Address) {
+        let bound = self.address.set(address);
+        debug_assert!(bound.is_ok());
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        (self.clock)()
+    }
+
+    pub(crate) fn close(&self) {
+        self.closed.store(1);
+    }
+
+    pub(crate) fn watcher(&self) -> Option<(&Arc<Readiness>, u64)> {
+        let (readiness, number) = self.address.get()?.watcher.as_ref()?;
+        Some((readiness, *number))
+    }
+
+    // The task's side.
+
+    pub(crate) fn polled_at(&self) -> Instant {
+        Instant::from_nanos(self.polled_at.load())
+    }
+
+    pub(crate) fn say_advance(&self, critical: Instant) {
+        earlier(&self.advance, critical);
+    }
+
+    pub(crate) fn say_sleep(&self, until: Instant) {
+        earlier(&self.sleep, until);
+    }
+
+    pub(crate) fn say_io(&self, critical: Instant) {
+        earlier(&self.io, critical);
+    }
+
+    pub(crate) fn say_checkpoint(&self) {
+        self.checkpoint.store(1);
+    }
+
+    pub(crate) fn mask(&self, more: bool) {
+        let masks = self.masks.load();
+        self.masks.store(if more { masks + 1 } else { masks - 1 });
+    }
+
+    /// At a checkpoint: a PDU is done. While masked the quantum stays used up, and
+    /// so the first checkpoint after looks.
+    pub(crate) fn may_go_on(&self) -> bool {
+        self.pdus.store(self.pdus.load() + 1);
+        let left = self.quantum_left.load();
+        if left > 0 {
+            self.quantum_left.store(left - 1);
+            return true;
+        }
+        if self.masks.load() > 0 {
+            return true;
+        }
+        let now = self.now();
+        self.meter(now);
+        if self.is_rung() || now.as_nanos() >= self.check_at.load() {
+            return false;
+        }
+        self.next_quantum();
+        true
+    }
+
+    fn is_rung(&self) -> bool {
+        self.address.get().is_some_and(|address| address.shared.doorbell.is_rung())
+    }
+
+    fn next_quantum(&self) {
+        self.quantum_left.store(self.quantum.load() - 1);
+    }
+
+    // The executive's side.
+
+    /// An upcall begins.
+    pub(crate) fn grant(&self, grant: &Grant) {
+        self.quantum.store(u64::from(grant.quantum));
+        self.quantum_start.store(grant.start.as_nanos());
+        self.quantum_cost.store(grant.quantum_cost.as_nanos());
+        self.quantum_overruns.store(0);
+        self.pdus.store(0);
+        self.go_on(grant.check_at);
+    }
+
+    /// Nobody outranks it before `check_at`.
+    pub(crate) fn go_on(&self, check_at: Instant) {
+        self.check_at.store(check_at.as_nanos());
+        self.next_quantum();
+    }
+
+    /// A poll begins.
+    pub(crate) fn listen(&self, now: Instant) {
+        self.polled_at.store(now.as_nanos());
+        self.advance.store(FAR);
+        self.sleep.store(FAR);
+        self.io.store(FAR);
+        self.checkpoint.store(0);
+    }
+
+    /// Closes the account of a quantum.
+    pub(crate) fn meter(&self, now: Instant) {
+        let took = now.since(Instant::from_nanos(self.quantum_start.load()));
+        if took > Span::from_nanos(self.quantum_cost.load()) {
+            self.quantum_overruns.store(self.quantum_overruns.load() + 1);
+        }
+        self.quantum_start.store(now.as_nanos());
+    }
+
+    pub(crate) fn said_advance(&self) -> Option<Instant> {
+        said(&self.advance)
+    }
+
+    pub(crate) fn said_sleep(&self) -> Option<Instant> {
+        said(&self.sleep)
+    }
+
+    pub(crate) fn said_io(&self) -> Option<Instant> {
+        said(&self.io)
+    }
+
+    pub(crate) fn said_checkpoint(&self) -> bool {
+        self.checkpoint.load() != 0
+    }
+
+    /// Checkpoints passed in this upcall, and quanta that took too long.
+    pub(crate) fn used(&self) -> (u32, u32) {
+        let number = |word: &Word| u32::try_from(word.load()).unwrap_or(u32::MAX);
+        (number(&self.pdus), number(&self.quantum_overruns))
+    }
+}
+
+/// `FAR` itself cannot be said: it means nothing was.
+fn earlier(word: &Word, at: Instant) {
+    word.store(word.load().min(at.as_nanos()).min(FAR - 1));
+}
+
+fn said(word: &Word) -> Option<Instant> {
+    Some(Instant::from_nanos(word.load())).filter(|&at| at < Instant::FAR)
+}
+
+impl Wake for TaskCell {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    /// From any thread, wait-free. A system call only if the executive sleeps.
+    fn wake_by_ref(self: &Arc<Self>) {
+        // `closed` spares a stranger's poll, and nothing hangs on it. Before it is
+        // bound nothing waits: the first poll is still to come.
+        if let Some(address) = self.address.get().filter(|_| self.closed.load() == 0) {
+            address.shared.wake(address.id);
+        }
+    }
+}

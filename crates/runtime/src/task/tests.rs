@@ -1,0 +1,284 @@
+//! Tasks and the core in virtual time: the executive's loop without its thread.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::sync::{Arc, Mutex};
+
+use upcall_core::activity::{ActivityId, ActivityParams, Terms, WorkClass};
+use upcall_core::policy::dws::DWS;
+use upcall_core::scheduler::{Command, Counters, Input};
+use upcall_core::time::{Instant, Span};
+use upcall_core::trace::Traced;
+
+use super::{Address, Next, Task, TaskCell, TaskWork};
+use crate::batch::Grant;
+use crate::executive::Shared;
+use crate::trace::Ring;
+
+thread_local! {
+    static NOW_NS: Cell<u64> = const { Cell::new(0) };
+}
+
+fn now() -> Instant {
+    Instant::from_nanos(NOW_NS.get())
+}
+
+/// Virtual work.
+fn spend(ms: u64) {
+    NOW_NS.set(NOW_NS.get() + Span::from_millis(ms).as_nanos());
+}
+
+fn at(ms: u64) -> Instant {
+    Instant::ZERO + Span::from_millis(ms)
+}
+
+fn ms(at: Instant) -> u64 {
+    at.as_nanos() / 1_000_000
+}
+
+/// What happened, and when in milliseconds.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<(u64, String)>>>);
+
+impl Log {
+    fn note(&self, what: impl Into<String>) {
+        self.0.lock().unwrap().push((ms(now()), what.into()));
+    }
+
+    fn seen(&self) -> Vec<(u64, String)> {
+        self.0.lock().unwrap().clone()
+    }
+
+    fn order(&self) -> Vec<String> {
+        self.seen().into_iter().map(|(_, what)| what).collect()
+    }
+}
+
+struct Cpu {
+    scheduler: Traced<Ring>,
+    tasks: Vec<TaskWork>,
+    params: Vec<ActivityParams>,
+    shared: Arc<Shared>,
+    quantum_overruns: u32,
+}
+
+impl Cpu {
+    fn new() -> Self {
+        NOW_NS.set(0);
+        Cpu {
+            scheduler: Traced::new(8, &DWS),
+            tasks: Vec::new(),
+            params: Vec::new(),
+            shared: Arc::new(Shared::new(Arc::default())),
+            quantum_overruns: 0,
+        }
+    }
+
+    /// Created, and run from time 0 on.
+    fn task<T>(&mut self, params: ActivityParams, terms: Terms, code: impl FnOnce(Task) -> T)
+    where
+        T: Future<Output = ()> + Send + 'static,
+    {
+        let id = ActivityId(u32::try_from(self.tasks.len()).unwrap());
+        let cell = Arc::new(TaskCell::new(now));
+        cell.bind(Address { shared: self.shared.clone(), id, watcher: None });
+        self.tasks.push(TaskWork::new(cell.clone(), code(Task::new(cell))));
+        self.params.push(params);
+        let terms = Terms { on_demand: true, ..terms };
+        self.tell(Input::Create { id, params, terms });
+        self.tell(Input::Run { id, at: Instant::ZERO });
+    }
+
+    fn tell(&mut self, input: Input) {
+        self.scheduler.handle(now(), input).unwrap();
+        while self.scheduler.poll_notice().is_some() {}
+    }
+
+    fn tell_next(&mut self, id: ActivityId, next: Option<Next>) {
+        if let Some(Next { critical, from }) = next {
+            self.tell(Input::Message { id, critical, from });
+        }
+    }
+
+    fn run_until(&mut self, end: Instant) {
+        while now() <= end {
+            self.shared.doorbell.answer();
+            let woken: Vec<_> = self.shared.take_woken().collect();
+            for id in woken {
+                let next = self.tasks[id.0 as usize].woken(now());
+                self.tell_next(id, next);
+            }
+            if let Some(command) = self.scheduler.poll_command(now()) {
+                self.upcall(command);
+            } else {
+                let due = self.scheduler.next_deadline().unwrap_or(Instant::FAR);
+                NOW_NS.set(due.min(end + Span::from_nanos(1)).max(now()).as_nanos());
+                self.tell(Input::Tick);
+            }
+        }
+    }
+
+    fn upcall(&mut self, command: Command) {
+        let Command::Upcall { id, pdus_max, resumed, check_at } = command else {
+            panic!("{command:?}");
+        };
+        let params = self.params[id.0 as usize];
+        let grant = Grant {
+            pdus_max,
+            quantum: params.quantum,
+            quantum_cost: params.quantum_cost(),
+            check_at,
+            start: now(),
+            resumed,
+        };
+        let task = &mut self.tasks[id.0 as usize];
+        let turn = task.upcall(&mut self.scheduler, &self.shared.doorbell, &grant);
+        assert!(!turn.panicked);
+        self.quantum_overruns += turn.used.quantum_overruns;
+        self.tell(Input::Returned { pdus: turn.used.pdus, outcome: turn.used.outcome });
+        self.tell_next(id, turn.next);
+    }
+
+    fn counters(&self, id: u32) -> Counters {
+        self.scheduler.counters(ActivityId(id)).unwrap()
+    }
+}
+
+fn every(period: u64) -> ActivityParams {
+    ActivityParams::new(Span::from_millis(period), Span::from_millis(1))
+}
+
+fn of(class: WorkClass) -> Terms {
+    Terms { class, ..Terms::default() }
+}
+
+fn ahead(workahead_max: u32) -> Terms {
+    Terms { workahead_max, ..Terms::default() }
+}
+
+#[test]
+fn messages_are_handled_ahead_as_far_as_the_terms_allow_and_then_at_that_distance() {
+    let (mut cpu, log) = (Cpu::new(), Log::default());
+    let noted = log.clone();
+    cpu.task(every(10), ahead(2), async move |task| {
+        for message in 1..6 {
+            noted.note("m");
+            task.time_advance(at(10 * message)).await;
+        }
+    });
+    cpu.run_until(at(100));
+    let times: Vec<u64> = log.seen().iter().map(|seen| seen.0).collect();
+    assert_eq!(times, [0, 0, 0, 10, 20]);
+    assert_eq!((cpu.counters(0).completed, cpu.counters(0).misses), (6, 0));
+}
+
+#[test]
+fn a_real_time_task_cannot_go_beyond_its_declared_rate() {
+    let (mut cpu, log) = (Cpu::new(), Log::default());
+    let noted = log.clone();
+    cpu.task(every(10), ahead(0), async move |task| {
+        for _ in 0..4 {
+            noted.note("m");
+            // It says that all are critical at once.
+            task.time_advance(Instant::ZERO).await;
+        }
+    });
+    cpu.run_until(at(100));
+    assert_eq!(log.seen().iter().map(|seen| seen.0).collect::<Vec<_>>(), [0, 10, 20, 30]);
+}
+
+#[test]
+fn critical_before_interactive_before_workahead_before_background() {
+    let (mut cpu, log) = (Cpu::new(), Log::default());
+    let (back, inter, real) = (log.clone(), log.clone(), log.clone());
+    cpu.task(every(10), of(WorkClass::Background), async move |_| back.note("background"));
+    cpu.task(every(10), of(WorkClass::Interactive), async move |_| inter.note("interactive"));
+    cpu.task(every(10), ahead(1), async move |task| {
+        real.note("critical");
+        task.time_advance(at(10)).await;
+        real.note("workahead");
+    });
+    cpu.run_until(at(5));
+    assert_eq!(log.order(), ["critical", "interactive", "workahead", "background"]);
+}
+
+#[test]
+fn a_sleep_ends_at_its_moment_whatever_wakes_the_task_before() {
+    let (mut cpu, log) = (Cpu::new(), Log::default());
+    let noted = log.clone();
+    let shared = cpu.shared.clone();
+    cpu.task(every(100), of(WorkClass::Interactive), async move |task| {
+        task.timed_sleep(at(40)).await;
+        noted.note("slept");
+        task.timed_sleep(at(7)).await;
+        noted.note("past");
+    });
+    cpu.task(every(10), of(WorkClass::Interactive), async move |task| {
+        task.timed_sleep(at(20)).await;
+        shared.wake(ActivityId(0));
+    });
+    cpu.run_until(at(100));
+    assert_eq!(log.seen(), [(40, "slept".to_owned()), (40, "past".to_owned())]);
+}
+
+/// One that works in steps of 3 ms, and one that is due at 5 ms and is more urgent.
+fn long_and_urgent(masked_steps: u64) -> (Cpu, Log) {
+    let (mut cpu, log) = (Cpu::new(), Log::default());
+    let (long, urgent) = (log.clone(), log.clone());
+    let params = ActivityParams::new(Span::from_millis(100), Span::from_millis(3)).batch(10);
+    cpu.task(params, Terms::default(), async move |task| {
+        let outer = task.mask_preemption();
+        let inner = task.mask_preemption();
+        drop(outer);
+        for _ in 0..masked_steps {
+            spend(3);
+            long.note("masked");
+            task.checkpoint().await;
+        }
+        drop(inner);
+        for _ in masked_steps..4 {
+            spend(3);
+            long.note("long");
+            task.checkpoint().await;
+        }
+    });
+    let params = every(10).offset(Span::from_millis(5));
+    cpu.task(params, Terms::default(), async move |_| urgent.note("urgent"));
+    cpu.run_until(at(90));
+    (cpu, log)
+}
+
+#[test]
+fn a_checkpoint_yields_to_who_outranks_it_and_to_nobody_else() {
+    let (cpu, log) = long_and_urgent(0);
+    assert_eq!(log.order(), ["long", "long", "urgent", "long", "long"]);
+    let long = cpu.counters(0);
+    assert_eq!((long.preemptions, long.completed, cpu.quantum_overruns), (1, 1, 0));
+    assert_eq!(cpu.scheduler.switches(), 3);
+}
+
+#[test]
+fn a_mask_delays_the_yield_to_the_first_checkpoint_after_and_is_one_long_quantum() {
+    let (cpu, log) = long_and_urgent(3);
+    assert_eq!(log.order(), ["masked", "masked", "masked", "long", "urgent"]);
+    assert_eq!((cpu.counters(0).preemptions, cpu.quantum_overruns), (1, 1));
+}
+
+#[test]
+fn more_checkpoints_than_the_batch_do_not_end_the_message() {
+    let mut cpu = Cpu::new();
+    cpu.task(every(100), Terms::default(), async move |task| {
+        for _ in 0..30 {
+            spend(1);
+            task.checkpoint().await;
+        }
+    });
+    cpu.task(every(2), Terms::default(), async move |task| {
+        for message in 1..10 {
+            task.time_advance(at(2 * message)).await;
+        }
+    });
+    cpu.run_until(at(200));
+    assert_eq!((cpu.counters(0).completed, cpu.counters(0).jobs), (1, 1));
+    assert_eq!(cpu.counters(1).completed, 10);
+}

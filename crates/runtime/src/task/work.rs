@@ -1,0 +1,155 @@
+//! The executive's side of a task: polls it, and says what is to happen next.
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use upcall_core::scheduler::{Command, Input, Outcome};
+use upcall_core::time::Instant;
+use upcall_core::trace::Traced;
+
+use super::cell::TaskCell;
+use crate::batch::{Grant, Use};
+use crate::doorbell::Doorbell;
+use crate::trace::Ring;
+
+/// A task's future, and where it stands.
+pub(crate) struct TaskWork {
+    future: Pin<Box<dyn Future<Output = ()> + Send>>,
+    cell: Arc<TaskCell>,
+    waker: Waker,
+    state: State,
+}
+
+/// As drawn in the head of [`super`], as far as the core does not know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Still, set, ready or running.
+    Set,
+    /// The next message comes with a wake-up, and this is its critical time if
+    /// `io_wait` said one.
+    Waiting {
+        critical: Option<Instant>,
+    },
+    Ended,
+}
+
+/// The next message, for [`Input::Message`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Next {
+    pub(crate) critical: Instant,
+    pub(crate) from: Instant,
+}
+
+/// What came of an upcall.
+pub(crate) struct Turn {
+    pub(crate) used: Use,
+    pub(crate) panicked: bool,
+    /// What is known of the next message.
+    pub(crate) next: Option<Next>,
+}
+
+impl TaskWork {
+    /// Allocates, and takes the future's memory; nothing later does.
+    pub(crate) fn new(
+        cell: Arc<TaskCell>,
+        future: impl Future<Output = ()> + Send + 'static,
+    ) -> Self {
+        let waker = Waker::from(cell.clone());
+        TaskWork { future: Box::pin(future), cell, waker, state: State::Set }
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.state == State::Ended
+    }
+
+    /// It is run, and was not active: wake-ups do not come before its release.
+    pub(crate) fn set(&mut self) {
+        self.state = State::Set;
+    }
+
+    /// Its number will be another's.
+    pub(crate) fn close(&self) {
+        self.cell.close();
+    }
+
+    /// What a wake-up brings it.
+    pub(crate) fn woken(&self, now: Instant) -> Option<Next> {
+        match self.state {
+            State::Waiting { critical } => {
+                Some(Next { critical: critical.unwrap_or(now), from: now })
+            }
+            State::Set | State::Ended => None,
+        }
+    }
+
+    /// Polls until the message is done or somebody outranks it.
+    pub(crate) fn upcall(
+        &mut self,
+        scheduler: &mut Traced<Ring>,
+        doorbell: &Doorbell,
+        grant: &Grant,
+    ) -> Turn {
+        self.cell.grant(grant);
+        self.state = State::Set;
+        let mut now = grant.start;
+        loop {
+            self.cell.listen(now);
+            let mut context = Context::from_waker(&self.waker);
+            // The future is not polled again after a panic: nobody sees what it broke.
+            let polled = catch_unwind(AssertUnwindSafe(|| self.future.as_mut().poll(&mut context)));
+            now = self.cell.now();
+            match polled {
+                Ok(Poll::Pending) if self.cell.said_advance().is_some() => {
+                    let critical = self.cell.said_advance().unwrap_or(now);
+                    let next = Next { critical, from: now };
+                    return self.turn(grant, now, Outcome::Done, Some(next));
+                }
+                Ok(Poll::Pending) if self.cell.said_checkpoint() => {
+                    match check_at(scheduler, doorbell, now) {
+                        Some(check_at) => self.cell.go_on(check_at),
+                        None => return self.turn(grant, now, Outcome::Yielded, None),
+                    }
+                }
+                Ok(Poll::Pending) => {
+                    self.state = State::Waiting { critical: self.cell.said_io() };
+                    let sleep = self.cell.said_sleep();
+                    let next = sleep.map(|until| Next { critical: until, from: until });
+                    return self.turn(grant, now, Outcome::Done, next);
+                }
+                Ok(Poll::Ready(())) | Err(_) => {
+                    self.state = State::Ended;
+                    let turn = self.turn(grant, now, Outcome::Finished, None);
+                    return Turn { panicked: polled.is_err(), ..turn };
+                }
+            }
+        }
+    }
+
+    fn turn(&self, grant: &Grant, end: Instant, outcome: Outcome, next: Option<Next>) -> Turn {
+        if outcome != Outcome::Yielded {
+            self.cell.meter(end);
+        }
+        let (checkpoints, quantum_overruns) = self.cell.used();
+        // A message is done when its task says so, not when it has passed so many
+        // checkpoints: the last PDU is kept for the end.
+        let pdus = match outcome {
+            Outcome::Yielded => checkpoints.min(grant.pdus_max - 1),
+            _ => checkpoints.saturating_add(1).min(grant.pdus_max),
+        };
+        Turn { used: Use { pdus, quantum_overruns, outcome, end }, panicked: false, next }
+    }
+}
+
+/// Until when the running task may go on; `None` if it may not.
+fn check_at(scheduler: &mut Traced<Ring>, doorbell: &Doorbell, now: Instant) -> Option<Instant> {
+    if doorbell.is_rung() || scheduler.handle(now, Input::Boundary).is_err() {
+        return None;
+    }
+    match scheduler.poll_command(now) {
+        Some(Command::Proceed { check_at }) => Some(check_at),
+        _ => None,
+    }
+}

@@ -1,0 +1,389 @@
+//! Tasks on real threads: order, counts, and that nothing is lost. Whether a
+//! deadline is met depends on the machine; nothing here asks.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::future::poll_fn;
+use std::io::{Read, Write};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+use std::thread::ThreadId;
+
+use upcall_runtime::activity::{ActivityParams, Terms, WorkClass};
+use upcall_runtime::policy::dws::DWS;
+use upcall_runtime::time::Span;
+use upcall_runtime::{Config, CreateError, HandlerId, Mode, Runtime, clock};
+
+/// One runtime at a time: two would share CPUs without knowing of each other.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// A runtime on one CPU, and the right to be the only one as long as it is held.
+fn start(mode: Mode) -> (Runtime, MutexGuard<'static, ()>) {
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let cpus = upcall_runtime::default_cpus().unwrap()[..1].to_vec();
+    let switch_cost = Some(Span::from_micros(1));
+    let config = Config { mode, cpus, switch_cost, discipline: &DWS, ..Config::default() };
+    (Runtime::start(config).unwrap(), alone)
+}
+
+fn every(period_ms: u64) -> ActivityParams {
+    ActivityParams::new(Span::from_millis(period_ms), Span::from_micros(20))
+}
+
+fn interactive(period_ms: u64) -> (ActivityParams, Terms) {
+    (every(period_ms), Terms { class: WorkClass::Interactive, ..Terms::default() })
+}
+
+fn soon() -> upcall_runtime::time::Instant {
+    clock::now() + Span::from_millis(30)
+}
+
+/// Waits until each has ended, or a minute: what was lost must not hang the test.
+fn all_end(runtime: &mut Runtime, ids: &[HandlerId]) {
+    for &id in ids {
+        assert_eq!(runtime.wait(&[id], Some(Span::from_secs(60))), [id], "it never ended");
+    }
+}
+
+type Log = Arc<Mutex<Vec<&'static str>>>;
+
+fn note(log: &Log, what: &'static str) {
+    log.lock().unwrap().push(what);
+}
+
+#[test]
+fn of_two_made_ready_together_the_earlier_deadline_goes_first() {
+    let (mut runtime, _alone) = start(Mode::Upcall);
+    let log = Log::default();
+    let [first, second] = [("late", 900), ("early", 500)].map(|(name, deadline_ms)| {
+        let log = log.clone();
+        let need = every(1_000).deadline(Span::from_millis(deadline_ms));
+        runtime.task(name, need, async move |_| note(&log, name)).unwrap()
+    });
+    runtime.run_at(&[first, second], soon()).unwrap();
+    all_end(&mut runtime, &[first, second]);
+    assert_eq!(*log.lock().unwrap(), ["early", "late"]);
+}
+
+#[test]
+fn interactive_goes_before_workahead_and_that_before_background() {
+    let (mut runtime, _alone) = start(Mode::Upcall);
+    let log = Log::default();
+    let (back, inter, real) = (log.clone(), log.clone(), log.clone());
+    let class = Terms { class: WorkClass::Background, ..Terms::default() };
+    let background = runtime
+        .task("background", (every(60_000), class), async move |_| note(&back, "background"))
+        .unwrap();
+    let inter = runtime
+        .task("interactive", interactive(60_000), async move |_| note(&inter, "interactive"))
+        .unwrap();
+    let ahead = Terms { workahead_max: 1, ..Terms::default() };
+    let real = runtime
+        .task("real", (every(60_000), ahead), async move |task| {
+            note(&real, "critical");
+            task.time_advance(clock::now() + Span::from_secs(60)).await;
+            note(&real, "workahead");
+        })
+        .unwrap();
+    let ids = [background, inter, real];
+    runtime.run_at(&ids, soon()).unwrap();
+    all_end(&mut runtime, &ids);
+    assert_eq!(*log.lock().unwrap(), ["critical", "interactive", "workahead", "background"]);
+}
+
+#[test]
+fn what_comes_through_a_pipe_is_answered_through_another() {
+    for mode in Mode::ALL {
+        let (mut runtime, _alone) = start(mode);
+        let (mut input, mut question) = std::io::pipe().unwrap();
+        let (mut answer, mut output) = std::io::pipe().unwrap();
+        let id = runtime
+            .task("echo", interactive(10), async move |task| {
+                loop {
+                    task.io_wait(&input, clock::now()).await.unwrap();
+                    let mut byte = [0];
+                    if input.read(&mut byte).unwrap() == 0 {
+                        return;
+                    }
+                    task.io_wait_writable(&output, clock::now()).await.unwrap();
+                    output.write_all(&[byte[0] + 1]).unwrap();
+                }
+            })
+            .unwrap();
+        runtime.run(id).unwrap();
+        for byte in 0..50 {
+            question.write_all(&[byte]).unwrap();
+            let mut back = [0];
+            answer.read_exact(&mut back).unwrap();
+            assert_eq!(back[0], byte + 1, "{mode:?}");
+        }
+        assert!(runtime.is_active(id));
+        drop(question);
+        all_end(&mut runtime, &[id]);
+    }
+}
+
+#[test]
+fn two_tasks_may_wait_for_one_descriptor() {
+    let (mut runtime, _alone) = start(Mode::Upcall);
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let reader = Arc::new(reader);
+    let ids = ["one", "two"].map(|name| {
+        let reader = reader.clone();
+        runtime
+            .task(name, interactive(10), async move |task| {
+                task.io_wait(&*reader, clock::now()).await.unwrap();
+            })
+            .unwrap()
+    });
+    runtime.run_at(&ids, clock::now()).unwrap();
+    assert!(runtime.wait(&ids, Some(Span::from_millis(30))).is_empty());
+    writer.write_all(b"x").unwrap();
+    all_end(&mut runtime, &ids);
+}
+
+#[test]
+fn a_sleep_is_never_too_short() {
+    let (mut runtime, _alone) = start(Mode::Upcall);
+    let ids = ["one", "two", "three"].map(|name| {
+        runtime
+            .task(name, interactive(10), async move |task| {
+                for round in 1..40u64 {
+                    let until = clock::now() + Span::from_micros(round * 7_919 % 1_500);
+                    task.timed_sleep(until).await;
+                    assert!(clock::now() >= until);
+                }
+            })
+            .unwrap()
+    });
+    runtime.run_at(&ids, clock::now()).unwrap();
+    all_end(&mut runtime, &ids);
+    let report = runtime.stop(|_, _| {});
+    assert!(report.activities.iter().all(|activity| !activity.faulted));
+    assert_eq!(report.activities[0].counters.unwrap().completed, 40);
+}
+
+#[test]
+fn who_masks_preemption_is_preempted_when_the_mask_is_dropped() {
+    let (mut runtime, _alone) = start(Mode::Upcall);
+    let log = Log::default();
+    let (long, urgent) = (log.clone(), log.clone());
+    let at = soon();
+    let release = at + Span::from_millis(2);
+    let long = runtime
+        .task("long", every(1_000), async move |task| {
+            let mask = task.mask_preemption();
+            while clock::now() <= release {
+                task.checkpoint().await;
+            }
+            note(&long, "masked");
+            drop(mask);
+            task.checkpoint().await;
+            note(&long, "unmasked");
+        })
+        .unwrap();
+    let need = every(500).offset(Span::from_millis(2));
+    let urgent = runtime.task("urgent", need, async move |_| note(&urgent, "urgent")).unwrap();
+    runtime.run_at(&[long, urgent], at).unwrap();
+    all_end(&mut runtime, &[long, urgent]);
+    assert_eq!(*log.lock().unwrap(), ["masked", "urgent", "unmasked"]);
+    let report = runtime.stop(|_, _| {});
+    assert!(report.activities[0].statistics.quantum_overruns >= 1);
+    assert_eq!(report.activities[0].counters.unwrap().preemptions, 1);
+}
+
+#[test]
+fn a_panic_ends_the_task_and_nothing_else() {
+    let (mut runtime, _alone) = start(Mode::Upcall);
+    let bad = runtime
+        .task("bad", every(2), async move |task| {
+            task.timed_sleep(clock::now()).await;
+            panic!("told to");
+        })
+        .unwrap();
+    let good = runtime
+        .task("good", interactive(2), async move |task| {
+            for _ in 0..5 {
+                task.timed_sleep(clock::now() + Span::from_millis(1)).await;
+            }
+        })
+        .unwrap();
+    let mut jobs = 0;
+    let handler = runtime
+        .handler("handler", every(2), move |batch| {
+            while batch.proceed() {}
+            jobs += 1;
+            if jobs == 5 {
+                batch.finish();
+            }
+        })
+        .unwrap();
+    let ids = [bad, good, handler];
+    runtime.run_at(&ids, clock::now()).unwrap();
+    all_end(&mut runtime, &ids);
+    // It stays ended, and is not touched again.
+    runtime.run(bad).unwrap();
+    all_end(&mut runtime, &[bad]);
+    let report = runtime.stop(|_, _| {});
+    let faulted: Vec<bool> = report.activities.iter().map(|activity| activity.faulted).collect();
+    assert_eq!(faulted, [true, false, false]);
+    assert_eq!(report.activities[1].counters.unwrap().completed, 6);
+    assert_eq!(report.activities[2].counters.unwrap().completed, 5);
+}
+
+/// Says in which thread it was dropped.
+struct Dropped(Arc<Mutex<Option<ThreadId>>>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        *self.0.lock().unwrap() = Some(std::thread::current().id());
+    }
+}
+
+#[test]
+fn a_closed_sleeper_is_dropped_by_who_closed_it() {
+    let (mut runtime, _alone) = start(Mode::Upcall);
+    let begun = Arc::new(AtomicU32::new(0));
+    let dropped = Arc::new(Mutex::new(None));
+    let (reader, _writer) = std::io::pipe().unwrap();
+    let (seen, kept) = (begun.clone(), Dropped(dropped.clone()));
+    let sleeper = runtime
+        .task("sleeper", every(10), async move |task| {
+            let _kept = kept;
+            seen.fetch_add(1, Ordering::Release);
+            task.timed_sleep(clock::now() + Span::from_secs(3_600)).await;
+        })
+        .unwrap();
+    let seen = begun.clone();
+    let waiter = runtime
+        .task("waiter", every(10), async move |task| {
+            seen.fetch_add(1, Ordering::Release);
+            task.io_wait(&reader, clock::now()).await.unwrap();
+        })
+        .unwrap();
+    runtime.run_at(&[sleeper, waiter], clock::now()).unwrap();
+    while begun.load(Ordering::Acquire) < 2 {
+        std::thread::yield_now();
+    }
+    assert!(runtime.close(sleeper).is_some() && runtime.close(waiter).is_some());
+    assert_eq!(*dropped.lock().unwrap(), Some(std::thread::current().id()));
+    assert!(runtime.task("sleeper", every(10), async |_| {}).is_ok());
+}
+
+/// A count that a task can wait for: what it uses of another library.
+#[derive(Default)]
+struct Counter {
+    count: AtomicU32,
+    waker: Mutex<Option<Waker>>,
+}
+
+impl Counter {
+    fn add(&self) {
+        self.count.fetch_add(1, Ordering::SeqCst);
+        if let Some(waker) = self.waker.lock().unwrap().take() {
+            waker.wake();
+        }
+    }
+
+    async fn past(&self, seen: u32) -> u32 {
+        poll_fn(|context| {
+            *self.waker.lock().unwrap() = Some(context.waker().clone());
+            match self.count.load(Ordering::SeqCst) {
+                count if count > seen => Poll::Ready(count),
+                _ => Poll::Pending,
+            }
+        })
+        .await
+    }
+}
+
+#[test]
+fn none_of_ten_thousand_wakes_from_another_thread_is_lost() {
+    const WAKES: u32 = 10_000;
+    let (mut runtime, _alone) = start(Mode::Upcall);
+    // Each turn waits for the other side: one lost wake, and nothing ends.
+    let (there, back) = (Arc::new(Counter::default()), Arc::new(AtomicU32::new(0)));
+    let (waited, answered) = (there.clone(), back.clone());
+    let id = runtime
+        .task("counts", interactive(10), async move |_| {
+            let mut seen = 0;
+            while seen < WAKES {
+                seen = waited.past(seen).await;
+                answered.store(seen, Ordering::Release);
+            }
+        })
+        .unwrap();
+    runtime.run(id).unwrap();
+    let waker = std::thread::spawn(move || {
+        let mut random = 1_991u32;
+        let give_up = clock::now() + Span::from_secs(60);
+        for wake in 1..=WAKES {
+            there.add();
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            for _ in 0..random >> 22 {
+                std::hint::spin_loop();
+            }
+            // Now and then all is still, so that the wake finds it asleep.
+            while random >> 30 == 0 && back.load(Ordering::Acquire) < wake {
+                assert!(clock::now() < give_up, "wake {wake} was lost");
+                std::thread::yield_now();
+            }
+        }
+    });
+    all_end(&mut runtime, &[id]);
+    waker.join().unwrap();
+}
+
+#[test]
+fn tasks_of_one_cpu_wake_each_other() {
+    let (mut runtime, _alone) = start(Mode::Upcall);
+    let (ping, pong) = (Arc::new(Counter::default()), Arc::new(Counter::default()));
+    let (to, from) = (ping.clone(), pong.clone());
+    let one = runtime
+        .task("one", interactive(10), async move |_| {
+            for turn in 0..1_000 {
+                to.add();
+                from.past(turn).await;
+            }
+        })
+        .unwrap();
+    let two = runtime
+        .task("two", interactive(10), async move |_| {
+            for turn in 0..1_000 {
+                ping.past(turn).await;
+                pong.add();
+            }
+        })
+        .unwrap();
+    runtime.run_at(&[one, two], clock::now()).unwrap();
+    all_end(&mut runtime, &[one, two]);
+}
+
+#[test]
+fn a_suspended_sleeper_sleeps_on_when_it_is_run_again() {
+    let (mut runtime, _alone) = start(Mode::Upcall);
+    let until = clock::now() + Span::from_millis(60);
+    let id = runtime
+        .task("sleeper", interactive(10), async move |task| {
+            task.timed_sleep(until).await;
+            assert!(clock::now() >= until);
+        })
+        .unwrap();
+    runtime.run(id).unwrap();
+    runtime.suspend(id);
+    all_end(&mut runtime, &[id]);
+    runtime.run(id).unwrap();
+    all_end(&mut runtime, &[id]);
+    let report = runtime.stop(|_, _| {});
+    assert!(!report.activities[0].faulted);
+    assert!(clock::now() >= until);
+}
+
+#[test]
+fn only_dws_knows_tasks() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut runtime = Runtime::start(Config::default()).unwrap();
+    let refused = runtime.task("t", every(10), async |_| {});
+    assert_eq!(refused, Err(CreateError::NotForTasks { policy: "rmdp" }));
+}
