@@ -102,6 +102,28 @@ fn the_conference_is_admitted() {
     assert!(done.stderr.is_empty(), "{done:#?}");
 }
 
+/// Of two activities each waits for a request of the other, which is as long as the
+/// quantum lets it be.
+#[test]
+fn the_time_quantum_of_a_spec_is_what_proportional_share_is_admitted_by() {
+    let response = |settings: &str| {
+        let task = |name: &str| {
+            format!(
+                "[[task]]\nname = \"{name}\"\nperiod = \"100 ms\"\nbatch = 80\n\
+                 cost = \"100 us\"\nshare = \"20 %\"\n"
+            )
+        };
+        let head = "policy = \"ps\"\ncpus = [0]\nswitch_cost = \"0 us\"\n";
+        let spec = SpecFile::new(format!("{head}{settings}{}{}", task("a"), task("b")));
+        let plan = upcall(&["plan", spec.path(), "--json"]).assert_code(&[0]).json();
+        number(named(&plan, "activities", "a"), "response_ns_max")
+    };
+    let of_default = response("");
+    assert_eq!(response("time_quantum = \"1 ms\"\n"), of_default);
+    assert_eq!(response("time_quantum = \"3 ms\"\n"), of_default + 2_000_000);
+    assert_eq!(response("time_quantum = \"100 us\"\n"), of_default - 900_000);
+}
+
 #[test]
 fn the_contracts_own_example_is_admitted() {
     let plan = upcall(&["plan", &example("contract.toml"), "--json"]).assert_code(&[0]).json();

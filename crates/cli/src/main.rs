@@ -1,6 +1,6 @@
 //! The `upcall` command: parse, call, print.
 //!
-//! It decides nothing: specs are parsed in [`spec`], mapped and admitted by the
+//! It decides nothing: specs are parsed in [`spec`], a library beside this, mapped and admitted by the
 //! library in [`plan`], run in [`run`], and what came of it is printed here.
 
 #![forbid(unsafe_code)]
@@ -16,7 +16,6 @@ mod plan;
 mod run;
 mod show;
 mod sim;
-mod spec;
 mod stream;
 mod trace;
 
@@ -32,6 +31,7 @@ use args::{Args, Command, PlanArgs, RunArgs, SimArgs};
 use exit::{Exit, Failure};
 use plan::Ask;
 use run::Order;
+use upcall_cli::spec;
 
 fn main() -> ExitCode {
     let done = match Args::parse().command {

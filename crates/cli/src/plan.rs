@@ -4,7 +4,7 @@
 
 use upcall::activity::{ActivityParams, Terms};
 use upcall::admission::{Hint, Platform, Refusal, Reservations, Share, TestResult};
-use upcall::policy::{DISCIPLINES, Discipline};
+use upcall::policy::{DISCIPLINES, Discipline, ps};
 use upcall::qos::mapping::BULK_DELAY;
 use upcall::qos::{Mapping, StreamSpec, map};
 use upcall::time::Span;
@@ -125,7 +125,11 @@ pub fn plan<'s>(spec: &'s Spec, ask: Ask<'_>) -> Result<Plan<'s>, Failure> {
 
 /// The policy that was asked for, or the spec's.
 fn discipline(spec: &Spec, policy: Option<&str>) -> Result<&'static Discipline, Failure> {
-    let Some(word) = policy else { return Ok(spec.policy) };
+    let word = policy.unwrap_or(spec.policy.name);
+    if word == ps::PS.name && spec.time_quantum != ps::QUANTUM_DEFAULT {
+        // Once a run of the command, for as long as it runs.
+        return Ok(Box::leak(Box::new(ps::with_quantum(spec.time_quantum))));
+    }
     upcall::policy::discipline(word).ok_or_else(|| {
         let known: Vec<_> = DISCIPLINES.iter().map(|known| format!("\"{}\"", known.name)).collect();
         let expected = format!("one of {}", known.join(", "));

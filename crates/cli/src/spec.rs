@@ -4,19 +4,19 @@
 //! parsed by the `toml` crate into values that know where they stand; they are
 //! then walked by hand, so that every error names file, line, column, key,
 //! what was found and what was expected. All errors of a file are reported
-//! together, up to [`source::FAULTS_MAX`]. What depends on the machine or on other
+//! together, up to [`FAULTS_MAX`]. What depends on the machine or on other
 //! rooms (whether a CPU exists, whether a stream has a mapping, whether a port
 //! is free) is the caller's to find out, and to report at the same places
 //! through [`Source::error_in`].
 //!
 //! | module | what it knows |
 //! |---|---|
-//! | [`document`] | the file's own keys, its entries against each other |
-//! | [`source`] | where something stands, and how an error reads |
-//! | [`table`] | one table: types, ranges, unknown and missing keys |
-//! | [`stream`], [`task`], [`background`] | the keys of each |
-//! | [`units`], [`endpoint`] | numbers with a unit, addresses |
-//! | [`spelling`] | which key was meant |
+//! | `document` | the file's own keys, its entries against each other |
+//! | `source` | where something stands, and how an error reads |
+//! | `table` | one table: types, ranges, unknown and missing keys |
+//! | `stream`, `task`, `background` | the keys of each |
+//! | `units`, `endpoint` | numbers with a unit, addresses |
+//! | `spelling` | which key was meant |
 
 mod background;
 mod document;
@@ -32,7 +32,7 @@ mod units;
 mod tests;
 
 pub use background::{Background, Load};
-pub use source::{Place, Source, SpecError};
+pub use source::{FAULTS_MAX, Place, Source, SpecError};
 pub use stream::{Direction, Stream};
 pub use task::Task;
 pub use units::parse_duration;
@@ -72,6 +72,8 @@ pub struct Spec {
     pub switch_cost: SwitchCost,
     /// How late the kernel may wake the scheduler, as admission assumes it.
     pub wakeup_latency: Span,
+    /// The longest an activity is served at a time under PS, above zero.
+    pub time_quantum: Span,
     /// In the order of the file.
     pub streams: Vec<Stream>,
     /// In the order of the file.
@@ -120,7 +122,7 @@ impl Spec {
     /// Reads a file's contents. `name` is what errors call it.
     ///
     /// # Errors
-    /// Everything that is wrong with it, up to [`source::FAULTS_MAX`].
+    /// Everything that is wrong with it, up to [`FAULTS_MAX`].
     pub fn parse(name: &str, bytes: &[u8]) -> Result<Spec, SpecError> {
         let text = as_text(name, bytes)?;
         let source = Source::new(name, text);

@@ -432,7 +432,7 @@ impl Scheduler {
         Scheduler {
             slots,
             releases: IndexedHeap::with_capacity(capacity),
-            policy: (discipline.policy)(capacity),
+            policy: (discipline.policy)(discipline, capacity),
             running: None,
             commands: VecDeque::with_capacity(COMMANDS_MAX),
             lost: IndexedHeap::with_capacity(capacity),

@@ -251,14 +251,21 @@ fn crowd(seed: u64) -> Vec<Habit> {
 
 /// `quanta` requests of random crowds, each crowd for some thousands of them.
 fn no_lag_leaves_a_quantum(quanta: u64) {
-    let (mut served, mut seed) = (0, 0);
+    let (mut served, mut comings, mut lag_max_ns, mut seed) = (0, 0, 0, 0);
     while served < quanta {
-        served += no_lag_leaves_a_quantum_in(seed);
+        let world = no_lag_leaves_a_quantum_in(seed);
+        served += world.quanta;
+        comings += world.comings;
+        lag_max_ns = lag_max_ns.max(world.lag_max_ns.iter().copied().max().unwrap_or(0));
         seed += 1;
     }
+    println!("crowds {seed}, quanta {served}, joins and wakes {comings}");
+    println!("largest lag {lag_max_ns} ns, the quantum is {QUANTUM_NS} ns");
+    // Somebody had to wait: not all of this is about nothing.
+    assert!(lag_max_ns > QUANTUM_NS as i64 / 2, "{lag_max_ns}");
 }
 
-fn no_lag_leaves_a_quantum_in(seed: u64) -> u64 {
+fn no_lag_leaves_a_quantum_in(seed: u64) -> World {
     let mut world = World::new(&crowd(seed), seed);
     while world.quanta < 20_000 {
         world.step();
@@ -269,7 +276,7 @@ fn no_lag_leaves_a_quantum_in(seed: u64) -> u64 {
             "seed {seed}: the lag of {number} was {lag} ns"
         );
     }
-    world.quanta
+    world
 }
 
 /// Found among 1,500: a job longer than declared asked for less than a stretch, and was
@@ -291,11 +298,12 @@ fn no_lag_leaves_a_quantum_while_others_come_and_go() {
     no_lag_leaves_a_quantum(200_000);
 }
 
-/// As above, and longer: `cargo test --release -p upcall-core --test ps_lag -- --ignored`.
+/// As above, and longer; the figures are in `docs/results/ps-lag.txt`. A debug build
+/// does 3 million of the 50.
 #[test]
-#[ignore = "takes minutes in a release build"]
+#[ignore = "takes minutes: -- --ignored --nocapture, in a release build"]
 fn no_lag_leaves_a_quantum_for_fifty_million_quanta() {
-    no_lag_leaves_a_quantum(50_000_000);
+    no_lag_leaves_a_quantum(if cfg!(debug_assertions) { 3_000_000 } else { 50_000_000 });
 }
 
 #[test]
@@ -310,6 +318,7 @@ fn a_fixed_share_is_constant_to_a_percent_while_others_come_and_go() {
     habits.extend((1..=6).map(|weight| Habit { weight: weight * weight, ..comes_and_goes }));
     habits.extend([4, 9, 15].map(|share_percent| Habit { share_percent, ..comes_and_goes }));
     let mut world = World::new(&habits, 3);
+    let mut percents = [(100.0f64, 0.0f64); 2];
     for _ in 0..15 {
         let (before, since, comings) = (world.served_ns.clone(), world.now, world.comings);
         world.run_for(Span::from_secs(1));
@@ -318,9 +327,15 @@ fn a_fixed_share_is_constant_to_a_percent_while_others_come_and_go() {
             let had_ns = world.served_ns[number] - before[number];
             let percent = 100.0 * had_ns as f64 / span_ns;
             assert!((percent - share).abs() <= 0.01 * share, "{percent} % instead of {share} %");
+            let (least, most) = &mut percents[number];
+            (*least, *most) = (least.min(percent), most.max(percent));
         }
         assert!(world.comings > comings + 1_000);
     }
+    for ((least, most), share) in percents.into_iter().zip([25, 40]) {
+        println!("fixed share {share} %: {least:.3} to {most:.3} % in each of 15 s");
+    }
+    println!("joins and wakes meanwhile: {}", world.comings);
     // And they had something of it.
     let had_ns: u64 = world.served_ns[3..].iter().sum();
     assert!(had_ns as f64 > 0.2 * world.now.as_nanos() as f64, "{had_ns}");

@@ -172,7 +172,7 @@ fn admitted(
 }
 
 /// 5 ms, for PDUs of up to 3 ms.
-static COARSE: Discipline = ps::with_quantum::<5_000_000>();
+static COARSE: Discipline = ps::with_quantum(Span::from_millis(5));
 
 #[test]
 fn what_is_promised_to_real_time_activities_is_kept() {

@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::Range;
 use toml::de::{DeTable, DeValue};
+use upcall::policy::ps;
 use upcall::policy::rmdp::RMDP;
 use upcall::policy::{DISCIPLINES, Discipline};
 use upcall::time::Span;
@@ -25,12 +26,16 @@ use upcall::time::Span;
 /// stops the whole real-time class above 95 % (design §6).
 const CPU_LIMIT_PPM: u32 = 900_000;
 
+/// Least time quantum: below it, hand-offs are all there is (design §6).
+const TIME_QUANTUM_MIN: Span = Span::from_micros(1);
+
 const KEYS: &[&str] = &[
     "policy",
     "cpus",
     "cpu_limit",
     "switch_cost",
     "wakeup_latency",
+    "time_quantum",
     "stream",
     "task",
     "background",
@@ -88,6 +93,9 @@ fn read_settings(mut table: Table<'_, '_>, source: &Source) -> Spec {
         cpu_limit_ppm: table.share_ppm("cpu_limit").unwrap_or(CPU_LIMIT_PPM),
         switch_cost: read_switch_cost(&mut table),
         wakeup_latency: table.duration("wakeup_latency", Span::ZERO).unwrap_or_default(),
+        time_quantum: table
+            .duration("time_quantum", TIME_QUANTUM_MIN)
+            .unwrap_or(ps::QUANTUM_DEFAULT),
         streams: Vec::new(),
         tasks: Vec::new(),
         backgrounds: Vec::new(),

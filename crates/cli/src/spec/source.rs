@@ -202,7 +202,6 @@ impl SpecError {
     }
 
     /// The first line of each error, in the order of the file.
-    #[cfg(test)]
     pub fn lines(&self) -> impl Iterator<Item = &str> {
         self.reports.iter().map(|report| report.line.as_str())
     }

@@ -83,6 +83,7 @@ pub(super) fn read_task(table: &mut Table<'_, '_>) -> Option<Task> {
             delay_bound,
             class,
             workahead_max: workahead_max?,
+            ..Terms::default()
         },
         domain,
     })

@@ -136,9 +136,7 @@ impl Trials<'_> {
 
     fn fits_on(&mut self, params: &ActivityParams, platform: &Platform) -> bool {
         let set = self.cpu.ranked_with(self.discipline, params, self.terms);
-        (self.discipline.verdict)(self.cpu.number, &set, platform, &mut self.steps)
-            .failure
-            .is_none()
+        self.discipline.screen(self.cpu.number, &set, platform, &mut self.steps).failure.is_none()
     }
 
     /// The lowest limit, in tenths of a percent, within which the CPU fits.

@@ -160,8 +160,7 @@ impl Reservations {
         let numbers = if platform.cpus.is_empty() { &[0][..] } else { &platform.cpus };
         for &number in numbers {
             if cpus.iter().all(|cpu| cpu.number != number) {
-                let verdict =
-                    (discipline.verdict)(number, &[], &platform, &mut Steps::of_analysis());
+                let verdict = discipline.screen(number, &[], &platform, &mut Steps::of_analysis());
                 cpus.push(Cpu { number, members: Vec::new(), verdict });
             }
         }
@@ -185,7 +184,7 @@ impl Reservations {
         for (at, cpu) in self.cpus.iter().enumerate() {
             let ranked = cpu.ranked_with(self.discipline, &params, terms);
             let steps = &mut Steps::of_analysis();
-            let verdict = (self.discipline.verdict)(cpu.number, &ranked, &self.platform, steps);
+            let verdict = self.discipline.screen(cpu.number, &ranked, &self.platform, steps);
             if verdict.failure.is_none() {
                 return Ok(self.place(at, name, params, terms, verdict));
             }
@@ -213,8 +212,7 @@ impl Reservations {
             .expect("a platform has a CPU");
         let ranked = self.cpus[at].ranked_with(self.discipline, &params, terms);
         let steps = &mut Steps::of_analysis();
-        let verdict =
-            (self.discipline.verdict)(self.cpus[at].number, &ranked, &self.platform, steps);
+        let verdict = self.discipline.screen(self.cpus[at].number, &ranked, &self.platform, steps);
         self.place(at, name, params, terms, verdict)
     }
 
@@ -229,7 +227,7 @@ impl Reservations {
                 cpu.members.remove(place);
                 let ranked = cpu.ranked();
                 let steps = &mut Steps::of_analysis();
-                cpu.verdict = (self.discipline.verdict)(cpu.number, &ranked, &self.platform, steps);
+                cpu.verdict = self.discipline.screen(cpu.number, &ranked, &self.platform, steps);
             }
         }
     }

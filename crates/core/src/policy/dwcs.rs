@@ -82,10 +82,11 @@ mod window;
 pub static DWCS: Discipline = Discipline {
     name: "dwcs",
     preemptive: false,
-    policy: |capacity| Box::new(WindowConstrained::new(capacity)),
+    time_quantum: None,
+    policy: |_, capacity| Box::new(WindowConstrained::new(capacity)),
     // Ties are by creation, and the verdict knows no ranks.
     order: |_| 0,
-    verdict: dwcs::verdict,
+    verdict: |_, cpu, set, platform, steps| dwcs::verdict(cpu, set, platform, steps),
 };
 
 /// No miss allowed: what an activity without a window gets.
@@ -101,7 +102,7 @@ pub const OVERTAKEN_MAX: usize = 16;
 
 /// Ranks by deadline and window. Every call is O(log n).
 #[derive(Debug)]
-struct WindowConstrained {
+pub struct WindowConstrained {
     members: Vec<Option<Member>>,
     /// All ready activities, and those of them with events.
     ready: IndexedHeap<Order>,
@@ -188,7 +189,8 @@ impl Member {
 }
 
 impl WindowConstrained {
-    fn new(capacity: u32) -> Self {
+    /// For activities numbered `0..capacity`. Takes all memory it will ever need.
+    pub fn new(capacity: u32) -> Self {
         WindowConstrained {
             members: vec![None; capacity as usize],
             ready: IndexedHeap::with_capacity(capacity),

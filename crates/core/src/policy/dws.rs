@@ -46,10 +46,11 @@ use crate::time::{Instant, Span};
 pub static DWS: Discipline = Discipline {
     name: "dws",
     preemptive: false,
-    policy: |capacity| Box::new(DeadlineWorkahead::new(capacity)),
+    time_quantum: None,
+    policy: |_, capacity| Box::new(DeadlineWorkahead::new(capacity)),
     // Ranks change from message to message: the order means nothing to `verdict`.
     order: |params| params.deadline.as_nanos(),
-    verdict: dws::verdict,
+    verdict: |_, cpu, set, platform, steps| dws::verdict(cpu, set, platform, steps),
 };
 
 /// The queues, best first.

@@ -38,9 +38,12 @@ pub struct Discipline {
     /// Whether a handler may lose the CPU inside a quantum. Only the simulator
     /// and the kernel can do that; in the runtime it yields after each PDU.
     pub preemptive: bool,
+    /// The longest an activity is served before another may be, where the policy
+    /// shares time out; `None` where it does not.
+    pub time_quantum: Option<Span>,
     /// One CPU's policy for activities numbered `0..capacity`; takes all memory
     /// it will ever need.
-    pub(crate) policy: fn(capacity: u32) -> Box<dyn Policy>,
+    pub(crate) policy: fn(&Discipline, capacity: u32) -> Box<dyn Policy>,
     /// Sorts activities for `verdict`, best first; equals in order of creation.
     pub(crate) order: fn(&ActivityParams) -> u64,
     /// What admission says of a set on one CPU, sorted by `order`.
@@ -49,7 +52,21 @@ pub struct Discipline {
 
 /// The tests of one CPU: its number, the set, the machine, and the steps that may
 /// be taken.
-pub(crate) type Screen = fn(u32, &[(ActivityParams, Terms)], &Platform, &mut Steps) -> Verdict;
+pub(crate) type Screen =
+    fn(&Discipline, u32, &[(ActivityParams, Terms)], &Platform, &mut Steps) -> Verdict;
+
+impl Discipline {
+    /// What admission says of a set on `cpu`, sorted by `order`.
+    pub(crate) fn screen(
+        &self,
+        cpu: u32,
+        set: &[(ActivityParams, Terms)],
+        platform: &Platform,
+        steps: &mut Steps,
+    ) -> Verdict {
+        (self.verdict)(self, cpu, set, platform, steps)
+    }
+}
 
 impl fmt::Debug for Discipline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

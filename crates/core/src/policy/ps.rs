@@ -82,20 +82,29 @@ mod tests;
 pub const QUANTUM_DEFAULT: Span = Span::from_millis(1);
 
 /// Proportional share with [`QUANTUM_DEFAULT`].
-pub static PS: Discipline = with_quantum::<{ QUANTUM_DEFAULT.as_nanos() }>();
+pub static PS: Discipline = with_quantum(QUANTUM_DEFAULT);
 
-/// Proportional share with a time quantum of `QUANTUM_NS`; 0 counts as 1.
-pub const fn with_quantum<const QUANTUM_NS: u64>() -> Discipline {
+/// Proportional share with that time quantum; 0 counts as 1 ns. A driver asks
+/// for `&'static`: a constant goes into a `static`, a number read at the start
+/// of a program through `Box::leak`.
+pub const fn with_quantum(quantum: Span) -> Discipline {
     Discipline {
         name: "ps",
         preemptive: false,
-        policy: |capacity| Box::new(ProportionalShare::new(capacity, Span::from_nanos(QUANTUM_NS))),
+        time_quantum: Some(quantum),
+        policy: |discipline, capacity| {
+            Box::new(ProportionalShare::new(capacity, quantum_of(discipline)))
+        },
         // Nobody ranks before another: the order of creation.
         order: |_| 0,
-        verdict: |cpu, set, platform, _| {
-            admission::ps::verdict(cpu, set, platform, Span::from_nanos(QUANTUM_NS))
+        verdict: |discipline, cpu, set, platform, _| {
+            admission::ps::verdict(cpu, set, platform, quantum_of(discipline))
         },
     }
+}
+
+fn quantum_of(discipline: &Discipline) -> Span {
+    discipline.time_quantum.unwrap_or(QUANTUM_DEFAULT)
 }
 
 /// What is served at a time of an activity with such stretches: whole ones that fit

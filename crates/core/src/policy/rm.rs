@@ -13,9 +13,10 @@ use crate::admission::Verdict;
 pub static RM: Discipline = Discipline {
     name: "rm",
     preemptive: true,
-    policy: |capacity| Box::new(RateMonotonic::new(capacity)),
+    time_quantum: None,
+    policy: |_, capacity| Box::new(RateMonotonic::new(capacity)),
     order: |params| params.period.as_nanos(),
-    verdict: |cpu, set, platform, steps| {
+    verdict: |_, cpu, set, platform, steps| {
         Verdict::of_fixed_priority(cpu, set, platform, steps, false)
     },
 };

@@ -17,9 +17,10 @@ use crate::time::Instant;
 pub static RMDP: Discipline = Discipline {
     name: "rmdp",
     preemptive: false,
-    policy: |capacity| Box::new(RateMonotonic::new(capacity)),
+    time_quantum: None,
+    policy: |_, capacity| Box::new(RateMonotonic::new(capacity)),
     order: |params| params.period.as_nanos(),
-    verdict: |cpu, set, platform, steps| {
+    verdict: |_, cpu, set, platform, steps| {
         Verdict::of_fixed_priority(cpu, set, platform, steps, true)
     },
 };

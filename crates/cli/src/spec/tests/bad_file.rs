@@ -359,6 +359,8 @@ const FILE_MISTAKES: &[(&str, &[&str])] = &[
      &[r#"1:18: wakeup_latency: found 100, expected a duration such as "20 ms""#]),
     (r#"wakeup_latency = "100""#,
      &[r#"1:18: wakeup_latency: found "100", expected a duration such as "20 ms""#]),
+    (r#"time_quantum = "0 ms""#,
+     &[r#"1:16: time_quantum: found "0 ms", expected a duration from 1 us to 3600 s"#]),
     (r#"wakeup_latency = "61 min""#,
      &[r#"1:18: wakeup_latency: found "61 min", expected a duration from 0 ms to 3600 s"#]),
     (r#"wakeup_latency = "-1 us""#,
@@ -372,7 +374,7 @@ const FILE_MISTAKES: &[(&str, &[&str])] = &[
     ("cpu = [1]",
      &[r#"1:1: cpu: found an unknown key, did you mean "cpus"?"#]),
     (r#"title = "mine""#,
-     &["1:1: title: found an unknown key, expected one of policy, cpus, cpu_limit, switch_cost, wakeup_latency, stream, task, background"]),
+     &["1:1: title: found an unknown key, expected one of policy, cpus, cpu_limit, switch_cost, wakeup_latency, time_quantum, stream, task, background"]),
     ("stream = [1]",
      &["1:11: stream: found 1, expected tables that start with [[stream]]"]),
     (r#"policy = "rmdp"

@@ -64,6 +64,7 @@ fn what_is_not_said_has_its_default() {
     assert_eq!(spec.cpu_limit_ppm, 900_000);
     assert_eq!(spec.switch_cost, SwitchCost::Auto);
     assert_eq!(spec.wakeup_latency, Span::ZERO);
+    assert_eq!(spec.time_quantum, Span::from_millis(1));
     let params = ActivityParams::new(Span::from_millis(40), Span::from_micros(250));
     assert_eq!(spec.tasks[0].params, params);
     let t1 = &spec.tasks[0];
@@ -77,7 +78,7 @@ fn what_is_not_said_has_its_default() {
 #[test]
 fn the_keys_of_the_file_are_kept() {
     let text = "cpus = [3, 0, 1023]\ncpu_limit = \"62.5 %\"\nswitch_cost = \"auto\"\n\
-                wakeup_latency = \"150 us\"\n";
+                wakeup_latency = \"150 us\"\ntime_quantum = \"250 us\"\n";
     let spec = parse(&format!("{text}{TASK}")).unwrap();
     assert_eq!(spec.cpus, Some(vec![3, 0, 1023]), "in the order given");
     let written: Vec<&str> =
@@ -86,6 +87,7 @@ fn the_keys_of_the_file_are_kept() {
     assert_eq!(spec.cpu_limit_ppm, 625_000);
     assert_eq!(spec.switch_cost, SwitchCost::Auto);
     assert_eq!(spec.wakeup_latency, Span::from_micros(150));
+    assert_eq!(spec.time_quantum, Span::from_micros(250));
     let spec = parse(&format!("switch_cost = \"0 us\"\n{TASK}")).unwrap();
     assert_eq!(spec.switch_cost, SwitchCost::Fixed(Span::ZERO));
 }

@@ -1,12 +1,10 @@
-//! The rules one by one, the papers' example, the scheduler's part, and any
-//! sequence of operations against a model that looks at everything anew.
+//! The rules one by one, the papers' example, and the scheduler's part. Any sequence
+//! of operations against a model is in `tests/dwcs_model.rs`.
 
 use super::*;
 use crate::scheduler::{Command, Input, Outcome, Scheduler};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};
-
-mod model;
 
 const A: ActivityId = ActivityId(0);
 const B: ActivityId = ActivityId(1);
@@ -376,14 +374,5 @@ proptest! {
                 .filter(|periods| periods.iter().filter(|&&served| !served).count() > misses as usize);
             prop_assert_eq!(at_once.violations(), broken.count() as u64);
         }
-    }
-
-    #[test]
-    fn any_operations_do_what_the_model_does(
-        tasks in prop::collection::vec((1u64..4, 1u32..4, 0u32..3, 1u32..4, any::<bool>()), 1..7),
-        share in prop::option::of(1u32..=1_000_000),
-        operations in prop::collection::vec((0u8..12, 0u32..7, 0u64..12), 1..120),
-    ) {
-        model::compare(&tasks, share, &operations)?;
     }
 }

@@ -67,7 +67,8 @@
 //! negative; each charge errs by less than `w * 2^-60` ns of lag, which after
 //! 10^9 charges is below 1 us for any `w < 2^20`, and below 4 ms for the heaviest.
 //! Deadlines are compared in units of 2^-32 ns, so that those which are equal stay so and
-//! the tie is broken by order, not by rounding.
+//! the tie is broken by order, not by rounding. For the same reason a start that is
+//! later than `V` by less than that counts as `V`.
 
 use crate::policy::heap::IndexedHeap;
 use crate::time::Span;
@@ -139,6 +140,11 @@ impl Client {
 
     fn exists(&self) -> bool {
         self.weight > 0 && !self.left
+    }
+
+    /// Whether it is not ahead at `clock`, but for rounding.
+    fn is_eligible(&self, clock: Virtual) -> bool {
+        self.start < Virtual(clock.0 + (1 << DEADLINE_BITS_CUT))
     }
 
     /// `ns` of service in its virtual time, rounded down.
@@ -450,7 +456,7 @@ impl Instance {
     fn enqueue(&mut self, client: u32) {
         self.dequeue(client);
         let place = &self.clients[client as usize];
-        if place.start <= self.clock {
+        if place.is_eligible(self.clock) {
             self.eligible.set((place.deadline(), place.tie), client);
         } else {
             self.waiting.set((place.start, place.tie), client);
@@ -464,8 +470,8 @@ impl Instance {
 
     /// Makes eligible who became so as the clock went.
     fn promote(&mut self) {
-        while let Some(((start, _), client)) = self.waiting.peek() {
-            if start > self.clock {
+        while let Some((_, client)) = self.waiting.peek() {
+            if !self.clients[client as usize].is_eligible(self.clock) {
                 break;
             }
             self.enqueue(client);
@@ -488,4 +494,4 @@ fn div_ceil(value: i128, divisor: i128) -> i128 {
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+mod tests;

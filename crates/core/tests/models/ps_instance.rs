@@ -2,9 +2,15 @@
 //! fractions over one common denominator, and everything is found by looking at
 //! everyone.
 //!
+//! The property tests of instances and of the policy, and the fuzz targets, give it
+//! operations.
+//!
 //! Where one who lingers drops out amid a charge, what is left of it is divided anew,
 //! and the denominators multiply. No denominator is enough for ever; a model says
 //! when it can no longer be exact.
+
+use upcall_core::policy::ps::Instance;
+use upcall_core::time::Span;
 
 #[derive(Clone, Copy, PartialEq)]
 enum Standing {
@@ -37,18 +43,18 @@ impl Client {
 }
 
 #[derive(Clone)]
-pub(in crate::policy::ps) struct Model {
+pub struct Model {
     clients: Vec<Client>,
     clock: i128,
     shares: bool,
     /// A multiple of every weight in use.
     denominator: i128,
     /// Whether nothing was rounded so far.
-    pub(in crate::policy::ps) exact: bool,
+    pub exact: bool,
 }
 
 impl Model {
-    pub(in crate::policy::ps) fn new(capacity: usize, shares: bool, denominator: i128) -> Self {
+    pub fn new(capacity: usize, shares: bool, denominator: i128) -> Self {
         let (start, retired, request) = (0, None, 0);
         let (weight, tie, standing, left) = (1, 0, Absent, true);
         let absent = Client { weight, tie, standing, left, start, retired, request };
@@ -56,14 +62,14 @@ impl Model {
         Model { clients, clock: 0, shares, denominator, exact: true }
     }
 
-    pub(in crate::policy::ps) fn join(&mut self, client: u32, weight: u32, tie: u32) {
+    pub fn join(&mut self, client: u32, weight: u32, tie: u32) {
         let (start, weight) = (self.clock, i128::from(weight));
         let (standing, left, retired, request) = (Idle, false, None, 0);
         self.clients[client as usize] =
             Client { weight, tie, standing, left, start, retired, request };
     }
 
-    pub(in crate::policy::ps) fn leave(&mut self, client: u32) {
+    pub fn leave(&mut self, client: u32) {
         self.retire(client);
         let place = &mut self.clients[client as usize];
         place.left = true;
@@ -72,7 +78,7 @@ impl Model {
         }
     }
 
-    pub(in crate::policy::ps) fn request(&mut self, client: u32, ns: u64) {
+    pub fn request(&mut self, client: u32, ns: u64) {
         let clock = self.clock;
         let place = &mut self.clients[client as usize];
         if place.left {
@@ -85,7 +91,7 @@ impl Model {
         place.request = i128::from(ns);
     }
 
-    pub(in crate::policy::ps) fn retire(&mut self, client: u32) {
+    pub fn retire(&mut self, client: u32) {
         let (clock, shares) = (self.clock, self.shares);
         let place = &mut self.clients[client as usize];
         if matches!(place.standing, Ready | Picked) {
@@ -94,7 +100,7 @@ impl Model {
         }
     }
 
-    pub(in crate::policy::ps) fn pick(&mut self) -> Option<u32> {
+    pub fn pick(&mut self) -> Option<u32> {
         let ready = self.clients.iter().filter(|place| place.standing == Ready);
         let earliest = ready.map(|place| place.start).min()?;
         // A jump if nobody is eligible.
@@ -112,9 +118,10 @@ impl Model {
         u32::try_from(client).ok()
     }
 
-    pub(in crate::policy::ps) fn charge(&mut self, client: u32, ns: u64) {
+    pub fn charge(&mut self, client: u32, ns: u64) {
         let mut left = i128::from(ns) * self.denominator;
         let place = &mut self.clients[client as usize];
+        self.exact &= left % place.weight == 0;
         place.start += left / place.weight;
         // Step by step, from one who drops out to the next.
         loop {
@@ -136,7 +143,31 @@ impl Model {
         }
     }
 
-    pub(in crate::policy::ps) fn forgive(&mut self, client: u32) {
+    /// Its lag stays the same amount of service.
+    pub fn reweigh(&mut self, client: u32, weight: u32) {
+        let clock = self.clock;
+        let place = &mut self.clients[client as usize];
+        if place.left {
+            return;
+        }
+        let ahead = (place.start - clock) * place.weight;
+        place.weight = i128::from(weight);
+        self.exact &= ahead % place.weight == 0;
+        place.start = clock + ahead / place.weight;
+    }
+
+    /// It gets what another leaves behind.
+    pub fn inherit(&mut self, client: u32, debt_ns: u64) {
+        let place = &mut self.clients[client as usize];
+        if place.left {
+            return;
+        }
+        let debt = i128::from(debt_ns) * self.denominator;
+        self.exact &= debt % place.weight == 0;
+        place.start = place.start.max(self.clock) + debt / place.weight;
+    }
+
+    pub fn forgive(&mut self, client: u32) {
         let clock = self.clock;
         let place = &mut self.clients[client as usize];
         if place.standing == Ready {
@@ -144,7 +175,7 @@ impl Model {
         }
     }
 
-    pub(in crate::policy::ps) fn settle(&mut self) {
+    pub fn settle(&mut self) {
         if self.clients.iter().all(|place| !matches!(place.standing, Ready | Picked)) {
             for place in &mut self.clients {
                 place.standing = if place.left { Absent } else { Idle };
@@ -154,24 +185,24 @@ impl Model {
         }
     }
 
-    pub(in crate::policy::ps) fn has_ready(&self) -> bool {
+    pub fn has_ready(&self) -> bool {
         self.clients.iter().any(|place| place.standing == Ready)
     }
 
-    pub(in crate::policy::ps) fn has_eligible(&self) -> bool {
+    pub fn has_eligible(&self) -> bool {
         self.clients.iter().any(|place| place.standing == Ready && place.start <= self.clock)
     }
 
-    pub(in crate::policy::ps) fn is_ready(&self, client: u32) -> bool {
+    pub fn is_ready(&self, client: u32) -> bool {
         self.clients[client as usize].standing == Ready
     }
 
-    pub(in crate::policy::ps) fn lag_ns(&self, client: u32) -> Option<i64> {
+    pub fn lag_ns(&self, client: u32) -> Option<i64> {
         let place = self.clients[client as usize];
         let lag = ((self.clock - place.start) * place.weight).div_euclid(self.denominator);
         let competes = matches!(place.standing, Ready | Picked);
         let lag = if competes { lag } else { lag.min(0) };
-        (!place.left).then(|| i64::try_from(lag).unwrap())
+        (!place.left).then(|| i64::try_from(lag).expect("a lag of years"))
     }
 
     /// Those whose lag has become 0 go.
@@ -191,4 +222,126 @@ impl Model {
         };
         self.clients.iter().filter(counts).map(|place| place.weight).sum()
     }
+}
+
+/// What may happen; the second number is a length or a time in ns, or a weight.
+#[derive(Clone, Debug)]
+pub enum Op {
+    Request(u32, u64),
+    Retire(u32),
+    Leave(u32),
+    Join(u32, u32),
+    Forgive(u32),
+    Reweigh(u32, u32),
+    Inherit(u32, u64),
+    Serve(u64),
+    Settle,
+}
+
+/// How many clients there are.
+pub const CLIENTS: u32 = 5;
+
+/// Both, and who is picked and not yet back.
+struct Both {
+    instance: Instance,
+    model: Model,
+    picked: Option<u32>,
+}
+
+impl Both {
+    fn new(shares: bool) -> Self {
+        let instance =
+            if shares { Instance::of_shares(CLIENTS) } else { Instance::of_weights(CLIENTS) };
+        // Totals are 15 at most: 360360 is divisible by all of them.
+        let model = Model::new(CLIENTS as usize, shares, 360_360i128.pow(5));
+        let mut both = Both { instance, model, picked: None };
+        for client in 0..CLIENTS {
+            both.apply(&Op::Join(client, 1 + client % 2));
+        }
+        both
+    }
+
+    /// Who was picked by each, if anyone is.
+    fn apply(&mut self, op: &Op) -> Option<(Option<u32>, Option<u32>)> {
+        let Both { instance, model, picked } = self;
+        if let Op::Request(client, _)
+        | Op::Retire(client)
+        | Op::Leave(client)
+        | Op::Join(client, _) = op
+        {
+            *picked = picked.filter(|picked| picked != client);
+        }
+        match *op {
+            Op::Request(client, ns) => {
+                instance.request(client, Span::from_nanos(ns));
+                model.request(client, ns);
+            }
+            Op::Retire(client) => {
+                instance.retire(client);
+                model.retire(client);
+            }
+            Op::Leave(client) => {
+                instance.leave(client);
+                model.leave(client);
+            }
+            Op::Join(client, weight) => {
+                instance.join(client, weight, client);
+                model.join(client, weight, client);
+            }
+            Op::Forgive(client) => {
+                instance.forgive(client);
+                model.forgive(client);
+            }
+            Op::Reweigh(client, weight) => {
+                instance.reweigh(client, weight);
+                model.reweigh(client, weight);
+            }
+            Op::Inherit(client, ns) => {
+                instance.inherit(client, Span::from_nanos(ns));
+                model.inherit(client, ns);
+            }
+            Op::Settle => {
+                instance.settle();
+                model.settle();
+            }
+            Op::Serve(ns) => {
+                let mut both = None;
+                if picked.is_none() {
+                    *picked = instance.pick();
+                    both = Some((*picked, model.pick()));
+                }
+                if let Some(client) = *picked {
+                    instance.charge(client, Span::from_nanos(ns));
+                    model.charge(client, ns);
+                }
+                return both;
+            }
+        }
+        None
+    }
+}
+
+/// Does the operations on both, until the model can go no further; how many that
+/// were. Panics where they differ: in who is picked, or in a lag by more than the
+/// rounding.
+pub fn compare(shares: bool, ops: &[Op]) -> usize {
+    let mut both = Both::new(shares);
+    for (count, op) in ops.iter().enumerate() {
+        let picks = both.apply(op);
+        if !both.model.exact {
+            return count;
+        }
+        if let Some((found, expected)) = picks {
+            assert_eq!(found, expected);
+        }
+        assert_eq!(both.instance.has_ready(), both.model.has_ready());
+        for client in 0..CLIENTS {
+            let (found, expected) =
+                (both.instance.lag_ns(client, None, Span::ZERO), both.model.lag_ns(client));
+            assert_eq!(found.is_some(), expected.is_some());
+            let difference = found.unwrap_or(0) - expected.unwrap_or(0);
+            assert!(difference.abs() <= 1, "{found:?} instead of {expected:?}");
+        }
+    }
+    ops.len()
 }

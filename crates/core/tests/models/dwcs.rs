@@ -2,8 +2,27 @@
 //! fractions as fractions. It plays the scheduler's part, too, within the rules
 //! that [`Policy`] states.
 
-use super::super::*;
-use proptest::prelude::*;
+use upcall_core::activity::{ActivityId, ActivityParams, Terms, Window};
+use upcall_core::admission::Share;
+use upcall_core::policy::dwcs::WindowConstrained;
+use upcall_core::policy::{Policy, Ready};
+use upcall_core::time::{Instant, Span};
+
+/// What a task is: cost of a PDU in ns, batch, `x`, `y - x`, whether work-conserving.
+pub type Task = (u64, u32, u32, u32, bool);
+
+/// An operation: which, on whom, and how much of it.
+pub type Operation = (u32, u32, u64);
+
+/// How many operations there are to choose among.
+pub const OPERATIONS: u32 = 12;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Idle,
+    Ready,
+    Running,
+}
 
 #[derive(Clone, Debug)]
 struct Activity {
@@ -32,7 +51,7 @@ enum Runs {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Model {
+struct Model {
     all: Vec<Activity>,
     running: Option<(usize, Runs)>,
     share: Option<u32>,
@@ -189,12 +208,8 @@ impl Model {
     }
 }
 
-/// Does the operations on both, as a scheduler might.
-pub(super) fn compare(
-    tasks: &[(u64, u32, u32, u32, bool)],
-    share: Option<u32>,
-    operations: &[(u8, u32, u64)],
-) -> Result<(), TestCaseError> {
+/// Does the operations on both, as a scheduler might. Panics where they differ.
+pub fn compare(tasks: &[Task], share: Option<u32>, operations: &[Operation]) {
     let mut policy = WindowConstrained::new(8);
     let mut model = Model::default();
     let mut now = 0;
@@ -230,36 +245,34 @@ pub(super) fn compare(
     for &(operation, number, amount) in operations {
         let a = number as usize % model.all.len();
         let id = ActivityId(u32::try_from(a).unwrap_or(0));
-        operate(&mut policy, &mut model, &mut now, operation, id, amount)?;
+        operate(&mut policy, &mut model, &mut now, operation, id, amount);
         model.note(now);
-        agree(&mut policy, &model, now)?;
+        agree(&mut policy, &model, now);
     }
-    Ok(())
 }
 
-fn agree(policy: &mut WindowConstrained, model: &Model, now: u64) -> Result<(), TestCaseError> {
+fn agree(policy: &mut WindowConstrained, model: &Model, now: u64) {
     let at = Instant::from_nanos(now);
-    prop_assert_eq!(policy.has_ready(), model.most_urgent().is_some());
+    assert_eq!(policy.has_ready(), model.most_urgent().is_some());
     let next = model.ready().map_or(Instant::FAR, |a| Instant::from_nanos(model.all[a].deadline));
-    prop_assert_eq!(policy.next_event(), next);
+    assert_eq!(policy.next_event(), next);
     for (activity, id) in model.all.iter().zip((0..).map(ActivityId)) {
-        prop_assert_eq!(policy.window_violations(id), Some(activity.violations()));
+        assert_eq!(policy.window_violations(id), Some(activity.violations()));
     }
     if let Some((a, _)) = model.running {
         let id = ActivityId(u32::try_from(a).unwrap_or(0));
-        prop_assert_eq!(policy.gives_way(id, at, at), model.gives_way(now));
+        assert_eq!(policy.gives_way(id, at, at), model.gives_way(now));
     }
-    Ok(())
 }
 
 fn operate(
     policy: &mut WindowConstrained,
     model: &mut Model,
     now: &mut u64,
-    operation: u8,
+    operation: u32,
     id: ActivityId,
     amount: u64,
-) -> Result<(), TestCaseError> {
+) {
     let a = id.0 as usize;
     let at = Instant::from_nanos(*now);
     match operation {
@@ -284,51 +297,44 @@ fn operate(
             policy.set_pending(id, events, at);
             model.all[a].pending = events;
         }
-        8..=9 if model.running.is_none() => choose(policy, model, *now, amount)?,
+        8..=9 if model.running.is_none() => choose(policy, model, *now, amount),
         10..=11 => finish(policy, model, *now, amount),
         _ => {}
     }
-    Ok(())
 }
 
-fn choose(
-    policy: &mut WindowConstrained,
-    model: &mut Model,
-    now: u64,
-    amount: u64,
-) -> Result<(), TestCaseError> {
+fn choose(policy: &mut WindowConstrained, model: &mut Model, now: u64, amount: u64) {
     let at = Instant::from_nanos(now);
     while let Some(best) = model.ready() {
         let activity = &mut model.all[best];
         let id = ActivityId(u32::try_from(best).unwrap_or(0));
         let late = activity.deadline <= now;
-        prop_assert_eq!(policy.overdue(at, false), late.then_some(id));
+        assert_eq!(policy.overdue(at, false), late.then_some(id));
         if !late && now + activity.left <= activity.deadline {
             break;
         }
-        prop_assert_eq!(policy.overdue(at, true), Some(id));
+        assert_eq!(policy.overdue(at, true), Some(id));
         policy.lost(id, 1 + amount, at);
         activity.state = State::Idle;
         (0..=amount).for_each(|_| activity.outcome(false));
         model.note(now);
     }
-    prop_assert_eq!(policy.overdue(at, true), None);
+    assert_eq!(policy.overdue(at, true), None);
     let next_release = now + 3 * amount;
     let picked = model.pick(now);
     let number = |a: usize| ActivityId(u32::try_from(a).unwrap_or(0));
-    prop_assert_eq!(policy.pick(at), picked.map(|(a, ..)| number(a)));
+    assert_eq!(policy.pick(at), picked.map(|(a, ..)| number(a)));
     if let Some(picked) = picked {
         model.begin(picked);
-        return Ok(());
+        return;
     }
     let extra = model.extra().filter(|&a| now + 2 * model.all[a].cost <= next_release);
     let until = Instant::from_nanos(next_release);
-    prop_assert_eq!(policy.pick_extra(at, until), extra.map(number));
+    assert_eq!(policy.pick_extra(at, until), extra.map(number));
     if let Some(a) = extra {
         let for_event = model.all[a].pending > 0;
         model.begin((a, Runs::Extra(next_release, for_event), None));
     }
-    Ok(())
 }
 
 /// The running handler returns: its batch done, or with some of it left.

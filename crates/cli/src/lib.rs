@@ -1,0 +1,8 @@
+//! The part of the `upcall` command that reads what strangers write: the spec file.
+//!
+//! A library of its own so that the fuzz targets reach it. The command is the binary
+//! beside it; programs that want Upcall itself import the crate `upcall`.
+
+#![forbid(unsafe_code)]
+
+pub mod spec;

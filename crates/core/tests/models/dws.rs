@@ -1,0 +1,399 @@
+//! The scheduler under DWS without heaps, queues or events: all messages are looked
+//! through each time. The property test and the fuzz target give it operations.
+
+use std::collections::VecDeque;
+use upcall_core::activity::{ActivityId, ActivityParams, Terms, WorkClass};
+use upcall_core::policy::dws::DWS;
+use upcall_core::scheduler::{Command, Input, Outcome, Scheduler};
+use upcall_core::time::Instant;
+
+/// Activities there may be; operations name one more, which is out of range.
+pub const CAPACITY: u32 = 4;
+
+const fn at(ns: u64) -> Instant {
+    Instant::from_nanos(ns)
+}
+
+/// What may happen; times are from now on.
+#[derive(Clone, Copy, Debug)]
+pub enum Op {
+    Pass(u64),
+    Create(u32, ActivityParams, Terms),
+    Run(u32, u64),
+    Suspend(u32),
+    Close(u32),
+    Arrived(u32, u32),
+    Advance(u32, u64),
+    /// Logical arrival, and how long before it the message is there.
+    Message(u32, u64, u64),
+    Boundary,
+    Returned(u32, Outcome),
+}
+
+fn input(now: u64, op: Op) -> Input {
+    let id = ActivityId;
+    match op {
+        Op::Pass(_) => Input::Tick,
+        Op::Create(number, params, terms) => Input::Create { id: id(number), params, terms },
+        Op::Run(number, ahead) => Input::Run { id: id(number), at: at(now + ahead) },
+        Op::Suspend(number) => Input::Suspend { id: id(number) },
+        Op::Close(number) => Input::Close { id: id(number) },
+        Op::Arrived(number, messages) => Input::Arrived { id: id(number), messages },
+        Op::Advance(number, ahead) => Input::Advance { id: id(number), critical: at(now + ahead) },
+        Op::Message(number, ahead, before) => Input::Message {
+            id: id(number),
+            critical: at((now + ahead).saturating_sub(10)),
+            from: at((now + ahead).saturating_sub(10 + before)),
+        },
+        Op::Boundary => Input::Boundary,
+        Op::Returned(pdus, outcome) => Input::Returned { pdus, outcome },
+    }
+}
+
+/// A message that has not been processed.
+#[derive(Clone, Copy, Debug)]
+struct Message {
+    logical: u64,
+    /// Whether it was there early, and its logical arrival has not passed.
+    early: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Known {
+    params: ActivityParams,
+    terms: Terms,
+    /// How many were created before it.
+    created: u32,
+    /// The logical arrival of the message after the last one there.
+    next: Option<u64>,
+    /// On demand: when that message is there; and before when it cannot arrive.
+    from: u64,
+    earliest: u64,
+    active: bool,
+    /// It runs and is to be stopped: nothing comes.
+    held: bool,
+    pending: VecDeque<Message>,
+    started: Option<u64>,
+    pdus: u32,
+    jobs: u64,
+    completed: u64,
+    misses: u64,
+    overruns: u64,
+}
+
+impl Known {
+    fn period(&self) -> u64 {
+        self.params.period.as_nanos()
+    }
+
+    /// When the next message is there.
+    fn ready_at(&self) -> Option<u64> {
+        let ahead = match self.terms.class {
+            WorkClass::RealTime => self.period() * u64::from(self.terms.workahead_max),
+            _ => 0,
+        };
+        self.next.map(|next| match self.terms.on_demand {
+            true => self.from.max(next.saturating_sub(ahead)),
+            false => next,
+        })
+    }
+
+    fn bound(&self) -> u64 {
+        self.terms.delay_bound.unwrap_or(self.params.deadline).as_nanos()
+    }
+
+    /// Level and place in it, by the paper's rules.
+    fn place(&self, now: u64) -> Option<(u32, u64, u32)> {
+        let logical = self.pending.front()?.logical;
+        let (level, key) = match self.terms.class {
+            WorkClass::RealTime if logical <= now => (0, logical + self.bound()),
+            WorkClass::Interactive => (1, logical),
+            WorkClass::RealTime => (2, logical),
+            WorkClass::Background => (3, logical),
+        };
+        Some((level, key, self.created))
+    }
+
+    /// Logical arrivals that pass while the message before is unfinished.
+    fn pass(&mut self, now: u64) {
+        for (place, message) in self.pending.iter_mut().enumerate() {
+            if message.early && message.logical < now {
+                message.early = false;
+                self.overruns += u64::from(place > 0);
+            }
+        }
+    }
+
+    fn late(&self, now: u64) -> u64 {
+        self.pending.iter().filter(|message| message.logical + self.bound() < now).count() as u64
+    }
+}
+
+/// How a running activity is to be stopped: for good, or not.
+type Closing = Option<bool>;
+
+#[derive(Default)]
+struct Model {
+    known: Vec<Option<Known>>,
+    /// Who runs, with how many PDUs at most, and how it is to be stopped.
+    running: Option<(u32, u32, Closing)>,
+    created: u32,
+    /// Logical arrival, deadline, end, and whether it was completed.
+    records: Vec<(u64, u64, u64, bool)>,
+}
+
+impl Model {
+    fn of(&mut self, id: u32) -> Option<&mut Known> {
+        self.known.get_mut(id as usize)?.as_mut()
+    }
+
+    /// What logically arrives by `now`, and is there then at the latest.
+    fn release(&mut self, now: u64) {
+        for known in self.known.iter_mut().flatten() {
+            known.pass(now);
+            if known.held {
+                continue;
+            }
+            while let Some(logical) = known.next.filter(|_| known.ready_at() <= Some(now)) {
+                known.overruns += u64::from(!known.pending.is_empty());
+                known.pending.push_back(Message { logical, early: false });
+                known.jobs += 1;
+                let promised = known.terms.class == WorkClass::RealTime;
+                known.earliest = logical + if promised { known.period() } else { 0 };
+                known.next = (!known.terms.on_demand).then_some(logical + known.period());
+            }
+        }
+    }
+
+    /// Who should run next.
+    fn best(&self, now: u64) -> Option<((u32, u64, u32), u32)> {
+        let running = self.running.map(|(id, ..)| id);
+        let waiting = |(known, id): (&Option<Known>, u32)| {
+            let place = known.as_ref()?.place(now)?;
+            (running != Some(id)).then_some((place, id))
+        };
+        self.known.iter().zip(0..).filter_map(waiting).min()
+    }
+
+    /// The next moment at which the order can change by itself.
+    fn next_change(&self, now: u64) -> u64 {
+        let running = self.running.map(|(id, ..)| id);
+        let change = |(known, id): (&Option<Known>, u32)| {
+            let known = known.as_ref()?;
+            let critical = known.pending.front().map(|message| message.logical);
+            let waits = running != Some(id) && known.terms.class == WorkClass::RealTime;
+            let critical = critical.filter(|&critical| waits && critical > now);
+            critical.into_iter().chain(known.ready_at().filter(|_| !known.held)).min()
+        };
+        self.known.iter().zip(0..).filter_map(change).min().unwrap_or(u64::MAX)
+    }
+
+    fn end_job(&mut self, id: u32, now: u64, completed: bool) {
+        let known = self.of(id).unwrap();
+        known.pass(now);
+        let logical = known.pending.pop_front().unwrap().logical;
+        let deadline = logical + known.bound();
+        known.completed += u64::from(completed);
+        // One that is cut short just then was not done when it was due.
+        known.misses += u64::from(deadline < now || (!completed && deadline == now));
+        (known.started, known.pdus) = (None, 0);
+        self.records.push((logical, deadline, now, completed));
+    }
+
+    fn drop_jobs(&mut self, id: u32, now: u64, close: bool) {
+        if self.of(id).unwrap().started.is_some() {
+            self.end_job(id, now, false);
+        }
+        let known = self.of(id).unwrap();
+        known.pass(now);
+        known.misses += known.late(now);
+        known.pending.clear();
+        (known.next, known.held, known.active) = (None, false, false);
+        if close {
+            self.known[id as usize] = None;
+        }
+    }
+
+    fn stop(&mut self, id: u32, now: u64, close: bool) {
+        match &mut self.running {
+            Some((running, _, closing)) if *running == id => {
+                *closing = Some(close || *closing == Some(true));
+                self.of(id).unwrap().held = true;
+            }
+            _ => self.drop_jobs(id, now, close),
+        }
+    }
+
+    fn returned(&mut self, now: u64, pdus: u32, outcome: Outcome) {
+        let (id, pdus_max, closing) = self.running.take().unwrap();
+        self.of(id).unwrap().pdus += pdus;
+        if outcome != Outcome::Yielded || pdus == pdus_max {
+            self.end_job(id, now, true);
+        }
+        if let Some(close) = closing.or((outcome == Outcome::Finished).then_some(false)) {
+            self.drop_jobs(id, now, close);
+        }
+    }
+
+    fn upcall(&mut self, now: u64) -> Option<Command> {
+        if self.running.is_some() {
+            return None;
+        }
+        let (_, id) = self.best(now)?;
+        let known = self.of(id).unwrap();
+        let resumed = known.started.is_some();
+        known.started.get_or_insert(now);
+        let pdus_max = known.params.batch - known.pdus;
+        self.running = Some((id, pdus_max, None));
+        let check_at = at(self.next_change(now));
+        Some(Command::Upcall { id: ActivityId(id), pdus_max, resumed, check_at })
+    }
+
+    fn arrived(&mut self, id: u32, now: u64, messages: u32) {
+        self.release(now);
+        let known = self.of(id).unwrap();
+        for _ in 0..messages {
+            let limit = now + known.period() * u64::from(known.terms.workahead_max);
+            let realtime = known.terms.class == WorkClass::RealTime && !known.held;
+            let realtime = realtime && !known.terms.on_demand;
+            let Some(logical) = known.next.filter(|&next| realtime && next <= limit) else { break };
+            known.pending.push_back(Message { logical, early: true });
+            known.jobs += 1;
+            known.next = Some(logical + known.period());
+        }
+    }
+
+    /// Does the same; whether it fitted, and the answer to a boundary.
+    fn apply(&mut self, now: u64, op: Op) -> (bool, Option<Command>) {
+        let mut answer = None;
+        match op {
+            Op::Run(id, _)
+            | Op::Suspend(id)
+            | Op::Close(id)
+            | Op::Arrived(id, _)
+            | Op::Advance(id, _)
+            | Op::Message(id, ..)
+                if self.of(id).is_none() =>
+            {
+                return (false, None);
+            }
+            Op::Create(id, ..) if id >= CAPACITY || self.of(id).is_some() => return (false, None),
+            Op::Boundary if self.running.is_none() => return (false, None),
+            Op::Pass(_) => {}
+            Op::Create(id, params, terms) => {
+                self.created += 1;
+                self.known[id as usize] = Some(Known {
+                    params,
+                    terms,
+                    created: self.created,
+                    next: None,
+                    from: 0,
+                    earliest: 0,
+                    active: false,
+                    held: false,
+                    pending: VecDeque::new(),
+                    started: None,
+                    pdus: 0,
+                    jobs: 0,
+                    completed: 0,
+                    misses: 0,
+                    overruns: 0,
+                });
+            }
+            Op::Run(id, ahead) => {
+                let stopping = self.running.as_mut().filter(|(running, ..)| *running == id);
+                let closing = stopping.is_some_and(|(_, _, closing)| {
+                    *closing = closing.filter(|&close| close);
+                    closing.is_some()
+                });
+                let known = self.of(id).unwrap();
+                known.held = closing;
+                let first = now + ahead + known.params.offset.as_nanos();
+                if !known.active {
+                    (known.next, known.from, known.active) = (Some(first), first, true);
+                }
+            }
+            Op::Suspend(id) => self.stop(id, now, false),
+            Op::Close(id) => self.stop(id, now, true),
+            Op::Arrived(id, messages) => self.arrived(id, now, messages),
+            Op::Advance(id, ahead) => {
+                self.release(now);
+                let known = self.of(id).unwrap();
+                if known.pending.is_empty() && !known.terms.on_demand {
+                    known.next = known.next.map(|next| next.max(now + ahead));
+                }
+            }
+            Op::Message(id, ahead, before) => {
+                self.release(now);
+                let known = self.of(id).unwrap();
+                if known.terms.on_demand && known.active && !known.held && known.pending.is_empty()
+                {
+                    let critical = (now + ahead).saturating_sub(10);
+                    known.next = Some(critical.max(known.earliest));
+                    known.from = (now + ahead).saturating_sub(10 + before);
+                }
+            }
+            Op::Boundary => {
+                self.release(now);
+                let (id, _, closing) = self.running.unwrap();
+                let own = self.of(id).unwrap().place(now).unwrap();
+                let outranked = self.best(now).is_some_and(|(best, _)| best < own);
+                answer = Some(match closing.is_some() || outranked {
+                    true => Command::Yield,
+                    false => Command::Proceed { check_at: at(self.next_change(now)) },
+                });
+            }
+            Op::Returned(pdus, outcome) => match self.running {
+                Some((_, pdus_max, _)) if pdus <= pdus_max => self.returned(now, pdus, outcome),
+                _ => return (false, None),
+            },
+        }
+        self.release(now);
+        (true, answer)
+    }
+}
+
+/// Does the operations on both. Panics where they differ: the first by the paper's
+/// rules is upcalled whenever nothing runs, a boundary is answered rightly, every
+/// job is recorded rightly, and nothing is miscounted.
+pub fn compare(ops: &[Op]) {
+    let mut scheduler = Scheduler::new(CAPACITY, &DWS);
+    let mut model = Model { known: vec![None; CAPACITY as usize], ..Model::default() };
+    let mut now = 0;
+    for &op in ops {
+        if let Op::Pass(span) = op {
+            now += span;
+        }
+        let (fits, answer) = model.apply(now, op);
+        assert_eq!(scheduler.handle(at(now), input(now, op)).is_ok(), fits, "{:?}", op);
+        let (mut upcalls, mut answers, mut records) = (vec![], vec![], vec![]);
+        while let Some(command) = scheduler.poll_command(at(now)) {
+            match command {
+                Command::Upcall { .. } => upcalls.push(command),
+                Command::Yield | Command::Proceed { .. } => answers.push(command),
+                Command::JobDone(job) => records.push((
+                    job.release.as_nanos(),
+                    job.deadline.as_nanos(),
+                    job.end.as_nanos(),
+                    job.completed,
+                )),
+                Command::Inactive { .. } | Command::Closed { .. } => {}
+            }
+        }
+        assert_eq!(upcalls, Vec::from_iter(model.upcall(now)), "{:?} at {}", op, now);
+        assert_eq!(answers, Vec::from_iter(answer));
+        assert_eq!(records, core::mem::take(&mut model.records));
+        assert_eq!(scheduler.running(), model.running.map(|(id, ..)| ActivityId(id)));
+        for (known, id) in model.known.iter().zip((0..).map(ActivityId)) {
+            let counted = scheduler
+                .counters_at(at(now), id)
+                .map(|counted| (counted.jobs, counted.completed, counted.misses, counted.overruns));
+            let expected = known.as_ref().map(|known| {
+                (known.jobs, known.completed, known.misses + known.late(now), known.overruns)
+            });
+            assert_eq!(counted, expected, "{:?} at {} after {:?}", id, now, op);
+        }
+        let next = scheduler.next_deadline().unwrap_or(Instant::FAR);
+        assert_eq!(next, at(model.next_change(now)));
+    }
+}

@@ -1,0 +1,269 @@
+//! The scheduler under RMDP and RM as one would write it down: no heaps, no order,
+//! everything looked through each time. The property test and the fuzz target give
+//! it operations.
+
+use std::collections::VecDeque;
+use upcall_core::activity::{ActivityId, ActivityParams, Terms};
+use upcall_core::policy::Discipline;
+use upcall_core::scheduler::{Command, Input, Outcome, Scheduler};
+use upcall_core::time::{Instant, Span};
+
+/// Activities there may be; operations name one more, which is out of range.
+pub const CAPACITY: u32 = 4;
+
+const fn at(ns: u64) -> Instant {
+    Instant::from_nanos(ns)
+}
+
+/// What may happen, in the words of a test: whether it fits is for both sides
+/// to say.
+#[derive(Clone, Copy, Debug)]
+pub enum Op {
+    Pass(u64),
+    Create(u32, ActivityParams),
+    Run(u32, u64),
+    Suspend(u32),
+    Close(u32),
+    Boundary,
+    Returned(u32, Outcome),
+}
+
+/// How a running activity is to be stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stop {
+    Suspend,
+    Close,
+}
+
+/// What is to be known of an activity: no heaps, no order, looked through each
+/// time.
+#[derive(Clone, Debug)]
+struct Known {
+    params: ActivityParams,
+    /// How many were created before it.
+    created: u32,
+    next_release: Option<u64>,
+    /// It runs and is to be stopped: nothing is released.
+    held: bool,
+    /// Releases of the jobs that have not ended.
+    pending: VecDeque<u64>,
+    started: bool,
+    pdus: u32,
+    jobs: u64,
+    completed: u64,
+    misses: u64,
+}
+
+#[derive(Default)]
+struct Model {
+    known: Vec<Option<Known>>,
+    /// Who runs, with how many PDUs at most, and how it is to be stopped.
+    running: Option<(u32, u32, Option<Stop>)>,
+    created: u32,
+}
+
+impl Model {
+    fn release(&mut self, now: u64) {
+        for known in self.known.iter_mut().flatten().filter(|known| !known.held) {
+            while let Some(release) = known.next_release.filter(|&release| release <= now) {
+                known.pending.push_back(release);
+                known.jobs += 1;
+                known.next_release = Some(release + known.params.period.as_nanos());
+            }
+        }
+    }
+
+    fn is_known(&self, id: u32) -> bool {
+        self.known.get(id as usize).is_some_and(Option::is_some)
+    }
+
+    fn of(&mut self, id: u32) -> &mut Known {
+        self.known[id as usize].as_mut().unwrap()
+    }
+
+    /// Who should run next.
+    fn best_ready(&self) -> Option<((Span, u32), u32)> {
+        let running = self.running.map(|(id, ..)| id);
+        let ready = |(known, id): (&Option<Known>, u32)| {
+            let known = known.as_ref().filter(|known| !known.pending.is_empty())?;
+            (running != Some(id)).then_some(((known.params.period, known.created), id))
+        };
+        self.known.iter().zip(0..).filter_map(ready).min()
+    }
+
+    fn check_at(&self) -> Instant {
+        let active = self.known.iter().flatten().filter(|known| !known.held);
+        active.filter_map(|known| known.next_release).min().map_or(Instant::FAR, at)
+    }
+
+    fn drop_jobs(&mut self, id: u32, now: u64, stop: Stop) {
+        let known = self.of(id);
+        let deadline_ns = known.params.deadline.as_nanos();
+        // One that had begun is recorded: it was not done when it was due.
+        let cut_short = known.started
+            && known.pending.front().is_some_and(|release| release + deadline_ns == now);
+        let late = known.pending.drain(..).filter(|release| release + deadline_ns < now).count();
+        known.misses += late as u64 + u64::from(cut_short);
+        (known.next_release, known.held, known.started, known.pdus) = (None, false, false, 0);
+        if stop == Stop::Close {
+            self.known[id as usize] = None;
+        }
+    }
+
+    fn stop(&mut self, id: u32, now: u64, stop: Stop) {
+        match &mut self.running {
+            Some((running, _, pending)) if *running == id => {
+                *pending = Some(pending.filter(|&pending| pending == Stop::Close).unwrap_or(stop));
+                self.of(id).held = true;
+            }
+            _ => self.drop_jobs(id, now, stop),
+        }
+    }
+
+    /// Whether the handler must return. Releases were taken in.
+    fn must_yield(&self) -> bool {
+        let (id, _, stop) = self.running.unwrap();
+        let known = self.known[id as usize].as_ref().unwrap();
+        let rank = (known.params.period, known.created);
+        stop.is_some() || self.best_ready().is_some_and(|(best, _)| best < rank)
+    }
+
+    fn returned(&mut self, now: u64, pdus: u32, outcome: Outcome) {
+        let (id, pdus_max, stop) = self.running.take().unwrap();
+        let known = self.of(id);
+        known.pdus += pdus;
+        if outcome != Outcome::Yielded || pdus == pdus_max {
+            let release = known.pending.pop_front().unwrap();
+            known.completed += 1;
+            known.misses += u64::from(release + known.params.deadline.as_nanos() < now);
+            (known.started, known.pdus) = (false, 0);
+        }
+        let finished = (outcome == Outcome::Finished).then_some(Stop::Suspend);
+        if let Some(stop) = stop.or(finished) {
+            self.drop_jobs(id, now, stop);
+        }
+    }
+
+    /// What an upcall must say, if there must be one.
+    fn upcall(&mut self) -> Option<Command> {
+        if self.running.is_some() {
+            return None;
+        }
+        let (_, id) = self.best_ready()?;
+        let check_at = self.check_at();
+        let known = self.of(id);
+        let resumed = core::mem::replace(&mut known.started, true);
+        let pdus_max = known.params.batch - known.pdus;
+        self.running = Some((id, pdus_max, None));
+        Some(Command::Upcall { id: ActivityId(id), pdus_max, resumed, check_at })
+    }
+
+    /// Does the same; whether it fitted, and the answer to a boundary.
+    fn apply(&mut self, now: u64, op: Op) -> (bool, Option<Command>) {
+        let mut answer = None;
+        match op {
+            Op::Pass(_) => {}
+            Op::Create(id, params) => {
+                if id >= CAPACITY || self.is_known(id) {
+                    return (false, None);
+                }
+                self.created += 1;
+                self.known[id as usize] = Some(Known {
+                    params,
+                    created: self.created,
+                    next_release: None,
+                    held: false,
+                    pending: VecDeque::new(),
+                    started: false,
+                    pdus: 0,
+                    jobs: 0,
+                    completed: 0,
+                    misses: 0,
+                });
+            }
+            Op::Run(id, _) | Op::Suspend(id) | Op::Close(id) if !self.is_known(id) => {
+                return (false, None);
+            }
+            Op::Run(id, ahead) => {
+                let stopping = self.running.as_mut().filter(|(running, ..)| *running == id);
+                let closing = stopping.is_some_and(|(_, _, stop)| {
+                    *stop = stop.filter(|&stop| stop == Stop::Close);
+                    stop.is_some()
+                });
+                let known = self.of(id);
+                known.held = closing;
+                if known.next_release.is_none() {
+                    known.next_release = Some(now + ahead + known.params.offset.as_nanos());
+                }
+            }
+            Op::Suspend(id) => self.stop(id, now, Stop::Suspend),
+            Op::Close(id) => self.stop(id, now, Stop::Close),
+            Op::Boundary => {
+                if self.running.is_none() {
+                    return (false, None);
+                }
+                self.release(now);
+                answer = Some(match self.must_yield() {
+                    true => Command::Yield,
+                    false => Command::Proceed { check_at: self.check_at() },
+                });
+            }
+            Op::Returned(pdus, outcome) => match self.running {
+                Some((_, pdus_max, _)) if pdus <= pdus_max => self.returned(now, pdus, outcome),
+                _ => return (false, None),
+            },
+        }
+        self.release(now);
+        (true, answer)
+    }
+}
+
+fn input(now: u64, op: Op) -> Input {
+    let id = ActivityId;
+    match op {
+        Op::Pass(_) => Input::Tick,
+        Op::Create(number, params) => {
+            Input::Create { id: id(number), params, terms: Terms::default() }
+        }
+        Op::Run(number, ahead) => Input::Run { id: id(number), at: at(now + ahead) },
+        Op::Suspend(number) => Input::Suspend { id: id(number) },
+        Op::Close(number) => Input::Close { id: id(number) },
+        Op::Boundary => Input::Boundary,
+        Op::Returned(pdus, outcome) => Input::Returned { pdus, outcome },
+    }
+}
+
+/// Does the operations on both. Panics where they differ: the best-ranked ready
+/// activity is upcalled whenever nothing runs, a boundary is answered rightly, and
+/// nothing is miscounted.
+pub fn compare(discipline: &Discipline, ops: &[Op]) {
+    let mut scheduler = Scheduler::new(CAPACITY, discipline);
+    let mut model = Model { known: vec![None; CAPACITY as usize], ..Model::default() };
+    let mut now = 0;
+    for &op in ops {
+        if let Op::Pass(span) = op {
+            now += span;
+        }
+        let (fits, answer) = model.apply(now, op);
+        assert_eq!(scheduler.handle(at(now), input(now, op)).is_ok(), fits, "{op:?}");
+        let commands: Vec<_> = core::iter::from_fn(|| scheduler.poll_command(at(now))).collect();
+        let (upcalls, told): (Vec<Command>, Vec<Command>) =
+            commands.into_iter().partition(|command| matches!(command, Command::Upcall { .. }));
+        assert_eq!(upcalls, Vec::from_iter(model.upcall()));
+        let answers: Vec<_> = told
+            .iter()
+            .filter(|command| matches!(command, Command::Yield | Command::Proceed { .. }))
+            .copied()
+            .collect();
+        assert_eq!(answers, Vec::from_iter(answer));
+        assert_eq!(scheduler.running(), model.running.map(|(id, ..)| ActivityId(id)));
+        for (known, id) in model.known.iter().zip((0..).map(ActivityId)) {
+            let counted = scheduler
+                .counters(id)
+                .map(|counted| (counted.jobs, counted.completed, counted.misses));
+            let expected = known.as_ref().map(|known| (known.jobs, known.completed, known.misses));
+            assert_eq!(counted, expected, "{id:?} at {now} after {op:?}");
+        }
+        assert_eq!(scheduler.next_deadline().unwrap_or(Instant::FAR), model.check_at());
+    }
+}
