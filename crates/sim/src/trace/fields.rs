@@ -62,6 +62,7 @@ numbered! {
         JobDone = "job done",
         Inactive = "inactive",
         Closed = "closed",
+        Message = "message",
     }
 }
 
@@ -109,6 +110,8 @@ numbered! {
         Preemptions = "preemptions",
         Completed = "completed",
         Records = "records",
+        OnDemand = "on_demand",
+        From = "from",
     }
 }
 
@@ -220,6 +223,10 @@ fn encode_input(input: Input) -> (Kind, Values) {
         Input::Advance { id, critical } => {
             (Kind::Advance, of(id).instant(Field::Critical, critical))
         }
+        Input::Message { id, critical, from } => {
+            let values = of(id).instant(Field::Critical, critical);
+            (Kind::Message, values.instant(Field::From, from))
+        }
         Input::Pending { id, events } => (Kind::Pending, of(id).with(Field::Events, events)),
         Input::EventServer { share } => {
             (Kind::EventServer, Values::NONE.maybe(Field::Share, share.map(ppm)))
@@ -257,6 +264,7 @@ fn encode_terms(values: Values, terms: &Terms) -> Values {
         .maybe(Field::DelayBound, terms.delay_bound.map(Span::as_nanos))
         .with(Field::Class, terms.class as u32)
         .with(Field::WorkaheadMax, terms.workahead_max)
+        .flag(Field::OnDemand, terms.on_demand)
 }
 
 fn encode_command(command: Option<Command>) -> (Kind, Values) {
@@ -314,6 +322,11 @@ pub(super) fn decode(kind: Kind, values: &Values) -> Result<Option<Crossing>, Ba
         Kind::Advance => {
             input(Input::Advance { id: values.id()?, critical: values.time(Field::Critical)? })
         }
+        Kind::Message => input(Input::Message {
+            id: values.id()?,
+            critical: values.time(Field::Critical)?,
+            from: values.time(Field::From)?,
+        }),
         Kind::Pending => {
             input(Input::Pending { id: values.id()?, events: values.small(Field::Events)? })
         }
@@ -379,6 +392,7 @@ fn decode_terms(values: &Values) -> Result<Terms, Bad> {
         delay_bound: values.length(Field::DelayBound).ok(),
         class: one_of(values, Field::Class, classes)?,
         workahead_max: values.small(Field::WorkaheadMax)?,
+        on_demand: values.is_set(Field::OnDemand),
     })
 }
 

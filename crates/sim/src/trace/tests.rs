@@ -37,6 +37,7 @@ fn inputs() -> Vec<Input> {
         delay_bound: Some(Span::from_nanos(1011)),
         class: WorkClass::Background,
         workahead_max: 1012,
+        on_demand: true,
     };
     let class = |class| Terms { class, ..Terms::default() };
     let create = |terms| Input::Create { id: ID, params, terms };
@@ -51,6 +52,7 @@ fn inputs() -> Vec<Input> {
         Input::Arrived { id: ID, messages: 1014 },
         Input::Advance { id: ID, critical: at(1015) },
         Input::Pending { id: ID, events: 1016 },
+        Input::Message { id: ID, critical: at(1020), from: at(1021) },
         Input::EventServer { share: Share::from_ppm(1017) },
         Input::EventServer { share: None },
         Input::Tick,
