@@ -12,6 +12,7 @@
 mod bytes;
 mod operations;
 mod spec_file;
+mod trace_file;
 
 #[path = "../../../crates/core/tests/models/dwcs.rs"]
 mod dwcs_model;
@@ -27,6 +28,7 @@ mod rate_monotonic_model;
 
 pub use operations::{dwcs, dws, ps, ps_account, rm, rmdp};
 pub use spec_file::spec;
+pub use trace_file::trace;
 
 /// A target by its name in `fuzz/fuzz_targets` and `fuzz/seeds`.
 pub type Target = (&'static str, fn(&[u8]));
@@ -34,6 +36,7 @@ pub type Target = (&'static str, fn(&[u8]));
 /// All of them.
 pub const TARGETS: &[Target] = &[
     ("spec", spec),
+    ("trace", trace),
     ("rmdp", rmdp),
     ("rm", rm),
     ("dws", dws),
