@@ -53,6 +53,7 @@ Examples:
   upcall sim my.toml --policy rm --soft --json
   upcall sim my.toml --trace out.pftrace            for ui.perfetto.dev
   upcall sim --replay live.pftrace                  does the core still decide the same?
+  upcall sim --vopr 10000                           random scenarios, every promise checked
 
 Exit status:
   0  every promise kept; or the same commands
@@ -164,7 +165,7 @@ pub struct RunArgs {
 #[derive(Debug, clap::Args)]
 pub struct SimArgs {
     /// The spec file (TOML).
-    #[arg(required_unless_present = "replay")]
+    #[arg(required_unless_present_any = ["replay", "vopr"])]
     pub spec: Option<PathBuf>,
     /// How much virtual time: 10s, 1500ms, 2min.
     #[arg(long, default_value = "10s", value_parser = duration)]
@@ -172,7 +173,8 @@ pub struct SimArgs {
     /// Another policy than the spec's.
     #[arg(long, value_name = "POLICY")]
     pub policy: Option<String>,
-    /// What chance begins with, where something is left to it.
+    /// What chance begins with, where something is left to it; with --vopr the
+    /// first seed.
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
     /// Write a Perfetto trace, to be opened at ui.perfetto.dev or replayed.
@@ -186,6 +188,16 @@ pub struct SimArgs {
         conflicts_with_all = ["spec", "duration", "policy", "seed", "trace", "soft"]
     )]
     pub replay: Option<PathBuf>,
+    /// Check so many random scenarios instead of a spec: machines, sets and faults
+    /// from a seed each, under every policy (or --policy) and every checker. Prints
+    /// the first seed that breaks a promise.
+    #[arg(
+        long,
+        value_name = "N",
+        conflicts_with_all = ["spec", "duration", "trace", "soft", "replay"],
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
+    pub vopr: Option<u64>,
     /// Run a set that admission refuses all the same.
     #[arg(long)]
     pub soft: bool,

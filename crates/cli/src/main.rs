@@ -18,6 +18,7 @@ mod show;
 mod sim;
 mod stream;
 mod trace;
+mod vopr;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -121,6 +122,9 @@ fn run_command(args: &RunArgs) -> Result<Exit, Failure> {
 }
 
 fn sim_command(args: &SimArgs) -> Result<Exit, Failure> {
+    if let Some(count) = args.vopr {
+        return vopr_command(args, count);
+    }
     let path = match (&args.replay, &args.spec) {
         (Some(file), _) => return replay_command(file, args.json),
         (None, Some(path)) => path,
@@ -147,6 +151,16 @@ fn sim_command(args: &SimArgs) -> Result<Exit, Failure> {
     }
     trace.map_or(Ok(()), trace::TraceFile::finish)?;
     Ok(if run.kept { Exit::Kept } else { Exit::Broken })
+}
+
+fn vopr_command(args: &SimArgs, count: u64) -> Result<Exit, Failure> {
+    let vopr = vopr::check(count, args.seed, args.policy.as_deref())?;
+    if args.json {
+        print_json(&vopr)?;
+    } else {
+        print(&show::vopr(&vopr))?;
+    }
+    Ok(if vopr.failed.is_none() { Exit::Kept } else { Exit::Broken })
 }
 
 fn replay_command(file: &std::path::Path, json: bool) -> Result<Exit, Failure> {

@@ -290,3 +290,30 @@ pub struct Divergence {
     pub at_ns: u64,
     pub text: String,
 }
+
+/// Outcome of `upcall sim --vopr`.
+#[derive(Debug, Serialize)]
+pub struct Vopr {
+    pub mode: &'static str,
+    /// What passed, a policy each; the last one up to the seed that failed.
+    pub policies: Vec<Checked>,
+    /// The first seed that failed.
+    pub failed: Option<FailedSeed>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Checked {
+    pub policy: &'static str,
+    pub seeds: u64,
+    /// Jobs completed in them.
+    pub jobs: u64,
+    pub events: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub struct FailedSeed {
+    pub seed: u64,
+    pub policy: &'static str,
+    /// Checker, moment, and how.
+    pub what: String,
+}

@@ -126,10 +126,19 @@ pub fn plan<'s>(spec: &'s Spec, ask: Ask<'_>) -> Result<Plan<'s>, Failure> {
 /// The policy that was asked for, or the spec's.
 fn discipline(spec: &Spec, policy: Option<&str>) -> Result<&'static Discipline, Failure> {
     let word = policy.unwrap_or(spec.policy.name);
+    let known = discipline_named(word)?;
     if word == ps::PS.name && spec.time_quantum != ps::QUANTUM_DEFAULT {
         // Once a run of the command, for as long as it runs.
         return Ok(Box::leak(Box::new(ps::with_quantum(spec.time_quantum))));
     }
+    Ok(known)
+}
+
+/// The policy that `--policy` names.
+///
+/// # Errors
+/// There is none of that name.
+pub fn discipline_named(word: &str) -> Result<&'static Discipline, Failure> {
     upcall::policy::discipline(word).ok_or_else(|| {
         let known: Vec<_> = DISCIPLINES.iter().map(|known| format!("\"{}\"", known.name)).collect();
         let expected = format!("one of {}", known.join(", "));

@@ -2,7 +2,7 @@
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use crate::output::{Activity, Plan, Platform, Replay, Run};
+use crate::output::{Activity, Plan, Platform, Replay, Run, Vopr};
 
 mod compare;
 
@@ -288,5 +288,21 @@ pub fn replay(replay: &Replay) -> String {
         Some(found) => format!("other commands: CPU {}, {}\n", found.cpu, found.text),
         None if replay.lost > 0 => String::new(),
         None => "same commands\n".to_owned(),
+    }
+}
+
+/// What passed, and the first seed that did not, with how to see it again.
+pub fn vopr(vopr: &Vopr) -> String {
+    let mut text = String::new();
+    for checked in &vopr.policies {
+        let (seeds, jobs, events) = (checked.seeds, checked.jobs, checked.events);
+        text += &format!("{:>5} {seeds} seeds, {jobs} jobs, {events} events\n", checked.policy);
+    }
+    text + &match &vopr.failed {
+        Some(failed) => format!(
+            "seed {} under {}: {}\nagain: upcall sim --vopr 1 --seed {} --policy {}\n",
+            failed.seed, failed.policy, failed.what, failed.seed, failed.policy
+        ),
+        None => "every promise kept\n".to_owned(),
     }
 }

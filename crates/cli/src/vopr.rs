@@ -1,0 +1,74 @@
+//! `upcall sim --vopr N`: random machines, sets and faults under every checker.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use upcall::policy::{DISCIPLINES, Discipline};
+use upcall_sim::vopr::{Tally, vopr};
+
+use crate::exit::Failure;
+use crate::output;
+
+/// Seeds between two looks at the progress bar.
+const STRIDE: u64 = 16;
+
+/// Checks `count` seeds from `first` on under each policy, or the one named.
+/// Ends with the first seed that fails.
+///
+/// # Errors
+/// No policy of that name.
+pub fn check(count: u64, first: u64, policy: Option<&str>) -> Result<output::Vopr, Failure> {
+    let disciplines = match policy {
+        Some(word) => vec![crate::plan::discipline_named(word)?],
+        None => DISCIPLINES.to_vec(),
+    };
+    let bar = ProgressBar::new(count.saturating_mul(disciplines.len() as u64));
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} seeds, {eta} left {msg}")
+    {
+        bar.set_style(style);
+    }
+    let mut vopr = output::Vopr { mode: "vopr", policies: Vec::new(), failed: None };
+    for discipline in disciplines {
+        bar.set_message(discipline.name);
+        let (tally, failed) = check_policy(discipline, first, count, &bar);
+        vopr.policies.push(output::Checked {
+            policy: discipline.name,
+            seeds: tally.seeds,
+            jobs: tally.jobs,
+            events: tally.events,
+        });
+        vopr.failed = failed;
+        if vopr.failed.is_some() {
+            break;
+        }
+    }
+    bar.finish_and_clear();
+    Ok(vopr)
+}
+
+fn check_policy(
+    discipline: &'static Discipline,
+    first: u64,
+    count: u64,
+    bar: &ProgressBar,
+) -> (Tally, Option<output::FailedSeed>) {
+    let mut tally = Tally::default();
+    let until = first.saturating_add(count);
+    let mut from = first;
+    while from < until {
+        let next = from.saturating_add(STRIDE).min(until);
+        match vopr(discipline, from..next) {
+            Ok(more) => {
+                tally.seeds += more.seeds;
+                tally.jobs += more.jobs;
+                tally.events += more.events;
+            }
+            Err(failed) => {
+                let what = failed.violation.to_string();
+                let (seed, policy) = (failed.seed, failed.policy);
+                return (tally, Some(output::FailedSeed { seed, policy, what }));
+            }
+        }
+        bar.inc(next - from);
+        from = next;
+    }
+    (tally, None)
+}
