@@ -22,7 +22,7 @@ use upcall::time::{Instant, Span};
 use upcall_benches::{heading, percentile, smoke};
 
 const SIZES: [u32; 3] = [10, 1_000, 100_000];
-/// Cycles of one sample.
+/// Cycles of one sample; of a larger set, one each: a whole period.
 const CYCLES: u32 = 10_000;
 const PERIOD: Span = Span::from_secs(1);
 
@@ -62,6 +62,7 @@ fn main() {
 struct Set {
     scheduler: Scheduler,
     now: Instant,
+    cycles: u32,
 }
 
 impl Set {
@@ -80,16 +81,16 @@ impl Set {
                 while scheduler.poll_notice().is_some() {}
             }
         }
-        Set { scheduler, now: Instant::ZERO }
+        Set { scheduler, now: Instant::ZERO, cycles: CYCLES.max(size) }
     }
 
     /// Picoseconds of a cycle, the mean of so many.
     fn sample_ps(&mut self) -> u64 {
         let begun_ns = upcall::thread_cpu_ns();
-        for _ in 0..CYCLES {
+        for _ in 0..self.cycles {
             self.cycle();
         }
-        (upcall::thread_cpu_ns() - begun_ns) * 1_000 / u64::from(CYCLES)
+        (upcall::thread_cpu_ns() - begun_ns) * 1_000 / u64::from(self.cycles)
     }
 
     fn cycle(&mut self) {
