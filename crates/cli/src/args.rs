@@ -61,6 +61,12 @@ Exit status:
   3  admission refused
   4  a promise was broken; or other commands than recorded";
 
+const PLOT_AFTER_HELP: &str = "\
+Examples:
+  upcall sim my.toml --trace my.pftrace && upcall plot my.pftrace -o my.svg
+  upcall plot my.pftrace --from 1s --to 1200ms -o second.svg
+  upcall run my.toml --compare --json > my.json && upcall plot my.json -o my.svg";
+
 /// Real-time streams on stock Linux: say what a stream needs, get it or a reason.
 #[derive(Debug, Parser)]
 #[command(name = "upcall", version, after_help = AFTER_HELP, max_term_width = 100)]
@@ -91,6 +97,13 @@ pub enum Command {
     /// cost. The same spec and seed give the same output, byte for byte.
     #[command(after_help = SIM_AFTER_HELP)]
     Sim(SimArgs),
+    /// Draw a trace or an outcome as SVG.
+    ///
+    /// A trace (`--trace` of run and sim) becomes the schedule, a row an activity,
+    /// and a histogram of slack for each; an outcome (`--json` of run and sim)
+    /// the responses against the deadlines, and lags.
+    #[command(after_help = PLOT_AFTER_HELP)]
+    Plot(PlotArgs),
     /// Print a completion script for a shell.
     ///
     /// For example: upcall completions bash > ~/.local/share/bash-completion/completions/upcall
@@ -204,6 +217,22 @@ pub struct SimArgs {
     /// Print one JSON object instead of tables.
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct PlotArgs {
+    /// A trace, or the JSON of an outcome.
+    #[arg(value_name = "TRACE|JSON")]
+    pub file: PathBuf,
+    /// Where the picture goes.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// Draw a trace from here on, from its start: 10s, 1500ms. Default: the start.
+    #[arg(long, value_parser = duration)]
+    pub from: Option<Span>,
+    /// Draw it up to here. Default: four of the longest periods.
+    #[arg(long, value_parser = duration)]
+    pub to: Option<Span>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

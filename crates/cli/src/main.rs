@@ -13,6 +13,7 @@ mod live;
 mod outcome;
 mod output;
 mod plan;
+mod plot;
 mod run;
 mod show;
 mod sim;
@@ -39,6 +40,10 @@ fn main() -> ExitCode {
         Command::Plan(args) => plan_command(&args),
         Command::Run(args) => run_command(&args),
         Command::Sim(args) => sim_command(&args),
+        Command::Plot(args) => {
+            let window = plot::Window { from: args.from, to: args.to };
+            plot::plot(&args.file, &args.output, window).map(|()| Exit::Kept)
+        }
         Command::Completions { shell } => {
             // Into memory first: the generator panics where it cannot write.
             let mut script = Vec::new();

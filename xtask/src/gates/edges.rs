@@ -99,7 +99,7 @@ mod tests {
         assert_eq!(
             violations(&graph),
             [
-                "cli -> upcall-benches: not allowed, cli may use upcall",
+                "cli -> upcall-benches: not allowed, cli may use sim, upcall",
                 "core -> sys: not allowed, core may use no crate of ours",
             ]
         );

@@ -1,0 +1,318 @@
+//! `upcall plot`: a picture of a trace, or of the outcome of a run.
+//!
+//! Reads what `--trace` or `--json` wrote and writes SVG. Which of the two it is
+//! shows in the first byte. Long traces are drawn from one end of a window to the
+//! other; histograms are of all jobs.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use serde_json::Value;
+use upcall::time::Span;
+
+use crate::exit::Failure;
+use crate::show;
+use page::{Axis, MARGIN, MISSED, Page, colour};
+use schedule::Schedule;
+
+mod page;
+mod schedule;
+#[cfg(test)]
+mod tests;
+
+/// Bars of a histogram.
+const BARS: usize = 60;
+/// Most stretches that are drawn one by one: more is a grey wall, and a file of
+/// megabytes.
+const RUNS_MAX: usize = 20_000;
+const ROW: f64 = 34.0;
+
+/// What part of a trace to draw, from its start; the end of either may be open.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Window {
+    pub from: Option<Span>,
+    pub to: Option<Span>,
+}
+
+/// Draws the file at `from` into the one at `to`.
+///
+/// # Errors
+/// Either file's; a file that is neither a trace nor an outcome; an empty window.
+pub fn plot(from: &Path, to: &Path, window: Window) -> Result<(), Failure> {
+    let failure = |path: &Path, error: &dyn std::fmt::Display| {
+        Failure::new(format_args!("{}: {error}", path.display()))
+    };
+    let bytes = std::fs::read(from).map_err(|error| failure(from, &error))?;
+    let picture = match bytes.iter().find(|byte| !byte.is_ascii_whitespace()) {
+        Some(b'{') => {
+            let outcome: Value =
+                serde_json::from_slice(&bytes).map_err(|error| failure(from, &error))?;
+            of_outcome(&outcome).map_err(|error| failure(from, &error))?
+        }
+        _ => {
+            let trace = upcall_sim::trace::read(&bytes).map_err(|error| failure(from, &error))?;
+            of_trace(&Schedule::of(&trace), window).map_err(|error| failure(from, &error))?
+        }
+    };
+    std::fs::write(to, picture).map_err(|error| failure(to, &error))
+}
+
+/// The schedule in the window, and a histogram of slack.
+fn of_trace(schedule: &Schedule, window: Window) -> Result<String, String> {
+    let end_ns = schedule.until_ns - schedule.from_ns;
+    let from_ns = window.from.map_or(0, Span::as_nanos);
+    let page_ns = from_ns.saturating_add(schedule.first_page_ns());
+    let until_ns = window.to.map_or(page_ns, Span::as_nanos).min(end_ns);
+    if from_ns >= until_ns {
+        return Err(format!(
+            "found nothing from {} on, the trace lasts {}",
+            show::span(from_ns),
+            show::span(end_ns)
+        ));
+    }
+    let drawn = schedule.rows.iter().flat_map(|row| &row.runs).filter(|run| {
+        run.until_ns > schedule.from_ns + from_ns && run.from_ns < schedule.from_ns + until_ns
+    });
+    let count = drawn.count();
+    if count > RUNS_MAX {
+        return Err(format!(
+            "{count} upcalls from {} to {}, expected at most {RUNS_MAX}: choose a shorter window",
+            show::span(from_ns),
+            show::span(until_ns)
+        ));
+    }
+    let mut page = Page::new();
+    page.heading(format!(
+        "{}: schedule from {} to {} of {}",
+        schedule.policy,
+        show::span(from_ns),
+        show::span(until_ns),
+        show::span(end_ns)
+    ));
+    gantt(&mut page, schedule, from_ns, until_ns);
+    page.heading("slack of all jobs: time left at the end of a job; red is missed");
+    histograms(&mut page, schedule);
+    Ok(page.finish())
+}
+
+/// A row an activity: what ran, releases as ticks upwards, deadlines downwards.
+fn gantt(page: &mut Page, schedule: &Schedule, from_ns: u64, until_ns: u64) {
+    let top = page.y;
+    let axis = Axis::new(from_ns as f64, until_ns as f64);
+    // Axis and ticks lie behind the rows: room for them first.
+    page.y += ROW * schedule.rows.len() as f64;
+    axis.draw(page, top, format_ms);
+    let bottom = page.y;
+    page.y = top;
+    for (place, row) in schedule.rows.iter().enumerate() {
+        let base = page.y + ROW - 8.0;
+        let label = format!("{} · CPU {} · {}", row.name, row.cpu, row.domain);
+        page.text(MARGIN - 8.0, base - 4.0, "end", shortened(&label));
+        page.line((MARGIN, base), (axis.x(until_ns as f64), base), "#c0c0c0");
+        for run in &row.runs {
+            let (begin, end) = clip(run.from_ns, run.until_ns, schedule.from_ns, from_ns, until_ns);
+            if begin >= end {
+                continue;
+            }
+            let (x, until) = (axis.x(begin as f64), axis.x(end as f64));
+            let mut title = format!(
+                "{}: {} from {}",
+                row.name,
+                show::span(run.until_ns - run.from_ns),
+                show::span(run.from_ns - schedule.from_ns)
+            );
+            if run.resumed {
+                title += ", resumed";
+            }
+            let (height, width) = (14.0, (until - x).max(0.6));
+            page.rectangle(x, base - height, width, height, colour(place), &title);
+        }
+        for job in &row.jobs {
+            let missed = job.missed();
+            let release = job.release.as_nanos().saturating_sub(schedule.from_ns);
+            if (from_ns..=until_ns).contains(&release) {
+                let x = axis.x(release as f64);
+                page.line((x, base), (x, base - 20.0), "#404040");
+            }
+            let due = job.deadline.as_nanos().saturating_sub(schedule.from_ns);
+            if (from_ns..=until_ns).contains(&due) {
+                let x = axis.x(due as f64);
+                let stroke = if missed { MISSED } else { "#909090" };
+                page.line((x, base), (x, base + 6.0), stroke);
+                if missed {
+                    let title = format!("{}: deadline missed", row.name);
+                    page.rectangle(x - 2.0, base + 1.0, 4.0, 5.0, MISSED, &title);
+                }
+            }
+        }
+        page.y += ROW;
+    }
+    page.y = bottom;
+}
+
+/// A label with no more letters than fit beside the rows.
+fn shortened(label: &str) -> String {
+    const LETTERS_MAX: usize = 34;
+    match label.char_indices().nth(LETTERS_MAX) {
+        Some((end, _)) => format!("{}…", &label[..end]),
+        None => label.to_owned(),
+    }
+}
+
+/// A stretch by the window, both from the start of the trace; empty if it is outside.
+fn clip(run_from: u64, run_until: u64, start: u64, from: u64, until: u64) -> (u64, u64) {
+    let begin = run_from.saturating_sub(start).max(from);
+    let end = run_until.saturating_sub(start).min(until);
+    (begin, end)
+}
+
+fn histograms(page: &mut Page, schedule: &Schedule) {
+    for (place, row) in schedule.rows.iter().enumerate() {
+        let slacks: Vec<i64> = row.jobs.iter().map(|job| job.slack_ns()).collect();
+        let (Some(&least), Some(&most)) = (slacks.iter().min(), slacks.iter().max()) else {
+            page.text(MARGIN - 8.0, page.y + 20.0, "end", format!("{}: no job ended", row.name));
+            page.y += 30.0;
+            continue;
+        };
+        histogram(page, &row.name, colour(place), &slacks, (least, most));
+    }
+}
+
+/// Bars over the values, with their zero if it lies among them.
+fn histogram(page: &mut Page, name: &str, fill: &str, slacks: &[i64], (least, most): (i64, i64)) {
+    const HEIGHT: f64 = 60.0;
+    let mut bars = [0u64; BARS];
+    let width = (most.abs_diff(least) / BARS as u64).max(1);
+    for slack in slacks {
+        let bar = usize::try_from(slack.abs_diff(least) / width).unwrap_or(BARS);
+        bars[bar.min(BARS - 1)] += 1;
+    }
+    let axis = Axis::new(least as f64, least as f64 + width as f64 * BARS as f64);
+    let tallest = bars.iter().copied().max().unwrap_or(1).max(1);
+    let top = page.y;
+    page.text(MARGIN - 8.0, top + HEIGHT / 2.0, "end", format!("{name}: {} jobs", slacks.len()));
+    page.y += HEIGHT;
+    for (bar, &count) in bars.iter().enumerate().filter(|(_, count)| **count > 0) {
+        let begin = least as f64 + width as f64 * bar as f64;
+        let (x, until) = (axis.x(begin), axis.x(begin + width as f64));
+        let height = (count as f64 / tallest as f64 * HEIGHT).max(1.0);
+        let missed = begin + width as f64 <= 0.0 || (begin < 0.0 && most < 0);
+        let fill = if missed { MISSED } else { fill };
+        let title = format!("{count} jobs from {} ms on", format_ms(begin));
+        page.rectangle(x, top + HEIGHT - height, (until - x - 1.0).max(0.6), height, fill, &title);
+    }
+    if least < 0 && most > 0 {
+        page.line((axis.x(0.0), top), (axis.x(0.0), top + HEIGHT), MISSED);
+    }
+    axis.draw(page, top, format_ms);
+}
+
+/// Nanoseconds as milliseconds.
+fn format_ms(ns: f64) -> String {
+    let mut text = format!("{:.3}", ns / 1e6);
+    while text.ends_with('0') {
+        text.pop();
+    }
+    if text.ends_with('.') {
+        text.pop();
+    }
+    text + " ms"
+}
+
+/// What `run` and `sim` print with `--json`: of each activity the response
+/// against its deadline, and its lag where the policy has one.
+fn of_outcome(outcome: &Value) -> Result<String, String> {
+    const EXPECTED: &str =
+        "found no activities, expected what `upcall run` or `upcall sim` prints with --json";
+    let runs = match outcome["runs"].as_array() {
+        Some(runs) => runs.iter().collect(),
+        None => vec![outcome],
+    };
+    let mut page = Page::new();
+    for run in runs {
+        let activities = run["activities"].as_array().ok_or(EXPECTED)?;
+        let (mode, policy) = (&run["mode"], &run["policy"]);
+        let word = |value: &Value| value.as_str().unwrap_or("?").to_owned();
+        page.heading(format!(
+            "{} {}: response (median, 99 %, worst) against the deadline",
+            word(mode),
+            word(policy)
+        ));
+        responses(&mut page, activities).ok_or(EXPECTED)?;
+        lags(&mut page, activities);
+    }
+    Ok(page.finish())
+}
+
+fn responses(page: &mut Page, activities: &[Value]) -> Option<()> {
+    let mut rows = Vec::new();
+    for activity in activities {
+        let response = &activity["response_ns"];
+        let numbers = ["p50", "p99", "max"].map(|key| response[key].as_u64());
+        let [Some(p50), Some(p99), Some(max)] = numbers else { return None };
+        let deadline_ns = activity["deadline_ns"].as_u64();
+        let misses = activity["misses"].as_u64().unwrap_or(0);
+        rows.push((activity["name"].as_str()?, [p50, p99, max], deadline_ns, misses));
+    }
+    let longest = rows.iter().map(|row| row.1[2].max(row.2.unwrap_or(0))).max().unwrap_or(1);
+    let axis = Axis::new(0.0, longest as f64);
+    let top = page.y;
+    page.y += ROW * rows.len() as f64;
+    axis.draw(page, top, format_ms);
+    for (place, (name, [p50, p99, max], deadline_ns, misses)) in rows.iter().enumerate() {
+        let base = top + ROW * (place + 1) as f64 - 10.0;
+        let mut label = (*name).to_owned();
+        if *misses > 0 {
+            let _ = write!(label, ": {misses} missed");
+        }
+        page.text(MARGIN - 8.0, base - 2.0, "end", label);
+        for (ns, height, what) in [(max, 6.0, "worst"), (p99, 12.0, "99 %"), (p50, 18.0, "median")]
+        {
+            let title = format!("{name}: {what} {}", show::span(*ns));
+            let width = (axis.x(*ns as f64) - MARGIN).max(0.6);
+            page.rectangle(
+                MARGIN,
+                base - 9.0 - height / 2.0 + 6.0,
+                width,
+                height,
+                colour(place),
+                &title,
+            );
+        }
+        if let Some(deadline_ns) = deadline_ns {
+            let x = axis.x(*deadline_ns as f64);
+            page.line((x, base - 18.0), (x, base + 6.0), MISSED);
+        }
+    }
+    Some(())
+}
+
+/// From the least lag to the most, of those that have one.
+fn lags(page: &mut Page, activities: &[Value]) {
+    let lag = |activity: &Value| {
+        let range = &activity["lag_ns"];
+        Some((
+            activity["name"].as_str()?.to_owned(),
+            range["min"].as_i64()?,
+            range["max"].as_i64()?,
+        ))
+    };
+    let rows: Vec<(String, i64, i64)> = activities.iter().filter_map(lag).collect();
+    let (Some(least), Some(most)) =
+        (rows.iter().map(|row| row.1).min(), rows.iter().map(|row| row.2).max())
+    else {
+        return;
+    };
+    page.heading("lag: service behind (right) and ahead of (left) the ideal share");
+    let axis = Axis::new(least as f64, most as f64);
+    let top = page.y;
+    page.y += ROW * rows.len() as f64;
+    axis.draw(page, top, format_ms);
+    for (place, (name, min, max)) in rows.iter().enumerate() {
+        let base = top + ROW * (place + 1) as f64 - 10.0;
+        page.text(MARGIN - 8.0, base - 2.0, "end", name.clone());
+        let (x, until) = (axis.x(*min as f64), axis.x(*max as f64));
+        let title = format!("{name}: {} to {}", show::slack(*min), show::slack(*max));
+        page.rectangle(x, base - 12.0, (until - x).max(0.6), 12.0, colour(place), &title);
+    }
+}

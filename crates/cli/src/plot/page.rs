@@ -1,0 +1,138 @@
+//! The page: where things stand, axes, colours. Knows no trace.
+
+use svg::Document;
+use svg::node::element::{Group, Line, Rectangle, Text, Title};
+
+pub const WIDTH: f64 = 1200.0;
+/// Of the names at the left.
+pub const MARGIN: f64 = 230.0;
+const RIGHT: f64 = 30.0;
+
+/// Distinct for people who see few colours apart (Okabe and Ito 2008).
+const COLOURS: [&str; 7] =
+    ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c8c8c"];
+pub const MISSED: &str = "#c00000";
+
+/// The colour of the row at `place`.
+pub fn colour(place: usize) -> &'static str {
+    COLOURS[place % COLOURS.len()]
+}
+
+/// A page that grows downwards.
+pub struct Page {
+    content: Group,
+    pub y: f64,
+}
+
+impl Page {
+    pub fn new() -> Self {
+        Page { content: Group::new(), y: 12.0 }
+    }
+
+    pub fn rectangle(&mut self, x: f64, y: f64, width: f64, height: f64, fill: &str, title: &str) {
+        let rectangle = Rectangle::new()
+            .set("x", round(x))
+            .set("y", round(y))
+            .set("width", round(width))
+            .set("height", round(height))
+            .set("fill", fill)
+            .add(Title::new(title));
+        self.add(rectangle);
+    }
+
+    pub fn line(&mut self, from: (f64, f64), to: (f64, f64), stroke: &str) {
+        let line = Line::new()
+            .set("x1", round(from.0))
+            .set("y1", round(from.1))
+            .set("x2", round(to.0))
+            .set("y2", round(to.1))
+            .set("stroke", stroke);
+        self.add(line);
+    }
+
+    pub fn text(&mut self, x: f64, y: f64, anchor: &str, text: impl Into<String>) {
+        let text = Text::new(text)
+            .set("x", round(x))
+            .set("y", round(y))
+            .set("text-anchor", anchor)
+            .set("fill", "#202020");
+        self.add(text);
+    }
+
+    pub fn heading(&mut self, text: impl Into<String>) {
+        self.y += 20.0;
+        let heading = Text::new(text)
+            .set("x", 12)
+            .set("y", round(self.y))
+            .set("font-size", 15)
+            .set("font-weight", "bold")
+            .set("fill", "#202020");
+        self.add(heading);
+        self.y += 12.0;
+    }
+
+    /// The picture as text.
+    pub fn finish(self) -> String {
+        let height = round(self.y + 20.0);
+        let back = Rectangle::new().set("width", "100%").set("height", "100%").set("fill", "white");
+        Document::new()
+            .set("viewBox", (0, 0, WIDTH, height))
+            .set("width", WIDTH)
+            .set("height", height)
+            .set("font-family", "sans-serif")
+            .set("font-size", 12)
+            .add(back)
+            .add(self.content)
+            .to_string()
+    }
+
+    fn add(&mut self, node: impl Into<Box<dyn svg::Node>>) {
+        self.content = std::mem::take(&mut self.content).add(node);
+    }
+}
+
+/// A horizontal axis over the page's width.
+#[derive(Clone, Copy)]
+pub struct Axis {
+    from: f64,
+    until: f64,
+}
+
+impl Axis {
+    /// Of what lies between, which must be in order; a point is widened.
+    pub fn new(from: f64, until: f64) -> Self {
+        Axis { from, until: if until > from { until } else { from + 1.0 } }
+    }
+
+    pub fn x(&self, value: f64) -> f64 {
+        MARGIN + (value - self.from) / (self.until - self.from) * (WIDTH - MARGIN - RIGHT)
+    }
+
+    /// Ticks at round values, with what `label` says of each.
+    pub fn draw(&self, page: &mut Page, top: f64, label: impl Fn(f64) -> String) {
+        let step = round_step((self.until - self.from) / 10.0);
+        let mut value = (self.from / step).ceil() * step;
+        while value <= self.until {
+            let x = self.x(value);
+            page.line((x, top), (x, page.y), "#e0e0e0");
+            page.text(x, page.y + 14.0, "middle", label(value));
+            value += step;
+        }
+        page.y += 22.0;
+    }
+}
+
+/// 1, 2 or 5 times a power of ten, at least `least`.
+fn round_step(least: f64) -> f64 {
+    let power = 10f64.powf(least.log10().floor());
+    [1.0, 2.0, 5.0]
+        .map(|times| times * power)
+        .into_iter()
+        .find(|&s| s >= least)
+        .unwrap_or(10.0 * power)
+}
+
+/// To hundredths of a point: nobody sees more, and files stay small.
+fn round(value: f64) -> f64 {
+    (value * 100.0).round() / 100.0
+}

@@ -1,0 +1,98 @@
+//! What a trace says of each activity: when it ran, and how its jobs ended.
+
+use std::collections::BTreeMap;
+
+use upcall::record::JobRecord;
+use upcall::scheduler::{Command, Input};
+use upcall_sim::trace::{Crossing, Trace};
+
+/// One activity's row.
+#[derive(Clone, Debug)]
+pub struct Row {
+    pub cpu: u32,
+    pub domain: String,
+    pub name: String,
+    /// From upcall to return, in nanoseconds of the trace's clock.
+    pub runs: Vec<Run>,
+    pub jobs: Vec<JobRecord>,
+    period_ns: u64,
+}
+
+/// One stretch on the CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    pub from_ns: u64,
+    pub until_ns: u64,
+    /// Whether it continues a job that had yielded.
+    pub resumed: bool,
+}
+
+/// All rows, and the time they span.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    pub policy: &'static str,
+    pub rows: Vec<Row>,
+    pub from_ns: u64,
+    pub until_ns: u64,
+}
+
+impl Schedule {
+    /// Rows in the order of CPUs, and on each as the header has them. O(n log n).
+    pub fn of(trace: &Trace) -> Schedule {
+        let mut rows = Vec::new();
+        let mut until_ns = trace.header.start.as_nanos();
+        for (&(cpu, _), records) in trace.header.cpus.iter().zip(&trace.records) {
+            let mut of_cpu: BTreeMap<u32, Row> = BTreeMap::new();
+            let mut order = Vec::new();
+            for named in trace.header.activities.iter().filter(|named| named.cpu == cpu) {
+                order.push(named.id.0);
+                let (domain, name) = (named.domain.clone(), named.name.clone());
+                let row = Row { cpu, domain, name, runs: vec![], jobs: vec![], period_ns: 0 };
+                of_cpu.insert(named.id.0, row);
+            }
+            let mut running = None;
+            for record in records {
+                let now_ns = record.now.as_nanos();
+                until_ns = until_ns.max(now_ns);
+                match record.crossing {
+                    Crossing::Input { input: Input::Create { id, params, .. }, refused: false } => {
+                        if let Some(row) = of_cpu.get_mut(&id.0) {
+                            row.period_ns = params.period.as_nanos();
+                        }
+                    }
+                    Crossing::Input { input: Input::Returned { .. }, refused: false } => {
+                        if let Some((id, from_ns, resumed)) = running.take()
+                            && let Some(row) = of_cpu.get_mut(&id)
+                        {
+                            row.runs.push(Run { from_ns, until_ns: now_ns, resumed });
+                        }
+                    }
+                    Crossing::Command(Some(command)) | Crossing::Notice(Some(command)) => {
+                        match command {
+                            Command::Upcall { id, resumed, .. } => {
+                                running = Some((id.0, now_ns, resumed));
+                            }
+                            Command::JobDone(job) => {
+                                if let Some(row) = of_cpu.get_mut(&job.id.0) {
+                                    row.jobs.push(job);
+                                }
+                            }
+                            _ => {}
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            rows.extend(order.iter().filter_map(|id| of_cpu.remove(id)));
+        }
+        let from_ns = trace.header.start.as_nanos();
+        Schedule { policy: trace.header.discipline.name, rows, from_ns, until_ns }
+    }
+
+    /// So much from the start as a page shows well: some of the longest periods.
+    pub fn first_page_ns(&self) -> u64 {
+        let longest = self.rows.iter().map(|row| row.period_ns).max().unwrap_or(0);
+        let whole = self.until_ns - self.from_ns;
+        if longest == 0 { whole } else { whole.min(longest.saturating_mul(4)) }
+    }
+}

@@ -1,0 +1,94 @@
+//! What must be in a picture, by counting what is in it.
+
+use super::*;
+use upcall::activity::ActivityParams;
+use upcall::policy::rmdp::RMDP;
+use upcall_sim::trace::{Header, Writer, read};
+use upcall_sim::{SimActivity, SimSpec, Simulation};
+
+/// Two tasks for 100 ms: 10 jobs of 2 ms, and 4 of 9 ms that yield.
+fn schedule(cost_us: u64) -> Schedule {
+    let task = |name: &str, period, cost, batch| {
+        let params = ActivityParams::new(Span::from_millis(period), cost).batch(batch);
+        SimActivity::new(name, params)
+    };
+    let activities = vec![
+        task("fast & small", 10, Span::from_micros(500), 4),
+        task("<slow>", 25, Span::from_micros(cost_us), 9),
+    ];
+    let spec = SimSpec::new(&RMDP, activities);
+    let mut writer = Writer::new(Vec::new(), &Header::of(&spec)).unwrap();
+    let simulation = Simulation::new(spec).unwrap();
+    simulation.run_traced(Span::from_millis(100), &mut |_| {}, &mut |cpu, record| {
+        writer.record(cpu, record).unwrap();
+    });
+    Schedule::of(&read(&writer.finish().unwrap()).unwrap())
+}
+
+fn count(picture: &str, what: &str) -> usize {
+    picture.matches(what).count()
+}
+
+const ALL: Window = Window { from: None, to: Some(Span::from_secs(1)) };
+
+#[test]
+fn every_upcall_is_a_rectangle_and_every_name_is_escaped() {
+    let schedule = schedule(1_000);
+    assert_eq!(schedule.rows.len(), 2);
+    let runs: usize = schedule.rows.iter().map(|row| row.runs.len()).sum();
+    assert_eq!(schedule.rows[0].jobs.len(), 10);
+    assert_eq!(schedule.rows[1].jobs.len(), 4);
+    // The slow one yields at least once a job.
+    assert!(runs > 14, "{runs}");
+    let picture = of_trace(&schedule, ALL).unwrap();
+    assert_eq!(count(&picture, " from "), runs + 1 + count(&picture, "jobs from"), "{picture}");
+    assert!(count(&picture, "resumed") >= 4);
+    assert_eq!(count(&picture, "deadline missed"), 0);
+    assert!(picture.contains("fast &amp; small") && picture.contains("&lt;slow&gt;"), "{picture}");
+    assert!(picture.starts_with("<svg") && picture.trim_end().ends_with("</svg>"));
+}
+
+#[test]
+fn what_is_missed_is_red() {
+    // 2 of 10 and 22.5 of 25 ms.
+    let picture = of_trace(&schedule(2_500), ALL).unwrap();
+    assert!(count(&picture, "deadline missed") > 0);
+}
+
+#[test]
+fn only_the_window_is_drawn() {
+    let schedule = schedule(1_000);
+    let ms = Span::from_millis;
+    let window = Window { from: Some(ms(10)), to: Some(ms(12)) };
+    let picture = of_trace(&schedule, window).unwrap();
+    assert_eq!(count(&picture, ", resumed") + count(&picture, "fast &amp; small: 2 ms"), 1);
+    let late = Window { from: Some(ms(200)), to: None };
+    assert_eq!(
+        of_trace(&schedule, late).unwrap_err(),
+        "found nothing from 200 ms on, the trace lasts 100 ms"
+    );
+}
+
+#[test]
+fn an_outcome_has_a_bar_for_each_percentile_and_its_lags() {
+    let outcome = serde_json::json!({"mode": "sim", "policy": "ps", "activities": [
+        {"name": "a", "misses": 2, "deadline_ns": 5_000_000,
+         "response_ns": {"p50": 1_000_000, "p99": 2_000_000, "max": 6_000_000},
+         "lag_ns": {"min": -500_000, "max": 250_000}},
+        {"name": "b", "misses": 0,
+         "response_ns": {"p50": 10, "p99": 20, "max": 30}, "lag_ns": null},
+    ]});
+    let picture = of_outcome(&outcome).unwrap();
+    for title in
+        ["a: median 1 ms", "a: 99 % 2 ms", "a: worst 6 ms", "b: worst 30 ns", "a: 2 missed"]
+    {
+        assert_eq!(count(&picture, title), 1, "{title}");
+    }
+    assert_eq!(count(&picture, "a: -500 us to +250 us"), 1);
+    let compared = serde_json::json!({"runs": [outcome, outcome]});
+    assert_eq!(count(&of_outcome(&compared).unwrap(), "a: median 1 ms"), 2);
+    for other in ["{}", r#"{"activities": [{"name": "a"}]}"#, r#"{"runs": [3]}"#] {
+        let other: Value = serde_json::from_str(other).unwrap();
+        assert!(of_outcome(&other).unwrap_err().starts_with("found no activities"));
+    }
+}
