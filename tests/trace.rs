@@ -162,6 +162,15 @@ fn what_is_no_whole_trace_is_refused_with_its_place() {
 }
 
 #[test]
+fn a_trace_without_a_record_proves_nothing() {
+    let (_folder, path) = file();
+    simulate(&path);
+    rewrite(&path, |trace| trace.records.iter_mut().for_each(Vec::clear));
+    let done = replay(&path);
+    assert!(done.assert_code(&[2]).stderr.contains("nothing to compare"), "{done:#?}");
+}
+
+#[test]
 fn a_trace_of_what_the_kernel_decides_is_refused() {
     let (_folder, path) = file();
     let spec = SpecFile::new(TASKS);

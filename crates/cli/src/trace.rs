@@ -121,6 +121,10 @@ pub fn replay(path: &Path) -> Result<output::Replay, Failure> {
             Err(_) => {}
         }
     }
+    let compared = replay.inputs + replay.commands + replay.silences + replay.lost;
+    if compared == 0 && replay.divergence.is_none() {
+        return Err(failure(path, "nothing to compare: the trace has no record"));
+    }
     replay.same = replay.divergence.is_none() && replay.lost == 0;
     Ok(replay)
 }

@@ -239,6 +239,35 @@ fn suspending_what_is_ready_drops_its_job() {
     assert_eq!((counters.jobs, counters.completed, counters.misses), (2, 0, 0));
 }
 
+/// Under a policy that drops what is late; found by seed 2610 of the simulator.
+#[test]
+fn what_was_lost_is_told_before_its_activity_is_inactive_or_gone() {
+    for close in [false, true] {
+        let mut scheduler = Scheduler::new(2, &crate::policy::dwcs::DWCS);
+        let tell = |scheduler: &mut Scheduler, now: u64, input| {
+            scheduler.handle(at(now), input).unwrap();
+            core::iter::from_fn(|| scheduler.poll_notice()).collect::<Vec<_>>()
+        };
+        for (id, params) in [(A, task(10, 1)), (B, task(100, 40).quantum(40))] {
+            let terms = Terms::default();
+            tell(&mut scheduler, 0, Input::Create { id, params, terms });
+        }
+        tell(&mut scheduler, 0, Input::Run { id: B, at: at(0) });
+        assert!(matches!(scheduler.poll_command(at(0)), Some(Command::Upcall { id: B, .. })));
+        tell(&mut scheduler, 1, Input::Run { id: A, at: at(1) });
+        // Its deadline passes while B runs, which must not be told anything.
+        assert_eq!(tell(&mut scheduler, 15, Input::Tick), []);
+        let stop = if close { Input::Close { id: A } } else { Input::Suspend { id: A } };
+        let told = tell(&mut scheduler, 16, stop);
+        let record = records(&told)[0];
+        assert_eq!((record.id, record.release, record.completed), (A, at(1), false));
+        assert_eq!(told[1], Command::Inactive { id: A });
+        assert_eq!(told.get(2), close.then_some(&Command::Closed { id: A }));
+        let back = Input::Returned { pdus: 40, outcome: Outcome::Done };
+        assert_eq!(records(&tell(&mut scheduler, 40, back))[0].id, B);
+    }
+}
+
 #[test]
 fn a_running_handler_is_suspended_at_its_next_boundary() {
     let (mut bench, _) = Bench::running(&[task(10, 4)]);

@@ -14,8 +14,11 @@ use upcall_core::trace::Record;
 
 /// Longest packet that is accepted; ours are below 8 KiB.
 pub const PACKET_BYTES_MAX: usize = 64 * 1024;
-/// Most activities of one scheduler that are accepted.
+/// Most activities of all schedulers together that are accepted: what a replay
+/// takes in memory and time before its first record.
 pub const CAPACITY_MAX: u32 = 1 << 18;
+/// Most CPUs that are accepted, as in a spec file.
+const CPUS_MAX: usize = 1024;
 /// What a time quantum may be.
 const QUANTA: core::ops::RangeInclusive<Span> = Span::from_nanos(1)..=Span::from_secs(3600);
 
@@ -204,7 +207,8 @@ impl Reader {
             return Err(Bad::Range(Field::Format, format.into()).into());
         }
         let capacity = values.small(Field::Capacity)?;
-        if capacity > CAPACITY_MAX {
+        let others: u64 = self.cpus.iter().map(|&(_, capacity)| u64::from(capacity)).sum();
+        if others + u64::from(capacity) > u64::from(CAPACITY_MAX) || self.cpus.len() >= CPUS_MAX {
             return Err(Bad::Range(Field::Capacity, capacity.into()).into());
         }
         let word = |field: Field, found: &str| Cause::Word {

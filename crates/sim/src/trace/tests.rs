@@ -205,6 +205,11 @@ fn what_is_wrong_is_named_with_its_place() {
     other.cpus = vec![(7, CAPACITY_MAX + 1)];
     other.activities.clear();
     assert!(refused(&written(&other, [])).contains("capacity 262145 is out of range"));
+    // Nor together: a few bytes must not make a replay take memory for millions.
+    other.cpus = vec![(7, CAPACITY_MAX), (8, 1)];
+    assert!(refused(&written(&other, [])).contains("capacity 1 is out of range"));
+    other.cpus = (0..1025).map(|cpu| (cpu, 1)).collect();
+    assert!(refused(&written(&other, [])).contains("capacity 1 is out of range"));
 }
 
 #[test]
