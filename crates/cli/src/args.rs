@@ -61,6 +61,15 @@ Exit status:
   3  admission refused
   4  a promise was broken; or other commands than recorded";
 
+const SWEEP_AFTER_HELP: &str = "\
+Examples:
+  upcall sweep examples/sweep.toml -o results.csv
+  upcall sweep examples/sweep.toml -o results.csv --json > curve.json
+
+Exit status:
+  0  all sets are in the file, or it was interrupted
+  2  bad usage, a bad sweep file, or results that cannot be written";
+
 const PLOT_AFTER_HELP: &str = "\
 Examples:
   upcall sim my.toml --trace my.pftrace && upcall plot my.pftrace -o my.svg
@@ -104,6 +113,15 @@ pub enum Command {
     /// the responses against the deadlines, and lags.
     #[command(after_help = PLOT_AFTER_HELP)]
     Plot(PlotArgs),
+    /// Admit and simulate random task sets over a grid, on all cores.
+    ///
+    /// Writes a CSV row for each set and policy (columns: sweep, set, policy,
+    /// utilization, activities, quantum, switch_cost_ns, admitted, test, jobs,
+    /// misses, switches, busy_ns, duration_ns) in the order of the sets, and
+    /// prints what part was admitted at each point. Ended early, the same command
+    /// goes on where it stopped; the file is the same in the end.
+    #[command(after_help = SWEEP_AFTER_HELP)]
+    Sweep(SweepArgs),
     /// Print a completion script for a shell.
     ///
     /// For example: upcall completions bash > ~/.local/share/bash-completion/completions/upcall
@@ -233,6 +251,21 @@ pub struct PlotArgs {
     /// Draw it up to here. Default: four of the longest periods.
     #[arg(long, value_parser = duration)]
     pub to: Option<Span>,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct SweepArgs {
+    /// The sweep file (TOML).
+    pub file: PathBuf,
+    /// Where the rows go; gone on with if it is there.
+    #[arg(short, long, value_name = "CSV")]
+    pub output: PathBuf,
+    /// How many threads; all cores, if absent.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+    /// Print one JSON object instead of a table.
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

@@ -18,6 +18,7 @@ mod run;
 mod show;
 mod sim;
 mod stream;
+mod sweep;
 mod trace;
 mod vopr;
 
@@ -29,7 +30,7 @@ use std::sync::atomic::AtomicBool;
 use clap::{CommandFactory, Parser};
 use upcall::Mode;
 
-use args::{Args, Command, PlanArgs, RunArgs, SimArgs};
+use args::{Args, Command, PlanArgs, RunArgs, SimArgs, SweepArgs};
 use exit::{Exit, Failure};
 use plan::Ask;
 use run::Order;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         Command::Plan(args) => plan_command(&args),
         Command::Run(args) => run_command(&args),
         Command::Sim(args) => sim_command(&args),
+        Command::Sweep(args) => sweep_command(&args),
         Command::Plot(args) => {
             let window = plot::Window { from: args.from, to: args.to };
             plot::plot(&args.file, &args.output, window).map(|()| Exit::Kept)
@@ -156,6 +158,28 @@ fn sim_command(args: &SimArgs) -> Result<Exit, Failure> {
     }
     trace.map_or(Ok(()), trace::TraceFile::finish)?;
     Ok(if run.kept { Exit::Kept } else { Exit::Broken })
+}
+
+fn sweep_command(args: &SweepArgs) -> Result<Exit, Failure> {
+    let definition = spec::sweep::Sweep::read(&args.file).map_err(Failure::new)?;
+    let threads = match args.threads {
+        Some(threads) => threads.into(),
+        None => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+    };
+    let interrupted = interruption()?;
+    let done = sweep::sweep(&definition, &args.output, threads, &interrupted)?;
+    if args.json {
+        print_json(&done)?;
+    } else {
+        print(&show::sweep(&done))?;
+    }
+    if done.done < done.sets {
+        eprintln!(
+            "upcall: interrupted after {} of {} sets, the same command goes on",
+            done.done, done.sets
+        );
+    }
+    Ok(Exit::Kept)
 }
 
 fn vopr_command(args: &SimArgs, count: u64) -> Result<Exit, Failure> {

@@ -317,3 +317,36 @@ pub struct FailedSeed {
     /// Checker, moment, and how.
     pub what: String,
 }
+
+/// Outcome of `upcall sweep`: sums over all sets of each point.
+#[derive(Debug, Serialize)]
+pub struct Sweep {
+    pub mode: &'static str,
+    /// Fingerprint of what was asked for; the first column of the rows.
+    pub sweep: String,
+    pub sets: u64,
+    /// How many of them are in the file; fewer if it was interrupted.
+    pub done: u64,
+    /// How many were in it at the start.
+    pub resumed: u64,
+    pub curve: Vec<SweepPoint>,
+}
+
+#[derive(Debug, Default, Serialize)]
+pub struct SweepPoint {
+    pub policy: String,
+    pub utilization: f64,
+    pub activities: u64,
+    pub quantum: u64,
+    pub switch_cost_ns: u64,
+    pub sets: u64,
+    pub admitted: u64,
+    /// Sets with a deadline missed in their simulation, admitted or not.
+    pub with_misses: u64,
+    pub admitted_with_misses: u64,
+    pub jobs: u64,
+    pub switches: u64,
+    /// CPU time used, hand-offs included, of `duration_ns`.
+    pub busy_ns: u64,
+    pub duration_ns: u64,
+}

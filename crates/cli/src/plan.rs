@@ -242,7 +242,7 @@ fn map_activity<'s>(
 /// What the policies that want more than the parameters are told of a stream: a
 /// share of its utilization and half of that again, since with a bare C/T a job
 /// takes its whole period and more (module head of `admission::ps`).
-fn stream_terms(params: &ActivityParams) -> Terms {
+pub fn stream_terms(params: &ActivityParams) -> Terms {
     let compute = u128::from(params.compute().as_nanos());
     let share_ppm = (compute * 1_500_000).div_ceil(u128::from(params.period.as_nanos()));
     let share = u32::try_from(share_ppm.min(1_000_000)).ok().and_then(Share::from_ppm);

@@ -2,7 +2,7 @@
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use crate::output::{Activity, Plan, Platform, Replay, Run, Vopr};
+use crate::output::{Activity, Plan, Platform, Replay, Run, Sweep, Vopr};
 
 mod compare;
 
@@ -305,4 +305,42 @@ pub fn vopr(vopr: &Vopr) -> String {
         ),
         None => "every promise kept\n".to_owned(),
     }
+}
+
+/// What part of the sets was admitted at each point, and what the runs cost.
+pub fn sweep(sweep: &Sweep) -> String {
+    let header = [
+        "policy",
+        "load",
+        "activities",
+        "quantum",
+        "hand-off",
+        "sets",
+        "admitted",
+        "late",
+        "switches/s",
+        "busy",
+    ];
+    let mut table = table(&header, 1);
+    for point in &sweep.curve {
+        let part = |count: u64, of: u64| match of {
+            0 => "-".to_owned(),
+            of => format!("{} %", digits(count as f64 * 100.0 / of as f64)),
+        };
+        let ran = point.duration_ns > 0;
+        let per_second = point.switches as f64 * 1e9 / point.duration_ns.max(1) as f64;
+        table.add_row([
+            point.policy.clone(),
+            format!("{} %", digits(point.utilization * 100.0)),
+            point.activities.to_string(),
+            point.quantum.to_string(),
+            span(point.switch_cost_ns),
+            point.sets.to_string(),
+            part(point.admitted, point.sets),
+            if ran { part(point.with_misses, point.sets) } else { "-".to_owned() },
+            if ran { digits(per_second) } else { "-".to_owned() },
+            part(point.busy_ns, point.duration_ns),
+        ]);
+    }
+    format!("{table}\n{} of {} sets\n", sweep.done, sweep.sets)
 }

@@ -24,6 +24,7 @@ mod endpoint;
 mod source;
 mod spelling;
 mod stream;
+pub mod sweep;
 mod table;
 mod task;
 mod units;
@@ -110,12 +111,7 @@ impl Spec {
     /// # Errors
     /// The operating system's reason, or what [`Spec::parse`] finds.
     pub fn read(path: &Path) -> Result<Spec, SpecError> {
-        let name = path.display().to_string();
-        let mut bytes = Vec::new();
-        let limit = FILE_BYTES_MAX as u64 + 1;
-        File::open(path)
-            .and_then(|file| file.take(limit).read_to_end(&mut bytes))
-            .map_err(|error| SpecError::of_file(&name, format_args!("cannot be read: {error}")))?;
+        let (name, bytes) = read_bytes(path)?;
         Spec::parse(&name, &bytes)
     }
 
@@ -166,6 +162,17 @@ impl<'s> Activity<'s> {
             Activity::Task(task) => &task.place,
         }
     }
+}
+
+/// What errors call the file, and what is in it, up to a byte too many.
+fn read_bytes(path: &Path) -> Result<(String, Vec<u8>), SpecError> {
+    let name = path.display().to_string();
+    let mut bytes = Vec::new();
+    let limit = FILE_BYTES_MAX as u64 + 1;
+    File::open(path)
+        .and_then(|file| file.take(limit).read_to_end(&mut bytes))
+        .map_err(|error| SpecError::of_file(&name, format_args!("cannot be read: {error}")))?;
+    Ok((name, bytes))
 }
 
 /// The contents as text, if they are not too long and text at all.

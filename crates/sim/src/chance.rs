@@ -28,24 +28,25 @@ pub(crate) fn scaled(word: u64, most: u64) -> u64 {
 
 /// A stream, word by word.
 #[derive(Clone, Debug)]
-pub(crate) struct Chance {
+pub struct Chance {
     stream: u64,
     drawn: u64,
 }
 
 impl Chance {
     /// The stream of `seed` for one `purpose`: other purposes do not shift it.
-    pub(crate) fn new(seed: u64, purpose: u64) -> Self {
+    pub fn new(seed: u64, purpose: u64) -> Self {
         Chance { stream: word(word(seed, 0), purpose), drawn: 0 }
     }
 
-    pub(crate) fn word(&mut self) -> u64 {
+    /// The next word. O(1).
+    pub fn word(&mut self) -> u64 {
         self.drawn += 1;
         word(self.stream, self.drawn)
     }
 
-    /// Any of `least..=most`.
-    pub(crate) fn between(&mut self, least: u64, most: u64) -> u64 {
+    /// Any of `least..=most`; `least` if they are not in order. O(1).
+    pub fn between(&mut self, least: u64, most: u64) -> u64 {
         least + scaled(self.word(), most.saturating_sub(least))
     }
 

@@ -28,6 +28,7 @@
 //! | [`spec`] | what is simulated, and placing it by admission |
 //! | [`arrivals`], [`execution`], [`fault`] | the models |
 //! | [`event`] | what happened, for checkers and trace writers |
+//! | [`chance`] | what is drawn, the same on every machine |
 //! | [`outcome`] | what it came to |
 //! | [`checkers`] | whether what was promised was kept, one file a promise |
 //! | [`trace`] | the file of a run, live or simulated, and its replay |
@@ -37,7 +38,7 @@
 
 mod actor;
 pub mod arrivals;
-mod chance;
+pub mod chance;
 pub mod checkers;
 mod cpu;
 pub mod event;

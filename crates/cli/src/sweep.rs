@@ -1,0 +1,223 @@
+//! `upcall sweep`: random task sets over a grid, admitted and simulated under each
+//! policy, on all cores.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use upcall::admission::{Platform, Reservations, Share};
+use upcall::policy::Discipline;
+use upcall::time::Span;
+use upcall_cli::spec::sweep::Sweep;
+use upcall_sim::{SimActivity, SimSpec, Simulation};
+
+use crate::exit::Failure;
+use crate::output;
+use log::Log;
+use sets::{Point, draw, point};
+
+mod log;
+mod sets;
+
+/// Number of the rows' format: results of another are not gone on with.
+const FORMAT: u32 = 1;
+/// Sets that may be done before one in front of them: bounds what waits in memory.
+const AHEAD_MAX: u64 = 4_096;
+
+/// Runs what is not in the file at `results` yet, on `threads` threads, until all
+/// is done or `interrupted` is set.
+///
+/// # Errors
+/// The file's.
+pub fn sweep(
+    sweep: &Sweep,
+    results: &Path,
+    threads: usize,
+    interrupted: &AtomicBool,
+) -> Result<output::Sweep, Failure> {
+    let fingerprint = fingerprint(sweep);
+    let mut log = Log::open(results, &fingerprint, sweep.policies.len())?;
+    let count = sweep.set_count();
+    let resumed = log.done;
+    let bar = ProgressBar::new(count).with_position(resumed);
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} sets, {eta} left") {
+        bar.set_style(style);
+    }
+    bar.reset_eta();
+    let (next, written) = (AtomicU64::new(resumed), AtomicU64::new(resumed));
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (rows_in, rows_out) = mpsc::channel();
+        for _ in 0..threads {
+            let (rows_in, fingerprint) = (rows_in.clone(), &*fingerprint);
+            let (next, written, stop) = (&next, &written, &stop);
+            scope.spawn(move || {
+                // Relaxed: each number is taken once, and rows go by the channel.
+                let ended = || stop.load(Ordering::Relaxed) || interrupted.load(Ordering::Relaxed);
+                while !ended() {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= count {
+                        break;
+                    }
+                    while number > written.load(Ordering::Relaxed) + AHEAD_MAX && !ended() {
+                        std::thread::sleep(std::time::Duration::from_millis(1));
+                    }
+                    let rows = rows(sweep, number, fingerprint);
+                    if rows_in.send((number, rows)).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        drop(rows_in);
+        let kept = keep(&mut log, &rows_out, &bar, &written);
+        // Relaxed: the threads look again after each set.
+        stop.store(kept.is_err(), Ordering::Relaxed);
+        kept
+    })?;
+    bar.finish_and_clear();
+    let done = log.done;
+    let curve = curve(&log.rows()?);
+    Ok(output::Sweep { mode: "sweep", sweep: fingerprint, sets: count, done, resumed, curve })
+}
+
+/// Writes rows in the order of their sets as they come.
+fn keep(
+    log: &mut Log,
+    rows: &mpsc::Receiver<(u64, String)>,
+    bar: &ProgressBar,
+    written: &AtomicU64,
+) -> Result<(), Failure> {
+    let mut waiting: BTreeMap<u64, String> = BTreeMap::new();
+    for (number, text) in rows {
+        waiting.insert(number, text);
+        while let Some(text) = waiting.remove(&log.done) {
+            log.write(&text)?;
+            bar.inc(1);
+            // Relaxed: only bounds how far others go ahead.
+            written.store(log.done, Ordering::Relaxed);
+        }
+    }
+    Ok(())
+}
+
+/// A row for each policy.
+fn rows(sweep: &Sweep, number: u64, fingerprint: &str) -> String {
+    let point = point(sweep, number);
+    let set = draw(sweep, number);
+    let mut rows = String::new();
+    for discipline in &sweep.policies {
+        let platform = Platform {
+            cpus: vec![0],
+            cpu_limit: Share::WHOLE,
+            switch_cost: point.switch_cost,
+            wakeup_latency: Span::ZERO,
+        };
+        let mut reservations = Reservations::new(platform, discipline);
+        let refused =
+            set.iter().find_map(|(params, terms)| reservations.reserve("", *params, terms).err());
+        let tests = refused.as_ref().map_or_else(|| reservations.tests(), |r| r.tests.clone());
+        let deciding = tests.iter().find(|test| test.deciding).map_or("", |test| test.name);
+        let _ = write!(
+            rows,
+            "{fingerprint},{number},{},{}.{:06},{},{},{},{},{deciding}",
+            discipline.name,
+            point.utilization_ppm / 1_000_000,
+            point.utilization_ppm % 1_000_000,
+            point.activities,
+            point.quantum,
+            point.switch_cost.as_nanos(),
+            u8::from(refused.is_none()),
+        );
+        let ran = sweep.duration.map(|duration| run(discipline, &set, point, duration, number));
+        let _ = match ran {
+            Some([jobs, misses, switches, busy_ns, duration_ns]) => {
+                writeln!(rows, ",{jobs},{misses},{switches},{busy_ns},{duration_ns}")
+            }
+            None => writeln!(rows, ",,,,,"),
+        };
+    }
+    rows
+}
+
+/// Jobs, misses, switches, busy time and the whole, in virtual time.
+fn run(
+    discipline: &'static Discipline,
+    set: &[(upcall::activity::ActivityParams, upcall::activity::Terms)],
+    point: Point,
+    duration: Span,
+    number: u64,
+) -> [u64; 5] {
+    let activities = set.iter().map(|(params, terms)| {
+        let mut activity = SimActivity::new("", *params);
+        activity.terms = *terms;
+        activity
+    });
+    let mut spec = SimSpec::new(discipline, activities.collect());
+    (spec.switch_cost, spec.seed) = (point.switch_cost, number);
+    let Ok(simulation) = Simulation::new(spec) else { return [0; 5] };
+    let outcome = simulation.run(duration, &mut |_event| {});
+    let sum = |of: fn(&upcall::scheduler::Counters) -> u64| {
+        outcome.activities.iter().map(|activity| of(&activity.counters)).sum()
+    };
+    let cpu = outcome.cpus[0];
+    [
+        sum(|counters| counters.jobs),
+        sum(|counters| counters.misses),
+        cpu.switches,
+        cpu.busy.as_nanos(),
+        duration.as_nanos(),
+    ]
+}
+
+/// Sixteen digits that are others for another sweep.
+fn fingerprint(sweep: &Sweep) -> String {
+    let text = format!("{FORMAT} {sweep:?}");
+    // FNV-1a (Fowler, Noll and Vo): no secret, only mistakes are to be found.
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("{hash:016x}")
+}
+
+/// The rows by policy and point.
+fn curve(rows: &str) -> Vec<output::SweepPoint> {
+    let mut points: BTreeMap<(usize, Vec<&str>), output::SweepPoint> = BTreeMap::new();
+    let mut order: Vec<&str> = Vec::new();
+    for row in rows.lines() {
+        let fields: Vec<&str> = row.split(',').collect();
+        let [_, _, policy, utilization, activities, quantum, cost, admitted, _, rest @ ..] =
+            &*fields
+        else {
+            continue;
+        };
+        let place = order.iter().position(|known| known == policy).unwrap_or_else(|| {
+            order.push(policy);
+            order.len() - 1
+        });
+        let number = |text: &str| text.parse::<u64>().unwrap_or(0);
+        let key = (place, vec![*utilization, *activities, *quantum, *cost]);
+        let point = points.entry(key).or_insert_with(|| output::SweepPoint {
+            policy: (*policy).to_owned(),
+            utilization: utilization.parse().unwrap_or(0.0),
+            activities: number(activities),
+            quantum: number(quantum),
+            switch_cost_ns: number(cost),
+            ..output::SweepPoint::default()
+        });
+        let rest: Vec<u64> = rest.iter().map(|text| number(text)).collect();
+        let at = |place: usize| rest.get(place).copied().unwrap_or(0);
+        point.sets += 1;
+        point.admitted += u64::from(*admitted == "1");
+        point.with_misses += u64::from(at(1) > 0);
+        point.admitted_with_misses += u64::from(*admitted == "1" && at(1) > 0);
+        point.jobs += at(0);
+        point.switches += at(2);
+        point.busy_ns += at(3);
+        point.duration_ns += at(4);
+    }
+    points.into_values().collect()
+}

@@ -1,0 +1,96 @@
+//! The file of results: a row a set and policy, in the order of the sets, so that
+//! it is the same whatever number of threads wrote it, and however often it was
+//! begun again.
+
+use std::fmt::Display;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use crate::exit::Failure;
+
+/// The columns; the first is the fingerprint of the sweep.
+pub const HEADER: &str = "sweep,set,policy,utilization,activities,quantum,switch_cost_ns,admitted,\
+                          test,jobs,misses,switches,busy_ns,duration_ns\n";
+
+/// An open file of results.
+#[derive(Debug)]
+pub struct Log {
+    path: PathBuf,
+    file: File,
+    /// Whole sets that are in it.
+    pub done: u64,
+}
+
+impl Log {
+    /// Opens it, and goes on behind the last whole set: what was half written is
+    /// dropped.
+    ///
+    /// # Errors
+    /// The system's; a file of something else, or of another sweep, which stays as
+    /// it is.
+    pub fn open(path: &Path, fingerprint: &str, rows_a_set: usize) -> Result<Log, Failure> {
+        let failure = |error: &dyn Display| of(path, error);
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create(true).truncate(false).open(path);
+        let mut file = file.map_err(|error| failure(&error))?;
+        let mut text = String::new();
+        file.read_to_string(&mut text).map_err(|error| failure(&error))?;
+        if !HEADER.starts_with(&text) && !text.starts_with(HEADER) {
+            return Err(failure(
+                &"found a file of something else, expected none or one to go on with",
+            ));
+        }
+        let rows = text.get(HEADER.len()..).unwrap_or("");
+        let whole: Vec<&str> =
+            rows.split_inclusive('\n').filter(|line| line.ends_with('\n')).collect();
+        if whole.iter().any(|line| line.split(',').next() != Some(fingerprint)) {
+            return Err(failure(&"found the results of another sweep, expected those of this one"));
+        }
+        let sets = whole.len() / rows_a_set;
+        let kept: usize = whole[..sets * rows_a_set].iter().map(|line| line.len()).sum();
+        let kept = (HEADER.len() + kept) as u64;
+        let begun = if text.len() < HEADER.len() {
+            file.set_len(0)
+                .and_then(|()| file.rewind())
+                .and_then(|()| file.write_all(HEADER.as_bytes()))
+        } else {
+            file.set_len(kept).and_then(|()| file.seek(SeekFrom::End(0)).map(drop))
+        };
+        begun.map_err(|error| failure(&error))?;
+        Ok(Log { path: path.to_owned(), file, done: sets as u64 })
+    }
+
+    /// Writes the rows of the next set.
+    ///
+    /// # Errors
+    /// The system's, such as a full disk: what is there stays, and can be gone on with.
+    pub fn write(&mut self, rows: &str) -> Result<(), Failure> {
+        self.file.write_all(rows.as_bytes()).map_err(|error| {
+            let kept = self.done;
+            of(
+                &self.path,
+                &format_args!("{error}; {kept} sets are in it, the same command goes on"),
+            )
+        })?;
+        self.done += 1;
+        Ok(())
+    }
+
+    /// All that is in it but the header.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn rows(mut self) -> Result<String, Failure> {
+        let mut text = String::new();
+        self.file
+            .seek(SeekFrom::Start(HEADER.len() as u64))
+            .and_then(|_| self.file.read_to_string(&mut text))
+            .map_err(|error| of(&self.path, &error))?;
+        Ok(text)
+    }
+}
+
+fn of(path: &Path, error: &dyn Display) -> Failure {
+    Failure::new(format_args!("{}: {error}", path.display()))
+}

@@ -1,0 +1,132 @@
+//! Random task sets, each from its number.
+
+use upcall::activity::{ActivityParams, Terms};
+use upcall::time::Span;
+use upcall_cli::spec::sweep::Sweep;
+use upcall_sim::chance::Chance;
+
+/// Purpose of chance, by which these draws differ from all others of a seed.
+const PURPOSE: u64 = 1 << 49;
+/// Draws until the parts of a utilization are all possible.
+const TRIES_MAX: u32 = 1_000;
+
+/// Where on the grid a set lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Point {
+    pub utilization_ppm: u32,
+    pub activities: u32,
+    pub quantum: u32,
+    pub switch_cost: Span,
+}
+
+/// The point of set `number`: sets of one point follow each other.
+pub fn point(sweep: &Sweep, number: u64) -> Point {
+    let mut rest = number / u64::from(sweep.sets);
+    let mut next = |len: usize| {
+        let place = usize::try_from(rest % len as u64).unwrap_or(0);
+        rest /= len as u64;
+        place
+    };
+    let switch_cost = sweep.switch_costs[next(sweep.switch_costs.len())];
+    let quantum = sweep.quanta[next(sweep.quanta.len())];
+    let activities = sweep.activities[next(sweep.activities.len())];
+    let utilization_ppm = sweep.utilizations_ppm[next(sweep.utilizations_ppm.len())];
+    Point { utilization_ppm, activities, quantum, switch_cost }
+}
+
+/// Set `number`: parts of the utilization are uniform among all that add up to it
+/// (as by UUniFast: Bini and Buttazzo, Real-Time Systems 30, 2005), those above
+/// the whole CPU drawn again; periods are log-uniform, to the microsecond. Sets of
+/// one number within their points have the same periods and parts whatever quantum
+/// and hand-off cost: curves over these compare like with like.
+pub fn draw(sweep: &Sweep, number: u64) -> Vec<(ActivityParams, Terms)> {
+    let point = point(sweep, number);
+    let within = number % u64::from(sweep.sets);
+    let purpose = PURPOSE + (u64::from(point.activities) << 20);
+    let mut chance = Chance::new(u64::from(sweep.seed) << 32 | within, purpose);
+    let parts = parts(&mut chance, point.activities, u64::from(point.utilization_ppm) * 1_000);
+    parts
+        .into_iter()
+        .map(|part_ppb| {
+            let period = period(&mut chance, sweep.periods);
+            let compute_ns = u128::from(period.as_nanos()) * u128::from(part_ppb) / 1_000_000_000;
+            let cost_ns = u64::try_from(compute_ns).unwrap_or(u64::MAX) / u64::from(sweep.batch);
+            let params = ActivityParams::new(period, Span::from_nanos(cost_ns.max(1)));
+            let params = params.batch(sweep.batch).quantum(point.quantum);
+            (params, crate::plan::stream_terms(&params))
+        })
+        .collect()
+}
+
+/// `count` parts of `whole`, in billionths of the CPU.
+fn parts(chance: &mut Chance, count: u32, whole: u64) -> Vec<u64> {
+    for _ in 0..TRIES_MAX {
+        let mut cuts: Vec<u64> = (1..count).map(|_| chance.between(0, whole)).collect();
+        cuts.sort_unstable();
+        cuts.push(whole);
+        let mut before = 0;
+        let parts: Vec<u64> =
+            cuts.iter().map(|&cut| cut - std::mem::replace(&mut before, cut)).collect();
+        if parts.iter().all(|&part| part <= 1_000_000_000) {
+            return parts;
+        }
+    }
+    // Only a whole of nearly `count` CPUs comes here.
+    vec![whole / u64::from(count); count as usize]
+}
+
+fn period(chance: &mut Chance, (shortest, longest): (Span, Span)) -> Span {
+    let (least, most) = (shortest.as_nanos() as f64, longest.as_nanos() as f64);
+    let part = chance.between(0, 1 << 32) as f64 / 2f64.powi(32);
+    let ns = least * (most / least).powf(part);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within periods")]
+    let us = (ns / 1_000.0).round() as u64;
+    Span::from_micros(us).max(shortest).min(longest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sweep(text: &str) -> Sweep {
+        Sweep::parse("sweep.toml", text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_set_has_the_utilization_and_the_periods_that_were_asked_for() {
+        let sweep = sweep(
+            "utilizations = [\"50 %\", \"95 %\"]\nactivities = [1, 7]\nsets = 50\nbatch = 4\n\
+             periods = [\"5 ms\", \"80 ms\"]\n",
+        );
+        let mut shorter = 0;
+        for number in 0..sweep.set_count() {
+            let (set, point) = (draw(&sweep, number), point(&sweep, number));
+            assert_eq!(u32::try_from(set.len()), Ok(point.activities));
+            let utilization: f64 = set.iter().map(|(params, _)| params.utilization()).sum();
+            let asked = f64::from(point.utilization_ppm) / 1e6;
+            assert!((utilization - asked).abs() < 1e-4, "{utilization} for {asked}");
+            for (params, _) in &set {
+                assert_eq!(params.validated(), Ok(*params));
+                assert!((5..=80).contains(&params.period.as_nanos().div_ceil(1_000_000)));
+                shorter += u32::from(params.period < Span::from_millis(20));
+            }
+        }
+        // 20 ms lies in the middle of the logarithms.
+        assert!((300..500).contains(&shorter), "{shorter} of 800");
+    }
+
+    #[test]
+    fn what_is_not_drawn_does_not_change_what_is() {
+        let sweep = sweep(
+            "utilizations = [\"60 %\"]\nactivities = [3]\nsets = 5\nbatch = 4\nquanta = [1, 4]\n\
+             switch_costs = [\"0 us\", \"50 us\"]\n",
+        );
+        let quantum = |number| point(&sweep, number).quantum;
+        assert_eq!((quantum(0), quantum(10)), (1, 4));
+        for number in 0..5 {
+            let bare = |number| draw(&sweep, number).into_iter().map(|(p, _)| p.quantum(1));
+            assert!(bare(number).eq(bare(number + 10)));
+            assert!(!bare(number).eq(bare((number + 1) % 5)));
+        }
+    }
+}
