@@ -34,6 +34,10 @@ impl Log {
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).open(path);
         let mut file = file.map_err(|error| failure(&error))?;
+        // A pipe or a device cannot be gone on with; some have no end.
+        if !file.metadata().map_err(|error| failure(&error))?.is_file() {
+            return Err(failure(&"found no regular file, expected one"));
+        }
         let mut text = String::new();
         file.read_to_string(&mut text).map_err(|error| failure(&error))?;
         if !HEADER.starts_with(&text) && !text.starts_with(HEADER) {
