@@ -6,16 +6,16 @@ mod support;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::net::UdpSocket;
 use std::process::{Command, Stdio};
-use std::thread::sleep;
 use std::time::Duration;
 
 use support::{
-    Running, SpecFile, UPCALL, descendants, is_alive, list, machine, number, start, truth, upcall,
-    wait_until, wait_until_bound, with_ports,
+    Running, SpecFile, UPCALL, descendants, is_alive, list, machine, named, number, start, truth,
+    upcall, wait_until, wait_until_bound, with_ports,
 };
 
-/// Senders, a hog of our own, and one that says when it runs.
+/// Senders, a stream to us, a hog of our own, and one that says when it runs.
 const SET: &str = r#"
 [[stream]]
 name = "voice"
@@ -26,6 +26,14 @@ delay = "100 ms"
 cost = "500 us"
 receive = "udp://127.0.0.1:{}"
 source = "embedded"
+[[stream]]
+name = "echo"
+class = "continuous-media"
+rate = "50/s"
+pdu = "100 B"
+delay = "100 ms"
+cost = "100 us"
+send = "udp://ECHO"
 [[background]]
 name = "hog"
 spin = 2
@@ -34,19 +42,23 @@ name = "trace"
 command = ["sh", "-c", "echo $$ > TRACE; exec sleep 1000"]
 "#;
 
-fn set() -> (SpecFile, u16) {
+/// The set, the port of its voice, and where its echo arrives.
+fn set() -> (SpecFile, u16, UdpSocket) {
     let (text, ports) = with_ports(SET);
+    let echo = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+    let address = echo.local_addr().expect("it is bound").to_string();
     let spec = SpecFile::new("");
-    fs::write(spec.path(), text.replace("TRACE", &spec.beside("trace"))).expect("it is ours");
-    (spec, ports[0])
+    let text = text.replace("TRACE", &spec.beside("trace")).replace("ECHO", &address);
+    fs::write(spec.path(), text).expect("it is ours");
+    (spec, ports[0], echo)
 }
 
-/// Starts the set for a minute and waits until jobs are done: the socket is
-/// bound, the background load runs, and so do the senders. Their pids, and
-/// those of all else it started.
+/// Starts the set for an hour and waits until jobs are done: the socket is
+/// bound, the background load runs, so do the senders, and an echo has come.
+/// Their pids, and those of all else it started.
 fn started(options: &[&str]) -> (SpecFile, Running, Vec<u32>) {
-    let (spec, port) = set();
-    let mut arguments = vec!["run", spec.path(), "--duration", "60s"];
+    let (spec, port, echo) = set();
+    let mut arguments = vec!["run", spec.path(), "--duration", "3600s"];
     arguments.extend(options);
     let mut running = start(&arguments);
     wait_until_bound(&mut running, port);
@@ -54,8 +66,11 @@ fn started(options: &[&str]) -> (SpecFile, Running, Vec<u32>) {
     wait_until("the background load", || fs::metadata(&trace).is_ok_and(|file| file.len() > 0));
     // The hog, the trace and the senders; the latter are the last to start.
     wait_until("the senders", || descendants(running.pid()).len() >= 3);
-    // Past the lead, so that there is something to interrupt.
-    sleep(Duration::from_millis(500));
+    echo.set_read_timeout(Some(Duration::from_secs(60))).expect("not zero");
+    // Of several jobs, so that there is something to interrupt.
+    for _ in 0..10 {
+        echo.recv(&mut [0; 100]).expect("an echo within a minute");
+    }
     let children = descendants(running.pid());
     let background: u32 =
         fs::read_to_string(trace).expect("it is there").trim().parse().expect("a pid");
@@ -63,16 +78,10 @@ fn started(options: &[&str]) -> (SpecFile, Running, Vec<u32>) {
     (spec, running, children)
 }
 
-/// Looks for the end. The issue says within a second; a hundred looks are two
-/// at least, and a minute before the run would end by itself.
-fn assert_ends_soon(running: &mut Running) {
-    for _ in 0..100 {
-        if !running.runs() {
-            return;
-        }
-        sleep(Duration::from_millis(20));
-    }
-    panic!("it still runs");
+/// Waits for the end. The issue says within a second, which a busy machine may
+/// not have for us; by itself the run would go on for an hour.
+fn assert_ends_early(running: &mut Running) {
+    wait_until("the end of an interrupted run", || !running.runs());
 }
 
 fn assert_all_gone(children: &[u32]) {
@@ -85,15 +94,17 @@ fn ctrl_c_and_sigterm_end_the_run_and_print_the_outcome() {
     for signal in ["INT", "TERM"] {
         let (_spec, mut running, children) = started(&["--json"]);
         running.signal(signal);
-        assert_ends_soon(&mut running);
+        assert_ends_early(&mut running);
         // Already, not soon: whoever waits for it may rely on it.
         assert!(children.iter().all(|&pid| !is_alive(pid)), "{signal}: {children:?}");
         let done = running.finish();
         let outcome = done.assert_code(&[0, 4]).json();
         assert!(truth(&outcome, "interrupted"));
-        assert!(number(&outcome, "duration_ns") < 60_000_000_000);
-        assert!(number(&list(&outcome, "activities")[0], "jobs") > 0, "{outcome:#}");
-        assert!(number(&list(&outcome, "streams")[0], "processed") > 0, "{outcome:#}");
+        assert!(number(&outcome, "duration_ns") < 3_600_000_000_000);
+        for activity in list(&outcome, "activities") {
+            assert!(number(activity, "jobs") > 0, "{outcome:#}");
+        }
+        assert!(number(named(&outcome, "streams", "echo"), "processed") >= 10, "{outcome:#}");
         for background in list(&outcome, "background") {
             assert!(number(background, "cpu_ns") > 0, "{background:#}");
         }
@@ -105,7 +116,7 @@ fn an_interrupted_run_prints_its_table() {
     let _machine = machine();
     let (_spec, mut running, children) = started(&[]);
     running.signal("INT");
-    assert_ends_soon(&mut running);
+    assert_ends_early(&mut running);
     assert_all_gone(&children);
     let done = running.finish();
     done.assert_code(&[0, 4]);
@@ -118,7 +129,7 @@ fn an_interrupted_comparison_does_not_begin_the_next_mode() {
     let _machine = machine();
     let (_spec, mut running, children) = started(&["--compare", "--json"]);
     running.signal("INT");
-    assert_ends_soon(&mut running);
+    assert_ends_early(&mut running);
     assert_all_gone(&children);
     let done = running.finish();
     let comparison = done.assert_code(&[0, 4]).json();
@@ -134,11 +145,13 @@ fn the_job_log_of_an_interrupted_run_is_whole() {
     let path = path.to_str().expect("UTF-8");
     let (_spec, mut running, _) = started(&["--json", "--csv", path]);
     running.signal("INT");
-    assert_ends_soon(&mut running);
+    assert_ends_early(&mut running);
     let outcome = running.finish().assert_code(&[0, 4]).json();
     let log = fs::read_to_string(path).expect("it was written");
     assert!(log.ends_with('\n'));
-    let completed = number(&list(&outcome, "activities")[0], "completed");
+    let activities = list(&outcome, "activities").iter();
+    let completed: u64 = activities.map(|activity| number(activity, "completed")).sum();
+    assert!(completed > 0);
     assert_eq!(log.lines().count() as u64, 1 + completed);
 }
 
@@ -155,8 +168,9 @@ fn children_end_with_a_parent_that_was_killed() {
 #[test]
 fn a_run_that_ends_in_time_leaves_nothing_behind() {
     let _machine = machine();
-    let (spec, _) = set();
-    let running = start(&["run", spec.path(), "--duration", "1s", "--json"]);
+    let (spec, ..) = set();
+    // Long enough to be seen, should this test be stopped meanwhile.
+    let running = start(&["run", spec.path(), "--duration", "3s", "--json"]);
     wait_until("the senders", || descendants(running.pid()).len() >= 3);
     let children = descendants(running.pid());
     let outcome = running.finish().assert_code(&[0, 4]).json();
@@ -168,7 +182,7 @@ fn a_run_that_ends_in_time_leaves_nothing_behind() {
 #[test]
 fn a_reader_that_went_away_is_no_failure() {
     let _machine = machine();
-    let (spec, _) = set();
+    let (spec, ..) = set();
     let mut child = Command::new(UPCALL)
         .args(["run", spec.path(), "--duration", "1s"])
         .stdin(Stdio::null())
@@ -204,7 +218,7 @@ fn other_commands_survive_a_reader_that_went_away_too() {
 #[test]
 fn a_full_disk_takes_the_job_log_and_not_the_outcome() {
     let _machine = machine();
-    let (spec, _) = set();
+    let (spec, ..) = set();
     let done = upcall(&["run", spec.path(), "--duration", "1s", "--json", "--csv", "/dev/full"]);
     let outcome = done.assert_code(&[2]).json();
     assert!(number(&list(&outcome, "activities")[0], "jobs") > 0, "{outcome:#}");

@@ -6,7 +6,8 @@ mod support;
 
 use serde_json::Value;
 use support::{
-    Done, SpecFile, Type, assert_fields, example, field, list, named, number, text, truth, upcall,
+    Done, SpecFile, Type, assert_fields, example, field, list, named, number, on_a_cpu, text,
+    truth, upcall,
 };
 
 /// The contract, "JSON", `plan`, and what was added since.
@@ -76,8 +77,9 @@ fn deciding(plan: &Value) -> &Value {
     found
 }
 
+/// Plans `spec` on one CPU: what that one does not hold is refused.
 fn plan(spec: &str) -> Done {
-    upcall(&["plan", SpecFile::new(spec).path(), "--json"])
+    upcall(&["plan", SpecFile::new(on_a_cpu(spec)).path(), "--json"])
 }
 
 #[test]

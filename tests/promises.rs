@@ -11,8 +11,8 @@ use std::net::UdpSocket;
 
 use serde_json::Value;
 use support::{
-    SpecFile, assert_kept, example, list, machine, named, number, start, text, upcall,
-    wait_until_bound, with_ports,
+    SpecFile, a_cpu, assert_kept, example, list, machine, named, number, on_a_cpu, start, text,
+    upcall, wait_until_bound, with_ports,
 };
 
 /// Misses, late PDUs and losses of a run, added up.
@@ -36,7 +36,9 @@ fn the_conference_keeps_every_promise_and_ordinary_threads_do_not() {
     let conference = ["5004", "5006", "5008"]
         .iter()
         .fold(conference, |text, port| text.replace(&format!(":{port}\""), ":{}\""));
-    assert_kept(|| {
+    // Beside the hog, and with nowhere else to go.
+    let conference = on_a_cpu(&conference);
+    assert_kept(a_cpu(), || {
         let spec = SpecFile::new(with_ports(&conference).0);
         let done = upcall(&["run", spec.path(), "--compare", "--duration", "3s", "--json"]);
         let comparison = done.assert_code(&[0, 4]).json();
@@ -44,7 +46,8 @@ fn the_conference_keeps_every_promise_and_ordinary_threads_do_not() {
         let [upcall, threads, _] = [0, 1, 2].map(|at| faults(&runs[at]));
         for run in runs {
             for stream in list(run, "streams") {
-                let enough = number(stream, "offered") > 100;
+                // A third of what the slowest would send: its sender may be stopped.
+                let enough = number(stream, "offered") > 50;
                 if !enough {
                     return Err(format!("{}: hardly anything was sent", text(stream, "name")));
                 }
@@ -92,8 +95,8 @@ const FLOOD: u64 = 20_000;
 #[ignore = "needs the right to SCHED_FIFO"]
 fn a_flood_costs_its_own_stream_and_no_other() {
     let _machine = machine();
-    assert_kept(|| {
-        let (text, ports) = with_ports(FLOODED);
+    assert_kept(a_cpu(), || {
+        let (text, ports) = with_ports(&on_a_cpu(FLOODED));
         let spec = SpecFile::new(text);
         let mut running = start(&["run", spec.path(), "--duration", "3s", "--json"]);
         wait_until_bound(&mut running, ports[1]);
@@ -113,15 +116,32 @@ fn a_flood_costs_its_own_stream_and_no_other() {
         let misses: Vec<u64> =
             list(&run, "activities").iter().map(|activity| number(activity, "misses")).collect();
         match (misses.iter().sum::<u64>(), lost, late) {
-            (0, 0, 0) if number(steady, "processed") > 50 => Ok(()),
+            (0, 0, 0) if number(steady, "processed") > 30 => Ok(()),
             _ => Err(format!("misses {misses:?}, steady: {lost} lost, {late} late: {run:#}")),
         }
     });
 }
 
-/// Sends as fast as the kernel takes it, and says how many it took.
+/// Datagrams on the way at once: far fewer than the kernel takes in before it
+/// drops some where no socket counts them (`net.core.netdev_max_backlog`), many
+/// more than the stream has room for.
+const ON_THE_WAY_MAX: u64 = 64;
+
+/// Sends as fast as the kernel delivers it, and says how many it took. Under
+/// load that is left to a thread (ksoftirqd), in the order sent: when a marker
+/// comes back, so has what went before it.
 fn flood(port: u16) -> u64 {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a free port");
     socket.connect(("127.0.0.1", port)).expect("loopback is there");
-    (0..FLOOD).filter(|_| socket.send(&[0x5A; 200]).is_ok()).count() as u64
+    let marker = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+    marker.connect(marker.local_addr().expect("it is bound")).expect("loopback is there");
+    let mut sent = 0;
+    for number in 1..=FLOOD {
+        sent += u64::from(socket.send(&[0x5A; 200]).is_ok());
+        if number % ON_THE_WAY_MAX == 0 {
+            marker.send(&[0]).expect("it is taken");
+            marker.recv(&mut [0]).expect("it is not lost");
+        }
+    }
+    sent
 }

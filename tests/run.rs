@@ -9,8 +9,8 @@ use std::fs;
 
 use serde_json::Value;
 use support::{
-    Done, SpecFile, Type, assert_fields, field, list, machine, named, number, text, truth, upcall,
-    with_ports,
+    Done, SpecFile, Type, assert_fields, field, list, machine, named, number, on_a_cpu, text,
+    truth, upcall, with_ports,
 };
 
 /// Two streams that Upcall feeds itself, a task, and a hog.
@@ -324,7 +324,7 @@ cost = "16 ms"
 #[test]
 fn what_admission_refuses_is_not_run_unless_told_to() {
     let _machine = machine();
-    let spec = SpecFile::new(OVERLOAD);
+    let spec = SpecFile::new(on_a_cpu(OVERLOAD));
     let done = upcall(&["run", spec.path(), "--duration", "1s", "--json"]);
     let refused = done.assert_code(&[3]).json();
     // The plan is what there is to tell.
@@ -342,7 +342,7 @@ fn what_admission_refuses_is_not_run_unless_told_to() {
 
 #[test]
 fn a_comparison_of_a_refused_set_is_refused_too() {
-    let spec = SpecFile::new(OVERLOAD);
+    let spec = SpecFile::new(on_a_cpu(OVERLOAD));
     let done = upcall(&["run", spec.path(), "--duration", "1s", "--json", "--compare"]);
     assert!(!truth(&done.assert_code(&[3]).json(), "admitted"));
 }

@@ -4,6 +4,7 @@
 mod support;
 
 use std::net::UdpSocket;
+use std::sync::mpsc;
 use std::thread::{self, sleep};
 use std::time::Duration;
 
@@ -30,7 +31,8 @@ receive = "udp://127.0.0.1:{}"
 fn receiver(work: &str) -> (SpecFile, Running, UdpSocket) {
     let (text, ports) = with_ports(&format!("{ROOMY}work = \"{work}\"\n"));
     let spec = SpecFile::new(text);
-    let mut running = start(&["run", spec.path(), "--duration", "2s", "--json"]);
+    // Twenty times as long as any of these sends, should it be stopped meanwhile.
+    let mut running = start(&["run", spec.path(), "--duration", "4s", "--json"]);
     wait_until_bound(&mut running, ports[0]);
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a free port");
     socket.connect(("127.0.0.1", ports[0])).expect("loopback is there");
@@ -162,17 +164,20 @@ fn sender(work: &str, pdu: usize, port: u16) -> SpecFile {
 #[test]
 fn what_is_sent_arrives_in_number_and_size() {
     let _machine = machine();
-    for (work, pdu) in [("spin", 1000), ("rtp-pcmu", 172)] {
+    // So short that the socket holds all of a run, should nobody read meanwhile.
+    for (work, pdu) in [("spin", 400), ("rtp-pcmu", 172)] {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a free port");
         socket.set_read_timeout(Some(Duration::from_millis(100))).expect("not zero");
         let port = socket.local_addr().expect("it is bound").port();
         let spec = sender(work, pdu, port);
         let running = start(&["run", spec.path(), "--duration", "1s", "--json"]);
-        let ended = std::sync::atomic::AtomicBool::new(false);
+        let (expected, to_expect) = mpsc::channel();
+        let socket = &socket;
         let (sizes, run) = thread::scope(|scope| {
-            let receiving = scope.spawn(|| receive_all(&socket, &ended));
+            let receiving = scope.spawn(move || receive_all(socket, &to_expect));
             let run = outcome(running);
-            ended.store(true, std::sync::atomic::Ordering::Release);
+            let sent = number(named(&run, "streams", "out"), "received");
+            expected.send(sent).expect("it still receives");
             (receiving.join().expect("it does not panic"), run)
         });
         let stream = named(&run, "streams", "out");
@@ -188,17 +193,22 @@ fn what_is_sent_arrives_in_number_and_size() {
     }
 }
 
-/// Sizes of all that arrives until `ended` and nothing more waits.
-fn receive_all(socket: &UdpSocket, ended: &std::sync::atomic::AtomicBool) -> Vec<usize> {
+/// Sizes of all that arrives, until nothing more does and there are as many as
+/// is said in the end; or a minute later.
+fn receive_all(socket: &UdpSocket, to_expect: &mpsc::Receiver<u64>) -> Vec<usize> {
     let (mut sizes, mut buffer) = (Vec::new(), vec![0; 65_536]);
-    loop {
-        let over = ended.load(std::sync::atomic::Ordering::Acquire);
+    let mut expected = None;
+    let mut waits_left = 600;
+    while waits_left > 0 {
+        expected = expected.or_else(|| to_expect.try_recv().ok());
         match socket.recv(&mut buffer) {
             Ok(bytes) => sizes.push(bytes),
-            Err(_) if over => return sizes,
-            Err(_) => {}
+            Err(_) if expected.is_some_and(|expected| sizes.len() as u64 >= expected) => break,
+            // The end is known, and something is still on its way.
+            Err(_) => waits_left -= u32::from(expected.is_some()),
         }
     }
+    sizes
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::process::{Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long the output of a command may stay open after its end.
-const LEFT_BEHIND_WAIT_MAX: Duration = Duration::from_secs(2);
+const LEFT_BEHIND_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// A `cargo` command in `root`: the cargo that runs us, or the one on the path.
 pub fn cargo(root: &Path) -> Command {
@@ -113,6 +113,16 @@ pub fn is_installed(name: &str) -> bool {
 /// Whether we are root: the owner of our own `/proc` entry is (proc(5)).
 pub fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|entry| entry.uid() == 0)
+}
+
+/// Whether we may set up the network (`CAP_NET_ADMIN`): root may have been
+/// denied it, as in a container (proc_pid_status(5), capabilities(7)).
+pub fn is_net_admin() -> bool {
+    const CAP_NET_ADMIN: u32 = 12;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let bits = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
+    bits.is_some_and(|bits| bits >> CAP_NET_ADMIN & 1 == 1)
 }
 
 /// Whether a child of ours may have the class `SCHED_FIFO`; if not, why.

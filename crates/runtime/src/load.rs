@@ -23,8 +23,9 @@ mod sender;
 
 pub use sender::serve;
 
-/// Time the senders' process has to get ready, and to end.
-const READY_WITHIN: Span = Span::from_secs(5);
+/// Time the senders' process has to get ready, and to end. One that died is
+/// noticed at once; this is for one that a busy machine gives little time.
+const READY_WITHIN: Span = Span::from_secs(60);
 /// Time a background program has to end by itself.
 const END_WITHIN: Span = Span::from_millis(100);
 /// Descriptor under which the senders' process finds the page.

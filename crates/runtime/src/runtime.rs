@@ -31,6 +31,9 @@ use crate::{calibrate, clock};
 
 /// How long `stop` waits for a handler to yield.
 const STOP_GRACE: Duration = Duration::from_millis(500);
+/// Fewest times it looks before it gives up: a virtual machine that was paused
+/// finds the grace used up, and nobody has run meanwhile.
+const STOP_LOOKS_MIN: u32 = 20;
 /// Stack that a scheduling thread touches before it starts.
 const STACK_BYTES: usize = 256 * 1024;
 
@@ -573,8 +576,12 @@ impl Runtime {
             }
         }
         let give_up = clock::now() + Span::from(STOP_GRACE);
-        while clock::now() < give_up && self.executives.iter().any(ExecutiveThread::runs) {
+        let mut looks = 0;
+        while (clock::now() < give_up || looks < STOP_LOOKS_MIN)
+            && self.executives.iter().any(ExecutiveThread::runs)
+        {
             std::thread::sleep(Duration::from_millis(1));
+            looks += 1;
         }
     }
 

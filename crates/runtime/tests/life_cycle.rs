@@ -1,12 +1,16 @@
 //! Create, run, suspend, close and wait on real threads (rtu-1995 Table 1).
-//! Whether a deadline is met depends on the machine; nothing here asks.
+//! Whether a deadline is met depends on the machine; nothing here asks. Any
+//! thread may be stopped at any moment for as long as the machine likes.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use upcall_runtime::activity::ActivityParams;
 use upcall_runtime::time::Span;
-use upcall_runtime::{Config, CreateError, Mode, Runtime, clock};
+use upcall_runtime::{
+    ActivityReport, Config, CreateError, HandlerId, Mode, Report, Runtime, clock,
+};
 
 /// One runtime at a time: two would share CPUs without knowing of each other.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -23,68 +27,109 @@ fn every(period_ms: u64, cost_us: u64) -> ActivityParams {
     ActivityParams::new(Span::from_millis(period_ms), Span::from_micros(cost_us))
 }
 
+/// Attempts at what a busy machine may spoil.
+const ATTEMPTS: usize = 10;
+
+/// The report of the first attempt that every scheduling thread ended in time.
+/// `stop` leaves behind a thread that does not end within half a second, and
+/// cannot tell a handler that does not yield from a machine that gave the
+/// thread no CPU. The handlers here yield, so an attempt later all are there.
+#[track_caller]
+fn report_of_all(attempt: impl Fn() -> Report) -> Report {
+    for _ in 0..ATTEMPTS {
+        let report = attempt();
+        if report.stuck.is_empty() {
+            return report;
+        }
+    }
+    panic!("a scheduling thread did not end in any of {ATTEMPTS} attempts");
+}
+
+/// Closes a handler, asking again where the machine keeps the executive from
+/// answering within the half second that `close` waits.
+#[track_caller]
+fn close(runtime: &mut Runtime, id: HandlerId) -> ActivityReport {
+    let give_up = clock::now() + Span::from_secs(60);
+    loop {
+        match runtime.close(id) {
+            Some(report) => return report,
+            None => assert!(clock::now() < give_up, "not closed in a minute"),
+        }
+    }
+}
+
 #[test]
 fn a_handler_runs_its_batches_until_it_says_finish() {
     for mode in Mode::ALL {
-        let (mut runtime, _alone) = start(mode);
-        let mut jobs = 0;
-        let id = runtime
-            .handler("h", every(2, 10).batch(3), move |batch| {
-                let mut pdus = 0;
-                while batch.proceed() {
-                    pdus += 1;
-                }
-                assert_eq!(pdus, 3);
-                jobs += 1;
-                if jobs == 5 {
-                    batch.finish();
-                }
-            })
-            .unwrap();
-        assert!(!runtime.is_active(id));
-        runtime.run(id).unwrap();
-        assert_eq!(runtime.wait(&[id], None), [id]);
-        let report = runtime.stop(|_, _| {});
+        let report = report_of_all(|| {
+            let (mut runtime, _alone) = start(mode);
+            let (mut jobs, mut pdus) = (0, 0);
+            let id = runtime
+                .handler("h", every(2, 10).batch(3), move |batch| {
+                    while batch.proceed() {
+                        pdus += 1;
+                    }
+                    // The bell of `run` may still ring, and interrupts a batch.
+                    if batch.remaining() > 0 {
+                        return;
+                    }
+                    jobs += 1;
+                    assert_eq!(pdus, 3 * jobs);
+                    if jobs == 5 {
+                        batch.finish();
+                    }
+                })
+                .unwrap();
+            assert!(!runtime.is_active(id));
+            runtime.run(id).unwrap();
+            assert_eq!(runtime.wait(&[id], None), [id]);
+            runtime.stop(|_, _| {})
+        });
+        assert!(!report.activities[0].faulted, "{mode:?}");
         let counters = report.activities[0].counters.unwrap();
         assert_eq!((counters.completed, counters.pdus), (5, 15), "{mode:?}");
-        assert!(!report.activities[0].faulted);
-        assert!(report.stuck.is_empty());
         assert_eq!(report.jobs_lost, 0);
     }
 }
 
 #[test]
 fn a_long_job_yields_at_quantum_boundaries_and_keeps_its_remaining_count() {
-    let (mut runtime, _alone) = start(Mode::Upcall);
-    let jobs_of_fast = Arc::new(AtomicU32::new(0));
-    let seen_by_slow = jobs_of_fast.clone();
-    let fast_counter = jobs_of_fast.clone();
-    // 50 quanta of 1 ms beside a handler with a period of 5 ms.
-    let slow = runtime
-        .handler("slow", every(100, 1_000).batch(50), move |batch| {
-            while batch.proceed() {
-                let begin = clock::now();
-                while clock::now().since(begin) < Span::from_micros(900) {}
-            }
-            if batch.remaining() == 0 {
-                seen_by_slow.fetch_add(1_000, Ordering::Relaxed);
-                batch.finish();
-            }
-        })
-        .unwrap();
-    let fast = runtime
-        .handler("fast", every(5, 100), move |batch| {
-            while batch.proceed() {
-                fast_counter.fetch_add(1, Ordering::Relaxed);
-            }
-        })
-        .unwrap();
-    runtime.run_at(&[slow, fast], clock::now()).unwrap();
-    runtime.wait(&[slow], None);
-    let report = runtime.stop(|_, _| {});
+    let report = report_of_all(|| {
+        let (mut runtime, _alone) = start(Mode::Upcall);
+        let jobs_of_fast = Arc::new(AtomicU32::new(0));
+        let fast_counter = jobs_of_fast.clone();
+        // 50 quanta of 1 ms beside a handler with a period of 5 ms.
+        let slow = runtime
+            .handler("slow", every(100, 1_000).batch(50), move |batch| {
+                while batch.proceed() {
+                    let begin = clock::now();
+                    while clock::now().since(begin) < Span::from_micros(900) {}
+                }
+                if batch.remaining() == 0 {
+                    batch.finish();
+                }
+            })
+            .unwrap();
+        let fast = runtime
+            .handler("fast", every(5, 100), move |batch| {
+                while batch.proceed() {
+                    fast_counter.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+            .unwrap();
+        runtime.run(fast).unwrap();
+        // Only when it certainly is delivered does the long job begin.
+        while jobs_of_fast.load(Ordering::Relaxed) == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        runtime.run(slow).unwrap();
+        runtime.wait(&[slow], None);
+        runtime.stop(|_, _| {})
+    });
     let slow = report.activities[0].counters.unwrap();
-    // 45 ms of work see at least eight releases of the fast one, whatever the
-    // machine does: time only adds releases.
+    // Six quanta, of 5.4 ms, see at least one release of the fast one whatever
+    // the machine does: time only adds releases. The 49 boundaries inside the
+    // job have eight times six.
     assert_eq!((slow.completed, slow.pdus), (1, 50));
     assert!(slow.preemptions >= 8, "{slow:?}");
     assert!(report.activities[1].counters.unwrap().completed >= 8);
@@ -110,7 +155,7 @@ fn a_suspended_handler_is_not_upcalled_and_can_be_run_again() {
     runtime.suspend(id);
     runtime.wait(&[id], None);
     let at_suspend = upcalls.load(Ordering::Relaxed);
-    std::thread::sleep(std::time::Duration::from_millis(20));
+    std::thread::sleep(Duration::from_millis(20));
     assert_eq!(upcalls.load(Ordering::Relaxed), at_suspend);
     runtime.run(id).unwrap();
     while upcalls.load(Ordering::Relaxed) < at_suspend + 3 {
@@ -127,7 +172,7 @@ fn closing_gives_back_name_number_and_reservation() {
         if round % 2 == 0 {
             runtime.run(id).unwrap();
         }
-        let report = runtime.close(id).unwrap();
+        let report = close(&mut runtime, id);
         assert_eq!(report.name, "h");
         assert!(report.counters.is_some());
         assert!(runtime.close(id).is_none());
@@ -137,26 +182,28 @@ fn closing_gives_back_name_number_and_reservation() {
 
 #[test]
 fn a_panic_ends_the_handler_and_nothing_else() {
-    let (mut runtime, _alone) = start(Mode::Upcall);
-    let bad = runtime
-        .handler("bad", every(2, 10), |batch| {
-            assert!(!batch.proceed(), "told to");
-        })
-        .unwrap();
-    let mut jobs = 0;
-    let good = runtime
-        .handler("good", every(2, 10), move |batch| {
-            while batch.proceed() {}
-            jobs += 1;
-            if jobs == 5 {
-                batch.finish();
-            }
-        })
-        .unwrap();
-    runtime.run_at(&[bad, good], clock::now()).unwrap();
-    assert_eq!(runtime.wait(&[bad], None), [bad]);
-    runtime.wait(&[good], None);
-    let report = runtime.stop(|_, _| {});
+    let report = report_of_all(|| {
+        let (mut runtime, _alone) = start(Mode::Upcall);
+        let bad = runtime
+            .handler("bad", every(2, 10), |batch| {
+                assert!(!batch.proceed(), "told to");
+            })
+            .unwrap();
+        let mut jobs = 0;
+        let good = runtime
+            .handler("good", every(2, 10), move |batch| {
+                while batch.proceed() {}
+                jobs += 1;
+                if jobs == 5 {
+                    batch.finish();
+                }
+            })
+            .unwrap();
+        runtime.run_at(&[bad, good], clock::now()).unwrap();
+        assert_eq!(runtime.wait(&[bad], None), [bad]);
+        runtime.wait(&[good], None);
+        runtime.stop(|_, _| {})
+    });
     assert!(report.activities[0].faulted && !report.activities[1].faulted);
     assert_eq!(report.activities[1].counters.unwrap().completed, 5);
 }
@@ -181,16 +228,18 @@ fn what_does_not_fit_is_refused_and_leaves_nothing_behind() {
 #[test]
 fn a_handler_without_a_declared_cost_is_measured_before_admission() {
     let (mut runtime, _alone) = start(Mode::Upcall);
+    // Burns CPU time: a thread that was preempted meanwhile has not done its
+    // work yet. The period has room for whatever the host takes from a trial.
     let id = runtime
-        .handler("h", every(10, 0).batch(4), |batch| {
+        .handler("h", every(10_000, 0).batch(4), |batch| {
             while batch.proceed() {
-                let begin = clock::now();
-                while clock::now().since(begin) < Span::from_micros(50) {}
+                let begin_ns = upcall_sys::clock::thread_cpu_ns();
+                while upcall_sys::clock::thread_cpu_ns() - begin_ns < 50_000 {}
             }
         })
         .unwrap();
     let cost = runtime.params(id).unwrap().pdu_cost;
-    assert!(cost >= Span::from_micros(40), "{cost}");
+    assert!(cost >= Span::from_micros(50), "{cost}");
     assert!(matches!(
         runtime.handler("idle", every(10, 0), |_| {}),
         Err(CreateError::NothingToMeasure)

@@ -2,7 +2,7 @@
 //! The whole process is watched while its only other thread sleeps.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use upcall_runtime::activity::ActivityParams;
@@ -12,40 +12,72 @@ use upcall_runtime::{Config, Runtime, clock};
 #[global_allocator]
 static ALLOCATOR: dhat::Alloc = dhat::Alloc;
 
-const JOBS: u64 = 100;
+const HANDLERS: u64 = 8;
+/// Upcalls of each handler while it is watched.
+const UPCALLS: u64 = 100;
+
+/// What handlers and test tell each other.
+#[derive(Default)]
+struct Watch {
+    /// Handlers that have been upcalled at all.
+    warm: AtomicU64,
+    /// Set by the test when it has nothing left to do but sleep.
+    on: AtomicBool,
+    /// Handlers that have begun and ended their watched upcalls.
+    begun: AtomicU64,
+    ended: AtomicU64,
+    /// Blocks allocated when the first began and when the last ended; 0: not yet.
+    before: AtomicU64,
+    after: AtomicU64,
+}
 
 #[test]
 fn a_running_executive_does_not_allocate() {
-    let _watch = dhat::Profiler::builder().testing().build();
+    let _profiler = dhat::Profiler::builder().testing().build();
+    let switch_cost = Some(Span::from_micros(1));
     // A trace must not change that.
-    let config = Config { trace: true, ..Config::default() };
+    let config = Config { switch_cost, trace: true, ..Config::default() };
     let mut runtime = Runtime::start(config).unwrap();
-    let (before, after) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let watch = Arc::new(Watch::default());
     let mut ids = Vec::new();
-    for number in 0..8 {
+    for number in 0..HANDLERS {
         let need = ActivityParams::new(Span::from_millis(2), Span::from_micros(5)).batch(4);
-        let (before, after) = (before.clone(), after.clone());
-        let mut jobs = 0;
+        let watch = watch.clone();
+        let (mut is_warm, mut upcalls) = (false, 0);
         let handler = move |batch: &mut upcall_runtime::Batch<'_>| {
             while batch.proceed() {}
-            jobs += 1;
-            // The first handler looks, when all have run once and when it ends.
-            if number == 0 && (jobs == 2 || jobs == JOBS) {
-                let seen = if jobs == 2 { &before } else { &after };
-                seen.store(dhat::HeapStats::get().total_blocks, Ordering::Release);
+            if !is_warm {
+                is_warm = true;
+                watch.warm.fetch_add(1, Ordering::Relaxed);
+            }
+            if upcalls == UPCALLS || !watch.on.load(Ordering::Acquire) {
+                return;
+            }
+            let blocks = || dhat::HeapStats::get().total_blocks;
+            if upcalls == 0 && watch.begun.fetch_add(1, Ordering::Relaxed) == 0 {
+                watch.before.store(blocks(), Ordering::Relaxed);
+            }
+            upcalls += 1;
+            if upcalls == UPCALLS && watch.ended.fetch_add(1, Ordering::AcqRel) + 1 == HANDLERS {
+                watch.after.store(blocks(), Ordering::Release);
             }
         };
         ids.push(runtime.handler(&format!("h{number}"), need, handler).unwrap());
     }
-    runtime.run_at(&ids, clock::now() + Span::from_millis(50)).unwrap();
-    while after.load(Ordering::Acquire) == 0 {
+    runtime.run_at(&ids, clock::now()).unwrap();
+    while watch.warm.load(Ordering::Relaxed) < HANDLERS {
         std::thread::sleep(Duration::from_millis(5));
     }
-    assert_eq!(after.load(Ordering::Acquire), before.load(Ordering::Acquire));
-    let report = runtime.stop(|_, _| {});
-    let completed = report.activities[7].counters.unwrap().completed;
-    assert!(completed >= JOBS - 1, "{completed}");
+    // From here to the end of the next loop this thread only sleeps, however
+    // long that takes it.
+    watch.on.store(true, Ordering::Release);
+    while watch.after.load(Ordering::Acquire) == 0 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let after = watch.after.load(Ordering::Acquire);
+    assert_eq!(after, watch.before.load(Ordering::Acquire));
+    drop(runtime);
     // The test can fail: an allocation is counted.
     drop(std::hint::black_box(Box::new(1)));
-    assert!(dhat::HeapStats::get().total_blocks > after.load(Ordering::Acquire));
+    assert!(dhat::HeapStats::get().total_blocks > after);
 }

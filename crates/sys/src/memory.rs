@@ -69,7 +69,9 @@ mod tests {
 
     #[test]
     fn a_prefaulted_stack_faults_once_and_not_again() {
-        const BYTES: usize = 512 * 1024;
+        // Several times the largest page there is on a stack, 2 MiB, one of
+        // which the thread's start may have brought.
+        const BYTES: usize = 8 << 20;
         let guard = LOCKED.lock();
         // Larger than any stack the C library may have kept for reuse.
         let thread = std::thread::Builder::new().stack_size(64 << 20).spawn(|| {

@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use upcall::activity::ActivityParams;
 use upcall::time::Span;
-use upcall::{Config, HandlerId, Runtime, clock};
+use upcall::{Config, HandlerId, Runtime, clock, default_cpus};
 
 /// Long against what eight handlers take, short enough to be done soon.
 const PERIOD: Span = Span::from_millis(5);
@@ -41,7 +41,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let handlers = numbers.next().transpose()?.unwrap_or(8);
     let jobs = numbers.next().transpose()?.unwrap_or(200);
 
-    let mut runtime = Runtime::start(Config::default())?;
+    // One CPU: with more, there would be a thread for each.
+    let cpus = default_cpus()?.into_iter().take(1).collect();
+    let mut runtime = Runtime::start(Config { cpus, ..Config::default() })?;
     let upcalls = Arc::new(AtomicU64::new(0));
     let ids = (0..handlers)
         .map(|number| create(&mut runtime, number, jobs, upcalls.clone()))

@@ -61,12 +61,16 @@ fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
     Ok(Verdict::Passed(verdict))
 }
 
-/// Runs what the `open` run left out, but for what needs a missing program.
+/// Runs what the `open` run left out, but for what needs a program or another
+/// right that is missing.
 fn with_rights(workspace: &Workspace, open: &Tally) -> Result<String, Failure> {
     let missing = packages::missing();
+    let rights = [("root", child::is_root()), ("CAP_NET_ADMIN", child::is_net_admin())];
     let lacks = |test: &Ignored| {
-        let lacking = missing.iter().find(|(program, _)| packages::names(&test.reason, program));
-        lacking.map(|(program, _)| format!("no `{program}` here"))
+        let program = missing.iter().find(|(program, _)| packages::names(&test.reason, program));
+        program
+            .map(|(program, _)| format!("no `{program}` here"))
+            .or_else(|| missing_right(&test.reason, &rights))
     };
     let mut choice = vec!["--ignored", "--test-threads=1", "--exact"];
     let mut expected = 0;
@@ -92,6 +96,15 @@ fn with_rights(workspace: &Workspace, open: &Tally) -> Result<String, Failure> {
     }
     let (total, skipped) = (open.passed + passed, left_out.len());
     Ok(format!("{total} passed ({passed} of them with rights), {skipped} skipped"))
+}
+
+/// Why a test cannot run that names one of `rights`, each with whether we have it.
+fn missing_right(reason: &str, rights: &[(&str, bool)]) -> Option<String> {
+    let is_named = |right: &str| {
+        reason.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').any(|word| word == right)
+    };
+    let lacking = rights.iter().find(|(right, granted)| !granted && is_named(right));
+    lacking.map(|(right, _)| format!("no {right} here"))
 }
 
 fn print_skipped(test: &Ignored, why: &str) {
@@ -163,6 +176,15 @@ test result: ok. 0 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; fini
     fn the_results_of_all_test_programs_add_up() {
         let tally = tally(PRINTED);
         assert_eq!((tally.passed, tally.failed, tally.ignored.len()), (5, 2, 3));
+    }
+
+    #[test]
+    fn a_test_is_left_out_for_a_right_that_it_names_and_we_lack() {
+        let rights = [("root", false), ("CAP_NET_ADMIN", true)];
+        let why = missing_right("needs setpriv and root", &rights);
+        assert_eq!(why.as_deref(), Some("no root here"));
+        assert_eq!(missing_right("needs CAP_NET_ADMIN: run by xtask", &rights), None);
+        assert_eq!(missing_right("needs a rootless_tool", &rights), None);
     }
 
     #[test]

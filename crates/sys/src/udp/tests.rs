@@ -5,6 +5,25 @@ use crate::schedule::{current_cpu, pin_thread};
 const LOOPBACK: &str = "127.0.0.1:0";
 const LOOPBACK_6: &str = "[::1]:0";
 
+/// Those this machine has: a container may lack IPv6.
+fn loopbacks() -> Vec<&'static str> {
+    match UdpSocket::bind(LOOPBACK_6.parse().unwrap()) {
+        Ok(_) => vec![LOOPBACK, LOOPBACK_6],
+        Err(error) => {
+            println!("skipped for IPv6: {error}");
+            vec![LOOPBACK]
+        }
+    }
+}
+
+/// An address of the loopback network (127/8, RFC 1122 §3.2.1.3) that nobody
+/// else chooses: a port of it stays free when its socket is closed, and nobody
+/// hears what is sent there then.
+fn loopback_of_our_own() -> String {
+    let [.., high, low] = std::process::id().to_be_bytes();
+    format!("127.90.{high}.{low}:0")
+}
+
 /// A receiver, and a sender connected to it; pins the thread.
 fn pair(address: &str) -> (UdpSocket, UdpSocket) {
     pin_thread(&[current_cpu()]).unwrap(); // for `settle`
@@ -58,7 +77,7 @@ fn receive_all(batch: &mut ReceiveBatch, receiver: &UdpSocket) -> Vec<u32> {
 
 #[test]
 fn batches_lose_nothing_and_keep_the_order() {
-    for address in [LOOPBACK, LOOPBACK_6] {
+    for address in loopbacks() {
         let (receiver, sender) = pair(address);
         receiver.set_receive_buffer(receive_buffer_bytes(100, 1470)).unwrap();
         let mut batch = ReceiveBatch::new(7, 1470); // no divisor of what is sent
@@ -92,7 +111,7 @@ fn a_waiting_thread_hears_of_a_datagram() {
 
 #[test]
 fn a_flood_is_received_or_counted_to_the_last_datagram() {
-    for address in [LOOPBACK, LOOPBACK_6] {
+    for address in loopbacks() {
         let (receiver, sender) = pair(address);
         receiver.set_receive_buffer(receive_buffer_bytes(50, 100)).unwrap();
         let mut batch = ReceiveBatch::new(64, 100);
@@ -116,7 +135,7 @@ fn a_flood_is_received_or_counted_to_the_last_datagram() {
 
 #[test]
 fn the_buffer_holds_what_it_was_computed_for_and_less_than_thrice_that() {
-    for address in [LOOPBACK, LOOPBACK_6] {
+    for address in loopbacks() {
         for bytes in [4, 100, 197, 645, 700, 1470, 1472, 2000, 4000, 9000, 16_100, 32_000, 65_000] {
             let (receiver, sender) = pair(address);
             let mut batch = ReceiveBatch::new(1, bytes);
@@ -154,13 +173,17 @@ fn counters_of_32_bits_are_carried_on() {
 
 #[test]
 fn a_port_in_use_is_an_error() {
-    for address in [LOOPBACK, LOOPBACK_6] {
-        let taken = UdpSocket::bind(address.parse().unwrap()).unwrap();
-        let error = UdpSocket::bind(taken.local_addr().unwrap()).unwrap_err();
-        assert_eq!(error, OsError::new("bind", libc::EADDRINUSE));
-        let address = taken.local_addr().unwrap();
-        drop(taken);
-        UdpSocket::bind(address).unwrap();
+    for address in loopbacks() {
+        let is_free_after_close = || {
+            let taken = UdpSocket::bind(address.parse().unwrap()).unwrap();
+            let error = UdpSocket::bind(taken.local_addr().unwrap()).unwrap_err();
+            assert_eq!(error, OsError::new("bind", libc::EADDRINUSE));
+            let address = taken.local_addr().unwrap();
+            drop(taken);
+            UdpSocket::bind(address).is_ok()
+        };
+        // Another test may be given the same port meanwhile, but hardly again.
+        assert!((0..3).any(|_| is_free_after_close()));
     }
 }
 
@@ -185,9 +208,29 @@ fn a_datagram_too_long_is_cut_and_says_so() {
     assert_eq!(seen, [(10, true), (10, false), (0, false)]);
 }
 
+/// Returns when the kernel notes arrival times. The first socket to ask for
+/// them has it begin so in a worker thread (`net_enable_timestamp`,
+/// net/core/dev.c), which a busy machine lets wait; a datagram that came before
+/// has the time of its reception.
+fn wait_for_arrival_times() {
+    let (receiver, sender) = pair(LOOPBACK);
+    let mut batch = ReceiveBatch::new(1, 100);
+    for _ in 0..60_000 {
+        send(&sender, 0, 1, 100);
+        let arrived_ns = realtime_ns();
+        assert_eq!(batch.receive(&receiver), Ok(1));
+        if batch.datagram(0).arrival_realtime_ns.unwrap() <= arrived_ns {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    panic!("no arrival times after a minute");
+}
+
 #[test]
 fn arrival_lies_between_sending_and_receiving() {
     let (receiver, sender) = pair(LOOPBACK);
+    wait_for_arrival_times();
     let before_ns = realtime_ns();
     send(&sender, 0, 3, 100);
     let mut batch = ReceiveBatch::new(4, 100);
@@ -221,7 +264,7 @@ fn only_the_peer_is_heard_after_connect() {
 
 #[test]
 fn nobody_listens_and_sending_goes_on() {
-    let (receiver, sender) = pair(LOOPBACK);
+    let (receiver, sender) = pair(&loopback_of_our_own());
     let address = receiver.local_addr().unwrap();
     drop(receiver);
     let marker = pair(LOOPBACK);
@@ -329,6 +372,9 @@ fn a_group_is_joined_for_as_long_as_the_socket_lives() {
     let group = format!("[ff01::5ca1:{:x}%1]:0", std::process::id() & 0xFFFF);
     let shown =
         format!("ff0100000000000000000000{:08x}", 0x5ca1_0000 | std::process::id() & 0xFFFF);
+    if loopbacks().len() == 1 {
+        return; // without IPv6
+    }
     let joined = || std::fs::read_to_string("/proc/net/igmp6").unwrap().contains(&shown);
     assert!(!joined());
     let socket = UdpSocket::bind(group.parse().unwrap()).unwrap();
@@ -356,7 +402,7 @@ fn a_group_is_heard_where_there_is_a_route_to_it() {
     let mut out = SendBatch::new(1, 4);
     out.push(&[9, 0, 0, 0]).unwrap();
     assert_eq!(out.flush(&sender), Ok(1));
-    assert!(receiver.wait_readable(10_000_000_000));
+    assert!(receiver.wait_readable(60_000_000_000));
     assert_eq!(
         receive_all(&mut ReceiveBatch::new(2, 100), &receiver),
         [u32::from_ne_bytes([9, 0, 0, 0])]
