@@ -58,11 +58,11 @@ fn with_no_miss_allowed_the_schedule_is_that_of_earliest_deadline_first() {
         let count = 2 + chance.below(5);
         let set: Vec<Task> = (0..count)
             .map(|_| {
-                let period_ns = chance.of(&[12u64, 20, 30, 60]);
+                let period_ns = chance.one_of(&[12u64, 20, 30, 60]);
                 let batch = 1 + chance.below(4);
                 let cost_ns = 1 + chance.below(period_ns * 2 / (count * batch));
                 let (params, terms) = task(period_ns, cost_ns, 0, 1);
-                let offset = Span::from_nanos(chance.of(&[0, 0, 1, 5]));
+                let offset = Span::from_nanos(chance.one_of(&[0, 0, 1, 5]));
                 let quantum = 1 + chance.below(batch) as u32;
                 (params.batch(batch as u32).quantum(quantum).offset(offset), terms)
             })

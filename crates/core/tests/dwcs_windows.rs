@@ -7,7 +7,7 @@
 
 #![expect(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test may panic")]
 
-use dwcs_drive::{Chance, Conditions, Seen, Task, admit, deciding, drive, task, window};
+use dwcs_drive::{Chance, Conditions, Seen, Task, admit, deciding, drive, task, up_to, window};
 use upcall_core::admission::TestResult;
 use upcall_core::time::Span;
 
@@ -61,7 +61,7 @@ const PERIODS: &[u32] = &[1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 16, 20];
 fn full_set(chance: &mut Chance, slots: u64, cost_ns: u64, most: usize) -> Option<Vec<Task>> {
     let (mut set, mut cycle, mut used) = (Vec::new(), 1, 0);
     for _ in 0..20 {
-        let periods = chance.of(&PERIODS[..most]);
+        let periods = chance.one_of(&PERIODS[..most]);
         let next = multiple([cycle, u64::from(periods)]);
         if next > 600 {
             continue;
@@ -90,7 +90,7 @@ fn at_utilization_one_with_equal_run_times_what_is_admitted_keeps_every_window()
     let mut chance = Chance(2000);
     let (mut sets, mut canonical, mut refused, mut missing) = (0, 0, 0, 0);
     while sets < 3_000 {
-        let (slots, most) = (1 + chance.below(3), chance.of(&[4, 6, 8, PERIODS.len()]));
+        let (slots, most) = (1 + chance.below(3), chance.one_of(&[4, 6, 8, PERIODS.len()]));
         let cost_ns = 1 + chance.below(5);
         let Some(set) = full_set(&mut chance, slots, cost_ns, most) else { continue };
         assert_eq!(needed_ns(&set), cycle_ns(&set), "{set:?}");
@@ -131,16 +131,16 @@ fn a_set_below_utilization_one_that_loses_a_window_is_refused() {
 
 /// Equal periods, everything else at random.
 fn slotted(chance: &mut Chance) -> Vec<Task> {
-    let period_ns = chance.of(&[20u64, 60, 100]);
-    let deadline_ns = chance.of(&[period_ns, period_ns, period_ns * 4 / 5]);
+    let period_ns = chance.one_of(&[20u64, 60, 100]);
+    let deadline_ns = chance.one_of(&[period_ns, period_ns, period_ns * 4 / 5]);
     let longest_ns = period_ns / (1 + chance.below(4));
     let count = 2 + chance.below(6);
     (0..count)
         .map(|_| {
-            let periods = chance.of(&PERIODS[..7]);
+            let periods = chance.one_of(&PERIODS[..7]);
             let misses = chance.below(u64::from(periods)) as u32;
             let batch = 1 + chance.below(3) as u32;
-            let cost_ns = (chance.up_to(longest_ns) / u64::from(batch)).max(1);
+            let cost_ns = (up_to(chance, longest_ns) / u64::from(batch)).max(1);
             let (params, mut terms) = task(period_ns, cost_ns, misses, periods);
             terms.work_conserving = chance.below(3) == 0;
             let quantum = 1 + chance.below(u64::from(batch)) as u32;
@@ -160,10 +160,10 @@ fn equal_periods_keep_their_windows_whatever_happens() {
         let set = slotted(&mut chance);
         let shortest_ns = set.iter().map(|task| task.0.quantum_cost().as_nanos()).min().unwrap();
         let conditions = Conditions {
-            switch_ns: chance.of(&[0, 0, 1, 2]).min(shortest_ns),
-            wakeup_ns: chance.of(&[0, 0, 1, 7]),
+            switch_ns: chance.one_of(&[0, 0, 1, 2]).min(shortest_ns),
+            wakeup_ns: chance.one_of(&[0, 0, 1, 7]),
             thrifty: chance.below(2) == 0,
-            events: chance.of(&[0, 1, 4]),
+            events: chance.one_of(&[0, 1, 4]),
             share: None,
             seed,
         };
@@ -198,14 +198,14 @@ fn what_is_admitted_by_simulation_keeps_its_windows_cycle_after_cycle() {
         let count = 2 + chance.below(4);
         let set: Vec<Task> = (0..count)
             .map(|_| {
-                let period_ns = chance.of(&[4u64, 6, 8, 12, 24]);
-                let periods = chance.of(&[1u32, 2, 3, 4]);
+                let period_ns = chance.one_of(&[4u64, 6, 8, 12, 24]);
+                let periods = chance.one_of(&[1u32, 2, 3, 4]);
                 let misses = chance.below(u64::from(periods)) as u32;
                 let compute_ns = 1 + chance.below(period_ns * 3 / 4);
-                let batch = chance.of(&[1, compute_ns]) as u32;
+                let batch = chance.one_of(&[1, compute_ns]) as u32;
                 let (params, terms) =
                     task(period_ns, compute_ns / u64::from(batch), misses, periods);
-                let early = Span::from_nanos(chance.of(&[0, 0, 1]));
+                let early = Span::from_nanos(chance.one_of(&[0, 0, 1]));
                 let deadline = params.period.saturating_sub(early).max(params.compute());
                 (params.batch(batch).deadline(deadline), terms)
             })
@@ -235,26 +235,26 @@ fn what_is_admitted_as_earliest_deadline_first_misses_nothing_while_events_are_s
     let (mut admitted, mut with_share, mut extras, mut events) = (0, 0, 0, 0);
     while admitted < 1_500 {
         let conditions = Conditions {
-            switch_ns: chance.of(&[0, 0, 1, 3]),
-            wakeup_ns: chance.of(&[0, 0, 1, 9]),
+            switch_ns: chance.one_of(&[0, 0, 1, 3]),
+            wakeup_ns: chance.one_of(&[0, 0, 1, 9]),
             thrifty: chance.below(2) == 0,
-            events: chance.of(&[0, 2, 6]),
+            events: chance.one_of(&[0, 2, 6]),
             share: None,
             seed: admitted,
         };
         let count = 2 + chance.below(4);
         let set: Vec<Task> = (0..count)
             .map(|_| {
-                let period_ns = chance.of(&[40u64, 60, 80, 120, 240]);
+                let period_ns = chance.one_of(&[40u64, 60, 80, 120, 240]);
                 let compute_ns = 3 + chance.below(period_ns * 2 / count);
                 let batch = 1 + chance.below(3);
                 let (params, mut terms) =
                     task(period_ns, (compute_ns / batch).max(3), chance.below(2) as u32, 2);
                 terms.work_conserving = chance.below(3) == 0;
-                let early_ns = chance.of(&[0, 0, 5]);
+                let early_ns = chance.one_of(&[0, 0, 5]);
                 let params = params.batch(batch as u32).quantum(1 + chance.below(batch) as u32);
                 let deadline = params.period.saturating_sub(Span::from_nanos(early_ns));
-                let offset = Span::from_nanos(chance.of(&[0, 1, 7, 39]));
+                let offset = Span::from_nanos(chance.one_of(&[0, 1, 7, 39]));
                 (params.deadline(deadline.max(params.compute())).offset(offset), terms)
             })
             .filter(|(params, _)| params.validated().is_ok())
@@ -290,10 +290,10 @@ fn the_count_of_violations_is_that_of_the_recorded_jobs_however_overloaded() {
     for seed in 0..600 {
         let set = slotted(&mut chance);
         let conditions = Conditions {
-            switch_ns: chance.of(&[0, 2]),
-            wakeup_ns: chance.of(&[0, 30]),
+            switch_ns: chance.one_of(&[0, 2]),
+            wakeup_ns: chance.one_of(&[0, 30]),
             thrifty: chance.below(2) == 0,
-            events: chance.of(&[0, 4]),
+            events: chance.one_of(&[0, 4]),
             share: None,
             seed,
         };

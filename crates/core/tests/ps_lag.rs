@@ -8,9 +8,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
-mod ps_chance;
+#[allow(dead_code, reason = "each test draws what it needs")]
+mod chance;
 
-use ps_chance::Chance;
+use chance::Chance;
 use upcall_core::activity::{ActivityId, ActivityParams, Terms};
 use upcall_core::admission::Share;
 use upcall_core::policy::ps::ProportionalShare;

@@ -8,7 +8,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use upcall_fuzz_bodies::TARGETS;
 
-#[path = "../../../crates/core/tests/ps_chance/mod.rs"]
+#[path = "../../../crates/core/tests/chance/mod.rs"]
+#[allow(dead_code, reason = "each test draws what it needs")]
 mod chance;
 
 use chance::Chance;

@@ -1,6 +1,11 @@
 //! Drives the real scheduler under DWCS in virtual time, and judges what it did
 //! from the recorded jobs alone.
 
+#[path = "../chance/mod.rs"]
+#[allow(dead_code, reason = "each driver draws what it needs")]
+mod chance;
+
+pub use chance::Chance;
 use upcall_core::activity::{ActivityId, ActivityParams, Terms, Window};
 use upcall_core::admission::{Platform, Reservations, Share, TestResult};
 use upcall_core::policy::dwcs::DWCS;
@@ -203,7 +208,7 @@ impl Driver<'_> {
             None => {
                 let next = self.scheduler.next_deadline().expect("all are active");
                 assert!(next > self.now, "asleep though something is due");
-                let late = self.chance.up_to(self.conditions.wakeup_ns);
+                let late = up_to(&mut self.chance, self.conditions.wakeup_ns);
                 self.now = next + Span::from_nanos(late);
                 self.tell(Input::Tick);
             }
@@ -232,7 +237,7 @@ impl Driver<'_> {
         }
         if !resumed {
             self.batch_left[index] = match self.conditions.thrifty {
-                true => u32::try_from(self.chance.up_to(u64::from(pdus_max))).unwrap(),
+                true => u32::try_from(up_to(&mut self.chance, u64::from(pdus_max))).unwrap(),
                 false => pdus_max,
             };
         }
@@ -242,7 +247,7 @@ impl Driver<'_> {
             let quantum = params.quantum.min(self.batch_left[index]);
             let declared_ns = (params.pdu_cost * quantum).as_nanos();
             let cost_ns = match self.conditions.thrifty {
-                true => self.chance.up_to(declared_ns),
+                true => up_to(&mut self.chance, declared_ns),
                 false => declared_ns,
             };
             self.now += Span::from_nanos(cost_ns);
@@ -275,30 +280,12 @@ impl Driver<'_> {
     }
 }
 
-/// A small generator, so that a failure is found again from its seed (Steele,
-/// Lea and Flood 2014).
-pub struct Chance(pub u64);
-
-impl Chance {
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = self.0;
-        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (word ^ (word >> 31)) % bound
-    }
-
-    /// Any of `0 ..= most`, the ends more often than the rest: that is where
-    /// the worst cases are.
-    pub fn up_to(&mut self, most: u64) -> u64 {
-        match self.below(8) {
-            0 => 0,
-            1..=3 => most,
-            _ => self.below(most + 1),
-        }
-    }
-
-    pub fn of<T: Copy>(&mut self, choice: &[T]) -> T {
-        choice[self.below(choice.len() as u64) as usize]
+/// Any of `0 ..= most`, the ends more often than the rest: that is where
+/// the worst cases are. Two draws: the sets of these tests hang on it.
+pub fn up_to(chance: &mut Chance, most: u64) -> u64 {
+    match chance.below(8) {
+        0 => 0,
+        1..=3 => most,
+        _ => chance.below(most + 1),
     }
 }

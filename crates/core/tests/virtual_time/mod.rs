@@ -5,6 +5,11 @@
 //! thread oversleeps as they say. What is observed is the scheduler's own
 //! count.
 
+#[path = "../chance/mod.rs"]
+#[allow(dead_code, reason = "each driver draws what it needs")]
+mod chance;
+
+use chance::Chance;
 use upcall_core::activity::Terms;
 use upcall_core::activity::{ActivityId, ActivityParams};
 use upcall_core::policy::rmdp::RMDP;
@@ -141,27 +146,6 @@ impl Driver<'_> {
         match self.conditions.thrifty {
             true => Span::from_nanos(self.chance.up_to(declared.as_nanos())),
             false => declared,
-        }
-    }
-}
-
-/// A small generator, so that a failure is found again from its seed (Steele,
-/// Lea and Flood 2014).
-struct Chance(u64);
-
-impl Chance {
-    /// Any of `0 ..= most`, the ends more often than the rest: that is where
-    /// the worst cases are.
-    fn up_to(&mut self, most: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = self.0;
-        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^= word >> 31;
-        match word >> 61 {
-            0 => 0,
-            1..=3 => most,
-            _ => word % (most + 1),
         }
     }
 }

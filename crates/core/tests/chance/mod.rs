@@ -4,13 +4,29 @@
 pub struct Chance(pub u64);
 
 impl Chance {
-    /// Any of `0..end`.
-    pub fn below(&mut self, end: u64) -> u64 {
+    /// The next word.
+    fn word(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut word = self.0;
         word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (word ^ (word >> 31)) % end
+        word ^ (word >> 31)
+    }
+
+    /// Any of `0..end`.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.word() % end
+    }
+
+    /// Any of `0 ..= most`, the ends more often than the rest: that is where
+    /// the worst cases are.
+    pub fn up_to(&mut self, most: u64) -> u64 {
+        let word = self.word();
+        match word >> 61 {
+            0 => 0,
+            1..=3 => most,
+            _ => word % (most + 1),
+        }
     }
 
     pub fn one_in(&mut self, count: u64) -> bool {
