@@ -7,12 +7,14 @@
 //! if it was missed.
 
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use upcall::time::Instant;
 use upcall::{Job, Mode};
+
+use crate::log_file::{empty, open_kept};
 
 /// An open job log.
 #[derive(Debug)]
@@ -32,7 +34,7 @@ impl JobLog {
     /// # Errors
     /// The system's.
     pub fn open(path: &Path, with_mode: bool) -> io::Result<Self> {
-        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+        let file = open_kept(path)?;
         Ok(JobLog {
             file: BufWriter::new(file),
             with_mode,
@@ -48,13 +50,7 @@ impl JobLog {
             return;
         }
         let mode = if self.with_mode { "mode," } else { "" };
-        let file = self.file.get_mut();
-        // Only a regular file has a length to cut; a pipe or a device has none.
-        let emptied = match file.metadata() {
-            Ok(metadata) if metadata.is_file() => file.set_len(0),
-            other => other.map(drop),
-        };
-        self.error = emptied
+        self.error = empty(self.file.get_ref())
             .and_then(|()| writeln!(self.file, "{mode}name,period,run,wakeup_latency,slack"))
             .err();
     }

@@ -2,6 +2,7 @@
 //! that lead to the one for bad input.
 
 use std::fmt;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Exit statuses (contract, "Commands").
@@ -36,6 +37,11 @@ pub struct Failure(String);
 impl Failure {
     pub fn new(message: impl fmt::Display) -> Self {
         Failure(message.to_string())
+    }
+
+    /// What is wrong with the file at `path`.
+    pub fn of_file(path: &Path, error: impl fmt::Display) -> Self {
+        Failure(format!("{}: {error}", path.display()))
     }
 }
 

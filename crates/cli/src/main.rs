@@ -10,6 +10,7 @@ mod background;
 mod csv;
 mod exit;
 mod live;
+mod log_file;
 mod outcome;
 mod output;
 mod plan;
@@ -97,8 +98,7 @@ fn run_command(args: &RunArgs) -> Result<Exit, Failure> {
         .csv
         .as_ref()
         .map(|path| {
-            csv::JobLog::open(path, args.compare)
-                .map_err(|error| Failure::new(format_args!("{}: {error}", path.display())))
+            csv::JobLog::open(path, args.compare).map_err(|error| Failure::of_file(path, error))
         })
         .transpose()?;
     if args.trace.is_some() && !matches!(args.mode, args::ModeArg::Upcall) {

@@ -39,22 +39,21 @@ pub struct Window {
 /// # Errors
 /// Either file's; a file that is neither a trace nor an outcome; an empty window.
 pub fn plot(from: &Path, to: &Path, window: Window) -> Result<(), Failure> {
-    let failure = |path: &Path, error: &dyn std::fmt::Display| {
-        Failure::new(format_args!("{}: {error}", path.display()))
-    };
-    let bytes = std::fs::read(from).map_err(|error| failure(from, &error))?;
+    let bytes = std::fs::read(from).map_err(|error| Failure::of_file(from, error))?;
     let picture = match bytes.iter().find(|byte| !byte.is_ascii_whitespace()) {
         Some(b'{') => {
             let outcome: Value =
-                serde_json::from_slice(&bytes).map_err(|error| failure(from, &error))?;
-            of_outcome(&outcome).map_err(|error| failure(from, &error))?
+                serde_json::from_slice(&bytes).map_err(|error| Failure::of_file(from, error))?;
+            of_outcome(&outcome).map_err(|error| Failure::of_file(from, error))?
         }
         _ => {
-            let trace = upcall_sim::trace::read(&bytes).map_err(|error| failure(from, &error))?;
-            of_trace(&Schedule::of(&trace), window).map_err(|error| failure(from, &error))?
+            let trace =
+                upcall_sim::trace::read(&bytes).map_err(|error| Failure::of_file(from, error))?;
+            of_trace(&Schedule::of(&trace), window)
+                .map_err(|error| Failure::of_file(from, error))?
         }
     };
-    std::fs::write(to, picture).map_err(|error| failure(to, &error))
+    std::fs::write(to, picture).map_err(|error| Failure::of_file(to, error))
 }
 
 /// The schedule in the window, and a histogram of slack.

@@ -1,6 +1,6 @@
 //! `--trace` and `--replay`: the file around `upcall_sim::trace`.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 
@@ -8,6 +8,7 @@ use upcall::Record;
 use upcall_sim::trace::{Header, Writer, read};
 
 use crate::exit::Failure;
+use crate::log_file::{empty, open_kept};
 use crate::output;
 
 /// A trace that is being written.
@@ -32,20 +33,14 @@ impl TraceFile {
     /// # Errors
     /// The system's.
     pub fn open(path: &Path) -> Result<Self, Failure> {
-        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
-        let file = file.map_err(|error| failure(path, error))?;
+        let file = open_kept(path).map_err(|error| Failure::of_file(path, error))?;
         Ok(TraceFile { path: path.to_owned(), state: State::Open(file) })
     }
 
     /// Empties the file and writes the header.
     pub fn begin(&mut self, header: &Header) {
         let State::Open(file) = &self.state else { return };
-        // Only a regular file has a length to cut; a pipe or a device has none.
-        let emptied = match file.metadata() {
-            Ok(metadata) if metadata.is_file() => file.set_len(0),
-            other => other.map(drop),
-        };
-        let begun = emptied
+        let begun = empty(file)
             .and_then(|()| file.try_clone())
             .and_then(|file| Writer::new(BufWriter::new(file), header));
         self.state = begun.map_or_else(State::Failed, State::Begun);
@@ -70,8 +65,9 @@ impl TraceFile {
             State::Begun(writer) => writer.finish().map(drop),
             State::Failed(error) => Err(error),
         };
-        finished
-            .map_err(|error| failure(&self.path, format_args!("the trace is incomplete: {error}")))
+        finished.map_err(|error| {
+            Failure::of_file(&self.path, format_args!("the trace is incomplete: {error}"))
+        })
     }
 }
 
@@ -80,8 +76,8 @@ impl TraceFile {
 /// # Errors
 /// The file cannot be read, or is no trace; says where.
 pub fn replay(path: &Path) -> Result<output::Replay, Failure> {
-    let bytes = std::fs::read(path).map_err(|error| failure(path, error))?;
-    let trace = read(&bytes).map_err(|error| failure(path, error))?;
+    let bytes = std::fs::read(path).map_err(|error| Failure::of_file(path, error))?;
+    let trace = read(&bytes).map_err(|error| Failure::of_file(path, error))?;
     let mut replay = output::Replay {
         mode: "replay",
         policy: trace.header.discipline.name,
@@ -123,12 +119,8 @@ pub fn replay(path: &Path) -> Result<output::Replay, Failure> {
     }
     let compared = replay.inputs + replay.commands + replay.silences + replay.lost;
     if compared == 0 && replay.divergence.is_none() {
-        return Err(failure(path, "nothing to compare: the trace has no record"));
+        return Err(Failure::of_file(path, "nothing to compare: the trace has no record"));
     }
     replay.same = replay.divergence.is_none() && replay.lost == 0;
     Ok(replay)
-}
-
-fn failure(path: &Path, error: impl std::fmt::Display) -> Failure {
-    Failure::new(format_args!("{}: {error}", path.display()))
 }

@@ -30,7 +30,7 @@ impl Log {
     /// The system's; a file of something else, or of another sweep, which stays as
     /// it is.
     pub fn open(path: &Path, fingerprint: &str, rows_a_set: usize) -> Result<Log, Failure> {
-        let failure = |error: &dyn Display| of(path, error);
+        let failure = |error: &dyn Display| Failure::of_file(path, error);
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).open(path);
         let mut file = file.map_err(|error| failure(&error))?;
@@ -72,9 +72,9 @@ impl Log {
     pub fn write(&mut self, rows: &str) -> Result<(), Failure> {
         self.file.write_all(rows.as_bytes()).map_err(|error| {
             let kept = self.done;
-            of(
+            Failure::of_file(
                 &self.path,
-                &format_args!("{error}; {kept} sets are in it, the same command goes on"),
+                format_args!("{error}; {kept} sets are in it, the same command goes on"),
             )
         })?;
         self.done += 1;
@@ -90,11 +90,7 @@ impl Log {
         self.file
             .seek(SeekFrom::Start(HEADER.len() as u64))
             .and_then(|_| self.file.read_to_string(&mut text))
-            .map_err(|error| of(&self.path, &error))?;
+            .map_err(|error| Failure::of_file(&self.path, error))?;
         Ok(text)
     }
-}
-
-fn of(path: &Path, error: &dyn Display) -> Failure {
-    Failure::new(format_args!("{}: {error}", path.display()))
 }
