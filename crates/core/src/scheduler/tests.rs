@@ -4,6 +4,7 @@
 use super::*;
 use crate::activity::Terms;
 use crate::policy::rmdp::RMDP;
+use crate::record::JobRecord;
 
 const A: ActivityId = ActivityId(0);
 const B: ActivityId = ActivityId(1);
