@@ -78,6 +78,8 @@ pub struct Scheduler {
     commands: VecDeque<Command>,
     /// Activities with a `Slot::lost`, by when it was.
     lost: IndexedHeap<Instant>,
+    /// The latest `now` there was: one that is earlier counts as this.
+    clock: Instant,
     /// Who was upcalled last, for counting switches.
     last_run: Option<ActivityId>,
     switches: u64,
@@ -100,6 +102,7 @@ impl Scheduler {
             running: None,
             commands: VecDeque::with_capacity(COMMANDS_MAX),
             lost: IndexedHeap::with_capacity(capacity),
+            clock: Instant::ZERO,
             last_run: None,
             switches: 0,
         }
@@ -107,13 +110,15 @@ impl Scheduler {
 
     /// Takes in what happened at `now`, then releases every job that is due.
     ///
-    /// `now` may not go backwards. O(log n), or O(k log n) if k releases are
+    /// `now` should not go backwards; a clock that does stands still until it is
+    /// past its latest reading, here and in [`Scheduler::poll_command`]. O(log n), or O(k log n) if k releases are
     /// due. Commands must be polled dry before the next call.
     ///
     /// # Errors
     /// The input does not fit the state; see [`InputError`].
     pub fn handle(&mut self, now: Instant, input: Input) -> Result<(), InputError> {
         debug_assert!(self.commands.is_empty(), "poll_command was not called until None");
+        let now = now.max(self.clock);
         match input {
             Input::Create { id, params, terms } => self.create(id, params, &terms, now)?,
             Input::Run { id, at } => self.run(id, at)?,
@@ -135,6 +140,7 @@ impl Scheduler {
             }
             Input::Returned { pdus, outcome } => self.returned(now, pdus, outcome)?,
         }
+        self.clock = now;
         self.release_due(now);
         debug_assert!(self.commands.len() <= COMMANDS_MAX);
         Ok(())
@@ -157,6 +163,8 @@ impl Scheduler {
     /// The next thing to do, `None` when the driver may sleep or go on running
     /// the handler it runs. `now` is when an upcall would begin. O(log n).
     pub fn poll_command(&mut self, now: Instant) -> Option<Command> {
+        self.clock = self.clock.max(now);
+        let now = self.clock;
         if let Some(command) = self.poll_notice() {
             return Some(command);
         }
@@ -185,6 +193,11 @@ impl Scheduler {
     /// The activity that is upcalled now.
     pub fn running(&self) -> Option<ActivityId> {
         self.running.map(|running| running.id)
+    }
+
+    /// The latest `now` there was, which is what counts as now.
+    pub fn clock(&self) -> Instant {
+        self.clock
     }
 
     /// Whether `id` is delivered periodically (not suspended, not free).
