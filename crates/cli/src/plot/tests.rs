@@ -40,7 +40,7 @@ fn every_upcall_is_a_rectangle_and_every_name_is_escaped() {
     assert_eq!(schedule.rows[1].jobs.len(), 4);
     // The slow one yields at least once a job.
     assert!(runs > 14, "{runs}");
-    let picture = of_trace(&schedule, ALL).unwrap();
+    let picture = of_trace(&schedule, None, ALL).unwrap();
     assert_eq!(count(&picture, " from "), runs + 1 + count(&picture, "jobs from"), "{picture}");
     assert!(count(&picture, "resumed") >= 4);
     assert_eq!(count(&picture, "deadline missed"), 0);
@@ -51,7 +51,7 @@ fn every_upcall_is_a_rectangle_and_every_name_is_escaped() {
 #[test]
 fn what_is_missed_is_red() {
     // 2 of 10 and 22.5 of 25 ms.
-    let picture = of_trace(&schedule(2_500), ALL).unwrap();
+    let picture = of_trace(&schedule(2_500), None, ALL).unwrap();
     assert!(count(&picture, "deadline missed") > 0);
 }
 
@@ -60,11 +60,11 @@ fn only_the_window_is_drawn() {
     let schedule = schedule(1_000);
     let ms = Span::from_millis;
     let window = Window { from: Some(ms(10)), to: Some(ms(12)) };
-    let picture = of_trace(&schedule, window).unwrap();
+    let picture = of_trace(&schedule, None, window).unwrap();
     assert_eq!(count(&picture, ", resumed") + count(&picture, "fast &amp; small: 2 ms"), 1);
     let late = Window { from: Some(ms(200)), to: None };
     assert_eq!(
-        of_trace(&schedule, late).unwrap_err(),
+        of_trace(&schedule, None, late).unwrap_err(),
         "found nothing from 200 ms on, the trace lasts 100 ms"
     );
 }
