@@ -29,7 +29,7 @@ mod tests;
 const RUNS_MAX: usize = 20_000;
 const ROW: f64 = 34.0;
 /// Letters that fit beside the rows.
-const LABEL_MAX: usize = 34;
+const LABEL_MAX: usize = 30;
 /// Letters of a name that has its count beside it.
 const NAME_MAX: usize = 18;
 

@@ -9,6 +9,8 @@ use crate::show;
 
 /// Between rows that share an axis.
 const GAP: f64 = 14.0;
+/// Less than a microsecond of slack is nobody's concern.
+const FINEST_SLACK_NS: f64 = 1_000.0;
 /// Bars in a quantum: more cannot be told apart, on an axis of two quanta at least.
 const QUANTUM_BARS_MAX: f64 = 100.0;
 /// In powers of ten: half of one on the page has a tick at least.
@@ -19,7 +21,7 @@ pub fn slacks(page: &mut Page, schedule: &Schedule) {
     page.heading("slack of all jobs: time left at the end of a job; red is missed");
     for (place, row) in schedule.rows.iter().enumerate() {
         let slacks_ns: Vec<i64> = row.jobs.iter().map(|job| job.slack_ns()).collect();
-        let Some(bins) = Bins::of(&mut floats(&slacks_ns), 1.0) else {
+        let Some(bins) = Bins::of(&mut floats(&slacks_ns), FINEST_SLACK_NS) else {
             let text = format!("{}: no job ended", shortened(&row.name, NAME_MAX));
             page.text(MARGIN - 8.0, page.y + 16.0, "end", text);
             page.y += 30.0;
@@ -159,9 +161,7 @@ fn notes(name: &str, what: &str, values_ns: &[i64]) -> Vec<String> {
         notes.push(match (show::slack(least), show::slack(most)) {
             _ if least == most => format!("all {}", signed_ms(least as f64)),
             // They differ in digits that are not shown.
-            (a, b) if a == b => {
-                format!("{} to {}", signed_ms(least as f64), signed_ms(most as f64))
-            }
+            (a, b) if a == b => format!("{a}, {} apart", show::span(most.abs_diff(least))),
             (a, b) => format!("{a} to {b}"),
         });
     }

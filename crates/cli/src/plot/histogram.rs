@@ -2,6 +2,9 @@
 
 use super::page::{Axis, MARGIN, MISSED, Page, round_above, round_below};
 
+#[cfg(test)]
+mod tests;
+
 /// Fewest bars between the least value and the most, if these differ by so many units.
 const BARS_MIN: f64 = 10.0;
 /// Most bars; two less than that between the ends, which seldom fall on edges.

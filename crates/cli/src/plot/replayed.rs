@@ -10,6 +10,9 @@ use upcall::scheduler::{Command, Input, Scheduler};
 use upcall::time::{Instant, Span};
 use upcall_sim::trace::{Crossing, Record, Trace};
 
+#[cfg(test)]
+mod tests;
+
 /// What a replay showed.
 #[derive(Clone, Debug, Default)]
 pub struct Replayed {

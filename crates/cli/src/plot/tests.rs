@@ -29,6 +29,38 @@ fn count(picture: &str, what: &str) -> usize {
     picture.matches(what).count()
 }
 
+#[test]
+fn each_activity_has_a_histogram_of_lag_with_a_mark_at_a_quantum() {
+    let mut replayed = Replayed::default();
+    let schedule = schedule(1_000);
+    let without = of_trace(&schedule, Some(&replayed), ALL).unwrap();
+    assert_eq!(count(&without, "quantum") + count(&without, "wake-up"), 0);
+    let quantum = Span::from_millis(1);
+    replayed.time_quantum = Some(quantum);
+    replayed.lags_ns.insert((0, 0), vec![-250_000, 0, 0, 100_000]);
+    replayed.lags_ns.insert((0, 1), vec![-1_900_000, 500_000]);
+    replayed.wakeups_ns.insert(0, vec![0, 5_000, 6_000, 40_000]);
+    let picture = of_trace(&schedule, Some(&replayed), ALL).unwrap();
+    for (what, times) in [
+        ("a quantum q is 1 ms", 1),
+        ("+1 quantum", 1),
+        ("lag of fast &amp; small", 1),
+        ("lag of &lt;slow&gt;", 1),
+        // In a description, and beside the bars.
+        ("4 lags", 2),
+        ("-250 us to +100 us", 2),
+        ("-1.9 ms to +500 us", 2),
+        ("wake-up latency of CPU 0", 1),
+        ("CPU 0: 4 wake-ups", 2),
+        ("median 5 us, 99 % 40 us", 2),
+    ] {
+        assert_eq!(count(&picture, what), times, "{what}: {picture}");
+    }
+    replayed.wakeups_ns.insert(0, vec![0, 0]);
+    let punctual = of_trace(&schedule, Some(&replayed), ALL).unwrap();
+    assert_eq!(count(&punctual, "wake-up"), 0);
+}
+
 const ALL: Window = Window { from: None, to: Some(Span::from_secs(1)) };
 
 #[test]
