@@ -7,6 +7,8 @@ pub const WIDTH: f64 = 1200.0;
 /// Of the names at the left.
 pub const MARGIN: f64 = 230.0;
 const RIGHT: f64 = 45.0;
+/// A step is a tenth of an axis or more.
+const TICKS_MAX: u32 = 12;
 /// So much of a step may rounding be off.
 const HAIR: f64 = 1e-6;
 
@@ -144,7 +146,8 @@ impl Axis {
         // Counted: a sum of steps would miss the last tick, or zero, by a hair.
         let first = (self.from / unit / step - HAIR).ceil();
         let last = (self.until / unit / step + HAIR).floor();
-        let ticks = std::iter::successors(Some(first), |number| Some(number + 1.0));
+        // Of a forged trace: where a step is lost in rounding they would never end.
+        let ticks = (0..TICKS_MAX).map(|place| first + f64::from(place));
         let values = ticks.take_while(|&number| number <= last).map(|number| number * step * unit);
         self.draw_ticks(page, top, values.map(|value| (value, label(value))));
     }

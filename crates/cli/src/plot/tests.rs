@@ -61,6 +61,16 @@ fn each_activity_has_a_histogram_of_lag_with_a_mark_at_a_quantum() {
     assert_eq!(count(&punctual, "wake-up"), 0);
 }
 
+#[test]
+fn an_axis_has_few_ticks_wherever_it_lies() {
+    for (from, until) in [(0.0, 1.0), (-3.0, 7e9), (2f64.powi(62), 2f64.powi(62) + 1_024.0)] {
+        let mut page = Page::new();
+        Axis::new(from, until).draw(&mut page, 0.0, format_ms);
+        let ticks = count(&page.finish(), "<line");
+        assert!((1..=12).contains(&ticks), "{ticks} from {from} to {until}");
+    }
+}
+
 const ALL: Window = Window { from: None, to: Some(Span::from_secs(1)) };
 
 #[test]
