@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use upcall::time::Span;
+use upcall_cli::arrivals::Recording;
 
 use crate::spec;
 
@@ -51,13 +53,14 @@ const SIM_AFTER_HELP: &str = "\
 Examples:
   upcall sim examples/conference.toml --duration 1min
   upcall sim my.toml --policy rm --soft --json
+  upcall sim my.toml --arrivals camera=call.pcapng:5004    as a real network sent them
   upcall sim my.toml --trace out.pftrace            for ui.perfetto.dev
   upcall sim --replay live.pftrace                  does the core still decide the same?
   upcall sim --vopr 10000                           random scenarios, every promise checked
 
 Exit status:
   0  every promise kept; or the same commands
-  2  bad usage, a bad spec file or trace, or a trace with gaps
+  2  bad usage, a bad spec file, recording or trace, or a trace with gaps
   3  admission refused
   4  a promise was broken; or other commands than recorded";
 
@@ -208,6 +211,21 @@ pub struct SimArgs {
     /// first seed.
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
+    /// The PDUs of stream or task NAME arrive as recorded in FILE; may be repeated.
+    ///
+    /// FILE is a capture (pcap or pcapng; every packet, or with :PORT the UDP datagrams
+    /// to that port; times count from the first), a trace of `upcall run` or `sim` (the
+    /// PDUs of each job of that name at its release, counted from the first), or text
+    /// (a time a line from the start: `0.02` in seconds, or `20ms`; `#` begins a
+    /// comment). A path that itself ends in a colon and a number takes one more colon:
+    /// `NAME=call:5004:`. At most 10 million arrivals. Those out of order are sorted and
+    /// a capture that is cut off is used as far as it goes; standard error says so.
+    #[arg(
+        long,
+        value_name = "NAME=FILE[:PORT]",
+        value_parser = OsStringValueParser::new().try_map(|text| Recording::parse(&text))
+    )]
+    pub arrivals: Vec<Recording>,
     /// Write a Perfetto trace, to be opened at ui.perfetto.dev or replayed.
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
@@ -216,7 +234,7 @@ pub struct SimArgs {
     #[arg(
         long,
         value_name = "TRACE",
-        conflicts_with_all = ["spec", "duration", "policy", "seed", "trace", "soft"]
+        conflicts_with_all = ["spec", "duration", "policy", "seed", "arrivals", "trace", "soft"]
     )]
     pub replay: Option<PathBuf>,
     /// Check so many random scenarios instead of a spec: machines, sets and faults
@@ -225,7 +243,7 @@ pub struct SimArgs {
     #[arg(
         long,
         value_name = "N",
-        conflicts_with_all = ["spec", "duration", "trace", "soft", "replay"],
+        conflicts_with_all = ["spec", "duration", "arrivals", "trace", "soft", "replay"],
         value_parser = clap::value_parser!(u64).range(1..)
     )]
     pub vopr: Option<u64>,
