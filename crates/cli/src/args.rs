@@ -68,6 +68,7 @@ const SWEEP_AFTER_HELP: &str = "\
 Examples:
   upcall sweep examples/sweep.toml -o results.csv
   upcall sweep examples/sweep.toml -o results.csv --json > curve.json
+  upcall sweep examples/sweep.toml -o results.parquet      typed columns, for pandas or DuckDB
 
 Exit status:
   0  all sets are in the file, or it was interrupted
@@ -122,7 +123,9 @@ pub enum Command {
     /// utilization, activities, quantum, switch_cost_ns, admitted, test, jobs,
     /// misses, switches, busy_ns, duration_ns) in the order of the sets, and
     /// prints what part was admitted at each point. Ended early, the same command
-    /// goes on where it stopped; the file is the same in the end.
+    /// goes on where it stopped; the file is the same in the end. A name that ends in
+    /// .parquet gets Parquet with the same columns, typed, when all sets are done; until
+    /// then the rows are in a CSV beside it, results.parquet.csv.
     #[command(after_help = SWEEP_AFTER_HELP)]
     Sweep(SweepArgs),
     /// Print a completion script for a shell.
@@ -275,8 +278,8 @@ pub struct PlotArgs {
 pub struct SweepArgs {
     /// The sweep file (TOML).
     pub file: PathBuf,
-    /// Where the rows go; gone on with if it is there.
-    #[arg(short, long, value_name = "CSV")]
+    /// Where the rows go; gone on with if it is there. Parquet if it ends in .parquet.
+    #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
     /// How many threads; all cores, if absent.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
