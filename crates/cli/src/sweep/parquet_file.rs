@@ -268,18 +268,16 @@ mod tests {
         let path = folder.path().join("out.parquet");
         write(&path, &text(5), &done()).unwrap();
         let good = std::fs::read(&path).unwrap();
-        for cut in 0..good.len() {
+        for cut in (0..good.len()).step_by(7) {
             std::fs::write(&path, &good[..cut]).unwrap();
             let error = finished(&path).unwrap_err().to_string();
             assert!(error.contains("a file of something else"), "{error}");
         }
         for place in 0..good.len() {
-            for change in [0x01, 0x10, 0x80, 0xff] {
-                let mut bad = good.clone();
-                bad[place] ^= change;
-                std::fs::write(&path, &bad).unwrap();
-                let _ = finished(&path);
-            }
+            let mut bad = good.clone();
+            bad[place] ^= [0x01, 0x10, 0x80, 0xff][place % 4];
+            std::fs::write(&path, &bad).unwrap();
+            let _ = finished(&path);
         }
     }
 }
