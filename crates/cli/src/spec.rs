@@ -33,6 +33,7 @@ mod units;
 mod tests;
 
 pub use background::{Background, Load};
+pub(crate) use source::quoted;
 pub use source::{FAULTS_MAX, Place, Source, SpecError};
 pub use stream::{Direction, Stream};
 pub use task::Task;
