@@ -10,10 +10,12 @@
 //! | module | what is shared |
 //! |---|---|
 //! | [`load_page`] | what a load-generating child reports to its parent |
+//! | [`wire`] | messages between a domain and the daemon, over a socket |
 
 #![forbid(unsafe_code)]
 
 pub mod load_page;
+pub mod wire;
 
 #[cfg(not(loom))]
 use core::sync::atomic::{AtomicU64, Ordering};

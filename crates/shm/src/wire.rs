@@ -1,0 +1,443 @@
+//! What a domain and the daemon say to each other over their socket.
+//!
+//! One datagram a message (`SOCK_SEQPACKET`), both ends on one machine. Descriptors
+//! travel beside it and are the caller's business. Used by the runtime (a domain's
+//! end) and the daemon; neither is on the path of a hand-off. Allocates.
+//!
+//! ```text
+//!   domain                                        daemon
+//!   Hello           ------------------------->
+//!                   <-------------------------    Welcome, then Seat with three descriptors a CPU:
+//!                                                 turn page, own user area, kernel area
+//!                   <-------------------------    Peer with its user area to read, now and later
+//!   Thread          ------------------------->    (gives it the real-time class)
+//!   Create          ------------------------->
+//!                   <-------------------------    Granted, or Refused
+//!   Close           ------------------------->
+//!                   <-------------------------    Offence, when the guardian had to act
+//! ```
+//!
+//! A frame is a fixed head, so many words and so many texts; what each kind has is
+//! checked before anything is looked at.
+//!
+//! | bytes | native order | |
+//! |---|---|---|
+//! | 0..4 | version | [`PROTOCOL_VERSION`] |
+//! | 4..8 | kind | |
+//! | 8..12 | words | how many follow |
+//! | 12..16 | texts | how many follow them |
+//! | then | words, of 8 bytes | |
+//! | then | texts | 4 bytes of length, then UTF-8 |
+
+use core::fmt;
+
+#[cfg(not(loom))]
+#[cfg(test)]
+mod tests;
+
+/// Of the messages below.
+pub const PROTOCOL_VERSION: u32 = 1;
+/// No message is longer.
+pub const MESSAGE_BYTES_MAX: usize = 4096;
+/// No name or reason is longer, in bytes.
+pub const TEXT_BYTES_MAX: usize = 1024;
+
+/// What an activity needs, in numbers that the daemon checks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Need {
+    /// Between two releases.
+    pub period_ns: u64,
+    /// From a release to the end of the job.
+    pub deadline_ns: u64,
+    /// Before the first release.
+    pub offset_ns: u64,
+    /// PDUs a period.
+    pub batch: u32,
+    /// PDUs without preemption.
+    pub quantum: u32,
+    /// Of one PDU.
+    pub pdu_cost_ns: u64,
+    /// DWS: 0 real time, 1 interactive, 2 background.
+    pub class: u32,
+    /// DWS: messages ahead.
+    pub workahead_max: u32,
+    /// DWS: from logical arrival to deadline; 0: the deadline.
+    pub delay_bound_ns: u64,
+    /// DWS: messages are said one by one.
+    pub on_demand: bool,
+}
+
+/// From a domain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToDaemon {
+    /// The first message.
+    Hello {
+        /// Of the domain, for people.
+        name: String,
+        /// The policy it counts on.
+        policy: String,
+    },
+    /// Its virtual processor of a CPU is this thread.
+    Thread {
+        /// Which CPU.
+        cpu: u32,
+        /// The thread, as its own process sees it.
+        tid: u32,
+    },
+    /// It asks for a place for an activity.
+    Create {
+        /// Comes back with the answer.
+        request: u64,
+        /// To be placed even if the tests fail.
+        unscreened: bool,
+        /// What it needs.
+        need: Need,
+        /// For people.
+        name: String,
+    },
+    /// It gives the place of an activity back.
+    Close {
+        /// As granted.
+        order: u32,
+    },
+}
+
+/// From the daemon.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToDomain {
+    /// It is attached.
+    Welcome {
+        /// Its number.
+        domain: u32,
+        /// Tells it from the one that had the number before.
+        generation: u64,
+        /// How many [`ToDomain::Seat`]s follow.
+        seats: u32,
+        /// 1 if threads get the real-time class, 0 if they stay ordinary.
+        real_time: bool,
+        /// What admission counts for a hand-off.
+        switch_cost_ns: u64,
+    },
+    /// It is not, and why; the daemon hangs up.
+    Rejected {
+        /// In a line.
+        reason: String,
+    },
+    /// Its pages on a CPU.
+    Seat {
+        /// Which CPU.
+        cpu: u32,
+    },
+    /// Another domain of its user on a CPU.
+    Peer {
+        /// Which CPU.
+        cpu: u32,
+        /// Its number.
+        domain: u32,
+        /// As for `Welcome`.
+        generation: u64,
+    },
+    /// A place for an activity.
+    Granted {
+        /// As asked.
+        request: u64,
+        /// Where.
+        cpu: u32,
+        /// Its place in the order of admission, and its name from now on.
+        order: u32,
+        /// Worst response as admitted; `u64::MAX` where nothing is promised.
+        response_max_ns: u64,
+    },
+    /// No place for an activity.
+    Refused {
+        /// As asked.
+        request: u64,
+        /// Why, in a line.
+        reason: String,
+        /// What would fit, or empty.
+        hint: String,
+    },
+    /// The guardian had to act against this domain.
+    Offence {
+        /// On which CPU.
+        cpu: u32,
+        /// 1 out-prioritised, 2 demoted, 3 about to be killed.
+        measure: u32,
+        /// How long it had kept the turn after it should have yielded.
+        held_ns: u64,
+    },
+}
+
+/// What came is no message: the peer's fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WireError {
+    /// Shorter or longer than its head says, or than any message is.
+    Length {
+        /// Bytes that came.
+        found: usize,
+    },
+    /// Of another version.
+    Version {
+        /// That one.
+        found: u32,
+    },
+    /// No such message at this end.
+    Kind {
+        /// That one.
+        found: u32,
+    },
+    /// Other words or texts than the kind has, or one out of its range.
+    Content {
+        /// Of which kind.
+        kind: u32,
+    },
+    /// A text that is not UTF-8, or too long.
+    Text,
+}
+
+impl fmt::Display for WireError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            WireError::Length { found } => {
+                write!(f, "a message of {found} bytes that is not whole")
+            }
+            WireError::Version { found } => {
+                write!(f, "protocol version {found}, expected {PROTOCOL_VERSION}")
+            }
+            WireError::Kind { found } => write!(f, "unknown message {found}"),
+            WireError::Content { kind } => write!(f, "message {kind} with content out of range"),
+            WireError::Text => {
+                write!(f, "a text that is no UTF-8 of at most {TEXT_BYTES_MAX} bytes")
+            }
+        }
+    }
+}
+
+impl core::error::Error for WireError {}
+
+impl ToDaemon {
+    /// The datagram. Texts that are too long are cut.
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            ToDaemon::Hello { name, policy } => encode(1, &[], &[name, policy]),
+            ToDaemon::Thread { cpu, tid } => encode(2, &[u64::from(*cpu), u64::from(*tid)], &[]),
+            ToDaemon::Create { request, unscreened, need, name } => {
+                let mut words = vec![*request, u64::from(*unscreened)];
+                words.extend(need.words());
+                encode(3, &words, &[name])
+            }
+            ToDaemon::Close { order } => encode(4, &[u64::from(*order)], &[]),
+        }
+    }
+
+    /// The message of a datagram.
+    ///
+    /// # Errors
+    /// See [`WireError`].
+    pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
+        let Frame { kind, words, mut texts } = Frame::decode(bytes)?;
+        let content = WireError::Content { kind };
+        let mut text = || texts.pop_front().ok_or(content);
+        match (kind, words.as_slice()) {
+            (1, []) => Ok(ToDaemon::Hello { name: text()?, policy: text()? }),
+            (2, &[cpu, tid]) => {
+                Ok(ToDaemon::Thread { cpu: narrow(cpu, content)?, tid: narrow(tid, content)? })
+            }
+            (3, &[request, unscreened, ref need @ ..]) => Ok(ToDaemon::Create {
+                request,
+                unscreened: flag(unscreened, content)?,
+                need: Need::of(need, content)?,
+                name: text()?,
+            }),
+            (4, &[order]) => Ok(ToDaemon::Close { order: narrow(order, content)? }),
+            (1..=4, _) => Err(content),
+            _ => Err(WireError::Kind { found: kind }),
+        }
+        .and_then(|message| if texts.is_empty() { Ok(message) } else { Err(content) })
+    }
+}
+
+impl ToDomain {
+    /// The datagram. Texts that are too long are cut.
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            ToDomain::Welcome { domain, generation, seats, real_time, switch_cost_ns } => {
+                let (domain, seats) = (u64::from(*domain), u64::from(*seats));
+                let words = [domain, *generation, seats, u64::from(*real_time), *switch_cost_ns];
+                encode(1, &words, &[])
+            }
+            ToDomain::Rejected { reason } => encode(2, &[], &[reason]),
+            ToDomain::Seat { cpu } => encode(3, &[u64::from(*cpu)], &[]),
+            ToDomain::Peer { cpu, domain, generation } => {
+                encode(4, &[u64::from(*cpu), u64::from(*domain), *generation], &[])
+            }
+            ToDomain::Granted { request, cpu, order, response_max_ns } => {
+                let words = [*request, u64::from(*cpu), u64::from(*order), *response_max_ns];
+                encode(5, &words, &[])
+            }
+            ToDomain::Refused { request, reason, hint } => encode(6, &[*request], &[reason, hint]),
+            ToDomain::Offence { cpu, measure, held_ns } => {
+                encode(7, &[u64::from(*cpu), u64::from(*measure), *held_ns], &[])
+            }
+        }
+    }
+
+    /// The message of a datagram.
+    ///
+    /// # Errors
+    /// See [`WireError`].
+    pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
+        let Frame { kind, words, mut texts } = Frame::decode(bytes)?;
+        let content = WireError::Content { kind };
+        let small = |word| narrow(word, content);
+        let mut text = || texts.pop_front().ok_or(content);
+        match (kind, words.as_slice()) {
+            (1, &[domain, generation, seats, real_time, switch_cost_ns]) => Ok(ToDomain::Welcome {
+                domain: small(domain)?,
+                generation,
+                seats: small(seats)?,
+                real_time: flag(real_time, content)?,
+                switch_cost_ns,
+            }),
+            (2, []) => Ok(ToDomain::Rejected { reason: text()? }),
+            (3, &[cpu]) => Ok(ToDomain::Seat { cpu: small(cpu)? }),
+            (4, &[cpu, domain, generation]) => {
+                Ok(ToDomain::Peer { cpu: small(cpu)?, domain: small(domain)?, generation })
+            }
+            (5, &[request, cpu, order, response_max_ns]) => Ok(ToDomain::Granted {
+                request,
+                cpu: small(cpu)?,
+                order: small(order)?,
+                response_max_ns,
+            }),
+            (6, &[request]) => Ok(ToDomain::Refused { request, reason: text()?, hint: text()? }),
+            (7, &[cpu, measure, held_ns]) => {
+                Ok(ToDomain::Offence { cpu: small(cpu)?, measure: small(measure)?, held_ns })
+            }
+            (1..=7, _) => Err(content),
+            _ => Err(WireError::Kind { found: kind }),
+        }
+        .and_then(|message| if texts.is_empty() { Ok(message) } else { Err(content) })
+    }
+}
+
+impl Need {
+    const WORDS: usize = 10;
+
+    fn words(&self) -> [u64; Need::WORDS] {
+        [
+            self.period_ns,
+            self.deadline_ns,
+            self.offset_ns,
+            u64::from(self.batch),
+            u64::from(self.quantum),
+            self.pdu_cost_ns,
+            u64::from(self.class),
+            u64::from(self.workahead_max),
+            self.delay_bound_ns,
+            u64::from(self.on_demand),
+        ]
+    }
+
+    fn of(words: &[u64], content: WireError) -> Result<Self, WireError> {
+        let words: &[u64; Need::WORDS] = words.try_into().map_err(|_| content)?;
+        Ok(Need {
+            period_ns: words[0],
+            deadline_ns: words[1],
+            offset_ns: words[2],
+            batch: narrow(words[3], content)?,
+            quantum: narrow(words[4], content)?,
+            pdu_cost_ns: words[5],
+            class: narrow(words[6], content)?,
+            workahead_max: narrow(words[7], content)?,
+            delay_bound_ns: words[8],
+            on_demand: flag(words[9], content)?,
+        })
+    }
+}
+
+/// A datagram taken apart, its lengths checked.
+struct Frame {
+    kind: u32,
+    words: Vec<u64>,
+    texts: std::collections::VecDeque<String>,
+}
+
+const HEAD_BYTES: usize = 16;
+
+impl Frame {
+    fn decode(bytes: &[u8]) -> Result<Self, WireError> {
+        let length = WireError::Length { found: bytes.len() };
+        if bytes.len() > MESSAGE_BYTES_MAX {
+            return Err(length);
+        }
+        let mut rest = bytes;
+        let version = take_u32(&mut rest).ok_or(length)?;
+        if version != PROTOCOL_VERSION {
+            return Err(WireError::Version { found: version });
+        }
+        let kind = take_u32(&mut rest).ok_or(length)?;
+        let counts = take_u32(&mut rest).zip(take_u32(&mut rest));
+        let (word_count, text_count) = counts.ok_or(length)?;
+        let mut words = Vec::new();
+        for _ in 0..word_count {
+            let (word, behind) = rest.split_first_chunk().ok_or(length)?;
+            words.push(u64::from_ne_bytes(*word));
+            rest = behind;
+        }
+        let mut texts = std::collections::VecDeque::new();
+        for _ in 0..text_count {
+            let len = take_u32(&mut rest).ok_or(length)? as usize;
+            let (text, behind) = rest.split_at_checked(len).ok_or(length)?;
+            let text = core::str::from_utf8(text).map_err(|_| WireError::Text)?;
+            if text.len() > TEXT_BYTES_MAX {
+                return Err(WireError::Text);
+            }
+            texts.push_back(text.to_owned());
+            rest = behind;
+        }
+        if !rest.is_empty() {
+            return Err(length);
+        }
+        Ok(Frame { kind, words, texts })
+    }
+}
+
+fn encode(kind: u32, words: &[u64], texts: &[&String]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEAD_BYTES + words.len() * 8);
+    let count = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
+    for head in [PROTOCOL_VERSION, kind, count(words.len()), count(texts.len())] {
+        bytes.extend(head.to_ne_bytes());
+    }
+    words.iter().for_each(|word| bytes.extend(word.to_ne_bytes()));
+    for text in texts {
+        let mut end = text.len().min(TEXT_BYTES_MAX);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        let cut = &text[..end];
+        bytes.extend(count(cut.len()).to_ne_bytes());
+        bytes.extend(cut.as_bytes());
+    }
+    debug_assert!(bytes.len() <= MESSAGE_BYTES_MAX);
+    bytes
+}
+
+fn take_u32(rest: &mut &[u8]) -> Option<u32> {
+    let (found, behind) = rest.split_first_chunk()?;
+    *rest = behind;
+    Some(u32::from_ne_bytes(*found))
+}
+
+fn narrow(word: u64, content: WireError) -> Result<u32, WireError> {
+    u32::try_from(word).map_err(|_| content)
+}
+
+fn flag(word: u64, content: WireError) -> Result<bool, WireError> {
+    match word {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(content),
+    }
+}
