@@ -1,0 +1,334 @@
+//! Who is attached, and what they have reserved.
+//!
+//! Used by the daemon's main thread alone. It decides from numbers: admission over all
+//! domains and CPUs is [`Reservations`], quotas are kept here. It makes no system
+//! call and touches no page.
+
+use core::fmt;
+use std::collections::BTreeMap;
+
+use upcall_core::activity::{ActivityParams, Terms, WorkClass};
+use upcall_core::admission::{Platform, ReservationId, Reservations, Share};
+use upcall_core::policy::Discipline;
+use upcall_core::time::Span;
+use upcall_shm::wire::Need;
+
+#[cfg(test)]
+mod tests;
+
+/// Domain numbers are `1..DOMAINS_MAX`; 0 is the daemon.
+pub const DOMAINS_MAX: u32 = 32;
+/// Most activities of a domain on one CPU: the slots of its user area.
+pub const ACTIVITIES_MAX: usize = 128;
+
+/// What one user may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quota {
+    /// Domains at a time.
+    pub domains_max: usize,
+    /// Of the CPUs all together, in millionths of one CPU; root is not bound by it.
+    pub share_max_ppm: u64,
+}
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The user.
+    pub uid: u32,
+    /// The process.
+    pub pid: u32,
+}
+
+/// A domain that is attached.
+#[derive(Clone, Debug)]
+pub struct Domain {
+    /// Tells it from the one that had its number before.
+    pub generation: u64,
+    /// Whose it is.
+    pub owner: Owner,
+    /// For people.
+    pub name: String,
+    activities: BTreeMap<u32, Activity>,
+}
+
+#[derive(Clone, Debug)]
+struct Activity {
+    reservation: ReservationId,
+    cpu: u32,
+    name: String,
+    params: ActivityParams,
+}
+
+/// An activity with a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// On this CPU.
+    pub cpu: u32,
+    /// Its place in the order of admission, and its name.
+    pub order: u32,
+    /// Worst response as admitted now; `None` where nothing is promised.
+    pub response_max: Option<Span>,
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub struct Registry {
+    discipline: &'static Discipline,
+    quota: Quota,
+    reservations: Reservations,
+    /// By number.
+    domains: BTreeMap<u32, Domain>,
+    attached_ever: u64,
+    created_ever: u32,
+}
+
+/// Why a domain cannot be attached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AttachError {
+    /// It counts on another policy.
+    Policy {
+        /// That one.
+        found: String,
+        /// The daemon's.
+        expected: &'static str,
+    },
+    /// All numbers are taken.
+    Full,
+    /// Its user has as many as it may.
+    Quota {
+        /// That many.
+        domains_max: usize,
+    },
+}
+
+impl fmt::Display for AttachError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AttachError::Policy { found, expected } => {
+                write!(f, "the daemon schedules by `{expected}`, the domain counts on `{found}`")
+            }
+            AttachError::Full => {
+                write!(f, "{} domains are attached, which is all", DOMAINS_MAX - 1)
+            }
+            AttachError::Quota { domains_max } => {
+                write!(f, "the user has {domains_max} domains, which is its quota")
+            }
+        }
+    }
+}
+
+impl core::error::Error for AttachError {}
+
+/// Why an activity gets no place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PlaceError {
+    /// No such domain: it was detached meanwhile.
+    Gone,
+    /// Numbers outside their ranges.
+    Need(String),
+    /// Admission said no: the reason, and what would fit.
+    Refused {
+        /// In a line.
+        reason: String,
+        /// In a line, or empty.
+        hint: String,
+    },
+    /// Its user would have more of the CPUs than it may.
+    Quota {
+        /// In millionths of a CPU, with this one.
+        found_ppm: u64,
+        /// And the most.
+        share_max_ppm: u64,
+    },
+    /// The domain's slots on that CPU are taken.
+    TooMany,
+}
+
+impl fmt::Display for PlaceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PlaceError::Gone => f.write_str("the domain is not attached any more"),
+            PlaceError::Need(what) => f.write_str(what),
+            PlaceError::Refused { reason, .. } => f.write_str(reason),
+            PlaceError::Quota { found_ppm, share_max_ppm } => write!(
+                f,
+                "the user would have {} % of a CPU, its quota is {} %",
+                *found_ppm as f64 / 1e4,
+                *share_max_ppm as f64 / 1e4
+            ),
+            PlaceError::TooMany => {
+                write!(f, "the domain has {ACTIVITIES_MAX} activities on the CPU, which is all")
+            }
+        }
+    }
+}
+
+impl core::error::Error for PlaceError {}
+
+impl Registry {
+    /// Nobody attached, nothing reserved.
+    pub fn new(discipline: &'static Discipline, platform: Platform, quota: Quota) -> Self {
+        Registry {
+            discipline,
+            quota,
+            reservations: Reservations::new(platform, discipline),
+            domains: BTreeMap::new(),
+            attached_ever: 0,
+            created_ever: 0,
+        }
+    }
+
+    /// Gives a domain the lowest free number. O(domains).
+    ///
+    /// # Errors
+    /// See [`AttachError`]; nothing changed.
+    pub fn attach(&mut self, owner: Owner, name: &str, policy: &str) -> Result<u32, AttachError> {
+        if policy != self.discipline.name {
+            let (found, expected) = (policy.to_owned(), self.discipline.name);
+            return Err(AttachError::Policy { found, expected });
+        }
+        let of_user = self.domains.values().filter(|domain| domain.owner.uid == owner.uid);
+        if of_user.count() >= self.quota.domains_max {
+            return Err(AttachError::Quota { domains_max: self.quota.domains_max });
+        }
+        let free = (1..DOMAINS_MAX).find(|number| !self.domains.contains_key(number));
+        let number = free.ok_or(AttachError::Full)?;
+        self.attached_ever += 1;
+        let generation = self.attached_ever;
+        let (name, activities) = (name.to_owned(), BTreeMap::new());
+        self.domains.insert(number, Domain { generation, owner, name, activities });
+        Ok(number)
+    }
+
+    /// All that the domain has reserved is free again. O(activities) analyses.
+    pub fn detach(&mut self, number: u32) -> Option<Domain> {
+        let domain = self.domains.remove(&number)?;
+        for activity in domain.activities.values() {
+            self.reservations.release(activity.reservation);
+        }
+        Some(domain)
+    }
+
+    /// Reserves a place on the first CPU where the policy's own test passes.
+    ///
+    /// # Errors
+    /// See [`PlaceError`]; nothing changed.
+    pub fn create(
+        &mut self,
+        number: u32,
+        name: &str,
+        need: &Need,
+        unscreened: bool,
+    ) -> Result<Grant, PlaceError> {
+        let uid = self.domains.get(&number).ok_or(PlaceError::Gone)?.owner.uid;
+        let (params, terms) = wanted(need)?;
+        self.check_quota(uid, &params)?;
+        let asked = self.reservations.reserve(name, params, &terms);
+        let reservation = match asked {
+            Ok(reservation) => reservation,
+            Err(_) if unscreened => self.reservations.reserve_unscreened(name, params, &terms),
+            Err(refusal) => {
+                let hint = refusal.hint.map(|hint| hint.to_string()).unwrap_or_default();
+                return Err(PlaceError::Refused { reason: refusal.reason.to_string(), hint });
+            }
+        };
+        let (id, cpu) = (reservation.id, reservation.cpu);
+        let domain = self.domains.get_mut(&number).ok_or(PlaceError::Gone)?;
+        if domain.activities.values().filter(|activity| activity.cpu == cpu).count()
+            >= ACTIVITIES_MAX
+        {
+            self.reservations.release(id);
+            return Err(PlaceError::TooMany);
+        }
+        let order = self.created_ever;
+        self.created_ever += 1;
+        let activity = Activity { reservation: id, cpu, name: name.to_owned(), params };
+        domain.activities.insert(order, activity);
+        Ok(Grant { cpu, order, response_max: self.reservations.response_max(id) })
+    }
+
+    /// Gives a place back; no effect if the domain has no such. One analysis.
+    pub fn close(&mut self, number: u32, order: u32) {
+        let domain = self.domains.get_mut(&number);
+        if let Some(activity) = domain.and_then(|domain| domain.activities.remove(&order)) {
+            self.reservations.release(activity.reservation);
+        }
+    }
+
+    /// The longest that a domain may go on after it was asked to yield, as admitted.
+    pub fn quantum_max(&self, number: u32, cpu: u32) -> Span {
+        let activities = self.domains.get(&number).into_iter().flat_map(|d| d.activities.values());
+        let quanta = activities.filter(|activity| activity.cpu == cpu);
+        quanta.map(|activity| activity.params.quantum_cost()).max().unwrap_or_default()
+    }
+
+    /// The domains there are, by number.
+    pub fn domains(&self) -> impl Iterator<Item = (u32, &Domain)> {
+        self.domains.iter().map(|(number, domain)| (*number, domain))
+    }
+
+    /// What is reserved on all CPUs.
+    pub fn reservations(&self) -> &Reservations {
+        &self.reservations
+    }
+
+    fn check_quota(&self, uid: u32, params: &ActivityParams) -> Result<(), PlaceError> {
+        if uid == 0 {
+            return Ok(());
+        }
+        let of_user = self.domains.values().filter(|domain| domain.owner.uid == uid);
+        let there =
+            of_user.flat_map(|domain| domain.activities.values()).map(|a| used_ppm(&a.params));
+        let found_ppm = there.sum::<u64>() + used_ppm(params);
+        let share_max_ppm = self.quota.share_max_ppm;
+        match found_ppm <= share_max_ppm {
+            true => Ok(()),
+            false => Err(PlaceError::Quota { found_ppm, share_max_ppm }),
+        }
+    }
+}
+
+impl Domain {
+    /// Order, name and CPU of each of its activities.
+    pub fn activities(&self) -> impl Iterator<Item = (u32, &str, u32)> {
+        self.activities
+            .iter()
+            .map(|(order, activity)| (*order, activity.name.as_str(), activity.cpu))
+    }
+}
+
+/// Millionths of a CPU, rounded up.
+fn used_ppm(params: &ActivityParams) -> u64 {
+    let compute = u128::from(params.compute().as_nanos()) * u128::from(Share::WHOLE.ppm());
+    u64::try_from(compute.div_ceil(u128::from(params.period.as_nanos()))).unwrap_or(u64::MAX)
+}
+
+/// What the numbers of a message say, if they are in range.
+fn wanted(need: &Need) -> Result<(ActivityParams, Terms), PlaceError> {
+    let params = ActivityParams {
+        period: Span::from_nanos(need.period_ns),
+        deadline: Span::from_nanos(need.deadline_ns),
+        offset: Span::from_nanos(need.offset_ns),
+        batch: need.batch,
+        quantum: need.quantum,
+        pdu_cost: Span::from_nanos(need.pdu_cost_ns),
+    };
+    let params = params.validated().map_err(|error| PlaceError::Need(error.to_string()))?;
+    let class = match need.class {
+        0 => WorkClass::RealTime,
+        1 => WorkClass::Interactive,
+        2 => WorkClass::Background,
+        class => return Err(PlaceError::Need(format!("class {class}, expected 0, 1 or 2"))),
+    };
+    let delay_bound = (need.delay_bound_ns > 0).then(|| Span::from_nanos(need.delay_bound_ns));
+    let terms = Terms {
+        class,
+        workahead_max: need.workahead_max,
+        delay_bound,
+        on_demand: need.on_demand,
+        ..Terms::default()
+    };
+    Ok((params, terms))
+}

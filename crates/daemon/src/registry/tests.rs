@@ -1,0 +1,128 @@
+use super::*;
+use upcall_core::policy::rmdp::RMDP;
+
+const QUOTA: Quota = Quota { domains_max: 3, share_max_ppm: 500_000 };
+
+fn registry() -> Registry {
+    let platform = Platform {
+        cpus: vec![1, 2],
+        cpu_limit: Share::from_ppm(900_000).unwrap(),
+        switch_cost: Span::ZERO,
+        wakeup_latency: Span::ZERO,
+    };
+    Registry::new(&RMDP, platform, QUOTA)
+}
+
+fn owner(uid: u32) -> Owner {
+    Owner { uid, pid: 1_000 + uid }
+}
+
+/// Takes so many hundredths of a CPU, in one quantum.
+fn need(percent: u64) -> Need {
+    Need {
+        period_ns: 10_000_000,
+        deadline_ns: 10_000_000,
+        batch: 1,
+        quantum: 1,
+        pdu_cost_ns: percent * 100_000,
+        ..Need::default()
+    }
+}
+
+#[test]
+fn numbers_are_used_again_and_generations_are_not() {
+    let mut registry = registry();
+    let numbers = [0, 1, 2].map(|uid| registry.attach(owner(uid), "d", "rmdp").unwrap());
+    assert_eq!(numbers, [1, 2, 3]);
+    let first = registry.detach(2).unwrap().generation;
+    assert_eq!(registry.attach(owner(5), "e", "rmdp"), Ok(2));
+    let again = registry.domains().find(|(number, _)| *number == 2).unwrap().1.generation;
+    assert!(again > first);
+    assert!(registry.detach(9).is_none());
+}
+
+#[test]
+fn who_cannot_be_attached_is_told_why() {
+    let mut registry = registry();
+    let other = registry.attach(owner(1), "d", "ps").unwrap_err();
+    assert!(other.to_string().contains("by `rmdp`"), "{other}");
+    for _ in 0..QUOTA.domains_max {
+        registry.attach(owner(1), "d", "rmdp").unwrap();
+    }
+    assert_eq!(registry.attach(owner(1), "d", "rmdp"), Err(AttachError::Quota { domains_max: 3 }));
+    let others = (2..DOMAINS_MAX).filter(|&uid| registry.attach(owner(uid), "d", "rmdp").is_ok());
+    assert_eq!(others.count() + QUOTA.domains_max, DOMAINS_MAX as usize - 1);
+    assert_eq!(registry.attach(owner(99), "d", "rmdp"), Err(AttachError::Full));
+}
+
+#[test]
+fn admission_is_over_all_domains_and_a_detached_one_leaves_room() {
+    let mut registry = registry();
+    let (a, b) = (owner(0), owner(0));
+    let a = registry.attach(a, "a", "rmdp").unwrap();
+    let b = registry.attach(b, "b", "rmdp").unwrap();
+    let first = registry.create(a, "x", &need(80), false).unwrap();
+    let second = registry.create(b, "y", &need(80), false).unwrap();
+    assert_eq!((first.cpu, second.cpu), (1, 2));
+    assert!(first.order < second.order);
+    assert_eq!(registry.quantum_max(a, 1), Span::from_millis(8));
+    assert_eq!(registry.quantum_max(a, 2), Span::ZERO);
+    let PlaceError::Refused { reason, hint } =
+        registry.create(b, "z", &need(80), false).unwrap_err()
+    else {
+        panic!("it had no room");
+    };
+    assert!(!reason.is_empty() && !hint.is_empty(), "{reason} {hint}");
+    assert!(registry.create(b, "z", &need(80), true).is_ok());
+    registry.detach(b);
+    registry.close(a, first.order);
+    registry.close(a, first.order);
+    assert_eq!(registry.create(a, "z", &need(80), false).unwrap().cpu, 1);
+    assert_eq!(registry.create(b, "z", &need(80), false), Err(PlaceError::Gone));
+}
+
+#[test]
+fn a_user_gets_no_more_than_its_quota_and_root_what_there_is() {
+    let mut registry = registry();
+    let user = registry.attach(owner(7), "u", "rmdp").unwrap();
+    let also = registry.attach(owner(7), "v", "rmdp").unwrap();
+    registry.create(user, "x", &need(30), false).unwrap();
+    let error = registry.create(also, "y", &need(21), true).unwrap_err();
+    assert_eq!(error, PlaceError::Quota { found_ppm: 510_000, share_max_ppm: 500_000 });
+    assert_eq!(error.to_string(), "the user would have 51 % of a CPU, its quota is 50 %");
+    registry.create(also, "y", &need(20), false).unwrap();
+    let root = registry.attach(owner(0), "r", "rmdp").unwrap();
+    registry.create(root, "z", &need(80), false).unwrap();
+}
+
+#[test]
+fn numbers_out_of_range_are_the_domains_mistake() {
+    let mut registry = registry();
+    let number = registry.attach(owner(0), "a", "rmdp").unwrap();
+    let mut refused = |change: &dyn Fn(&mut Need)| {
+        let mut need = need(1);
+        change(&mut need);
+        registry.create(number, "x", &need, true).unwrap_err()
+    };
+    for error in [
+        refused(&|need| need.period_ns = 0),
+        refused(&|need| need.batch = u32::MAX),
+        refused(&|need| need.class = 3),
+        refused(&|need| need.pdu_cost_ns = u64::MAX),
+    ] {
+        assert!(matches!(error, PlaceError::Need(_)), "{error:?}");
+    }
+}
+
+#[test]
+fn a_domain_has_no_more_activities_than_slots() {
+    let mut registry = registry();
+    let number = registry.attach(owner(0), "a", "rmdp").unwrap();
+    let tiny = Need { pdu_cost_ns: 1, ..need(1) };
+    for _ in 0..ACTIVITIES_MAX {
+        registry.create(number, "x", &tiny, false).unwrap();
+    }
+    assert_eq!(registry.create(number, "x", &tiny, false), Err(PlaceError::TooMany));
+    let (_, domain) = registry.domains().next().unwrap();
+    assert_eq!(domain.activities().count(), ACTIVITIES_MAX);
+}
