@@ -37,8 +37,9 @@ impl Connection {
     /// before that by its number, which might have gone to another process.
     ///
     /// # Errors
-    /// `ESRCH` if it has ended and been waited for already (before Linux 6.16), or
-    /// cannot be seen from here; `EMFILE`.
+    /// `ESRCH` (or `EINVAL`) if it has ended and been waited for already: Linux 6.18
+    /// gives a handle that says so, older kernels none. `ESRCH` too if it cannot be
+    /// seen from here before Linux 6.5; `EMFILE`.
     pub fn peer_pidfd(&self) -> Result<PidFd, OsError> {
         match self.peer_pidfd_by_socket() {
             Err(error) if error.raw_os_error() == libc::ENOPROTOOPT => {

@@ -37,9 +37,13 @@ fn is_closed_on_exec(fd: &impl AsFd) -> bool {
     rustix::io::fcntl_getfd(fd).unwrap().contains(rustix::io::FdFlags::CLOEXEC)
 }
 
-/// Whether anything in this process has the other end of a pipe open.
+/// Whether the other end of a pipe stays open. A child that another test makes has
+/// copies of all there is, for as long as it lives: hence more than one look.
 fn is_read_by_anyone(mut writer: impl Write) -> bool {
-    writer.write_all(b"x").is_ok()
+    (0..2_000).all(|_| {
+        std::thread::sleep(core::time::Duration::from_millis(1));
+        writer.write_all(b"x").is_ok()
+    })
 }
 
 #[test]
@@ -281,6 +285,13 @@ fn the_kernel_says_which_process_connected_and_when_it_has_ended() {
     drop(opener);
     assert!(handle.wait(None).unwrap() && by_number.wait(None).unwrap());
     assert_eq!(child.wait(), Exit::Code(7));
+    // Now that it has been waited for, a handle tells so, or there is none.
+    match server.peer_pidfd() {
+        Ok(handle) => assert!(handle.has_exited().unwrap()),
+        Err(error) => {
+            assert!(matches!(error.raw_os_error(), libc::ESRCH | libc::EINVAL), "{error}");
+        }
+    }
 }
 
 #[test]

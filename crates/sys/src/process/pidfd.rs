@@ -36,7 +36,7 @@ impl PidFd {
     /// still the process that is meant. One system call.
     ///
     /// # Errors
-    /// `ESRCH` if there is none, `EINVAL` (before Linux 6.9) or `ENOENT` if it is the
+    /// `ESRCH` if there is none; `ENOENT` (on older kernels `EINVAL`) if it is the
     /// number of a thread that is not its process's first; `EMFILE`.
     pub fn open(pid: u32) -> Result<PidFd, OsError> {
         const OPERATION: &str = "pidfd_open";
@@ -155,6 +155,13 @@ mod tests {
         wait_for_state(child.pid(), ThreadState::Sleeping);
         handle.send_signal(Signal::Terminate).unwrap();
         assert_eq!(child.wait(), Exit::Signal(libc::SIGTERM));
+    }
+
+    #[test]
+    fn a_thread_that_is_not_the_first_is_no_process() {
+        let error = std::thread::spawn(|| PidFd::open(crate::process::thread_id())).join();
+        let errno = error.unwrap().unwrap_err().raw_os_error();
+        assert!(matches!(errno, libc::EINVAL | libc::ENOENT), "{errno}");
     }
 
     #[test]
