@@ -171,7 +171,11 @@ mod tests {
             if turn % 2 != mine {
                 // Acquire pairs with the other process's Release below.
                 while low(word.load(Acquire)) == low(turn) {
-                    wait_shared_until(word, low(turn), None);
+                    // A minute is for the case that a wake is lost, so that it is seen.
+                    let deadline_ns = Some(monotonic_ns() + 60_000_000_000);
+                    if wait_shared_until(word, low(turn), deadline_ns) == Wake::TimedOut {
+                        return false;
+                    }
                 }
             } else if low(word.load(Acquire)) == low(turn) {
                 word.store(HIGH * (turn % 3) + turn + 1, Release); // pairs with the Acquire above
@@ -217,7 +221,12 @@ mod tests {
     fn a_shared_wait_ends_at_its_deadline_and_looks_at_the_low_half_only() {
         let word = AtomicU64::new(0xFFFF_FFFF_0000_0003);
         let deadline_ns = monotonic_ns() + 2_000_000;
-        while wait_shared_until(&word, 3, Some(deadline_ns)) != Wake::TimedOut {}
+        loop {
+            match wait_shared_until(&word, 3, Some(deadline_ns)) {
+                Wake::TimedOut => break,
+                wake => assert_ne!(wake, Wake::Changed),
+            }
+        }
         assert!(monotonic_ns() >= deadline_ns);
         assert_eq!(wait_shared_until(&word, 0xFFFF_FFFF, None), Wake::Changed);
     }
