@@ -4,12 +4,10 @@
 //! the executive. It is the paper's loop over the PDUs of one invocation
 //! (rtu-1995 Figure 5) turned into one method, [`Batch::proceed`].
 
-use upcall_core::scheduler::{Command, Input, Outcome};
+use upcall_core::scheduler::Outcome;
 use upcall_core::time::{Instant, Span};
-use upcall_core::trace::Traced;
 
-use crate::doorbell::Doorbell;
-use crate::trace::Ring;
+use crate::gate::Gate;
 
 /// One upcall's worth of work.
 ///
@@ -23,7 +21,8 @@ use crate::trace::Ring;
 /// ```
 #[derive(Debug)]
 pub struct Batch<'a> {
-    gate: Gate<'a>,
+    /// `None`: nobody to ask, a trial run.
+    gate: Option<Gate<'a>>,
     /// PDUs this upcall may process.
     pdus_max: u32,
     /// PDUs that were begun.
@@ -39,15 +38,6 @@ pub struct Batch<'a> {
     resumed: bool,
     told_to_yield: bool,
     finished: bool,
-}
-
-/// Whom to ask at a quantum boundary.
-#[derive(Debug)]
-pub(crate) enum Gate<'a> {
-    /// The scheduler of this CPU, and the doorbell that others ring for it.
-    Scheduler(&'a mut Traced<Ring>, &'a Doorbell),
-    /// Nobody: a trial run.
-    Open,
 }
 
 /// What an upcall is given.
@@ -71,7 +61,7 @@ pub(crate) struct Use {
 }
 
 impl<'a> Batch<'a> {
-    pub(crate) fn new(gate: Gate<'a>, grant: Grant) -> Self {
+    pub(crate) fn new(gate: Option<Gate<'a>>, grant: Grant) -> Self {
         Batch {
             gate,
             pdus_max: grant.pdus_max,
@@ -149,25 +139,12 @@ impl<'a> Batch<'a> {
     }
 
     fn may_go_on(&mut self, now: Instant) -> bool {
-        let Gate::Scheduler(scheduler, doorbell) = &mut self.gate else {
-            return true;
-        };
-        if doorbell.is_rung() {
-            return false;
+        let Some(gate) = &mut self.gate else { return true };
+        match gate.go_on(now, self.check_at) {
+            Some(check_at) => self.check_at = check_at,
+            None => return false,
         }
-        if now < self.check_at {
-            return true;
-        }
-        if scheduler.handle(now, Input::Boundary).is_err() {
-            return false;
-        }
-        match scheduler.poll_command(now) {
-            Some(Command::Proceed { check_at }) => {
-                self.check_at = check_at;
-                true
-            }
-            _ => false,
-        }
+        true
     }
 
     /// Ends the upcall at `end`.

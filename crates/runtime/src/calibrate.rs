@@ -10,7 +10,8 @@ use upcall_core::scheduler::{Command, Input, Outcome};
 use upcall_core::time::{Instant, Span};
 use upcall_core::trace::Traced;
 
-use crate::batch::{Batch, Gate, Grant};
+use crate::batch::{Batch, Grant};
+use crate::gate::Gate;
 use crate::clock;
 use crate::doorbell::Doorbell;
 use crate::executive::Handler;
@@ -61,7 +62,8 @@ pub fn switch_cost() -> Span {
                     start: before,
                     resumed,
                 };
-                let mut batch = Batch::new(Gate::Scheduler(&mut scheduler, &doorbell), grant);
+                let gate = Gate { scheduler: &mut scheduler, doorbell: &doorbell, seat: None };
+                let mut batch = Batch::new(Some(gate), grant);
                 handlers[id.0 as usize](&mut batch);
                 let now = clock::now();
                 let used = batch.close(now);
@@ -104,7 +106,7 @@ pub(crate) fn pdu_cost(handler: &mut Handler, batch_max: u32) -> Option<Span> {
             start,
             resumed: false,
         };
-        let mut batch = Batch::new(Gate::Open, grant);
+        let mut batch = Batch::new(None, grant);
         let cpu_before_ns = upcall_sys::clock::thread_cpu_ns();
         handler(&mut batch);
         let cpu_ns = upcall_sys::clock::thread_cpu_ns() - cpu_before_ns;

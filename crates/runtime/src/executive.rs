@@ -21,10 +21,12 @@ use upcall_core::scheduler::{Command, Counters, Input, Outcome};
 use upcall_core::time::{Instant, Span};
 use upcall_core::trace::{Record, Traced};
 
-use crate::batch::{Batch, Gate, Grant, Use};
+use crate::batch::{Batch, Grant, Use};
 use crate::clock;
 use crate::doorbell::Doorbell;
+use crate::gate::Gate;
 use crate::latency::Latency;
+use crate::seat::{Next as NextTurn, Seat};
 use crate::task::{Next, TaskWork};
 use crate::trace::Ring;
 
@@ -47,7 +49,8 @@ const CONTROLS_MAX: usize = 4 * ACTIVITIES_MAX as usize;
 
 /// What a controller asks of an executive.
 pub(crate) enum Control {
-    Create { id: ActivityId, params: ActivityParams, terms: Terms, work: Work },
+    /// `order`: its place among the activities of all domains, if there are others.
+    Create { id: ActivityId, params: ActivityParams, terms: Terms, work: Work, order: Option<u32> },
     Run { id: ActivityId, at: Instant },
     Suspend { id: ActivityId },
     Close { id: ActivityId },
@@ -115,9 +118,9 @@ impl Epoch {
 }
 
 impl Shared {
-    pub(crate) fn new(inactive_epoch: Arc<Epoch>) -> Self {
+    pub(crate) fn new(doorbell: Doorbell, inactive_epoch: Arc<Epoch>) -> Self {
         let flags = || (0..ACTIVITIES_MAX).map(|_| AtomicU32::new(0)).collect();
-        Shared { active: flags(), faulted: flags(), inactive_epoch, ..Shared::default() }
+        Shared { doorbell, active: flags(), faulted: flags(), inactive_epoch, ..Shared::default() }
     }
 
     pub(crate) fn is_active(&self, id: ActivityId) -> bool {
@@ -164,6 +167,15 @@ impl Shared {
     }
 }
 
+/// Who is to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    /// This domain, or there is no other.
+    Own,
+    /// Another: this one waits for its bell.
+    Elsewhere,
+}
+
 /// An activity that was closed: its handler, to be dropped outside the
 /// executive, and what was counted.
 pub(crate) struct Retired {
@@ -207,6 +219,8 @@ pub(crate) struct Executive {
     /// preempt them.
     meter_cpu: bool,
     wakeup: Latency,
+    /// Among other domains, if it is.
+    seat: Option<Seat>,
 }
 
 #[derive(Default)]
@@ -227,11 +241,13 @@ impl Executive {
         meter_cpu: bool,
         traced: bool,
         inactive_epoch: Arc<Epoch>,
+        seat: Option<Seat>,
     ) -> (Self, Link) {
         let (controls_in, controls) = rtrb::RingBuffer::new(CONTROLS_MAX);
         let (jobs, jobs_out) = rtrb::RingBuffer::new(JOBS_MAX);
         let (retired, retired_out) = rtrb::RingBuffer::new(ACTIVITIES_MAX as usize);
-        let shared = Arc::new(Shared::new(inactive_epoch));
+        let doorbell = seat.as_ref().map(|seat| Doorbell::Shared(seat.bell())).unwrap_or_default();
+        let shared = Arc::new(Shared::new(doorbell, inactive_epoch));
         let mut scheduler = Traced::new(ACTIVITIES_MAX, discipline);
         let records = traced.then(|| {
             let (ring, records) = Ring::new();
@@ -249,6 +265,7 @@ impl Executive {
             shared: shared.clone(),
             meter_cpu,
             wakeup: Latency::default(),
+            seat,
         };
         let link =
             Link { controls: controls_in, jobs: jobs_out, retired: retired_out, records, shared };
@@ -261,6 +278,17 @@ impl Executive {
         loop {
             if self.shared.doorbell.answer() && !self.obey(now) {
                 return self.outcomes(now);
+            }
+            match self.turn(now) {
+                Turn::Own => {}
+                Turn::Elsewhere => {
+                    let rung = self.shared.doorbell.sleep_until(None);
+                    now = clock::now();
+                    if rung && !self.obey(now) {
+                        return self.outcomes(now);
+                    }
+                    continue;
+                }
             }
             match self.next_upcall(now) {
                 Some((id, grant)) => now = self.upcall(id, grant),
@@ -278,11 +306,39 @@ impl Executive {
         }
     }
 
+    /// Whether this domain is to run now. If another is, what this one has is shown,
+    /// and the turn passed on if it was here.
+    fn turn(&mut self, now: Instant) -> Turn {
+        let Some(seat) = self.seat.as_mut().filter(|seat| !seat.is_alone()) else {
+            return Turn::Own;
+        };
+        let has_turn = seat.has_turn();
+        if has_turn {
+            self.tell(now, Input::Tick);
+        }
+        let Some(seat) = &mut self.seat else { return Turn::Own };
+        match has_turn.then(|| seat.next(&self.scheduler, now)) {
+            Some(NextTurn::Own) => return Turn::Own,
+            Some(NextTurn::Other(domain)) => {
+                seat.publish(&self.scheduler);
+                seat.pass(domain);
+            }
+            None => seat.publish(&self.scheduler),
+        }
+        Turn::Elsewhere
+    }
+
     /// Carries out what controllers asked; `false` if one asked to quit.
     fn obey(&mut self, now: Instant) -> bool {
+        if let Some(seat) = &mut self.seat {
+            seat.take_in_peers();
+        }
         while let Ok(control) = self.controls.pop() {
             match control {
-                Control::Create { id, params, terms, work } => {
+                Control::Create { id, params, terms, work, order } => {
+                    if let Some(seat) = &mut self.seat {
+                        seat.set_order(id, order);
+                    }
                     let slot = &mut self.slots[id.0 as usize];
                     *slot = Slot { work: Some(work), params: Some(params), ..Slot::default() };
                     self.tell(now, Input::Create { id, params, terms });
@@ -296,7 +352,12 @@ impl Executive {
                     self.slots[id.0 as usize].last_counters = self.scheduler.counters_at(now, id);
                     self.tell(now, Input::Close { id });
                 }
-                Control::Quit => return false,
+                Control::Quit => {
+                    if let Some(seat) = &mut self.seat {
+                        seat.leave(&self.scheduler);
+                    }
+                    return false;
+                }
             }
         }
         let shared = self.shared.clone();
@@ -369,6 +430,9 @@ impl Executive {
                 self.shared.inactive_epoch.advance();
             }
             Command::Closed { id } => {
+                if let Some(seat) = &mut self.seat {
+                    seat.set_order(id, None);
+                }
                 let Slot { work, last_counters, .. } =
                     std::mem::take(&mut self.slots[id.0 as usize]);
                 // There is room: the ring holds one of each activity, and a
@@ -385,6 +449,9 @@ impl Executive {
     }
 
     fn job_done(&mut self, mut record: JobRecord) {
+        if let Some(seat) = &mut self.seat {
+            seat.job_done(&record);
+        }
         let slot = &mut self.slots[record.id.0 as usize];
         if self.meter_cpu {
             record.run = slot.cpu;
@@ -399,18 +466,22 @@ impl Executive {
     }
 
     /// Upcalls a handler and tells the core how it went; returns the time.
-    fn upcall(&mut self, id: ActivityId, grant: Grant) -> Instant {
+    fn upcall(&mut self, id: ActivityId, mut grant: Grant) -> Instant {
+        if let Some(seat) = &mut self.seat {
+            grant.check_at = grant.check_at.min(seat.upcall(&self.scheduler, grant.start));
+        }
         let slot = &mut self.slots[id.0 as usize];
         let cpu_before = self.meter_cpu.then(upcall_sys::clock::thread_cpu_ns);
-        let doorbell = &self.shared.doorbell;
+        let (doorbell, seat) = (&self.shared.doorbell, self.seat.as_mut());
+        let mut gate = Gate { scheduler: &mut self.scheduler, doorbell, seat };
         let (mut used, panicked, next) = match slot.work.as_mut() {
             Some(Work::Handler(handler)) => {
-                let batch = Batch::new(Gate::Scheduler(&mut self.scheduler, doorbell), grant);
+                let batch = Batch::new(Some(gate), grant);
                 let (used, panicked) = upcall_handler(handler, batch);
                 (used, panicked, None)
             }
             Some(Work::Task(task)) => {
-                let turn = task.upcall(&mut self.scheduler, doorbell, &grant);
+                let turn = task.upcall(&mut gate, &grant);
                 (turn.used, turn.panicked, turn.next)
             }
             None => {
@@ -428,6 +499,9 @@ impl Executive {
             // Relaxed: see `is_faulted`.
             self.shared.faulted[id.0 as usize].store(1, Ordering::Relaxed);
             used.outcome = Outcome::Finished;
+        }
+        if let Some(seat) = &mut self.seat {
+            seat.returned(used.end);
         }
         self.tell(used.end, Input::Returned { pdus: used.pdus, outcome: used.outcome });
         self.tell_next(used.end, id, next);

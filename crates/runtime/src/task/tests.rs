@@ -12,7 +12,9 @@ use upcall_core::trace::Traced;
 
 use super::{Address, Next, Task, TaskCell, TaskWork};
 use crate::batch::Grant;
+use crate::doorbell::Doorbell;
 use crate::executive::Shared;
+use crate::gate::Gate;
 use crate::trace::Ring;
 
 thread_local! {
@@ -132,7 +134,9 @@ impl Cpu {
             resumed,
         };
         let task = &mut self.tasks[id.0 as usize];
-        let turn = task.upcall(&mut self.scheduler, &self.shared.doorbell, &grant);
+        let doorbell = &self.shared.doorbell;
+        let mut gate = Gate { scheduler: &mut self.scheduler, doorbell, seat: None };
+        let turn = task.upcall(&mut gate, &grant);
         assert!(!turn.panicked);
         self.quantum_overruns += turn.used.quantum_overruns;
         self.tell(Input::Returned { pdus: turn.used.pdus, outcome: turn.used.outcome });

@@ -6,14 +6,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use upcall_core::scheduler::{Command, Input, Outcome};
+use upcall_core::scheduler::Outcome;
 use upcall_core::time::Instant;
-use upcall_core::trace::Traced;
 
 use super::cell::TaskCell;
 use crate::batch::{Grant, Use};
-use crate::doorbell::Doorbell;
-use crate::trace::Ring;
+use crate::gate::Gate;
 
 /// A task's future, and where it stands.
 pub(crate) struct TaskWork {
@@ -88,8 +86,7 @@ impl TaskWork {
     /// Polls until the message is done or somebody outranks it.
     pub(crate) fn upcall(
         &mut self,
-        scheduler: &mut Traced<Ring>,
-        doorbell: &Doorbell,
+        gate: &mut Gate<'_>,
         grant: &Grant,
     ) -> Turn {
         self.cell.grant(grant);
@@ -108,7 +105,7 @@ impl TaskWork {
                     return self.turn(grant, now, Outcome::Done, Some(next));
                 }
                 Ok(Poll::Pending) if self.cell.said_checkpoint() => {
-                    match check_at(scheduler, doorbell, now) {
+                    match gate.go_on(now, now) {
                         Some(check_at) => self.cell.go_on(check_at),
                         None => return self.turn(grant, now, Outcome::Yielded, None),
                     }
@@ -140,16 +137,5 @@ impl TaskWork {
             _ => checkpoints.saturating_add(1).min(grant.pdus_max),
         };
         Turn { used: Use { pdus, quantum_overruns, outcome, end }, panicked: false, next }
-    }
-}
-
-/// Until when the running task may go on; `None` if it may not.
-fn check_at(scheduler: &mut Traced<Ring>, doorbell: &Doorbell, now: Instant) -> Option<Instant> {
-    if doorbell.is_rung() || scheduler.handle(now, Input::Boundary).is_err() {
-        return None;
-    }
-    match scheduler.poll_command(now) {
-        Some(Command::Proceed { check_at }) => Some(check_at),
-        _ => None,
     }
 }

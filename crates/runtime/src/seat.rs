@@ -1,0 +1,335 @@
+//! An executive's seat among the domains of its CPU (docs/decisions/0008).
+//!
+//! Used by the executive of a domain that is attached to a daemon. It shows the others
+//! what the executive's scheduler has, finds out who comes next, and passes the turn
+//! on. Nothing here allocates, takes a lock or waits, but for [`Bell::sleep_until`];
+//! a system call is made only to wake who sleeps.
+//!
+//! What peers wrote is copied and checked by the shm room. A peer that is at fault
+//! counts as having nothing: its own promise may break, nobody else's does.
+
+use rtrb::{Consumer, Producer};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use upcall_core::activity::ActivityId;
+use upcall_core::policy::Standing;
+use upcall_core::scheduler::Scheduler;
+use upcall_core::time::Instant;
+use upcall_shm::DomainId;
+use upcall_shm::kernel_area::{Reader, State};
+use upcall_shm::turn_page::{ASLEEP, TurnPage};
+use upcall_shm::user_area::{Counters, NEVER, Owner, Peer, Rank, Slot, SlotState};
+use upcall_sys::futex;
+use upcall_sys::memfd::{ReadOnlyMapping, SharedMapping};
+
+use crate::executive::ACTIVITIES_MAX;
+
+/// The bell of a domain on a CPU, and how others get it to look.
+#[derive(Clone, Debug)]
+pub(crate) struct Bell {
+    page: Arc<TurnPage<SharedMapping>>,
+    domain: DomainId,
+}
+
+impl Bell {
+    pub(crate) fn new(page: Arc<TurnPage<SharedMapping>>, domain: DomainId) -> Self {
+        Bell { page, domain }
+    }
+
+    /// From any thread of this process; a system call if the executive sleeps.
+    pub(crate) fn ring(&self) {
+        ring(&self.page, self.domain);
+    }
+
+    /// A load.
+    #[inline]
+    pub(crate) fn is_rung(&self) -> bool {
+        // Relaxed: only decides whether to look; `answer` synchronises.
+        self.page.bell(self.domain).load(Ordering::Relaxed) != 0
+    }
+
+    /// Takes note, by the executive.
+    pub(crate) fn answer(&self) -> bool {
+        self.page.answer(self.domain)
+    }
+
+    /// Sleeps until it is rung or until `deadline_ns`; `true` if it was rung.
+    pub(crate) fn sleep_until(&self, deadline_ns: Option<u64>) -> bool {
+        if self.page.doze(self.domain) {
+            let word = self.page.bell(self.domain);
+            // Whatever ends the wait, the caller looks again.
+            let _ = futex::wait_shared_until(word, ASLEEP, deadline_ns);
+        }
+        self.page.rouse(self.domain)
+    }
+}
+
+/// The pages of a domain on a CPU, as they come from the daemon.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    pub(crate) turn: Arc<TurnPage<SharedMapping>>,
+    pub(crate) user: Owner<SharedMapping>,
+    pub(crate) kernel: Reader<ReadOnlyMapping>,
+}
+
+/// Who is to have the turn now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// This domain: its scheduler has the best.
+    Own,
+    /// Another, or the daemon if nobody has anything to do.
+    Other(DomainId),
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    pages: Pages,
+    me: DomainId,
+    /// By number.
+    peers: Vec<Option<Neighbour>>,
+    /// Of each activity its place in the order of admission; `None`: there is none.
+    orders: Vec<Option<u32>>,
+    /// Set when the daemon has gone: there is nobody to take turns by.
+    orphaned: Arc<AtomicBool>,
+    /// Domains that were attached since; rung for.
+    arrivals: Consumer<Neighbour>,
+    /// Of the kernel area, when the peers were last compared with it.
+    epoch: u64,
+    counters: Counters,
+}
+
+/// Another domain of the CPU.
+#[derive(Debug)]
+pub(crate) struct Neighbour {
+    pub(crate) domain: DomainId,
+    pub(crate) generation: u64,
+    pub(crate) area: Peer<ReadOnlyMapping>,
+}
+
+/// Most domains that may come before the executive looks.
+const ARRIVALS_MAX: usize = 2 * upcall_shm::DOMAINS_MAX as usize;
+
+impl Seat {
+    /// The seat of domain `me`, and where to say who else has come. Allocates.
+    pub(crate) fn new(
+        pages: Pages,
+        me: DomainId,
+        orphaned: Arc<AtomicBool>,
+    ) -> (Self, Producer<Neighbour>) {
+        let (arrivals_in, arrivals) = rtrb::RingBuffer::new(ARRIVALS_MAX);
+        let mut peers = Vec::new();
+        peers.resize_with(upcall_shm::DOMAINS_MAX as usize + 1, || None);
+        let orders = vec![None; ACTIVITIES_MAX as usize];
+        let counters = Counters::default();
+        let seat = Seat { pages, me, peers, orders, orphaned, arrivals, epoch: 0, counters };
+        (seat, arrivals_in)
+    }
+
+    /// Its bell.
+    pub(crate) fn bell(&self) -> Bell {
+        Bell::new(self.pages.turn.clone(), self.me)
+    }
+
+    /// Takes up the domains that have come.
+    pub(crate) fn take_in_peers(&mut self) {
+        while let Ok(neighbour) = self.arrivals.pop() {
+            let number = neighbour.domain.number() as usize;
+            self.peers[number] = Some(neighbour);
+        }
+    }
+
+    /// Forgets the domains that have gone. A load, if none has come or gone.
+    fn drop_peers(&mut self) {
+        let epoch = self.pages.kernel.epoch();
+        if epoch == self.epoch {
+            return;
+        }
+        self.epoch = epoch;
+        for peer in &mut self.peers {
+            let kernel = &self.pages.kernel;
+            // One that is announced and not attached yet comes with another epoch.
+            let gone = peer.as_ref().is_some_and(|neighbour| {
+                let entry = kernel.entry(neighbour.domain);
+                entry.is_ok_and(|entry| {
+                    entry.is_some_and(|entry| entry.generation.get() > neighbour.generation)
+                })
+            });
+            if gone {
+                *peer = None;
+            }
+        }
+    }
+
+    /// Gives up its place: it has nothing to do any more.
+    pub(crate) fn leave(&mut self, scheduler: &Scheduler) {
+        self.orders.fill(None);
+        self.publish(scheduler);
+        self.pass(DomainId::DAEMON);
+    }
+
+    /// An activity comes, with its place in the order of admission, or goes.
+    pub(crate) fn set_order(&mut self, id: ActivityId, order: Option<u32>) {
+        self.orders[id.0 as usize] = order;
+    }
+
+    /// Whether the domain runs without turns: its daemon has gone, or has put it
+    /// into an ordinary class.
+    pub(crate) fn is_alone(&self) -> bool {
+        // Relaxed: nothing is handed over with it.
+        self.orphaned.load(Ordering::Relaxed)
+            || self.pages.kernel.state(self.me) == Ok(Some(State::Demoted))
+    }
+
+    /// Whether the domain has the turn. A load.
+    #[inline]
+    pub(crate) fn has_turn(&self) -> bool {
+        self.pages.turn.holder() == Ok(self.me)
+    }
+
+    /// Whether the handler that runs should look further than at its clock: the
+    /// turn was taken, or somebody asks for a look. Three loads.
+    #[inline]
+    pub(crate) fn wants_a_look(&self) -> bool {
+        !self.has_turn()
+            || self.pages.turn.is_recheck()
+            || self.pages.kernel.yield_requested(self.me)
+    }
+
+    /// Shows what `scheduler` has. O(activities).
+    pub(crate) fn publish(&mut self, scheduler: &Scheduler) {
+        for (number, order) in self.orders.iter().enumerate() {
+            let id = ActivityId(u32::try_from(number).unwrap_or(u32::MAX));
+            let slot = order.map_or(Slot::FREE, |order| slot(scheduler, id, order));
+            // As many slots as orders were made.
+            let set = self.pages.user.set(number, slot);
+            debug_assert!(set.is_ok());
+        }
+        let ready = scheduler.best().and_then(|standing| self.rank(standing));
+        let changed = self.pages.user.publish(ready);
+        if changed && !self.has_turn() && self.pages.turn.request_recheck() {
+            ring(&self.pages.turn, DomainId::DAEMON);
+        }
+    }
+
+    /// Who is best of all at `now`. O(slots in use of all peers).
+    pub(crate) fn next(&mut self, scheduler: &Scheduler, now: Instant) -> Next {
+        self.drop_peers();
+        let _ = self.pages.turn.take_recheck();
+        let own = scheduler.best().and_then(|standing| self.rank(standing));
+        match (own, self.best_other(now)) {
+            (Some(own), Some((other, _))) if own < other => Next::Own,
+            (_, Some((_, domain))) => Next::Other(domain),
+            (Some(_), None) => Next::Own,
+            (None, None) => Next::Other(DomainId::DAEMON),
+        }
+    }
+
+    /// Gives the turn to another; nothing if it was taken meanwhile.
+    pub(crate) fn pass(&mut self, to: DomainId) {
+        let Ok(turn) = self.pages.turn.turn() else { return };
+        if turn.holder() == self.me && self.pages.turn.pass(turn, to) {
+            self.counters.handoffs += 1;
+            self.pages.user.count(&self.counters);
+            ring(&self.pages.turn, to);
+        }
+    }
+
+    /// Notes an upcall, and says when another domain may outrank it at the earliest.
+    pub(crate) fn upcall(&mut self, scheduler: &Scheduler, now: Instant) -> Instant {
+        self.counters.upcalls += 1;
+        let running = scheduler.running();
+        self.pages.user.set_running(running.map(|id| id.0 as usize), now.as_nanos());
+        self.preempt_at(scheduler, now)
+    }
+
+    /// Notes that the upcall is over.
+    pub(crate) fn returned(&mut self, now: Instant) {
+        self.pages.user.set_running(None, now.as_nanos());
+        self.pages.user.count(&self.counters);
+    }
+
+    /// A job ended.
+    pub(crate) fn job_done(&mut self, record: &upcall_core::record::JobRecord) {
+        let counters = &mut self.counters;
+        counters.jobs += 1;
+        counters.misses += u64::from(record.missed());
+        counters.pdus += u64::from(record.pdus);
+        counters.slack_ns_min = counters.slack_ns_min.min(record.slack_ns());
+    }
+
+    /// At a boundary at which the own scheduler lets the handler go on: until when
+    /// it may; `None` if another domain outranks it, or the turn was taken.
+    pub(crate) fn may_go_on(&self, scheduler: &Scheduler, now: Instant) -> Option<Instant> {
+        self.pages.user.set_asked(now.as_nanos());
+        let _ = self.pages.turn.take_recheck();
+        let own = scheduler.running_standing(now).and_then(|standing| self.rank(standing))?;
+        let outranked = self.best_other(now).is_some_and(|(other, _)| other < own);
+        (self.has_turn() && !outranked).then(|| self.preempt_at(scheduler, now))
+    }
+
+    fn preempt_at(&self, scheduler: &Scheduler, now: Instant) -> Instant {
+        let Some(own) = scheduler.running_standing(now).and_then(|standing| self.rank(standing))
+        else {
+            return Instant::FAR;
+        };
+        let moments = self.present().filter_map(|(_, peer)| peer.outranks_at(own).ok());
+        moments.min().map_or(Instant::FAR, Instant::from_nanos)
+    }
+
+    fn best_other(&self, now: Instant) -> Option<(Rank, DomainId)> {
+        let bests = self.present().filter_map(|(domain, peer)| {
+            let rank = peer.best(now.as_nanos()).ok()??;
+            Some((rank, domain))
+        });
+        bests.min_by_key(|(rank, _)| *rank)
+    }
+
+    /// The peers that would run if they had the turn. One that was blocked is back
+    /// when it sleeps on its bell.
+    fn present(&self) -> impl Iterator<Item = (DomainId, &Peer<ReadOnlyMapping>)> {
+        self.peers.iter().flatten().filter_map(|neighbour| {
+            let Neighbour { domain, generation, area } = neighbour;
+            let entry = self.pages.kernel.entry(*domain).ok()??;
+            if entry.generation.get() != *generation {
+                return None;
+            }
+            let there = match entry.state {
+                State::Attached => true,
+                State::Blocked | State::Stopped => {
+                    let asleep = u64::from(ASLEEP);
+                    self.pages.turn.bell(*domain).load(Ordering::Relaxed) == asleep
+                }
+                State::Demoted => false,
+            };
+            there.then_some((*domain, area))
+        })
+    }
+
+    fn rank(&self, standing: Standing) -> Option<Rank> {
+        let order = self.orders.get(standing.id.0 as usize).copied()??;
+        Some(Rank { key: standing.key, order: u64::from(order) })
+    }
+}
+
+fn slot(scheduler: &Scheduler, id: ActivityId, order: u32) -> Slot {
+    match scheduler.upcoming(id) {
+        Some((at, standing)) => Slot {
+            next_release_ns: at.as_nanos(),
+            rank: Rank { key: standing.key, order: u64::from(order) },
+            state: SlotState::Waiting,
+        },
+        None => Slot {
+            next_release_ns: NEVER,
+            rank: Rank { key: NEVER, order: u64::from(order) },
+            state: SlotState::Suspended,
+        },
+    }
+}
+
+fn ring(page: &TurnPage<SharedMapping>, domain: DomainId) {
+    if page.ring(domain) {
+        futex::wake_shared(page.bell(domain), 1);
+    }
+}
