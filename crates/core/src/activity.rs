@@ -39,6 +39,29 @@ pub struct Terms {
     pub on_demand: bool,
 }
 
+/// What part of the CPU an activity claims (proportional-share-1998 §4.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Claim {
+    /// This part, whatever the others do: it is real-time.
+    Share(crate::admission::Share),
+    /// So much of what the real-time leave, compared with the other adaptive ones;
+    /// 0 counts as 1.
+    Weight(u32),
+}
+
+impl Terms {
+    /// These terms with another claim of the same kind; `None` for a share in
+    /// place of a weight or the other way round. With a share the weight does not
+    /// count.
+    pub fn claiming(self, claim: Claim) -> Option<Terms> {
+        match (claim, self.share) {
+            (Claim::Share(share), Some(_)) => Some(Terms { share: Some(share), ..self }),
+            (Claim::Weight(weight), None) => Some(Terms { weight: Some(weight.max(1)), ..self }),
+            (Claim::Share(_), None) | (Claim::Weight(_), Some(_)) => None,
+        }
+    }
+}
+
 /// What kind of work an activity does (split-level-1991 §2.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum WorkClass {

@@ -50,7 +50,7 @@
 //! may take back one that has not come (`scheduler/messages.rs`). Between a job's end and
 //! the next `Message` it is `Waiting` without a release. The rest is as drawn.
 
-use crate::activity::{ActivityId, ActivityParams, Terms, WorkClass};
+use crate::activity::{ActivityId, ActivityParams, Claim, Terms, WorkClass};
 use crate::admission::Share;
 use crate::policy::heap::IndexedHeap;
 use crate::policy::{Discipline, Policy, Ready};
@@ -92,6 +92,16 @@ pub enum Input {
     Close {
         /// Which one.
         id: ActivityId,
+    },
+    /// It claims another part of the CPU from now on, whatever it is at, and keeps
+    /// what it is behind or ahead; for policies that share time out. No effect if
+    /// the claim is of another kind than its own. A running handler goes on until
+    /// its present request ends.
+    Reweigh {
+        /// Which one.
+        id: ActivityId,
+        /// Admitted.
+        claim: Claim,
     },
     /// Messages are there ahead of their logical arrivals: the next ones of the
     /// stream, whose releases are after now. Under a policy that works ahead
@@ -455,6 +465,10 @@ impl Scheduler {
             Input::Run { id, at } => self.run(id, at)?,
             Input::Suspend { id } => self.stop(id, now, Stop::Suspend)?,
             Input::Close { id } => self.stop(id, now, Stop::Close)?,
+            Input::Reweigh { id, claim } => {
+                self.slot(id)?;
+                self.policy.reweigh(id, claim, now);
+            }
             Input::Arrived { id, messages } => self.arrived(id, now, messages)?,
             Input::Advance { id, critical } => self.advance(id, now, critical)?,
             Input::Message { id, critical, from } => self.message(id, now, critical, from)?,

@@ -12,7 +12,7 @@
 mod chance;
 
 use chance::Chance;
-use upcall_core::activity::{ActivityId, ActivityParams, Terms};
+use upcall_core::activity::{ActivityId, ActivityParams, Claim, Terms};
 use upcall_core::admission::Share;
 use upcall_core::policy::ps::ProportionalShare;
 use upcall_core::policy::{Policy, Ready};
@@ -41,6 +41,8 @@ struct Habit {
     wakes: u64,
     /// It leaves and comes anew, now and then.
     leaves: bool,
+    /// One in so many steps of others, it claims another share or weight; 0: never.
+    reweighs: u64,
 }
 
 const BUSY: Habit = Habit {
@@ -53,6 +55,7 @@ const BUSY: Habit = Habit {
     stretches: 0,
     wakes: 0,
     leaves: false,
+    reweighs: 0,
 };
 
 /// What an activity is at.
@@ -76,6 +79,8 @@ struct World {
     quanta: u64,
     /// How often anyone joined or woke.
     comings: u64,
+    /// How often anyone claimed another share or weight.
+    reweighs: u64,
     chance: Chance,
 }
 
@@ -93,6 +98,7 @@ impl World {
             now: Instant::ZERO,
             quanta: 0,
             comings: 0,
+            reweighs: 0,
             chance: Chance(seed),
         };
         for number in 0..capacity {
@@ -124,10 +130,29 @@ impl World {
         self.states[number as usize] = State::Ready;
     }
 
-    /// Others come, go, block and wake at this moment.
+    /// Another share, up to what it began with, or another weight.
+    fn reweigh(&mut self, number: u32) {
+        let most_ppm = u64::from(self.habits[number as usize].share_percent) * 10_000;
+        let claim = match most_ppm {
+            0 => Claim::Weight(1 + u32::try_from(self.chance.below(20)).unwrap()),
+            _ => {
+                let ppm = 1 + u32::try_from(self.chance.below(most_ppm)).unwrap();
+                Claim::Share(Share::from_ppm(ppm).unwrap())
+            }
+        };
+        self.policy.reweigh(ActivityId(number), claim, self.now);
+        self.reweighs += 1;
+    }
+
+    /// Others come, go, block, wake and are reweighed at this moment, and whoever runs
+    /// may be reweighed as well.
     fn mingle(&mut self) {
         for number in 0..u32::try_from(self.habits.len()).unwrap() {
             let habit = self.habits[number as usize];
+            let there = self.states[number as usize] != State::Gone;
+            if there && habit.reweighs > 0 && self.chance.one_in(habit.reweighs) {
+                self.reweigh(number);
+            }
             if habit.wakes == 0 || !self.chance.one_in(habit.wakes) {
                 continue;
             }
@@ -222,7 +247,7 @@ impl World {
 }
 
 /// A dozen of all kinds, real-time and adaptive, whose stretches fit into the quantum.
-fn crowd(seed: u64) -> Vec<Habit> {
+fn crowd(seed: u64, reweighs: u64) -> Vec<Habit> {
     let mut chance = Chance(seed);
     let mut shares_left = 95;
     (0..12)
@@ -245,35 +270,44 @@ fn crowd(seed: u64) -> Vec<Habit> {
                 stretches: if number == 0 { 0 } else { 1 + chance.below(2 * declared) },
                 wakes: if number < 2 { 0 } else { 2 + chance.below(40) },
                 leaves: number > 3,
+                reweighs,
             }
         })
         .collect()
 }
 
-/// `quanta` requests of random crowds, each crowd for some thousands of them.
-fn no_lag_leaves_a_quantum(quanta: u64) {
-    let (mut served, mut comings, mut lag_max_ns, mut seed) = (0, 0, 0, 0);
+/// `quanta` requests of random crowds, each crowd for some thousands of them; in all
+/// so many operations.
+fn no_lag_leaves(bound_ns: u64, quanta: u64, reweighs: u64) -> u64 {
+    let (mut served, mut comings, mut changes, mut lag_max_ns, mut seed) = (0, 0, 0, 0, 0);
     while served < quanta {
-        let world = no_lag_leaves_a_quantum_in(seed);
+        let world = no_lag_leaves_in(bound_ns, seed, reweighs);
         served += world.quanta;
         comings += world.comings;
+        changes += world.reweighs;
         lag_max_ns = lag_max_ns.max(world.lag_max_ns.iter().copied().max().unwrap_or(0));
         seed += 1;
     }
-    println!("crowds {seed}, quanta {served}, joins and wakes {comings}");
+    println!("crowds {seed}, quanta {served}, joins and wakes {comings}, reweighs {changes}");
     println!("largest lag {lag_max_ns} ns, the quantum is {QUANTUM_NS} ns");
     // Somebody had to wait: not all of this is about nothing.
     assert!(lag_max_ns > QUANTUM_NS as i64 / 2, "{lag_max_ns}");
+    assert_eq!(changes > 0, reweighs > 0);
+    served + comings + changes
 }
 
-fn no_lag_leaves_a_quantum_in(seed: u64) -> World {
-    let mut world = World::new(&crowd(seed), seed);
+fn no_lag_leaves_a_quantum_in(seed: u64) {
+    no_lag_leaves_in(QUANTUM_NS, seed, 0);
+}
+
+fn no_lag_leaves_in(bound_ns: u64, seed: u64, reweighs: u64) -> World {
+    let mut world = World::new(&crowd(seed, reweighs), seed);
     while world.quanta < 20_000 {
         world.step();
     }
     for (number, &lag) in world.lag_max_ns.iter().enumerate() {
         assert!(
-            lag <= QUANTUM_NS as i64 + ROUNDING_NS,
+            lag <= bound_ns as i64 + ROUNDING_NS,
             "seed {seed}: the lag of {number} was {lag} ns"
         );
     }
@@ -296,7 +330,20 @@ fn seeds_271_and_1053_pass_on_the_debt_of_a_share() {
 
 #[test]
 fn no_lag_leaves_a_quantum_while_others_come_and_go() {
-    no_lag_leaves_a_quantum(200_000);
+    no_lag_leaves(QUANTUM_NS, 200_000, 0);
+}
+
+/// Of a dozen, one in 25 quanta is reweighed.
+#[test]
+fn no_lag_leaves_a_quantum_while_weights_change_in_a_million_operations() {
+    let operations = no_lag_leaves(QUANTUM_NS, 500_000, 300);
+    assert!(operations > 1_000_000, "{operations}");
+}
+
+/// Four a quantum: more often than anyone is served, which is beyond EEVDF's theorem.
+#[test]
+fn a_storm_of_new_weights_moves_no_lag_by_another_quarter_of_a_quantum() {
+    no_lag_leaves(QUANTUM_NS + QUANTUM_NS / 4, 60_000, 3);
 }
 
 /// As above, and longer; the figures are in `docs/results/ps-lag.txt`. A debug build
@@ -304,18 +351,37 @@ fn no_lag_leaves_a_quantum_while_others_come_and_go() {
 #[test]
 #[ignore = "takes minutes: -- --ignored --nocapture, in a release build"]
 fn no_lag_leaves_a_quantum_for_fifty_million_quanta() {
-    no_lag_leaves_a_quantum(if cfg!(debug_assertions) { 3_000_000 } else { 50_000_000 });
+    let quanta = if cfg!(debug_assertions) { 3_000_000 } else { 50_000_000 };
+    no_lag_leaves(QUANTUM_NS, quanta, 0);
+}
+
+/// As above, with one in 25 quanta reweighed, and then with four in each.
+#[test]
+#[ignore = "takes minutes: -- --ignored --nocapture, in a release build"]
+fn lags_over_millions_of_quanta_while_weights_change() {
+    no_lag_leaves(QUANTUM_NS, 6_000_000, 300);
+    no_lag_leaves(QUANTUM_NS + QUANTUM_NS / 4, 6_000_000, 3);
 }
 
 #[test]
 fn a_fixed_share_is_constant_to_a_percent_while_others_come_and_go() {
+    a_fixed_share_is_constant_to_a_percent(0);
+}
+
+#[test]
+fn a_fixed_share_is_constant_to_a_percent_while_others_are_reweighed() {
+    a_fixed_share_is_constant_to_a_percent(20);
+}
+
+fn a_fixed_share_is_constant_to_a_percent(reweighs: u64) {
     let mut habits = vec![
         Habit { share_percent: 25, ..BUSY },
         Habit { share_percent: 40, varies: true, stretches: 7, ..BUSY },
         // Takes what is left.
-        BUSY,
+        Habit { reweighs, ..BUSY },
     ];
-    let comes_and_goes = Habit { stretches: 30, wakes: 25, leaves: true, varies: true, ..BUSY };
+    let comes_and_goes =
+        Habit { stretches: 30, wakes: 25, leaves: true, varies: true, reweighs, ..BUSY };
     habits.extend((1..=6).map(|weight| Habit { weight: weight * weight, ..comes_and_goes }));
     habits.extend([4, 9, 15].map(|share_percent| Habit { share_percent, ..comes_and_goes }));
     let mut world = World::new(&habits, 3);
@@ -336,7 +402,8 @@ fn a_fixed_share_is_constant_to_a_percent_while_others_come_and_go() {
     for ((least, most), share) in percents.into_iter().zip([25, 40]) {
         println!("fixed share {share} %: {least:.3} to {most:.3} % in each of 15 s");
     }
-    println!("joins and wakes meanwhile: {}", world.comings);
+    println!("joins and wakes meanwhile: {}, reweighs {}", world.comings, world.reweighs);
+    assert!(reweighs == 0 || world.reweighs > 10_000, "{}", world.reweighs);
     // And they had something of it.
     let had_ns: u64 = world.served_ns[3..].iter().sum();
     assert!(had_ns as f64 > 0.2 * world.now.as_nanos() as f64, "{had_ns}");

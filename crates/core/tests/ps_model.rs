@@ -58,6 +58,7 @@ mod policy {
             1 => number().prop_map(Op::Withdraw),
             1 => number().prop_map(Op::Leave),
             2 => (number(), 0u32..3).prop_map(|(number, claim)| Op::Join(number, claim)),
+            2 => (number(), 0u32..3).prop_map(|(number, claim)| Op::Reweigh(number, claim)),
             14 => (1u64..=100_000).prop_map(Op::Run),
             2 => (1u64..=300_000).prop_map(Op::Run),
             2 => (1u64..=100_000, any::<bool>()).prop_map(|(ns, another)| Op::Done(ns, another)),

@@ -16,7 +16,7 @@ use crate::outcome::Outcome;
 use crate::simulation::Simulation;
 use crate::spec::{SimActivity, SimSpec};
 use core::fmt;
-use upcall_core::activity::{self, ActivityId, ActivityParams, Terms};
+use upcall_core::activity::{self, ActivityId, ActivityParams, Claim, Terms};
 use upcall_core::admission::{Platform, ReservationId, Reservations, Share};
 use upcall_core::policy::Discipline;
 use upcall_core::scheduler::{Input, Scheduler};
@@ -30,6 +30,8 @@ const CALM: Span = Span::from_millis(400);
 const PS_QUANTUM: Span = Span::from_millis(1);
 /// A scenario's purpose of chance.
 const PURPOSE: u64 = 1 << 48;
+/// Apart from it, so that older seeds keep their meaning: who is reweighed.
+const PURPOSE_REWEIGHS: u64 = PURPOSE + 1;
 
 /// What one seed makes.
 #[derive(Clone, Debug)]
@@ -121,15 +123,19 @@ pub fn scenario(discipline: &'static Discipline, seed: u64) -> Scenario {
         switch_cost: maker.span_or_none(Span::from_micros(20)),
         wakeup_latency: maker.span_or_none(Span::from_micros(200)),
     };
-    let (activities, reservations, ids) = maker.admitted(discipline, &platform, faulty);
+    let (mut activities, mut reservations, ids) = maker.admitted(discipline, &platform, faulty);
     let faults = if faulty { maker.faults(&activities, &platform) } else { Vec::new() };
     let settled_after = settled_after(&activities, &faults, &platform);
     let steady = activities.iter().all(|activity| activity.present == [Window::ALWAYS])
         && !faults.iter().any(|fault| matches!(fault, Fault::DomainDies { .. }));
     let holds = !as_played(&reservations) || (steady && faults.is_empty() && exact(&activities));
-    let bounds = ids.into_iter().map(|id| reservations.response_max(id).filter(|_| holds));
+    let mut bounds: Vec<_> = ids.iter().map(|&id| reservations.response_max(id)).collect();
+    if discipline.time_quantum.is_some() {
+        let mut maker = Maker { chance: Chance::new(seed, PURPOSE_REWEIGHS), deaths };
+        maker.reweigh(&mut activities, &mut reservations, &ids, &mut bounds);
+    }
     let promises = Promises {
-        response_max: bounds.collect(),
+        response_max: bounds.into_iter().map(|bound| bound.filter(|_| holds)).collect(),
         wakeup_latency: platform.wakeup_latency,
         lag_max: steady.then(|| lag_max(&activities, &platform)),
         windows: keeps_windows(discipline) && holds,
@@ -356,6 +362,36 @@ impl Maker {
                 Execution::Recorded(costs.collect::<Vec<_>>().into())
             }
             _ => Execution::Fixed(declared),
+        }
+    }
+
+    /// Shares and weights that change now and then, as admission grants it. A job may
+    /// then take as long as the smallest of its owner's shares allows.
+    fn reweigh(
+        &mut self,
+        activities: &mut [SimActivity],
+        reservations: &mut Reservations,
+        ids: &[ReservationId],
+        bounds: &mut [Option<Span>],
+    ) {
+        if activities.is_empty() || self.feature() {
+            return;
+        }
+        let mut times: Vec<_> = (0..self.count(1, 60)).map(|_| self.up_to(FAULTY)).collect();
+        times.sort();
+        for time in times {
+            let place = self.count(0, u32::try_from(activities.len() - 1).unwrap_or(0)) as usize;
+            let activity = &mut activities[place];
+            let claim = match activity.terms.share {
+                Some(_) => self.share(&activity.params).map(Claim::Share),
+                None => Some(Claim::Weight(self.count(1, 50))),
+            };
+            if let Some(claim) = claim
+                && reservations.reweigh(ids[place], claim).is_ok()
+            {
+                activity.reweighs.push((Instant::ZERO + time, claim));
+                bounds[place] = bounds[place].max(reservations.response_max(ids[place]));
+            }
         }
     }
 

@@ -65,7 +65,11 @@ pub fn ps(data: &[u8]) {
     use ps_model::{COUNT, Op};
     let ops = Bytes(data).all(OPERATIONS_MAX, |bytes| match bytes.small(28) {
         0..6 => Op::Release(bytes.small(COUNT)),
-        6 => Op::Withdraw(bytes.small(COUNT)),
+        // Taken from what there is, so that older seeds keep their meaning.
+        6 => match bytes.small(4 * COUNT) {
+            number @ 0..COUNT => Op::Withdraw(number),
+            other => Op::Reweigh(other % COUNT, other / COUNT - 1),
+        },
         7 => Op::Leave(bytes.small(COUNT)),
         8..10 => Op::Join(bytes.small(COUNT), bytes.small(3)),
         10..24 => Op::Run(1 + bytes.below(100_000)),

@@ -11,7 +11,7 @@
 
 use core::fmt;
 
-use crate::activity::{ActivityId, ActivityParams, Terms};
+use crate::activity::{ActivityId, ActivityParams, Claim, Terms};
 use crate::admission::{Platform, Share, Steps, Verdict};
 use crate::time::{Instant, Span};
 
@@ -110,6 +110,13 @@ pub trait Policy: fmt::Debug + Send {
 
     /// It goes. It is idle.
     fn leave(&mut self, id: ActivityId, now: Instant);
+
+    /// An activity claims another part of the CPU from now on. Policies that do not
+    /// share time out do nothing, nor is anything done if the claim is not of the
+    /// kind that it joined with.
+    fn reweigh(&mut self, id: ActivityId, claim: Claim, now: Instant) {
+        let _ = (id, claim, now);
+    }
 
     /// An idle activity has a job.
     fn ready(&mut self, id: ActivityId, job: Ready, now: Instant);

@@ -3,7 +3,7 @@
 //! it operations.
 
 use super::ps_instance::Model;
-use upcall_core::activity::{ActivityId, ActivityParams, Terms};
+use upcall_core::activity::{ActivityId, ActivityParams, Claim, Terms};
 use upcall_core::admission::Share;
 use upcall_core::cost::CostEstimate;
 use upcall_core::policy::ps::ProportionalShare;
@@ -37,6 +37,8 @@ pub enum Op {
     Leave(u32),
     /// One that went comes back, with another share or weight.
     Join(u32, u32),
+    /// One claims another share or weight, whatever it is at.
+    Reweigh(u32, u32),
     /// The CPU goes to the next, or whoever runs goes on for so long and comes to a
     /// boundary.
     Run(u64),
@@ -123,6 +125,16 @@ impl ModelPolicy {
             self.rest.join(number, claim, self.created);
         }
         self.created += 1;
+    }
+
+    fn reweigh(&mut self, number: u32, claim: u32) {
+        self.of(number).claim = claim;
+        if number < REAL_TIME {
+            self.top.reweigh(number, claim);
+            self.weigh_rest();
+        } else {
+            self.rest.reweigh(number, claim);
+        }
     }
 
     /// What a share used in advance is owed by the rest, which gets it.
@@ -245,6 +257,16 @@ impl Both {
         self.model.join(number, if is_real_time { ppm } else { weight });
     }
 
+    fn reweigh(&mut self, number: u32, claim: u32) {
+        let (ppm, weight) = (SHARES_PPM[claim as usize % 3], WEIGHTS[claim as usize % 3]);
+        let (claim, number_of_it) = match Share::from_ppm(ppm) {
+            Some(share) if number < REAL_TIME => (Claim::Share(share), ppm),
+            _ => (Claim::Weight(weight), weight),
+        };
+        self.policy.reweigh(ActivityId(number), claim, self.now);
+        self.model.reweigh(number, number_of_it);
+    }
+
     fn pass(&mut self, ns: u64) {
         self.now += Span::from_nanos(ns);
         self.model.charge(ns);
@@ -266,6 +288,9 @@ impl Both {
             Op::Join(number, claim) if self.model.members[number as usize].is_none() => {
                 self.join(number, claim);
             }
+            Op::Reweigh(number, claim) if self.model.members[number as usize].is_some() => {
+                self.reweigh(number, claim);
+            }
             Op::Release(number) | Op::Withdraw(number) | Op::Leave(number) => {
                 let Some(member) = self.model.members[number as usize] else { return };
                 let id = ActivityId(number);
@@ -285,7 +310,7 @@ impl Both {
                     _ => {}
                 }
             }
-            Op::Join(..) => {}
+            Op::Join(..) | Op::Reweigh(..) => {}
             Op::Run(ns) => match self.model.running {
                 None => {
                     let picked = self.policy.pick(self.now);

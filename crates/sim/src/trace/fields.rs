@@ -5,7 +5,7 @@
 //! `None`, or `false`. Numbers of kinds and fields are part of the format: new
 //! ones go to the end.
 
-use upcall_core::activity::{ActivityId, ActivityParams, Terms, Window, WorkClass};
+use upcall_core::activity::{ActivityId, ActivityParams, Claim, Terms, Window, WorkClass};
 use upcall_core::admission::Share;
 use upcall_core::record::JobRecord;
 use upcall_core::scheduler::{Command, Input, Outcome};
@@ -63,6 +63,7 @@ numbered! {
         Inactive = "inactive",
         Closed = "closed",
         Message = "message",
+        Reweigh = "reweigh",
     }
 }
 
@@ -220,6 +221,12 @@ fn encode_input(input: Input) -> (Kind, Values) {
         Input::Run { id, at } => (Kind::Run, of(id).instant(Field::At, at)),
         Input::Suspend { id } => (Kind::Suspend, of(id)),
         Input::Close { id } => (Kind::Close, of(id)),
+        Input::Reweigh { id, claim: Claim::Share(share) } => {
+            (Kind::Reweigh, of(id).with(Field::Share, share.ppm()))
+        }
+        Input::Reweigh { id, claim: Claim::Weight(weight) } => {
+            (Kind::Reweigh, of(id).with(Field::Weight, weight))
+        }
         Input::Arrived { id, messages } => (Kind::Arrived, of(id).with(Field::Messages, messages)),
         Input::Advance { id, critical } => {
             (Kind::Advance, of(id).instant(Field::Critical, critical))
@@ -317,6 +324,7 @@ pub(super) fn decode(kind: Kind, values: &Values) -> Result<Option<Crossing>, Ba
         Kind::Run => input(Input::Run { id: values.id()?, at: values.time(Field::At)? }),
         Kind::Suspend => input(Input::Suspend { id: values.id()? }),
         Kind::Close => input(Input::Close { id: values.id()? }),
+        Kind::Reweigh => input(Input::Reweigh { id: values.id()?, claim: decode_claim(values)? }),
         Kind::Arrived => {
             input(Input::Arrived { id: values.id()?, messages: values.small(Field::Messages)? })
         }
@@ -367,6 +375,14 @@ fn one_of<T: Copy, const N: usize>(values: &Values, field: Field, these: [T; N])
 fn decode_share(values: &Values) -> Result<Option<Share>, Bad> {
     let Some(ppm) = values.small_if_any(Field::Share)? else { return Ok(None) };
     Share::from_ppm(ppm).map(Some).ok_or(Bad::Range(Field::Share, ppm.into()))
+}
+
+/// A share, or else a weight.
+fn decode_claim(values: &Values) -> Result<Claim, Bad> {
+    match decode_share(values)? {
+        Some(share) => Ok(Claim::Share(share)),
+        None => values.small(Field::Weight).map(Claim::Weight),
+    }
 }
 
 fn decode_params(values: &Values) -> Result<ActivityParams, Bad> {

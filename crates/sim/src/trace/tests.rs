@@ -6,7 +6,7 @@ use super::*;
 use crate::Simulation;
 use crate::vopr::scenario;
 use proptest::prelude::*;
-use upcall_core::activity::{ActivityParams, Terms, Window, WorkClass};
+use upcall_core::activity::{ActivityParams, Claim, Terms, Window, WorkClass};
 use upcall_core::admission::Share;
 use upcall_core::policy::DISCIPLINES;
 use upcall_core::record::JobRecord;
@@ -49,6 +49,8 @@ fn inputs() -> Vec<Input> {
         Input::Run { id: ID, at: at(1013) },
         Input::Suspend { id: ID },
         Input::Close { id: ID },
+        Input::Reweigh { id: ID, claim: Claim::Share(Share::WHOLE) },
+        Input::Reweigh { id: ID, claim: Claim::Weight(1018) },
         Input::Arrived { id: ID, messages: 1014 },
         Input::Advance { id: ID, critical: at(1015) },
         Input::Message { id: ID, critical: at(1015), from: at(1010) },

@@ -3,6 +3,7 @@
 
 use super::super::{Hint, Reason, Reservations};
 use super::*;
+use crate::activity::Claim;
 use crate::policy::ps::PS;
 
 const fn us(us: u64) -> Span {
@@ -136,4 +137,56 @@ fn who_would_be_late_is_named() {
     };
     assert_eq!((victim.as_str(), *response), ("audio", us(2_000 + 11_250 + 2_000)));
     assert!(matches!(refusal.hint, Some(Hint::PduCost { .. })), "{refusal}");
+}
+
+#[test]
+fn another_share_is_granted_where_it_fits() {
+    let mut reservations = Reservations::new(platform(FREE, FREE), &PS);
+    let [audio_id, other_id] =
+        [20, 40].map(|percent| reservations.reserve("audio", audio(), &share(percent)).unwrap().id);
+    let claim = |percent: u32| Claim::Share(Share::from_ppm(percent * 10_000).unwrap());
+    reservations.reweigh(audio_id, claim(50)).unwrap();
+    assert_eq!(reservations.load()[0].utilization, 0.9);
+    // G / f with G = 2.25 ms, and 0.25 + 1 ms for the other.
+    assert_eq!(reservations.response_max(audio_id), Some(us(250 + 4_500 + 1_000)));
+    // More than the limit leaves; less than its period takes; no share at all.
+    let before = reservations.tests();
+    for (percent, hint) in [(51, "a share of 50 % instead of 51 %"), (5, "a share of 5.8065 %")] {
+        let refusal = reservations.reweigh(audio_id, claim(percent)).unwrap_err();
+        assert_eq!(deciding(&refusal.tests).len(), 1);
+        let said = refusal.to_string();
+        assert!(said.starts_with("`audio` is refused: ") && said.contains(hint), "{said}");
+        assert_eq!(reservations.tests(), before);
+    }
+    // What was given back is there for another.
+    reservations.reweigh(audio_id, claim(10)).unwrap();
+    reservations.reweigh(other_id, claim(80)).unwrap();
+    reservations.release(audio_id);
+    reservations.reweigh(audio_id, claim(100)).unwrap();
+    assert_eq!(reservations.load()[0].utilization, 0.8);
+}
+
+#[test]
+fn the_kind_of_a_claim_stays() {
+    let mut reservations = Reservations::new(platform(FREE, FREE), &PS);
+    let real_time = reservations.reserve("real", audio(), &share(20)).unwrap().id;
+    let adaptive = reservations.reserve("adaptive", audio(), &Terms::default()).unwrap().id;
+    for (id, claim, real_time) in [
+        (real_time, Claim::Weight(2), true),
+        (adaptive, Claim::Share(Share::from_ppm(1).unwrap()), false),
+    ] {
+        let screened = reservations.reweigh(id, claim).unwrap_err();
+        assert_eq!(screened.reason, Reason::OtherKind { real_time });
+        assert_eq!(reservations.reweigh_unscreened(id, claim).unwrap_err(), screened);
+    }
+    reservations.reweigh(adaptive, Claim::Weight(7)).unwrap();
+    // Unscreened, anything of the kind goes; a weight then is no worse than before.
+    reservations.reweigh_unscreened(real_time, Claim::Share(Share::WHOLE)).unwrap();
+    reservations.reweigh(adaptive, Claim::Weight(8)).unwrap();
+    let hint = reservations.reweigh(real_time, Claim::Share(Share::WHOLE)).unwrap_err().hint;
+    assert_eq!(hint, None, "what it has does not fit either");
+    let mut other = Reservations::new(platform(FREE, FREE), &crate::policy::rmdp::RMDP);
+    let id = other.reserve("t", audio(), &Terms::default()).unwrap().id;
+    let refusal = other.reweigh(id, Claim::Weight(2)).unwrap_err();
+    assert_eq!(refusal.reason, Reason::NotShared { policy: "rmdp" });
 }
