@@ -21,6 +21,9 @@ pub struct Terms {
     pub share: Option<crate::admission::Share>,
     /// PS: weight, for the adaptive; 1 if neither is given. `>= 1`.
     pub weight: Option<u32>,
+    /// PS: the group whose part it shares in, by its weight and without a share of its
+    /// own; one that the policy does not have counts as none.
+    pub group: Option<GroupId>,
     /// DWCS: how many periods may be missed.
     pub window: Option<Window>,
     /// DWCS: may be served more than once a period if nobody else needs the CPU.
@@ -39,6 +42,10 @@ pub struct Terms {
     pub on_demand: bool,
 }
 
+/// Names one of the groups that a discipline has: its place among them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupId(pub u16);
+
 /// What part of the CPU an activity claims (proportional-share-1998 §4.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Claim {
@@ -52,9 +59,9 @@ pub enum Claim {
 impl Terms {
     /// These terms with another claim of the same kind; `None` for a share in
     /// place of a weight or the other way round. With a share the weight does not
-    /// count.
+    /// count; members of a group have weights.
     pub fn claiming(self, claim: Claim) -> Option<Terms> {
-        match (claim, self.share) {
+        match (claim, self.share.filter(|_| self.group.is_none())) {
             (Claim::Share(share), Some(_)) => Some(Terms { share: Some(share), ..self }),
             (Claim::Weight(weight), None) => Some(Terms { weight: Some(weight.max(1)), ..self }),
             (Claim::Share(_), None) | (Claim::Weight(_), Some(_)) => None,

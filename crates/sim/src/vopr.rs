@@ -16,9 +16,11 @@ use crate::outcome::Outcome;
 use crate::simulation::Simulation;
 use crate::spec::{SimActivity, SimSpec};
 use core::fmt;
-use upcall_core::activity::{self, ActivityId, ActivityParams, Claim, Terms};
+use std::sync::LazyLock;
+use upcall_core::activity::{self, ActivityId, ActivityParams, Claim, GroupId, Terms};
 use upcall_core::admission::{Platform, ReservationId, Reservations, Share};
 use upcall_core::policy::Discipline;
+use upcall_core::policy::ps::{self, Group};
 use upcall_core::scheduler::{Input, Scheduler};
 use upcall_core::time::{Instant, Span};
 
@@ -30,8 +32,10 @@ const CALM: Span = Span::from_millis(400);
 const PS_QUANTUM: Span = Span::from_millis(1);
 /// A scenario's purpose of chance.
 const PURPOSE: u64 = 1 << 48;
-/// Apart from it, so that older seeds keep their meaning: who is reweighed.
+/// Apart from it, so that older seeds keep the rest: who is reweighed, and which groups
+/// there are.
 const PURPOSE_REWEIGHS: u64 = PURPOSE + 1;
+const PURPOSE_GROUPS: u64 = PURPOSE + 2;
 
 /// What one seed makes.
 #[derive(Clone, Debug)]
@@ -111,7 +115,7 @@ pub fn check(scenario: Scenario) -> Result<Outcome, Violation> {
 pub fn scenario(discipline: &'static Discipline, seed: u64) -> Scenario {
     let mut chance = Chance::new(seed, PURPOSE);
     let deaths = chance.one_in(2);
-    let mut maker = Maker { chance, deaths };
+    let mut maker = Maker { chance, deaths, groups: None };
     let cpu_count = u32::try_from(maker.chance.between(1, 3)).unwrap_or(1);
     let faulty = maker.feature();
     // What is nearly full takes very long to work off what piled up.
@@ -123,6 +127,7 @@ pub fn scenario(discipline: &'static Discipline, seed: u64) -> Scenario {
         switch_cost: maker.span_or_none(Span::from_micros(20)),
         wakeup_latency: maker.span_or_none(Span::from_micros(200)),
     };
+    let discipline = maker.grouped(discipline, seed);
     let (mut activities, mut reservations, ids) = maker.admitted(discipline, &platform, faulty);
     let faults = if faulty { maker.faults(&activities, &platform) } else { Vec::new() };
     let settled_after = settled_after(&activities, &faults, &platform);
@@ -131,7 +136,8 @@ pub fn scenario(discipline: &'static Discipline, seed: u64) -> Scenario {
     let holds = !as_played(&reservations) || (steady && faults.is_empty() && exact(&activities));
     let mut bounds: Vec<_> = ids.iter().map(|&id| reservations.response_max(id)).collect();
     if discipline.time_quantum.is_some() {
-        let mut maker = Maker { chance: Chance::new(seed, PURPOSE_REWEIGHS), deaths };
+        let chance = Chance::new(seed, PURPOSE_REWEIGHS);
+        let mut maker = Maker { chance, deaths, groups: None };
         maker.reweigh(&mut activities, &mut reservations, &ids, &mut bounds);
     }
     let promises = Promises {
@@ -223,9 +229,39 @@ struct Maker {
     /// and then the last among equals; admission took it for what it was. So
     /// such sets have no equals.
     deaths: bool,
+    /// How many groups there are, and who is in which.
+    groups: Option<(u16, Chance)>,
 }
 
+/// Proportional share with groups, of all kinds.
+static GROUPED: LazyLock<Vec<Discipline>> = LazyLock::new(|| {
+    let share = |percent: u32| Share::from_ppm(percent * 10_000).map(Claim::Share);
+    let alone =
+        |claim: Option<Claim>| Group { claim: claim.unwrap_or(Claim::Weight(1)), parent: None };
+    let within =
+        |parent, weight| Group { claim: Claim::Weight(weight), parent: Some(GroupId(parent)) };
+    let sets = [
+        vec![alone(share(20))],
+        vec![alone(Some(Claim::Weight(3))), within(0, 2)],
+        vec![alone(share(30)), alone(share(10)), within(0, 1), within(2, 3), alone(None)],
+    ];
+    let made = sets.into_iter().map(|groups| ps::with_groups(ps::QUANTUM_DEFAULT, groups));
+    made.filter_map(Result::ok).collect()
+});
+
 impl Maker {
+    /// The same discipline, or one with groups if this seed has them.
+    fn grouped(&mut self, discipline: &'static Discipline, seed: u64) -> &'static Discipline {
+        let mut chance = Chance::new(seed, PURPOSE_GROUPS);
+        if discipline.time_quantum != Some(ps::QUANTUM_DEFAULT) || chance.one_in(2) {
+            return discipline;
+        }
+        let places: Vec<_> = (0..GROUPED.len()).collect();
+        let grouped = &GROUPED[chance.one_of(&places)];
+        self.groups = u16::try_from(grouped.groups.len()).ok().map(|count| (count, chance));
+        grouped
+    }
+
     /// Whether this seed has the next feature.
     fn feature(&mut self) -> bool {
         self.chance.one_in(2)
@@ -265,6 +301,14 @@ impl Maker {
         let (mut activities, mut ids) = (Vec::new(), Vec::new());
         for number in 0..self.count(1, 12) {
             let mut activity = self.activity(number, features);
+            if let Some((count, chance)) = &mut self.groups
+                && activity.terms.share.is_none()
+                && !chance.one_in(3)
+            {
+                let group = chance.between(0, u64::from(*count) - 1);
+                activity.terms.group = u16::try_from(group).ok().map(GroupId);
+                activity.terms.weight = u32::try_from(chance.between(1, 9)).ok();
+            }
             let mut trial = reservations.clone();
             let asked = trial.reserve(&activity.name, activity.params, &activity.terms);
             if let Ok(reservation) = asked {

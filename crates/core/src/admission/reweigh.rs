@@ -54,7 +54,8 @@ impl Reservations {
         if self.discipline.time_quantum.is_none() {
             return Err(Reason::NotShared { policy: self.discipline.name });
         }
-        terms.claiming(claim).ok_or(Reason::OtherKind { real_time: terms.share.is_some() })
+        let real_time = terms.share.is_some() && terms.group.is_none();
+        terms.claiming(claim).ok_or(Reason::OtherKind { real_time })
     }
 
     /// What is said of the CPU if that member has those terms.

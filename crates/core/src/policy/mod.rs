@@ -41,6 +41,8 @@ pub struct Discipline {
     /// The longest an activity is served before another may be, where the policy
     /// shares time out; `None` where it does not.
     pub time_quantum: Option<Span>,
+    /// PS: groups of activities that share one part of the CPU.
+    pub groups: Vec<ps::Group>,
     /// One CPU's policy for activities numbered `0..capacity`; takes all memory
     /// it will ever need.
     pub(crate) policy: fn(&Discipline, capacity: u32) -> Box<dyn Policy>,

@@ -2,6 +2,7 @@
 //! in `tests/ps_model.rs`, long runs are in `tests/ps_lag.rs`.
 
 use super::*;
+use crate::admission::Share;
 
 const fn us(us: u64) -> Span {
     Span::from_micros(us)
@@ -109,7 +110,7 @@ fn a_share_is_free_again_when_its_activity_leaves() {
     let mut policy = policy(&[(big, share(20)), (big, share(70)), (big, weight(1))]);
     policy.withdraw(ActivityId(1), at(0));
     policy.leave(ActivityId(1), at(0));
-    assert_eq!(policy.shares_ppm, 200_000);
+    assert_eq!(policy.tree.shares_ppm(), 200_000);
     policy.join(ActivityId(1), &big, &share(30), at(0));
     policy.ready(ActivityId(1), JOB, at(0));
     assert_eq!(quanta(&mut policy, 1_000), [200, 300, 500]);
@@ -119,8 +120,8 @@ fn a_share_is_free_again_when_its_activity_leaves() {
 fn what_was_used_in_advance_of_a_share_that_leaves_is_the_rests_debt() {
     let big = task(1_000);
     let mut policy = policy(&[(big, share(40)), (big, share(50)), (big, weight(1))]);
-    let rest = policy.rest_client();
-    let lag = |policy: &ProportionalShare| policy.top.lag_ns(rest, None, Span::ZERO).unwrap();
+    let lag =
+        |policy: &ProportionalShare| policy.tree.account_lag_ns(REST, None, Span::ZERO).unwrap();
     let mut now = at(0);
     assert_eq!(serve(&mut policy, &mut now, us(1_000)), 1);
     assert_eq!((lag(&policy), policy.lag_ns(ActivityId(1), now)), (100_000, Some(-500_000)));
@@ -144,7 +145,7 @@ fn the_first_in_the_file_wins_a_tie() {
 #[test]
 fn a_request_is_what_the_job_is_expected_to_take_yet() {
     let quantum = Span::from_millis(1);
-    let mut slot = Slot::new(us(100), quantum, us(700), None);
+    let mut slot = Slot::new(us(100), quantum, us(700));
     assert_eq!(slot.request(quantum), us(700));
     slot.used = us(600);
     assert_eq!(slot.request(quantum), us(100));
@@ -174,10 +175,10 @@ fn a_request_is_what_the_job_is_expected_to_take_yet() {
 fn a_request_is_whole_stretches() {
     let quantum = Span::from_millis(1);
     for (stretch, longest) in [(1, 1_000), (300, 900), (500, 1_000), (600, 600), (2_500, 2_500)] {
-        let slot = Slot::new(us(stretch), quantum, us(50_000), None);
+        let slot = Slot::new(us(stretch), quantum, us(50_000));
         assert_eq!(slot.request(quantum), us(longest));
     }
-    let small = Slot::new(us(2_500), Span::from_nanos(1), us(50_000), None);
+    let small = Slot::new(us(2_500), Span::from_nanos(1), us(50_000));
     assert_eq!(small.request(Span::from_nanos(1)), us(2_500));
 }
 
