@@ -81,6 +81,14 @@ fn an_account_behaves_as_the_model_does() {
 #[test]
 fn the_policy_behaves_as_the_model_does() {
     let cases = prop::collection::vec(policy::op(), 1..250);
-    let count = compared(config(600, 1998), &cases, |ops| ps::compare(&ops));
+    let count = compared(config(600, 1998), &cases, |ops| ps::compare(false, &ops));
+    assert!(count > 20_000, "the model went along for {count} operations only");
+}
+
+/// The same with activities in groups, and a group in a group.
+#[test]
+fn the_policy_with_groups_behaves_as_the_model_does() {
+    let cases = prop::collection::vec(policy::op(), 1..250);
+    let count = compared(config(600, 1999), &cases, |ops| ps::compare(true, &ops));
     assert!(count > 20_000, "the model went along for {count} operations only");
 }

@@ -26,7 +26,7 @@ mod ps_instance;
 #[path = "../../../crates/core/tests/models/rate_monotonic.rs"]
 mod rate_monotonic_model;
 
-pub use operations::{dwcs, dws, ps, ps_account, rm, rmdp};
+pub use operations::{dwcs, dws, ps, ps_account, ps_groups, rm, rmdp};
 pub use spec_file::spec;
 pub use trace_file::trace;
 
@@ -42,5 +42,6 @@ pub const TARGETS: &[Target] = &[
     ("dws", dws),
     ("ps", ps),
     ("ps_account", ps_account),
+    ("ps_groups", ps_groups),
     ("dwcs", dwcs),
 ];
