@@ -96,6 +96,28 @@ fn a_live_run_gives_the_same_commands_again() {
     assert_eq!((names, domains), (vec!["fast", "slow"], vec!["control", "media"]));
 }
 
+/// The file has what a spec said of groups: without it other commands would come out.
+#[test]
+fn a_live_run_and_a_simulation_with_groups_give_the_same_commands_again() {
+    let _machine = machine();
+    let groups = fs::read_to_string(example("groups.toml")).expect("it is there");
+    let spec = SpecFile::new(groups);
+    for command in ["sim", "run"] {
+        let (_folder, path) = file();
+        // Its hogs are late on purpose.
+        upcall(&[command, spec.path(), "--duration", "500ms", "--trace", text(&path)])
+            .assert_code(&[4]);
+        let done = replay(&path);
+        done.assert_code(&[0]);
+        assert!(done.stdout.ends_with("same commands\n"), "{done:#?}");
+        rewrite(&path, |trace| {
+            assert_eq!(trace.header.groups.len(), 3);
+            trace.header.groups[0].claim = Claim::Weight(1);
+        });
+        replay(&path).assert_code(&[4]);
+    }
+}
+
 #[test]
 fn a_simulation_gives_the_same_commands_again_under_every_policy() {
     let spec = SpecFile::new(TASKS);

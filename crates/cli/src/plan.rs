@@ -352,5 +352,9 @@ fn planned_output(planned: &Planned<'_>, placed: bool) -> output::PlannedActivit
         cost_measured: planned.cost_measured,
         buffers: mapping.map_or(0, |mapping| mapping.buffers),
         delay_ns_max: mapping.map(|mapping| mapping.delay_max.as_nanos()),
+        group: match planned.activity {
+            Activity::Task(task) => task.group.clone(),
+            Activity::Stream(_) => None,
+        },
     }
 }

@@ -1,5 +1,5 @@
 //! Proportional share over long runs: no lag leaves one quantum, a fixed share stays
-//! what it is, and who does not keep to what it said hurts itself alone
+//! what it is, and who does not keep to what it said hurts itself alone, or its group
 //! (proportional-share-1998 §3.2, §4.3).
 //!
 //! The policy is driven directly here, by an imagined CPU in virtual time whose
@@ -12,9 +12,9 @@
 mod chance;
 
 use chance::Chance;
-use upcall_core::activity::{ActivityId, ActivityParams, Claim, Terms};
+use upcall_core::activity::{ActivityId, ActivityParams, Claim, GroupId, Terms};
 use upcall_core::admission::Share;
-use upcall_core::policy::ps::ProportionalShare;
+use upcall_core::policy::ps::{Group, ProportionalShare};
 use upcall_core::policy::{Policy, Ready};
 use upcall_core::time::{Instant, Span};
 
@@ -43,6 +43,8 @@ struct Habit {
     leaves: bool,
     /// One in so many steps of others, it claims another share or weight; 0: never.
     reweighs: u64,
+    /// Of those of its world; only with a weight.
+    group: Option<u16>,
 }
 
 const BUSY: Habit = Habit {
@@ -56,6 +58,7 @@ const BUSY: Habit = Habit {
     wakes: 0,
     leaves: false,
     reweighs: 0,
+    group: None,
 };
 
 /// What an activity is at.
@@ -74,6 +77,8 @@ struct World {
     /// CPU time had.
     served_ns: Vec<u64>,
     lag_max_ns: Vec<i64>,
+    /// The same of its groups.
+    groups_lag_max_ns: Vec<i64>,
     now: Instant,
     /// Requests served.
     quanta: u64,
@@ -88,13 +93,18 @@ const JOB: Ready = Ready { release: Instant::ZERO, deadline: Instant::FAR };
 
 impl World {
     fn new(habits: &[Habit], seed: u64) -> Self {
+        World::with_groups(habits, &[], seed)
+    }
+
+    fn with_groups(habits: &[Habit], groups: &[Group], seed: u64) -> Self {
         let capacity = u32::try_from(habits.len()).unwrap();
         let mut world = World {
-            policy: ProportionalShare::new(capacity, Span::from_nanos(QUANTUM_NS)),
+            policy: ProportionalShare::with_groups(capacity, Span::from_nanos(QUANTUM_NS), groups),
             habits: habits.to_vec(),
             states: vec![State::Gone; habits.len()],
             served_ns: vec![0; habits.len()],
             lag_max_ns: vec![0; habits.len()],
+            groups_lag_max_ns: vec![0; groups.len()],
             now: Instant::ZERO,
             quanta: 0,
             comings: 0,
@@ -117,6 +127,7 @@ impl World {
         let terms = Terms {
             share: Share::from_ppm(habit.share_percent * 10_000),
             weight: Some(habit.weight),
+            group: habit.group.map(GroupId),
             ..Terms::default()
         };
         self.policy.join(ActivityId(number), &params, &terms, self.now);
@@ -176,6 +187,11 @@ impl World {
     fn watch(&mut self) {
         for (number, most) in (0..).zip(&mut self.lag_max_ns) {
             if let Some(lag) = self.policy.lag_ns(ActivityId(number), self.now) {
+                *most = (*most).max(lag.abs());
+            }
+        }
+        for (group, most) in (0..).zip(&mut self.groups_lag_max_ns) {
+            if let Some(lag) = self.policy.group_lag_ns(GroupId(group), self.now) {
                 *most = (*most).max(lag.abs());
             }
         }
@@ -271,6 +287,7 @@ fn crowd(seed: u64, reweighs: u64) -> Vec<Habit> {
                 wakes: if number < 2 { 0 } else { 2 + chance.below(40) },
                 leaves: number > 3,
                 reweighs,
+                group: None,
             }
         })
         .collect()
@@ -312,6 +329,86 @@ fn no_lag_leaves_in(bound_ns: u64, seed: u64, reweighs: u64) -> World {
         );
     }
     world
+}
+
+/// A share; a weight with two groups in it, one in the other; another share.
+fn groups() -> [Group; 5] {
+    let weight = |weight, parent: Option<u16>| Group {
+        claim: Claim::Weight(weight),
+        parent: parent.map(GroupId),
+    };
+    let share = |ppm| Group { claim: Claim::Share(Share::from_ppm(ppm).unwrap()), parent: None };
+    [share(100_000), weight(4, None), weight(2, Some(1)), weight(1, Some(2)), share(50_000)]
+}
+
+/// A crowd with the adaptive spread over groups and outside. How many were reweighed.
+fn lags_of_groups_and_in_them(seed: u64, reweighs: u64) -> u64 {
+    let mut habits = crowd(seed, reweighs);
+    let mut chance = Chance(seed);
+    for habit in &mut habits {
+        // Of 95 % that a crowd has, the groups take 15.
+        habit.share_percent = habit.share_percent * 80 / 95;
+        if habit.share_percent == 0 {
+            habit.group = chance.one_of(&[None, Some(0), Some(1), Some(2), Some(3), Some(4)]);
+        }
+    }
+    let mut world = World::with_groups(&habits, &groups(), seed);
+    while world.quanta < 20_000 {
+        world.step();
+    }
+    let quantum_ns = QUANTUM_NS as i64;
+    let bound = quantum_ns + ROUNDING_NS + if reweighs > 0 { quantum_ns / 4 } else { 0 };
+    for (number, &lag) in world.lag_max_ns.iter().enumerate() {
+        assert!(lag <= bound, "seed {seed}: the lag of {number} was {lag} ns");
+    }
+    // It asks for a quantum, and is served in the requests of its members.
+    for (group, &lag) in world.groups_lag_max_ns.iter().enumerate() {
+        assert!(
+            lag <= bound + quantum_ns / 4,
+            "seed {seed}: the lag of group {group} was {lag} ns"
+        );
+    }
+    assert!(world.reweighs > 0 || reweighs == 0);
+    u64::from(world.groups_lag_max_ns.iter().all(|&lag| lag > QUANTUM_NS as i64 / 10))
+}
+
+#[test]
+fn no_lag_in_a_group_leaves_a_quantum_and_none_of_a_group_much_more() {
+    let all_had_to_wait: u64 =
+        (0..8).map(|seed| lags_of_groups_and_in_them(seed, seed % 2 * 300)).sum();
+    assert!(all_had_to_wait > 0);
+}
+
+/// As above, over 400 crowds: 8 million quanta.
+#[test]
+#[ignore = "takes minutes: -- --ignored --nocapture, in a release build"]
+fn lags_of_groups_and_in_them_in_400_crowds() {
+    for seed in 0..400 {
+        lags_of_groups_and_in_them(seed, seed % 2 * 300);
+    }
+}
+
+/// One honest member and one outside, and a flood of others in the group or not.
+#[test]
+fn a_flood_in_a_group_hurts_nobody_outside() {
+    let own = |share_percent, group| Habit { share_percent, group, ..BUSY };
+    let quiet = vec![own(30, None), own(0, None), own(0, Some(0)), own(0, Some(4))];
+    let flood = Habit { weight: 20, stretches: 9, wakes: 7, leaves: true, group: Some(0), ..BUSY };
+    let served = [0, 8].map(|floods| {
+        let mut habits = quiet.clone();
+        habits.extend(vec![Habit { varies: true, ..flood }; floods]);
+        let mut world = World::with_groups(&habits, &groups(), 5);
+        world.run_for(Span::from_secs(10));
+        let whole = world.now.as_nanos() as f64;
+        [0, 1, 2, 3].map(|number| 100.0 * world.served_ns[number] as f64 / whole)
+    });
+    println!("without and with a flood in the group of the third: {served:?} %");
+    for (number, expected) in [(0, 30.0), (1, 55.0), (3, 5.0)] {
+        for of_run in served {
+            assert!((of_run[number] - expected).abs() < 0.1, "{number}: {served:?}");
+        }
+    }
+    assert!((served[0][2] - 10.0).abs() < 0.1 && served[1][2] < 1.0, "{served:?}");
 }
 
 /// Found among 1,500: a job longer than declared asked for less than a stretch, and was

@@ -98,6 +98,8 @@ fn sorted(groups: Vec<Group>, source: &Source, faults: &mut Faults) -> Vec<Group
         let found = format!("found {}", quoted(parent));
         faults.push(at.place.of("group"), &at.place.owner, "group", &found, &expected);
     }
+    // What was reported once is not reported again of their tasks.
+    sorted.extend(left);
     sorted
 }
 

@@ -40,7 +40,8 @@
 //! rest or in another group, by weight. Its members share by weight what it gets, and only
 //! that; their lag is to their part of it. To those outside it is one client more, so an
 //! overload inside is paid inside. A group that nobody of is ready leaves its part to
-//! the others.
+//! the others. A group asks for a quantum at a time and is served in the requests of its
+//! members, which may be shorter: if its part is `f`, it may be `(1 + f) q` behind.
 //!
 //! **Who competes** (§3: the active). An activity with a ready or running job.
 //! When its jobs are done it leaves, and comes back with the next release as
@@ -143,7 +144,7 @@ pub struct ProportionalShare {
     groups: Vec<Group>,
     tree: Tree,
     running: Option<Running>,
-    /// Activities that ever joined, for ties. Wraps after 4 billion.
+    /// Groups, and activities that ever joined, for ties. Wraps after 4 billion.
     created: u32,
 }
 
@@ -228,12 +229,13 @@ impl ProportionalShare {
             groups: groups.to_vec(),
             tree: Tree::new(capacity, quantum, groups),
             running: None,
-            created: 0,
+            // Groups come first.
+            created: u32::try_from(groups.len()).unwrap_or(0),
         }
     }
 
     /// How far a group is behind its part, as [`Policy::lag_ns`] says it of an activity;
-    /// `None` if it has no member here. O(depth).
+    /// `None` if there is no such group, or it has a share and no member here. O(depth).
     pub fn group_lag_ns(&self, group: GroupId, now: Instant) -> Option<i64> {
         let node = Tree::of_group(usize::from(group.0));
         let (serving, pending) = self.pending(now);

@@ -109,6 +109,11 @@ fn client_of(node: usize) -> u32 {
     COUNT + u32::try_from(node).expect("a few") - 1
 }
 
+/// Groups come before all activities.
+fn tie_of(node: usize) -> u32 {
+    u32::try_from(node).expect("a few") - 2
+}
+
 impl ModelPolicy {
     fn new(grouped: bool) -> Self {
         let capacity = COUNT as usize + 1 + GROUPS.len();
@@ -123,8 +128,16 @@ impl ModelPolicy {
             let account = of_weights.clone();
             Node { account, parent, weight, members }
         }));
+        // A group with a weight is there from the start.
+        for node in 2..nodes.len() {
+            let Node { parent, weight, .. } = nodes[node];
+            if parent != TOP {
+                nodes[parent].account.join(client_of(node), weight, tie_of(node));
+            }
+        }
         let seats = if grouped { GROUPED } else { FLAT };
-        ModelPolicy { nodes, seats, members: [None; 6], running: None, created: 0 }
+        let created = u32::try_from(nodes.len()).expect("a few");
+        ModelPolicy { nodes, seats, members: [None; 6], running: None, created }
     }
 
     fn of(&mut self, number: u32) -> &mut Member {
@@ -161,11 +174,12 @@ impl ModelPolicy {
         self.nodes[TOP].account.reweigh(client_of(REST), 1_000_000 - shares_ppm - of_groups);
     }
 
-    /// The first of a group brings the group with it.
     fn enter(&mut self, node: usize, client: u32, weight: u32, tie: u32) {
-        self.nodes[node].members += 1;
-        if self.nodes[node].members == 1 && node > REST {
-            self.enter(self.nodes[node].parent, client_of(node), self.nodes[node].weight, tie);
+        for above in self.path(node).into_iter().filter(|&above| above > REST) {
+            self.nodes[above].members += 1;
+            if self.nodes[above].members == 1 && self.nodes[above].parent == TOP {
+                self.enter(TOP, client_of(above), self.nodes[above].weight, tie_of(above));
+            }
         }
         if node == TOP {
             self.weigh_rest();
@@ -177,12 +191,15 @@ impl ModelPolicy {
     fn exit(&mut self, node: usize, client: u32) {
         let ahead_ns = self.nodes[node].account.lag_ns(client).unwrap_or(0).min(0).unsigned_abs();
         self.nodes[node].account.leave(client);
-        self.nodes[node].members -= 1;
         if node == TOP {
             self.weigh_rest();
             self.nodes[TOP].account.inherit(client_of(REST), ahead_ns);
-        } else if self.nodes[node].members == 0 && node > REST {
-            self.exit(self.nodes[node].parent, client_of(node));
+        }
+        for above in self.path(node).into_iter().filter(|&above| above > REST) {
+            self.nodes[above].members -= 1;
+            if self.nodes[above].members == 0 && self.nodes[above].parent == TOP {
+                self.exit(TOP, client_of(above));
+            }
         }
     }
 

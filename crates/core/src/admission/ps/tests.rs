@@ -3,8 +3,8 @@
 
 use super::super::{Hint, Reason, Reservations};
 use super::*;
-use crate::activity::Claim;
-use crate::policy::ps::PS;
+use crate::activity::GroupId;
+use crate::policy::ps::{PS, with_groups};
 
 const fn us(us: u64) -> Span {
     Span::from_micros(us)
@@ -189,4 +189,37 @@ fn the_kind_of_a_claim_stays() {
     let id = other.reserve("t", audio(), &Terms::default()).unwrap().id;
     let refusal = other.reweigh(id, Claim::Weight(2)).unwrap_err();
     assert_eq!(refusal.reason, Reason::NotShared { policy: "rmdp" });
+}
+
+#[test]
+fn the_share_of_a_group_is_given_away_where_it_has_members() {
+    let share_of = |percent: u32| Claim::Share(Share::from_ppm(percent * 10_000).unwrap());
+    let within = Group { claim: Claim::Weight(2), parent: Some(GroupId(0)) };
+    let groups = vec![
+        Group { claim: share_of(40), parent: None },
+        within,
+        Group { claim: share_of(50), parent: None },
+        Group { claim: Claim::Weight(9), parent: None },
+    ];
+    let ps: &_ = Box::leak(Box::new(with_groups(us(1_000), groups).unwrap()));
+    let member = |group| Terms { group: Some(GroupId(group)), ..share(90) };
+    let mut reservations = Reservations::new(platform(FREE, FREE), ps);
+    let given_away = |reservations: &Reservations| reservations.load()[0].utilization;
+    let first = reservations.reserve("first", piece(400), &member(1)).unwrap();
+    assert_eq!((given_away(&reservations), reservations.response_max(first.id)), (0.4, None));
+    reservations.reserve("second", piece(900), &member(0)).unwrap();
+    reservations.reserve("third", piece(400), &member(3)).unwrap();
+    assert_eq!(given_away(&reservations), 0.4);
+    let alone = reservations.reserve("alone", audio(), &share(45)).unwrap();
+    // It may have to wait for a member of a group: J = B = 0.9 ms, G = 2.25 ms.
+    let waited = at_share(us(2_250), Share::from_ppm(450_000).unwrap()) + us(900 + 900);
+    assert_eq!(reservations.response_max(alone.id), Some(waited));
+    let refusal = reservations.reserve("other", piece(1), &member(2)).unwrap_err();
+    assert_eq!(deciding(&refusal.tests), [("share-sum", false)]);
+    // The weight of a member may change, and nothing else.
+    reservations.reweigh(first.id, Claim::Weight(3)).unwrap();
+    let refusal = reservations.reweigh(first.id, share_of(1)).unwrap_err();
+    assert_eq!(refusal.reason, Reason::OtherKind { real_time: false });
+    reservations.release(alone.id);
+    assert!(reservations.reserve("other", piece(1), &member(2)).is_ok());
 }

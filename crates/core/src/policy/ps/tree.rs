@@ -12,8 +12,9 @@
 //! numbers: activities those below the capacity, accounts those from there on.
 //!
 //! Of an account and its client in the one above: the client is ready while
-//! the account has anyone ready, and picked while one of them is served. It joins
-//! with its first member and leaves with its last.
+//! the account has anyone ready, and picked while one of them is served. A share counts
+//! while its group has a member. A weight counts only while somebody competes by it, so
+//! groups that have one are there from the start, and keep what they are ahead.
 
 use super::Group;
 use super::instance::Instance;
@@ -37,7 +38,9 @@ struct Node {
     client: u32,
     /// Its weight there, of the top's clients a share in millionths.
     weight: u32,
-    /// Clients that joined.
+    /// Among equals there: groups come in their order, before all activities.
+    tie: u32,
+    /// Of a group: activities below.
     members: u32,
     /// Longest stretch of anyone below so far.
     stretch_max: Span,
@@ -62,17 +65,18 @@ impl Tree {
         // A capacity of `u32::MAX` would need more memory than there is.
         let accounts = u32::try_from(groups.len() + 1).unwrap_or(u32::MAX);
         let clients = capacity.saturating_add(accounts);
-        let node = |account, parent, client, weight| {
+        let node = |account, parent, client, weight, tie| {
             let (members, stretch_max, served) = (0, Span::ZERO, false);
-            Node { account, parent, client, weight, members, stretch_max, served }
+            Node { account, parent, client, weight, tie, members, stretch_max, served }
         };
         let rest_ppm = Share::WHOLE.ppm();
         let mut nodes = vec![
-            node(Instance::of_shares(clients), TOP, u32::MAX, 0),
-            node(Instance::of_weights(clients), TOP, capacity, rest_ppm),
+            node(Instance::of_shares(clients), TOP, u32::MAX, 0, 0),
+            node(Instance::of_weights(clients), TOP, capacity, rest_ppm, REST_TIE),
         ];
         nodes[TOP].account.join(capacity, rest_ppm, REST_TIE);
-        for (group, client) in groups.iter().zip(capacity.saturating_add(1)..) {
+        for (group, tie) in groups.iter().zip(0..) {
+            let client = capacity.saturating_add(tie).saturating_add(1);
             let (parent, weight) = match (group.parent, group.claim) {
                 (Some(parent), Claim::Weight(weight)) => (usize::from(parent.0) + 2, weight),
                 (None, Claim::Share(share)) => (TOP, share.ppm()),
@@ -80,7 +84,10 @@ impl Tree {
                 // Refused where groups are made.
                 (Some(_), Claim::Share(_)) => (REST, 1),
             };
-            nodes.push(node(Instance::of_weights(clients), parent, client, weight));
+            if parent != TOP {
+                nodes[parent].account.join(client, weight, tie);
+            }
+            nodes.push(node(Instance::of_weights(clients), parent, client, weight, tie));
         }
         Tree { nodes, capacity, quantum, shares_ppm: 0 }
     }
@@ -92,11 +99,15 @@ impl Tree {
 
     /// A client comes into the account `node`, idle, with the weight that it has there.
     pub(super) fn join(&mut self, node: usize, client: u32, weight: u32, tie: u32) {
-        let Node { members, parent, client: own, weight: of_node, .. } = self.nodes[node];
-        if members == 0 && node > REST {
-            self.join(parent, own, of_node, tie);
+        let mut at = node;
+        while at > REST {
+            let Node { ref mut members, parent, client, weight, tie, .. } = self.nodes[at];
+            *members += 1;
+            if *members == 1 && parent == TOP {
+                self.join(TOP, client, weight, tie);
+            }
+            at = parent;
         }
-        self.nodes[node].members += 1;
         if node == TOP {
             self.weigh_rest(self.shares_ppm.saturating_add(weight));
         }
@@ -114,10 +125,14 @@ impl Tree {
             let debt = Span::from_nanos(lag_ns.min(0).unsigned_abs());
             self.nodes[TOP].account.inherit(self.capacity, debt);
         }
-        let Node { parent, client: own, weight: of_node, ref mut members, .. } = self.nodes[node];
-        *members -= 1;
-        if *members == 0 && node > REST {
-            self.leave(parent, own, of_node);
+        let mut at = node;
+        while at > REST {
+            let Node { ref mut members, parent, client, weight, .. } = self.nodes[at];
+            *members -= 1;
+            if *members == 0 && parent == TOP {
+                self.leave(TOP, client, weight);
+            }
+            at = parent;
         }
     }
 
