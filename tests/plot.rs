@@ -5,7 +5,8 @@ mod support;
 
 use std::fs;
 
-use support::{folder, upcall};
+use support::{SpecFile, folder, machine, upcall};
+use upcall_sim::trace::{Crossing, Writer, read};
 
 const SPEC: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/conference.toml");
 
@@ -26,6 +27,111 @@ fn a_trace_and_an_outcome_become_pictures() {
             assert!(svg.contains(name), "{name}");
         }
     }
+}
+
+/// Three under PS, one with a fixed share.
+const SHARES: &str = r#"
+policy = "ps"
+[[task]]
+name = "sound"
+period = "10 ms"
+cost = "250 us"
+batch = 4
+share = "15 %"
+[[task]]
+name = "index"
+period = "100 ms"
+cost = "500 us"
+batch = 20
+weight = 1
+[[task]]
+name = "backup"
+period = "200 ms"
+cost = "300 us"
+batch = 100
+weight = 2
+"#;
+
+/// A time as it is shown, in nanoseconds.
+fn ns(shown: &str) -> f64 {
+    let (number, unit) = shown.split_once(' ').expect("a number and its unit");
+    let unit_ns = match unit {
+        "ns" => 1.0,
+        "us" => 1e3,
+        "ms" => 1e6,
+        _ => 1e9,
+    };
+    number.parse::<f64>().expect("a number") * unit_ns
+}
+
+/// The range that stands in `description` of `chart`, as it is shown.
+fn range<'a>(svg: &'a str, chart: &str) -> (&'a str, &'a str) {
+    let (_, rest) = svg.split_once(chart).expect("the chart is there");
+    let described = rest.split("<desc>").nth(1).and_then(|rest| rest.split("</desc>").next());
+    let range = described.expect("it is described").trim().rsplit(", ").next();
+    range.expect("a range").split_once(" to ").expect("from where to where")
+}
+
+#[test]
+fn a_live_trace_shows_lag_and_the_latest_wake_up_that_the_run_told() {
+    let _machine = machine();
+    let folder = folder();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (trace, picture, spec) = (path("t.pftrace"), path("out.svg"), SpecFile::new(SHARES));
+    let soft = ["run", spec.path(), "--soft", "--duration", "1s", "--json", "--trace", &trace];
+    let run = upcall(&soft);
+    // A machine without rights or time may break promises; it wakes all the same.
+    run.assert_code(&[0, 4]);
+    let done = upcall(&["plot", &trace, "-o", &picture]);
+    assert_eq!((done.code(), &*done.stderr), (0, ""), "{done:?}");
+    let svg = fs::read_to_string(&picture).expect("it was written");
+    assert!(svg.contains("lag of sound") && svg.contains("lag of index"), "{svg}");
+    let told_ns = run.json()["platform"]["wakeup_latency_ns"]["max"].as_f64().expect("a time");
+    let latest_ns = ns(range(&svg, "wake-up latency of CPU").1);
+    // Three digits are shown.
+    assert!((latest_ns - told_ns).abs() <= told_ns / 100.0, "{latest_ns} for {told_ns}");
+}
+
+#[test]
+fn the_lag_that_is_drawn_is_the_one_that_was_printed() {
+    let folder = folder();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (trace, picture, spec) = (path("t.pftrace"), path("out.svg"), SpecFile::new(SHARES));
+    let sim = upcall(&["sim", spec.path(), "--duration", "2s", "--json", "--trace", &trace]);
+    sim.assert_code(&[0]);
+    upcall(&["plot", &trace, "-o", &picture]).assert_code(&[0]);
+    let svg = fs::read_to_string(&picture).expect("it was written");
+    // Nobody wakes late in virtual time.
+    assert!(svg.contains("+1 quantum") && !svg.contains("wake-up latency"), "{svg}");
+    for activity in sim.json()["activities"].as_array().expect("the contract's list") {
+        let name = activity["name"].as_str().expect("a name");
+        let (least, most) = range(&svg, &format!("lag of {name}"));
+        for (shown, end) in [(least, "min"), (most, "max")] {
+            let printed = activity["lag_ns"][end].as_f64().expect("a time");
+            assert!((ns(shown) - printed).abs() <= printed.abs() / 100.0, "{shown} for {printed}");
+        }
+    }
+}
+
+#[test]
+fn of_a_trace_with_a_gap_the_rest_is_drawn_and_that_is_said() {
+    let folder = folder();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (trace, picture, spec) = (path("t.pftrace"), path("out.svg"), SpecFile::new(SHARES));
+    upcall(&["sim", spec.path(), "--duration", "1s", "--trace", &trace]).assert_code(&[0]);
+    let mut gap = read(&fs::read(&trace).expect("it was written")).expect("it is a trace");
+    gap.records[0][50].crossing = Crossing::Lost { records: 30 };
+    let mut writer = Writer::new(Vec::new(), &gap.header).expect("memory takes all");
+    for record in &gap.records[0] {
+        writer.record(gap.header.cpus[0].0, record).expect("memory takes all");
+    }
+    fs::write(&trace, writer.finish().expect("memory takes all")).expect("a free disk");
+    let done = upcall(&["plot", &trace, "-o", &picture]);
+    done.assert_code(&[0]);
+    assert!(done.stderr.contains("are not drawn: CPU ") && done.stderr.lines().count() == 1);
+    assert!(done.stderr.contains("30 records are missing"), "{done:?}");
+    let svg = fs::read_to_string(&picture).expect("it was written");
+    assert!(svg.contains("slack of sound") && !svg.contains("lag of sound"), "{svg}");
 }
 
 #[test]

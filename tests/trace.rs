@@ -7,7 +7,8 @@ mod support;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use support::{Done, SpecFile, machine, upcall};
+use support::{Done, SpecFile, example, machine, upcall};
+use upcall::activity::Claim;
 use upcall::policy::DISCIPLINES;
 use upcall::scheduler::Command;
 use upcall_sim::trace::{Crossing, Record, Trace, Writer, read};

@@ -109,8 +109,10 @@ pub enum Command {
     /// Draw a trace or an outcome as SVG.
     ///
     /// A trace (`--trace` of run and sim) becomes the schedule, a row an activity,
-    /// and a histogram of slack for each; an outcome (`--json` of run and sim)
-    /// the responses against the deadlines, and lags.
+    /// and histograms: of slack for each, of lag for each under ps, and of how late
+    /// a CPU woke in a live run. Lag and wake-ups come of a replay; where records are
+    /// missing they are left out. An outcome (`--json` of run and sim) becomes the
+    /// responses against the deadlines, and ranges of lag.
     #[command(after_help = PLOT_AFTER_HELP)]
     Plot(PlotArgs),
     /// Admit and simulate random task sets over a grid, on all cores.

@@ -13,19 +13,25 @@ use upcall::time::Span;
 use crate::exit::Failure;
 use crate::show;
 use page::{Axis, MARGIN, MISSED, Page, colour};
+use replayed::Replayed;
 use schedule::Schedule;
 
+mod charts;
+mod histogram;
 mod page;
+mod replayed;
 mod schedule;
 #[cfg(test)]
 mod tests;
 
-/// Bars of a histogram.
-const BARS: usize = 60;
 /// Most stretches that are drawn one by one: more is a grey wall, and a file of
 /// megabytes.
 const RUNS_MAX: usize = 20_000;
 const ROW: f64 = 34.0;
+/// Letters that fit beside the rows.
+const LABEL_MAX: usize = 30;
+/// Letters of a name that has its count beside it.
+const NAME_MAX: usize = 18;
 
 /// What part of a trace to draw, from its start; the end of either may be open.
 #[derive(Clone, Copy, Debug, Default)]
@@ -49,15 +55,24 @@ pub fn plot(from: &Path, to: &Path, window: Window) -> Result<(), Failure> {
         _ => {
             let trace =
                 upcall_sim::trace::read(&bytes).map_err(|error| Failure::of_file(from, error))?;
-            of_trace(&Schedule::of(&trace), window)
+            let replayed = Replayed::of(&trace);
+            if let Err(why) = &replayed {
+                let from = from.display();
+                eprintln!("upcall: {from}: lag and wake-up latency are not drawn: {why}");
+            }
+            of_trace(&Schedule::of(&trace), replayed.as_ref().ok(), window)
                 .map_err(|error| Failure::of_file(from, error))?
         }
     };
     std::fs::write(to, picture).map_err(|error| Failure::of_file(to, error))
 }
 
-/// The schedule in the window, and a histogram of slack.
-fn of_trace(schedule: &Schedule, window: Window) -> Result<String, String> {
+/// The schedule in the window, and histograms of slack, and of what a replay showed.
+fn of_trace(
+    schedule: &Schedule,
+    replayed: Option<&Replayed>,
+    window: Window,
+) -> Result<String, String> {
     let end_ns = schedule.until_ns - schedule.from_ns;
     let from_ns = window.from.map_or(0, Span::as_nanos);
     let page_ns = from_ns.saturating_add(schedule.first_page_ns());
@@ -89,8 +104,11 @@ fn of_trace(schedule: &Schedule, window: Window) -> Result<String, String> {
         show::span(end_ns)
     ));
     gantt(&mut page, schedule, from_ns, until_ns);
-    page.heading("slack of all jobs: time left at the end of a job; red is missed");
-    histograms(&mut page, schedule);
+    charts::slacks(&mut page, schedule);
+    if let Some(replayed) = replayed {
+        charts::lags(&mut page, schedule, replayed);
+        charts::wakeups(&mut page, replayed);
+    }
     Ok(page.finish())
 }
 
@@ -106,7 +124,7 @@ fn gantt(page: &mut Page, schedule: &Schedule, from_ns: u64, until_ns: u64) {
     for (place, row) in schedule.rows.iter().enumerate() {
         let base = page.y + ROW - 8.0;
         let label = format!("{} · CPU {} · {}", row.name, row.cpu, row.domain);
-        page.text(MARGIN - 8.0, base - 4.0, "end", shortened(&label));
+        page.text(MARGIN - 8.0, base - 4.0, "end", shortened(&label, LABEL_MAX));
         page.line((MARGIN, base), (axis.x(until_ns as f64), base), "#c0c0c0");
         for run in &row.runs {
             let (begin, end) = clip(run.from_ns, run.until_ns, schedule.from_ns, from_ns, until_ns);
@@ -149,10 +167,9 @@ fn gantt(page: &mut Page, schedule: &Schedule, from_ns: u64, until_ns: u64) {
     page.y = bottom;
 }
 
-/// A label with no more letters than fit beside the rows.
-fn shortened(label: &str) -> String {
-    const LETTERS_MAX: usize = 34;
-    match label.char_indices().nth(LETTERS_MAX) {
+/// A label of no more than `letters_max`, and a mark where it is cut.
+fn shortened(label: &str, letters_max: usize) -> String {
+    match label.char_indices().nth(letters_max) {
         Some((end, _)) => format!("{}…", &label[..end]),
         None => label.to_owned(),
     }
@@ -165,57 +182,16 @@ fn clip(run_from: u64, run_until: u64, start: u64, from: u64, until: u64) -> (u6
     (begin, end)
 }
 
-fn histograms(page: &mut Page, schedule: &Schedule) {
-    for (place, row) in schedule.rows.iter().enumerate() {
-        let slacks: Vec<i64> = row.jobs.iter().map(|job| job.slack_ns()).collect();
-        let (Some(&least), Some(&most)) = (slacks.iter().min(), slacks.iter().max()) else {
-            page.text(MARGIN - 8.0, page.y + 20.0, "end", format!("{}: no job ended", row.name));
-            page.y += 30.0;
-            continue;
-        };
-        histogram(page, &row.name, colour(place), &slacks, (least, most));
-    }
-}
-
-/// Bars over the values, with their zero if it lies among them.
-fn histogram(page: &mut Page, name: &str, fill: &str, slacks: &[i64], (least, most): (i64, i64)) {
-    const HEIGHT: f64 = 60.0;
-    let mut bars = [0u64; BARS];
-    let width = (most.abs_diff(least) / BARS as u64).max(1);
-    for slack in slacks {
-        let bar = usize::try_from(slack.abs_diff(least) / width).unwrap_or(BARS);
-        bars[bar.min(BARS - 1)] += 1;
-    }
-    let axis = Axis::new(least as f64, least as f64 + width as f64 * BARS as f64);
-    let tallest = bars.iter().copied().max().unwrap_or(1).max(1);
-    let top = page.y;
-    page.text(MARGIN - 8.0, top + HEIGHT / 2.0, "end", format!("{name}: {} jobs", slacks.len()));
-    page.y += HEIGHT;
-    for (bar, &count) in bars.iter().enumerate().filter(|(_, count)| **count > 0) {
-        let begin = least as f64 + width as f64 * bar as f64;
-        let (x, until) = (axis.x(begin), axis.x(begin + width as f64));
-        let height = (count as f64 / tallest as f64 * HEIGHT).max(1.0);
-        let missed = begin + width as f64 <= 0.0 || (begin < 0.0 && most < 0);
-        let fill = if missed { MISSED } else { fill };
-        let title = format!("{count} jobs from {} ms on", format_ms(begin));
-        page.rectangle(x, top + HEIGHT - height, (until - x - 1.0).max(0.6), height, fill, &title);
-    }
-    if least < 0 && most > 0 {
-        page.line((axis.x(0.0), top), (axis.x(0.0), top + HEIGHT), MISSED);
-    }
-    axis.draw(page, top, format_ms);
-}
-
-/// Nanoseconds as milliseconds.
+/// Nanoseconds as milliseconds, all of their digits.
 fn format_ms(ns: f64) -> String {
-    let mut text = format!("{:.3}", ns / 1e6);
-    while text.ends_with('0') {
-        text.pop();
-    }
-    if text.ends_with('.') {
-        text.pop();
-    }
-    text + " ms"
+    trimmed(ns / 1e6) + " ms"
+}
+
+/// Six digits behind the point, without zeros that say nothing.
+fn trimmed(value: f64) -> String {
+    let text = format!("{value:.6}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    if text == "-0" { "0".to_owned() } else { text.to_owned() }
 }
 
 /// What `run` and `sim` print with `--json`: of each activity the response
@@ -260,7 +236,7 @@ fn responses(page: &mut Page, activities: &[Value]) -> Option<()> {
     axis.draw(page, top, format_ms);
     for (place, (name, [p50, p99, max], deadline_ns, misses)) in rows.iter().enumerate() {
         let base = top + ROW * (place + 1) as f64 - 10.0;
-        let mut label = (*name).to_owned();
+        let mut label = shortened(name, NAME_MAX);
         if *misses > 0 {
             let _ = write!(label, ": {misses} missed");
         }
@@ -309,7 +285,7 @@ fn lags(page: &mut Page, activities: &[Value]) {
     axis.draw(page, top, format_ms);
     for (place, (name, min, max)) in rows.iter().enumerate() {
         let base = top + ROW * (place + 1) as f64 - 10.0;
-        page.text(MARGIN - 8.0, base - 2.0, "end", name.clone());
+        page.text(MARGIN - 8.0, base - 2.0, "end", shortened(name, LABEL_MAX));
         let (x, until) = (axis.x(*min as f64), axis.x(*max as f64));
         let title = format!("{name}: {} to {}", show::slack(*min), show::slack(*max));
         page.rectangle(x, base - 12.0, (until - x).max(0.6), 12.0, colour(place), &title);

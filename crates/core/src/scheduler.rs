@@ -50,242 +50,20 @@
 //! may take back one that has not come (`scheduler/messages.rs`). Between a job's end and
 //! the next `Message` it is `Waiting` without a release. The rest is as drawn.
 
-use crate::activity::{ActivityId, ActivityParams, Claim, Terms, WorkClass};
-use crate::admission::Share;
+use crate::activity::{ActivityId, ActivityParams, Terms, WorkClass};
 use crate::policy::heap::IndexedHeap;
-use crate::policy::{Discipline, Policy, Ready};
-use crate::record::JobRecord;
+use crate::policy::{Discipline, Policy};
 use crate::time::{Instant, Span};
-use core::fmt;
+pub use interface::{Command, Input, InputError, Outcome};
+pub use slot::Counters;
+use slot::{JOB_FRESH, Running, Slot, Stop, end_job};
 use std::collections::VecDeque;
 
+mod interface;
 mod messages;
+mod slot;
 #[cfg(test)]
 mod tests;
-
-/// Something that happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Input {
-    /// An admitted activity comes in, suspended.
-    Create {
-        /// A free number.
-        id: ActivityId,
-        /// Validated parameters.
-        params: ActivityParams,
-        /// What the policy wants to know beside them.
-        terms: Terms,
-    },
-    /// Start delivering. No effect if it is active already, but that a suspend that
-    /// waits for the next boundary is as if it had never come.
-    Run {
-        /// Which one.
-        id: ActivityId,
-        /// Its first release is `at + offset`.
-        at: Instant,
-    },
-    /// Stop delivering.
-    Suspend {
-        /// Which one.
-        id: ActivityId,
-    },
-    /// Stop delivering and free the number.
-    Close {
-        /// Which one.
-        id: ActivityId,
-    },
-    /// It claims another part of the CPU from now on, whatever it is at, and keeps
-    /// what it is behind or ahead; for policies that share time out. No effect if
-    /// the claim is of another kind than its own. A running handler goes on until
-    /// its present request ends.
-    Reweigh {
-        /// Which one.
-        id: ActivityId,
-        /// Admitted.
-        claim: Claim,
-    },
-    /// Messages are there ahead of their logical arrivals: the next ones of the
-    /// stream, whose releases are after now. Under a policy that works ahead
-    /// each is a ready job from now on, as far as `Terms::workahead_max` goes.
-    /// What goes beyond it, and everything under other policies, waits for its
-    /// release as if it had not been said. No effect unless the activity is
-    /// active. A handler that is running should be asked at its next boundary.
-    Arrived {
-        /// Whose.
-        id: ActivityId,
-        /// How many more than were said before.
-        messages: u32,
-    },
-    /// The timestamp of the next message, which is not there yet, says that its
-    /// logical arrival is `critical`: it is released then, and those behind it
-    /// follow by the period. No effect if that is earlier than its position in
-    /// the stream says, for the declared rate holds; nor while a job is
-    /// unfinished, unless the activity is active, or if it is on demand.
-    Advance {
-        /// Whose.
-        id: ActivityId,
-        /// The logical arrival.
-        critical: Instant,
-    },
-    /// The next message of an activity on demand: its logical arrival is
-    /// `critical`, but not before the last one's, and of a real-time activity not
-    /// before a period after it, for the declared rate holds. It is there, and its job ready, from `from` on or when the
-    /// policy lets it work so far ahead, whichever is later. One that was said
-    /// before and is not there yet is taken back. No effect while a job is
-    /// unfinished, or unless the activity is active and on demand.
-    Message {
-        /// Whose.
-        id: ActivityId,
-        /// The logical arrival.
-        critical: Instant,
-        /// Not ready before; in the past if it is there.
-        from: Instant,
-    },
-    /// So many events wait for an activity. Being upcalled takes them; seen when
-    /// the next choice is made. For policies that prefer who has events.
-    Pending {
-        /// Whose.
-        id: ActivityId,
-        /// How many in all, not how many more.
-        events: u32,
-    },
-    /// What is there for events beyond what is reserved: at most what
-    /// [`crate::admission::Reservations::event_share`] says.
-    EventServer {
-        /// `None`, as at the start: nothing.
-        share: Option<Share>,
-    },
-    /// Time passed.
-    Tick,
-    /// The running handler completed a quantum at or after the moment it was
-    /// told to ask, and wants to go on. Answered by [`Command::Proceed`] or
-    /// [`Command::Yield`].
-    Boundary,
-    /// The running handler returned.
-    Returned {
-        /// PDUs it processed since its upcall, at most what it was given.
-        pdus: u32,
-        /// Why it returned.
-        outcome: Outcome,
-    },
-}
-
-/// Why a handler returned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// It was told to, with work left.
-    Yielded,
-    /// Its batch is done, or it has nothing left to do in this period.
-    Done,
-    /// Done, and it wants no further upcalls: suspend it.
-    Finished,
-}
-
-/// Something the driver is to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Command {
-    /// Upcall the handler; report back with [`Input::Returned`].
-    Upcall {
-        /// Whose handler.
-        id: ActivityId,
-        /// PDUs left of the job's batch.
-        pdus_max: u32,
-        /// Whether this continues a job that yielded.
-        resumed: bool,
-        /// From this moment on, ask at each quantum boundary.
-        check_at: Instant,
-    },
-    /// The running handler may begin its next quantum.
-    Proceed {
-        /// From this moment on, ask again.
-        check_at: Instant,
-    },
-    /// The running handler must return.
-    Yield,
-    /// A job ended.
-    JobDone(JobRecord),
-    /// The activity is suspended: whoever waits for it may be told.
-    Inactive {
-        /// Which one.
-        id: ActivityId,
-    },
-    /// The activity is gone and its number free: drop its handler.
-    Closed {
-        /// Which one.
-        id: ActivityId,
-    },
-}
-
-/// What the scheduler counted for one activity since its creation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Counters {
-    /// Jobs released, or there ahead of their releases.
-    pub jobs: u64,
-    /// Jobs completed, late ones included.
-    pub completed: u64,
-    /// Jobs that ended after their deadline, or have not ended though it passed.
-    pub misses: u64,
-    /// Releases that found the job before still unfinished.
-    pub overruns: u64,
-    /// Yields to an activity of better rank.
-    pub preemptions: u64,
-    /// PDUs processed.
-    pub pdus: u64,
-    /// Least slack of an ended job; `i64::MAX` before the first.
-    pub slack_ns_min: i64,
-    /// Longest response of an ended job.
-    pub response_max: Span,
-}
-
-impl Counters {
-    const NONE: Counters = Counters {
-        jobs: 0,
-        completed: 0,
-        misses: 0,
-        overruns: 0,
-        preemptions: 0,
-        pdus: 0,
-        slack_ns_min: i64::MAX,
-        response_max: Span::ZERO,
-    };
-}
-
-/// An input that does not fit the state: the driver's or the caller's mistake.
-/// Nothing was changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum InputError {
-    /// The number is at or above the scheduler's capacity.
-    OutOfRange(ActivityId),
-    /// `Create` with a number that is taken.
-    Taken(ActivityId),
-    /// No activity has the number.
-    Unknown(ActivityId),
-    /// `Boundary` or `Returned` while nothing runs.
-    NothingRuns,
-    /// More PDUs reported than were given.
-    TooManyPdus {
-        /// Reported.
-        pdus: u32,
-        /// Given.
-        pdus_max: u32,
-    },
-}
-
-impl fmt::Display for InputError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            InputError::OutOfRange(id) => write!(f, "activity {} is out of range", id.0),
-            InputError::Taken(id) => write!(f, "activity {} exists already", id.0),
-            InputError::Unknown(id) => write!(f, "no activity {}", id.0),
-            InputError::NothingRuns => f.write_str("no handler is running"),
-            InputError::TooManyPdus { pdus, pdus_max } => {
-                write!(f, "{pdus} PDUs reported of {pdus_max} given")
-            }
-        }
-    }
-}
-
-impl core::error::Error for InputError {}
 
 /// The scheduler of one CPU. See the module's head.
 #[derive(Debug)]
@@ -300,6 +78,8 @@ pub struct Scheduler {
     commands: VecDeque<Command>,
     /// Activities with a `Slot::lost`, by when it was.
     lost: IndexedHeap<Instant>,
+    /// The latest `now` there was: one that is earlier counts as this.
+    clock: Instant,
     /// Who was upcalled last, for counting switches.
     last_run: Option<ActivityId>,
     switches: u64,
@@ -308,130 +88,6 @@ pub struct Scheduler {
 /// One `handle` produces at most the end of a lost job and of a started one, a
 /// change of state and an answer.
 const COMMANDS_MAX: usize = 4;
-
-#[derive(Debug)]
-struct Slot {
-    params: ActivityParams,
-    /// From release to deadline, as the policy sees it.
-    deadline: Span,
-    active: bool,
-    /// Release of the oldest job that has not ended; meaningful while
-    /// `unfinished > 0`.
-    release: Instant,
-    /// On demand: the logical arrival of the message that was said, which may be
-    /// after the moment it is ready; `FAR` if none was.
-    next_release: Instant,
-    /// On demand, releases follow by `Message` and not by the period: the least
-    /// time between two logical arrivals. 0 for who is promised nothing.
-    on_demand: Option<Span>,
-    /// On demand: the earliest logical arrival that the declared rate allows.
-    earliest: Instant,
-    /// Jobs released, or there, and not ended.
-    unfinished: u64,
-    /// How many of them, the last ones, were there ahead of their releases and
-    /// have not been reached by them as far as was looked.
-    ahead: u64,
-    job: Job,
-    counters: Counters,
-    /// A job that was dropped and not told of yet: that waits until nothing runs,
-    /// for a running handler wants its answer and nothing else.
-    lost: Option<JobRecord>,
-}
-
-impl Slot {
-    /// The counters, with the unfinished jobs that are late at `now` counted as missed.
-    fn counters_at(&self, now: Instant) -> Counters {
-        let mut counters = self.counters;
-        counters.overruns += self.reached(now).1;
-        let oldest_due = self.oldest().deadline;
-        if self.unfinished > 0 && oldest_due < now {
-            let late_ns = now.since(oldest_due).as_nanos() - 1;
-            let overdue = (late_ns / self.params.period.as_nanos() + 1).min(self.unfinished);
-            counters.misses += overdue;
-            counters.slack_ns_min = counters.slack_ns_min.min(oldest_due.signed_since(now));
-            counters.response_max = counters.response_max.max(now.since(self.release));
-        }
-        counters
-    }
-
-    /// The oldest unfinished job, as the policy wants it.
-    fn oldest(&self) -> Ready {
-        Ready { release: self.release, deadline: self.release + self.deadline }
-    }
-
-    /// `count` jobs more, the first of them to be released at `at`. Whether it
-    /// is the oldest now.
-    fn add_jobs(&mut self, count: u64, at: Instant) -> bool {
-        let idle = self.unfinished == 0;
-        if idle {
-            self.release = at;
-        }
-        self.unfinished += count;
-        self.counters.jobs += count;
-        self.next_release = at + self.params.period.saturating_mul(count);
-        if let Some(gap) = self.on_demand {
-            (self.next_release, self.earliest) = (Instant::FAR, at + gap);
-        }
-        idle
-    }
-
-    /// How many of the jobs that were there ahead have releases before `now`,
-    /// and how many of these releases found the job before unfinished.
-    fn reached(&self, now: Instant) -> (u64, u64) {
-        let before = self.unfinished - self.ahead;
-        let first = self.release + self.params.period.saturating_mul(before);
-        let since_ns = now.since(first).as_nanos();
-        if self.ahead == 0 || since_ns == 0 {
-            return (0, 0);
-        }
-        let reached = ((since_ns - 1) / self.params.period.as_nanos() + 1).min(self.ahead);
-        (reached, reached - u64::from(before == 0))
-    }
-
-    /// Counts what has been reached by its release before `now`.
-    fn settle(&mut self, now: Instant) {
-        let (reached, overruns) = self.reached(now);
-        self.ahead -= reached;
-        self.counters.overruns += overruns;
-    }
-
-    /// Goes on to the job behind the oldest one, which ended at `now`.
-    fn next_job(&mut self, now: Instant) {
-        self.settle(now);
-        self.unfinished -= 1;
-        self.ahead = self.ahead.min(self.unfinished);
-        self.release += self.params.period;
-        self.job = JOB_FRESH;
-    }
-}
-
-/// The progress of the oldest unfinished job.
-#[derive(Clone, Copy, Debug)]
-struct Job {
-    start: Option<Instant>,
-    run: Span,
-    pdus: u32,
-    preemptions: u32,
-}
-
-const JOB_FRESH: Job = Job { start: None, run: Span::ZERO, pdus: 0, preemptions: 0 };
-
-#[derive(Clone, Copy, Debug)]
-struct Running {
-    id: ActivityId,
-    since: Instant,
-    pdus_max: u32,
-    /// Whether it was upcalled without a job.
-    extra: bool,
-    /// Set by `Suspend` and `Close`.
-    stop: Option<Stop>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stop {
-    Suspend,
-    Close,
-}
 
 impl Scheduler {
     /// A scheduler for activities numbered `0..capacity` under `discipline`.
@@ -446,6 +102,7 @@ impl Scheduler {
             running: None,
             commands: VecDeque::with_capacity(COMMANDS_MAX),
             lost: IndexedHeap::with_capacity(capacity),
+            clock: Instant::ZERO,
             last_run: None,
             switches: 0,
         }
@@ -453,13 +110,15 @@ impl Scheduler {
 
     /// Takes in what happened at `now`, then releases every job that is due.
     ///
-    /// `now` may not go backwards. O(log n), or O(k log n) if k releases are
+    /// `now` should not go backwards; a clock that does stands still until it is
+    /// past its latest reading, here and in [`Scheduler::poll_command`]. O(log n), or O(k log n) if k releases are
     /// due. Commands must be polled dry before the next call.
     ///
     /// # Errors
     /// The input does not fit the state; see [`InputError`].
     pub fn handle(&mut self, now: Instant, input: Input) -> Result<(), InputError> {
         debug_assert!(self.commands.is_empty(), "poll_command was not called until None");
+        let now = now.max(self.clock);
         match input {
             Input::Create { id, params, terms } => self.create(id, params, &terms, now)?,
             Input::Run { id, at } => self.run(id, at)?,
@@ -485,6 +144,7 @@ impl Scheduler {
             }
             Input::Returned { pdus, outcome } => self.returned(now, pdus, outcome)?,
         }
+        self.clock = now;
         self.release_due(now);
         debug_assert!(self.commands.len() <= COMMANDS_MAX);
         Ok(())
@@ -507,6 +167,8 @@ impl Scheduler {
     /// The next thing to do, `None` when the driver may sleep or go on running
     /// the handler it runs. `now` is when an upcall would begin. O(log n).
     pub fn poll_command(&mut self, now: Instant) -> Option<Command> {
+        self.clock = self.clock.max(now);
+        let now = self.clock;
         if let Some(command) = self.poll_notice() {
             return Some(command);
         }
@@ -535,6 +197,11 @@ impl Scheduler {
     /// The activity that is upcalled now.
     pub fn running(&self) -> Option<ActivityId> {
         self.running.map(|running| running.id)
+    }
+
+    /// The latest `now` there was, which is what counts as now.
+    pub fn clock(&self) -> Instant {
+        self.clock
     }
 
     /// Whether `id` is delivered periodically (not suspended, not free).
@@ -891,33 +558,4 @@ impl Scheduler {
     fn next_release(&self) -> Instant {
         self.releases.peek().map_or(Instant::FAR, |(at, _)| at)
     }
-}
-
-/// Counts and describes the end of the oldest unfinished job.
-fn end_job(id: ActivityId, slot: &mut Slot, end: Instant, completed: bool) -> JobRecord {
-    let record = JobRecord {
-        id,
-        job: slot.counters.jobs - slot.unfinished,
-        release: slot.release,
-        deadline: slot.oldest().deadline,
-        start: slot.job.start.unwrap_or(end),
-        end,
-        run: slot.job.run,
-        pdus: slot.job.pdus,
-        preemptions: slot.job.preemptions,
-        completed,
-    };
-    let counters = &mut slot.counters;
-    if completed {
-        counters.completed += 1;
-    }
-    // A job that was cut short broke no promise unless it was late already.
-    if record.missed() {
-        counters.misses += 1;
-    }
-    if completed || record.missed() {
-        counters.slack_ns_min = counters.slack_ns_min.min(record.slack_ns());
-        counters.response_max = counters.response_max.max(record.response());
-    }
-    record
 }

@@ -17,7 +17,7 @@ mod replay;
 #[cfg(test)]
 mod tests;
 
-pub use replay::{Divergence, Found, INSTANT_MAX, Replayed, replay};
+pub use replay::{Divergence, Found, INSTANT_MAX, Replayed, replay, replay_seen};
 
 /// One crossing, and when. Plain data, at most 128 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -29,6 +29,7 @@ pub(crate) struct Actor {
 
     /// Whether its jobs are released.
     pub(crate) delivering: bool,
+    /// By the clock.
     pub(crate) next_release: Instant,
     /// Jobs released since it was created.
     pub(crate) released: u64,

@@ -12,6 +12,9 @@ use upcall_core::time::Span;
 /// The increment of SplitMix64: the golden ratio in 64 bits.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
+/// Draws until the parts of a utilization are all possible.
+const TRIES_MAX: u32 = 1_000;
+
 /// Word number `index` of `stream`.
 pub(crate) fn word(stream: u64, index: u64) -> u64 {
     let mut word = stream.wrapping_add(index.wrapping_add(1).wrapping_mul(GOLDEN));
@@ -48,6 +51,25 @@ impl Chance {
     /// Any of `least..=most`; `least` if they are not in order. O(1).
     pub fn between(&mut self, least: u64, most: u64) -> u64 {
         least + scaled(self.word(), most.saturating_sub(least))
+    }
+
+    /// `count` parts of `whole`, in billionths of a CPU: uniform among all that add up
+    /// to it (as by UUniFast: Bini and Buttazzo, Real-Time Systems 30, 2005), drawn
+    /// again while one is above a whole CPU. Allocates; O(n log n) a draw.
+    pub fn parts(&mut self, count: u32, whole: u64) -> Vec<u64> {
+        for _ in 0..TRIES_MAX {
+            let mut cuts: Vec<u64> = (1..count).map(|_| self.between(0, whole)).collect();
+            cuts.sort_unstable();
+            cuts.push(whole);
+            let mut before = 0;
+            let parts: Vec<u64> =
+                cuts.iter().map(|&cut| cut - core::mem::replace(&mut before, cut)).collect();
+            if parts.iter().all(|&part| part <= 1_000_000_000) {
+                return parts;
+            }
+        }
+        // Only a whole of nearly `count` CPUs comes here.
+        vec![whole / u64::from(count.max(1)); count as usize]
     }
 
     /// Any of `0..=most`; the ends half of the time: the worst cases are there.
@@ -127,6 +149,21 @@ mod tests {
         assert!(seen.iter().all(|&count| (850..1_150).contains(&count)), "{seen:?}");
         assert_eq!(scaled(u64::MAX, u64::MAX), u64::MAX);
         assert_eq!(scaled(0, u64::MAX), 0);
+    }
+
+    #[test]
+    fn parts_add_up_and_none_is_more_than_a_cpu() {
+        let mut chance = Chance::new(3, 0);
+        for (count, whole) in [(1, 700_000_000), (2, 1_900_000_000), (8, 1_000_000_000)] {
+            let all: Vec<_> = (0..1_000).map(|_| chance.parts(count, whole)).collect();
+            assert!(all.iter().all(|parts| parts.len() == count as usize));
+            assert!(all.iter().all(|parts| parts.iter().sum::<u64>() == whole));
+            assert!(all.iter().flatten().all(|&part| part <= 1_000_000_000));
+            // No place is favoured: the mean of the first is that of all, within 10 %.
+            let first: u64 = all.iter().map(|parts| parts[0] / 1_000).sum();
+            let mean = whole / u64::from(count);
+            assert!((mean * 9 / 10..=mean * 11 / 10).contains(&first), "{first} for {mean}");
+        }
     }
 
     #[test]

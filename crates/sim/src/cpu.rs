@@ -24,11 +24,15 @@
 //!    finished is kept here ([`Position`]); the core counts whole PDUs only, so
 //!    its states do not differ between the two kinds of policy.
 //!
-//! At one instant releases come first, then messages and faults, then the
+//! What the core hears and says is in readings of the clock, everything here
+//! in true time; they differ where a fault says so ([`Clock`]).
+//!
+//! At one instant the clock is set first; then releases come, then messages and faults, then the
 //! choice of what runs next.
 
 use crate::actor::Actor;
 use crate::chance::Chance;
+use crate::clock::Clock;
 use crate::event::{Event, EventKind};
 use crate::execution::Position;
 use crate::fault::{Fault, Stalls};
@@ -77,7 +81,8 @@ pub(crate) struct Cpu {
     state: State,
     /// The last instant at which something happened.
     now: Instant,
-    /// The next release of each that delivers; stale where the actor says
+    clock: Clock,
+    /// The next release of each that delivers, by the clock; stale where the actor says
     /// otherwise, but never on top.
     releases: BinaryHeap<Reverse<(Instant, u32)>>,
     /// What comes from outside, in the order of time.
@@ -133,6 +138,7 @@ impl Cpu {
             scheduler: Traced::new(count(actors.len()), spec.discipline),
             state: State::Asleep { until: machine.stalls.clear(Instant::ZERO) },
             now: Instant::ZERO,
+            clock: Clock::of(&spec.faults),
             releases: BinaryHeap::with_capacity(actors.len() + 1),
             controls: control::of(spec, &actors),
             mailbox: Vec::new(),
@@ -169,7 +175,7 @@ impl Cpu {
     }
 
     fn release_at(&self) -> Instant {
-        self.releases.peek().map_or(Instant::FAR, |Reverse((at, _))| *at)
+        self.releases.peek().map_or(Instant::FAR, |Reverse((at, _))| self.clock.first(*at))
     }
 
     fn control_at(&self) -> Instant {
@@ -181,7 +187,9 @@ impl Cpu {
     pub(crate) fn step(&mut self, at: Instant, machine: &Machine, told: &mut impl FnMut(&Event)) {
         // One that was kept waiting by a suspend may be overdue.
         self.now = self.now.max(at);
-        if self.release_at() == at {
+        if self.clock_steps_at(at) {
+            self.control(machine, told);
+        } else if self.release_at() == at {
             self.release(told);
         } else if self.control_at() == at {
             self.control(machine, told);
@@ -226,9 +234,9 @@ impl Cpu {
             busy: self.busy,
             switching: self.switching,
         };
-        let (scheduler, events) = (&self.scheduler, self.events);
+        let (scheduler, events, reading) = (&self.scheduler, self.events, self.reading());
         let outcomes = (0..).map(ActivityId).zip(self.actors).map(|(id, actor)| {
-            let counters = scheduler.counters_at(end, id);
+            let counters = scheduler.counters_at(reading, id);
             actor.outcome(end, counters, scheduler.window_violations(id))
         });
         (cpu, outcomes.collect(), events)
@@ -239,6 +247,11 @@ impl Cpu {
         self.actors.iter().map(|actor| actor.activity)
     }
 
+    /// What its clock reads now.
+    fn reading(&self) -> Instant {
+        self.clock.reads(self.now)
+    }
+
     fn tell(&mut self, kind: EventKind, told: &mut impl FnMut(&Event)) {
         self.events += 1;
         told(&Event { at: self.now, cpu: self.number, kind });
@@ -246,7 +259,12 @@ impl Cpu {
 
     /// Hands in an input, and passes on what the core says of it.
     fn inform(&mut self, input: Input, told: &mut impl FnMut(&Event)) {
-        self.scheduler.handle(self.now, input).expect("the driver keeps to the protocol");
+        self.inform_at(self.reading(), input, told);
+    }
+
+    /// The same, at another reading than the present one.
+    fn inform_at(&mut self, reading: Instant, input: Input, told: &mut impl FnMut(&Event)) {
+        self.scheduler.handle(reading, input).expect("the driver keeps to the protocol");
         while let Some(notice) = self.scheduler.poll_notice() {
             self.pass_on(notice, told);
         }
@@ -281,6 +299,7 @@ impl Cpu {
         *top = Reverse((actor.next_release, number));
         drop(top);
         let (activity, deadline) = (actor.activity, release + actor.params.deadline);
+        let deadline = self.clock.first(deadline);
         self.drop_stale();
         self.tell(EventKind::Release { activity, job, deadline }, told);
     }
@@ -319,7 +338,7 @@ impl Cpu {
     /// Asks the core what to do next, and begins it: (2) or (3).
     fn decide(&mut self, machine: &Machine, told: &mut impl FnMut(&Event)) {
         loop {
-            match self.scheduler.poll_command(self.now) {
+            match self.scheduler.poll_command(self.reading()) {
                 Some(Command::Upcall { id, pdus_max, resumed, check_at }) => {
                     return self.upcall(id, (pdus_max, resumed, check_at), machine, told);
                 }
@@ -334,7 +353,7 @@ impl Cpu {
         self.busy += self.now.since(self.awake_since);
         // A timer cannot be set in the past.
         let due = self.scheduler.next_deadline().unwrap_or(Instant::FAR);
-        let due = due.max(self.now + NANOSECOND);
+        let due = self.clock.first(due).max(self.now + NANOSECOND);
         let mut until = due;
         for fault in &machine.faults {
             if let Fault::LateWakeups { window, by_max } = *fault
@@ -376,7 +395,7 @@ impl Cpu {
             upcalled: self.now,
             pdus_before,
             from,
-            check_at,
+            check_at: self.clock.first(check_at),
             end: from,
             target_at: from,
             target: pdus_before,
@@ -435,11 +454,11 @@ impl Cpu {
         }
         running.from = self.now;
         if self.now >= running.check_at {
-            self.scheduler.handle(self.now, Input::Boundary).expect("a handler is running");
+            self.scheduler.handle(self.reading(), Input::Boundary).expect("a handler is running");
             match self.scheduler.poll_notice() {
                 // To be asked again at the same instant would lead nowhere.
                 Some(Command::Proceed { check_at }) => {
-                    running.check_at = check_at.max(self.now + NANOSECOND);
+                    running.check_at = self.clock.first(check_at).max(self.now + NANOSECOND);
                 }
                 _ => {
                     self.returned(running, position, Outcome::Yielded, told);
@@ -464,7 +483,7 @@ impl Cpu {
         actor.busy += self.now.since(running.upcalled);
         let activity = actor.activity;
         let input = Input::Returned { pdus, outcome };
-        self.scheduler.handle(self.now, input).expect("the driver keeps to the protocol");
+        self.scheduler.handle(self.reading(), input).expect("the driver keeps to the protocol");
         let mut ended = false;
         while let Some(notice) = self.scheduler.poll_notice() {
             ended |= matches!(notice, Command::JobDone(_));
@@ -477,7 +496,7 @@ impl Cpu {
     }
 
     fn tell_lag(&mut self, id: ActivityId, told: &mut impl FnMut(&Event)) {
-        if let Some(lag_ns) = self.scheduler.lag_ns(id, self.now) {
+        if let Some(lag_ns) = self.scheduler.lag_ns(id, self.reading()) {
             let actor = &mut self.actors[id.0 as usize];
             actor.note_lag(lag_ns);
             let activity = actor.activity;

@@ -47,7 +47,7 @@ pub enum EventKind {
         activity: u32,
         /// Its number, from 0 since the activity was created.
         job: u64,
-        /// When it must be done.
+        /// When it must be done: when the clock will say so.
         deadline: Instant,
     },
     /// The CPU goes to a handler. If it was at another's before, the hand-off

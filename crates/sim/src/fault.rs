@@ -1,9 +1,9 @@
 //! What goes wrong, when, and until when.
 //!
 //! Every fault ends by itself: it *heals*, and from then on what was promised
-//! must hold again. A clock that is set back is not among them: the core is
-//! given `CLOCK_MONOTONIC`, which never is (`clock_gettime(2)`), and to be set
-//! forward is for the core the same as to be stalled.
+//! must hold again. `CLOCK_MONOTONIC`, which drivers read, is not set by anyone
+//! (`clock_gettime(2)`); that a counter is off after a guest was moved to another
+//! host, or between two CPUs, is what the clock's two faults stand for.
 
 use upcall_core::time::{Instant, Span};
 
@@ -70,6 +70,23 @@ pub enum Fault {
         /// When.
         window: Window,
     },
+    /// What is read of the clock is ahead of the time by `by`, on every CPU, until it is set
+    /// right again. From then on readings lie before some that were read, for as
+    /// long again.
+    ClockForward {
+        /// When.
+        window: Window,
+        /// How far.
+        by: Span,
+    },
+    /// What is read of the clock is behind the time by `by`, on every CPU, until it is set
+    /// right again.
+    ClockBack {
+        /// When.
+        window: Window,
+        /// How far.
+        by: Span,
+    },
 }
 
 impl Fault {
@@ -80,7 +97,11 @@ impl Fault {
             | Fault::NeverYields { window, .. }
             | Fault::DomainDies { window, .. }
             | Fault::LostDoorbells { window, .. }
-            | Fault::Stall { window } => window,
+            | Fault::Stall { window }
+            | Fault::ClockBack { window, .. } => window,
+            Fault::ClockForward { window, by } => {
+                Window { from: window.from, until: window.until + by }
+            }
         }
     }
 
@@ -90,7 +111,10 @@ impl Fault {
     pub fn breaks_promises(&self, wakeup_latency: Span) -> bool {
         match *self {
             Fault::LateWakeups { by_max, .. } => by_max > wakeup_latency,
-            Fault::NeverYields { .. } | Fault::Stall { .. } => true,
+            Fault::NeverYields { .. }
+            | Fault::Stall { .. }
+            | Fault::ClockForward { .. }
+            | Fault::ClockBack { .. } => true,
             Fault::DomainDies { .. } | Fault::LostDoorbells { .. } => false,
         }
     }

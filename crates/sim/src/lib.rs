@@ -40,6 +40,7 @@ mod actor;
 pub mod arrivals;
 pub mod chance;
 pub mod checkers;
+mod clock;
 mod cpu;
 pub mod event;
 pub mod execution;

@@ -12,6 +12,9 @@ use upcall_core::admission::{Refusal, Reservation, Reservations};
 use upcall_core::policy::Discipline;
 use upcall_core::time::{Instant, Span};
 
+/// The most a clock may be off.
+const STEP_MAX: Span = Span::from_secs(3_600);
+
 /// A machine and what is on it.
 #[derive(Clone, Debug)]
 pub struct SimSpec {
@@ -81,6 +84,10 @@ impl SimSpec {
                 Err("it names a domain that is not there")
             }
             Fault::LostDoorbells { one_in: 0, .. } => Err("it loses one message in 0"),
+            // Time must go on.
+            Fault::ClockForward { by, .. } | Fault::ClockBack { by, .. } if by > STEP_MAX => {
+                Err("the clock is off by more than an hour")
+            }
             _ => Ok(()),
         }
     }
@@ -272,6 +279,8 @@ mod tests {
         let silent = Fault::LostDoorbells { one_in: 0, window: Window::ALWAYS };
         let backward = Fault::Stall { window: Window { from: at(2), until: at(1) } };
         let whole = Claim::Share(Share::WHOLE);
+        let by = STEP_MAX + Span::from_nanos(1);
+        let off = Fault::ClockBack { window: Window::ALWAYS, by };
         let soon = |until| Window { from: at(0), until: at(until) };
         for (change, message) in [
             (&(|spec: &mut SimSpec| spec.cpus.clear()) as &dyn Fn(&mut SimSpec), "no CPU"),
@@ -284,6 +293,7 @@ mod tests {
             (&|spec| spec.faults = vec![activity_2], "fault 0: it names an activity"),
             (&|spec| spec.faults = vec![gone], "fault 0: it names a domain"),
             (&|spec| spec.faults = vec![silent], "one message in 0"),
+            (&|spec| spec.faults = vec![off], "more than an hour"),
             (&|spec| spec.faults = vec![backward], "ends before it begins"),
         ] {
             let found = refused(change);

@@ -24,6 +24,7 @@
 use core::fmt;
 use upcall_core::activity::ActivityId;
 use upcall_core::policy::{Discipline, ps};
+use upcall_core::scheduler::Scheduler;
 use upcall_core::time::{Instant, Span};
 use upcall_core::trace::{Divergence, Replayed};
 
@@ -148,6 +149,12 @@ impl Trace {
     /// Hands every input to a fresh scheduler, one a CPU, and compares all that
     /// comes out; see [`upcall_core::trace::replay`]. O(log n) a record.
     pub fn replay(&self) -> Vec<CpuReplay> {
+        self.replay_seen(|_, _, _| {})
+    }
+
+    /// As [`Trace::replay`], and shows `seen` each CPU's scheduler behind every
+    /// record that was as recorded; see [`upcall_core::trace::replay_seen`].
+    pub fn replay_seen(&self, mut seen: impl FnMut(u32, &Scheduler, &Record)) -> Vec<CpuReplay> {
         let Header { discipline, time_quantum, groups, .. } = &self.header;
         let same = *time_quantum == discipline.time_quantum && *groups == discipline.groups;
         // The reader takes no groups that cannot be.
@@ -157,7 +164,8 @@ impl Trace {
         let cpus = self.header.cpus.iter().zip(&self.records);
         cpus.map(|(&(cpu, capacity), records)| {
             let records = records.iter().copied();
-            let outcome = upcall_core::trace::replay(discipline, capacity, records);
+            let seen = |scheduler: &Scheduler, record: &Record| seen(cpu, scheduler, record);
+            let outcome = upcall_core::trace::replay_seen(discipline, capacity, records, seen);
             CpuReplay { cpu, outcome }
         })
         .collect()

@@ -32,10 +32,11 @@ const CALM: Span = Span::from_millis(400);
 const PS_QUANTUM: Span = Span::from_millis(1);
 /// A scenario's purpose of chance.
 const PURPOSE: u64 = 1 << 48;
-/// Apart from it, so that older seeds keep the rest: who is reweighed, and which groups
-/// there are.
-const PURPOSE_REWEIGHS: u64 = PURPOSE + 1;
-const PURPOSE_GROUPS: u64 = PURPOSE + 2;
+/// Apart from it, so that older seeds keep the rest: the clock's steps, who is reweighed,
+/// and which groups there are.
+const PURPOSE_CLOCK: u64 = PURPOSE + 1;
+const PURPOSE_REWEIGHS: u64 = PURPOSE + 2;
+const PURPOSE_GROUPS: u64 = PURPOSE + 3;
 
 /// What one seed makes.
 #[derive(Clone, Debug)]
@@ -129,7 +130,11 @@ pub fn scenario(discipline: &'static Discipline, seed: u64) -> Scenario {
     };
     let discipline = maker.grouped(discipline, seed);
     let (mut activities, mut reservations, ids) = maker.admitted(discipline, &platform, faulty);
-    let faults = if faulty { maker.faults(&activities, &platform) } else { Vec::new() };
+    let mut faults = if faulty { maker.faults(&activities, &platform) } else { Vec::new() };
+    if faulty {
+        maker.chance = Chance::new(seed, PURPOSE_CLOCK);
+        faults.extend(maker.clock_step());
+    }
     let settled_after = settled_after(&activities, &faults, &platform);
     let steady = activities.iter().all(|activity| activity.present == [Window::ALWAYS])
         && !faults.iter().any(|fault| matches!(fault, Fault::DomainDies { .. }));
@@ -483,6 +488,19 @@ impl Maker {
                 })
             })
             .collect()
+    }
+
+    /// The clock goes wrong, in one of two scenarios.
+    fn clock_step(&mut self) -> Option<Fault> {
+        if !self.feature() {
+            return None;
+        }
+        let window = self.window(Span::from_millis(30));
+        let by = self.chance.extreme(Span::from_millis(40));
+        Some(match self.feature() {
+            true => Fault::ClockForward { window, by },
+            false => Fault::ClockBack { window, by },
+        })
     }
 
     /// A window of at most `most` within the faulty part.

@@ -180,6 +180,8 @@ fn everything(seed: u64) -> SimSpec {
             Fault::DomainDies { domain: 2, window: window(150, 250) },
             Fault::LostDoorbells { window: window(0, 500), one_in: 2 },
             Fault::Stall { window: window(400, 420) },
+            Fault::ClockForward { window: window(600, 620), by: ms(35) },
+            Fault::ClockBack { window: window(700, 780), by: ms(30) },
         ],
         seed,
         ..SimSpec::new(&RMDP, activities)
@@ -208,7 +210,7 @@ fn one_seed_gives_one_stream_of_events_byte_for_byte() {
     assert_eq!(digest(&lines), GOLDEN, "{}", digest(&lines));
 }
 
-const GOLDEN: u64 = 4_633_635_061_786_174_369;
+const GOLDEN: u64 = 705_534_628_443_772_529;
 
 #[test]
 fn events_never_go_back_in_time_and_every_kind_of_them_is_told() {
@@ -298,6 +300,33 @@ fn what_dies_is_gone_at_once_and_comes_back_with_all_its_counts() {
     // Cut short at 5; whole from 85 to 107 with two of the other's jobs between; a third at 125 is not of this run.
     assert_eq!((counters.jobs, counters.completed, counters.pdus), (2, 1, 2));
     assert_eq!(outcome.activities[0].counters.completed, 13);
+}
+
+#[test]
+fn what_is_released_is_what_the_clock_says_and_work_takes_its_time() {
+    let window =
+        |from, until| Window { from: Instant::from_nanos(from), until: Instant::from_nanos(until) };
+    let of = |fault| {
+        let mut spec = spec(&[task(10, 3, 1, 1)]);
+        spec.faults = vec![fault];
+        let (outcome, lines) = run(spec, 100);
+        let at = |what: &str| -> Vec<u64> {
+            let lines = lines.iter().filter(|line| line.contains(what));
+            lines.map(|line| line.split(' ').next().unwrap().parse().unwrap()).collect()
+        };
+        (at("cpu0 release"), at("cpu0 done"), outcome.activities[0].counters)
+    };
+    // From 25 to 35 it reads 20 more: 30 and 40 are over at once, 50 comes at 30,
+    // and until 55, when it is past 54 again, nothing.
+    let (releases, done, counters) = of(Fault::ClockForward { window: window(25, 35), by: ns(20) });
+    assert_eq!(releases, [0, 10, 20, 25, 25, 30, 60, 70, 80, 90]);
+    assert_eq!(done, [3, 13, 23, 28, 31, 34, 63, 73, 83, 93]);
+    assert_eq!((counters.jobs, counters.completed, counters.misses), (10, 10, 2));
+    // It reads 20 less from 25 to 75: 30 comes at 50, and 60 and 70 together at 75.
+    let (releases, done, counters) = of(Fault::ClockBack { window: window(25, 75), by: ns(20) });
+    assert_eq!(releases, [0, 10, 20, 50, 60, 70, 75, 75, 80, 90]);
+    assert_eq!(done, [3, 13, 23, 53, 63, 73, 78, 81, 84, 93]);
+    assert_eq!((counters.jobs, counters.completed, counters.misses), (10, 10, 2));
 }
 
 /// Seed 451 of `vopr` failed under DWS and DWCS: the core had released the job

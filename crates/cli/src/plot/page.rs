@@ -1,12 +1,16 @@
 //! The page: where things stand, axes, colours. Knows no trace.
 
 use svg::Document;
-use svg::node::element::{Group, Line, Rectangle, Text, Title};
+use svg::node::element::{Description, Group, Line, Rectangle, Text, Title};
 
 pub const WIDTH: f64 = 1200.0;
 /// Of the names at the left.
 pub const MARGIN: f64 = 230.0;
-const RIGHT: f64 = 30.0;
+const RIGHT: f64 = 45.0;
+/// A step is a tenth of an axis or more.
+const TICKS_MAX: u32 = 12;
+/// So much of a step may rounding be off.
+const HAIR: f64 = 1e-6;
 
 /// Distinct for people who see few colours apart (Okabe and Ito 2008).
 const COLOURS: [&str; 7] =
@@ -38,6 +42,19 @@ impl Page {
             .set("fill", fill)
             .add(Title::new(title));
         self.add(rectangle);
+    }
+
+    /// What `draw` draws, as one picture for those who hear it: its title, and what
+    /// there is to see.
+    pub fn chart(&mut self, title: &str, description: &str, draw: impl FnOnce(&mut Page)) {
+        let described = Group::new()
+            .set("role", "img")
+            .add(Title::new(title))
+            .add(Description::new().add(svg::node::Text::new(description)));
+        let outer = std::mem::replace(&mut self.content, described);
+        draw(self);
+        let chart = std::mem::replace(&mut self.content, outer);
+        self.add(chart);
     }
 
     pub fn line(&mut self, from: (f64, f64), to: (f64, f64), stroke: &str) {
@@ -108,28 +125,65 @@ impl Axis {
         MARGIN + (value - self.from) / (self.until - self.from) * (WIDTH - MARGIN - RIGHT)
     }
 
+    /// Whether `value` lies on it.
+    pub fn holds(&self, value: f64) -> bool {
+        (self.from..=self.until).contains(&value)
+    }
+
+    /// Where it ends.
+    pub fn right(&self) -> f64 {
+        self.x(self.until)
+    }
+
     /// Ticks at round values, with what `label` says of each.
     pub fn draw(&self, page: &mut Page, top: f64, label: impl Fn(f64) -> String) {
-        let step = round_step((self.until - self.from) / 10.0);
-        let mut value = (self.from / step).ceil() * step;
-        while value <= self.until {
+        self.draw_in(1.0, page, top, label);
+    }
+
+    /// Ticks at round numbers of `unit`.
+    pub fn draw_in(&self, unit: f64, page: &mut Page, top: f64, label: impl Fn(f64) -> String) {
+        let step = round_above((self.until - self.from) / unit / 10.0);
+        // Counted: a sum of steps would miss the last tick, or zero, by a hair.
+        let first = (self.from / unit / step - HAIR).ceil();
+        let last = (self.until / unit / step + HAIR).floor();
+        // Of a forged trace: where a step is lost in rounding they would never end.
+        let ticks = (0..TICKS_MAX).map(|place| first + f64::from(place));
+        let values = ticks.take_while(|&number| number <= last).map(|number| number * step * unit);
+        self.draw_ticks(page, top, values.map(|value| (value, label(value))));
+    }
+
+    /// Ticks at the values that stand before their labels, of a line or several.
+    pub fn draw_ticks(
+        &self,
+        page: &mut Page,
+        top: f64,
+        ticks: impl IntoIterator<Item = (f64, String)>,
+    ) {
+        let mut lines = 1;
+        for (value, label) in ticks {
             let x = self.x(value);
             page.line((x, top), (x, page.y), "#e0e0e0");
-            page.text(x, page.y + 14.0, "middle", label(value));
-            value += step;
+            for (place, line) in label.lines().enumerate() {
+                page.text(x, page.y + 14.0 * (place + 1) as f64, "middle", line);
+                lines = lines.max(place + 1);
+            }
         }
-        page.y += 22.0;
+        page.y += 8.0 + 14.0 * lines as f64;
     }
 }
 
-/// 1, 2 or 5 times a power of ten, at least `least`.
-fn round_step(least: f64) -> f64 {
+/// 1, 2 or 5 times a power of ten, the first that is not below `least`.
+pub fn round_above(least: f64) -> f64 {
     let power = 10f64.powf(least.log10().floor());
-    [1.0, 2.0, 5.0]
-        .map(|times| times * power)
-        .into_iter()
-        .find(|&s| s >= least)
-        .unwrap_or(10.0 * power)
+    let steps = [1.0, 2.0, 5.0].map(|times| times * power);
+    steps.into_iter().find(|&step| step >= least).unwrap_or(10.0 * power)
+}
+
+/// 1, 2 or 5 times a power of ten, the last that is not above `most`.
+pub fn round_below(most: f64) -> f64 {
+    let power = 10f64.powf(most.log10().floor());
+    let steps = [5.0, 2.0, 1.0].map(|times| times * power);
+    steps.into_iter().find(|&step| step <= most).unwrap_or(power / 2.0)
 }
 
 /// To hundredths of a point: nobody sees more, and files stay small.

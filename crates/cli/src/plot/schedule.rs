@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use upcall::activity::ActivityId;
 use upcall::record::JobRecord;
 use upcall::scheduler::{Command, Input};
 use upcall_sim::trace::{Crossing, Trace};
@@ -10,6 +11,7 @@ use upcall_sim::trace::{Crossing, Trace};
 #[derive(Clone, Debug)]
 pub struct Row {
     pub cpu: u32,
+    pub id: ActivityId,
     pub domain: String,
     pub name: String,
     /// From upcall to return, in nanoseconds of the trace's clock.
@@ -47,8 +49,8 @@ impl Schedule {
             for named in trace.header.activities.iter().filter(|named| named.cpu == cpu) {
                 order.push(named.id.0);
                 let (domain, name) = (named.domain.clone(), named.name.clone());
-                let row = Row { cpu, domain, name, runs: vec![], jobs: vec![], period_ns: 0 };
-                of_cpu.insert(named.id.0, row);
+                let (id, runs, jobs) = (named.id, Vec::new(), Vec::new());
+                of_cpu.insert(id.0, Row { cpu, id, domain, name, runs, jobs, period_ns: 0 });
             }
             let mut running = None;
             for record in records {

@@ -29,6 +29,48 @@ fn count(picture: &str, what: &str) -> usize {
     picture.matches(what).count()
 }
 
+#[test]
+fn each_activity_has_a_histogram_of_lag_with_a_mark_at_a_quantum() {
+    let mut replayed = Replayed::default();
+    let schedule = schedule(1_000);
+    let without = of_trace(&schedule, Some(&replayed), ALL).unwrap();
+    assert_eq!(count(&without, "quantum") + count(&without, "wake-up"), 0);
+    let quantum = Span::from_millis(1);
+    replayed.time_quantum = Some(quantum);
+    replayed.lags_ns.insert((0, 0), vec![-250_000, 0, 0, 100_000]);
+    replayed.lags_ns.insert((0, 1), vec![-1_900_000, 500_000]);
+    replayed.wakeups_ns.insert(0, vec![0, 5_000, 6_000, 40_000]);
+    let picture = of_trace(&schedule, Some(&replayed), ALL).unwrap();
+    for (what, times) in [
+        ("a quantum q is 1 ms", 1),
+        ("+1 quantum", 1),
+        ("lag of fast &amp; small", 1),
+        ("lag of &lt;slow&gt;", 1),
+        // In a description, and beside the bars.
+        ("4 lags", 2),
+        ("-250 us to +100 us", 2),
+        ("-1.9 ms to +500 us", 2),
+        ("wake-up latency of CPU 0", 1),
+        ("CPU 0: 4 wake-ups", 2),
+        ("median 5 us, 99 % 40 us", 2),
+    ] {
+        assert_eq!(count(&picture, what), times, "{what}: {picture}");
+    }
+    replayed.wakeups_ns.insert(0, vec![0, 0]);
+    let punctual = of_trace(&schedule, Some(&replayed), ALL).unwrap();
+    assert_eq!(count(&punctual, "wake-up"), 0);
+}
+
+#[test]
+fn an_axis_has_few_ticks_wherever_it_lies() {
+    for (from, until) in [(0.0, 1.0), (-3.0, 7e9), (2f64.powi(62), 2f64.powi(62) + 1_024.0)] {
+        let mut page = Page::new();
+        Axis::new(from, until).draw(&mut page, 0.0, format_ms);
+        let ticks = count(&page.finish(), "<line");
+        assert!((1..=12).contains(&ticks), "{ticks} from {from} to {until}");
+    }
+}
+
 const ALL: Window = Window { from: None, to: Some(Span::from_secs(1)) };
 
 #[test]
@@ -40,7 +82,7 @@ fn every_upcall_is_a_rectangle_and_every_name_is_escaped() {
     assert_eq!(schedule.rows[1].jobs.len(), 4);
     // The slow one yields at least once a job.
     assert!(runs > 14, "{runs}");
-    let picture = of_trace(&schedule, ALL).unwrap();
+    let picture = of_trace(&schedule, None, ALL).unwrap();
     assert_eq!(count(&picture, " from "), runs + 1 + count(&picture, "jobs from"), "{picture}");
     assert!(count(&picture, "resumed") >= 4);
     assert_eq!(count(&picture, "deadline missed"), 0);
@@ -51,7 +93,7 @@ fn every_upcall_is_a_rectangle_and_every_name_is_escaped() {
 #[test]
 fn what_is_missed_is_red() {
     // 2 of 10 and 22.5 of 25 ms.
-    let picture = of_trace(&schedule(2_500), ALL).unwrap();
+    let picture = of_trace(&schedule(2_500), None, ALL).unwrap();
     assert!(count(&picture, "deadline missed") > 0);
 }
 
@@ -60,11 +102,11 @@ fn only_the_window_is_drawn() {
     let schedule = schedule(1_000);
     let ms = Span::from_millis;
     let window = Window { from: Some(ms(10)), to: Some(ms(12)) };
-    let picture = of_trace(&schedule, window).unwrap();
+    let picture = of_trace(&schedule, None, window).unwrap();
     assert_eq!(count(&picture, ", resumed") + count(&picture, "fast &amp; small: 2 ms"), 1);
     let late = Window { from: Some(ms(200)), to: None };
     assert_eq!(
-        of_trace(&schedule, late).unwrap_err(),
+        of_trace(&schedule, None, late).unwrap_err(),
         "found nothing from 200 ms on, the trace lasts 100 ms"
     );
 }

@@ -7,8 +7,6 @@ use upcall_sim::chance::Chance;
 
 /// Purpose of chance, by which these draws differ from all others of a seed.
 const PURPOSE: u64 = 1 << 49;
-/// Draws until the parts of a utilization are all possible.
-const TRIES_MAX: u32 = 1_000;
 
 /// Where on the grid a set lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,9 +32,7 @@ pub fn point(sweep: &Sweep, number: u64) -> Point {
     Point { utilization_ppm, activities, quantum, switch_cost }
 }
 
-/// Set `number`: parts of the utilization are uniform among all that add up to it
-/// (as by UUniFast: Bini and Buttazzo, Real-Time Systems 30, 2005), those above
-/// the whole CPU drawn again; periods are log-uniform, to the microsecond. Sets of
+/// Set `number`: parts of the utilization are [`Chance::parts`]; periods are log-uniform, to the microsecond. Sets of
 /// one number within their points have the same periods and parts whatever quantum
 /// and hand-off cost: curves over these compare like with like.
 pub fn draw(sweep: &Sweep, number: u64) -> Vec<(ActivityParams, Terms)> {
@@ -44,7 +40,7 @@ pub fn draw(sweep: &Sweep, number: u64) -> Vec<(ActivityParams, Terms)> {
     let within = number % u64::from(sweep.sets);
     let purpose = PURPOSE + (u64::from(point.activities) << 20);
     let mut chance = Chance::new(u64::from(sweep.seed) << 32 | within, purpose);
-    let parts = parts(&mut chance, point.activities, u64::from(point.utilization_ppm) * 1_000);
+    let parts = chance.parts(point.activities, u64::from(point.utilization_ppm) * 1_000);
     parts
         .into_iter()
         .map(|part_ppb| {
@@ -56,23 +52,6 @@ pub fn draw(sweep: &Sweep, number: u64) -> Vec<(ActivityParams, Terms)> {
             (params, crate::plan::stream_terms(&params))
         })
         .collect()
-}
-
-/// `count` parts of `whole`, in billionths of the CPU.
-fn parts(chance: &mut Chance, count: u32, whole: u64) -> Vec<u64> {
-    for _ in 0..TRIES_MAX {
-        let mut cuts: Vec<u64> = (1..count).map(|_| chance.between(0, whole)).collect();
-        cuts.sort_unstable();
-        cuts.push(whole);
-        let mut before = 0;
-        let parts: Vec<u64> =
-            cuts.iter().map(|&cut| cut - std::mem::replace(&mut before, cut)).collect();
-        if parts.iter().all(|&part| part <= 1_000_000_000) {
-            return parts;
-        }
-    }
-    // Only a whole of nearly `count` CPUs comes here.
-    vec![whole / u64::from(count); count as usize]
 }
 
 fn period(chance: &mut Chance, (shortest, longest): (Span, Span)) -> Span {

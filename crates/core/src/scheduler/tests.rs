@@ -4,6 +4,7 @@
 use super::*;
 use crate::activity::Terms;
 use crate::policy::rmdp::RMDP;
+use crate::record::JobRecord;
 
 const A: ActivityId = ActivityId(0);
 const B: ActivityId = ActivityId(1);
@@ -83,6 +84,32 @@ fn a_created_activity_is_suspended_and_never_upcalled() {
     assert_eq!(bench.0.next_deadline(), None);
     assert_eq!(bench.tell(1_000, Input::Tick), []);
     assert_eq!(bench.counters(A), Counters::NONE);
+}
+
+#[test]
+fn a_clock_that_is_set_back_stands_still_until_it_is_past_its_latest_reading() {
+    // What it is told at the readings of a clock that goes wrong, and right.
+    let answers = |readings: [u64; 8]| {
+        let (mut bench, mut commands) = Bench::running(&[task(10, 3), task(40, 9)]);
+        let inputs = [
+            Input::Returned { pdus: 3, outcome: Outcome::Done },
+            Input::Boundary,
+            Input::Returned { pdus: 2, outcome: Outcome::Yielded },
+            Input::Boundary,
+            Input::Returned { pdus: 3, outcome: Outcome::Done },
+            Input::Boundary,
+            Input::Returned { pdus: 7, outcome: Outcome::Done },
+            Input::Tick,
+        ];
+        for (now, input) in readings.into_iter().zip(inputs) {
+            commands.extend(bench.tell(now, input));
+        }
+        let counters = [A, B].map(|id| bench.0.counters_at(at(0), id));
+        (commands, counters)
+    };
+    let steady = answers([3, 12, 12, 14, 15, 15, 18, 20]);
+    assert_eq!(answers([3, 12, 5, 14, 15, 0, 18, 20]), steady);
+    assert_ne!(answers([3, 12, 13, 14, 15, 15, 18, 20]), steady);
 }
 
 #[test]

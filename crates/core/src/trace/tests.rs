@@ -66,6 +66,26 @@ fn the_same_inputs_give_the_same_commands_under_every_policy() {
 }
 
 #[test]
+fn the_scheduler_is_shown_behind_every_record_up_to_the_first_gap() {
+    let discipline = DISCIPLINES[0];
+    let mut records = driven(discipline);
+    records[60].crossing = Crossing::Lost { records: 1 };
+    let (mut shown, mut running) = (Vec::new(), None);
+    let seen = |scheduler: &Scheduler, record: &Record| {
+        match record.crossing {
+            Crossing::Command(Some(Command::Upcall { id, .. })) => running = Some(id),
+            Crossing::Input { input: Input::Returned { .. }, .. } => running = None,
+            _ => {}
+        }
+        assert_eq!(scheduler.running(), running);
+        shown.push(*record);
+    };
+    replay_seen(discipline, CAPACITY, records.iter().copied(), seen).unwrap();
+    assert_eq!(shown, records[..60]);
+    assert!(shown.iter().any(|record| matches!(record.crossing, Crossing::Command(Some(_)))));
+}
+
+#[test]
 fn another_answer_is_found_where_it_stands() {
     let discipline = DISCIPLINES[0];
     let good = driven(discipline);
@@ -124,7 +144,6 @@ fn what_no_driver_does_is_disorder_and_no_panic() {
         let divergence = replay(discipline, CAPACITY, records).unwrap_err();
         assert!(matches!(divergence.found, Found::Disorder(_)), "{divergence}");
     };
-    disorder(&|records| records[1].now = at(4));
     disorder(&|records| records[0].now = at(u64::MAX));
     disorder(&|records| {
         let Crossing::Input { input: Input::Create { params, .. }, .. } = &mut records[0].crossing

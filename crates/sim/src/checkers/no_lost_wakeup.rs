@@ -35,7 +35,11 @@ impl NoLostWakeup {
         let keeps_asleep = spec.faults.iter().map(|fault| match *fault {
             Fault::LateWakeups { by_max, .. } => by_max > wakeup_latency,
             Fault::Stall { .. } | Fault::LostDoorbells { .. } => true,
-            Fault::NeverYields { .. } | Fault::DomainDies { .. } => false,
+            // It sleeps until its own clock says so, and so are releases told.
+            Fault::NeverYields { .. }
+            | Fault::DomainDies { .. }
+            | Fault::ClockForward { .. }
+            | Fault::ClockBack { .. } => false,
         });
         let asleep = CpuSleep { asleep: true, waited_for: None, faults: 0 };
         NoLostWakeup {

@@ -1,6 +1,6 @@
 //! What comes to a CPU from outside: messages and faults.
 
-use super::{Cpu, Machine, Running, State, count};
+use super::{Cpu, Machine, NANOSECOND, Running, State, count};
 use crate::actor::Actor;
 use crate::event::{Event, EventKind};
 use crate::fault::Fault;
@@ -14,8 +14,13 @@ use upcall_core::time::Instant;
 /// Something from outside.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Control {
+    /// Just before the clock is set: it is read once more.
+    ClockSteps,
     Message(Message),
-    Fault { index: u32, begins: bool },
+    Fault {
+        index: u32,
+        begins: bool,
+    },
 }
 
 /// What an activity is to do.
@@ -44,6 +49,10 @@ pub(super) fn of(spec: &SimSpec, actors: &[Actor]) -> VecDeque<(Instant, Control
         };
         if actors.iter().any(concerns) {
             let window = fault.window();
+            if let Fault::ClockForward { window, .. } | Fault::ClockBack { window, .. } = *fault {
+                controls.push((window.from, Control::ClockSteps));
+                controls.push((window.until, Control::ClockSteps));
+            }
             controls.push((window.from, Control::Fault { index, begins: true }));
             controls.push((window.until, Control::Fault { index, begins: false }));
         }
@@ -61,7 +70,7 @@ pub(super) fn of(spec: &SimSpec, actors: &[Actor]) -> VecDeque<(Instant, Control
             .extend(own.reweighs.iter().map(|&(at, claim)| (at, message(Wish::Reweigh(claim)))));
     }
     controls.retain(|(at, _)| *at < Instant::FAR);
-    controls.sort_by_key(|(at, _)| *at);
+    controls.sort_by_key(|(at, control)| (*at, !matches!(control, Control::ClockSteps)));
     controls.into()
 }
 
@@ -80,9 +89,19 @@ impl Cpu {
         }
     }
 
+    /// Whether the clock is set at `at`, which comes before all else.
+    pub(super) fn clock_steps_at(&self, at: Instant) -> bool {
+        matches!(self.controls.front(), Some((when, Control::ClockSteps)) if *when == at)
+    }
+
     /// The next thing from outside.
     pub(super) fn control(&mut self, machine: &Machine, told: &mut impl FnMut(&Event)) {
         match self.controls.pop_front() {
+            Some((_, Control::ClockSteps)) => {
+                // So the core knows of all that was due by any reading there was.
+                let before = self.clock.reads(self.now - NANOSECOND);
+                self.inform_at(before, Input::Tick, told);
+            }
             Some((_, Control::Message(message))) => self.message(message, machine, told),
             Some((_, Control::Fault { index, begins })) => {
                 self.tell(EventKind::Fault { index, begins }, told);
@@ -176,16 +195,18 @@ impl Cpu {
 
     fn run(&mut self, number: u32, told: &mut impl FnMut(&Event)) {
         let id = ActivityId(number);
+        // Not before what it has been told already: that would be late from the start.
+        let at = self.reading().max(self.scheduler.clock());
         let actor = &mut self.actors[number as usize];
         actor.join(self.now);
         // One that has not left yet goes on as if nothing had been.
         if !self.scheduler.is_active(id) {
-            actor.next_release = self.now + actor.params.offset;
+            actor.next_release = at + actor.params.offset;
         }
         self.releases.push(Reverse((actor.next_release, number)));
         let activity = actor.activity;
         self.tell(EventKind::Join { activity }, told);
-        self.inform(Input::Run { id, at: self.now }, told);
+        self.inform(Input::Run { id, at }, told);
     }
 
     /// All activities of a domain die, or are born again.

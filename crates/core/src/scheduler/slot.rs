@@ -1,0 +1,195 @@
+//! One activity of a scheduler: its parameters, its jobs, and what was counted.
+//!
+//! Used by [`super`] alone. Knows neither the policy nor the other activities.
+
+use crate::activity::{ActivityId, ActivityParams};
+use crate::policy::Ready;
+use crate::record::JobRecord;
+use crate::time::{Instant, Span};
+
+/// What the scheduler counted for one activity since its creation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counters {
+    /// Jobs released, or there ahead of their releases.
+    pub jobs: u64,
+    /// Jobs completed, late ones included.
+    pub completed: u64,
+    /// Jobs that ended after their deadline, or have not ended though it passed.
+    pub misses: u64,
+    /// Releases that found the job before still unfinished.
+    pub overruns: u64,
+    /// Yields to an activity of better rank.
+    pub preemptions: u64,
+    /// PDUs processed.
+    pub pdus: u64,
+    /// Least slack of an ended job; `i64::MAX` before the first.
+    pub slack_ns_min: i64,
+    /// Longest response of an ended job.
+    pub response_max: Span,
+}
+
+impl Counters {
+    pub(super) const NONE: Counters = Counters {
+        jobs: 0,
+        completed: 0,
+        misses: 0,
+        overruns: 0,
+        preemptions: 0,
+        pdus: 0,
+        slack_ns_min: i64::MAX,
+        response_max: Span::ZERO,
+    };
+}
+
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) params: ActivityParams,
+    /// From release to deadline, as the policy sees it.
+    pub(super) deadline: Span,
+    pub(super) active: bool,
+    /// Release of the oldest job that has not ended; meaningful while
+    /// `unfinished > 0`.
+    pub(super) release: Instant,
+    /// On demand: the logical arrival of the message that was said, which may be
+    /// after the moment it is ready; `FAR` if none was.
+    pub(super) next_release: Instant,
+    /// On demand, releases follow by `Message` and not by the period: the least
+    /// time between two logical arrivals. 0 for who is promised nothing.
+    pub(super) on_demand: Option<Span>,
+    /// On demand: the earliest logical arrival that the declared rate allows.
+    pub(super) earliest: Instant,
+    /// Jobs released, or there, and not ended.
+    pub(super) unfinished: u64,
+    /// How many of them, the last ones, were there ahead of their releases and
+    /// have not been reached by them as far as was looked.
+    pub(super) ahead: u64,
+    pub(super) job: Job,
+    pub(super) counters: Counters,
+    /// A job that was dropped and not told of yet: that waits until nothing runs,
+    /// for a running handler wants its answer and nothing else.
+    pub(super) lost: Option<JobRecord>,
+}
+
+impl Slot {
+    /// The counters, with the unfinished jobs that are late at `now` counted as missed.
+    pub(super) fn counters_at(&self, now: Instant) -> Counters {
+        let mut counters = self.counters;
+        counters.overruns += self.reached(now).1;
+        let oldest_due = self.oldest().deadline;
+        if self.unfinished > 0 && oldest_due < now {
+            let late_ns = now.since(oldest_due).as_nanos() - 1;
+            let overdue = (late_ns / self.params.period.as_nanos() + 1).min(self.unfinished);
+            counters.misses += overdue;
+            counters.slack_ns_min = counters.slack_ns_min.min(oldest_due.signed_since(now));
+            counters.response_max = counters.response_max.max(now.since(self.release));
+        }
+        counters
+    }
+
+    /// The oldest unfinished job, as the policy wants it.
+    pub(super) fn oldest(&self) -> Ready {
+        Ready { release: self.release, deadline: self.release + self.deadline }
+    }
+
+    /// `count` jobs more, the first of them to be released at `at`. Whether it
+    /// is the oldest now.
+    pub(super) fn add_jobs(&mut self, count: u64, at: Instant) -> bool {
+        let idle = self.unfinished == 0;
+        if idle {
+            self.release = at;
+        }
+        self.unfinished += count;
+        self.counters.jobs += count;
+        self.next_release = at + self.params.period.saturating_mul(count);
+        if let Some(gap) = self.on_demand {
+            (self.next_release, self.earliest) = (Instant::FAR, at + gap);
+        }
+        idle
+    }
+
+    /// How many of the jobs that were there ahead have releases before `now`,
+    /// and how many of these releases found the job before unfinished.
+    pub(super) fn reached(&self, now: Instant) -> (u64, u64) {
+        let before = self.unfinished - self.ahead;
+        let first = self.release + self.params.period.saturating_mul(before);
+        let since_ns = now.since(first).as_nanos();
+        if self.ahead == 0 || since_ns == 0 {
+            return (0, 0);
+        }
+        let reached = ((since_ns - 1) / self.params.period.as_nanos() + 1).min(self.ahead);
+        (reached, reached - u64::from(before == 0))
+    }
+
+    /// Counts what has been reached by its release before `now`.
+    pub(super) fn settle(&mut self, now: Instant) {
+        let (reached, overruns) = self.reached(now);
+        self.ahead -= reached;
+        self.counters.overruns += overruns;
+    }
+
+    /// Goes on to the job behind the oldest one, which ended at `now`.
+    pub(super) fn next_job(&mut self, now: Instant) {
+        self.settle(now);
+        self.unfinished -= 1;
+        self.ahead = self.ahead.min(self.unfinished);
+        self.release += self.params.period;
+        self.job = JOB_FRESH;
+    }
+}
+
+/// The progress of the oldest unfinished job.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Job {
+    pub(super) start: Option<Instant>,
+    pub(super) run: Span,
+    pub(super) pdus: u32,
+    pub(super) preemptions: u32,
+}
+
+pub(super) const JOB_FRESH: Job = Job { start: None, run: Span::ZERO, pdus: 0, preemptions: 0 };
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Running {
+    pub(super) id: ActivityId,
+    pub(super) since: Instant,
+    pub(super) pdus_max: u32,
+    /// Whether it was upcalled without a job.
+    pub(super) extra: bool,
+    /// Set by `Suspend` and `Close`.
+    pub(super) stop: Option<Stop>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    Suspend,
+    Close,
+}
+
+/// Counts and describes the end of the oldest unfinished job.
+pub(super) fn end_job(id: ActivityId, slot: &mut Slot, end: Instant, completed: bool) -> JobRecord {
+    let record = JobRecord {
+        id,
+        job: slot.counters.jobs - slot.unfinished,
+        release: slot.release,
+        deadline: slot.oldest().deadline,
+        start: slot.job.start.unwrap_or(end),
+        end,
+        run: slot.job.run,
+        pdus: slot.job.pdus,
+        preemptions: slot.job.preemptions,
+        completed,
+    };
+    let counters = &mut slot.counters;
+    if completed {
+        counters.completed += 1;
+    }
+    // A job that was cut short broke no promise unless it was late already.
+    if record.missed() {
+        counters.misses += 1;
+    }
+    if completed || record.missed() {
+        counters.slack_ns_min = counters.slack_ns_min.min(record.slack_ns());
+        counters.response_max = counters.response_max.max(record.response());
+    }
+    record
+}
