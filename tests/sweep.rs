@@ -5,8 +5,10 @@
 mod support;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::Field;
 use support::{Done, folder, upcall};
 
 const SWEEP: &str = "utilizations = [\"60 %\", \"100 %\"]\nactivities = [4]\nbatch = 4\nquanta = [1, 4]\n\
@@ -108,4 +110,92 @@ fn what_cannot_be_is_refused_and_nothing_is_overwritten() {
     let file = place.path("sweep.toml");
     let done = upcall(&["sweep", file.to_str().expect("a path"), "-o", "/dev/zero"]);
     assert!(done.assert_code(&[2]).stderr.contains("no regular file"), "{done:#?}");
+}
+
+/// The rows of a Parquet file, each its columns' names and values as a CSV has them.
+fn parquet_rows(path: &Path) -> (String, Vec<String>) {
+    let file = fs::File::open(path).expect("it was written");
+    let reader = SerializedFileReader::new(file).expect("it is Parquet");
+    let schema = reader.metadata().file_metadata().schema_descr();
+    let names: Vec<_> = schema.columns().iter().map(|column| column.name().to_owned()).collect();
+    let types: Vec<_> = schema.columns().iter().map(|column| column.physical_type()).collect();
+    use parquet::basic::Type::{BOOLEAN, BYTE_ARRAY, DOUBLE, INT64};
+    let expected =
+        [BYTE_ARRAY, INT64, BYTE_ARRAY, DOUBLE, INT64, INT64, INT64, BOOLEAN, BYTE_ARRAY];
+    assert_eq!(types, [&expected[..], &[INT64; 5]].concat());
+    let text = |field: &Field| match field {
+        Field::Str(text) => text.clone(),
+        Field::Long(number) => number.to_string(),
+        Field::Double(number) => format!("{number:.6}"),
+        Field::Bool(truth) => if *truth { "1" } else { "0" }.to_owned(),
+        Field::Null => String::new(),
+        other => panic!("found {other:?}"),
+    };
+    let rows = reader.get_row_iter(None).expect("it has rows").map(|row| {
+        let row = row.expect("a row");
+        row.get_column_iter().map(|(_, field)| text(field)).collect::<Vec<_>>().join(",")
+    });
+    (names.join(","), rows.collect())
+}
+
+#[test]
+fn parquet_has_the_rows_of_the_csv_and_is_kept_when_it_is_finished() {
+    for sweep in [SWEEP.to_owned(), SWEEP.replace("duration = \"300 ms\"\n", "\n")] {
+        let place = Place::new(&sweep);
+        place.sweep("out.csv", &[]).assert_code(&[0]);
+        let csv = place.read("out.csv");
+        // Begun before: some of the rows are in the CSV beside it.
+        let begun: String = csv.split_inclusive('\n').take(1 + 33).collect();
+        fs::write(place.path("out.parquet.csv"), begun).expect("a free disk");
+        let done = place.sweep("out.parquet", &["--json"]);
+        done.assert_code(&[0]);
+        assert_eq!(done.json()["resumed"], 6);
+        let (names, rows) = parquet_rows(&place.path("out.parquet"));
+        let mut lines = csv.lines();
+        assert_eq!(Some(&*names), lines.next());
+        assert!(rows.iter().eq(lines));
+        // Neither the CSV nor a draft is left.
+        let mut left: Vec<_> = fs::read_dir(place.0.path())
+            .expect("it is there")
+            .map(|entry| entry.expect("an entry").file_name())
+            .collect();
+        left.sort();
+        assert_eq!(left, ["out.csv", "out.parquet", "sweep.toml"]);
+        // Once more: said, and kept.
+        let whole = fs::read(place.path("out.parquet")).expect("it was written");
+        let again = place.sweep("out.parquet", &["--json"]);
+        again.assert_code(&[0]);
+        assert!(again.stderr.contains("all 60 sets are in it already"), "{again:#?}");
+        assert_eq!(again.json()["curve"], done.json()["curve"]);
+        assert_eq!(again.json()["resumed"], 60);
+        assert_eq!(fs::read(place.path("out.parquet")).expect("it was written"), whole);
+        fs::write(place.path("sweep.toml"), sweep.replace("sets = 15", "sets = 14"))
+            .expect("a free disk");
+        let other = place.sweep("out.parquet", &[]);
+        assert!(other.assert_code(&[2]).stderr.contains("the results of another sweep"));
+        assert_eq!(fs::read(place.path("out.parquet")).expect("it was written"), whole);
+    }
+}
+
+#[test]
+fn what_is_no_parquet_stays_and_what_cannot_be_written_leaves_nothing_half() {
+    let place = Place::new(SWEEP);
+    fs::write(place.path("notes.parquet"), "my notes\n").expect("a free disk");
+    let done = place.sweep("notes.parquet", &[]);
+    assert!(done.assert_code(&[2]).stderr.contains("a file of something else"), "{done:#?}");
+    assert_eq!(place.read("notes.parquet"), "my notes\n");
+    assert!(!place.path("notes.parquet.csv").exists());
+    let done = place.sweep("no/such/out.parquet", &[]);
+    assert!(done.assert_code(&[2]).stderr.contains("no/such/out.parquet.csv: No such file"));
+    // The draft cannot be made: a folder has its name. The rows stay.
+    fs::create_dir(place.path("out.parquet.tmp")).expect("a free disk");
+    let done = place.sweep("out.parquet", &[]);
+    let said = "the same command goes on";
+    assert!(done.assert_code(&[2]).stderr.contains(said), "{done:#?}");
+    assert!(!place.path("out.parquet").exists());
+    assert_eq!(place.read("out.parquet.csv").lines().count(), 1 + 60 * 5);
+    fs::remove_dir(place.path("out.parquet.tmp")).expect("it is empty");
+    let done = place.sweep("out.parquet", &["--json"]);
+    assert_eq!(done.assert_code(&[0]).json()["resumed"], 60);
+    assert_eq!(parquet_rows(&place.path("out.parquet")).1.len(), 60 * 5);
 }

@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use upcall::time::Span;
+use upcall_cli::arrivals::Recording;
 
 use crate::spec;
 
@@ -51,13 +53,14 @@ const SIM_AFTER_HELP: &str = "\
 Examples:
   upcall sim examples/conference.toml --duration 1min
   upcall sim my.toml --policy rm --soft --json
+  upcall sim my.toml --arrivals camera=call.pcapng:5004    as a real network sent them
   upcall sim my.toml --trace out.pftrace            for ui.perfetto.dev
   upcall sim --replay live.pftrace                  does the core still decide the same?
   upcall sim --vopr 10000                           random scenarios, every promise checked
 
 Exit status:
   0  every promise kept; or the same commands
-  2  bad usage, a bad spec file or trace, or a trace with gaps
+  2  bad usage, a bad spec file, recording or trace, or a trace with gaps
   3  admission refused
   4  a promise was broken; or other commands than recorded";
 
@@ -65,6 +68,7 @@ const SWEEP_AFTER_HELP: &str = "\
 Examples:
   upcall sweep examples/sweep.toml -o results.csv
   upcall sweep examples/sweep.toml -o results.csv --json > curve.json
+  upcall sweep examples/sweep.toml -o results.parquet      typed columns, for pandas or DuckDB
 
 Exit status:
   0  all sets are in the file, or it was interrupted
@@ -121,7 +125,9 @@ pub enum Command {
     /// utilization, activities, quantum, switch_cost_ns, admitted, test, jobs,
     /// misses, switches, busy_ns, duration_ns) in the order of the sets, and
     /// prints what part was admitted at each point. Ended early, the same command
-    /// goes on where it stopped; the file is the same in the end.
+    /// goes on where it stopped; the file is the same in the end. A name that ends in
+    /// .parquet gets Parquet with the same columns, typed, when all sets are done; until
+    /// then the rows are in a CSV beside it, results.parquet.csv.
     #[command(after_help = SWEEP_AFTER_HELP)]
     Sweep(SweepArgs),
     /// Print a completion script for a shell.
@@ -210,6 +216,21 @@ pub struct SimArgs {
     /// first seed.
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
+    /// The PDUs of stream or task NAME arrive as recorded in FILE; may be repeated.
+    ///
+    /// FILE is a capture (pcap or pcapng; every packet, or with :PORT the UDP datagrams
+    /// to that port; times count from the first), a trace of `upcall run` or `sim` (the
+    /// PDUs of each job of that name at its release, counted from the first), or text
+    /// (a time a line from the start: `0.02` in seconds, or `20ms`; `#` begins a
+    /// comment). A path that itself ends in a colon and a number takes one more colon:
+    /// `NAME=call:5004:`. At most 10 million arrivals. Those out of order are sorted and
+    /// a capture that is cut off is used as far as it goes; standard error says so.
+    #[arg(
+        long,
+        value_name = "NAME=FILE[:PORT]",
+        value_parser = OsStringValueParser::new().try_map(|text| Recording::parse(&text))
+    )]
+    pub arrivals: Vec<Recording>,
     /// Write a Perfetto trace, to be opened at ui.perfetto.dev or replayed.
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
@@ -218,7 +239,7 @@ pub struct SimArgs {
     #[arg(
         long,
         value_name = "TRACE",
-        conflicts_with_all = ["spec", "duration", "policy", "seed", "trace", "soft"]
+        conflicts_with_all = ["spec", "duration", "policy", "seed", "arrivals", "trace", "soft"]
     )]
     pub replay: Option<PathBuf>,
     /// Check so many random scenarios instead of a spec: machines, sets and faults
@@ -227,7 +248,7 @@ pub struct SimArgs {
     #[arg(
         long,
         value_name = "N",
-        conflicts_with_all = ["spec", "duration", "trace", "soft", "replay"],
+        conflicts_with_all = ["spec", "duration", "arrivals", "trace", "soft", "replay"],
         value_parser = clap::value_parser!(u64).range(1..)
     )]
     pub vopr: Option<u64>,
@@ -259,8 +280,8 @@ pub struct PlotArgs {
 pub struct SweepArgs {
     /// The sweep file (TOML).
     pub file: PathBuf,
-    /// Where the rows go; gone on with if it is there.
-    #[arg(short, long, value_name = "CSV")]
+    /// Where the rows go; gone on with if it is there. Parquet if it ends in .parquet.
+    #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
     /// How many threads; all cores, if absent.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]

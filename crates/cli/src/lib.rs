@@ -1,8 +1,10 @@
-//! The part of the `upcall` command that reads what strangers write: the spec file.
+//! The part of the `upcall` command that reads what strangers write: the spec file, and
+//! recorded arrivals.
 //!
 //! A library of its own so that the fuzz targets reach it. The command is the binary
 //! beside it; programs that want Upcall itself import the crate `upcall`.
 
 #![forbid(unsafe_code)]
 
+pub mod arrivals;
 pub mod spec;

@@ -138,6 +138,7 @@ fn sim_command(args: &SimArgs) -> Result<Exit, Failure> {
         (None, None) => return Err(Failure::new("found no spec file, expected one")),
     };
     let spec = spec::Spec::read(path).map_err(Failure::new)?;
+    let recorded = sim::recorded(&spec, &args.arrivals, args.duration)?;
     let ask = Ask { soft: args.soft, policy: args.policy.as_deref(), virtual_time: true };
     let plan = plan::plan(&spec, ask)?;
     if !plan.output.admitted && !args.soft {
@@ -150,7 +151,7 @@ fn sim_command(args: &SimArgs) -> Result<Exit, Failure> {
         return Ok(Exit::Refused);
     }
     let mut trace = args.trace.as_deref().map(trace::TraceFile::open).transpose()?;
-    let run = sim::simulate(&plan, args.duration, args.seed, &mut trace)?;
+    let run = sim::simulate(&plan, args.duration, args.seed, &recorded, &mut trace)?;
     if args.json {
         print_json(&run)?;
     } else {

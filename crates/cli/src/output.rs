@@ -4,7 +4,7 @@
 //! never change one. Filled by `plan` and `run`, printed by `main`; the tables
 //! a person sees are drawn from the same objects, so both tell the same.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Outcome of `upcall plan`.
 #[derive(Debug, Serialize)]
@@ -334,7 +334,7 @@ pub struct Sweep {
     pub curve: Vec<SweepPoint>,
 }
 
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 pub struct SweepPoint {
     pub policy: String,
     pub utilization: f64,

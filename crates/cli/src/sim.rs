@@ -1,11 +1,14 @@
 //! `upcall sim`: the plan in virtual time, reported as a run is.
 //!
-//! Streams come exactly at their declared rate and cost what they declare; what
-//! the simulator can do beyond that (jitter, faults) is the library's.
+//! Streams come exactly at their declared rate, or as somebody recorded them, and
+//! cost what they declare; what the simulator can do beyond that (jitter, faults) is
+//! the library's.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use upcall::time::Span;
+use upcall::time::{Instant, Span};
+use upcall_cli::arrivals::Recording;
 use upcall_sim::outcome::ActivityOutcome;
 use upcall_sim::trace::Header;
 use upcall_sim::{Arrivals, SimActivity, SimSpec, Simulation};
@@ -14,7 +17,51 @@ use crate::exit::Failure;
 use crate::outcome::broken_promises;
 use crate::output::{self, Cost, Dropped, Percentiles};
 use crate::plan::{Plan, Planned};
+use crate::spec::Spec;
 use crate::trace::TraceFile;
+
+/// Recorded arrivals by the name of their activity.
+pub type Recorded = BTreeMap<String, Arc<[Instant]>>;
+
+/// Reads what was recorded, and says on standard error what is to be known of it.
+///
+/// # Errors
+/// A name that the spec does not have, or that stands twice; a file without arrivals.
+pub fn recorded(
+    spec: &Spec,
+    recordings: &[Recording],
+    duration: Span,
+) -> Result<Recorded, Failure> {
+    let names: Vec<&str> = spec.activities().iter().map(|activity| activity.name()).collect();
+    let mut recorded = Recorded::new();
+    for recording in recordings {
+        let name = &recording.name;
+        if !names.contains(&name.as_str()) {
+            let known: Vec<_> = names.iter().map(|name| format!("{name:?}")).collect();
+            let known = known.join(", ");
+            return Err(Failure::new(format_args!(
+                "--arrivals: found {name:?}, expected one of {known}"
+            )));
+        }
+        if recorded.contains_key(name) {
+            return Err(Failure::new(format_args!(
+                "--arrivals: found {name:?} again, expected each once"
+            )));
+        }
+        let path = &recording.path;
+        let arrived = recording.read().map_err(|error| Failure::of_file(path, error))?;
+        for note in &arrived.notes {
+            eprintln!("upcall: {}: {note}", path.display());
+        }
+        let within = arrived.at.partition_point(|&at| at < Instant::ZERO + duration);
+        let (all, after) = (arrived.at.len(), arrived.at.len() - within);
+        if after > 0 {
+            eprintln!("upcall: {name}: {after} of {all} arrivals come after {duration}, the end");
+        }
+        recorded.insert(name.clone(), arrived.at.into());
+    }
+    Ok(recorded)
+}
 
 /// Simulates `plan` for `duration`, into `trace` if there is one.
 ///
@@ -24,12 +71,14 @@ pub fn simulate(
     plan: &Plan<'_>,
     duration: Span,
     seed: u64,
+    recorded: &Recorded,
     trace: &mut Option<TraceFile>,
 ) -> Result<output::Run, Failure> {
     let mut domains: BTreeMap<&str, u32> = BTreeMap::new();
     let activities = plan.activities.iter().map(|planned| {
         let next = u32::try_from(domains.len()).unwrap_or(u32::MAX);
-        sim_activity(planned, *domains.entry(planned.domain()).or_insert(next))
+        let domain = *domains.entry(planned.domain()).or_insert(next);
+        sim_activity(planned, domain, recorded.get(planned.name()))
     });
     let mut spec = SimSpec::new(plan.discipline, activities.collect());
     spec.cpus = plan.platform.cpus.clone();
@@ -78,12 +127,18 @@ pub fn simulate(
     })
 }
 
-fn sim_activity(planned: &Planned<'_>, domain: u32) -> SimActivity {
+fn sim_activity(
+    planned: &Planned<'_>,
+    domain: u32,
+    recorded: Option<&Arc<[Instant]>>,
+) -> SimActivity {
     let mut activity = SimActivity::new(planned.name(), planned.params);
     activity.domain = domain;
     activity.terms = planned.terms;
     activity.cpu = planned.cpu;
-    if let Some(mapping) = &planned.mapping {
+    if let Some(at) = recorded {
+        activity.arrivals = Arrivals::Recorded(at.clone());
+    } else if let Some(mapping) = &planned.mapping {
         activity.arrivals = Arrivals::Periodic { every: mapping.pdu_interval };
     }
     activity

@@ -35,6 +35,7 @@ mod tests;
 
 pub use background::{Background, Load};
 pub use group::Group;
+pub(crate) use source::quoted;
 pub use source::{FAULTS_MAX, Place, Source, SpecError};
 pub use stream::{Direction, Stream};
 pub use task::Task;

@@ -17,9 +17,11 @@ use upcall_sim::{SimActivity, SimSpec, Simulation};
 use crate::exit::Failure;
 use crate::output;
 use log::Log;
+use parquet_file::Finished;
 use sets::{Point, draw, point};
 
 mod log;
+mod parquet_file;
 mod sets;
 
 /// Number of the rows' format: results of another are not gone on with.
@@ -30,6 +32,15 @@ const AHEAD_MAX: u64 = 4_096;
 /// Runs what is not in the file at `results` yet, on `threads` threads, until all
 /// is done or `interrupted` is set.
 ///
+/// Parquet cannot be gone on with, so its rows are kept in a CSV beside it until all
+/// are there:
+///
+/// ```text
+/// (a) no file -> (b) out.parquet.csv grows -> (c) out.parquet.tmp -> (d) out.parquet, the CSV removed
+/// ```
+///
+/// In (c), and when the move to (d) fails, (b) is still there and whole.
+///
 /// # Errors
 /// The file's.
 pub fn sweep(
@@ -39,7 +50,47 @@ pub fn sweep(
     interrupted: &AtomicBool,
 ) -> Result<output::Sweep, Failure> {
     let fingerprint = fingerprint(sweep);
-    let mut log = Log::open(results, &fingerprint, sweep.policies.len())?;
+    if !parquet_file::is_parquet(results) {
+        return sweep_into(sweep, results, &fingerprint, threads, interrupted).map(|done| done.0);
+    }
+    if let Some(found) = parquet_file::finished(results)? {
+        return finished(sweep, results, fingerprint, found);
+    }
+    let log = parquet_file::log_path(results);
+    let (done, rows) = sweep_into(sweep, &log, &fingerprint, threads, interrupted)?;
+    if done.done == done.sets {
+        parquet_file::write(results, &rows, &done)?;
+        std::fs::remove_file(&log).map_err(|error| Failure::of_file(&log, error))?;
+    }
+    Ok(done)
+}
+
+/// What a finished file says; it is of this sweep, or refused.
+fn finished(
+    asked: &Sweep,
+    results: &Path,
+    sweep: String,
+    found: Finished,
+) -> Result<output::Sweep, Failure> {
+    let sets = asked.set_count();
+    if found.sweep != sweep || found.rows != sets * asked.policies.len() as u64 {
+        let error = "found the results of another sweep, expected those of this one";
+        return Err(Failure::of_file(results, error));
+    }
+    eprintln!("upcall: {}: all {sets} sets are in it already, it was kept", results.display());
+    let curve = found.curve;
+    Ok(output::Sweep { mode: "sweep", sweep, sets, done: sets, resumed: sets, curve })
+}
+
+/// Into the CSV at `results`; its rows too.
+fn sweep_into(
+    sweep: &Sweep,
+    results: &Path,
+    fingerprint: &str,
+    threads: usize,
+    interrupted: &AtomicBool,
+) -> Result<(output::Sweep, String), Failure> {
+    let mut log = Log::open(results, fingerprint, sweep.policies.len())?;
     let count = sweep.set_count();
     let resumed = log.done;
     let bar = ProgressBar::new(count).with_position(resumed);
@@ -52,7 +103,7 @@ pub fn sweep(
     std::thread::scope(|scope| {
         let (rows_in, rows_out) = mpsc::channel();
         for _ in 0..threads {
-            let (rows_in, fingerprint) = (rows_in.clone(), &*fingerprint);
+            let rows_in = rows_in.clone();
             let (next, written, stop) = (&next, &written, &stop);
             scope.spawn(move || {
                 // Relaxed: each number is taken once, and rows go by the channel.
@@ -80,8 +131,9 @@ pub fn sweep(
     })?;
     bar.finish_and_clear();
     let done = log.done;
-    let curve = curve(&log.rows()?);
-    Ok(output::Sweep { mode: "sweep", sweep: fingerprint, sets: count, done, resumed, curve })
+    let rows = log.rows()?;
+    let (sweep, curve) = (fingerprint.to_owned(), curve(&rows));
+    Ok((output::Sweep { mode: "sweep", sweep, sets: count, done, resumed, curve }, rows))
 }
 
 /// Writes rows in the order of their sets as they come.

@@ -52,7 +52,7 @@
 
 use crate::activity::{ActivityId, ActivityParams, Terms, WorkClass};
 use crate::policy::heap::IndexedHeap;
-use crate::policy::{Discipline, Policy};
+use crate::policy::{Discipline, Policy, Ready, Standing};
 use crate::time::{Instant, Span};
 pub use interface::{Command, Input, InputError, Outcome};
 pub use slot::Counters;
@@ -192,6 +192,34 @@ impl Scheduler {
         }
         let next = self.next_release().min(self.policy.next_event());
         (next < Instant::FAR).then_some(next)
+    }
+
+    /// Who would be upcalled now, as far as was looked at the last
+    /// [`Scheduler::handle`], and its key in the order of all domains; `None` if
+    /// nobody, or under a policy without such an order. O(1).
+    pub fn best(&self) -> Option<Standing> {
+        self.policy.best()
+    }
+
+    /// From when on `id` has another rank than now, its next release or the
+    /// logical arrival of a message that is there, and the key it will have
+    /// (split-level-1991 §3.2.2: the table of workahead and sleeping processes);
+    /// `None` if it is not active, or as for [`Scheduler::best`]. O(1).
+    pub fn upcoming(&self, id: ActivityId) -> Option<(Instant, Standing)> {
+        let slot = self.slot(id).ok().filter(|slot| slot.active)?;
+        let ahead = slot.unfinished > 0 && slot.release > self.clock;
+        let release = if ahead { slot.release } else { slot.next_release };
+        let job = Ready { release, deadline: release + slot.deadline };
+        Some((release, self.policy.standing(id, job, release)?))
+    }
+
+    /// The key of what is upcalled now, at `now`; as for [`Scheduler::best`].
+    /// It changes by the passing of time alone, where work ahead becomes
+    /// critical. O(1).
+    pub fn running_standing(&self, now: Instant) -> Option<Standing> {
+        let running = self.running.as_ref()?;
+        let slot = self.slot(running.id).ok()?;
+        self.policy.standing(running.id, slot.oldest(), now.max(self.clock))
     }
 
     /// The activity that is upcalled now.

@@ -104,9 +104,11 @@ impl Source {
         taken
     }
 
-    /// What came by now is lost: nobody was there.
+    /// What came before `now` is lost: nobody was there.
     pub(crate) fn discard(&mut self, now: Instant) {
-        self.catch_up(now);
+        if now > Instant::ZERO {
+            self.catch_up(now - Span::from_nanos(1));
+        }
         self.waiting = 0;
     }
 
@@ -172,6 +174,16 @@ mod tests {
         assert_eq!(source.arrived_by(at(40)), 5);
         source.discard(at(79));
         assert_eq!((source.take(at(79), 3), source.take(at(80), 3)), (0, 1));
+        // Who comes just when a PDU does receives it.
+        source.discard(at(100));
+        assert_eq!((source.take(at(100), 3), source.arrived_by(at(100))), (1, 11));
+    }
+
+    #[test]
+    fn what_comes_at_the_very_beginning_is_received() {
+        let mut source = source(Arrivals::Recorded([at(0), at(0), at(3)].into()));
+        source.discard(at(0));
+        assert_eq!(source.take(at(0), 9), 2);
     }
 
     #[test]

@@ -206,10 +206,13 @@ fn used_ppm(activity: &SimActivity, platform: &Platform) -> u64 {
 
 const ONE_OF_TWO: activity::Window = activity::Window { misses: 1, periods: 2 };
 
-/// One quantum: the longest stretch that nothing interrupts, its hand-off included.
+/// One quantum: the longest stretch that nothing interrupts, its hand-off included. A
+/// quarter more where weights change (`policy::ps` says why).
 fn lag_max(activities: &[SimActivity], platform: &Platform) -> Span {
     let quantum = activities.iter().map(|activity| activity.params.quantum_cost()).max();
-    quantum.unwrap_or(Span::ZERO).max(PS_QUANTUM) + platform.switch_cost
+    let lag = quantum.unwrap_or(Span::ZERO).max(PS_QUANTUM) + platform.switch_cost;
+    let reweighed = activities.iter().any(|activity| !activity.reweighs.is_empty());
+    if reweighed { lag + lag / 4 } else { lag }
 }
 
 /// How long it takes at most to work off what piled up while faults broke

@@ -39,6 +39,22 @@ fn seed_7743_a_full_cpu_does_not_catch_up() {
     vopr(dwcs, [7743]).expect("no promise is broken");
 }
 
+/// The clock had been ahead, and a start was said in a reading the core was past:
+/// its first job was late from the beginning.
+#[test]
+fn seed_11_a_start_is_not_said_in_readings_that_are_past() {
+    let dwcs = upcall_core::policy::discipline("dwcs").expect("it is listed");
+    vopr(dwcs, [11]).expect("no promise is broken");
+}
+
+/// At the instant a clock was set forward releases were told before the core had
+/// read the clock for the last time.
+#[test]
+fn seed_3680_a_clock_is_read_before_it_is_set() {
+    let dwcs = upcall_core::policy::discipline("dwcs").expect("it is listed");
+    vopr(dwcs, [3680]).expect("no promise is broken");
+}
+
 #[test]
 fn no_seed_breaks_a_promise_under_any_policy() {
     for discipline in DISCIPLINES {

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a model may panic")]
 
+mod arrivals_file;
 mod bytes;
 mod operations;
 mod spec_file;
@@ -26,6 +27,7 @@ mod ps_instance;
 #[path = "../../../crates/core/tests/models/rate_monotonic.rs"]
 mod rate_monotonic_model;
 
+pub use arrivals_file::arrivals;
 pub use operations::{dwcs, dws, ps, ps_account, ps_groups, rm, rmdp};
 pub use spec_file::spec;
 pub use trace_file::trace;
@@ -37,6 +39,7 @@ pub type Target = (&'static str, fn(&[u8]));
 pub const TARGETS: &[Target] = &[
     ("spec", spec),
     ("trace", trace),
+    ("arrivals", arrivals),
     ("rmdp", rmdp),
     ("rm", rm),
     ("dws", dws),

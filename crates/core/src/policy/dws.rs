@@ -37,7 +37,7 @@
 //! `reserve_unscreened`, and lateness stands in the job records and counters.
 
 use super::heap::IndexedHeap;
-use super::{Discipline, Policy, Rank, Ready};
+use super::{Discipline, Policy, Rank, Ready, Standing};
 use crate::activity::{ActivityId, ActivityParams, Terms, WorkClass};
 use crate::admission::dws;
 use crate::time::{Instant, Span};
@@ -59,6 +59,11 @@ const CRITICAL: usize = 0;
 const INTERACTIVE: usize = 1;
 const WORKAHEAD: usize = 2;
 const BACKGROUND: usize = 3;
+
+/// Above every instant of 73 years.
+fn level(queue: usize) -> u64 {
+    (queue as u64) << 62
+}
 
 /// One CPU's order. Every call is O(log n), or O(k log n) if k activities have
 /// become critical since the last.
@@ -113,7 +118,7 @@ impl DeadlineWorkahead {
     }
 
     /// The best queue that is not empty, and its first.
-    fn best(&self) -> Option<(usize, Rank, u32)> {
+    fn best_queued(&self) -> Option<(usize, Rank, u32)> {
         self.queues.iter().enumerate().find_map(|(queue, waiting)| {
             let (rank, number) = waiting.peek()?;
             Some((queue, rank, number))
@@ -145,19 +150,31 @@ impl Policy for DeadlineWorkahead {
 
     fn pick(&mut self, now: Instant) -> Option<ActivityId> {
         self.tick(now);
-        let (queue, _, number) = self.best()?;
+        let (queue, _, number) = self.best_queued()?;
         self.queues[queue].remove(number);
         Some(ActivityId(number))
     }
 
     fn has_ready(&self) -> bool {
-        self.best().is_some()
+        self.best_queued().is_some()
+    }
+
+    /// The level in the two highest bits.
+    fn best(&self) -> Option<Standing> {
+        let (queue, rank, number) = self.best_queued()?;
+        Some(Standing { id: ActivityId(number), key: level(queue) | rank.key })
+    }
+
+    fn standing(&self, id: ActivityId, job: Ready, at: Instant) -> Option<Standing> {
+        let member = Member { job, ..self.members[id.0 as usize] };
+        let (queue, rank) = member.place(at);
+        Some(Standing { id, key: level(queue) | rank.key })
     }
 
     fn gives_way(&mut self, running: ActivityId, _: Instant, now: Instant) -> bool {
         self.tick(now);
         let own = self.members[running.0 as usize].place(now);
-        self.best().is_some_and(|(queue, rank, _)| (queue, rank) < own)
+        self.best_queued().is_some_and(|(queue, rank, _)| (queue, rank) < own)
     }
 
     fn resume(&mut self, id: ActivityId, now: Instant) {

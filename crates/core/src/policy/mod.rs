@@ -88,6 +88,17 @@ pub struct Rank {
     pub tie: u32,
 }
 
+/// A place in the one order of a CPU that several schedulers share, one a domain
+/// ([`Policy::standing`]): the smaller key goes first, and equals by their order of
+/// admission, which only who holds them all together knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Whose.
+    pub id: ActivityId,
+    /// Compares with those of other schedulers of the same policy.
+    pub key: u64,
+}
+
 /// A job that became ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
@@ -131,6 +142,19 @@ pub trait Policy: fmt::Debug + Send {
 
     /// Whether any is ready.
     fn has_ready(&self) -> bool;
+
+    /// Who `pick` would take, and its key in the order of all domains; `None` if nobody is
+    /// ready, or if ranks mean something to this scheduler alone. O(1), after a `tick`.
+    fn best(&self) -> Option<Standing> {
+        None
+    }
+
+    /// The key that `id` has at `at` in the order of all domains, with this job;
+    /// `None` where there is no such order. O(1).
+    fn standing(&self, id: ActivityId, job: Ready, at: Instant) -> Option<Standing> {
+        let _ = (id, job, at);
+        None
+    }
 
     /// Whether `running`, picked at `since` and at a point where it may be
     /// preempted, must give way to another.

@@ -8,7 +8,7 @@
 //! else of the same CPU runs, so activities share data without locks.
 
 use super::heap::IndexedHeap;
-use super::{Discipline, Policy, Rank, Ready};
+use super::{Discipline, Policy, Rank, Ready, Standing};
 use crate::activity::{ActivityId, ActivityParams, Terms};
 use crate::admission::Verdict;
 use crate::time::Instant;
@@ -74,6 +74,15 @@ impl Policy for RateMonotonic {
 
     fn has_ready(&self) -> bool {
         self.ready.peek().is_some()
+    }
+
+    fn best(&self) -> Option<Standing> {
+        let (rank, number) = self.ready.peek()?;
+        Some(Standing { id: ActivityId(number), key: rank.key })
+    }
+
+    fn standing(&self, id: ActivityId, _: Ready, _: Instant) -> Option<Standing> {
+        Some(Standing { id, key: self.ranks[id.0 as usize].key })
     }
 
     fn gives_way(&mut self, running: ActivityId, _: Instant, _: Instant) -> bool {

@@ -1,0 +1,82 @@
+//! A time a line: seconds as a plain number, or a duration with a unit. `#` begins a
+//! comment; lines with nothing else are skipped.
+
+use super::{ArrivalsError, timeline::Timeline};
+use crate::spec::{parse_duration, quoted};
+use core::fmt;
+use std::io::{BufRead, BufReader, Read};
+
+/// Longest line that is accepted, its end included.
+pub const LINE_BYTES_MAX: usize = 4096;
+
+/// What is wrong with a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LineFault {
+    /// Longer than [`LINE_BYTES_MAX`].
+    TooLong,
+    /// Not UTF-8.
+    Encoding,
+    /// No time.
+    Time {
+        /// As found, shortened.
+        found: String,
+        /// What there should be.
+        expected: String,
+    },
+}
+
+/// Returns how many lines had a time.
+pub(super) fn read(input: impl Read, times: &mut Timeline) -> Result<u64, ArrivalsError> {
+    let mut input = BufReader::new(input);
+    let mut bytes = Vec::new();
+    let mut seen = 0;
+    for line in 1.. {
+        bytes.clear();
+        // One more than may be: that tells a line that is too long.
+        let mut limited = input.by_ref().take(LINE_BYTES_MAX as u64 + 1);
+        limited.read_until(b'\n', &mut bytes).map_err(ArrivalsError::Io)?;
+        if bytes.is_empty() {
+            break;
+        }
+        let fault = |fault| ArrivalsError::Line { line, fault };
+        if let Some(ns) = parse(&bytes, line == 1).map_err(fault)? {
+            seen += 1;
+            times.push(ns)?;
+        }
+    }
+    Ok(seen)
+}
+
+/// Nanoseconds, if there is anything but a comment.
+fn parse(bytes: &[u8], first: bool) -> Result<Option<i128>, LineFault> {
+    if bytes.len() > LINE_BYTES_MAX {
+        return Err(LineFault::TooLong);
+    }
+    let text = str::from_utf8(bytes).map_err(|_| LineFault::Encoding)?;
+    let text = if first { text.trim_start_matches('\u{feff}') } else { text };
+    let text = text.split('#').next().unwrap_or("").trim();
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let plain = text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'.' | b'-'));
+    let parsed = if plain { parse_duration(&format!("{text} s")) } else { parse_duration(text) };
+    parsed.map(|span| Some(i128::from(span.as_nanos()))).map_err(|error| LineFault::Time {
+        found: quoted(text),
+        expected: format!("seconds such as 0.02, or {}", error.expected()),
+    })
+}
+
+impl fmt::Display for LineFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LineFault::TooLong => {
+                write!(f, "found more than {LINE_BYTES_MAX} bytes, expected at most that")
+            }
+            LineFault::Encoding => f.write_str("found bytes that are no text, expected UTF-8"),
+            LineFault::Time { found, expected } => write!(f, "found {found}, expected {expected}"),
+        }
+    }
+}
+
+impl core::error::Error for LineFault {}

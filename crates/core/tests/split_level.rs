@@ -1,0 +1,239 @@
+//! Several schedulers of one CPU, one a domain, against a single one that holds
+//! all activities: the same upcalls at the same moments (split-level-1991 §3.2).
+//!
+//! A domain that does not run is not told of the time; who runs goes by what
+//! it showed when it ran last.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use chance::Chance;
+use upcall_core::activity::{ActivityId, ActivityParams, Terms, WorkClass};
+use upcall_core::policy::{DISCIPLINES, Discipline, discipline};
+use upcall_core::scheduler::{Command, Input, Outcome, Scheduler};
+use upcall_core::time::{Instant, Span};
+
+#[path = "chance/mod.rs"]
+#[allow(dead_code, reason = "each driver draws what it needs")]
+mod chance;
+
+/// A place in the order of all domains: key and order of admission.
+type Place = (u64, u32);
+
+/// An activity of the set, what it takes, and whose it is.
+#[derive(Clone, Copy, Debug)]
+struct Member {
+    params: ActivityParams,
+    terms: Terms,
+    domain: usize,
+    /// PDUs ahead of their releases that are said to it at the start.
+    ahead: u32,
+}
+
+/// One upcall: when, whose, and of how many PDUs.
+type Upcall = (Instant, u32, u32);
+
+struct Domain {
+    scheduler: Scheduler,
+    /// Numbers in the set of its own activities.
+    members: Vec<u32>,
+}
+
+/// The set, in as many schedulers as there are domains.
+struct Machine<'a> {
+    set: &'a [Member],
+    domains: Vec<Domain>,
+    now: Instant,
+    upcalls: Vec<Upcall>,
+    hand_offs: u32,
+    last: Option<usize>,
+}
+
+impl<'a> Machine<'a> {
+    fn new(set: &'a [Member], discipline: &Discipline, together: bool) -> Self {
+        let domain_of = |member: &Member| if together { 0 } else { member.domain };
+        let count = set.iter().map(domain_of).max().unwrap() + 1;
+        let mut domains: Vec<_> = (0..count)
+            .map(|_| Domain { scheduler: Scheduler::new(16, discipline), members: Vec::new() })
+            .collect();
+        for (member, number) in set.iter().zip(0..) {
+            let domain = &mut domains[domain_of(member)];
+            let id = ActivityId(u32::try_from(domain.members.len()).unwrap());
+            domain.members.push(number);
+            let (params, terms) = (member.params, member.terms);
+            let mut tell = |input| domain.scheduler.handle(Instant::ZERO, input).unwrap();
+            tell(Input::Create { id, params, terms });
+            tell(Input::Run { id, at: Instant::ZERO });
+            tell(Input::Arrived { id, messages: member.ahead });
+        }
+        let now = Instant::ZERO;
+        Machine { set, domains, now, upcalls: Vec::new(), hand_offs: 0, last: None }
+    }
+
+    /// What a domain's pages say it has at `now`: what was ready when it ran, and
+    /// what was to come and has.
+    fn best(&self, domain: &Domain) -> Option<Place> {
+        let shown = domain.scheduler.best();
+        let ready = shown.map(|standing| (standing.key, domain.members[standing.id.0 as usize]));
+        let came = upcoming(domain).filter(|(at, _)| *at <= self.now).map(|(_, place)| place);
+        ready.into_iter().chain(came).min()
+    }
+
+    fn best_of_all(&self) -> Option<(Place, usize)> {
+        let bests = self.domains.iter().enumerate();
+        bests.filter_map(|(number, domain)| Some((self.best(domain)?, number))).min()
+    }
+
+    /// Runs until `until`; every upcall.
+    fn run(mut self, until: Instant) -> (Vec<Upcall>, u32) {
+        while self.now < until {
+            match self.best_of_all() {
+                Some((place, number)) => self.turn(number, place),
+                None => {
+                    let all = self.domains.iter().flat_map(upcoming);
+                    self.now = all.map(|(at, _)| at).min().unwrap();
+                }
+            }
+        }
+        (self.upcalls, self.hand_offs)
+    }
+
+    /// A domain has the turn, and upcalls what it was given it for.
+    fn turn(&mut self, number: usize, expected: Place) {
+        self.hand_offs += u32::from(self.last.replace(number) != Some(number));
+        let now = self.now;
+        let domain = &mut self.domains[number];
+        domain.scheduler.handle(now, Input::Tick).unwrap();
+        let command = std::iter::from_fn(|| domain.scheduler.poll_command(now))
+            .find(|command| matches!(command, Command::Upcall { .. }));
+        let Some(Command::Upcall { id, pdus_max, check_at, .. }) = command else {
+            panic!("domain {number} has nothing to do at {now:?}, {expected:?} was shown");
+        };
+        let activity = domain.members[id.0 as usize];
+        assert_eq!(activity, expected.1, "at {now:?}");
+        self.upcalls.push((now, activity, pdus_max));
+        self.upcall(number, activity, pdus_max, check_at);
+    }
+
+    fn upcall(&mut self, number: usize, activity: u32, pdus_max: u32, own_check_at: Instant) {
+        let params = self.set[activity as usize].params;
+        let mut check_at = own_check_at.min(self.preempt_at(number, activity));
+        let mut pdus = 0;
+        loop {
+            let quantum = params.quantum.min(pdus_max - pdus);
+            self.now += params.pdu_cost * quantum;
+            pdus += quantum;
+            if pdus == pdus_max {
+                return self.tell(number, Input::Returned { pdus, outcome: Outcome::Done });
+            }
+            if self.now < check_at {
+                continue;
+            }
+            self.tell(number, Input::Boundary);
+            let command = self.domains[number].scheduler.poll_command(self.now);
+            let own =
+                (self.domains[number].scheduler.running_standing(self.now).unwrap().key, activity);
+            let outranked = self.best_of_all().is_some_and(|(place, _)| place < own);
+            match command {
+                Some(Command::Proceed { check_at: next }) if !outranked => {
+                    check_at = next.min(self.preempt_at(number, activity));
+                }
+                Some(Command::Proceed { .. } | Command::Yield) => {
+                    return self.tell(number, Input::Returned { pdus, outcome: Outcome::Yielded });
+                }
+                other => panic!("a boundary was answered by {other:?}"),
+            }
+        }
+    }
+
+    /// The earliest moment at which another domain may outrank what runs: of
+    /// work ahead, that may be when it becomes critical itself, so it is asked then too.
+    fn preempt_at(&self, running: usize, activity: u32) -> Instant {
+        let scheduler = &self.domains[running].scheduler;
+        let own = (scheduler.running_standing(self.now).unwrap().key, activity);
+        let others = self.domains.iter().enumerate().filter(|(number, _)| *number != running);
+        let better = others
+            .flat_map(|(_, domain)| upcoming(domain))
+            .filter(|(at, place)| *at > self.now && *place < own);
+        better.map(|(at, _)| at).min().unwrap_or(Instant::FAR)
+    }
+
+    fn tell(&mut self, number: usize, input: Input) {
+        let scheduler = &mut self.domains[number].scheduler;
+        scheduler.handle(self.now, input).unwrap();
+        if !matches!(input, Input::Boundary) {
+            while scheduler.poll_notice().is_some() {}
+        }
+    }
+}
+
+/// What is to come of a domain, and its place from then on.
+fn upcoming(domain: &Domain) -> impl Iterator<Item = (Instant, Place)> {
+    let each = domain.members.iter().zip(0..).filter_map(|(&number, id)| {
+        let (at, standing) = domain.scheduler.upcoming(ActivityId(id))?;
+        Some((at, (standing.key, number)))
+    });
+    each.collect::<Vec<_>>().into_iter()
+}
+
+fn random_set(seed: u64) -> Vec<Member> {
+    let mut chance = Chance(seed);
+    let domains = 1 + usize::try_from(chance.below(4)).unwrap();
+    let classes =
+        [WorkClass::RealTime, WorkClass::RealTime, WorkClass::Interactive, WorkClass::Background];
+    (0..1 + chance.below(8))
+        .map(|_| {
+            let period = chance.one_of(&[10, 12, 15, 20, 30, 60, 90]);
+            let batch = 1 + u32::try_from(chance.below(5)).unwrap();
+            let quantum = 1 + u32::try_from(chance.below(u64::from(batch))).unwrap();
+            let cost = Span::from_nanos(1 + chance.below(2));
+            let params = ActivityParams::new(Span::from_nanos(period), cost)
+                .batch(batch)
+                .quantum(quantum)
+                .offset(Span::from_nanos(chance.below(period)));
+            let class = chance.one_of(&classes);
+            let workahead_max = u32::try_from(chance.below(4)).unwrap();
+            Member {
+                params,
+                terms: Terms { class, workahead_max, ..Terms::default() },
+                domain: usize::try_from(chance.below(domains as u64)).unwrap(),
+                ahead: u32::try_from(chance.below(6)).unwrap(),
+            }
+        })
+        .collect()
+}
+
+#[test]
+fn domains_together_upcall_what_one_scheduler_would() {
+    for name in ["rmdp", "rm", "dws"] {
+        let discipline = discipline(name).unwrap();
+        let (mut upcalls, mut hand_offs) = (0, 0);
+        for seed in 0..1_000 {
+            let set = random_set(seed);
+            let until = Instant::from_nanos(1_000);
+            let (one, _) = Machine::new(&set, discipline, true).run(until);
+            let (split, turns) = Machine::new(&set, discipline, false).run(until);
+            assert_eq!(split, one, "{name}, seed {seed}: {set:?}");
+            upcalls += split.len();
+            hand_offs += turns;
+        }
+        println!("{name}: {upcalls} upcalls, {hand_offs} of them by hand-off");
+        assert!(upcalls > 25_000 && hand_offs > 12_000);
+    }
+}
+
+#[test]
+fn policies_whose_ranks_mean_nothing_elsewhere_say_so() {
+    let shows = |discipline: &Discipline| {
+        let mut scheduler = Scheduler::new(1, discipline);
+        let params = ActivityParams::new(Span::from_nanos(10), Span::from_nanos(1));
+        let id = ActivityId(0);
+        scheduler
+            .handle(Instant::ZERO, Input::Create { id, params, terms: Terms::default() })
+            .unwrap();
+        scheduler.handle(Instant::ZERO, Input::Run { id, at: Instant::ZERO }).unwrap();
+        (scheduler.best().is_some(), scheduler.upcoming(id).is_some())
+    };
+    let showing: Vec<_> = DISCIPLINES.iter().map(|d| (d.name, shows(d))).collect();
+    let (yes, no) = ((true, true), (false, false));
+    assert_eq!(showing, [("rmdp", yes), ("rm", yes), ("dws", yes), ("ps", no), ("dwcs", no)]);
+}

@@ -1,0 +1,189 @@
+//! `upcall sim --arrivals`, as a whole program: what was recorded arrives, each time
+//! the same, and what is no recording is refused before anything is simulated.
+
+#[expect(dead_code, reason = "each test program uses its own part")]
+mod support;
+
+#[path = "../crates/cli/src/arrivals/tests/build.rs"]
+#[expect(dead_code, clippy::cast_possible_truncation, reason = "it needs the half of it")]
+mod build;
+
+use std::fs;
+
+use build::{Order, enhanced, ethernet, interface, ipv4, ipv6, section, udp};
+use serde_json::Value;
+use support::{Done, SpecFile, named, number, upcall};
+
+/// Two streams of a call, one a task; 50 packets of video a second are the most.
+const CALL: &str = r#"
+switch_cost = "5 us"
+[[stream]]
+name = "camera"
+class = "continuous-media"
+rate = "50/s"
+pdu = "1470 B"
+delay = "50 ms"
+cost = "1 ms"
+receive = "udp://127.0.0.1:5004"
+[[stream]]
+name = "audio"
+class = "continuous-media"
+rate = "50/s"
+pdu = "172 B"
+delay = "50 ms"
+cost = "100 us"
+receive = "udp://127.0.0.1:5006"
+[[task]]
+name = "mixer"
+period = "20 ms"
+cost = "200 us"
+batch = 4
+"#;
+
+/// A call of 2 s by two interfaces: camera 30 a second, audio 50 a second over IPv6,
+/// the last of either 20 ms before the one before it.
+fn call() -> Vec<u8> {
+    let order = Order::Little;
+    let camera = ethernet(&[0x8100], 0x0800, &ipv4(17, &[], 0, &udp(5004)));
+    let audio = ethernet(&[], 0x86dd, &ipv6(17, &udp(5006)));
+    let mut packets: Vec<(u64, bool)> = (0..60).map(|n| (n * 1_000_000 / 30, true)).collect();
+    packets.extend((0..100).map(|n| (n * 20_000 + 500, false)));
+    packets.sort();
+    let mut file =
+        [section(order), interface(order, 1, &[]), interface(order, 1, &[(9, &[9])])].concat();
+    for (at_us, is_camera) in packets {
+        // An interface each, of microseconds and nanoseconds; 2026-11-21.
+        let at_us = 1_795_219_200_000_000 + at_us;
+        file.extend(match is_camera {
+            true => enhanced(order, 0, at_us, &camera),
+            false => enhanced(order, 1, at_us * 1_000, &audio),
+        });
+    }
+    file
+}
+
+/// The spec, and beside it the call.
+fn place() -> SpecFile {
+    let spec = SpecFile::new(support::on_a_cpu(CALL));
+    fs::write(spec.beside("call.pcapng"), call()).expect("a free disk");
+    spec
+}
+
+fn sim(spec: &SpecFile, more: &[&str]) -> Done {
+    upcall(&[&["sim", spec.path(), "--duration", "3s", "--json"], more].concat())
+}
+
+/// Offered, received, processed and unread of a stream.
+fn counts(outcome: &Value, name: &str) -> [u64; 4] {
+    let stream = named(outcome, "streams", name);
+    ["offered", "received", "processed", "unread"].map(|field| number(stream, field))
+}
+
+#[test]
+fn what_was_captured_arrives() {
+    let spec = place();
+    let (camera, audio) = (spec.beside("call.pcapng:5004"), spec.beside("call.pcapng:5006"));
+    let (camera, audio) = (format!("camera={camera}"), format!("audio={audio}"));
+    let arguments = ["--arrivals", &camera, "--arrivals", &audio];
+    let done = sim(&spec, &arguments);
+    done.assert_code(&[0]);
+    assert_eq!(done.stderr, "");
+    assert_eq!(counts(&done.json(), "camera"), [60, 60, 60, 0]);
+    assert_eq!(counts(&done.json(), "audio"), [100, 100, 100, 0]);
+    assert_eq!(sim(&spec, &arguments).stdout, done.stdout);
+    // Every packet, where no port is asked for; audio as it is declared.
+    let all = format!("camera={}", spec.beside("call.pcapng"));
+    let done = sim(&spec, &["--arrivals", &all]);
+    assert_eq!(counts(&done.json(), "camera")[..2], [160, 160]);
+    assert_eq!(counts(&done.json(), "audio")[..2], [150, 150]);
+}
+
+#[test]
+fn more_than_was_declared_waits_and_is_counted() {
+    let spec = place();
+    // 400 at once: a job takes its batch, a second later the most of them still wait.
+    fs::write(spec.beside("burst.txt"), "1\n".repeat(400)).expect("a free disk");
+    let burst = format!("camera={}", spec.beside("burst.txt"));
+    let outcome = sim(&spec, &["--arrivals", &burst]).json();
+    let [offered, received, processed, unread] = counts(&outcome, "camera");
+    assert_eq!((offered, received, processed + unread), (400, 400, 400));
+    assert!(processed > 50 && unread > 200, "{processed} processed, {unread} unread");
+}
+
+#[test]
+fn a_task_does_what_its_trace_recorded() {
+    let spec = place();
+    fs::write(spec.beside("times.txt"), "# two bursts\n0\n0\n0\n0.5\n510 ms\n2.999\n9\n")
+        .expect("a free disk");
+    let (times, trace) = (spec.beside("times.txt"), spec.beside("call.pftrace"));
+    let done = sim(&spec, &["--arrivals", &format!("mixer={times}"), "--trace", &trace]);
+    done.assert_code(&[0]);
+    assert_eq!(done.stderr, "upcall: mixer: 1 of 7 arrivals come after 3000 ms, the end\n");
+    // What came 1 ms before the end is no job's.
+    let pdus = |done: &Done| number(named(&done.json(), "activities", "mixer"), "pdus");
+    assert_eq!(pdus(&done), 5);
+    let again = sim(&spec, &["--arrivals", &format!("mixer={trace}")]);
+    assert_eq!((again.code(), pdus(&again)), (0, 5));
+}
+
+#[test]
+fn what_was_cut_off_or_out_of_order_is_said() {
+    let spec = place();
+    let call = call();
+    fs::write(spec.beside("cut.pcapng"), &call[..call.len() - 3]).expect("a free disk");
+    let cut = spec.beside("cut.pcapng");
+    let done = sim(&spec, &["--arrivals", &format!("audio={cut}:5006")]);
+    assert_eq!(counts(&done.json(), "audio")[0], 99);
+    let said =
+        format!("upcall: {cut}: the capture is cut off; the 159 whole packets of it were read\n");
+    assert_eq!(done.stderr, said);
+    fs::write(spec.beside("back.txt"), "0.3\n0.1\n0.2\n").expect("a free disk");
+    let back = spec.beside("back.txt");
+    let done = sim(&spec, &["--arrivals", &format!("audio={back}")]);
+    assert_eq!(counts(&done.json(), "audio")[0], 3);
+    assert!(done.stderr.contains("2 arrivals were out of order, by up to 200 ms; sorted"));
+}
+
+#[test]
+fn what_is_no_recording_is_told_in_one_line() {
+    let spec = place();
+    let call = spec.beside("call.pcapng");
+    fs::write(spec.beside("call:5004"), "0\n").expect("a free disk");
+    fs::write(spec.beside("packed.gz"), b"\x1f\x8b\x08\0").expect("a free disk");
+    let odd = spec.beside("call:5004");
+    assert_eq!(
+        counts(&sim(&spec, &["--arrivals", &format!("camera={odd}:")]).json(), "camera")[0],
+        1
+    );
+    let packed = spec.beside("packed.gz");
+    let line = |arrivals: &[&str]| {
+        let arrivals: Vec<_> = arrivals.iter().flat_map(|one| ["--arrivals", one]).collect();
+        let done = sim(&spec, &arrivals);
+        done.assert_code(&[2]);
+        assert_eq!((&*done.stdout, done.stderr.lines().count()), ("", 1), "{done:#?}");
+        done.stderr.trim_end().to_owned()
+    };
+    assert_eq!(
+        line(&[&format!("screen={call}")]),
+        "--arrivals: found \"screen\", expected one of \"camera\", \"audio\", \"mixer\""
+    );
+    assert_eq!(
+        line(&[&format!("audio={call}"), &format!("audio={call}")]),
+        "--arrivals: found \"audio\" again, expected each once"
+    );
+    assert_eq!(
+        line(&[&format!("audio={call}:9")]),
+        format!("{call}: found none of 160 packets sent to UDP port 9, expected at least one")
+    );
+    assert!(line(&[&format!("audio={packed}")]).starts_with(&format!("{packed}: found something")));
+    assert!(line(&["audio=/nowhere"]).starts_with("/nowhere: No such file"));
+    for arguments in [
+        &["--arrivals", "audio"][..],
+        &["--arrivals", "a=b:99999"],
+        &["--vopr", "1", "--arrivals", "a=b"],
+    ] {
+        let done = sim(&spec, arguments);
+        done.assert_code(&[2]);
+        assert_eq!(done.stdout, "");
+    }
+}
