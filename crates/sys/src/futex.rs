@@ -1,19 +1,20 @@
 //! Waiting until a word of memory changes.
 //!
-//! Called by the runtime to park a thread and to wake it. Words are private
-//! to the process; words in shared pages would need the flag left out.
-//! See futex(2).
+//! Called by the runtime to park a thread and to wake it, within a process
+//! ([`wait_until`], [`wake`]) and between processes ([`wait_shared_until`],
+//! [`wake_shared`]). The two do not meet: who waits in one way is not woken in
+//! the other. See futex(2).
 
 use crate::clock::timespec;
 use core::num::NonZeroU32;
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicU32, AtomicU64};
 use rustix::io::Errno;
 use rustix::thread::futex;
 
-/// Why [`wait_until`] returned.
+/// Why [`wait_until`] or [`wait_shared_until`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
-    /// Someone called [`wake`]. It says nothing about the word: look at it.
+    /// Someone called [`wake`] or [`wake_shared`]. It says nothing about the word: look at it.
     Woken,
     /// The word did not hold the expected value; the thread did not sleep.
     Changed,
@@ -31,15 +32,48 @@ pub enum Wake {
 /// caller: load the word with `Acquire`, to pair with the waker's `Release`
 /// store. One system call; does not allocate.
 pub fn wait_until(word: &AtomicU32, expected: u32, deadline_ns: Option<u64>) -> Wake {
+    wait(word, futex::Flags::PRIVATE, expected, deadline_ns)
+}
+
+/// Wakes at most `threads` of those that sleep on `word`, and says how many.
+/// A system call even if nobody sleeps; does not allocate.
+///
+/// Store to the word first, with `Release` (see [`wait_until`]).
+pub fn wake(word: &AtomicU32, threads: u32) -> usize {
+    wake_any(word, futex::Flags::PRIVATE, threads)
+}
+
+/// As [`wait_until`], for a word of memory that processes share: sleeps while the
+/// low 32 bits of `word` are `expected_low`, whatever the high ones are.
+///
+/// The kernel knows the word by its file and place there, so each process may have
+/// mapped it elsewhere; a mapping that may only be read will do. One system call,
+/// in which the kernel looks the page up: dearer than the private way. Does not
+/// allocate.
+pub fn wait_shared_until(word: &AtomicU64, expected_low: u32, deadline_ns: Option<u64>) -> Wake {
+    wait(low_half(word), futex::Flags::empty(), expected_low, deadline_ns)
+}
+
+/// As [`wake`], for those of any process that sleep in [`wait_shared_until`] on
+/// `word`. A mapping that may only be read will do here too: a thread that may see
+/// a word may wake who sleeps on it.
+pub fn wake_shared(word: &AtomicU64, threads: u32) -> usize {
+    wake_any(low_half(word), futex::Flags::empty(), threads)
+}
+
+/// The half of a word that the kernel compares.
+fn low_half(word: &AtomicU64) -> &AtomicU32 {
+    let halves = core::ptr::from_ref(word).cast::<AtomicU32>();
+    // SAFETY: inside the word, aligned, and alive as long as it. It is for the
+    // kernel alone: nothing of ours loads or stores through it, so there are no
+    // atomic accesses of two sizes.
+    unsafe { &*halves.add(usize::from(cfg!(target_endian = "big"))) }
+}
+
+fn wait(word: &AtomicU32, flags: futex::Flags, expected: u32, deadline_ns: Option<u64>) -> Wake {
     let deadline = deadline_ns.map(timespec);
     // FUTEX_WAIT would take a length of time; FUTEX_WAIT_BITSET takes a moment.
-    match futex::wait_bitset(
-        word,
-        futex::Flags::PRIVATE,
-        expected,
-        deadline.as_ref(),
-        NonZeroU32::MAX,
-    ) {
+    match futex::wait_bitset(word, flags, expected, deadline.as_ref(), NonZeroU32::MAX) {
         Ok(()) => Wake::Woken,
         Err(Errno::AGAIN) => Wake::Changed,
         Err(Errno::TIMEDOUT) => Wake::TimedOut,
@@ -49,21 +83,20 @@ pub fn wait_until(word: &AtomicU32, expected: u32, deadline_ns: Option<u64>) -> 
     }
 }
 
-/// Wakes at most `threads` of those that sleep on `word`, and says how many.
-/// A system call even if nobody sleeps; does not allocate.
-///
-/// Store to the word first, with `Release` (see [`wait_until`]).
-pub fn wake(word: &AtomicU32, threads: u32) -> usize {
+fn wake_any(word: &AtomicU32, flags: futex::Flags, threads: u32) -> usize {
     // The kernel takes an int.
     let threads = threads.min(i32::MAX as u32);
-    // As in `wait_until`, nothing that could fail is left.
-    futex::wake(word, futex::Flags::PRIVATE, threads).unwrap_or(0)
+    // As in `wait`, nothing that could fail is left.
+    futex::wake(word, flags, threads).unwrap_or(0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::clock::monotonic_ns;
+    use crate::forked::forked;
+    use crate::memfd::{ReadOnlyMapping, SharedMapping};
+    use crate::process::Exit;
     use core::sync::atomic::Ordering::{Acquire, Release};
 
     #[test]
@@ -125,6 +158,91 @@ mod tests {
             for sleeper in sleepers {
                 assert_eq!(sleeper.join().unwrap(), Wake::Woken);
             }
+        });
+    }
+
+    /// One process's part of a game in which each of two moves in turn: it plays the
+    /// turns of parity `mine`. False if it did not find what it should.
+    fn play_shared(word: &AtomicU64, mine: u64, turns: u64) -> bool {
+        // What lies in the high half must not matter.
+        const HIGH: u64 = 0xABCD << 32;
+        let low = |value: u64| (value & 0xFFFF_FFFF) as u32;
+        for turn in 0..turns {
+            if turn % 2 != mine {
+                // Acquire pairs with the other process's Release below.
+                while low(word.load(Acquire)) == low(turn) {
+                    // A minute is for the case that a wake is lost, so that it is seen.
+                    let deadline_ns = Some(monotonic_ns() + 60_000_000_000);
+                    if wait_shared_until(word, low(turn), deadline_ns) == Wake::TimedOut {
+                        return false;
+                    }
+                }
+            } else if low(word.load(Acquire)) == low(turn) {
+                word.store(HIGH * (turn % 3) + turn + 1, Release); // pairs with the Acquire above
+                wake_shared(word, 1);
+            } else {
+                return false;
+            }
+        }
+        true
+    }
+
+    #[test]
+    fn every_turn_is_seen_when_two_processes_wake_each_other() {
+        const TURNS: u64 = 2_000;
+        let ours = SharedMapping::create("upcall-test", 4096).unwrap();
+        // At another address, as in a process of its own.
+        let fd = ours.fd().try_clone_to_owned().unwrap();
+        let theirs = SharedMapping::from_fd(fd, 4096).unwrap();
+        // SAFETY: loads, stores and futex calls only.
+        let child = unsafe { forked(|| i32::from(!play_shared(&theirs.words()[7], 1, TURNS))) };
+        assert!(play_shared(&ours.words()[7], 0, TURNS));
+        assert_eq!(child.wait(), Exit::Code(0));
+    }
+
+    #[test]
+    fn who_may_only_read_a_word_may_wait_on_it_and_wake_others() {
+        let owner = SharedMapping::create_to_seal("upcall-test", 4096).unwrap();
+        let reader = ReadOnlyMapping::from_fd(owner.read_only_fd().unwrap(), 4096).unwrap();
+        owner.seal_future_writes().unwrap();
+        for (sleeps, wakes) in [(owner.words(), reader.words()), (reader.words(), owner.words())] {
+            std::thread::scope(|threads| {
+                let sleeper = threads.spawn(|| wait_shared_until(&sleeps[0], 0, None));
+                while wake_shared(&wakes[0], 1) == 0 {
+                    std::thread::yield_now();
+                }
+                assert_eq!(sleeper.join().unwrap(), Wake::Woken);
+            });
+        }
+        assert_eq!(wait_shared_until(&reader.words()[0], 1, None), Wake::Changed);
+    }
+
+    #[test]
+    fn a_shared_wait_ends_at_its_deadline_and_looks_at_the_low_half_only() {
+        let word = AtomicU64::new(0xFFFF_FFFF_0000_0003);
+        let deadline_ns = monotonic_ns() + 2_000_000;
+        loop {
+            match wait_shared_until(&word, 3, Some(deadline_ns)) {
+                Wake::TimedOut => break,
+                wake => assert_ne!(wake, Wake::Changed),
+            }
+        }
+        assert!(monotonic_ns() >= deadline_ns);
+        assert_eq!(wait_shared_until(&word, 0xFFFF_FFFF, None), Wake::Changed);
+    }
+
+    #[test]
+    fn private_and_shared_sleepers_do_not_wake_each_other() {
+        let word = AtomicU64::new(0);
+        std::thread::scope(|threads| {
+            let sleeper = threads.spawn(|| wait_until(low_half(&word), 0, None));
+            let mut privately = 0;
+            while privately == 0 {
+                assert_eq!(wake_shared(&word, 1), 0);
+                privately = wake(low_half(&word), 1);
+                std::thread::yield_now();
+            }
+            assert_eq!(sleeper.join().unwrap(), Wake::Woken);
         });
     }
 }

@@ -12,11 +12,12 @@
 //! |---|---|
 //! | [`clock`] | reading clocks, sleeping until a moment |
 //! | [`futex`] | waiting for a word of memory to change |
-//! | [`schedule`] | scheduling class, CPU affinity, timer slack |
+//! | [`schedule`] | scheduling class, CPU affinity, timer slack, of this thread and of others |
 //! | [`memory`] | locking and faulting in memory |
 //! | [`memfd`] | sealed memory shared between processes |
 //! | [`udp`] | datagrams in batches, and what the kernel dropped |
-//! | [`process`] | child processes that leave nothing behind |
+//! | [`local`] | messages and descriptors between processes of this machine |
+//! | [`process`] | child processes that leave nothing behind; processes and threads of others |
 //! | [`readiness`] | waiting until descriptors are readable or writable |
 //! | [`machine`] | what this machine is |
 
@@ -27,7 +28,10 @@ compile_error!(
 
 pub mod clock;
 mod error;
+#[cfg(test)]
+mod forked;
 pub mod futex;
+pub mod local;
 pub mod machine;
 pub mod memfd;
 pub mod memory;

@@ -1,6 +1,7 @@
-//! Child processes that leave nothing behind.
+//! Child processes that leave nothing behind, and what can be known of others.
 //!
-//! Called by the command for competing load and for its own helpers. A child
+//! Called by the command for competing load and for its own helpers, and by the
+//! daemon for the processes that attached to it ([`PidFd`], [`thread_state`]). A child
 //! gets its own process group, the ordinary scheduling class and a set of
 //! CPUs; when its [`Child`] goes, the whole group goes, and the CPU time of
 //! all of it is known.
@@ -28,19 +29,25 @@
 //! (PR_SET_PDEATHSIG), but not the leader's children.
 
 use crate::OsError;
-use crate::clock::{monotonic_ns, timespec};
+use crate::clock::monotonic_ns;
 use crate::schedule::{cpu_set, set_class};
 use core::num::NonZeroU64;
-use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
+use rustix::process::{Pid, WaitId, WaitIdOptions};
 use rustix::thread::CpuSet;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
 
+mod pidfd;
 #[cfg(test)]
 mod tests;
+mod thread;
+
+pub use pidfd::{PidFd, Signal};
+pub use thread::{
+    ThreadState, ThreadSwitches, set_thread_name, switches_of, thread_id, thread_state,
+};
 
 /// What a child's standard stream is connected to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -169,7 +176,7 @@ pub fn die_with_parent(parent: u32) -> Result<(), OsError> {
     const OPERATION: &str = "prctl(PR_SET_PDEATHSIG)";
     let parent = i32::try_from(parent).ok().and_then(Pid::from_raw);
     let parent = parent.ok_or(OsError::new(OPERATION, libc::ESRCH))?;
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
         .map_err(OsError::of(OPERATION))?;
     // It may have died before the call: then there will be no signal.
     if rustix::process::getppid() == Some(parent) {
@@ -207,7 +214,7 @@ impl Child {
     /// # Errors
     /// `EPERM` if every one of them has changed its user.
     pub fn kill_group(&self) -> Result<(), OsError> {
-        self.signal_group(Signal::KILL)
+        self.signal_group(rustix::process::Signal::KILL)
     }
 
     /// Ends the group: SIGTERM, at most `grace_ns` for the leader to end, then
@@ -219,7 +226,7 @@ impl Child {
     /// `EPERM` if every one of them has changed its user.
     pub fn terminate(&mut self, grace_ns: u64) -> Result<ResourceUse, OsError> {
         let deadline_ns = monotonic_ns().saturating_add(grace_ns);
-        self.signal_group(Signal::TERM)?;
+        self.signal_group(rustix::process::Signal::TERM)?;
         if !self.finished {
             self.wait_for_leader(deadline_ns)?;
         }
@@ -229,20 +236,10 @@ impl Child {
 
     /// Blocks until the leader has ended, or until the deadline.
     fn wait_for_leader(&self, deadline_ns: u64) -> Result<(), OsError> {
-        let pidfd = rustix::process::pidfd_open(self.pid, PidfdFlags::empty())
-            .map_err(OsError::of("pidfd_open"))?;
-        loop {
-            let left_ns = deadline_ns.saturating_sub(monotonic_ns());
-            let mut fds = [PollFd::new(&pidfd, PollFlags::IN)];
-            match rustix::event::poll(&mut fds, Some(&timespec(left_ns))) {
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(OsError::of("ppoll")(errno)),
-                Ok(_) => return Ok(()),
-            }
-        }
+        PidFd::open(self.pid())?.wait(Some(deadline_ns)).map(|_| ())
     }
 
-    fn signal_group(&self, signal: Signal) -> Result<(), OsError> {
+    fn signal_group(&self, signal: rustix::process::Signal) -> Result<(), OsError> {
         if self.finished {
             return Ok(()); // the number may be someone else's by now
         }
@@ -261,7 +258,7 @@ impl Child {
         if self.finished {
             return Ok(());
         }
-        self.signal_group(Signal::KILL)?;
+        self.signal_group(rustix::process::Signal::KILL)?;
         loop {
             match wait_one(self.pid) {
                 Ok((pid, exit, usage)) => {

@@ -8,7 +8,8 @@
 //! a watch is taken out before its descriptor is closed.
 
 use crate::OsError;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll};
+use crate::clock::{monotonic_ns, timespec};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll};
 use rustix::io::Errno;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -149,14 +150,32 @@ fn flags(direction: Direction) -> epoll::EventFlags {
 /// # Errors
 /// What the kernel said (`ENOMEM`).
 pub fn is_ready(fd: BorrowedFd<'_>, direction: Direction) -> Result<bool, OsError> {
+    wait_until(fd, direction, Some(0))
+}
+
+/// Blocks until `fd` is ready as [`is_ready`] means it, or until `deadline_ns`
+/// (`CLOCK_MONOTONIC`; `None`: for as long as it takes); says whether it is. Signals do
+/// not cut it short. For a thread that waits for one descriptor (poll(2)).
+///
+/// # Errors
+/// What the kernel said (`ENOMEM`).
+pub fn wait_until(
+    fd: BorrowedFd<'_>,
+    direction: Direction,
+    deadline_ns: Option<u64>,
+) -> Result<bool, OsError> {
     let what = match direction {
         Direction::Readable => PollFlags::IN | PollFlags::RDHUP,
         Direction::Writable => PollFlags::OUT,
     };
     let mut fds = [PollFd::from_borrowed_fd(fd, what)];
-    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     loop {
-        match rustix::event::poll(&mut fds, Some(&at_once)) {
+        // poll takes a length of time, so it is worked out again after a signal.
+        let left = deadline_ns.map(|at_ns| match at_ns {
+            0 => timespec(0), // the clock need not be read
+            at_ns => timespec(at_ns.saturating_sub(monotonic_ns())),
+        });
+        match rustix::event::poll(&mut fds, left.as_ref()) {
             Ok(ready) => return Ok(ready > 0),
             Err(Errno::INTR) => {}
             Err(errno) => return Err(OsError::of("poll")(errno)),
@@ -211,5 +230,20 @@ mod tests {
         let readiness = Arc::new(Readiness::new().unwrap());
         let error = Watch::new(&readiness, file.as_fd(), Direction::Readable, 1).unwrap_err();
         assert!(error.is_permission());
+    }
+
+    #[test]
+    fn a_wait_ends_when_it_is_ready_or_at_the_deadline() {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let deadline_ns = monotonic_ns() + 2_000_000;
+        let waited = wait_until(reader.as_fd(), Direction::Readable, Some(deadline_ns));
+        assert_eq!(waited, Ok(false));
+        assert!(monotonic_ns() >= deadline_ns);
+        assert_eq!(wait_until(writer.as_fd(), Direction::Writable, None), Ok(true));
+        std::thread::scope(|threads| {
+            let waiter = threads.spawn(|| wait_until(reader.as_fd(), Direction::Readable, None));
+            writer.write_all(b"x").unwrap();
+            assert_eq!(waiter.join().unwrap(), Ok(true));
+        });
     }
 }

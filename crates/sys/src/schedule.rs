@@ -1,14 +1,24 @@
-//! Scheduling class, CPU affinity and timer slack of the calling thread.
+//! Scheduling class, CPU affinity and timer slack of a thread.
 //!
-//! Called by the runtime when it starts a thread, and by the command to find
-//! out which promises it may make. Everything here concerns one thread, never
-//! the whole process; a new thread inherits all of it.
+//! Called by the runtime when it starts a thread, by the command to find
+//! out which promises it may make, and by the daemon for threads of others (the
+//! functions that end in `_of`). Everything here concerns one thread, never
+//! the whole process; a new thread inherits all of it but `SCHED_DEADLINE`.
 
 use crate::OsError;
 use core::fmt;
 use core::num::NonZeroU64;
 use rustix::process::Resource;
-use rustix::thread::{CapabilitySet, CpuSet};
+use rustix::thread::{CapabilitySet, CpuSet, Pid};
+
+mod another;
+mod deadline;
+
+pub use another::{
+    Class, class_of, pin_thread_of, set_fifo_not_inherited_of, set_fifo_of, set_idle_of,
+    set_ordinary_of,
+};
+pub use deadline::{DeadlineRefusal, set_deadline};
 
 /// Puts the calling thread into `SCHED_FIFO` at `priority` (1 lowest to 99).
 /// See sched(7).
@@ -172,10 +182,20 @@ pub(crate) fn cpu_set(cpus: &[u32]) -> Result<CpuSet, OsError> {
 
 /// Async-signal-safe: also called between fork and exec ([`crate::process`]).
 pub(crate) fn set_class(class: i32, priority: u8) -> Result<(), OsError> {
+    set_class_by_number(0, class, priority)
+}
+
+fn set_class_of(tid: Pid, class: i32, priority: u8) -> Result<(), OsError> {
+    set_class_by_number(tid.as_raw_pid(), class, priority)
+}
+
+/// 0 is the calling thread. Async-signal-safe.
+fn set_class_by_number(tid: i32, class: i32, priority: u8) -> Result<(), OsError> {
     let param = libc::sched_param { sched_priority: i32::from(priority) };
     // The system call and not the C library's function: musl's refuses.
-    // SAFETY: the kernel reads one sched_param; 0 is the calling thread.
-    let result = unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, class, &raw const param) };
+    // SAFETY: the kernel reads one sched_param.
+    let result =
+        unsafe { libc::syscall(libc::SYS_sched_setscheduler, tid, class, &raw const param) };
     if result == 0 { Ok(()) } else { Err(OsError::last("sched_setscheduler")) }
 }
 

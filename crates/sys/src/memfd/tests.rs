@@ -1,4 +1,6 @@
 use super::*;
+use crate::forked::forked;
+use crate::process::Exit;
 use core::sync::atomic::Ordering::Relaxed;
 use std::fs::File;
 
@@ -37,7 +39,7 @@ fn memory_whose_owner_could_shorten_it_is_refused() {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     for seals in [
         SealFlags::empty(),
-        SealFlags::SHRINK | SealFlags::GROW,
+        SealFlags::SEAL,
         SealFlags::GROW | SealFlags::SEAL,
         SealFlags::SHRINK | SealFlags::SEAL,
     ] {
@@ -59,7 +61,7 @@ fn a_file_that_is_no_memory_is_refused() {
 fn memory_that_may_not_be_written_is_refused_by_the_kernel() {
     let fd = rustix::fs::memfd_create("upcall-test", MemfdFlags::ALLOW_SEALING).unwrap();
     rustix::fs::ftruncate(&fd, 4096).unwrap();
-    rustix::fs::fcntl_add_seals(&fd, SEALS | SealFlags::WRITE).unwrap();
+    rustix::fs::fcntl_add_seals(&fd, SEALS_NEEDED | SealFlags::WRITE).unwrap();
     let MapError::Os(error) = SharedMapping::from_fd(fd, 4096).unwrap_err() else { panic!() };
     assert_eq!(error, OsError::new("mmap", libc::EPERM));
 }
@@ -96,4 +98,190 @@ fn unmapped_memory_is_gone_from_the_address_space() {
     assert!(is_there(&maps()));
     drop(mapping);
     assert!(!is_there(&maps()));
+}
+
+/// Opens the file behind `fd` once more, as anyone who holds it may try.
+fn reopened_for_writing(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+}
+
+fn os_error<T: fmt::Debug>(result: Result<T, MapError>) -> i32 {
+    let MapError::Os(error) = result.unwrap_err() else { panic!() };
+    error.raw_os_error()
+}
+
+#[test]
+fn a_reader_sees_what_the_owner_writes_afterwards() {
+    let owner = SharedMapping::create_to_seal("upcall-test", 4096).unwrap();
+    let reader = ReadOnlyMapping::from_fd(owner.read_only_fd().unwrap(), 4096).unwrap();
+    assert_eq!((reader.len(), reader.words().len()), (4096, 512));
+    owner.words()[511].store(9, Relaxed);
+    assert_eq!(reader.words()[511].load(Relaxed), 9);
+    // An exchange would fault: a load must not be one, whatever its ordering.
+    assert_eq!(reader.words()[511].load(core::sync::atomic::Ordering::Acquire), 9);
+    assert_eq!(reader.words()[511].load(core::sync::atomic::Ordering::SeqCst), 9);
+    drop(owner);
+    assert_eq!(reader.words()[511].load(Relaxed), 9);
+}
+
+#[test]
+fn a_store_through_a_reader_kills_who_does_it_and_changes_nothing() {
+    let owner = SharedMapping::create_to_seal("upcall-test", 4096).unwrap();
+    let reader = ReadOnlyMapping::from_fd(owner.read_only_fd().unwrap(), 4096).unwrap();
+    // SAFETY: one store and nothing else.
+    let child = unsafe {
+        forked(|| {
+            reader.words()[0].store(1, Relaxed);
+            0
+        })
+    };
+    assert_eq!(child.wait(), Exit::Signal(libc::SIGSEGV));
+    assert_eq!(owner.words()[0].load(Relaxed), 0);
+}
+
+#[test]
+fn a_descriptor_for_reading_gives_no_write_access_by_itself() {
+    let owner = SharedMapping::create_to_seal("upcall-test", 4096).unwrap();
+    let fd = owner.read_only_fd().unwrap();
+    assert!(rustix::io::fcntl_getfd(&fd).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
+    assert_eq!(os_error(SharedMapping::from_fd(fd.try_clone().unwrap(), 4096)), libc::EACCES);
+    assert_eq!(rustix::io::write(&fd, b"x"), Err(Errno::BADF));
+    assert_eq!(rustix::fs::fcntl_add_seals(&fd, SealFlags::SEAL), Err(Errno::PERM));
+    let reader = ReadOnlyMapping::from_fd(fd, 4096).unwrap();
+    assert_eq!(make_writable(&reader), Err(Errno::ACCESS));
+}
+
+/// Tries to make a reader's page writable.
+fn make_writable(reader: &ReadOnlyMapping) -> Result<(), Errno> {
+    let start = reader.as_ptr().cast_mut().cast();
+    let protection = rustix::mm::MprotectFlags::READ | rustix::mm::MprotectFlags::WRITE;
+    // SAFETY: the whole mapping; that more may be done with it breaks nothing.
+    unsafe { rustix::mm::mprotect(start, reader.len(), protection) }
+}
+
+#[test]
+fn without_the_seal_a_reader_could_open_the_file_again_and_write() {
+    // Why the seal is needed. If this fails, the kernel has become stricter.
+    let owner = SharedMapping::create_to_seal("upcall-test", 4096).unwrap();
+    let reader = ReadOnlyMapping::from_fd(owner.read_only_fd().unwrap(), 4096).unwrap();
+    let fd = reopened_for_writing(reader.fd()).unwrap();
+    SharedMapping::from_fd(fd, 4096).unwrap().words()[0].store(1, Relaxed);
+    assert_eq!(owner.words()[0].load(Relaxed), 1);
+}
+
+#[test]
+fn after_the_seal_the_owner_writes_and_nobody_else_can_whatever_they_hold() {
+    let creator = SharedMapping::create_to_seal("upcall-test", 4096).unwrap();
+    let owner = SharedMapping::from_fd(again(&creator), 4096).unwrap();
+    creator.seal_future_writes().unwrap();
+    creator.seal_future_writes().unwrap();
+    owner.seal_future_writes().unwrap();
+    let reader = ReadOnlyMapping::from_fd(creator.read_only_fd().unwrap(), 4096).unwrap();
+    let reopened = reopened_for_writing(reader.fd()).unwrap();
+    for fd in [again(&creator), again(&owner), reopened] {
+        assert_eq!(rustix::io::write(&fd, b"x"), Err(Errno::PERM));
+        let second = ReadOnlyMapping::from_fd(fd.try_clone().unwrap(), 4096).unwrap();
+        assert_eq!(make_writable(&second), Err(Errno::ACCESS));
+        assert_eq!(os_error(SharedMapping::from_fd(fd, 4096)), libc::EPERM);
+    }
+    owner.words()[0].store(5, Relaxed);
+    creator.words()[1].store(6, Relaxed);
+    assert_eq!([0, 1].map(|word: usize| reader.words()[word].load(Relaxed)), [5, 6]);
+}
+
+#[test]
+#[ignore = "needs root, to become another user: run by cargo xtask ci where it is granted"]
+fn the_seal_holds_against_another_user_too_and_the_file_mode_does_not() {
+    const NOBODY: libc::uid_t = 65_534;
+    for (is_sealed, expected) in [(false, 1), (true, 2)] {
+        let owner = SharedMapping::create_to_seal("upcall-test", 4096).unwrap();
+        let reader = ReadOnlyMapping::from_fd(owner.read_only_fd().unwrap(), 4096).unwrap();
+        if is_sealed {
+            owner.seal_future_writes().unwrap();
+        }
+        let path = format!("/proc/self/fd/{}\0", reader.fd().as_raw_fd());
+        // SAFETY: system calls only. `path` ends in a zero; mmap places it.
+        let child = unsafe {
+            forked(|| {
+                if libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY) != 0 {
+                    return 3;
+                }
+                let fd = libc::open(path.as_ptr().cast(), libc::O_RDWR);
+                if fd < 0 {
+                    return 4;
+                }
+                let protection = libc::PROT_READ | libc::PROT_WRITE;
+                let place = core::ptr::null_mut();
+                let start = libc::mmap(place, 4096, protection, libc::MAP_SHARED, fd, 0);
+                if start == libc::MAP_FAILED { 2 } else { 1 }
+            })
+        };
+        assert_eq!(child.wait(), Exit::Code(expected), "sealed: {is_sealed}");
+    }
+}
+
+#[test]
+fn memory_whose_seals_were_closed_cannot_be_sealed_against_writers() {
+    let mapping = SharedMapping::create("upcall-test", 4096).unwrap();
+    let error = mapping.seal_future_writes().unwrap_err();
+    assert_eq!(error, OsError::new("fcntl(F_SEAL_FUTURE_WRITE)", libc::EPERM));
+    // As a hostile owner would, between (2) and (3).
+    let creator = SharedMapping::create_to_seal("upcall-test", 4096).unwrap();
+    rustix::fs::fcntl_add_seals(creator.fd(), SealFlags::SEAL).unwrap();
+    assert!(creator.seal_future_writes().unwrap_err().is_permission());
+}
+
+#[test]
+fn a_reader_is_as_choosy_as_a_writer() {
+    let mapping = SharedMapping::create("upcall-test", 4096).unwrap();
+    assert_eq!(
+        ReadOnlyMapping::from_fd(again(&mapping), 8192).unwrap_err(),
+        MapError::Size { found: 4096, expected: 8192 }
+    );
+    assert_eq!(
+        ReadOnlyMapping::from_fd(again(&mapping), 4095).unwrap_err(),
+        MapError::Length { found: 4095 }
+    );
+    let file = File::open("/proc/self/exe").unwrap();
+    assert_eq!(ReadOnlyMapping::from_fd(file.into(), 8).unwrap_err(), MapError::Unsealed);
+}
+
+#[test]
+fn pages_that_are_not_forked_are_missing_in_the_child_and_others_are_there() {
+    for keeps in [true, false] {
+        let mapping = SharedMapping::create("upcall-test", 4096).unwrap();
+        if !keeps {
+            mapping.dont_fork().unwrap();
+        }
+        // SAFETY: one store and nothing else; the mapping is not dropped there.
+        let child = unsafe {
+            forked(|| {
+                mapping.words()[0].store(1, Relaxed);
+                0
+            })
+        };
+        let expected = if keeps { Exit::Code(0) } else { Exit::Signal(libc::SIGSEGV) };
+        assert_eq!(child.wait(), expected);
+        assert_eq!(mapping.words()[0].load(Relaxed), u64::from(keeps));
+    }
+}
+
+#[test]
+fn locked_pages_say_so_or_the_limit_is_named() {
+    let mapping = SharedMapping::create("upcall-lock", 8192).unwrap();
+    match mapping.lock() {
+        Ok(()) => assert_eq!(locked_kib(mapping.as_ptr().addr()), Some(8)),
+        Err(error) => {
+            assert!(matches!(error.raw_os_error(), libc::ENOMEM | libc::EPERM), "{error}");
+        }
+    }
+}
+
+/// `Locked:` of the mapping that starts at `start` (proc_pid_smaps(5)).
+fn locked_kib(start: usize) -> Option<u64> {
+    let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut lines = smaps.lines().skip_while(|line| !line.starts_with(&format!("{start:x}-")));
+    let locked = lines.find(|line| line.starts_with("Locked:"))?;
+    locked.split_whitespace().nth(1)?.parse().ok()
 }

@@ -1,0 +1,302 @@
+use super::*;
+use crate::forked::forked;
+use crate::process::Exit;
+use crate::process::PidFd;
+use crate::readiness::{Direction, is_ready, wait_until};
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+/// A directory of its own for one test, removed afterwards.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(test: &str) -> Place {
+        let path = std::env::temp_dir().join(format!("upcall-{test}-{}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        Place(path)
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.0.join("socket")
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn errno<T: fmt::Debug>(result: Result<T, OsError>) -> i32 {
+    result.unwrap_err().raw_os_error()
+}
+
+fn is_closed_on_exec(fd: &impl AsFd) -> bool {
+    rustix::io::fcntl_getfd(fd).unwrap().contains(rustix::io::FdFlags::CLOEXEC)
+}
+
+/// Whether the other end of a pipe stays open. A child that another test makes has
+/// copies of all there is, for as long as it lives: hence more than one look.
+fn is_read_by_anyone(mut writer: impl Write) -> bool {
+    (0..2_000).all(|_| {
+        std::thread::sleep(core::time::Duration::from_millis(1));
+        writer.write_all(b"x").is_ok()
+    })
+}
+
+#[test]
+fn messages_stay_apart_and_in_order_and_the_end_is_seen() {
+    let place = Place::new("order");
+    let listener = Listener::bind(&place.socket(), Access::Owner).unwrap();
+    assert!(listener.accept().unwrap().is_none());
+    let client = Connection::connect(&place.socket()).unwrap();
+    let server = listener.accept().unwrap().unwrap();
+    assert!(is_closed_on_exec(&listener) && is_closed_on_exec(&client));
+    assert!(is_closed_on_exec(&server));
+    client.send(b"one", &[]).unwrap();
+    client.send(b"second", &[]).unwrap();
+    let mut buffer = [0; 6];
+    for expected in [&b"one"[..], b"second"] {
+        let received = server.receive(&mut buffer).unwrap();
+        assert_eq!(&buffer[..received.len], expected);
+        assert!(received.fds.is_empty());
+    }
+    assert!(server.receive(&mut buffer).unwrap_err().is_would_block());
+    drop(client);
+    assert!(is_ready(server.as_fd(), Direction::Readable).unwrap());
+    assert_eq!(server.receive(&mut buffer).unwrap().len, 0);
+    assert_eq!(errno(server.send(b"x", &[])), libc::EPIPE);
+}
+
+#[test]
+fn a_sent_descriptor_arrives_as_another_of_the_same_file() {
+    let (here, there) = Connection::pair().unwrap();
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let memory = crate::memfd::SharedMapping::create("upcall-test", 4096).unwrap();
+    here.send(b"m", &[writer.as_fd(), memory.fd()]).unwrap();
+    let mut received = there.receive(&mut [0; 8]).unwrap();
+    assert_eq!((received.len, received.fds.len()), (1, 2));
+    assert!(received.fds.iter().all(is_closed_on_exec));
+    let theirs = crate::memfd::SharedMapping::from_fd(received.fds.pop().unwrap(), 4096).unwrap();
+    theirs.words()[3].store(4, core::sync::atomic::Ordering::Relaxed);
+    assert_eq!(memory.words()[3].load(core::sync::atomic::Ordering::Relaxed), 4);
+    drop(writer);
+    std::fs::File::from(received.fds.pop().unwrap()).write_all(b"through").unwrap();
+    let mut text = String::new();
+    reader.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "through");
+}
+
+#[test]
+fn as_many_descriptors_as_the_kernel_takes_go_at_once_and_one_more_does_not() {
+    let (here, there) = Connection::pair().unwrap();
+    let (_reader, writer) = std::io::pipe().unwrap();
+    let most = [writer.as_fd(); FDS_MAX];
+    here.send(b"m", &most).unwrap();
+    assert_eq!(there.receive(&mut [0; 8]).unwrap().fds.len(), FDS_MAX);
+    let more = [writer.as_fd(); FDS_MAX + 1];
+    assert_eq!(errno(here.send(b"m", &more)), libc::EINVAL);
+}
+
+#[test]
+fn a_message_that_is_too_long_is_an_error_and_its_descriptors_are_closed() {
+    let (here, there) = Connection::pair().unwrap();
+    let (reader, writer) = std::io::pipe().unwrap();
+    here.send(b"longer", &[reader.as_fd()]).unwrap();
+    here.send(b"next", &[]).unwrap();
+    drop(reader);
+    let error = there.receive(&mut [0; 5]).unwrap_err();
+    assert_eq!(error, ReceiveError::Message { room_bytes: 5 });
+    assert!(!is_read_by_anyone(writer));
+    assert_eq!(there.receive(&mut [0; 5]).unwrap().len, 4);
+}
+
+#[test]
+fn descriptors_nobody_took_are_closed_with_the_message_and_with_the_socket() {
+    let (here, there) = Connection::pair().unwrap();
+    let pipes: [_; 2] = core::array::from_fn(|_| std::io::pipe().unwrap());
+    for (reader, _) in &pipes {
+        here.send(b"m", &[reader.as_fd()]).unwrap();
+    }
+    let writers = pipes.map(|(_, writer)| writer);
+    drop(there.receive(&mut [0; 5]).unwrap());
+    drop((here, there));
+    for writer in writers {
+        assert!(!is_read_by_anyone(writer));
+    }
+}
+
+#[test]
+fn a_process_that_may_not_open_so_many_descriptors_gets_an_error_and_none() {
+    let (here, there) = Connection::pair().unwrap();
+    let (reader, _writer) = std::io::pipe().unwrap();
+    here.send(b"m", &[reader.as_fd(); 20]).unwrap();
+    here.send(b"next", &[]).unwrap();
+    // A child, because the limit is the process's. It may open ten more at most.
+    // SAFETY: system calls only; `receive` allocates for descriptors alone, and
+    // there are none in what it returns here.
+    let child = unsafe {
+        forked(|| {
+            let lowest = libc::dup(there.as_fd().as_raw_fd());
+            libc::close(lowest);
+            let end = lowest + 10;
+            let limit = libc::rlimit { rlim_cur: end.unsigned_abs().into(), rlim_max: 4096 };
+            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
+            let open = || (0..end).filter(|&fd| libc::fcntl(fd, libc::F_GETFD) >= 0).count();
+            let before = open();
+            let failed = there.receive(&mut [0; 8]).err() == Some(ReceiveError::Descriptors);
+            let leaked = open() != before;
+            let next = there.receive(&mut [0; 8]).is_ok_and(|next| next.len == 4);
+            i32::from(!failed) + 2 * i32::from(leaked) + 4 * i32::from(!next)
+        })
+    };
+    assert_eq!(child.wait(), Exit::Code(0));
+}
+
+#[test]
+fn an_end_that_does_not_read_stops_the_other_without_blocking_it() {
+    let (here, there) = Connection::pair().unwrap();
+    let mut sent = 0;
+    let error = loop {
+        match here.send(&[7; 4096], &[]) {
+            Ok(()) => sent += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(error.is_would_block() && sent > 0, "{error} after {sent}");
+    let mut buffer = [0; 4096];
+    for _ in 0..sent {
+        assert_eq!(there.receive(&mut buffer).unwrap().len, 4096);
+    }
+    here.send(b"again", &[]).unwrap();
+}
+
+#[test]
+fn what_cannot_be_sent_or_received_is_refused() {
+    let (here, there) = Connection::pair().unwrap();
+    assert_eq!(errno(here.send(b"", &[])), libc::EINVAL);
+    assert_eq!(errno(here.send(&vec![0; 64 << 20], &[])), libc::EMSGSIZE);
+    here.send(b"m", &[]).unwrap();
+    let error = there.receive(&mut []).unwrap_err();
+    assert_eq!(error, ReceiveError::Os(OsError::new("recvmsg", libc::EINVAL)));
+    assert_eq!(there.receive(&mut [0]).unwrap().len, 1);
+}
+
+#[test]
+fn a_socket_that_was_left_behind_is_replaced_and_one_that_is_answered_is_not() {
+    let place = Place::new("stale");
+    let path = place.socket();
+    let first = Listener::bind(&path, Access::Owner).unwrap();
+    assert_eq!(errno(Listener::bind(&path, Access::Owner)), libc::EADDRINUSE);
+    // The attempt above looked whether somebody answers; that is all it left.
+    drop(first.accept().unwrap());
+    let client = Connection::connect(&path).unwrap();
+    assert!(first.accept().unwrap().is_some());
+    drop((first, client));
+    assert_eq!(errno(Connection::connect(&path)), libc::ECONNREFUSED);
+    let second = Listener::bind(&path, Access::Owner).unwrap();
+    let _client = Connection::connect(&path).unwrap();
+    assert!(second.accept().unwrap().is_some());
+}
+
+#[test]
+fn what_is_no_socket_of_ours_is_left_alone() {
+    let place = Place::new("other");
+    let path = place.socket();
+    std::fs::write(&path, "precious").unwrap();
+    assert_eq!(errno(Listener::bind(&path, Access::Owner)), libc::EADDRINUSE);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
+    std::fs::remove_file(&path).unwrap();
+    let stream = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    assert_eq!(errno(Listener::bind(&path, Access::Owner)), libc::EADDRINUSE);
+    drop(stream);
+    std::fs::remove_file(&path).unwrap();
+    // A link is not followed, neither by the check nor by what would remove it.
+    std::os::unix::fs::symlink(place.0.join("nowhere"), &path).unwrap();
+    assert_eq!(errno(Listener::bind(&path, Access::Owner)), libc::EADDRINUSE);
+    assert!(std::fs::symlink_metadata(&path).unwrap().is_symlink());
+}
+
+#[test]
+fn of_two_who_come_at_the_same_moment_one_is_told_to_try_again() {
+    let place = Place::new("lock");
+    let lock = lock_directory(&place.socket()).unwrap();
+    assert!(Listener::bind(&place.socket(), Access::Owner).unwrap_err().is_would_block());
+    drop(lock);
+    Listener::bind(&place.socket(), Access::Owner).unwrap();
+}
+
+#[test]
+fn the_mode_is_the_one_asked_for_whatever_the_umask() {
+    for (access, expected) in [(Access::Owner, 0o600), (Access::Everyone, 0o666)] {
+        let place = Place::new(&format!("mode-{expected:o}"));
+        let _listener = Listener::bind(&place.socket(), access).unwrap();
+        let mode = std::fs::metadata(place.socket()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, expected);
+    }
+}
+
+#[test]
+fn a_path_the_kernel_cannot_take_is_refused() {
+    let place = Place::new("path");
+    let long = place.0.join("x".repeat(200));
+    assert_eq!(errno(Listener::bind(&long, Access::Owner)), libc::ENAMETOOLONG);
+    assert_eq!(errno(Connection::connect(&long)), libc::ENAMETOOLONG);
+    let missing = place.0.join("missing/socket");
+    assert_eq!(errno(Listener::bind(&missing, Access::Owner)), libc::ENOENT);
+    assert_eq!(errno(Connection::connect(&missing)), libc::ENOENT);
+}
+
+#[test]
+fn the_kernel_says_which_process_connected_and_when_it_has_ended() {
+    let place = Place::new("peer");
+    let listener = Listener::bind(&place.socket(), Access::Owner).unwrap();
+    let address = SocketAddrUnix::new(place.socket()).unwrap();
+    let (mut gate, opener) = std::io::pipe().unwrap();
+    // SAFETY: system calls only, none of which allocates.
+    let child = unsafe {
+        forked(|| {
+            libc::close(opener.as_raw_fd());
+            let Ok(socket) = socket() else { return 1 };
+            if rustix::net::connect(&socket, &address).is_err() {
+                return 2;
+            }
+            let mut byte = [0];
+            let _ = gate.read(&mut byte); // until the test drops `opener`
+            7
+        })
+    };
+    assert!(wait_until(listener.as_fd(), Direction::Readable, None).unwrap());
+    let server = listener.accept().unwrap().unwrap();
+    let credentials = server.peer_credentials().unwrap();
+    let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+    let expected = Credentials { pid: child.pid(), uid: uid.as_raw(), gid: gid.as_raw() };
+    assert_eq!(credentials, expected);
+    // By the socket where the kernel knows how, and by the number as before 6.5.
+    let by_number = PidFd::open(credentials.pid).unwrap();
+    let handle = server.peer_pidfd().unwrap();
+    if let Err(error) = server.peer_pidfd_by_socket() {
+        assert_eq!(error.raw_os_error(), libc::ENOPROTOOPT);
+    }
+    assert!(is_closed_on_exec(&handle));
+    assert!(!handle.has_exited().unwrap() && !by_number.has_exited().unwrap());
+    drop(opener);
+    assert!(handle.wait(None).unwrap() && by_number.wait(None).unwrap());
+    assert_eq!(child.wait(), Exit::Code(7));
+    // Now that it has been waited for, a handle tells so, or there is none.
+    match server.peer_pidfd() {
+        Ok(handle) => assert!(handle.has_exited().unwrap()),
+        Err(error) => {
+            assert!(matches!(error.raw_os_error(), libc::ESRCH | libc::EINVAL), "{error}");
+        }
+    }
+}
+
+#[test]
+fn errors_say_what_was_expected() {
+    let text = ReceiveError::Message { room_bytes: 5 }.to_string();
+    assert_eq!(text, "a message is longer than the 5 bytes expected at most");
+    assert!(ReceiveError::Descriptors.to_string().contains("RLIMIT_NOFILE"));
+}

@@ -1,0 +1,241 @@
+//! What a thread, of whichever process, does at this moment, and how often the
+//! kernel switched away from it.
+//!
+//! Called by the daemon before it believes that a thread is blocked, and for
+//! its figures. Read from `/proc`: see proc_pid_stat(5), proc_pid_status(5).
+
+use crate::OsError;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use std::ffi::CString;
+use std::io::Write;
+
+/// What a thread does (`include/linux/sched.h` and the letter of
+/// proc_pid_stat(5)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ThreadState {
+    /// R: on a CPU, or ready and waiting for one.
+    Running,
+    /// S: waits, and a signal would wake it. Idle and parked threads of the kernel
+    /// (I, P) count as such.
+    Sleeping,
+    /// D: waits for a device or a page, and no signal wakes it.
+    DiskSleep,
+    /// T: stopped by a signal.
+    Stopped,
+    /// t: stopped by a debugger.
+    Traced,
+    /// Z, X: ended; or there is no such thread any more.
+    Dead,
+}
+
+/// How often the kernel switched away from a thread since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ThreadSwitches {
+    /// Because it waited for something.
+    pub voluntary: u64,
+    /// Because something else came first.
+    pub involuntary: u64,
+}
+
+impl ThreadSwitches {
+    /// Both together.
+    pub const fn total(&self) -> u64 {
+        self.voluntary + self.involuntary
+    }
+}
+
+/// What thread `tid` of process `pid` does now; out of date when it comes.
+///
+/// Three system calls, some microseconds; does not block or allocate. A thread that
+/// is not there is [`ThreadState::Dead`]; where `/proc` is mounted with `hidepid=2`,
+/// so is every thread of another user.
+///
+/// # Errors
+/// `EACCES` where `/proc` hides it (`hidepid=1`), `EMFILE`; `EINVAL` for a letter this
+/// does not know.
+pub fn thread_state(pid: u32, tid: u32) -> Result<ThreadState, OsError> {
+    const OPERATION: &str = "read(/proc/pid/task/tid/stat)";
+    let mut path = [0u8; 64];
+    // It fits: 11 + 10 + 6 + 10 + 5 bytes and a zero.
+    write!(&mut path[..], "/proc/{pid}/task/{tid}/stat\0")
+        .map_err(|_| OsError::new(OPERATION, libc::ENAMETOOLONG))?;
+    let path = core::ffi::CStr::from_bytes_until_nul(&path)
+        .map_err(|_| OsError::new(OPERATION, libc::ENAMETOOLONG))?;
+    let gone = |errno| match errno {
+        Errno::NOENT | Errno::SRCH => Ok(ThreadState::Dead),
+        errno => Err(OsError::of(OPERATION)(errno)),
+    };
+    let file = match rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(file) => file,
+        Err(errno) => return gone(errno),
+    };
+    // A name has at most 64 bytes and a number 20, so the letter is among these.
+    let mut text = [0u8; 512];
+    match rustix::io::read(&file, &mut text) {
+        Ok(length) => {
+            state_of(&text[..length]).ok_or_else(|| OsError::new(OPERATION, libc::EINVAL))
+        }
+        Err(errno) => gone(errno),
+    }
+}
+
+/// The state in the first part of a `stat` line, `pid (name) S ppid ...`. A name may
+/// hold spaces and parentheses; what follows it holds none.
+fn state_of(stat: &[u8]) -> Option<ThreadState> {
+    let after_name = stat.iter().rposition(|&byte| byte == b')')? + 1;
+    let [b' ', letter, b' ', ..] = stat[after_name..] else { return None };
+    match letter {
+        b'R' => Some(ThreadState::Running),
+        b'S' | b'I' | b'P' => Some(ThreadState::Sleeping),
+        b'D' => Some(ThreadState::DiskSleep),
+        b'T' => Some(ThreadState::Stopped),
+        b't' => Some(ThreadState::Traced),
+        b'Z' | b'X' | b'x' => Some(ThreadState::Dead),
+        _ => None,
+    }
+}
+
+/// How often the kernel switched away from thread `tid` of process `pid`, as
+/// [`crate::schedule::thread_switches`] counts for the calling thread. Reads a file of
+/// a kilobyte or more; allocates.
+///
+/// # Errors
+/// `ENOENT` or `ESRCH` if there is no such thread (or `/proc` hides it), `EMFILE`;
+/// `EINVAL` if the kernel does not count.
+pub fn switches_of(pid: u32, tid: u32) -> Result<ThreadSwitches, OsError> {
+    const OPERATION: &str = "read(/proc/pid/task/tid/status)";
+    let status = std::fs::read(format!("/proc/{pid}/task/{tid}/status"))
+        .map_err(OsError::of_io(OPERATION))?;
+    parse_switches(&status).ok_or(OsError::new(OPERATION, libc::EINVAL))
+}
+
+/// The two counters of a `status` file. The kernel escapes line feeds in a name, so
+/// no line of it can pass for a counter.
+fn parse_switches(status: &[u8]) -> Option<ThreadSwitches> {
+    let counter = |key: &[u8]| {
+        let value = status.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(key))?;
+        core::str::from_utf8(value).ok()?.trim().parse().ok()
+    };
+    Some(ThreadSwitches {
+        voluntary: counter(b"voluntary_ctxt_switches:")?,
+        involuntary: counter(b"nonvoluntary_ctxt_switches:")?,
+    })
+}
+
+/// Number of the calling thread, by which others name it (gettid(2)). One system call.
+pub fn thread_id() -> u32 {
+    rustix::thread::gettid().as_raw_pid().unsigned_abs()
+}
+
+/// Names the calling thread, for `ps` and debuggers; the kernel keeps the first 15
+/// bytes (PR_SET_NAME(2const)). Allocates.
+///
+/// # Errors
+/// `EINVAL` if there is a zero byte in it.
+pub fn set_thread_name(name: &str) -> Result<(), OsError> {
+    const OPERATION: &str = "prctl(PR_SET_NAME)";
+    let name = CString::new(name).map_err(|_| OsError::new(OPERATION, libc::EINVAL))?;
+    rustix::thread::set_name(&name).map_err(OsError::of(OPERATION))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule::thread_switches;
+    use std::io::Read;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn the_state_is_found_whatever_the_name() {
+        for (stat, expected) in [
+            (&b"12 (sh) R 1 2"[..], Some(ThreadState::Running)),
+            (b"12 (a b) S 1 2", Some(ThreadState::Sleeping)),
+            (b"12 (x) R () D 1 2", Some(ThreadState::DiskSleep)),
+            (b"12 () Z 1 2 (\xff) T 1 2", Some(ThreadState::Stopped)),
+            (b"12 (()) t 1 2", Some(ThreadState::Traced)),
+            (b"12 (kworker/u4:1-ev) I 2 0", Some(ThreadState::Sleeping)),
+            (b"12 (cpuhp/0) P 2 0", Some(ThreadState::Sleeping)),
+            (b"12 (sh) Z 1 2", Some(ThreadState::Dead)),
+            (b"12 (sh) X 1 2", Some(ThreadState::Dead)),
+            (b"12 (sh) ? 1 2", None),
+            (b"12 (sh) RR 1 2", None),
+            (b"12 (sh)", None),
+            (b"12 (sh) R", None),
+            (b"12 sh R 1", None),
+            (b"", None),
+        ] {
+            assert_eq!(state_of(stat), expected, "{}", stat.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn a_thread_runs_then_sleeps_then_is_gone_under_a_name_meant_to_deceive() {
+        let (mut gate, opener) = std::io::pipe().unwrap();
+        let (tell, tid) = channel();
+        let pid = std::process::id();
+        let thread = std::thread::spawn(move || {
+            set_thread_name("x) R (y) Z ").unwrap();
+            let own = thread_id();
+            tell.send((own, thread_state(pid, own))).unwrap();
+            gate.read_to_end(&mut Vec::new()).unwrap();
+        });
+        let (tid, own) = tid.recv().unwrap();
+        assert_eq!(own, Ok(ThreadState::Running));
+        let name = std::fs::read_to_string(format!("/proc/self/task/{tid}/comm")).unwrap();
+        assert_eq!(name, "x) R (y) Z \n");
+        while thread_state(pid, tid).unwrap() != ThreadState::Sleeping {
+            std::thread::yield_now();
+        }
+        drop(opener);
+        thread.join().unwrap();
+        while thread_state(pid, tid).unwrap() != ThreadState::Dead {
+            std::thread::yield_now(); // joined is a moment before gone
+        }
+    }
+
+    #[test]
+    fn nobody_is_dead_and_has_no_switches() {
+        // Beyond pid_max (4194304 on 64 bits), so it cannot exist.
+        assert_eq!(thread_state(u32::MAX, u32::MAX), Ok(ThreadState::Dead));
+        let error = switches_of(5_000_000, 5_000_000).unwrap_err();
+        assert_eq!(error.raw_os_error(), libc::ENOENT);
+        // A thread of another process is not one of this.
+        assert_eq!(thread_state(std::process::id(), 1), Ok(ThreadState::Dead));
+    }
+
+    #[test]
+    fn a_long_name_is_cut_and_one_with_a_zero_refused() {
+        std::thread::spawn(|| {
+            set_thread_name("0123456789abcdefgh").unwrap();
+            let path = format!("/proc/self/task/{}/comm", thread_id());
+            assert_eq!(std::fs::read_to_string(path).unwrap(), "0123456789abcde\n");
+            assert_eq!(set_thread_name("a\0b").unwrap_err().raw_os_error(), libc::EINVAL);
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn switches_are_those_the_thread_counts_itself() {
+        let (pid, tid) = (std::process::id(), thread_id());
+        let before = thread_switches();
+        for _ in 0..20 {
+            std::thread::sleep(core::time::Duration::from_micros(100));
+        }
+        let found = switches_of(pid, tid).unwrap();
+        // Between two looks of its own; a sleep is at least one switch.
+        assert!(found.total() >= before + 20 && found.total() <= thread_switches());
+        assert!(found.voluntary >= 20);
+    }
+
+    #[test]
+    fn counters_are_told_apart() {
+        let status = b"Name:\tx\\nvoluntary_ctxt_switches:\t9\nvoluntary_ctxt_switches:\t3\n\
+                       nonvoluntary_ctxt_switches:\t4\n";
+        let expected = ThreadSwitches { voluntary: 3, involuntary: 4 };
+        assert_eq!(parse_switches(status), Some(expected));
+        assert_eq!(parse_switches(b"Name:\tx\n"), None);
+        assert_eq!(parse_switches(b"voluntary_ctxt_switches:\t\n"), None);
+    }
+}
