@@ -48,6 +48,7 @@ fn assert_is_a_plan(plan: &Value) {
                 ("cost_measured", Bool),
                 ("buffers", Count),
                 ("delay_ns_max", CountOrNull),
+                ("group", TextOrNull),
             ],
         );
         assert_eq!(
@@ -124,6 +125,27 @@ fn the_time_quantum_of_a_spec_is_what_proportional_share_is_admitted_by() {
     assert_eq!(response("time_quantum = \"1 ms\"\n"), of_default);
     assert_eq!(response("time_quantum = \"3 ms\"\n"), of_default + 2_000_000);
     assert_eq!(response("time_quantum = \"100 us\"\n"), of_default - 900_000);
+}
+
+/// In `groups.toml` nothing but the shares of two groups is given away; another share that
+/// does not fit beside them is refused.
+#[test]
+fn groups_are_admitted_by_their_shares() {
+    let example = std::fs::read_to_string(example("groups.toml")).expect("it is there");
+    let plan = |text: String| {
+        let spec = SpecFile::new(text);
+        let done = upcall(&["plan", spec.path(), "--json"]);
+        (done.code(), done.json())
+    };
+    let on = on_a_cpu(&example);
+    let (code, found) = plan(on.clone());
+    assert_eq!(code, 0, "{found:#}");
+    assert_is_a_plan(&found);
+    assert_eq!(field(&list(&found, "cpus")[0], "utilization").as_f64(), Some(0.7));
+    assert_eq!(text(named(&found, "activities", "decode"), "group"), "video");
+    assert!(field(named(&found, "activities", "audio"), "group").is_null());
+    let (code, found) = plan(on.replace("share = \"30 %\"", "share = \"60 %\""));
+    assert_eq!(code, 3, "{found:#}");
 }
 
 #[test]

@@ -7,7 +7,8 @@ mod support;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use support::{Done, SpecFile, machine, upcall};
+use support::{Done, SpecFile, example, machine, upcall};
+use upcall::activity::Claim;
 use upcall::policy::DISCIPLINES;
 use upcall::scheduler::Command;
 use upcall_sim::trace::{Crossing, Record, Trace, Writer, read};
@@ -94,6 +95,28 @@ fn a_live_run_gives_the_same_commands_again() {
     let names: Vec<_> = trace.header.activities.iter().map(|named| &*named.name).collect();
     let domains: Vec<_> = trace.header.activities.iter().map(|named| &*named.domain).collect();
     assert_eq!((names, domains), (vec!["fast", "slow"], vec!["control", "media"]));
+}
+
+/// The file has what a spec said of groups: without it other commands would come out.
+#[test]
+fn a_live_run_and_a_simulation_with_groups_give_the_same_commands_again() {
+    let _machine = machine();
+    let groups = fs::read_to_string(example("groups.toml")).expect("it is there");
+    let spec = SpecFile::new(groups);
+    for command in ["sim", "run"] {
+        let (_folder, path) = file();
+        // Its hogs are late on purpose.
+        upcall(&[command, spec.path(), "--duration", "500ms", "--trace", text(&path)])
+            .assert_code(&[4]);
+        let done = replay(&path);
+        done.assert_code(&[0]);
+        assert!(done.stdout.ends_with("same commands\n"), "{done:#?}");
+        rewrite(&path, |trace| {
+            assert_eq!(trace.header.groups.len(), 3);
+            trace.header.groups[0].claim = Claim::Weight(1);
+        });
+        replay(&path).assert_code(&[4]);
+    }
 }
 
 #[test]

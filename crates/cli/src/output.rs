@@ -49,6 +49,8 @@ pub struct PlannedActivity {
     pub buffers: u32,
     /// Delay the mapping keeps; null for a task.
     pub delay_ns_max: Option<u64>,
+    /// Whose part it shares in; null for a stream, and outside of groups.
+    pub group: Option<String>,
 }
 
 #[derive(Debug, Serialize)]

@@ -2,7 +2,7 @@
 //!
 //! `run` uses the same plan, so what is printed is what is run.
 
-use upcall::activity::{ActivityParams, Terms};
+use upcall::activity::{ActivityParams, GroupId, Terms};
 use upcall::admission::{Hint, Platform, Refusal, Reservations, Share, TestResult};
 use upcall::policy::{DISCIPLINES, Discipline, ps};
 use upcall::qos::mapping::BULK_DELAY;
@@ -127,11 +127,26 @@ pub fn plan<'s>(spec: &'s Spec, ask: Ask<'_>) -> Result<Plan<'s>, Failure> {
 fn discipline(spec: &Spec, policy: Option<&str>) -> Result<&'static Discipline, Failure> {
     let word = policy.unwrap_or(spec.policy.name);
     let known = discipline_named(word)?;
-    if word == ps::PS.name && spec.time_quantum != ps::QUANTUM_DEFAULT {
+    let differs = spec.time_quantum != ps::QUANTUM_DEFAULT || !spec.groups.is_empty();
+    if word == ps::PS.name && differs {
+        let made = ps::with_groups(spec.time_quantum, groups(spec)).map_err(Failure::new)?;
         // Once a run of the command, for as long as it runs.
-        return Ok(Box::leak(Box::new(ps::with_quantum(spec.time_quantum))));
+        return Ok(Box::leak(Box::new(made)));
     }
     Ok(known)
+}
+
+/// The groups of the spec, each behind the one it is in.
+fn groups(spec: &Spec) -> Vec<ps::Group> {
+    let place = |name: &String| {
+        let at = spec.groups.iter().position(|group| group.name == *name)?;
+        u16::try_from(at).ok().map(GroupId)
+    };
+    let claimed = |group: &crate::spec::Group| ps::Group {
+        claim: group.claim,
+        parent: group.parent.as_ref().and_then(place),
+    };
+    spec.groups.iter().map(claimed).collect()
 }
 
 /// The policy that `--policy` names.
@@ -337,5 +352,9 @@ fn planned_output(planned: &Planned<'_>, placed: bool) -> output::PlannedActivit
         cost_measured: planned.cost_measured,
         buffers: mapping.map_or(0, |mapping| mapping.buffers),
         delay_ns_max: mapping.map(|mapping| mapping.delay_max.as_nanos()),
+        group: match planned.activity {
+            Activity::Task(task) => task.group.clone(),
+            Activity::Stream(_) => None,
+        },
     }
 }

@@ -300,6 +300,7 @@ fn trace_header(
     Header {
         discipline: plan.discipline,
         time_quantum: plan.discipline.time_quantum,
+        groups: plan.discipline.groups.clone(),
         clock: Clock::Monotonic,
         start,
         cpus: plan.platform.cpus.iter().map(|&cpu| (cpu, upcall::ACTIVITIES_MAX)).collect(),

@@ -14,13 +14,14 @@
 //! | `document` | the file's own keys, its entries against each other |
 //! | `source` | where something stands, and how an error reads |
 //! | `table` | one table: types, ranges, unknown and missing keys |
-//! | `stream`, `task`, `background` | the keys of each |
+//! | `stream`, `task`, `group`, `background` | the keys of each |
 //! | `units`, `endpoint` | numbers with a unit, addresses |
 //! | `spelling` | which key was meant |
 
 mod background;
 mod document;
 mod endpoint;
+mod group;
 mod source;
 mod spelling;
 mod stream;
@@ -33,6 +34,7 @@ mod units;
 mod tests;
 
 pub use background::{Background, Load};
+pub use group::Group;
 pub(crate) use source::quoted;
 pub use source::{FAULTS_MAX, Place, Source, SpecError};
 pub use stream::{Direction, Stream};
@@ -80,6 +82,8 @@ pub struct Spec {
     pub streams: Vec<Stream>,
     /// In the order of the file.
     pub tasks: Vec<Task>,
+    /// Each behind the one it is in.
+    pub groups: Vec<Group>,
     /// In the order of the file.
     pub backgrounds: Vec<Background>,
     /// The text, for errors found later.

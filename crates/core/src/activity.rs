@@ -21,6 +21,9 @@ pub struct Terms {
     pub share: Option<crate::admission::Share>,
     /// PS: weight, for the adaptive; 1 if neither is given. `>= 1`.
     pub weight: Option<u32>,
+    /// PS: the group whose part it shares in, by its weight and without a share of its
+    /// own; one that the policy does not have counts as none.
+    pub group: Option<GroupId>,
     /// DWCS: how many periods may be missed.
     pub window: Option<Window>,
     /// DWCS: may be served more than once a period if nobody else needs the CPU.
@@ -37,6 +40,33 @@ pub struct Terms {
     /// [`crate::scheduler::Input::Message`]; of a real-time activity they are a
     /// period apart at least.
     pub on_demand: bool,
+}
+
+/// Names one of the groups that a discipline has: its place among them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupId(pub u16);
+
+/// What part of the CPU an activity claims (proportional-share-1998 §4.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Claim {
+    /// This part, whatever the others do: it is real-time.
+    Share(crate::admission::Share),
+    /// So much of what the real-time leave, compared with the other adaptive ones;
+    /// 0 counts as 1.
+    Weight(u32),
+}
+
+impl Terms {
+    /// These terms with another claim of the same kind; `None` for a share in
+    /// place of a weight or the other way round. With a share the weight does not
+    /// count; members of a group have weights.
+    pub fn claiming(self, claim: Claim) -> Option<Terms> {
+        match (claim, self.share.filter(|_| self.group.is_none())) {
+            (Claim::Share(share), Some(_)) => Some(Terms { share: Some(share), ..self }),
+            (Claim::Weight(weight), None) => Some(Terms { weight: Some(weight.max(1)), ..self }),
+            (Claim::Share(_), None) | (Claim::Weight(_), Some(_)) => None,
+        }
+    }
 }
 
 /// What kind of work an activity does (split-level-1991 §2.2).

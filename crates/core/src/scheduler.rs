@@ -124,6 +124,10 @@ impl Scheduler {
             Input::Run { id, at } => self.run(id, at)?,
             Input::Suspend { id } => self.stop(id, now, Stop::Suspend)?,
             Input::Close { id } => self.stop(id, now, Stop::Close)?,
+            Input::Reweigh { id, claim } => {
+                self.slot(id)?;
+                self.policy.reweigh(id, claim, now);
+            }
             Input::Arrived { id, messages } => self.arrived(id, now, messages)?,
             Input::Advance { id, critical } => self.advance(id, now, critical)?,
             Input::Message { id, critical, from } => self.message(id, now, critical, from)?,

@@ -58,6 +58,7 @@ mod policy {
             1 => number().prop_map(Op::Withdraw),
             1 => number().prop_map(Op::Leave),
             2 => (number(), 0u32..3).prop_map(|(number, claim)| Op::Join(number, claim)),
+            2 => (number(), 0u32..3).prop_map(|(number, claim)| Op::Reweigh(number, claim)),
             14 => (1u64..=100_000).prop_map(Op::Run),
             2 => (1u64..=300_000).prop_map(Op::Run),
             2 => (1u64..=100_000, any::<bool>()).prop_map(|(ns, another)| Op::Done(ns, another)),
@@ -80,6 +81,14 @@ fn an_account_behaves_as_the_model_does() {
 #[test]
 fn the_policy_behaves_as_the_model_does() {
     let cases = prop::collection::vec(policy::op(), 1..250);
-    let count = compared(config(600, 1998), &cases, |ops| ps::compare(&ops));
+    let count = compared(config(600, 1998), &cases, |ops| ps::compare(false, &ops));
+    assert!(count > 20_000, "the model went along for {count} operations only");
+}
+
+/// The same with activities in groups, and a group in a group.
+#[test]
+fn the_policy_with_groups_behaves_as_the_model_does() {
+    let cases = prop::collection::vec(policy::op(), 1..250);
+    let count = compared(config(600, 1999), &cases, |ops| ps::compare(true, &ops));
     assert!(count > 20_000, "the model went along for {count} operations only");
 }

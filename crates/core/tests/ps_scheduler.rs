@@ -8,7 +8,7 @@
 mod chance;
 
 use chance::Chance;
-use upcall_core::activity::{ActivityId, ActivityParams, Terms};
+use upcall_core::activity::{ActivityId, ActivityParams, Claim, Terms};
 use upcall_core::admission::{Platform, Reservations, Share};
 use upcall_core::policy::Discipline;
 use upcall_core::policy::ps::{self, PS};
@@ -237,4 +237,45 @@ fn no_lag_leaves_a_quantum_while_activities_are_created_and_closed() {
         assert!(cpu.lag_max_ns <= 1_000_002, "seed {seed}: {}", cpu.lag_max_ns);
     }
     assert!(events > 10_000, "{events}");
+}
+
+/// Half of the CPU's time for a second, then a fifth of it, then half again; a suspended
+/// one is reweighed just as well, and a claim of the other kind does nothing.
+#[test]
+fn a_share_that_changes_is_what_its_owner_gets_from_then_on() {
+    let busy = ActivityParams::new(Span::from_millis(100), Span::from_micros(100)).batch(1_000);
+    let share = |percent: u32| Share::from_ppm(percent * 10_000).unwrap();
+    let terms = Terms { share: Some(share(50)), ..Terms::default() };
+    let set = vec![(busy, terms), (busy, Terms::default()), (busy, Terms::default())];
+    let mut cpu = Cpu::new(&PS, &set, &platform(Span::ZERO, Span::ZERO), 0);
+    let ids = [0, 1, 2].map(ActivityId);
+    let mut before = [0; 3];
+    let mut until = Instant::ZERO;
+    let mut pdus_in_a_second = |cpu: &mut Cpu| {
+        until += Span::from_secs(1);
+        cpu.run_until(until, |_| {});
+        let all = ids.map(|id| cpu.scheduler.counters(id).unwrap().pdus);
+        let had = [0, 1, 2].map(|place| all[place] - before[place]);
+        before = all;
+        had
+    };
+    let about = |had: [u64; 3], percent: [u64; 3]| {
+        let off = had.iter().zip(percent).all(|(had, percent)| had.abs_diff(percent * 100) <= 20);
+        assert!(off, "{had:?} PDUs of 10000, expected {percent:?} %");
+    };
+    about(pdus_in_a_second(&mut cpu), [50, 25, 25]);
+    cpu.tell(Input::Reweigh { id: ids[0], claim: Claim::Share(share(20)) });
+    cpu.tell(Input::Reweigh { id: ids[0], claim: Claim::Weight(90) });
+    about(pdus_in_a_second(&mut cpu), [20, 40, 40]);
+    cpu.tell(Input::Reweigh { id: ids[2], claim: Claim::Weight(3) });
+    cpu.tell(Input::Reweigh { id: ids[2], claim: Claim::Share(share(70)) });
+    about(pdus_in_a_second(&mut cpu), [20, 20, 60]);
+    cpu.tell(Input::Suspend { id: ids[0] });
+    cpu.tell(Input::Reweigh { id: ids[0], claim: Claim::Share(share(60)) });
+    about(pdus_in_a_second(&mut cpu), [0, 25, 75]);
+    let at = cpu.now;
+    cpu.tell(Input::Run { id: ids[0], at });
+    about(pdus_in_a_second(&mut cpu), [60, 10, 30]);
+    let unknown = Input::Reweigh { id: ActivityId(3), claim: Claim::Weight(1) };
+    assert!(cpu.scheduler.handle(cpu.now, unknown).is_err());
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rtrb::{Consumer, Producer};
-use upcall_core::activity::{ActivityId, ActivityParams, Terms};
+use upcall_core::activity::{ActivityId, ActivityParams, Claim, Terms};
 use upcall_core::policy::Discipline;
 use upcall_core::record::JobRecord;
 use upcall_core::scheduler::{Command, Counters, Input, Outcome};
@@ -53,6 +53,7 @@ pub(crate) enum Control {
     Create { id: ActivityId, params: ActivityParams, terms: Terms, work: Work, order: Option<u32> },
     Run { id: ActivityId, at: Instant },
     Suspend { id: ActivityId },
+    Reweigh { id: ActivityId, claim: Claim },
     Close { id: ActivityId },
     Quit,
 }
@@ -345,6 +346,7 @@ impl Executive {
                 }
                 Control::Run { id, at } => self.start(now, id, at),
                 Control::Suspend { id } => self.tell(now, Input::Suspend { id }),
+                Control::Reweigh { id, claim } => self.tell(now, Input::Reweigh { id, claim }),
                 Control::Close { id } => {
                     if let Some(Work::Task(task)) = &self.slots[id.0 as usize].work {
                         task.close();

@@ -9,8 +9,8 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use upcall_core::activity::{ActivityId, ActivityParams, Terms};
-use upcall_core::admission::{Platform, ReservationId, Reservations};
+use upcall_core::activity::{ActivityId, ActivityParams, Claim, Terms};
+use upcall_core::admission::{Platform, Refusal, ReservationId, Reservations};
 use upcall_core::policy::dws::DWS;
 use upcall_core::policy::rmdp::RMDP;
 use upcall_core::scheduler::Counters;
@@ -401,6 +401,40 @@ impl Runtime {
             let (executive, id) = (activity.executive, activity.id);
             self.send(executive, Control::Suspend { id });
         }
+    }
+
+    /// Gives a handler another share or weight, if admission grants it (PS): the
+    /// kind stays, a share for a share and a weight for a weight. It may run
+    /// meanwhile; it keeps what it is behind or ahead, and goes on until its
+    /// present request ends. No effect if it is closed, and none on who runs when
+    /// in the baseline modes, where the kernel decides. Does not wait for the
+    /// executive. Allocates; one analysis of its CPU, a refusal some 20.
+    ///
+    /// ```no_run
+    /// # use upcall_runtime::{Config, Need, Runtime, activity::{ActivityParams, Claim, Terms}};
+    /// # use upcall_runtime::{admission::Share, policy::ps::PS, time::Span};
+    /// # let mut runtime = Runtime::start(Config { discipline: &PS, ..Config::default() })?;
+    /// let params = ActivityParams::new(Span::from_millis(20), Span::from_micros(100));
+    /// let terms = Terms { share: Share::from_ppm(200_000), ..Terms::default() };
+    /// let video = runtime.handler("video", Need::Activity(params, terms), |_| {})?;
+    /// if let Some(less) = Share::from_ppm(150_000) {
+    ///     runtime.reweigh(video, Claim::Share(less))?;
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Admission refuses, and says why and which share would fit. Nothing changed.
+    pub fn reweigh(&mut self, id: HandlerId, claim: Claim) -> Result<(), Box<Refusal>> {
+        let Some(activity) = &self.activities[id.0] else { return Ok(()) };
+        let (executive, number) = (activity.executive, activity.id);
+        let reservation = activity.reservation;
+        match self.config.unscreened {
+            true => self.reservations.reweigh_unscreened(reservation, claim)?,
+            false => self.reservations.reweigh(reservation, claim)?,
+        }
+        self.send(executive, Control::Reweigh { id: number, claim });
+        Ok(())
     }
 
     /// Suspends a handler, gives back all it held (`rts_close`), and says how it

@@ -6,10 +6,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use upcall_runtime::activity::ActivityParams;
+use upcall_core::trace::Crossing;
+use upcall_runtime::activity::{ActivityParams, Claim, Terms};
+use upcall_runtime::admission::Share;
+use upcall_runtime::policy::ps::PS;
+use upcall_runtime::scheduler::Input;
 use upcall_runtime::time::Span;
 use upcall_runtime::{
-    ActivityReport, Config, CreateError, HandlerId, Mode, Report, Runtime, clock,
+    ActivityReport, Config, CreateError, HandlerId, Mode, Need, Report, Runtime, clock,
 };
 
 /// One runtime at a time: two would share CPUs without knowing of each other.
@@ -253,4 +257,48 @@ fn waiting_with_a_timeout_returns_empty_handed() {
     runtime.run(id).unwrap();
     assert!(runtime.wait(&[id], Some(Span::from_millis(20))).is_empty());
     assert!(runtime.is_active(id));
+}
+
+#[test]
+fn a_running_handler_is_given_another_share_if_admission_grants_it() {
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let switch_cost = Some(Span::from_micros(1));
+    let config = Config { switch_cost, discipline: &PS, trace: true, ..Config::default() };
+    let mut runtime = Runtime::start(config).expect("default CPUs are allowed");
+    let share = |percent: u32| Share::from_ppm(percent * 10_000).expect("a share");
+    let terms = Terms { share: Some(share(20)), ..Terms::default() };
+    let upcalls = Arc::new(AtomicU32::new(0));
+    let counted = upcalls.clone();
+    let count = move |batch: &mut upcall_runtime::Batch<'_>| {
+        while batch.proceed() {}
+        counted.fetch_add(1, Ordering::Relaxed);
+    };
+    let id = runtime.handler("h", Need::Activity(every(20, 10), terms), count).expect("it fits");
+    runtime.run(id).expect("it starts");
+    runtime.reweigh(id, Claim::Share(share(70))).expect("it fits");
+    let refusal = runtime.reweigh(id, Claim::Share(share(95))).expect_err("above the limit");
+    assert!(refusal.to_string().contains("a share of 90 % instead of 95 % would fit"), "{refusal}");
+    runtime.reweigh(id, Claim::Weight(2)).expect_err("it has a share");
+    let given_away = runtime.reservations().load().iter().map(|cpu| cpu.utilization).sum::<f64>();
+    assert!((given_away - 0.7).abs() < 1e-9, "{given_away}");
+    let seen = upcalls.load(Ordering::Relaxed);
+    let give_up = clock::now() + Span::from_secs(60);
+    while upcalls.load(Ordering::Relaxed) < seen + 3 {
+        assert!(clock::now() < give_up, "not upcalled in a minute");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let (mut told, mut refused) = (Vec::new(), 0);
+    runtime.poll_trace(|_, record| {
+        if let Crossing::Input { input: Input::Reweigh { claim, .. }, refused: not_taken } =
+            record.crossing
+        {
+            told.push(claim);
+            refused += u32::from(not_taken);
+        }
+    });
+    assert_eq!((told, refused), (vec![Claim::Share(share(70))], 0), "the core knows what fits");
+    close(&mut runtime, id);
+    runtime.reweigh(id, Claim::Weight(2)).expect("it is gone, and nothing happens");
+    drop(runtime);
+    drop(alone);
 }

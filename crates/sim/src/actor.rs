@@ -7,7 +7,7 @@ use crate::execution::{Costs, Execution, Position};
 use crate::fault::{Fault, Window};
 use crate::outcome::{ActivityOutcome, Responses, together};
 use crate::spec::SimSpec;
-use upcall_core::activity::{ActivityParams, Terms};
+use upcall_core::activity::{ActivityParams, Claim, Terms};
 use upcall_core::scheduler::Counters;
 use upcall_core::time::{Instant, Span};
 
@@ -87,6 +87,11 @@ impl Actor {
 
     pub(crate) fn terms(&self) -> Terms {
         self.terms
+    }
+
+    /// It has another claim from now on, in its next life too.
+    pub(crate) fn reweigh(&mut self, claim: Claim) {
+        self.terms = self.terms.claiming(claim).unwrap_or(self.terms);
     }
 
     /// The costs of the job that began last.

@@ -25,7 +25,8 @@ pub struct Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EventKind {
-    /// Someone tells the CPU that an activity is to join or leave.
+    /// Someone tells the CPU that an activity is to join, to leave, or to have another
+    /// share or weight.
     Message {
         /// Which one.
         activity: u32,

@@ -7,10 +7,10 @@ use crate::arrivals::Arrivals;
 use crate::execution::Execution;
 use crate::fault::{Fault, Window};
 use core::fmt;
-use upcall_core::activity::{ActivityParams, ParamError, Terms};
+use upcall_core::activity::{ActivityParams, Claim, ParamError, Terms};
 use upcall_core::admission::{Refusal, Reservation, Reservations};
 use upcall_core::policy::Discipline;
-use upcall_core::time::Span;
+use upcall_core::time::{Instant, Span};
 
 /// The most a clock may be off.
 const STEP_MAX: Span = Span::from_secs(3_600);
@@ -112,6 +112,9 @@ pub struct SimActivity {
     pub execution: Execution,
     /// When it is there: windows in order, with at least a period between two.
     pub present: Vec<Window>,
+    /// When it claims another part of the CPU, and which; each of the kind that it
+    /// has by its terms. Taken as admitted.
+    pub reweighs: Vec<(Instant, Claim)>,
 }
 
 impl SimActivity {
@@ -126,6 +129,7 @@ impl SimActivity {
             arrivals: Arrivals::Saturated,
             execution: Execution::Fixed(params.pdu_cost),
             present: vec![Window::ALWAYS],
+            reweighs: Vec::new(),
         }
     }
 
@@ -144,6 +148,11 @@ impl SimActivity {
         {
             return Err(Cause::Model(
                 "its presence is out of order, expected windows at least a period apart",
+            ));
+        }
+        if self.reweighs.iter().any(|&(_, claim)| self.terms.claiming(claim).is_none()) {
+            return Err(Cause::Model(
+                "it claims a share for a weight or a weight for a share, expected its own kind",
             ));
         }
         Ok(())
@@ -248,8 +257,8 @@ impl core::error::Error for SpecError {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use upcall_core::admission::Share;
     use upcall_core::policy::rmdp::RMDP;
-    use upcall_core::time::Instant;
 
     fn spec() -> SimSpec {
         let params = ActivityParams::new(Span::from_millis(10), Span::from_millis(1));
@@ -269,6 +278,7 @@ mod tests {
         let gone = Fault::DomainDies { domain: 4, window: Window::ALWAYS };
         let silent = Fault::LostDoorbells { one_in: 0, window: Window::ALWAYS };
         let backward = Fault::Stall { window: Window { from: at(2), until: at(1) } };
+        let whole = Claim::Share(Share::WHOLE);
         let by = STEP_MAX + Span::from_nanos(1);
         let off = Fault::ClockBack { window: Window::ALWAYS, by };
         let soon = |until| Window { from: at(0), until: at(until) };
@@ -279,6 +289,7 @@ mod tests {
             (&|spec| spec.activities[0].params.batch = 0, "`a`: batch 0 is outside"),
             (&|spec| spec.activities[0].execution = Execution::Recorded([].into()), "no recorded"),
             (&|spec| spec.activities[0].present = vec![soon(5), Window::ALWAYS], "out of order"),
+            (&|spec| spec.activities[0].reweighs = vec![(at(1), whole)], "expected its own kind"),
             (&|spec| spec.faults = vec![activity_2], "fault 0: it names an activity"),
             (&|spec| spec.faults = vec![gone], "fault 0: it names a domain"),
             (&|spec| spec.faults = vec![silent], "one message in 0"),

@@ -18,7 +18,7 @@
 //! file; a job that never ended has none. Readers sort by time.
 //!
 //! ```text
-//! header (policy, capacity, clock) of each CPU, its activities  ->  records
+//! header (policy, capacity, clock) of each CPU, groups, activities  ->  records
 //! ```
 
 use core::fmt;
@@ -52,6 +52,8 @@ pub struct Header {
     /// Its time quantum, if it has one: the file may have another than the
     /// discipline of that name.
     pub time_quantum: Option<Span>,
+    /// Its groups, likewise.
+    pub groups: Vec<ps::Group>,
     /// Whose nanoseconds.
     pub clock: Clock,
     /// When it begins, by that clock.
@@ -81,6 +83,7 @@ impl Header {
         Header {
             discipline: spec.discipline,
             time_quantum: spec.discipline.time_quantum,
+            groups: spec.discipline.groups.clone(),
             clock: Clock::Virtual,
             start: Instant::ZERO,
             cpus,
@@ -152,8 +155,11 @@ impl Trace {
     /// As [`Trace::replay`], and shows `seen` each CPU's scheduler behind every
     /// record that was as recorded; see [`upcall_core::trace::replay_seen`].
     pub fn replay_seen(&self, mut seen: impl FnMut(u32, &Scheduler, &Record)) -> Vec<CpuReplay> {
-        let same_quantum = self.header.time_quantum == self.header.discipline.time_quantum;
-        let other = self.header.time_quantum.filter(|_| !same_quantum).map(ps::with_quantum);
+        let Header { discipline, time_quantum, groups, .. } = &self.header;
+        let same = *time_quantum == discipline.time_quantum && *groups == discipline.groups;
+        // The reader takes no groups that cannot be.
+        let other = time_quantum.filter(|_| !same);
+        let other = other.and_then(|quantum| ps::with_groups(quantum, groups.clone()).ok());
         let discipline = other.as_ref().unwrap_or(self.header.discipline);
         let cpus = self.header.cpus.iter().zip(&self.records);
         cpus.map(|(&(cpu, capacity), records)| {

@@ -16,9 +16,11 @@ use crate::outcome::Outcome;
 use crate::simulation::Simulation;
 use crate::spec::{SimActivity, SimSpec};
 use core::fmt;
-use upcall_core::activity::{self, ActivityId, ActivityParams, Terms};
+use std::sync::LazyLock;
+use upcall_core::activity::{self, ActivityId, ActivityParams, Claim, GroupId, Terms};
 use upcall_core::admission::{Platform, ReservationId, Reservations, Share};
 use upcall_core::policy::Discipline;
+use upcall_core::policy::ps::{self, Group};
 use upcall_core::scheduler::{Input, Scheduler};
 use upcall_core::time::{Instant, Span};
 
@@ -30,8 +32,11 @@ const CALM: Span = Span::from_millis(400);
 const PS_QUANTUM: Span = Span::from_millis(1);
 /// A scenario's purpose of chance.
 const PURPOSE: u64 = 1 << 48;
-/// That of the clock's steps: what came before them is drawn as it was.
+/// Apart from it, so that older seeds keep the rest: the clock's steps, who is reweighed,
+/// and which groups there are.
 const PURPOSE_CLOCK: u64 = PURPOSE + 1;
+const PURPOSE_REWEIGHS: u64 = PURPOSE + 2;
+const PURPOSE_GROUPS: u64 = PURPOSE + 3;
 
 /// What one seed makes.
 #[derive(Clone, Debug)]
@@ -111,7 +116,7 @@ pub fn check(scenario: Scenario) -> Result<Outcome, Violation> {
 pub fn scenario(discipline: &'static Discipline, seed: u64) -> Scenario {
     let mut chance = Chance::new(seed, PURPOSE);
     let deaths = chance.one_in(2);
-    let mut maker = Maker { chance, deaths };
+    let mut maker = Maker { chance, deaths, groups: None };
     let cpu_count = u32::try_from(maker.chance.between(1, 3)).unwrap_or(1);
     let faulty = maker.feature();
     // What is nearly full takes very long to work off what piled up.
@@ -123,7 +128,8 @@ pub fn scenario(discipline: &'static Discipline, seed: u64) -> Scenario {
         switch_cost: maker.span_or_none(Span::from_micros(20)),
         wakeup_latency: maker.span_or_none(Span::from_micros(200)),
     };
-    let (activities, reservations, ids) = maker.admitted(discipline, &platform, faulty);
+    let discipline = maker.grouped(discipline, seed);
+    let (mut activities, mut reservations, ids) = maker.admitted(discipline, &platform, faulty);
     let mut faults = if faulty { maker.faults(&activities, &platform) } else { Vec::new() };
     if faulty {
         maker.chance = Chance::new(seed, PURPOSE_CLOCK);
@@ -133,9 +139,14 @@ pub fn scenario(discipline: &'static Discipline, seed: u64) -> Scenario {
     let steady = activities.iter().all(|activity| activity.present == [Window::ALWAYS])
         && !faults.iter().any(|fault| matches!(fault, Fault::DomainDies { .. }));
     let holds = !as_played(&reservations) || (steady && faults.is_empty() && exact(&activities));
-    let bounds = ids.into_iter().map(|id| reservations.response_max(id).filter(|_| holds));
+    let mut bounds: Vec<_> = ids.iter().map(|&id| reservations.response_max(id)).collect();
+    if discipline.time_quantum.is_some() {
+        let chance = Chance::new(seed, PURPOSE_REWEIGHS);
+        let mut maker = Maker { chance, deaths, groups: None };
+        maker.reweigh(&mut activities, &mut reservations, &ids, &mut bounds);
+    }
     let promises = Promises {
-        response_max: bounds.collect(),
+        response_max: bounds.into_iter().map(|bound| bound.filter(|_| holds)).collect(),
         wakeup_latency: platform.wakeup_latency,
         lag_max: steady.then(|| lag_max(&activities, &platform)),
         windows: keeps_windows(discipline) && holds,
@@ -195,10 +206,13 @@ fn used_ppm(activity: &SimActivity, platform: &Platform) -> u64 {
 
 const ONE_OF_TWO: activity::Window = activity::Window { misses: 1, periods: 2 };
 
-/// One quantum: the longest stretch that nothing interrupts, its hand-off included.
+/// One quantum: the longest stretch that nothing interrupts, its hand-off included. A
+/// quarter more where weights change (`policy::ps` says why).
 fn lag_max(activities: &[SimActivity], platform: &Platform) -> Span {
     let quantum = activities.iter().map(|activity| activity.params.quantum_cost()).max();
-    quantum.unwrap_or(Span::ZERO).max(PS_QUANTUM) + platform.switch_cost
+    let lag = quantum.unwrap_or(Span::ZERO).max(PS_QUANTUM) + platform.switch_cost;
+    let reweighed = activities.iter().any(|activity| !activity.reweighs.is_empty());
+    if reweighed { lag + lag / 4 } else { lag }
 }
 
 /// How long it takes at most to work off what piled up while faults broke
@@ -223,9 +237,39 @@ struct Maker {
     /// and then the last among equals; admission took it for what it was. So
     /// such sets have no equals.
     deaths: bool,
+    /// How many groups there are, and who is in which.
+    groups: Option<(u16, Chance)>,
 }
 
+/// Proportional share with groups, of all kinds.
+static GROUPED: LazyLock<Vec<Discipline>> = LazyLock::new(|| {
+    let share = |percent: u32| Share::from_ppm(percent * 10_000).map(Claim::Share);
+    let alone =
+        |claim: Option<Claim>| Group { claim: claim.unwrap_or(Claim::Weight(1)), parent: None };
+    let within =
+        |parent, weight| Group { claim: Claim::Weight(weight), parent: Some(GroupId(parent)) };
+    let sets = [
+        vec![alone(share(20))],
+        vec![alone(Some(Claim::Weight(3))), within(0, 2)],
+        vec![alone(share(30)), alone(share(10)), within(0, 1), within(2, 3), alone(None)],
+    ];
+    let made = sets.into_iter().map(|groups| ps::with_groups(ps::QUANTUM_DEFAULT, groups));
+    made.filter_map(Result::ok).collect()
+});
+
 impl Maker {
+    /// The same discipline, or one with groups if this seed has them.
+    fn grouped(&mut self, discipline: &'static Discipline, seed: u64) -> &'static Discipline {
+        let mut chance = Chance::new(seed, PURPOSE_GROUPS);
+        if discipline.time_quantum != Some(ps::QUANTUM_DEFAULT) || chance.one_in(2) {
+            return discipline;
+        }
+        let places: Vec<_> = (0..GROUPED.len()).collect();
+        let grouped = &GROUPED[chance.one_of(&places)];
+        self.groups = u16::try_from(grouped.groups.len()).ok().map(|count| (count, chance));
+        grouped
+    }
+
     /// Whether this seed has the next feature.
     fn feature(&mut self) -> bool {
         self.chance.one_in(2)
@@ -265,6 +309,14 @@ impl Maker {
         let (mut activities, mut ids) = (Vec::new(), Vec::new());
         for number in 0..self.count(1, 12) {
             let mut activity = self.activity(number, features);
+            if let Some((count, chance)) = &mut self.groups
+                && activity.terms.share.is_none()
+                && !chance.one_in(3)
+            {
+                let group = chance.between(0, u64::from(*count) - 1);
+                activity.terms.group = u16::try_from(group).ok().map(GroupId);
+                activity.terms.weight = u32::try_from(chance.between(1, 9)).ok();
+            }
             let mut trial = reservations.clone();
             let asked = trial.reserve(&activity.name, activity.params, &activity.terms);
             if let Ok(reservation) = asked {
@@ -362,6 +414,36 @@ impl Maker {
                 Execution::Recorded(costs.collect::<Vec<_>>().into())
             }
             _ => Execution::Fixed(declared),
+        }
+    }
+
+    /// Shares and weights that change now and then, as admission grants it. A job may
+    /// then take as long as the smallest of its owner's shares allows.
+    fn reweigh(
+        &mut self,
+        activities: &mut [SimActivity],
+        reservations: &mut Reservations,
+        ids: &[ReservationId],
+        bounds: &mut [Option<Span>],
+    ) {
+        if activities.is_empty() || self.feature() {
+            return;
+        }
+        let mut times: Vec<_> = (0..self.count(1, 60)).map(|_| self.up_to(FAULTY)).collect();
+        times.sort();
+        for time in times {
+            let place = self.count(0, u32::try_from(activities.len() - 1).unwrap_or(0)) as usize;
+            let activity = &mut activities[place];
+            let claim = match activity.terms.share {
+                Some(_) => self.share(&activity.params).map(Claim::Share),
+                None => Some(Claim::Weight(self.count(1, 50))),
+            };
+            if let Some(claim) = claim
+                && reservations.reweigh(ids[place], claim).is_ok()
+            {
+                activity.reweighs.push((Instant::ZERO + time, claim));
+                bounds[place] = bounds[place].max(reservations.response_max(ids[place]));
+            }
         }
     }
 

@@ -393,3 +393,58 @@ fn who_is_born_again_is_the_last_among_equals() {
     assert_eq!(upcalls(0), ["20 cpu0 upcall 1 pdus 1 resumed false switched false"]);
     assert_eq!(upcalls(1), ["20 cpu0 upcall 0 pdus 1 resumed false switched false"]);
 }
+
+/// A fixed share while six others, real-time and adaptive, are reweighed two hundred times a
+/// second: it has what it is due in every tenth of a second, and the lag checker agrees.
+#[test]
+fn a_fixed_share_stays_while_others_are_reweighed() {
+    use upcall_core::activity::{Claim, Terms};
+    use upcall_core::admission::Share;
+    let ps = upcall_core::policy::discipline("ps").unwrap();
+    let busy = task(1_000_000_000, 100_000, 10_000, 1);
+    let percent = |percent: u32| Share::from_ppm(percent * 10_000).unwrap();
+    let with = |name: &str, terms| SimActivity { terms, ..SimActivity::new(name, busy) };
+    let of_share = |share| Terms { share: Some(percent(share)), ..Terms::default() };
+    let mut all = vec![with("fixed", of_share(30))];
+    for (number, share) in [20, 10, 30, 0, 0, 0].into_iter().enumerate() {
+        let terms = if share > 0 { of_share(share) } else { Terms::default() };
+        let mut other = with("other", terms);
+        other.reweighs = (1..60u32)
+            .map(|step| {
+                let at = u64::from(step) * 33_000_000 + number as u64 * 5_100_000;
+                let claim = match share {
+                    0 => Claim::Weight(1 + step * 7 % 13),
+                    _ => Claim::Share(percent(1 + step * 11 % share)),
+                };
+                (Instant::from_nanos(at), claim)
+            })
+            .collect();
+        all.push(other);
+    }
+    let spec = SimSpec::new(ps, all);
+    let (mut lag_max_ns, mut shares, mut since) = (0, 0, (0, 0));
+    let mut had_ns = 0;
+    let mut upcalled = None;
+    let told = &mut |event: &Event| {
+        let at = event.at.as_nanos();
+        match event.kind {
+            EventKind::Lag { lag_ns, .. } => lag_max_ns = lag_max_ns.max(lag_ns.unsigned_abs()),
+            EventKind::Upcall { activity: 0, .. } => upcalled = Some(at),
+            EventKind::Upcall { .. } | EventKind::Yield { .. } | EventKind::JobDone(_) => {
+                had_ns += upcalled.take().map_or(0, |from| at - from);
+                let (start, before) = since;
+                if at >= start + 500_000_000 {
+                    let (had, whole) = ((had_ns - before) as f64, (at - start) as f64);
+                    assert!((had / whole - 0.3).abs() <= 0.003, "{} at {at}", had / whole);
+                    since = (at, had_ns);
+                    shares += 1;
+                }
+            }
+            _ => {}
+        }
+    };
+    let outcome = Simulation::new(spec).unwrap().run(ns(2_000_000_000), told);
+    assert!(shares >= 3, "{shares}");
+    assert!(lag_max_ns <= 1_000_002, "{lag_max_ns}");
+    assert!(outcome.activities.iter().all(|activity| activity.lag_ns.is_some()));
+}

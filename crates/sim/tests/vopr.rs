@@ -55,6 +55,13 @@ fn seed_3680_a_clock_is_read_before_it_is_set() {
     vopr(dwcs, [3680]).expect("no promise is broken");
 }
 
+/// Lags were expected within a quantum though weights changed where they were not 0.
+#[test]
+fn seed_24929_new_weights_may_move_a_lag_beyond_the_quantum() {
+    let ps = upcall_core::policy::discipline("ps").expect("it is listed");
+    vopr(ps, [24929]).expect("no promise is broken");
+}
+
 #[test]
 fn no_seed_breaks_a_promise_under_any_policy() {
     for discipline in DISCIPLINES {

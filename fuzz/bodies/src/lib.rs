@@ -28,7 +28,7 @@ mod ps_instance;
 mod rate_monotonic_model;
 
 pub use arrivals_file::arrivals;
-pub use operations::{dwcs, dws, ps, ps_account, rm, rmdp};
+pub use operations::{dwcs, dws, ps, ps_account, ps_groups, rm, rmdp};
 pub use spec_file::spec;
 pub use trace_file::trace;
 
@@ -45,5 +45,6 @@ pub const TARGETS: &[Target] = &[
     ("dws", dws),
     ("ps", ps),
     ("ps_account", ps_account),
+    ("ps_groups", ps_groups),
     ("dwcs", dwcs),
 ];

@@ -1,7 +1,7 @@
 //! Bytes as operations of each policy's model. How often each kind comes is as in the
 //! property tests of `crates/core/tests`.
 
-use crate::bytes::Bytes;
+use crate::bytes::{Bytes, Told};
 use crate::{dwcs_model, dws_model, ps_instance, ps_model, rate_monotonic_model};
 use upcall_core::activity::{ActivityParams, Terms, WorkClass};
 use upcall_core::policy::{Discipline, rm::RM, rmdp::RMDP};
@@ -62,17 +62,29 @@ pub fn dws(data: &[u8]) {
 
 /// The policy PS.
 pub fn ps(data: &[u8]) {
+    ps_model::compare(false, &ps_operations(data).0);
+}
+
+/// The PS policy with groups.
+pub fn ps_groups(data: &[u8]) {
+    ps_model::compare(true, &ps_operations(data).0);
+}
+
+fn ps_operations(data: &[u8]) -> Told<ps_model::Op> {
     use ps_model::{COUNT, Op};
-    let ops = Bytes(data).all(OPERATIONS_MAX, |bytes| match bytes.small(28) {
+    Bytes(data).all(OPERATIONS_MAX, |bytes| match bytes.small(28) {
         0..6 => Op::Release(bytes.small(COUNT)),
-        6 => Op::Withdraw(bytes.small(COUNT)),
+        // Taken from what there is, so that older seeds keep their meaning.
+        6 => match bytes.small(4 * COUNT) {
+            number @ 0..COUNT => Op::Withdraw(number),
+            other => Op::Reweigh(other % COUNT, other / COUNT - 1),
+        },
         7 => Op::Leave(bytes.small(COUNT)),
         8..10 => Op::Join(bytes.small(COUNT), bytes.small(3)),
         10..24 => Op::Run(1 + bytes.below(100_000)),
         24 | 25 => Op::Run(1 + bytes.below(300_000)),
         _ => Op::Done(1 + bytes.below(100_000), bytes.flag()),
-    });
-    ps_model::compare(&ops.0);
+    })
 }
 
 /// One account of PS, by weights or by shares.

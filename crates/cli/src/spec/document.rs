@@ -7,6 +7,7 @@
 
 use super::background::read_background;
 use super::endpoint::{overlap, parse_endpoint};
+use super::group::{read_group, resolve};
 use super::source::{Faults, Source};
 use super::stream::read_stream;
 use super::table::{Table, found, integer};
@@ -38,6 +39,7 @@ const KEYS: &[&str] = &[
     "time_quantum",
     "stream",
     "task",
+    "group",
     "background",
 ];
 
@@ -60,14 +62,16 @@ pub(super) fn read_document(source: &Source, document: &DeTable<'_>, faults: &mu
     table.reject_unknown(KEYS);
     let streams = entries(&mut table, "stream");
     let tasks = entries(&mut table, "task");
+    let groups = entries(&mut table, "group");
     let backgrounds = entries(&mut table, "background");
     let mut spec = read_settings(table, source);
     if streams.is_empty() && tasks.is_empty() && faults.is_empty() {
         let expected = "expected at least one [[stream]] or [[task]]";
         faults.push(end, "", "", "found no stream and no task", expected);
     }
-    if too_many("activity", streams.iter().chain(&tasks), faults)
-        || too_many("background", backgrounds.iter(), faults)
+    if too_many("activity", ACTIVITIES_MAX, streams.iter().chain(&tasks), faults)
+        || too_many("background", ACTIVITIES_MAX, backgrounds.iter(), faults)
+        || too_many("group", ps::GROUPS_MAX, groups.iter(), faults)
     {
         return spec;
     }
@@ -76,6 +80,10 @@ pub(super) fn read_document(source: &Source, document: &DeTable<'_>, faults: &mu
     spec.tasks = read_each("task", &tasks, source, faults, &mut activities, read_task);
     activities.check_names(source, faults);
     activities.check_receivers(source, faults);
+    let mut named = Seen::default();
+    let groups = read_each("group", &groups, source, faults, &mut named, read_group);
+    named.check_names(source, faults);
+    spec.groups = resolve(groups, &mut spec.tasks, spec.policy.name, source, faults);
     let mut loads = Seen::default();
     spec.backgrounds =
         read_each("background", &backgrounds, source, faults, &mut loads, read_background);
@@ -98,6 +106,7 @@ fn read_settings(mut table: Table<'_, '_>, source: &Source) -> Spec {
             .unwrap_or(ps::QUANTUM_DEFAULT),
         streams: Vec::new(),
         tasks: Vec::new(),
+        groups: Vec::new(),
         backgrounds: Vec::new(),
         source: source.clone(),
     }
@@ -180,17 +189,18 @@ fn entries<'a>(table: &mut Table<'a, '_>, key: &str) -> Vec<Entry<'a>> {
     entries
 }
 
-/// Whether there are more than [`ACTIVITIES_MAX`]; reports the first beyond.
+/// Whether there are more than `most`; reports the first beyond.
 fn too_many<'a>(
     word: &str,
+    most: usize,
     entries: impl Iterator<Item = &'a Entry<'a>>,
     faults: &mut Faults,
 ) -> bool {
     let mut headers: Vec<&Range<usize>> = entries.map(|(header, _)| header).collect();
     headers.sort_by_key(|header| header.start);
-    let Some(beyond) = headers.get(ACTIVITIES_MAX) else { return false };
-    let found = format!("found {word} number {}", ACTIVITIES_MAX + 1);
-    let expected = format!("expected at most {ACTIVITIES_MAX}");
+    let Some(beyond) = headers.get(most) else { return false };
+    let found = format!("found {word} number {}", most + 1);
+    let expected = format!("expected at most {most}");
     faults.push((*beyond).clone(), "", "", &found, &expected);
     true
 }

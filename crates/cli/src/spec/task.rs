@@ -28,6 +28,8 @@ pub struct Task {
     pub params: ActivityParams,
     /// What the policies want to know beside them.
     pub terms: Terms,
+    /// The group it is in, under `ps`; its place there is in the terms.
+    pub group: Option<String>,
     /// The process it runs in; absent: the one all such share.
     pub domain: Option<String>,
 }
@@ -42,6 +44,7 @@ const KEYS: &[&str] = &[
     "cost",
     "share",
     "weight",
+    "group",
     "window",
     "work_conserving",
     "delay_bound",
@@ -64,6 +67,10 @@ pub(super) fn read_task(table: &mut Table<'_, '_>) -> Option<Task> {
     let params = read_params(table);
     let share = table.share_ppm("share").and_then(Share::from_ppm);
     let weight = table.count("weight", 1..=WEIGHT_MAX);
+    let group = table.name("group");
+    if table.has("group") && table.has("share") {
+        table.refuse("share", "it in a group", "a weight, of what the group gets");
+    }
     let window = read_window(table);
     let work_conserving = table.boolean("work_conserving").unwrap_or(false);
     let delay_bound = table.duration("delay_bound", Span::from_nanos(1));
@@ -85,6 +92,7 @@ pub(super) fn read_task(table: &mut Table<'_, '_>) -> Option<Task> {
             workahead_max: workahead_max?,
             ..Terms::default()
         },
+        group,
         domain,
     })
 }

@@ -51,6 +51,13 @@ pub enum Hint {
         /// period; if not, it stays as asked.
         with_deadline: bool,
     },
+    /// PS: another part of the CPU.
+    Share {
+        /// As asked.
+        from: Share,
+        /// What fits.
+        to: Share,
+    },
     /// Giving away more of the CPU.
     CpuLimit {
         /// As it is.
@@ -76,6 +83,9 @@ impl fmt::Display for Hint {
             Hint::Period { from, to, with_deadline } => {
                 let moved = if *with_deadline { "period and deadline" } else { "period" };
                 write!(f, "a {moved} of {to} instead of {from} would fit")
+            }
+            Hint::Share { from, to } => {
+                write!(f, "a share of {to} instead of {from} would fit")
             }
             Hint::CpuLimit { from, to } => {
                 write!(f, "a cpu_limit of {to} instead of {from} would fit")

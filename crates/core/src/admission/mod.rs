@@ -14,6 +14,7 @@
 //! | `ps` | the tests for proportional share |
 //! | `dwcs` | the same for windows |
 //! | `hint` | one change that would make a refused activity fit |
+//! | `reweigh` | another claim of one that is reserved |
 //! | `refusal` | what is said of a refusal |
 //!
 //! Activities are spread over the CPUs first-fit: each goes to the first CPU,
@@ -34,6 +35,7 @@ mod hint;
 pub(crate) mod ps;
 mod refusal;
 mod response_time;
+mod reweigh;
 #[cfg(test)]
 mod tests;
 mod utilization;

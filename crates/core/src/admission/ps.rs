@@ -3,7 +3,9 @@
 //! A *real-time* activity has a fixed share `f`, and its deadline is promised. An
 //! *adaptive* one has a weight only: it gets what is left, so nothing bounds
 //! its response, its deadline serves to report lateness, and it is always admitted.
-//! It counts here for its stretches alone, which others may have to wait for.
+//! It counts here for its stretches alone, which others may have to wait for. So does a
+//! member of a group; the share of its group, or of the one around that, is given
+//! away of every CPU where a member is.
 //!
 //! `share-sum`: the shares together are below 1 (proportional-share-1998
 //! §4.3). `cpu-limit`: and at most what is given away of a CPU. What a CPU has
@@ -53,8 +55,8 @@
 use super::response_time::Response;
 use super::verdict::{Failure, TestResult, Verdict};
 use super::{Platform, Share};
-use crate::activity::{ActivityParams, Terms};
-use crate::policy::ps::slice;
+use crate::activity::{ActivityParams, Claim, Terms};
+use crate::policy::ps::{Group, group_of, outermost, slice};
 use crate::time::Span;
 
 /// The tests for what runs on `cpu` with a time quantum of `quantum`, in the order given.
@@ -63,11 +65,15 @@ pub(crate) fn verdict(
     set: &[(ActivityParams, Terms)],
     platform: &Platform,
     quantum: Span,
+    groups: &[Group],
 ) -> Verdict {
-    let bounds: Vec<_> =
-        (0..set.len()).map(|index| Bound::of(set, index, platform, quantum)).collect();
+    let shares: Vec<_> = set.iter().map(|(_, terms)| own_share(terms, groups)).collect();
+    let bounds: Vec<_> = (0..set.len())
+        .map(|index| Bound::of(set, (index, shares[index]), platform, quantum))
+        .collect();
     let responses = bounds.iter().map(Bound::response).collect();
-    let sum_ppm: u64 = set.iter().filter_map(|(_, terms)| terms.share).map(ppm).sum();
+    let of_groups: u64 = group_shares(set, groups).map(ppm).sum();
+    let sum_ppm = shares.into_iter().flatten().map(ppm).sum::<u64>() + of_groups;
     let whole_ppm = ppm(Share::WHOLE);
     let in_wholes = |ppm: u64| ppm as f64 / whole_ppm as f64;
     let late = latest(set, &bounds);
@@ -105,6 +111,23 @@ fn ppm(share: Share) -> u64 {
     u64::from(share.ppm())
 }
 
+/// What it is promised for itself. What a group gets is promised to none of its members.
+fn own_share(terms: &Terms, groups: &[Group]) -> Option<Share> {
+    terms.share.filter(|_| group_of(terms, groups).is_none())
+}
+
+/// The shares of the groups that have a member here.
+fn group_shares(set: &[(ActivityParams, Terms)], groups: &[Group]) -> impl Iterator<Item = Share> {
+    let mut used = vec![false; groups.len()];
+    for group in set.iter().filter_map(|(_, terms)| group_of(terms, groups)) {
+        used[outermost(group, groups)] = true;
+    }
+    groups.iter().zip(used).filter_map(|(group, used)| match group.claim {
+        Claim::Share(share) if used => Some(share),
+        _ => None,
+    })
+}
+
 /// What is known of an activity's response.
 #[derive(Clone, Copy, Debug)]
 enum Bound {
@@ -119,12 +142,12 @@ enum Bound {
 impl Bound {
     fn of(
         set: &[(ActivityParams, Terms)],
-        index: usize,
+        (index, share): (usize, Option<Share>),
         platform: &Platform,
         quantum: Span,
     ) -> Self {
-        let (params, terms) = &set[index];
-        let Some(share) = terms.share else { return Bound::Unpromised(params.compute()) };
+        let params = &set[index].0;
+        let Some(share) = share else { return Bound::Unpromised(params.compute()) };
         let switch = platform.switch_cost;
         let (mut noticed, mut waited) = (platform.wakeup_latency, Span::ZERO);
         let others = set.iter().enumerate().filter(|&(at, _)| at != index);

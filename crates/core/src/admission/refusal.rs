@@ -93,6 +93,17 @@ pub enum Reason {
         /// The CPU.
         cpu: u32,
     },
+    /// A share or a weight is claimed under a policy that knows neither.
+    NotShared {
+        /// The policy.
+        policy: &'static str,
+    },
+    /// PS: a share is claimed for an adaptive activity, or a weight for a real-time
+    /// one.
+    OtherKind {
+        /// Whether it is real-time, and has a share.
+        real_time: bool,
+    },
 }
 
 impl Refusal {
@@ -167,6 +178,15 @@ impl fmt::Display for Reason {
                 f,
                 "with it, `{victim}` would miss more than {misses} of {periods} periods on CPU \
                  {cpu}"
+            ),
+            Reason::NotShared { policy } => {
+                write!(f, "the policy `{policy}` knows neither shares nor weights, expected `ps`")
+            }
+            Reason::OtherKind { real_time: true } => f.write_str(
+                "it was admitted with a share and can claim another share, not a weight",
+            ),
+            Reason::OtherKind { real_time: false } => f.write_str(
+                "it was admitted with a weight and can claim another weight, not a share",
             ),
             Reason::WindowsUnproven { cpu } => write!(
                 f,

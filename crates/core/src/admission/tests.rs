@@ -241,6 +241,7 @@ fn apply(hint: Hint, asked: ActivityParams, platform: &mut Platform) -> Activity
             platform.cpu_limit = to;
             asked
         }
+        Hint::Share { .. } => unreachable!("nobody here has one"),
     }
 }
 

@@ -11,7 +11,7 @@
 
 use core::fmt;
 
-use crate::activity::{ActivityId, ActivityParams, Terms};
+use crate::activity::{ActivityId, ActivityParams, Claim, Terms};
 use crate::admission::{Platform, Share, Steps, Verdict};
 use crate::time::{Instant, Span};
 
@@ -41,6 +41,8 @@ pub struct Discipline {
     /// The longest an activity is served before another may be, where the policy
     /// shares time out; `None` where it does not.
     pub time_quantum: Option<Span>,
+    /// PS: groups of activities that share one part of the CPU.
+    pub groups: Vec<ps::Group>,
     /// One CPU's policy for activities numbered `0..capacity`; takes all memory
     /// it will ever need.
     pub(crate) policy: fn(&Discipline, capacity: u32) -> Box<dyn Policy>,
@@ -121,6 +123,13 @@ pub trait Policy: fmt::Debug + Send {
 
     /// It goes. It is idle.
     fn leave(&mut self, id: ActivityId, now: Instant);
+
+    /// An activity claims another part of the CPU from now on. Policies that do not
+    /// share time out do nothing, nor is anything done if the claim is not of the
+    /// kind that it joined with.
+    fn reweigh(&mut self, id: ActivityId, claim: Claim, now: Instant) {
+        let _ = (id, claim, now);
+    }
 
     /// An idle activity has a job.
     fn ready(&mut self, id: ActivityId, job: Ready, now: Instant);

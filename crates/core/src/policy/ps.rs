@@ -36,11 +36,27 @@
 //! Should the shares reach 1, which admission prevents, the rest is left with a
 //! millionth and every share shrinks in proportion.
 //!
+//! **Groups** ([`with_groups`]). A group is an account in the top, if it claims a share, or in the
+//! rest or in another group, by weight. Its members share by weight what it gets, and only
+//! that; their lag is to their part of it. To those outside it is one client more, so an
+//! overload inside is paid inside. A group that nobody of is ready leaves its part to
+//! the others. A group asks for a quantum at a time and is served in the requests of its
+//! members, which may be shorter: if its part is `f`, it may be `(1 + f) q` behind.
+//!
 //! **Who competes** (§3: the active). An activity with a ready or running job.
 //! When its jobs are done it leaves, and comes back with the next release as
 //! [`Instance`] says: what it was behind is forfeit, what it was ahead is kept
 //! until it is paid or the CPU has nothing to do. A job that was waiting behind the
 //! one that ended is no new beginning.
+//!
+//! **Another share or weight** ([`Instance::reweigh`]) holds at once, whatever its owner is
+//! at: what it is behind or ahead stays the same amount of service, so that nobody gains or
+//! loses by the change itself. The kind stays: a promise is not given or taken back on the
+//! way. A larger weight brings the deadline of a request that waits nearer than it was
+//! when the others' were fixed. So while changes come about as often as requests end,
+//! lags leave the quantum by a few percent of it (`tests/ps_lag.rs`, `docs/results/ps-lag.txt`);
+//! EEVDF's bound is for changes where lag is 0. Nothing else is kept: to wait for
+//! that, or to forfeit what is behind, would starve who is reweighed often.
 //!
 //! **Requests and quanta** (§4.2). The CPU goes to one activity for one request,
 //! at most the time quantum `q`, and nobody preempts it within. A
@@ -68,15 +84,22 @@
 //! share data without locks.
 
 use super::{Discipline, Policy, Ready};
-use crate::activity::{ActivityId, ActivityParams, Terms};
-use crate::admission::{self, Share};
+use crate::activity::{ActivityId, ActivityParams, Claim, GroupId, Terms};
+use crate::admission;
 use crate::cost::CostEstimate;
 use crate::time::{Instant, Span};
+pub use group::{GROUPS_MAX, Group, GroupError, with_groups};
+pub(crate) use group::{group_of, outermost};
 pub use instance::{FRACTION_BITS, Instance};
 
+use group::quantum_of;
+use tree::{REST, TOP, Tree};
+
+mod group;
 mod instance;
 #[cfg(test)]
 mod tests;
+mod tree;
 
 /// The time quantum, if nothing else is said: 1 ms (proportional-share-1998 §4.2).
 pub const QUANTUM_DEFAULT: Span = Span::from_millis(1);
@@ -93,18 +116,17 @@ pub const fn with_quantum(quantum: Span) -> Discipline {
         preemptive: false,
         time_quantum: Some(quantum),
         policy: |discipline, capacity| {
-            Box::new(ProportionalShare::new(capacity, quantum_of(discipline)))
+            let quantum = quantum_of(discipline);
+            Box::new(ProportionalShare::with_groups(capacity, quantum, &discipline.groups))
         },
+        groups: Vec::new(),
         // Nobody ranks before another: the order of creation.
         order: |_| 0,
         verdict: |discipline, cpu, set, platform, _| {
-            admission::ps::verdict(cpu, set, platform, quantum_of(discipline))
+            let quantum = quantum_of(discipline);
+            admission::ps::verdict(cpu, set, platform, quantum, &discipline.groups)
         },
     }
-}
-
-fn quantum_of(discipline: &Discipline) -> Span {
-    discipline.time_quantum.unwrap_or(QUANTUM_DEFAULT)
 }
 
 /// What is served at a time of an activity with such stretches: whole ones that fit
@@ -119,26 +141,19 @@ pub(crate) fn slice(stretch: Span, quantum: Span) -> Span {
 pub struct ProportionalShare {
     quantum: Span,
     slots: Vec<Slot>,
-    /// Real-time activities by their numbers, and the rest as number `capacity`.
-    top: Instance,
-    /// Adaptive activities by their numbers.
-    rest: Instance,
-    /// Sum of the shares, in millionths.
-    shares_ppm: u32,
-    /// Longest stretch of any adaptive activity so far.
-    rest_stretch_max: Span,
+    groups: Vec<Group>,
+    tree: Tree,
     running: Option<Running>,
-    /// Activities that ever joined, for ties. Wraps after 4 billion.
+    /// Groups, and activities that ever joined, for ties. Wraps after 4 billion.
     created: u32,
 }
 
-/// Ties go to the real-time: the rest comes last.
-const REST_TIE: u32 = u32::MAX;
-
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    /// Real-time if there is one, adaptive if not.
-    share: Option<Share>,
+    /// The account it is a client of; real-time in the top, adaptive elsewhere.
+    node: usize,
+    /// There; in the top a share in millionths.
+    weight: u32,
     /// Longest time without a boundary: declared, or longer if found so.
     stretch: Span,
     /// The most `stretch` may grow to.
@@ -165,15 +180,12 @@ struct Running {
 }
 
 impl Slot {
-    fn new(stretch: Span, quantum: Span, compute: Span, share: Option<Share>) -> Self {
+    fn new(stretch: Span, quantum: Span, compute: Span) -> Self {
         let stretch = stretch.max(Span::from_nanos(1));
         let stretch_max = stretch.max(quantum);
         let estimate = CostEstimate::default();
-        Slot { share, stretch, stretch_max, compute, estimate, used: Span::ZERO }
-    }
-
-    fn is_real_time(&self) -> bool {
-        self.share.is_some()
+        let (node, weight, used) = (REST, 1, Span::ZERO);
+        Slot { node, weight, stretch, stretch_max, compute, estimate, used }
     }
 
     /// Length of the next request.
@@ -205,20 +217,36 @@ impl ProportionalShare {
     /// For activities numbered `0..capacity`, served for at most `quantum` at a
     /// time. Takes all memory it will ever need.
     pub fn new(capacity: u32, quantum: Span) -> Self {
+        ProportionalShare::with_groups(capacity, quantum, &[])
+    }
+
+    /// The same with groups, as [`with_groups`] takes them.
+    pub fn with_groups(capacity: u32, quantum: Span, groups: &[Group]) -> Self {
         let quantum = quantum.max(Span::from_nanos(1));
-        // A capacity of `u32::MAX` would need more memory than there is.
-        let mut top = Instance::of_shares(capacity.saturating_add(1));
-        top.join(capacity, Share::WHOLE.ppm(), REST_TIE);
         ProportionalShare {
             quantum,
-            slots: vec![Slot::new(Span::ZERO, quantum, Span::ZERO, None); capacity as usize],
-            top,
-            rest: Instance::of_weights(capacity),
-            shares_ppm: 0,
-            rest_stretch_max: Span::ZERO,
+            slots: vec![Slot::new(Span::ZERO, quantum, Span::ZERO); capacity as usize],
+            groups: groups.to_vec(),
+            tree: Tree::new(capacity, quantum, groups),
             running: None,
-            created: 0,
+            // Groups come first.
+            created: u32::try_from(groups.len()).unwrap_or(0),
         }
+    }
+
+    /// How far a group is behind its part, as [`Policy::lag_ns`] says it of an activity;
+    /// `None` if there is no such group, or it has a share and no member here. O(depth).
+    pub fn group_lag_ns(&self, group: GroupId, now: Instant) -> Option<i64> {
+        let node = Tree::of_group(usize::from(group.0));
+        let (serving, pending) = self.pending(now);
+        self.tree.account_lag_ns(node, serving, pending)
+    }
+
+    /// Who runs, and what it had that is not charged yet.
+    fn pending(&self, now: Instant) -> (Option<(usize, u32)>, Span) {
+        let Some(running) = self.running else { return (None, Span::ZERO) };
+        let pending = now.since(running.since).saturating_sub(running.charged);
+        (Some((self.slot(running.id).node, running.id.0)), pending)
     }
 
     fn slot(&self, id: ActivityId) -> &Slot {
@@ -229,73 +257,26 @@ impl ProportionalShare {
         &mut self.slots[id.0 as usize]
     }
 
-    /// The number of the rest among the clients of `top`.
-    #[expect(clippy::cast_possible_truncation, reason = "the capacity, a u32")]
-    fn rest_client(&self) -> u32 {
-        self.slots.len() as u32
-    }
-
-    /// The sum of the shares changed.
-    fn reweigh_rest(&mut self, shares_ppm: u32) {
-        self.shares_ppm = shares_ppm;
-        let weight = Share::WHOLE.ppm().saturating_sub(shares_ppm).max(1);
-        self.top.reweigh(self.rest_client(), weight);
-    }
-
-    /// Where `id` has its account.
-    fn instance(&mut self, id: ActivityId) -> &mut Instance {
-        if self.slot(id).is_real_time() { &mut self.top } else { &mut self.rest }
-    }
-
     /// Hands in the next request of `id`, which has a job.
     fn enqueue(&mut self, id: ActivityId) {
-        let request = self.slot(id).request(self.quantum);
-        self.instance(id).request(id.0, request);
-        self.place_rest();
+        let slot = self.slot(id);
+        let (node, request) = (slot.node, slot.request(self.quantum));
+        self.tree.request(node, id.0, request);
     }
 
     /// `id` has no job.
     fn retire(&mut self, id: ActivityId) {
-        self.instance(id).retire(id.0);
-        self.place_rest();
+        let node = self.slot(id).node;
+        self.tree.retire(node, id.0);
         if self.running.is_none() {
-            self.rest.settle();
-            self.top.settle();
+            self.tree.settle(node);
         }
     }
 
-    /// Lets the rest compete in `top` while any adaptive activity is ready; as long
-    /// as one runs, the rest stays picked.
-    fn place_rest(&mut self) {
-        if self.running.is_some_and(|running| !self.slot(running.id).is_real_time()) {
-            return;
-        }
-        let rest = self.rest_client();
-        if !self.rest.has_ready() {
-            self.top.retire(rest);
-        } else if !self.top.is_ready(rest) {
-            // No one of them is served for longer, so the rest is never charged for
-            // more than it asked for.
-            self.top.request(rest, self.quantum.max(self.rest_stretch_max));
-        }
-    }
-
-    /// Who comes next.
-    fn choose(&mut self) -> Option<ActivityId> {
-        let rest = self.rest_client();
-        if !self.top.has_eligible() {
-            // Nobody has a claim: the rest goes before those who have had their share.
-            self.top.forgive(rest);
-        }
-        let client = self.top.peek()?;
-        if client == rest { self.rest.peek() } else { Some(client) }.map(ActivityId)
-    }
-
-    /// Takes a ready activity out of the order.
-    fn take(&mut self, id: ActivityId) {
-        self.instance(id).take(id.0);
-        if !self.slot(id).is_real_time() {
-            self.top.take(self.rest_client());
+    /// Who runs does not any more; a request of it follows, or its end.
+    fn stop(&mut self) {
+        if let Some(running) = self.running.take() {
+            self.tree.put_back(self.slot(running.id).node);
         }
     }
 
@@ -306,10 +287,8 @@ impl ProportionalShare {
         let uncharged = used.saturating_sub(running.charged);
         running.charged += uncharged;
         self.slot_mut(id).used += uncharged;
-        self.instance(id).charge(id.0, uncharged);
-        if !self.slot(id).is_real_time() {
-            self.top.charge(self.rest_client(), uncharged);
-        }
+        let node = self.slot(id).node;
+        self.tree.charge(node, id.0, uncharged);
     }
 
     /// Brings the accounts to `now`, before anyone joins or leaves.
@@ -341,28 +320,34 @@ impl ProportionalShare {
 impl Policy for ProportionalShare {
     fn join(&mut self, id: ActivityId, params: &ActivityParams, terms: &Terms, now: Instant) {
         self.sync(now);
-        let slot = Slot::new(params.quantum_cost(), self.quantum, params.compute(), terms.share);
-        *self.slot_mut(id) = slot;
-        if let Some(share) = terms.share {
-            self.reweigh_rest(self.shares_ppm.saturating_add(share.ppm()));
-            self.top.join(id.0, share.ppm(), self.created);
-        } else {
-            self.rest.join(id.0, terms.weight.unwrap_or(1), self.created);
-            self.rest_stretch_max = self.rest_stretch_max.max(slot.stretch);
-        }
+        let (node, weight) = match (group_of(terms, &self.groups), terms.share) {
+            (None, Some(share)) => (TOP, share.ppm()),
+            (None, None) => (REST, terms.weight.unwrap_or(1)),
+            (Some(group), _) => (Tree::of_group(group), terms.weight.unwrap_or(1)),
+        };
+        let slot = Slot::new(params.quantum_cost(), self.quantum, params.compute());
+        *self.slot_mut(id) = Slot { node, weight, ..slot };
+        self.tree.note_stretch(node, slot.stretch);
+        self.tree.join(node, id.0, weight, self.created);
         self.created = self.created.wrapping_add(1);
     }
 
     fn leave(&mut self, id: ActivityId, now: Instant) {
         self.sync(now);
-        let lag_ns = self.top.lag_ns(id.0, None, Span::ZERO).unwrap_or(0);
-        self.instance(id).leave(id.0);
-        if let Some(share) = self.slot(id).share {
-            // The rest gets the share, and what was used of it in advance.
-            self.reweigh_rest(self.shares_ppm.saturating_sub(share.ppm()));
-            let debt = Span::from_nanos(lag_ns.min(0).unsigned_abs());
-            self.top.inherit(self.rest_client(), debt);
-        }
+        let Slot { node, weight, .. } = *self.slot(id);
+        self.tree.leave(node, id.0, weight);
+    }
+
+    fn reweigh(&mut self, id: ActivityId, claim: Claim, now: Instant) {
+        let Slot { node, weight: before, .. } = *self.slot(id);
+        let weight = match claim {
+            Claim::Share(share) if node == TOP => share.ppm(),
+            Claim::Weight(weight) if node != TOP => weight,
+            Claim::Share(_) | Claim::Weight(_) => return,
+        };
+        self.sync(now);
+        self.slot_mut(id).weight = weight;
+        self.tree.reweigh(node, id.0, before, weight);
     }
 
     fn ready(&mut self, id: ActivityId, _: Ready, now: Instant) {
@@ -377,16 +362,17 @@ impl Policy for ProportionalShare {
     }
 
     fn pick(&mut self, now: Instant) -> Option<ActivityId> {
-        let id = self.choose()?;
+        let id = ActivityId(self.tree.choose()?);
+        let Slot { node, .. } = *self.slot(id);
         let request = self.slot(id).request(self.quantum);
-        self.take(id);
+        self.tree.take(node, id.0);
         let (charged, before) = (Span::ZERO, Span::ZERO);
         self.running = Some(Running { id, since: now, charged, before, request });
         Some(id)
     }
 
     fn has_ready(&self) -> bool {
-        self.top.has_ready() || self.rest.has_ready()
+        self.tree.has_ready()
     }
 
     fn gives_way(&mut self, _: ActivityId, _: Instant, now: Instant) -> bool {
@@ -397,11 +383,12 @@ impl Policy for ProportionalShare {
         }
         // Its next request competes with what is ready.
         let id = running.id;
-        self.running = None;
+        self.stop();
         self.enqueue(id);
-        let stays = self.choose() == Some(id);
+        let stays = self.tree.choose() == Some(id.0);
+        let node = self.slot(id).node;
         let request = self.slot(id).request(self.quantum);
-        self.take(id);
+        self.tree.take(node, id.0);
         self.running = Some(Running { before: running.charged, request, ..running });
         !stays
     }
@@ -415,7 +402,7 @@ impl Policy for ProportionalShare {
 
     fn ran(&mut self, _: ActivityId, used: Span, _: Instant) {
         self.charge(used);
-        self.running = None;
+        self.stop();
     }
 
     fn resume(&mut self, id: ActivityId, _: Instant) {
@@ -431,16 +418,7 @@ impl Policy for ProportionalShare {
 
     fn lag_ns(&self, id: ActivityId, now: Instant) -> Option<i64> {
         let slot = self.slots.get(id.0 as usize)?;
-        let instance = if slot.is_real_time() { &self.top } else { &self.rest };
-        let Some(running) = self.running else {
-            return instance.lag_ns(id.0, None, Span::ZERO);
-        };
-        let pending = now.since(running.since).saturating_sub(running.charged);
-        let serving = match (slot.is_real_time(), self.slot(running.id).is_real_time()) {
-            (true, false) => Some(self.rest_client()),
-            (false, true) => None,
-            _ => Some(running.id.0),
-        };
-        instance.lag_ns(id.0, serving, pending)
+        let (serving, pending) = self.pending(now);
+        self.tree.lag_ns(slot.node, id.0, serving, pending)
     }
 }

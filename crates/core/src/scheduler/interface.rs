@@ -3,7 +3,7 @@
 //! Written and read by every driver (runtime, daemon, simulator) and by the
 //! trace. Values only: what they do is in [`super`].
 
-use crate::activity::{ActivityId, ActivityParams, Terms};
+use crate::activity::{ActivityId, ActivityParams, Claim, Terms};
 use crate::admission::Share;
 use crate::record::JobRecord;
 use crate::time::Instant;
@@ -38,6 +38,16 @@ pub enum Input {
     Close {
         /// Which one.
         id: ActivityId,
+    },
+    /// It claims another part of the CPU from now on, whatever it is at, and keeps
+    /// what it is behind or ahead; for policies that share time out. No effect if
+    /// the claim is of another kind than its own. A running handler goes on until
+    /// its present request ends.
+    Reweigh {
+        /// Which one.
+        id: ActivityId,
+        /// Admitted.
+        claim: Claim,
     },
     /// Messages are there ahead of their logical arrivals: the next ones of the
     /// stream, whose releases are after now. Under a policy that works ahead

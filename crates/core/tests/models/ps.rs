@@ -1,20 +1,26 @@
-//! The PS policy as its documentation has it, over two plain accounts: who competes,
-//! how long a request is, where one ends. The property test and the fuzz target give
+//! The PS policy as its documentation has it, over plain accounts, one in the other: who
+//! competes, how long a request is, where one ends. The property test and the fuzz target give
 //! it operations.
 
 use super::ps_instance::Model;
-use upcall_core::activity::{ActivityId, ActivityParams, Terms};
+use upcall_core::activity::{ActivityId, ActivityParams, Claim, GroupId, Terms};
 use upcall_core::admission::Share;
 use upcall_core::cost::CostEstimate;
-use upcall_core::policy::ps::ProportionalShare;
+use upcall_core::policy::ps::{Group, ProportionalShare};
 use upcall_core::policy::{Policy, Ready};
 use upcall_core::time::{Instant, Span};
 
 /// How many activities there may be.
 pub const COUNT: u32 = 6;
-/// Numbers below it are real-time.
-const REAL_TIME: u32 = 3;
-const REST: u32 = COUNT;
+/// Accounts: the top, what it leaves to the adaptive, and from there on groups.
+const TOP: usize = 0;
+const REST: usize = 1;
+/// Where each has its account: three real-time ones and three adaptive ones.
+const FLAT: [usize; 6] = [TOP, TOP, TOP, REST, REST, REST];
+/// With groups: two beside a group in a group, and one in another in the rest.
+const GROUPED: [usize; 6] = [TOP, REST, 2, 2, 3, 4];
+/// Of each group its account above and its weight there; in the top a share.
+const GROUPS: [(usize, u32); 3] = [(TOP, 100_000), (2, 2), (REST, 2)];
 
 const QUANTUM_NS: u64 = 1_000_000;
 /// Declared for everyone; what is done between two boundaries may be more.
@@ -37,6 +43,8 @@ pub enum Op {
     Leave(u32),
     /// One that went comes back, with another share or weight.
     Join(u32, u32),
+    /// One claims another share or weight, whatever it is at.
+    Reweigh(u32, u32),
     /// The CPU goes to the next, or whoever runs goes on for so long and comes to a
     /// boundary.
     Run(u64),
@@ -79,21 +87,57 @@ struct Running {
 }
 
 #[derive(Clone)]
+struct Node {
+    account: Model,
+    parent: usize,
+    /// There; in the top a share.
+    weight: u32,
+    members: u32,
+}
+
+#[derive(Clone)]
 struct ModelPolicy {
-    top: Model,
-    rest: Model,
+    nodes: Vec<Node>,
+    seats: [usize; COUNT as usize],
     members: [Option<Member>; COUNT as usize],
     running: Option<Running>,
     created: u32,
 }
 
+/// The number of an account among the clients of the one above.
+fn client_of(node: usize) -> u32 {
+    COUNT + u32::try_from(node).expect("a few") - 1
+}
+
+/// Groups come before all activities.
+fn tie_of(node: usize) -> u32 {
+    u32::try_from(node).expect("a few") - 2
+}
+
 impl ModelPolicy {
-    fn new() -> Self {
+    fn new(grouped: bool) -> Self {
+        let capacity = COUNT as usize + 1 + GROUPS.len();
+        let (members, parent) = (0, TOP);
         // Multiples of what is divided by: the shares, and what they leave to the rest.
-        let mut top = Model::new(COUNT as usize + 1, true, 1_000_000 * 720_720i128.pow(3));
-        let rest = Model::new(COUNT as usize, false, 12i128.pow(18));
-        top.join(REST, 1_000_000, u32::MAX);
-        ModelPolicy { top, rest, members: [None; 6], running: None, created: 0 }
+        let mut top = Model::new(capacity, true, 1_000_000 * 720_720i128.pow(3));
+        top.join(client_of(REST), 1_000_000, u32::MAX);
+        let of_weights = Model::new(capacity, false, 12i128.pow(18));
+        let mut nodes = vec![Node { account: top, parent, weight: 0, members }];
+        let below = [(TOP, 1_000_000)].into_iter().chain(GROUPS.into_iter().filter(|_| grouped));
+        nodes.extend(below.map(|(parent, weight)| {
+            let account = of_weights.clone();
+            Node { account, parent, weight, members }
+        }));
+        // A group with a weight is there from the start.
+        for node in 2..nodes.len() {
+            let Node { parent, weight, .. } = nodes[node];
+            if parent != TOP {
+                nodes[parent].account.join(client_of(node), weight, tie_of(node));
+            }
+        }
+        let seats = if grouped { GROUPED } else { FLAT };
+        let created = u32::try_from(nodes.len()).expect("a few");
+        ModelPolicy { nodes, seats, members: [None; 6], running: None, created }
     }
 
     fn of(&mut self, number: u32) -> &mut Member {
@@ -104,10 +148,59 @@ impl ModelPolicy {
         self.running.is_some_and(|running| running.number == number)
     }
 
+    fn seat(&self, number: u32) -> usize {
+        self.seats[number as usize]
+    }
+
+    fn is_real_time(&self, number: u32) -> bool {
+        self.seat(number) == TOP
+    }
+
+    /// The accounts from a seat up to the top, each with the number it is called by above.
+    fn path(&self, seat: usize) -> Vec<usize> {
+        let mut path = vec![seat];
+        while let Some(&node) = path.last().filter(|&&node| node != TOP) {
+            path.push(self.nodes[node].parent);
+        }
+        path
+    }
+
     fn weigh_rest(&mut self) {
-        let real_time = self.members[..REAL_TIME as usize].iter().flatten();
-        let shares_ppm: u32 = real_time.map(|member| member.claim).sum();
-        self.top.reweigh(REST, 1_000_000 - shares_ppm);
+        let alone = (0..COUNT).filter(|&number| self.is_real_time(number));
+        let of_members = alone.filter_map(|number| self.members[number as usize]);
+        let shares_ppm: u32 = of_members.map(|member| member.claim).sum();
+        let groups = self.nodes[2..].iter().filter(|node| node.parent == TOP && node.members > 0);
+        let of_groups: u32 = groups.map(|node| node.weight).sum();
+        self.nodes[TOP].account.reweigh(client_of(REST), 1_000_000 - shares_ppm - of_groups);
+    }
+
+    fn enter(&mut self, node: usize, client: u32, weight: u32, tie: u32) {
+        for above in self.path(node).into_iter().filter(|&above| above > REST) {
+            self.nodes[above].members += 1;
+            if self.nodes[above].members == 1 && self.nodes[above].parent == TOP {
+                self.enter(TOP, client_of(above), self.nodes[above].weight, tie_of(above));
+            }
+        }
+        if node == TOP {
+            self.weigh_rest();
+        }
+        self.nodes[node].account.join(client, weight, tie);
+    }
+
+    /// What a share used in advance is owed by the rest, which gets it.
+    fn exit(&mut self, node: usize, client: u32) {
+        let ahead_ns = self.nodes[node].account.lag_ns(client).unwrap_or(0).min(0).unsigned_abs();
+        self.nodes[node].account.leave(client);
+        if node == TOP {
+            self.weigh_rest();
+            self.nodes[TOP].account.inherit(client_of(REST), ahead_ns);
+        }
+        for above in self.path(node).into_iter().filter(|&above| above > REST) {
+            self.nodes[above].members -= 1;
+            if self.nodes[above].members == 0 && self.nodes[above].parent == TOP {
+                self.exit(TOP, client_of(above));
+            }
+        }
     }
 
     fn join(&mut self, number: u32, claim: u32) {
@@ -116,63 +209,72 @@ impl ModelPolicy {
         let (stretch_ns, used_ns, ready) = (STRETCH_NS, 0, false);
         self.members[number as usize] =
             Some(Member { claim, declared_ns, stretch_ns, used_ns, estimate, ready });
-        if number < REAL_TIME {
-            self.weigh_rest();
-            self.top.join(number, claim, self.created);
-        } else {
-            self.rest.join(number, claim, self.created);
-        }
+        self.enter(self.seat(number), number, claim, self.created);
         self.created += 1;
     }
 
-    /// What a share used in advance is owed by the rest, which gets it.
+    fn reweigh(&mut self, number: u32, claim: u32) {
+        self.of(number).claim = claim;
+        let seat = self.seat(number);
+        self.nodes[seat].account.reweigh(number, claim);
+        if seat == TOP {
+            self.weigh_rest();
+        }
+    }
+
     fn leave(&mut self, number: u32) {
         self.members[number as usize] = None;
-        if number < REAL_TIME {
-            let ahead_ns = self.top.lag_ns(number).unwrap_or(0).min(0).unsigned_abs();
-            self.top.leave(number);
-            self.weigh_rest();
-            self.top.inherit(REST, ahead_ns);
-        } else {
-            self.rest.leave(number);
-        }
+        self.exit(self.seat(number), number);
     }
 
     /// It is ready, with its next request.
     fn request(&mut self, number: u32) {
         self.of(number).ready = true;
         let request_ns = self.of(number).request_ns();
-        let account = if number < REAL_TIME { &mut self.top } else { &mut self.rest };
-        account.request(number, request_ns);
-        self.place_rest();
+        let seat = self.seat(number);
+        self.nodes[seat].account.request(number, request_ns);
+        self.place(seat);
     }
 
     fn retire(&mut self, number: u32) {
         (self.of(number).ready, self.of(number).used_ns) = (false, 0);
-        let account = if number < REAL_TIME { &mut self.top } else { &mut self.rest };
-        account.retire(number);
-        self.place_rest();
+        let seat = self.seat(number);
+        self.nodes[seat].account.retire(number);
+        self.place(seat);
         if self.running.is_none() {
-            self.rest.settle();
-            self.top.settle();
+            for node in self.path(seat).into_iter().chain([REST, TOP]) {
+                self.nodes[node].account.settle();
+            }
         }
     }
 
-    fn place_rest(&mut self) {
-        let adaptive_runs = self.running.is_some_and(|running| running.number >= REAL_TIME);
-        match (adaptive_runs, self.rest.has_ready(), self.top.is_ready(REST)) {
-            (true, ..) | (_, true, true) => {}
-            (_, true, false) => self.top.request(REST, QUANTUM_NS),
-            (_, false, _) => self.top.retire(REST),
+    /// Every account above follows the one below, but where one of it is served.
+    fn place(&mut self, seat: usize) {
+        let served = self.running.map(|running| self.path(self.seat(running.number)));
+        for node in self.path(seat) {
+            if node == TOP || served.as_ref().is_some_and(|served| served.contains(&node)) {
+                return;
+            }
+            let (ready, client) = (self.nodes[node].account.has_ready(), client_of(node));
+            let parent = self.nodes[node].parent;
+            let above = &mut self.nodes[parent].account;
+            match (ready, above.is_ready(client)) {
+                (true, true) => {}
+                (true, false) => above.request(client, QUANTUM_NS),
+                (false, _) => above.retire(client),
+            }
         }
     }
 
     fn pick(&mut self, now: Instant) -> Option<u32> {
-        if !self.top.has_eligible() {
-            self.top.forgive(REST);
+        let top = &mut self.nodes[TOP].account;
+        if !top.has_eligible() {
+            top.forgive(client_of(REST));
         }
-        let client = self.top.pick()?;
-        let number = if client == REST { self.rest.pick()? } else { client };
+        let mut number = top.pick()?;
+        while number >= COUNT {
+            number = self.nodes[(number - COUNT) as usize + 1].account.pick()?;
+        }
         self.of(number).ready = false;
         let request_ns = self.of(number).request_ns();
         self.running = Some(Running { number, since: now, in_request_ns: 0, request_ns });
@@ -184,11 +286,10 @@ impl ModelPolicy {
         running.in_request_ns += ns;
         let number = running.number;
         self.of(number).used_ns += ns;
-        if number < REAL_TIME {
-            self.top.charge(number, ns);
-        } else {
-            self.rest.charge(number, ns);
-            self.top.charge(REST, ns);
+        let mut client = number;
+        for node in self.path(self.seat(number)) {
+            self.nodes[node].account.charge(client, ns);
+            client = if node == TOP { client } else { client_of(node) };
         }
     }
 
@@ -206,12 +307,16 @@ impl ModelPolicy {
     }
 
     fn is_exact(&self) -> bool {
-        self.top.exact && self.rest.exact
+        self.nodes.iter().all(|node| node.account.exact)
     }
 
     fn lag_ns(&self, number: u32) -> Option<i64> {
-        let account = if number < REAL_TIME { &self.top } else { &self.rest };
-        account.lag_ns(number)
+        self.nodes[self.seat(number)].account.lag_ns(number)
+    }
+
+    fn group_lag_ns(&self, group: usize) -> Option<i64> {
+        let node = &self.nodes[group + 2];
+        self.nodes[node.parent].account.lag_ns(client_of(group + 2))
     }
 }
 
@@ -223,26 +328,48 @@ struct Both {
 }
 
 impl Both {
-    fn new() -> Self {
-        let policy = ProportionalShare::new(COUNT, Span::from_nanos(QUANTUM_NS));
-        let mut both = Both { policy, model: ModelPolicy::new(), now: Instant::ZERO };
+    fn new(grouped: bool) -> Self {
+        let model = ModelPolicy::new(grouped);
+        let group = |node: &Node| match Share::from_ppm(node.weight) {
+            Some(share) if node.parent == TOP => Group { claim: Claim::Share(share), parent: None },
+            _ => {
+                let parent = node.parent.checked_sub(2).and_then(|group| u16::try_from(group).ok());
+                Group { claim: Claim::Weight(node.weight), parent: parent.map(GroupId) }
+            }
+        };
+        let groups: Vec<_> = model.nodes[2..].iter().map(group).collect();
+        let quantum = Span::from_nanos(QUANTUM_NS);
+        let policy = ProportionalShare::with_groups(COUNT, quantum, &groups);
+        let mut both = Both { policy, model, now: Instant::ZERO };
         for number in 0..COUNT {
-            both.join(number, number % REAL_TIME);
+            both.join(number, number % 3);
         }
         both
     }
 
     fn join(&mut self, number: u32, claim: u32) {
         let (ppm, weight) = (SHARES_PPM[claim as usize % 3], WEIGHTS[claim as usize % 3]);
-        let is_real_time = number < REAL_TIME;
+        let is_real_time = self.model.is_real_time(number);
+        let group =
+            self.model.seat(number).checked_sub(2).and_then(|group| u16::try_from(group).ok());
         let terms = match is_real_time {
             true => Terms { share: Share::from_ppm(ppm), ..Terms::default() },
-            false => Terms { weight: Some(weight), ..Terms::default() },
+            false => Terms { weight: Some(weight), group: group.map(GroupId), ..Terms::default() },
         };
         let params = ActivityParams::new(Span::from_millis(100), Span::from_nanos(STRETCH_NS));
         let params = params.batch(BATCHES[number as usize]);
         self.policy.join(ActivityId(number), &params, &terms, self.now);
         self.model.join(number, if is_real_time { ppm } else { weight });
+    }
+
+    fn reweigh(&mut self, number: u32, claim: u32) {
+        let (ppm, weight) = (SHARES_PPM[claim as usize % 3], WEIGHTS[claim as usize % 3]);
+        let (claim, number_of_it) = match Share::from_ppm(ppm) {
+            Some(share) if self.model.is_real_time(number) => (Claim::Share(share), ppm),
+            _ => (Claim::Weight(weight), weight),
+        };
+        self.policy.reweigh(ActivityId(number), claim, self.now);
+        self.model.reweigh(number, number_of_it);
     }
 
     fn pass(&mut self, ns: u64) {
@@ -266,6 +393,9 @@ impl Both {
             Op::Join(number, claim) if self.model.members[number as usize].is_none() => {
                 self.join(number, claim);
             }
+            Op::Reweigh(number, claim) if self.model.members[number as usize].is_some() => {
+                self.reweigh(number, claim);
+            }
             Op::Release(number) | Op::Withdraw(number) | Op::Leave(number) => {
                 let Some(member) = self.model.members[number as usize] else { return };
                 let id = ActivityId(number);
@@ -285,7 +415,7 @@ impl Both {
                     _ => {}
                 }
             }
-            Op::Join(..) => {}
+            Op::Join(..) | Op::Reweigh(..) => {}
             Op::Run(ns) => match self.model.running {
                 None => {
                     let picked = self.policy.pick(self.now);
@@ -347,8 +477,8 @@ impl Both {
 /// Does the operations on both, until the model can go no further; how many that
 /// were. Panics where they differ: in who is picked, in who gives way, or in a lag by
 /// more than the rounding.
-pub fn compare(ops: &[Op]) -> usize {
-    let mut both = Both::new();
+pub fn compare(grouped: bool, ops: &[Op]) -> usize {
+    let mut both = Both::new(grouped);
     for (count, op) in ops.iter().enumerate() {
         both.apply(op);
         if !both.model.is_exact() {
@@ -364,6 +494,14 @@ pub fn compare(ops: &[Op]) -> usize {
             assert_eq!(found.is_some(), expected.is_some());
             let difference = found.unwrap_or(0) - expected.unwrap_or(0);
             assert!(difference.abs() <= 1, "{number}: {found:?} instead of {expected:?}");
+        }
+        for group in 0..both.model.nodes.len() - 2 {
+            let id = GroupId(u16::try_from(group).expect("a few"));
+            let found = both.policy.group_lag_ns(id, both.now);
+            let expected = both.model.group_lag_ns(group);
+            assert_eq!(found.is_some(), expected.is_some());
+            let difference = found.unwrap_or(0) - expected.unwrap_or(0);
+            assert!(difference.abs() <= 1, "group {group}: {found:?} instead of {expected:?}");
         }
     }
     ops.len()

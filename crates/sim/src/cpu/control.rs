@@ -7,7 +7,7 @@ use crate::fault::Fault;
 use crate::spec::SimSpec;
 use std::cmp::Reverse;
 use std::collections::VecDeque;
-use upcall_core::activity::ActivityId;
+use upcall_core::activity::{ActivityId, Claim};
 use upcall_core::scheduler::{Input, Outcome};
 use upcall_core::time::Instant;
 
@@ -23,11 +23,18 @@ pub(super) enum Control {
     },
 }
 
-/// An activity is to join or to leave.
+/// What an activity is to do.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Message {
     actor: u32,
-    join: bool,
+    wish: Wish,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Wish {
+    Join,
+    Leave,
+    Reweigh(Claim),
 }
 
 /// All that will come to the CPU of these actors, in the order of time; at one
@@ -51,13 +58,16 @@ pub(super) fn of(spec: &SimSpec, actors: &[Actor]) -> VecDeque<(Instant, Control
         }
     }
     for (number, actor) in (0u32..).zip(actors) {
-        for window in &spec.activities[actor.activity as usize].present {
-            let message = |join| Control::Message(Message { actor: number, join });
+        let own = &spec.activities[actor.activity as usize];
+        let message = |wish| Control::Message(Message { actor: number, wish });
+        for window in &own.present {
             if window.from > Instant::ZERO {
-                controls.push((window.from, message(true)));
+                controls.push((window.from, message(Wish::Join)));
             }
-            controls.push((window.until, message(false)));
+            controls.push((window.until, message(Wish::Leave)));
         }
+        controls
+            .extend(own.reweighs.iter().map(|&(at, claim)| (at, message(Wish::Reweigh(claim)))));
     }
     controls.retain(|(at, _)| *at < Instant::FAR);
     controls.sort_by_key(|(at, control)| (*at, !matches!(control, Control::ClockSteps)));
@@ -74,7 +84,7 @@ impl Cpu {
             let place = self.actors[actor as usize].activity as usize;
             let present = &spec.activities[place].present;
             if present.iter().any(|window| window.contains(Instant::ZERO)) {
-                self.deliver(Message { actor, join: true }, told);
+                self.deliver(Message { actor, wish: Wish::Join }, told);
             }
         }
     }
@@ -142,21 +152,27 @@ impl Cpu {
 
     /// What a message says is done.
     pub(super) fn deliver(&mut self, message: Message, told: &mut impl FnMut(&Event)) {
-        if message.join {
-            self.inform(Input::Tick, told);
-        } else {
-            self.release_all(told);
+        let id = ActivityId(message.actor);
+        match message.wish {
+            Wish::Join | Wish::Reweigh(_) => self.inform(Input::Tick, told),
+            Wish::Leave => self.release_all(told),
         }
         let actor = &mut self.actors[message.actor as usize];
-        actor.wanted = message.join;
+        match message.wish {
+            Wish::Join => actor.wanted = true,
+            Wish::Leave => actor.wanted = false,
+            Wish::Reweigh(claim) => actor.reweigh(claim),
+        }
         if !actor.alive {
             return;
         }
-        if message.join {
-            self.run(message.actor, told);
-        } else {
-            actor.delivering = false;
-            self.inform(Input::Suspend { id: ActivityId(message.actor) }, told);
+        match message.wish {
+            Wish::Join => self.run(message.actor, told),
+            Wish::Leave => {
+                actor.delivering = false;
+                self.inform(Input::Suspend { id }, told);
+            }
+            Wish::Reweigh(claim) => self.inform(Input::Reweigh { id, claim }, told),
         }
     }
 

@@ -5,8 +5,9 @@
 //! `None`, or `false`. Numbers of kinds and fields are part of the format: new
 //! ones go to the end.
 
-use upcall_core::activity::{ActivityId, ActivityParams, Terms, Window, WorkClass};
+use upcall_core::activity::{ActivityId, ActivityParams, Claim, GroupId, Terms, Window, WorkClass};
 use upcall_core::admission::Share;
+use upcall_core::policy::ps::Group;
 use upcall_core::record::JobRecord;
 use upcall_core::scheduler::{Command, Input, Outcome};
 use upcall_core::time::{Instant, Span};
@@ -63,6 +64,8 @@ numbered! {
         Inactive = "inactive",
         Closed = "closed",
         Message = "message",
+        Reweigh = "reweigh",
+        Group = "group",
     }
 }
 
@@ -113,6 +116,7 @@ numbered! {
         From = "from",
         OnDemand = "on_demand",
         TimeQuantum = "time_quantum_ns",
+        Group = "group",
     }
 }
 
@@ -220,6 +224,7 @@ fn encode_input(input: Input) -> (Kind, Values) {
         Input::Run { id, at } => (Kind::Run, of(id).instant(Field::At, at)),
         Input::Suspend { id } => (Kind::Suspend, of(id)),
         Input::Close { id } => (Kind::Close, of(id)),
+        Input::Reweigh { id, claim } => (Kind::Reweigh, encode_claim(of(id), claim)),
         Input::Arrived { id, messages } => (Kind::Arrived, of(id).with(Field::Messages, messages)),
         Input::Advance { id, critical } => {
             (Kind::Advance, of(id).instant(Field::Critical, critical))
@@ -241,6 +246,19 @@ fn encode_input(input: Input) -> (Kind, Values) {
     }
 }
 
+fn encode_claim(values: Values, claim: Claim) -> Values {
+    match claim {
+        Claim::Share(share) => values.with(Field::Share, share.ppm()),
+        Claim::Weight(weight) => values.with(Field::Weight, weight),
+    }
+}
+
+/// What is written of the group at that place.
+pub(super) fn encode_group(place: u32, group: &Group) -> Values {
+    let parent = group.parent.map(|parent| parent.0.into());
+    encode_claim(Values::NONE.with(Field::Id, place), group.claim).maybe(Field::Group, parent)
+}
+
 fn ppm(share: Share) -> u64 {
     share.ppm().into()
 }
@@ -259,6 +277,7 @@ fn encode_terms(values: Values, terms: &Terms) -> Values {
     values
         .maybe(Field::Share, terms.share.map(ppm))
         .maybe(Field::Weight, terms.weight.map(u64::from))
+        .maybe(Field::Group, terms.group.map(|group| group.0.into()))
         .maybe(Field::WindowMisses, terms.window.map(|window| window.misses.into()))
         .maybe(Field::WindowPeriods, terms.window.map(|window| window.periods.into()))
         .flag(Field::WorkConserving, terms.work_conserving)
@@ -307,7 +326,7 @@ pub(super) fn decode(kind: Kind, values: &Values) -> Result<Option<Crossing>, Ba
         false => Some(Crossing::Notice(command)),
     };
     Ok(match kind {
-        Kind::Header | Kind::Activity => None,
+        Kind::Header | Kind::Activity | Kind::Group => None,
         Kind::Lost => Some(Crossing::Lost { records: values.number(Field::Records)? }),
         Kind::Create => input(Input::Create {
             id: values.id()?,
@@ -317,6 +336,7 @@ pub(super) fn decode(kind: Kind, values: &Values) -> Result<Option<Crossing>, Ba
         Kind::Run => input(Input::Run { id: values.id()?, at: values.time(Field::At)? }),
         Kind::Suspend => input(Input::Suspend { id: values.id()? }),
         Kind::Close => input(Input::Close { id: values.id()? }),
+        Kind::Reweigh => input(Input::Reweigh { id: values.id()?, claim: decode_claim(values)? }),
         Kind::Arrived => {
             input(Input::Arrived { id: values.id()?, messages: values.small(Field::Messages)? })
         }
@@ -369,6 +389,26 @@ fn decode_share(values: &Values) -> Result<Option<Share>, Bad> {
     Share::from_ppm(ppm).map(Some).ok_or(Bad::Range(Field::Share, ppm.into()))
 }
 
+/// A group and its place.
+pub(super) fn decode_group(values: &Values) -> Result<(u32, Group), Bad> {
+    let group = Group { claim: decode_claim(values)?, parent: decode_group_id(values)? };
+    Ok((values.small(Field::Id)?, group))
+}
+
+fn decode_group_id(values: &Values) -> Result<Option<GroupId>, Bad> {
+    let Some(place) = values.small_if_any(Field::Group)? else { return Ok(None) };
+    let place = u16::try_from(place).map_err(|_| Bad::Range(Field::Group, place.into()))?;
+    Ok(Some(GroupId(place)))
+}
+
+/// A share, or else a weight.
+fn decode_claim(values: &Values) -> Result<Claim, Bad> {
+    match decode_share(values)? {
+        Some(share) => Ok(Claim::Share(share)),
+        None => values.small(Field::Weight).map(Claim::Weight),
+    }
+}
+
 fn decode_params(values: &Values) -> Result<ActivityParams, Bad> {
     Ok(ActivityParams {
         period: values.length(Field::Period)?,
@@ -388,6 +428,7 @@ fn decode_terms(values: &Values) -> Result<Terms, Bad> {
     Ok(Terms {
         share: decode_share(values)?,
         weight: values.small_if_any(Field::Weight)?,
+        group: decode_group_id(values)?,
         window: window.transpose()?,
         work_conserving: values.is_set(Field::WorkConserving),
         delay_bound: values.length(Field::DelayBound).ok(),

@@ -1,21 +1,21 @@
 //! Reads a trace back, whoever wrote it: no input makes it panic, and memory
 //! stays within a small multiple of the input's length.
 
-use super::fields::{Bad, Field, Kind, Values, decode};
+use super::fields::{Bad, Field, Kind, Values, decode, decode_group};
 use super::proto::{Event, PACKET_KEY, Packet};
 use super::{Clock, FORMAT, Header, Named, Row, Trace};
 use core::fmt;
 use prost::Message;
 use std::collections::BTreeMap;
 use upcall_core::activity::ActivityId;
-use upcall_core::policy::{Discipline, discipline};
+use upcall_core::policy::{Discipline, discipline, ps};
 use upcall_core::time::{Instant, Span};
 use upcall_core::trace::Record;
 
 /// Longest packet that is accepted; ours are below 8 KiB.
 pub const PACKET_BYTES_MAX: usize = 64 * 1024;
-/// Most activities of all schedulers together that are accepted: what a replay
-/// takes in memory and time before its first record.
+/// Most activities of all schedulers together that are accepted, and as often again
+/// for each group: what a replay takes in memory and time before its first record.
 pub const CAPACITY_MAX: u32 = 1 << 18;
 /// Most CPUs that are accepted, as in a spec file.
 const CPUS_MAX: usize = 1024;
@@ -150,6 +150,7 @@ fn take_varint(rest: &mut &[u8]) -> Result<u64, Cause> {
 #[derive(Default)]
 struct Reader {
     known: Option<(&'static Discipline, Option<Span>, Clock, Instant)>,
+    groups: Vec<ps::Group>,
     cpus: Vec<(u32, u32)>,
     /// Place of a CPU in `cpus`.
     places: BTreeMap<u32, usize>,
@@ -163,6 +164,7 @@ impl Reader {
         let header = Header {
             discipline,
             time_quantum,
+            groups: self.groups,
             clock,
             start,
             cpus: self.cpus,
@@ -185,6 +187,7 @@ impl Reader {
             (Kind::Header, Some(_)) => Err(Cause::Twice("the header of a CPU")),
             (_, None) => Err(Cause::NoHeader { cpu }),
             (Kind::Activity, Some(_)) => self.activity(cpu, &values, texts),
+            (Kind::Group, Some(_)) => self.group(&values),
             (_, Some(place)) => {
                 if let Some(crossing) = decode(kind, &values)? {
                     let record = Record { now: Instant::from_nanos(now), crossing };
@@ -208,7 +211,8 @@ impl Reader {
         }
         let capacity = values.small(Field::Capacity)?;
         let others: u64 = self.cpus.iter().map(|&(_, capacity)| u64::from(capacity)).sum();
-        if others + u64::from(capacity) > u64::from(CAPACITY_MAX) || self.cpus.len() >= CPUS_MAX {
+        let taken = (others + u64::from(capacity)) * (self.groups.len() as u64 + 1);
+        if taken > u64::from(CAPACITY_MAX) || self.cpus.len() >= CPUS_MAX {
             return Err(Bad::Range(Field::Capacity, capacity.into()).into());
         }
         let word = |field: Field, found: &str| Cause::Word {
@@ -243,6 +247,24 @@ impl Reader {
         self.cpus.push((cpu, capacity));
         self.records.push(Vec::new());
         Ok(())
+    }
+
+    /// The next group, if the policy may have it.
+    fn group(&mut self, values: &Values) -> Result<(), Cause> {
+        let (place, group) = decode_group(values)?;
+        let range = |field: Field, found: u64| Cause::from(Bad::Range(field, found));
+        if usize::try_from(place).ok() != Some(self.groups.len()) {
+            return Err(range(Field::Id, place.into()));
+        }
+        self.groups.push(group);
+        let all: u64 = self.cpus.iter().map(|&(_, capacity)| u64::from(capacity)).sum();
+        let taken = all * (self.groups.len() as u64 + 1);
+        let quantum = self.known.and_then(|(_, quantum, ..)| quantum);
+        let quantum = quantum.filter(|_| taken <= u64::from(CAPACITY_MAX));
+        match quantum.map(|quantum| ps::with_groups(quantum, self.groups.clone())) {
+            Some(Ok(_)) => Ok(()),
+            _ => Err(range(Field::Group, place.into())),
+        }
     }
 
     fn activity(&mut self, cpu: u32, values: &Values, mut texts: Texts) -> Result<(), Cause> {

@@ -6,9 +6,10 @@ use super::*;
 use crate::Simulation;
 use crate::vopr::scenario;
 use proptest::prelude::*;
-use upcall_core::activity::{ActivityParams, Terms, Window, WorkClass};
+use upcall_core::activity::{ActivityParams, Claim, GroupId, Terms, Window, WorkClass};
 use upcall_core::admission::Share;
 use upcall_core::policy::DISCIPLINES;
+use upcall_core::policy::ps::Group;
 use upcall_core::record::JobRecord;
 use upcall_core::scheduler::{Command, Input, Outcome};
 use upcall_core::time::Span;
@@ -32,6 +33,7 @@ fn inputs() -> Vec<Input> {
     let full = Terms {
         share: Share::from_ppm(1007),
         weight: Some(1008),
+        group: Some(GroupId(1018)),
         window: Some(Window { misses: 1009, periods: 1010 }),
         work_conserving: true,
         delay_bound: Some(Span::from_nanos(1011)),
@@ -49,6 +51,8 @@ fn inputs() -> Vec<Input> {
         Input::Run { id: ID, at: at(1013) },
         Input::Suspend { id: ID },
         Input::Close { id: ID },
+        Input::Reweigh { id: ID, claim: Claim::Share(Share::WHOLE) },
+        Input::Reweigh { id: ID, claim: Claim::Weight(1018) },
         Input::Arrived { id: ID, messages: 1014 },
         Input::Advance { id: ID, critical: at(1015) },
         Input::Message { id: ID, critical: at(1015), from: at(1010) },
@@ -112,6 +116,7 @@ fn header() -> Header {
     Header {
         discipline: DISCIPLINES[0],
         time_quantum: DISCIPLINES[0].time_quantum,
+        groups: Vec::new(),
         clock: Clock::Monotonic,
         start: at(5),
         cpus: vec![(2, 8), (0, 4)],
@@ -167,6 +172,30 @@ fn every_crossing_comes_back_from_the_file() {
         let of_cpu = all.iter().filter(|(of, _)| *of == cpu).map(|(_, record)| *record);
         assert_eq!(*records, of_cpu.collect::<Vec<_>>());
     }
+}
+
+/// As it would be after `with_groups`.
+fn grouped(groups: Vec<Group>) -> Header {
+    let ps = upcall_core::policy::discipline("ps").unwrap();
+    Header { discipline: ps, time_quantum: ps.time_quantum, groups, ..header() }
+}
+
+#[test]
+fn groups_come_back_from_the_file_and_those_that_cannot_be_are_refused() {
+    let inside = |parent| Group { claim: Claim::Weight(2), parent: Some(GroupId(parent)) };
+    let share = Group { claim: Claim::Share(Share::WHOLE), parent: None };
+    let groups = vec![share, inside(0), inside(1)];
+    let trace = read(&written(&grouped(groups.clone()), one_of_each())).unwrap();
+    assert_eq!(trace.header.groups, groups);
+    let refused = |header: &Header| read(&written(header, [])).unwrap_err().to_string();
+    assert!(refused(&grouped(vec![share, inside(1)])).contains("group 1 is out of range"));
+    let both = Group { parent: Some(GroupId(0)), ..share };
+    assert!(refused(&grouped(vec![share, both])).contains("group 1 is out of range"));
+    assert!(refused(&Header { groups, ..header() }).contains("group 0 is out of range"));
+    // Each takes memory for everyone.
+    let mut many = grouped(vec![share; 2]);
+    (many.cpus, many.activities) = (vec![(2, CAPACITY_MAX / 2)], Vec::new());
+    assert!(refused(&many).contains("group 1 is out of range"));
 }
 
 #[test]

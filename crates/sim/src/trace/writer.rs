@@ -1,6 +1,6 @@
 //! Writes a trace as its records come.
 
-use super::fields::{Field, Kind, Values, encode};
+use super::fields::{Field, Kind, Values, encode, encode_group};
 use super::proto::{
     Annotation, Event, FLAG_CLEARED, FLAG_NEEDS_STATE, INSTANT, Interned, Name, PACKET_KEY, Packet,
     SLICE_BEGIN, SLICE_END, Track,
@@ -59,6 +59,13 @@ impl<W: io::Write> Writer<W> {
         };
         for &(cpu, capacity) in &header.cpus {
             writer.begin_cpu(header, cpu, capacity)?;
+        }
+        // Once, though every CPU has them.
+        if let Some(&(cpu, _)) = header.cpus.first() {
+            for (place, group) in (0..).zip(&header.groups) {
+                let values = encode_group(place, group);
+                writer.core_event(cpu, header.start, (Kind::Group, &values), &[])?;
+            }
         }
         writer.rows(&header.activities)?;
         for activity in &header.activities {

@@ -3,7 +3,8 @@
 
 use super::super::{Hint, Reason, Reservations};
 use super::*;
-use crate::policy::ps::PS;
+use crate::activity::GroupId;
+use crate::policy::ps::{PS, with_groups};
 
 const fn us(us: u64) -> Span {
     Span::from_micros(us)
@@ -35,7 +36,7 @@ fn piece(cost_us: u64) -> ActivityParams {
 }
 
 fn responses(set: &[(ActivityParams, Terms)], platform: &Platform) -> Vec<Response> {
-    verdict(0, set, platform, us(1_000)).responses
+    verdict(0, set, platform, us(1_000), &[]).responses
 }
 
 #[test]
@@ -73,14 +74,14 @@ fn a_share_below_the_utilization_promises_nothing() {
     // 5 % are asked for.
     let set = |percent| [(audio(), share(percent))];
     assert_eq!(responses(&set(4), &platform(FREE, FREE)), [Response::Unbounded]);
-    let exact = verdict(0, &set(5), &platform(FREE, FREE), us(1_000));
+    let exact = verdict(0, &set(5), &platform(FREE, FREE), us(1_000), &[]);
     assert_eq!(exact.responses, [Response::Bounded(us(45_000))]);
     // A bit later than the period: see the module's head.
     let late =
         Failure::Misses { index: 0, response: us(45_000), deadline: us(40_000), exact: true };
     assert_eq!(exact.failure, Some(late));
-    assert_eq!(verdict(0, &set(6), &platform(FREE, FREE), us(1_000)).failure, None);
-    let short = verdict(0, &set(4), &platform(FREE, FREE), us(1_000));
+    assert_eq!(verdict(0, &set(6), &platform(FREE, FREE), us(1_000), &[]).failure, None);
+    let short = verdict(0, &set(4), &platform(FREE, FREE), us(1_000), &[]);
     assert!(matches!(short.failure, Some(Failure::Misses { exact: false, .. })));
 }
 
@@ -136,4 +137,89 @@ fn who_would_be_late_is_named() {
     };
     assert_eq!((victim.as_str(), *response), ("audio", us(2_000 + 11_250 + 2_000)));
     assert!(matches!(refusal.hint, Some(Hint::PduCost { .. })), "{refusal}");
+}
+
+#[test]
+fn another_share_is_granted_where_it_fits() {
+    let mut reservations = Reservations::new(platform(FREE, FREE), &PS);
+    let [audio_id, other_id] =
+        [20, 40].map(|percent| reservations.reserve("audio", audio(), &share(percent)).unwrap().id);
+    let claim = |percent: u32| Claim::Share(Share::from_ppm(percent * 10_000).unwrap());
+    reservations.reweigh(audio_id, claim(50)).unwrap();
+    assert_eq!(reservations.load()[0].utilization, 0.9);
+    // G / f with G = 2.25 ms, and 0.25 + 1 ms for the other.
+    assert_eq!(reservations.response_max(audio_id), Some(us(250 + 4_500 + 1_000)));
+    // More than the limit leaves; less than its period takes; no share at all.
+    let before = reservations.tests();
+    for (percent, hint) in [(51, "a share of 50 % instead of 51 %"), (5, "a share of 5.8065 %")] {
+        let refusal = reservations.reweigh(audio_id, claim(percent)).unwrap_err();
+        assert_eq!(deciding(&refusal.tests).len(), 1);
+        let said = refusal.to_string();
+        assert!(said.starts_with("`audio` is refused: ") && said.contains(hint), "{said}");
+        assert_eq!(reservations.tests(), before);
+    }
+    // What was given back is there for another.
+    reservations.reweigh(audio_id, claim(10)).unwrap();
+    reservations.reweigh(other_id, claim(80)).unwrap();
+    reservations.release(audio_id);
+    reservations.reweigh(audio_id, claim(100)).unwrap();
+    assert_eq!(reservations.load()[0].utilization, 0.8);
+}
+
+#[test]
+fn the_kind_of_a_claim_stays() {
+    let mut reservations = Reservations::new(platform(FREE, FREE), &PS);
+    let real_time = reservations.reserve("real", audio(), &share(20)).unwrap().id;
+    let adaptive = reservations.reserve("adaptive", audio(), &Terms::default()).unwrap().id;
+    for (id, claim, real_time) in [
+        (real_time, Claim::Weight(2), true),
+        (adaptive, Claim::Share(Share::from_ppm(1).unwrap()), false),
+    ] {
+        let screened = reservations.reweigh(id, claim).unwrap_err();
+        assert_eq!(screened.reason, Reason::OtherKind { real_time });
+        assert_eq!(reservations.reweigh_unscreened(id, claim).unwrap_err(), screened);
+    }
+    reservations.reweigh(adaptive, Claim::Weight(7)).unwrap();
+    // Unscreened, anything of the kind goes; a weight then is no worse than before.
+    reservations.reweigh_unscreened(real_time, Claim::Share(Share::WHOLE)).unwrap();
+    reservations.reweigh(adaptive, Claim::Weight(8)).unwrap();
+    let hint = reservations.reweigh(real_time, Claim::Share(Share::WHOLE)).unwrap_err().hint;
+    assert_eq!(hint, None, "what it has does not fit either");
+    let mut other = Reservations::new(platform(FREE, FREE), &crate::policy::rmdp::RMDP);
+    let id = other.reserve("t", audio(), &Terms::default()).unwrap().id;
+    let refusal = other.reweigh(id, Claim::Weight(2)).unwrap_err();
+    assert_eq!(refusal.reason, Reason::NotShared { policy: "rmdp" });
+}
+
+#[test]
+fn the_share_of_a_group_is_given_away_where_it_has_members() {
+    let share_of = |percent: u32| Claim::Share(Share::from_ppm(percent * 10_000).unwrap());
+    let within = Group { claim: Claim::Weight(2), parent: Some(GroupId(0)) };
+    let groups = vec![
+        Group { claim: share_of(40), parent: None },
+        within,
+        Group { claim: share_of(50), parent: None },
+        Group { claim: Claim::Weight(9), parent: None },
+    ];
+    let ps: &_ = Box::leak(Box::new(with_groups(us(1_000), groups).unwrap()));
+    let member = |group| Terms { group: Some(GroupId(group)), ..share(90) };
+    let mut reservations = Reservations::new(platform(FREE, FREE), ps);
+    let given_away = |reservations: &Reservations| reservations.load()[0].utilization;
+    let first = reservations.reserve("first", piece(400), &member(1)).unwrap();
+    assert_eq!((given_away(&reservations), reservations.response_max(first.id)), (0.4, None));
+    reservations.reserve("second", piece(900), &member(0)).unwrap();
+    reservations.reserve("third", piece(400), &member(3)).unwrap();
+    assert_eq!(given_away(&reservations), 0.4);
+    let alone = reservations.reserve("alone", audio(), &share(45)).unwrap();
+    // It may have to wait for a member of a group: J = B = 0.9 ms, G = 2.25 ms.
+    let waited = at_share(us(2_250), Share::from_ppm(450_000).unwrap()) + us(900 + 900);
+    assert_eq!(reservations.response_max(alone.id), Some(waited));
+    let refusal = reservations.reserve("other", piece(1), &member(2)).unwrap_err();
+    assert_eq!(deciding(&refusal.tests), [("share-sum", false)]);
+    // The weight of a member may change, and nothing else.
+    reservations.reweigh(first.id, Claim::Weight(3)).unwrap();
+    let refusal = reservations.reweigh(first.id, share_of(1)).unwrap_err();
+    assert_eq!(refusal.reason, Reason::OtherKind { real_time: false });
+    reservations.release(alone.id);
+    assert!(reservations.reserve("other", piece(1), &member(2)).is_ok());
 }

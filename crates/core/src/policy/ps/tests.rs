@@ -2,6 +2,7 @@
 //! in `tests/ps_model.rs`, long runs are in `tests/ps_lag.rs`.
 
 use super::*;
+use crate::admission::Share;
 
 const fn us(us: u64) -> Span {
     Span::from_micros(us)
@@ -109,7 +110,7 @@ fn a_share_is_free_again_when_its_activity_leaves() {
     let mut policy = policy(&[(big, share(20)), (big, share(70)), (big, weight(1))]);
     policy.withdraw(ActivityId(1), at(0));
     policy.leave(ActivityId(1), at(0));
-    assert_eq!(policy.shares_ppm, 200_000);
+    assert_eq!(policy.tree.shares_ppm(), 200_000);
     policy.join(ActivityId(1), &big, &share(30), at(0));
     policy.ready(ActivityId(1), JOB, at(0));
     assert_eq!(quanta(&mut policy, 1_000), [200, 300, 500]);
@@ -119,8 +120,8 @@ fn a_share_is_free_again_when_its_activity_leaves() {
 fn what_was_used_in_advance_of_a_share_that_leaves_is_the_rests_debt() {
     let big = task(1_000);
     let mut policy = policy(&[(big, share(40)), (big, share(50)), (big, weight(1))]);
-    let rest = policy.rest_client();
-    let lag = |policy: &ProportionalShare| policy.top.lag_ns(rest, None, Span::ZERO).unwrap();
+    let lag =
+        |policy: &ProportionalShare| policy.tree.account_lag_ns(REST, None, Span::ZERO).unwrap();
     let mut now = at(0);
     assert_eq!(serve(&mut policy, &mut now, us(1_000)), 1);
     assert_eq!((lag(&policy), policy.lag_ns(ActivityId(1), now)), (100_000, Some(-500_000)));
@@ -144,7 +145,7 @@ fn the_first_in_the_file_wins_a_tie() {
 #[test]
 fn a_request_is_what_the_job_is_expected_to_take_yet() {
     let quantum = Span::from_millis(1);
-    let mut slot = Slot::new(us(100), quantum, us(700), None);
+    let mut slot = Slot::new(us(100), quantum, us(700));
     assert_eq!(slot.request(quantum), us(700));
     slot.used = us(600);
     assert_eq!(slot.request(quantum), us(100));
@@ -174,10 +175,10 @@ fn a_request_is_what_the_job_is_expected_to_take_yet() {
 fn a_request_is_whole_stretches() {
     let quantum = Span::from_millis(1);
     for (stretch, longest) in [(1, 1_000), (300, 900), (500, 1_000), (600, 600), (2_500, 2_500)] {
-        let slot = Slot::new(us(stretch), quantum, us(50_000), None);
+        let slot = Slot::new(us(stretch), quantum, us(50_000));
         assert_eq!(slot.request(quantum), us(longest));
     }
-    let small = Slot::new(us(2_500), Span::from_nanos(1), us(50_000), None);
+    let small = Slot::new(us(2_500), Span::from_nanos(1), us(50_000));
     assert_eq!(small.request(Span::from_nanos(1)), us(2_500));
 }
 
@@ -254,4 +255,102 @@ fn lag_is_known_in_the_middle_of_a_quantum() {
     // The rest has been given 400 us so far, all to one of two.
     assert_eq!(lags(&policy, 1_400), [-300, -200, 200]);
     assert_eq!(policy.lag_ns(ActivityId(9), at(0)), None);
+}
+
+/// A group at the top or in the rest.
+fn group(claim: Claim) -> Group {
+    Group { claim, parent: None }
+}
+
+fn within(parent: u16, weight: u32) -> Group {
+    Group { claim: Claim::Weight(weight), parent: Some(GroupId(parent)) }
+}
+
+fn share_of(percent: u32) -> Claim {
+    Claim::Share(Share::from_ppm(percent * 10_000).unwrap())
+}
+
+fn member(of: u16, weight: u32) -> Terms {
+    Terms { group: Some(GroupId(of)), weight: Some(weight), ..Terms::default() }
+}
+
+/// As `policy`, all with jobs that go on and on.
+fn grouped(groups: &[Group], set: &[Terms]) -> ProportionalShare {
+    let capacity = u32::try_from(set.len()).unwrap();
+    let mut policy = ProportionalShare::with_groups(capacity, Span::from_millis(1), groups);
+    for (number, terms) in (0..).zip(set) {
+        policy.join(ActivityId(number), &task(1_000), terms, Instant::ZERO);
+        policy.ready(ActivityId(number), JOB, Instant::ZERO);
+    }
+    policy
+}
+
+#[test]
+fn a_group_has_its_part_whatever_is_in_it() {
+    let groups = [group(share_of(30)), group(Claim::Weight(3))];
+    let outside = [share(20), weight(1), member(1, 9)];
+    for members in 1..=6 {
+        let mut set = outside.to_vec();
+        set.extend((1..=members).map(|weight| member(0, weight)));
+        let quanta = quanta(&mut grouped(&groups, &set), 1_000);
+        // Half of the CPU is the rest's, 1 : 3.
+        assert_eq!(quanta[..3], [200, 125, 375]);
+        assert_eq!(quanta[3..].iter().sum::<u32>(), 300);
+        let weights: u32 = (1..=members).sum();
+        for (number, had) in (1..=members).zip(&quanta[3..]) {
+            assert!((300 * number / weights).abs_diff(*had) <= 1, "{members}: {quanta:?}");
+        }
+    }
+}
+
+#[test]
+fn a_group_in_a_group_shares_what_that_one_gets() {
+    // 40 % : one member of weight 1, and a group of weight 3 that has 1 : 2.
+    let groups = [group(share_of(40)), within(0, 3)];
+    let set = [member(0, 1), member(1, 1), member(1, 2), weight(5)];
+    let mut policy = grouped(&groups, &set);
+    assert_eq!(quanta(&mut policy, 1_000), [100, 100, 200, 600]);
+    assert!(policy.group_lag_ns(GroupId(1), at(1_000_000)).unwrap().abs() <= 1_000_000);
+    assert_eq!(policy.group_lag_ns(GroupId(9), at(1_000_000)), None);
+}
+
+#[test]
+fn a_group_comes_with_its_first_member_and_goes_with_its_last() {
+    let groups = [group(share_of(40)), within(0, 1)];
+    let set = [share(50), weight(1), member(1, 1), member(1, 1)];
+    let mut policy = grouped(&groups, &set);
+    assert_eq!(policy.tree.shares_ppm(), 900_000);
+    for number in [2, 3] {
+        assert_eq!(policy.tree.shares_ppm(), 900_000);
+        policy.withdraw(ActivityId(number), at(0));
+        policy.leave(ActivityId(number), at(0));
+    }
+    assert_eq!(policy.tree.shares_ppm(), 500_000);
+    assert_eq!(policy.group_lag_ns(GroupId(0), at(0)), None);
+    policy.join(ActivityId(3), &task(1_000), &set[3], at(0));
+    assert_eq!(policy.tree.shares_ppm(), 900_000);
+    // Idle, it leaves its part to whoever is ready.
+    assert_eq!(quanta(&mut policy, 1_000), [500, 500, 0, 0]);
+}
+
+#[test]
+fn a_group_that_the_policy_does_not_have_counts_as_none() {
+    let set = [share(50), Terms { share: None, ..member(7, 3) }, weight(1)];
+    assert_eq!(quanta(&mut grouped(&[], &set), 1_000), [500, 375, 125]);
+    // In a group a share does not count.
+    let both = Terms { share: Share::from_ppm(500_000), ..member(0, 1) };
+    let set = [both, member(0, 3), weight(1)];
+    assert_eq!(quanta(&mut grouped(&[group(share_of(40))], &set), 1_000), [100, 300, 600]);
+}
+
+#[test]
+fn groups_that_cannot_be_are_refused() {
+    let made = |groups: Vec<Group>| with_groups(QUANTUM_DEFAULT, groups).map(|made| made.name);
+    assert_eq!(made(vec![group(share_of(1)), within(0, 1), within(1, 1)]), Ok("ps"));
+    assert_eq!(made(vec![within(0, 1)]), Err(GroupError::Parent { group: 0 }));
+    let inside = Group { claim: share_of(1), parent: Some(GroupId(0)) };
+    let refused = made(vec![group(share_of(1)), inside]);
+    assert_eq!(refused, Err(GroupError::ShareInside { group: 1 }));
+    let many = vec![group(share_of(1)); GROUPS_MAX + 1];
+    assert_eq!(made(many), Err(GroupError::TooMany(GROUPS_MAX + 1)));
 }

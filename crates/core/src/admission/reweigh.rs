@@ -1,0 +1,109 @@
+//! Another claim of an activity that has its place: screened as a newcomer is,
+//! with all that is beside it.
+//!
+//! The kind stays: to become real-time is to be promised a deadline, and to become
+//! adaptive is to give that up. Either is a new activity, and says so.
+
+use super::response_time::Steps;
+use super::{Cpu, Hint, Reason, Refusal, ReservationId, Reservations, Share, Verdict};
+use crate::activity::{ActivityParams, Claim, Terms};
+
+impl Reservations {
+    /// Gives an activity another share or weight (PS), where it is. A weight is
+    /// always granted: nothing is promised to who has one. Once granted, tell the
+    /// scheduler by [`crate::scheduler::Input::Reweigh`]. No effect if the
+    /// reservation is gone. One analysis of its CPU, and up to 20 for the hint of a
+    /// refusal.
+    ///
+    /// # Errors
+    /// The share does not fit, or is too small for what its owner does; or the
+    /// claim is not of the kind that was admitted. Nothing changed.
+    pub fn reweigh(&mut self, id: ReservationId, claim: Claim) -> Result<(), Refusal> {
+        self.claim(id, claim, matches!(claim, Claim::Share(_)))
+    }
+
+    /// As [`Reservations::reweigh`], whatever the tests say (`--soft`).
+    ///
+    /// # Errors
+    /// The claim is not of the kind that was admitted. Nothing changed.
+    pub fn reweigh_unscreened(&mut self, id: ReservationId, claim: Claim) -> Result<(), Refusal> {
+        self.claim(id, claim, false)
+    }
+
+    fn claim(&mut self, id: ReservationId, claim: Claim, screened: bool) -> Result<(), Refusal> {
+        let found = self.cpus.iter().enumerate().find_map(|(at, cpu)| {
+            Some((at, cpu.members.iter().position(|member| member.id == id)?))
+        });
+        let Some((at, place)) = found else { return Ok(()) };
+        let member = &self.cpus[at].members[place];
+        let terms = self.same_kind(&member.terms, claim).map_err(|reason| {
+            let tests = Vec::new();
+            Refusal { name: member.name.clone(), reason, hint: None, tests }
+        })?;
+        let verdict = self.verdict_with(at, place, terms);
+        if screened && verdict.failure.is_some() {
+            return Err(self.refusal_of_claim(at, place, terms, verdict));
+        }
+        let cpu = &mut self.cpus[at];
+        cpu.members[place].terms = terms;
+        cpu.verdict = verdict;
+        Ok(())
+    }
+
+    fn same_kind(&self, terms: &Terms, claim: Claim) -> Result<Terms, Reason> {
+        if self.discipline.time_quantum.is_none() {
+            return Err(Reason::NotShared { policy: self.discipline.name });
+        }
+        let real_time = terms.share.is_some() && terms.group.is_none();
+        terms.claiming(claim).ok_or(Reason::OtherKind { real_time })
+    }
+
+    /// What is said of the CPU if that member has those terms.
+    fn verdict_with(&self, at: usize, place: usize, terms: Terms) -> Verdict {
+        let cpu = &self.cpus[at];
+        let ranked = cpu.ranked_claiming(place, terms);
+        let steps = &mut Steps::of_analysis();
+        self.discipline.screen(cpu.number, &ranked, &self.platform, steps)
+    }
+
+    fn refusal_of_claim(&self, at: usize, place: usize, terms: Terms, verdict: Verdict) -> Refusal {
+        let cpu = &self.cpus[at];
+        let victim = |index: usize| cpu.members[index].name.clone();
+        let reason = Reason::of(cpu.number, &verdict, self.platform.cpu_limit, victim);
+        let hint = terms.share.and_then(|asked| self.nearest_share(at, place, asked));
+        Refusal { name: victim(place), reason, hint, tests: verdict.tests }
+    }
+
+    /// The share nearest to what was asked that was tried and fits, between it and
+    /// what is had.
+    fn nearest_share(&self, at: usize, place: usize, asked: Share) -> Option<Hint> {
+        let terms = self.cpus[at].members[place].terms;
+        let fits = |ppm: u32| {
+            let share = Share::from_ppm(ppm);
+            share.is_some()
+                && self.verdict_with(at, place, Terms { share, ..terms }).failure.is_none()
+        };
+        let (mut fitting, mut refused) = (terms.share?.ppm(), asked.ppm());
+        if !fits(fitting) {
+            return None;
+        }
+        while fitting.abs_diff(refused) > 1 {
+            let middle = fitting.midpoint(refused);
+            if fits(middle) {
+                fitting = middle;
+            } else {
+                refused = middle;
+            }
+        }
+        Some(Hint::Share { from: asked, to: Share::from_ppm(fitting)? })
+    }
+}
+
+impl Cpu {
+    /// What the members ask for, one of them with other terms.
+    fn ranked_claiming(&self, place: usize, terms: Terms) -> Vec<(ActivityParams, Terms)> {
+        let mut ranked = self.ranked();
+        ranked[place].1 = terms;
+        ranked
+    }
+}

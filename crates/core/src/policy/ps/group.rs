@@ -1,0 +1,98 @@
+//! Groups: activities that share one part of the CPU among them.
+//!
+//! Said once, when a discipline is made ([`super::with_groups`]); which group an
+//! activity is of stands in its terms. Admission counts their shares, the policy
+//! makes an account of each.
+
+use super::{Discipline, QUANTUM_DEFAULT, with_quantum};
+use crate::activity::{Claim, GroupId, Terms};
+use crate::time::Span;
+use core::fmt;
+
+/// Most groups of a discipline: each takes memory for every activity.
+pub const GROUPS_MAX: usize = 64;
+
+/// A group: what it claims, and of what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Group {
+    /// Of the CPU if a share, of what the real-time leave if a weight; inside
+    /// another group a weight, of what that one gets.
+    pub claim: Claim,
+    /// The group it is in; one that stands before it.
+    pub parent: Option<GroupId>,
+}
+
+/// Groups that cannot be. `group` counts from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GroupError {
+    /// More than [`GROUPS_MAX`].
+    TooMany(usize),
+    /// Its parent does not stand before it.
+    Parent {
+        /// Which.
+        group: usize,
+    },
+    /// It is inside another, and claims a share.
+    ShareInside {
+        /// Which.
+        group: usize,
+    },
+}
+
+impl fmt::Display for GroupError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            GroupError::TooMany(found) => {
+                write!(f, "{found} groups, expected at most {GROUPS_MAX}")
+            }
+            GroupError::Parent { group } => {
+                write!(f, "group {group} is in one that does not stand before it")
+            }
+            GroupError::ShareInside { group } => {
+                write!(f, "group {group} is inside another and claims a share, expected a weight")
+            }
+        }
+    }
+}
+
+impl core::error::Error for GroupError {}
+
+/// As [`with_quantum`], with groups. Each CPU has all of them; a group counts on a CPU
+/// while it has a member there. Allocates.
+///
+/// # Errors
+/// See [`GroupError`].
+pub fn with_groups(quantum: Span, groups: Vec<Group>) -> Result<Discipline, GroupError> {
+    if groups.len() > GROUPS_MAX {
+        return Err(GroupError::TooMany(groups.len()));
+    }
+    for (group, Group { claim, parent }) in groups.iter().enumerate() {
+        match (parent, claim) {
+            (Some(parent), _) if usize::from(parent.0) >= group => {
+                return Err(GroupError::Parent { group });
+            }
+            (Some(_), Claim::Share(_)) => return Err(GroupError::ShareInside { group }),
+            _ => {}
+        }
+    }
+    Ok(Discipline { groups, ..with_quantum(quantum) })
+}
+
+/// The place of the group that the terms name, if there is one.
+pub(crate) fn group_of(terms: &Terms, groups: &[Group]) -> Option<usize> {
+    terms.group.map(|group| usize::from(group.0)).filter(|&group| group < groups.len())
+}
+
+/// The outermost group around one.
+pub(crate) fn outermost(mut group: usize, groups: &[Group]) -> usize {
+    while let Some(parent) = groups[group].parent {
+        group = usize::from(parent.0);
+    }
+    group
+}
+
+/// The quantum of a discipline of proportional share.
+pub(super) fn quantum_of(discipline: &Discipline) -> Span {
+    discipline.time_quantum.unwrap_or(QUANTUM_DEFAULT)
+}

@@ -1,0 +1,289 @@
+//! The accounts of one CPU, one in the other.
+//!
+//! ```text
+//! top (shares)          real-time activities, groups with a share, the rest
+//!  +- rest (weights)    adaptive activities, groups with a weight
+//!  |   +- group         its members, and the groups in it
+//!  +- group             ...
+//! ```
+//!
+//! To pick, one goes down; whoever is served is charged at every level on the way up.
+//! Called by [`super::ProportionalShare`], which knows what an activity is; here all are
+//! numbers: activities those below the capacity, accounts those from there on.
+//!
+//! Of an account and its client in the one above: the client is ready while
+//! the account has anyone ready, and picked while one of them is served. A share counts
+//! while its group has a member. A weight counts only while somebody competes by it, so
+//! groups that have one are there from the start, and keep what they are ahead.
+
+use super::Group;
+use super::instance::Instance;
+use crate::activity::Claim;
+use crate::admission::Share;
+use crate::time::Span;
+
+/// The account of the whole.
+pub(super) const TOP: usize = 0;
+/// What real time leaves, an account in the top.
+pub(super) const REST: usize = 1;
+/// Ties go to the real-time: the rest comes last.
+const REST_TIE: u32 = u32::MAX;
+
+#[derive(Debug)]
+struct Node {
+    account: Instance,
+    /// The account it is a client of. Of the top: itself.
+    parent: usize,
+    /// Its number there.
+    client: u32,
+    /// Its weight there, of the top's clients a share in millionths.
+    weight: u32,
+    /// Among equals there: groups come in their order, before all activities.
+    tie: u32,
+    /// Of a group: activities below.
+    members: u32,
+    /// Longest stretch of anyone below so far.
+    stretch_max: Span,
+    /// Whether one below is being served.
+    served: bool,
+}
+
+/// See the module's head. Nothing allocates after creation; with `d` accounts from an
+/// activity up, each call is O(d log n).
+#[derive(Debug)]
+pub(super) struct Tree {
+    nodes: Vec<Node>,
+    capacity: u32,
+    quantum: Span,
+    /// Sum of the shares, in millionths.
+    shares_ppm: u32,
+}
+
+impl Tree {
+    /// For activities numbered `0..capacity`. Parents stand before their groups.
+    pub(super) fn new(capacity: u32, quantum: Span, groups: &[Group]) -> Self {
+        // A capacity of `u32::MAX` would need more memory than there is.
+        let accounts = u32::try_from(groups.len() + 1).unwrap_or(u32::MAX);
+        let clients = capacity.saturating_add(accounts);
+        let node = |account, parent, client, weight, tie| {
+            let (members, stretch_max, served) = (0, Span::ZERO, false);
+            Node { account, parent, client, weight, tie, members, stretch_max, served }
+        };
+        let rest_ppm = Share::WHOLE.ppm();
+        let mut nodes = vec![
+            node(Instance::of_shares(clients), TOP, u32::MAX, 0, 0),
+            node(Instance::of_weights(clients), TOP, capacity, rest_ppm, REST_TIE),
+        ];
+        nodes[TOP].account.join(capacity, rest_ppm, REST_TIE);
+        for (group, tie) in groups.iter().zip(0..) {
+            let client = capacity.saturating_add(tie).saturating_add(1);
+            let (parent, weight) = match (group.parent, group.claim) {
+                (Some(parent), Claim::Weight(weight)) => (usize::from(parent.0) + 2, weight),
+                (None, Claim::Share(share)) => (TOP, share.ppm()),
+                (_, Claim::Weight(weight)) => (REST, weight),
+                // Refused where groups are made.
+                (Some(_), Claim::Share(_)) => (REST, 1),
+            };
+            if parent != TOP {
+                nodes[parent].account.join(client, weight, tie);
+            }
+            nodes.push(node(Instance::of_weights(clients), parent, client, weight, tie));
+        }
+        Tree { nodes, capacity, quantum, shares_ppm: 0 }
+    }
+
+    /// The account of a group.
+    pub(super) fn of_group(group: usize) -> usize {
+        group + 2
+    }
+
+    /// A client comes into the account `node`, idle, with the weight that it has there.
+    pub(super) fn join(&mut self, node: usize, client: u32, weight: u32, tie: u32) {
+        let mut at = node;
+        while at > REST {
+            let Node { ref mut members, parent, client, weight, tie, .. } = self.nodes[at];
+            *members += 1;
+            if *members == 1 && parent == TOP {
+                self.join(TOP, client, weight, tie);
+            }
+            at = parent;
+        }
+        if node == TOP {
+            self.weigh_rest(self.shares_ppm.saturating_add(weight));
+        }
+        self.nodes[node].account.join(client, weight, tie);
+    }
+
+    /// It goes, idle. What it leaves of the top, the rest gets, and what it used
+    /// of that in advance.
+    pub(super) fn leave(&mut self, node: usize, client: u32, weight: u32) {
+        let account = &mut self.nodes[node].account;
+        let lag_ns = account.lag_ns(client, None, Span::ZERO).unwrap_or(0);
+        account.leave(client);
+        if node == TOP {
+            self.weigh_rest(self.shares_ppm.saturating_sub(weight));
+            let debt = Span::from_nanos(lag_ns.min(0).unsigned_abs());
+            self.nodes[TOP].account.inherit(self.capacity, debt);
+        }
+        let mut at = node;
+        while at > REST {
+            let Node { ref mut members, parent, client, weight, .. } = self.nodes[at];
+            *members -= 1;
+            if *members == 0 && parent == TOP {
+                self.leave(TOP, client, weight);
+            }
+            at = parent;
+        }
+    }
+
+    /// Another weight in the same account.
+    pub(super) fn reweigh(&mut self, node: usize, client: u32, before: u32, weight: u32) {
+        self.nodes[node].account.reweigh(client, weight);
+        if node == TOP {
+            let others_ppm = self.shares_ppm.saturating_sub(before);
+            self.weigh_rest(others_ppm.saturating_add(weight));
+        }
+    }
+
+    /// The sum of the shares changed.
+    fn weigh_rest(&mut self, shares_ppm: u32) {
+        self.shares_ppm = shares_ppm;
+        let weight = Share::WHOLE.ppm().saturating_sub(shares_ppm).max(1);
+        self.nodes[TOP].account.reweigh(self.capacity, weight);
+    }
+
+    /// Someone below may go on for so long without a boundary.
+    pub(super) fn note_stretch(&mut self, mut node: usize, stretch: Span) {
+        while node != TOP {
+            self.nodes[node].stretch_max = self.nodes[node].stretch_max.max(stretch);
+            node = self.nodes[node].parent;
+        }
+    }
+
+    /// Hands in a request.
+    pub(super) fn request(&mut self, node: usize, client: u32, length: Span) {
+        self.nodes[node].account.request(client, length);
+        self.place(node);
+    }
+
+    /// It wants nothing more.
+    pub(super) fn retire(&mut self, node: usize, client: u32) {
+        self.nodes[node].account.retire(client);
+        self.place(node);
+    }
+
+    /// Nobody runs: who of these accounts has nobody ready begins anew.
+    pub(super) fn settle(&mut self, mut node: usize) {
+        while node > REST {
+            self.nodes[node].account.settle();
+            node = self.nodes[node].parent;
+        }
+        self.nodes[REST].account.settle();
+        self.nodes[TOP].account.settle();
+    }
+
+    /// Lets an account compete in the one above while anyone in it is ready; as long as
+    /// one of them is served, it stays picked.
+    fn place(&mut self, mut node: usize) {
+        while node != TOP && !self.nodes[node].served {
+            let Node { ref account, parent, client, stretch_max, .. } = self.nodes[node];
+            let ready = account.has_ready();
+            let above = &mut self.nodes[parent].account;
+            if !ready {
+                above.retire(client);
+            } else if above.is_ready(client) {
+                return;
+            } else {
+                // No one of them is served for longer, so it is never charged for
+                // more than it asked for.
+                above.request(client, self.quantum.max(stretch_max));
+            }
+            node = parent;
+        }
+    }
+
+    /// The activity that comes next.
+    pub(super) fn choose(&mut self) -> Option<u32> {
+        let top = &mut self.nodes[TOP].account;
+        if !top.has_eligible() {
+            // Nobody has a claim: the rest goes before those who have had their share.
+            top.forgive(self.capacity);
+        }
+        let mut client = top.peek()?;
+        while let Some(account) = client.checked_sub(self.capacity) {
+            client = self.nodes[account as usize + 1].account.peek()?;
+        }
+        Some(client)
+    }
+
+    /// Takes a ready activity out of the order, to be served.
+    pub(super) fn take(&mut self, mut node: usize, mut client: u32) {
+        loop {
+            self.nodes[node].account.take(client);
+            if node == TOP {
+                return;
+            }
+            self.nodes[node].served = true;
+            (node, client) = (self.nodes[node].parent, self.nodes[node].client);
+        }
+    }
+
+    /// It is served no longer; `request` or `retire` follows.
+    pub(super) fn put_back(&mut self, mut node: usize) {
+        while node != TOP {
+            self.nodes[node].served = false;
+            node = self.nodes[node].parent;
+        }
+    }
+
+    /// What is served was served for `used`.
+    pub(super) fn charge(&mut self, mut node: usize, mut client: u32, used: Span) {
+        loop {
+            self.nodes[node].account.charge(client, used);
+            if node == TOP {
+                return;
+            }
+            (node, client) = (self.nodes[node].parent, self.nodes[node].client);
+        }
+    }
+
+    /// Whether any is ready. O(1), and one look for each group.
+    pub(super) fn has_ready(&self) -> bool {
+        self.nodes.iter().any(|node| node.account.has_ready())
+    }
+
+    /// How far a client is behind its part of what its account got; `serving`, with
+    /// its account, was served for `pending` that is not charged yet.
+    pub(super) fn lag_ns(
+        &self,
+        node: usize,
+        client: u32,
+        serving: Option<(usize, u32)>,
+        pending: Span,
+    ) -> Option<i64> {
+        let mut at = serving;
+        while let Some((account, _)) = at
+            && account != node
+        {
+            let above = &self.nodes[account];
+            at = (account != TOP).then_some((above.parent, above.client));
+        }
+        self.nodes[node].account.lag_ns(client, at.map(|(_, client)| client), pending)
+    }
+
+    /// The same of an account.
+    pub(super) fn account_lag_ns(
+        &self,
+        node: usize,
+        serving: Option<(usize, u32)>,
+        pending: Span,
+    ) -> Option<i64> {
+        let Node { parent, client, .. } = *self.nodes.get(node)?;
+        self.lag_ns(parent, client, serving, pending)
+    }
+
+    #[cfg(test)]
+    pub(super) fn shares_ppm(&self) -> u32 {
+        self.shares_ppm
+    }
+}
