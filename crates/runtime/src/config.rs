@@ -61,6 +61,18 @@ pub struct Config {
     ///
     /// [`Runtime::poll_trace`]: crate::Runtime::poll_trace
     pub trace: bool,
+    /// Take part as one domain among other processes: the CPUs, the cost of a hand-off
+    /// and admission are the daemon's. Only in upcall mode, under `rmdp`, `rm` or `dws`.
+    pub daemon: Option<Attach>,
+}
+
+/// Where and as what a process attaches to a daemon.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attach {
+    /// The daemon's socket.
+    pub socket: std::path::PathBuf,
+    /// The domain's name, for people.
+    pub name: String,
 }
 
 impl Default for Config {
@@ -74,6 +86,7 @@ impl Default for Config {
             mode: Mode::default(),
             unscreened: false,
             trace: false,
+            daemon: None,
         }
     }
 }

@@ -259,7 +259,7 @@ impl Listener {
         while !hung_up.load(Ordering::Relaxed) {
             let until = clock::now() + LOOK_EVERY;
             let fd = connection.as_fd();
-            match readiness::wait_until(fd, Direction::Read, Some(until.as_nanos())) {
+            match readiness::wait_until(fd, Direction::Readable, Some(until.as_nanos())) {
                 Ok(false) => continue,
                 Ok(true) => {}
                 Err(_) => break,
@@ -334,7 +334,7 @@ fn next_message(connection: &Connection) -> Result<(ToDomain, Received), AttachE
     let until = clock::now() + ANSWER_WITHIN;
     loop {
         let fd = connection.as_fd();
-        if !readiness::wait_until(fd, Direction::Read, Some(until.as_nanos()))? {
+        if !readiness::wait_until(fd, Direction::Readable, Some(until.as_nanos()))? {
             return Err(AttachError::Silent);
         }
         if let Some(message) = receive(connection)? {

@@ -23,6 +23,7 @@ mod batch;
 mod calibrate;
 pub mod clock;
 mod config;
+mod domain;
 mod doorbell;
 mod executive;
 mod gate;
@@ -48,7 +49,8 @@ pub use upcall_core::{activity, admission, cost, policy, qos, record, scheduler,
 
 pub use batch::Batch;
 pub use calibrate::switch_cost;
-pub use config::{Config, FIFO_PRIORITY, Mode};
+pub use config::{Attach, Config, FIFO_PRIORITY, Mode};
+pub use domain::{AttachError, USER_AREA_BYTES};
 pub use executive::{ACTIVITIES_MAX, Job};
 pub use latency::Latency;
 pub use need::{CreateError, Need};

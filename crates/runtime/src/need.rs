@@ -95,6 +95,15 @@ pub enum CreateError {
     },
     /// A scheduling thread did not start.
     Thread(String),
+    /// The daemon's admission refused.
+    RefusedThere {
+        /// Why, in a line.
+        reason: String,
+        /// One change that would fit, or empty.
+        hint: String,
+    },
+    /// The daemon did not answer as one should.
+    Daemon(String),
 }
 
 impl fmt::Display for CreateError {
@@ -115,6 +124,9 @@ impl fmt::Display for CreateError {
                 write!(f, "tasks need the policy `dws`, the runtime was started with `{policy}`")
             }
             CreateError::Thread(error) => write!(f, "a scheduling thread did not start: {error}"),
+            CreateError::RefusedThere { reason, hint } if hint.is_empty() => f.write_str(reason),
+            CreateError::RefusedThere { reason, hint } => write!(f, "{reason}; {hint}"),
+            CreateError::Daemon(what) => write!(f, "the daemon: {what}"),
         }
     }
 }

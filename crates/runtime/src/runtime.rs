@@ -19,12 +19,14 @@ use upcall_core::trace::{Crossing, Record};
 
 use crate::batch::Batch;
 use crate::config::{Config, FIFO_PRIORITY, Mode};
+use crate::domain::{AttachError, Domain};
 use crate::executive::{
     ACTIVITIES_MAX, Control, Epoch, Executive, Handler, Job, Link, Outcomes, Retired, Work,
 };
 use crate::need::{CreateError, Need};
 use crate::reactor::Reactor;
 use crate::rights::Notice;
+use crate::seat::Seat;
 use crate::statistics::{ActivityReport, Report, Statistics};
 use crate::task::{Address, Task, TaskCell, TaskWork};
 use crate::{calibrate, clock};
@@ -34,6 +36,8 @@ const STOP_GRACE: Duration = Duration::from_millis(500);
 /// Fewest times it looks before it gives up: a virtual machine that was paused
 /// finds the grace used up, and nobody has run meanwhile.
 const STOP_LOOKS_MIN: u32 = 20;
+/// Policies whose ranks compare between the schedulers of several domains.
+const ACROSS_DOMAINS: [&str; 3] = ["rmdp", "rm", "dws"];
 /// Stack that a scheduling thread touches before it starts.
 const STACK_BYTES: usize = 256 * 1024;
 
@@ -45,6 +49,8 @@ pub struct HandlerId(usize);
 pub struct Runtime {
     config: Config,
     reservations: Reservations,
+    /// Where admission is the daemon's.
+    domain: Option<Domain>,
     executives: Vec<ExecutiveThread>,
     /// By `HandlerId`; `None` once closed.
     activities: Vec<Option<Activity>>,
@@ -86,15 +92,23 @@ impl Drop for Runtime {
 struct Activity {
     name: String,
     params: ActivityParams,
-    reservation: ReservationId,
+    reserved: Reserved,
     executive: usize,
     id: ActivityId,
     statistics: Statistics,
 }
 
+/// Whose reservation it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reserved {
+    Here(ReservationId),
+    /// The daemon's, by its place in the order of admission.
+    There(u32),
+}
+
 /// What admission gave an activity.
-struct Seat {
-    reservation: ReservationId,
+struct Admitted {
+    reserved: Reserved,
     executive: usize,
     id: ActivityId,
 }
@@ -116,6 +130,16 @@ pub enum StartError {
     NothingToTrace(Mode),
     /// A scheduling thread did not start.
     Thread(String),
+    /// [`Config::daemon`] in a mode in which the kernel decides, or under a policy
+    /// whose ranks mean nothing to other processes (PS, DWCS).
+    NotAcrossDomains {
+        /// The mode.
+        mode: Mode,
+        /// The policy.
+        policy: &'static str,
+    },
+    /// The daemon did not attach this process.
+    Attach(Arc<AttachError>),
     /// The CPUs this process may use could not be found out.
     Cpus(upcall_sys::OsError),
 }
@@ -131,6 +155,12 @@ impl std::fmt::Display for StartError {
                 write!(f, "a trace in mode {}, expected mode upcall", mode.name())
             }
             StartError::Thread(error) => write!(f, "a scheduling thread did not start: {error}"),
+            StartError::NotAcrossDomains { mode, policy } => write!(
+                f,
+                "mode {} under `{policy}` across processes, expected mode upcall under rmdp, rm or dws",
+                mode.name()
+            ),
+            StartError::Attach(error) => error.fmt(f),
             StartError::Cpus(error) => error.fmt(f),
         }
     }
@@ -156,6 +186,20 @@ impl Runtime {
     /// # Errors
     /// See [`StartError`].
     pub fn start(mut config: Config) -> Result<Self, StartError> {
+        let (domain, seats) = match &config.daemon {
+            None => (None, Vec::new()),
+            Some(daemon) => {
+                let (mode, policy) = (config.mode, config.discipline.name);
+                if mode != Mode::Upcall || !ACROSS_DOMAINS.contains(&policy) {
+                    return Err(StartError::NotAcrossDomains { mode, policy });
+                }
+                let attached = Domain::attach(&daemon.socket, &daemon.name, policy)
+                    .map_err(|error| StartError::Attach(Arc::new(error)))?;
+                config.cpus = attached.seats.iter().map(|(cpu, _)| *cpu).collect();
+                config.switch_cost = Some(attached.switch_cost);
+                (Some(attached.domain), attached.seats)
+            }
+        };
         if config.cpus.is_empty() {
             config.cpus = default_cpus()?;
         }
@@ -182,6 +226,7 @@ impl Runtime {
         let mut runtime = Runtime {
             config,
             reservations,
+            domain,
             executives: Vec::new(),
             activities: Vec::new(),
             inactive_epoch: Arc::default(),
@@ -192,8 +237,10 @@ impl Runtime {
             runtime.notices.push(Notice::NoMemoryLock(error));
         }
         if runtime.config.mode == Mode::Upcall {
-            for cpu in runtime.config.cpus.clone() {
-                let executive = runtime.add_executive(cpu);
+            let mut seats: Vec<Option<Seat>> = seats.into_iter().map(|(_, seat)| Some(seat)).collect();
+            seats.resize_with(runtime.config.cpus.len(), || None);
+            for (cpu, seat) in runtime.config.cpus.clone().into_iter().zip(seats) {
+                let executive = runtime.add_executive(cpu, seat);
                 runtime.launch(executive).map_err(StartError::Thread)?;
             }
         }
@@ -246,8 +293,8 @@ impl Runtime {
         }
         let params = need.params(switch_cost)?;
         let terms = need.terms();
-        let seat = self.admit(name, params, &terms)?;
-        Ok(self.enter(name, seat, params, terms, Work::Handler(handler)))
+        let admitted = self.admit(name, params, &terms)?;
+        Ok(self.enter(name, admitted, params, terms, Work::Handler(handler)))
     }
 
     /// Creates a task, suspended, if admission finds room for it: a lightweight
@@ -297,11 +344,11 @@ impl Runtime {
             let real_time = self.config.mode != Mode::Threads;
             self.reactor = Some(Reactor::start(real_time).map_err(CreateError::Thread)?);
         }
-        let seat = self.admit(name, params, &terms)?;
-        let shared = self.executives[seat.executive].link.shared.clone();
-        let watcher = self.reactor.as_ref().map(|reactor| reactor.watcher(&shared, seat.id));
-        cell.bind(Address { shared, id: seat.id, watcher });
-        Ok(self.enter(name, seat, params, terms, Work::Task(work)))
+        let admitted = self.admit(name, params, &terms)?;
+        let shared = self.executives[admitted.executive].link.shared.clone();
+        let watcher = self.reactor.as_ref().map(|reactor| reactor.watcher(&shared, admitted.id));
+        cell.bind(Address { shared, id: admitted.id, watcher });
+        Ok(self.enter(name, admitted, params, terms, Work::Task(work)))
     }
 
     fn check_name(&self, name: &str) -> Result<(), CreateError> {
@@ -317,45 +364,75 @@ impl Runtime {
         name: &str,
         params: ActivityParams,
         terms: &Terms,
-    ) -> Result<Seat, CreateError> {
-        let reservation = match self.reservations.reserve(name, params, terms) {
-            Ok(reservation) => reservation,
-            Err(_) if self.config.unscreened => {
-                self.reservations.reserve_unscreened(name, params, terms)
-            }
-            Err(refusal) => return Err(CreateError::Refused(Box::new(refusal))),
-        };
+    ) -> Result<Admitted, CreateError> {
+        let (reserved, cpu) = self.reserve(name, params, terms)?;
         let executive = match self.config.mode {
             Mode::Upcall => self
                 .executives
                 .iter()
-                .position(|executive| executive.cpu == reservation.cpu)
+                .position(|executive| executive.cpu == cpu)
                 .expect("one executive was made for each CPU"),
-            Mode::Threads | Mode::Fifo => self.add_executive(reservation.cpu),
+            Mode::Threads | Mode::Fifo => self.add_executive(cpu, None),
         };
         let Some(number) = self.executives[executive].taken.iter().position(|&taken| !taken) else {
-            self.reservations.release(reservation.id);
+            self.release(reserved);
             return Err(CreateError::TooMany { activities_max: ACTIVITIES_MAX });
         };
         self.executives[executive].taken[number] = true;
         let id = ActivityId(u32::try_from(number).expect("below ACTIVITIES_MAX"));
-        Ok(Seat { reservation: reservation.id, executive, id })
+        Ok(Admitted { reserved, executive, id })
+    }
+
+    /// Asks admission, here or in the daemon, for a place: the reservation and its CPU.
+    fn reserve(
+        &mut self,
+        name: &str,
+        params: ActivityParams,
+        terms: &Terms,
+    ) -> Result<(Reserved, u32), CreateError> {
+        let unscreened = self.config.unscreened;
+        if let Some(domain) = &mut self.domain {
+            let asked = domain.create(name, &params, terms, unscreened);
+            return match asked.map_err(|error| CreateError::Daemon(error.to_string()))? {
+                Ok(place) => Ok((Reserved::There(place.order), place.cpu)),
+                Err(no) => Err(CreateError::RefusedThere { reason: no.reason, hint: no.hint }),
+            };
+        }
+        let reservation = match self.reservations.reserve(name, params, terms) {
+            Ok(reservation) => reservation,
+            Err(_) if unscreened => self.reservations.reserve_unscreened(name, params, terms),
+            Err(refusal) => return Err(CreateError::Refused(Box::new(refusal))),
+        };
+        Ok((Reserved::Here(reservation.id), reservation.cpu))
+    }
+
+    /// Gives a place back.
+    fn release(&mut self, reserved: Reserved) {
+        match (reserved, &self.domain) {
+            (Reserved::Here(id), _) => self.reservations.release(id),
+            (Reserved::There(order), Some(domain)) => domain.close(order),
+            (Reserved::There(_), None) => {}
+        }
     }
 
     /// Hands an admitted activity to its executive.
     fn enter(
         &mut self,
         name: &str,
-        seat: Seat,
+        admitted: Admitted,
         params: ActivityParams,
         terms: Terms,
         work: Work,
     ) -> HandlerId {
-        let Seat { reservation, executive, id } = seat;
-        self.send(executive, Control::Create { id, params, terms, work });
+        let Admitted { reserved, executive, id } = admitted;
+        let order = match reserved {
+            Reserved::There(order) => Some(order),
+            Reserved::Here(_) => None,
+        };
+        self.send(executive, Control::Create { id, params, terms, work, order });
         let statistics = Statistics::default();
         let name = name.to_owned();
-        let activity = Activity { name, params, reservation, executive, id, statistics };
+        let activity = Activity { name, params, reserved, executive, id, statistics };
         self.activities.push(Some(activity));
         HandlerId(self.activities.len() - 1)
     }
@@ -428,7 +505,8 @@ impl Runtime {
     pub fn reweigh(&mut self, id: HandlerId, claim: Claim) -> Result<(), Box<Refusal>> {
         let Some(activity) = &self.activities[id.0] else { return Ok(()) };
         let (executive, number) = (activity.executive, activity.id);
-        let reservation = activity.reservation;
+        // Shares and weights are PS's, which is not across domains.
+        let Reserved::Here(reservation) = activity.reserved else { return Ok(()) };
         match self.config.unscreened {
             true => self.reservations.reweigh_unscreened(reservation, claim)?,
             false => self.reservations.reweigh(reservation, claim)?,
@@ -468,7 +546,7 @@ impl Runtime {
                 thread.closing.retain(|&closing| closing != number);
                 thread.taken[number.0 as usize] = false;
                 let activity = self.activities[id.0].take()?;
-                self.reservations.release(activity.reservation);
+                self.release(activity.reserved);
                 return Some(self.report_of(activity, counters));
             }
             if clock::now() >= give_up {
@@ -559,9 +637,13 @@ impl Runtime {
         self.activities[id.0].as_ref().map(|activity| activity.params)
     }
 
-    /// The reservation of a handler; `None` if it is closed.
+    /// The reservation of a handler; `None` if it is closed, or if admission is a
+    /// daemon's.
     pub fn reservation(&self, id: HandlerId) -> Option<ReservationId> {
-        self.activities[id.0].as_ref().map(|activity| activity.reservation)
+        match self.activities[id.0].as_ref()?.reserved {
+            Reserved::Here(id) => Some(id),
+            Reserved::There(_) => None,
+        }
     }
 
     /// Ends all delivery and says how it went. Waits half a second for handlers
@@ -631,14 +713,14 @@ impl Runtime {
         }
     }
 
-    fn add_executive(&mut self, cpu: u32) -> usize {
+    fn add_executive(&mut self, cpu: u32, seat: Option<Seat>) -> usize {
         // Alone on its thread, a handler needs no policy: the kernel has its own.
         let (meter_cpu, discipline) = match self.config.mode {
             Mode::Upcall => (false, self.config.discipline),
             Mode::Threads | Mode::Fifo => (true, &RMDP),
         };
         let (executive, link) =
-            Executive::new(discipline, meter_cpu, self.config.trace, self.inactive_epoch.clone());
+            Executive::new(discipline, meter_cpu, self.config.trace, self.inactive_epoch.clone(), seat);
         self.executives.push(ExecutiveThread {
             cpu,
             link,
@@ -671,6 +753,8 @@ impl Runtime {
     /// Starts the thread of an executive, if it does not run yet.
     fn launch(&mut self, index: usize) -> Result<(), String> {
         let fifo_priority = match self.config.mode {
+            // The daemon gives it its class.
+            Mode::Upcall if self.domain.is_some() => None,
             Mode::Upcall => Some(FIFO_PRIORITY),
             Mode::Threads => None,
             Mode::Fifo => Some(self.rate_monotonic_priority(index)),
@@ -682,13 +766,18 @@ impl Runtime {
         let thread = std::thread::Builder::new()
             .name(format!("upcall-cpu{cpu}"))
             .spawn(move || {
-                let _ = notices_in.send(prepare_thread(cpu, fifo_priority));
+                let tid = upcall_sys::process::thread_id();
+                let _ = notices_in.send((tid, prepare_thread(cpu, fifo_priority)));
                 let outcomes = waiting.run();
                 (outcomes, upcall_sys::schedule::thread_switches())
             })
             .map_err(|error| error.to_string())?;
         executive.thread = Some(thread);
-        for notice in notices.recv().unwrap_or_default() {
+        let (tid, found) = notices.recv().map_err(|error| error.to_string())?;
+        if let Some(domain) = &self.domain {
+            domain.thread(cpu, tid).map_err(|error| error.to_string())?;
+        }
+        for notice in found {
             let known = self
                 .notices
                 .iter()
