@@ -1,7 +1,7 @@
 //! Layouts of memory shared between processes; the only place that reads what
 //! a peer has written.
 //!
-//! Called by the runtime and the command, which bring the memory (mapped by
+//! Called by the runtime, the daemon and the command, which bring the memory (mapped by
 //! the sys room): anything that is a slice of words. A peer is another program and may be
 //! wrong or hostile: every value is copied once, then checked, then used.
 //! What a peer did wrong comes back as an error; what is done about it is for
@@ -10,12 +10,29 @@
 //! | module | what is shared |
 //! |---|---|
 //! | [`load_page`] | what a load-generating child reports to its parent |
+//! | [`turn_page`] | who of one user's domains has the CPU, and how the others are woken |
+//! | [`user_area`] | what a domain says of itself: best rank, next releases, what runs |
+//! | [`kernel_area`] | what the daemon says of each domain, and asks of it |
+//!
+//! The last three make up split-level scheduling (decision 0008). Their numbers
+//! of domains are [`DomainId`], their errors [`LayoutError`] and [`PeerFault`].
 
 #![forbid(unsafe_code)]
 
+pub mod kernel_area;
 pub mod load_page;
+pub mod turn_page;
+pub mod user_area;
+
+mod domain;
+mod edge;
+mod fault;
+mod words;
+
+pub use domain::{DOMAINS_MAX, DomainId};
+pub use fault::{LayoutError, PeerFault};
 
 #[cfg(not(loom))]
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering, fence};
 #[cfg(loom)]
-use loom::sync::atomic::{AtomicU64, Ordering};
+use loom::sync::atomic::{AtomicU64, Ordering, fence};

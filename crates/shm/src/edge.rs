@@ -1,0 +1,104 @@
+//! The stores, loads and fences that hand something over, by name, so that the
+//! loom tests can weaken each in turn and see the protocol break.
+
+use crate::{Ordering, fence};
+
+/// One side of what hands something over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Edge {
+    /// Turn page: the turn, given and found.
+    Pass,
+    Holder,
+    /// Turn page: the bell, rung and heard.
+    Ring,
+    Hear,
+    /// Turn page: the wish for a new look, stated and taken.
+    RecheckRequest,
+    RecheckTake,
+    /// Turn page: between the wish and the look at the holder; between finding
+    /// oneself holder and the look for wishes.
+    RequestFence,
+    IdleFence,
+    /// User area: around what is published, and around what is read.
+    SequenceOdd,
+    SequenceEven,
+    SequenceFirst,
+    SequenceSecond,
+    /// User and kernel area: between unmasking and the look for a request;
+    /// between the request and the look at the mask.
+    UnmaskFence,
+    YieldFence,
+    /// Kernel area: around a domain's line that is made, and that is read.
+    GenerationNone,
+    GenerationNew,
+    GenerationFirst,
+    GenerationSecond,
+    /// Kernel area: a user interrupt, raised and found.
+    InterruptRaise,
+    InterruptLoad,
+    /// Kernel area: the table changed, told and found.
+    EpochStore,
+    EpochLoad,
+}
+
+/// A fence, unless a test leaves it out.
+#[inline]
+pub(crate) fn barrier(edge: Edge, right: Ordering) {
+    match ordering(edge, right) {
+        Ordering::Relaxed => {}
+        order => fence(order),
+    }
+}
+
+/// The ordering of an edge: the one that is right.
+#[cfg(not(all(test, loom)))]
+#[inline]
+pub(crate) const fn ordering(_: Edge, right: Ordering) -> Ordering {
+    right
+}
+
+#[cfg(all(test, loom))]
+pub(crate) use weaken::{check, each_breaks, ordering};
+
+#[cfg(all(test, loom))]
+mod weaken {
+    use super::{Edge, Ordering};
+    use core::cell::Cell;
+    use std::panic::catch_unwind;
+
+    thread_local! {
+        /// Which ordering is weaker than right. Of the test's own thread: loom
+        /// runs the threads of a model on it.
+        static WEAKENED: Cell<Option<Edge>> = const { Cell::new(None) };
+    }
+
+    /// The ordering of an edge: the right one, or the next weaker that differs
+    /// in kind if a test says so.
+    pub(crate) fn ordering(edge: Edge, right: Ordering) -> Ordering {
+        match right {
+            _ if WEAKENED.get() != Some(edge) => right,
+            Ordering::SeqCst => Ordering::AcqRel,
+            _ => Ordering::Relaxed,
+        }
+    }
+
+    /// Runs `model` with one ordering weakened, or none, in every way there is.
+    pub(crate) fn check(weakened: Option<Edge>, model: fn()) {
+        WEAKENED.set(weakened);
+        let mut builder = loom::model::Builder::new();
+        builder.max_branches = 100_000; // pages have many words
+        builder.check(model);
+    }
+
+    /// That each of `edges`, weakened, breaks its model in the way stated.
+    pub(crate) fn each_breaks(edges: &[(Edge, fn(), &str)]) {
+        for &(edge, model, broken) in edges {
+            let Err(found) = catch_unwind(|| check(Some(edge), model)) else {
+                panic!("{edge:?} could be weaker: loom found nothing");
+            };
+            let text = found.downcast_ref::<String>().map(String::as_str);
+            let text = text.or(found.downcast_ref::<&str>().copied()).unwrap_or("");
+            assert!(text.contains(broken), "{edge:?}: {text}");
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Where everything stands in a kernel area.
+//!
+//! Written down once, as structures; the word numbers that the accessors use
+//! are taken from them. Change anything here and [`LAYOUT_VERSION`] changes,
+//! and with it the golden table in the tests.
+
+use crate::domain::LINES;
+use crate::words::{Kind, LINE_BYTES};
+use core::mem::{offset_of, size_of};
+
+/// Version of this layout.
+pub const LAYOUT_VERSION: u32 = 1;
+
+/// Bytes of a kernel area.
+pub const PAGE_BYTES: usize = 4096;
+
+/// `upckern` and a zero, in memory on a little-endian machine.
+pub(super) const KIND: Kind =
+    Kind { page: "kernel area", magic: u64::from_le_bytes(*b"upckern\0"), version: LAYOUT_VERSION };
+
+#[repr(C, align(4096))]
+struct KernelArea {
+    identity: Identity,
+    domains: [DomainLine; LINES],
+    reserved: [u64; (PAGE_BYTES / LINE_BYTES - 1 - LINES) * LINE_BYTES / 8],
+}
+
+#[repr(C, align(64))]
+struct Identity {
+    magic: u64,
+    /// A `u32` in a word of its own.
+    version: u64,
+    cpu: u64,
+    /// `DOMAINS_MAX`.
+    domains: u64,
+    /// Counts domains that came and went.
+    epoch: u64,
+    reserved: [u64; 3],
+}
+
+#[repr(C, align(64))]
+struct DomainLine {
+    /// A `State`, or 0.
+    state: u64,
+    /// 0: nobody.
+    generation: u64,
+    quantum_ns_max: u64,
+    /// 0: go on.
+    yield_request: u64,
+    /// Three counts of 21 bits, the first lowest.
+    interrupts: u64,
+    offences: u64,
+    /// A `u32` in a word of its own.
+    pid: u64,
+    reserved: [u64; 1],
+}
+
+const _: () = {
+    assert!(size_of::<KernelArea>() == PAGE_BYTES);
+    assert!(size_of::<Identity>() == LINE_BYTES);
+    assert!(size_of::<DomainLine>() == LINE_BYTES);
+    assert!(offset_of!(KernelArea, identity) == 0);
+    assert!(offset_of!(KernelArea, domains) == 64);
+    assert!(offset_of!(KernelArea, reserved) == 34 * 64);
+    // What is not named below is reserved.
+    assert!(offset_of!(Identity, magic) == 0 && offset_of!(Identity, version) == 8);
+    assert!(offset_of!(Identity, reserved) == 8 * 5);
+    assert!(offset_of!(DomainLine, reserved) == 8 * 7);
+};
+
+/// Numbers of words: offsets in bytes over 8.
+pub(super) mod word {
+    use super::{DomainLine, Identity, KernelArea, LINES, offset_of};
+    use crate::words::LINE_WORDS;
+
+    pub const CPU: usize = offset_of!(KernelArea, identity.cpu) / 8;
+    pub const DOMAINS: usize = offset_of!(KernelArea, identity.domains) / 8;
+    pub const EPOCH: usize = offset_of!(KernelArea, identity.epoch) / 8;
+
+    /// Within a domain's line.
+    pub const STATE: usize = offset_of!(DomainLine, state) / 8;
+    pub const GENERATION: usize = offset_of!(DomainLine, generation) / 8;
+    pub const QUANTUM_NS_MAX: usize = offset_of!(DomainLine, quantum_ns_max) / 8;
+    pub const YIELD_REQUEST: usize = offset_of!(DomainLine, yield_request) / 8;
+    pub const INTERRUPTS: usize = offset_of!(DomainLine, interrupts) / 8;
+    pub const OFFENCES: usize = offset_of!(DomainLine, offences) / 8;
+    pub const PID: usize = offset_of!(DomainLine, pid) / 8;
+
+    const LINES_AT: usize = offset_of!(KernelArea, domains) / 8;
+
+    /// The first word of a domain's line.
+    pub const fn line(line: usize) -> usize {
+        LINES_AT + line * LINE_WORDS
+    }
+
+    /// Whether `word` is 0 in every page.
+    pub const fn is_reserved(word: usize) -> bool {
+        match word / LINE_WORDS {
+            0 => word >= offset_of!(Identity, reserved) / 8,
+            _ if word >= line(LINES) => true,
+            _ => word % LINE_WORDS >= offset_of!(DomainLine, reserved) / 8,
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! The page in which one user's domains on one CPU say whose turn it is.
+//!
+//! Created by the daemon, one for each user and CPU; attached to by each
+//! domain of that user. At any moment one of them, the *holder*, has the CPU;
+//! the others sleep, each on its bell. Nothing here waits, allocates or makes a
+//! system call: who must sleep does so on [`TurnPage::bell`] with a futex, and
+//! who must be woken is said by [`TurnPage::ring`]. Every call is wait-free.
+//!
+//! ```text
+//!   A (holder)                                 B
+//!   (1) stores its work                        loop
+//!   (2) pass(turn, B)   -- Release/Acquire ->    (4) turn: mine? done
+//!   (3) ring(B): asleep? futex wake              (5) doze: may sleep?
+//!                       -- Release/Acquire ->        futex wait while ASLEEP
+//!                                                (6) rouse
+//!
+//!   bell of B:    +--(6)-- RUNG <--(3)--+
+//!                 v          ^          |
+//!               SILENT --(3)-+          |
+//!                 |  ^                  |
+//!                (5) +-------(6)--------+
+//!                 |                     |
+//!                 +-----------------> ASLEEP
+//! ```
+//!
+//! 1. What whoever gets the turn must see: its user area above all.
+//! 2. Fails if the turn is not any more what A saw: it was taken from A. So a
+//!    domain that was stopped at this very place does not give away what
+//!    somebody else has by now.
+//! 3. Rung after the turn was passed. Who hears the bell sees the turn.
+//! 4. Who sees the turn sees (1).
+//! 5. Only a silent bell is slept on. Rung between this and the wait: the
+//!    futex is no longer `ASLEEP`, and the kernel does not put to sleep.
+//! 6. Hears the bell, whether there was one or a deadline came. Whatever was
+//!    stored before it was rung is seen now, the turn above all.
+//!
+//! # A new look
+//!
+//! Who becomes ready without having the turn (a datagram came, an activity was
+//! resumed) has whoever has the turn look again:
+//!
+//! ```text
+//!   C                                          the holder H
+//!   (7) publishes in its user area
+//!   (8) request_recheck  -- Release/Acquire -> (9) take_recheck, at a boundary
+//!       nobody looks? ring the daemon              reads all user areas
+//! ```
+//!
+//! 8. Sets the flag, then looks who has the turn. A domain looks at the flag at
+//!    its next boundary; the daemon must be woken for it.
+//! 9. Before it sleeps with the turn, the daemon takes the flag with
+//!    [`TurnPage::take_recheck_idle`]: either it finds the flag, or C finds
+//!    that the daemon has the turn. A fence on each side sees to that.
+//!
+//! # Trust
+//!
+//! All domains of a user may write all of this page, and trust each other with
+//! it. A holder there cannot be is [`PeerFault`], and is put right by the daemon
+//! with [`TurnPage::reset`]; a bell of another value counts as asleep to who
+//! rings it and as rung to who would sleep, and is put right by either.
+//!
+//! # Layout
+//!
+//! | bytes | words of 8 bytes, native order | written by |
+//! |---|---|---|
+//! | 0..64 | magic, version, CPU, most domains, 4 reserved | daemon, before sharing |
+//! | 64..128 | turn (low half: holder; high half: times it changed hands), 7 reserved | the holder; the daemon |
+//! | 128..192 | recheck (0 or 1), 7 reserved | anyone |
+//! | 192..512 | reserved | |
+//! | 512..2624 | a line for each of 33 domains, the daemon first: bell (0 silent, 1 rung, 2 asleep), 7 reserved | anyone |
+//! | 2624..4096 | reserved | |
+
+use crate::edge::{Edge, barrier, ordering};
+use crate::words::Words;
+use crate::{AtomicU64, DOMAINS_MAX, DomainId, LayoutError, Ordering, PeerFault};
+use Ordering::{Acquire, Relaxed, Release, SeqCst};
+use layout::{KIND, word};
+
+mod layout;
+#[cfg(loom)]
+#[cfg(test)]
+mod loom_tests;
+#[cfg(not(loom))]
+#[cfg(test)]
+mod tests;
+
+pub use layout::{LAYOUT_VERSION, PAGE_BYTES};
+
+/// Words of a page.
+pub const PAGE_WORDS: usize = PAGE_BYTES / 8;
+
+/// Nobody rang, and nobody sleeps.
+const SILENT: u64 = 0;
+/// Rung, and not heard yet.
+const RUNG: u64 = 1;
+
+/// What the futex (the low half of [`TurnPage::bell`]) holds while its domain
+/// sleeps on it: what the kernel is to compare with.
+pub const ASLEEP: u32 = 2;
+
+/// Who has the turn, and the how manieth it is: the two change together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    holder: DomainId,
+    serial: u32,
+}
+
+impl Turn {
+    /// Whose it is.
+    pub const fn holder(self) -> DomainId {
+        self.holder
+    }
+
+    /// How often the turn had been given or taken, modulo 2^32: equal twice,
+    /// the holder had it all the while.
+    pub const fn serial(self) -> u32 {
+        self.serial
+    }
+
+    fn to_word(self) -> u64 {
+        u64::from(self.serial) << 32 | u64::from(self.holder.number())
+    }
+
+    fn of_word(found: u64) -> Result<Self, PeerFault> {
+        let (serial, holder) = halves(found);
+        match DomainId::new(holder) {
+            Some(holder) => Ok(Turn { holder, serial }),
+            None => Err(PeerFault::Value {
+                page: KIND.page,
+                name: "holder",
+                found: u64::from(holder),
+                max: u64::from(DOMAINS_MAX),
+            }),
+        }
+    }
+
+    /// The one after, of `to`.
+    const fn next(self, to: DomainId) -> Self {
+        Turn { holder: to, serial: self.serial.wrapping_add(1) }
+    }
+}
+
+/// One end of a turn page; all ends are alike.
+///
+/// `W` is the memory, owned or borrowed.
+#[derive(Debug)]
+pub struct TurnPage<W> {
+    words: Words<W>,
+    cpu: u32,
+}
+
+impl<W: AsRef<[AtomicU64]>> TurnPage<W> {
+    /// Makes `words`, all zero and shared with nobody yet, the turn page of
+    /// `cpu`. The daemon has the turn. O([`PAGE_WORDS`]).
+    ///
+    /// # Errors
+    /// Wrong length, or a word that is not 0.
+    pub fn create(words: W, cpu: u32) -> Result<Self, LayoutError> {
+        let words = Words::new(KIND, words, PAGE_WORDS)?;
+        words.check_unused(KIND, |_| true)?;
+        words.mark(KIND);
+        // Relaxed: handing the memory over orders these.
+        words.store(word::CPU, u64::from(cpu), Relaxed);
+        words.store(word::DOMAINS, u64::from(DOMAINS_MAX), Relaxed);
+        Ok(TurnPage { words, cpu })
+    }
+
+    /// Takes up the page that a daemon created in `words`; it may be in use.
+    /// O([`PAGE_WORDS`]).
+    ///
+    /// # Errors
+    /// It is no such page, of another version, or its reserved words are used.
+    pub fn attach(words: W) -> Result<Self, LayoutError> {
+        let words = Words::new(KIND, words, PAGE_WORDS)?;
+        words.check_kind(KIND)?;
+        let cpu = words.identity(KIND, "CPU", word::CPU, (0, u64::from(u32::MAX)))?;
+        let domains = u64::from(DOMAINS_MAX);
+        words.identity(KIND, "domains", word::DOMAINS, (domains, domains))?;
+        words.check_unused(KIND, word::is_reserved)?;
+        let (_, cpu) = halves(cpu);
+        Ok(TurnPage { words, cpu })
+    }
+
+    /// The memory, to be handed to others.
+    pub fn memory(&self) -> &W {
+        &self.words.0
+    }
+
+    /// Which CPU's turns these are.
+    pub fn cpu(&self) -> u32 {
+        self.cpu
+    }
+
+    /// Who has the turn. A load. Who finds that it is his own sees all that
+    /// was stored by whoever passed it.
+    ///
+    /// # Errors
+    /// A number that no domain has.
+    #[inline]
+    pub fn turn(&self) -> Result<Turn, PeerFault> {
+        // Pairs with the Release in `pass` and `reset`.
+        Turn::of_word(self.words.load(word::TURN, ordering(Edge::Holder, Acquire)))
+    }
+
+    /// Who has the turn: [`Self::turn`] without the serial number.
+    ///
+    /// # Errors
+    /// As [`Self::turn`].
+    #[inline]
+    pub fn holder(&self) -> Result<DomainId, PeerFault> {
+        self.turn().map(Turn::holder)
+    }
+
+    /// Gives the turn to `to`, if it still is as it was `seen`; then `to` must
+    /// be rung for. `false`: it has changed hands meanwhile, and nothing was done.
+    ///
+    /// By the holder; by the daemon, which has looked after a holder that is
+    /// blocked, stopped or gone and takes the turn from it; by nobody else.
+    #[inline]
+    pub fn pass(&self, seen: Turn, to: DomainId) -> bool {
+        // Release pairs with the Acquire in `turn`. A failure hands over nothing.
+        let next = seen.next(to).to_word();
+        let release = ordering(Edge::Pass, Release);
+        let turn = self.words.at(word::TURN);
+        turn.compare_exchange(seen.to_word(), next, release, Relaxed).is_ok()
+    }
+
+    /// Gives the turn to `to`, whatever stands there: when [`Self::turn`] finds
+    /// a fault. By the daemon only; with a sound turn it uses [`Self::pass`],
+    /// which cannot make two domains think that they have it.
+    pub fn reset(&self, to: DomainId) {
+        let (serial, _) = halves(self.words.load(word::TURN, Relaxed));
+        let turn = Turn { holder: to, serial: serial.wrapping_add(1) };
+        // Pairs with the Acquire in `turn`, as `pass` does.
+        self.words.store(word::TURN, turn.to_word(), ordering(Edge::Pass, Release));
+    }
+
+    /// Rings for `domain`: `true` if it sleeps and the caller must wake one
+    /// waiter of the futex. From anyone; one exchange.
+    #[inline]
+    #[must_use = "who sleeps must be woken"]
+    pub fn ring(&self, domain: DomainId) -> bool {
+        // Release pairs with the Acquire in `hear`: all that was stored before,
+        // the turn above all. An exchange, no store: who hears a later ring has
+        // heard this one too. What is neither silent nor rung may be asleep.
+        let before = self.bell(domain).swap(RUNG, ordering(Edge::Ring, Release));
+        before != SILENT && before != RUNG
+    }
+
+    /// The bell of `domain`. Its low half (first 4 bytes on a little-endian
+    /// machine) is the futex, shared between processes: waited on while it is
+    /// [`ASLEEP`]. Only for that; it changes by the calls here.
+    #[inline]
+    pub fn bell(&self, domain: DomainId) -> &AtomicU64 {
+        self.words.at(word::bell(domain.line()))
+    }
+
+    /// Whether `domain`, the caller's own, may sleep now. After this, whatever
+    /// it says and after the sleep if there was one, comes [`Self::rouse`].
+    #[inline]
+    #[must_use = "a bell that was rung is not to be slept on"]
+    pub fn doze(&self, domain: DomainId) -> bool {
+        // Relaxed: a rung bell stays so until `hear` acquires it.
+        let asleep = u64::from(ASLEEP);
+        self.bell(domain).compare_exchange(SILENT, asleep, Relaxed, Relaxed).is_ok()
+    }
+
+    /// `domain`, the caller's own, is awake and hears its bell: `true` if it was
+    /// rung. Afterwards the caller looks at the turn again.
+    #[inline]
+    pub fn rouse(&self, domain: DomainId) -> bool {
+        // Acquire pairs with the Release in `ring`.
+        self.bell(domain).swap(SILENT, ordering(Edge::Hear, Acquire)) == RUNG
+    }
+
+    /// As [`Self::rouse`], for who was not asleep: a load if it was not rung.
+    #[inline]
+    pub fn answer(&self, domain: DomainId) -> bool {
+        // Relaxed: only decides whether to look; `rouse` synchronises.
+        self.bell(domain).load(Relaxed) != SILENT && self.rouse(domain)
+    }
+
+    /// Asks whoever has the turn to look at all user areas again, after the
+    /// caller has published in its own. `true`: a domain that looks by itself
+    /// has it not, and the caller must [`Self::ring`] for the daemon.
+    ///
+    /// From anyone; an exchange and a fence, some 20 ns.
+    #[must_use = "the daemon does not look by itself"]
+    pub fn request_recheck(&self) -> bool {
+        // Release pairs with the Acquire in `take_recheck`. An exchange, so that
+        // of two requests taken at once both are seen.
+        let recheck = self.words.at(word::RECHECK);
+        recheck.swap(1, ordering(Edge::RecheckRequest, Release));
+        // Pairs with the fence in `take_recheck_idle`.
+        barrier(Edge::RequestFence, SeqCst);
+        // A holder there cannot be does not look either.
+        !self.holder().is_ok_and(|holder| holder != DomainId::DAEMON)
+    }
+
+    /// Whether somebody asked for a new look. A Relaxed load, for each boundary.
+    #[inline]
+    pub fn is_recheck(&self) -> bool {
+        self.words.load(word::RECHECK, Relaxed) != 0
+    }
+
+    /// Takes the request, if there is one: `true`, and the user areas are to be
+    /// read now. By the holder; a load if there is none.
+    #[inline]
+    pub fn take_recheck(&self) -> bool {
+        // Acquire pairs with the Release in `request_recheck`.
+        let acquire = ordering(Edge::RecheckTake, Acquire);
+        self.is_recheck() && self.words.at(word::RECHECK).swap(0, acquire) != 0
+    }
+
+    /// As [`Self::take_recheck`], for the daemon once it has found the turn to be
+    /// its own and before it looks for how long it may sleep: whoever asks
+    /// later finds that the daemon has the turn, and rings.
+    pub fn take_recheck_idle(&self) -> bool {
+        // Pairs with the fence in `request_recheck`: of two fences one comes
+        // first, and what was stored before it is seen after the other.
+        barrier(Edge::IdleFence, SeqCst);
+        self.take_recheck()
+    }
+
+    /// That no reserved word was written since. O([`PAGE_WORDS`]): now and then.
+    ///
+    /// # Errors
+    /// [`PeerFault::Reserved`]: some domain of the user scribbles.
+    pub fn audit(&self) -> Result<(), PeerFault> {
+        match self.words.first_used(word::is_reserved) {
+            Some(offset) => Err(PeerFault::Reserved { page: KIND.page, offset }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// High and low half of a word.
+#[expect(clippy::cast_possible_truncation, reason = "the halves are what is wanted")]
+const fn halves(word: u64) -> (u32, u32) {
+    ((word >> 32) as u32, word as u32)
+}

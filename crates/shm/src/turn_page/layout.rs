@@ -1,0 +1,106 @@
+//! Where everything stands in a turn page.
+//!
+//! Written down once, as structures; the word numbers that the accessors use
+//! are taken from them. Change anything here and [`LAYOUT_VERSION`] changes,
+//! and with it the golden table in the tests.
+
+use crate::domain::LINES;
+use crate::words::{Kind, LINE_BYTES};
+use core::mem::{offset_of, size_of};
+
+/// Version of this layout.
+pub const LAYOUT_VERSION: u32 = 1;
+
+/// Bytes of a turn page.
+pub const PAGE_BYTES: usize = 4096;
+
+/// `upcturn` and a zero, in memory on a little-endian machine.
+pub(super) const KIND: Kind =
+    Kind { page: "turn page", magic: u64::from_le_bytes(*b"upcturn\0"), version: LAYOUT_VERSION };
+
+#[repr(C, align(4096))]
+struct TurnPage {
+    identity: Identity,
+    turn: TurnLine,
+    recheck: RecheckLine,
+    reserved: [u64; 5 * LINE_BYTES / 8],
+    bells: [BellLine; LINES],
+}
+
+#[repr(C, align(64))]
+struct Identity {
+    magic: u64,
+    /// A `u32` in a word of its own.
+    version: u64,
+    cpu: u64,
+    /// `DOMAINS_MAX`.
+    domains: u64,
+    reserved: [u64; 4],
+}
+
+#[repr(C, align(64))]
+struct TurnLine {
+    /// Low half: the holder's number. High half: how often it changed hands.
+    turn: u64,
+    reserved: [u64; 7],
+}
+
+#[repr(C, align(64))]
+struct RecheckLine {
+    /// 0: nothing new.
+    recheck: u64,
+    reserved: [u64; 7],
+}
+
+#[repr(C, align(64))]
+struct BellLine {
+    /// Low half: a futex.
+    bell: u64,
+    reserved: [u64; 7],
+}
+
+const _: () = {
+    assert!(size_of::<TurnPage>() == PAGE_BYTES);
+    assert!(size_of::<Identity>() == LINE_BYTES);
+    assert!(size_of::<TurnLine>() == LINE_BYTES);
+    assert!(size_of::<RecheckLine>() == LINE_BYTES);
+    assert!(size_of::<BellLine>() == LINE_BYTES);
+    assert!(offset_of!(TurnPage, identity) == 0);
+    assert!(offset_of!(TurnPage, turn) == 64);
+    assert!(offset_of!(TurnPage, recheck) == 128);
+    assert!(offset_of!(TurnPage, reserved) == 192);
+    assert!(offset_of!(TurnPage, bells) == 512);
+    // What is not named below is reserved.
+    assert!(offset_of!(Identity, magic) == 0 && offset_of!(Identity, version) == 8);
+    assert!(offset_of!(Identity, reserved) == 8 * 4);
+    assert!(offset_of!(TurnLine, reserved) == 8);
+    assert!(offset_of!(RecheckLine, reserved) == 8);
+    assert!(offset_of!(BellLine, reserved) == 8);
+};
+
+/// Numbers of words: offsets in bytes over 8.
+pub(super) mod word {
+    use super::{Identity, LINES, TurnPage, offset_of};
+    use crate::words::LINE_WORDS;
+
+    pub const CPU: usize = offset_of!(TurnPage, identity.cpu) / 8;
+    pub const DOMAINS: usize = offset_of!(TurnPage, identity.domains) / 8;
+    pub const TURN: usize = offset_of!(TurnPage, turn.turn) / 8;
+    pub const RECHECK: usize = offset_of!(TurnPage, recheck.recheck) / 8;
+
+    const BELLS: usize = offset_of!(TurnPage, bells) / 8;
+
+    /// The bell of a line.
+    pub const fn bell(line: usize) -> usize {
+        BELLS + line * LINE_WORDS
+    }
+
+    /// Whether `word` is 0 in every page.
+    pub const fn is_reserved(word: usize) -> bool {
+        match word {
+            0..=TURN => word >= offset_of!(Identity, reserved) / 8 && word != TURN,
+            RECHECK => false,
+            _ => word < BELLS || word >= bell(LINES) || !word.is_multiple_of(LINE_WORDS),
+        }
+    }
+}

@@ -1,0 +1,209 @@
+use super::*;
+use proptest::prelude::*;
+
+fn blank() -> Vec<AtomicU64> {
+    (0..PAGE_WORDS).map(|_| AtomicU64::new(0)).collect()
+}
+
+fn domain(number: u32) -> DomainId {
+    DomainId::new(number).unwrap()
+}
+
+#[test]
+fn every_byte_stands_where_version_1_has_it() {
+    let words = blank();
+    let page = TurnPage::create(&words, 0x0304).unwrap();
+    assert!(page.pass(page.turn().unwrap(), domain(32)));
+    assert!(!page.ring(DomainId::DAEMON));
+    assert!(page.doze(domain(1)));
+    assert!(!page.ring(domain(32)));
+    assert!(!page.request_recheck());
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.load(Relaxed).to_le_bytes()).collect();
+    let mut golden = vec![0u8; 4096];
+    for (offset, expected) in [
+        (0, &b"upcturn\0"[..]),
+        (8, &[1]),          // version
+        (16, &[4, 3]),      // CPU
+        (24, &[32]),        // domains
+        (64, &[32]),        // holder
+        (68, &[1]),         // times passed
+        (128, &[1]),        // recheck
+        (512, &[1]),        // the daemon's bell: rung
+        (512 + 64, &[2]),   // the bell of domain 1: asleep
+        (512 + 2048, &[1]), // the last domain's: rung
+    ] {
+        golden[offset..offset + expected.len()].copy_from_slice(expected);
+    }
+    assert_eq!((LAYOUT_VERSION, DOMAINS_MAX, PAGE_BYTES), (1, 32, 4096));
+    assert_eq!(bytes, golden);
+}
+
+#[test]
+fn only_new_pages_are_created() {
+    for found in [0, PAGE_WORDS - 1, PAGE_WORDS + 1] {
+        let words: Vec<_> = (0..found).map(|_| AtomicU64::new(0)).collect();
+        let error = LayoutError::Length { page: "turn page", found, expected: 512 };
+        assert_eq!(TurnPage::create(&words, 1).unwrap_err(), error);
+        assert_eq!(TurnPage::attach(&words).unwrap_err(), error);
+    }
+    for word in 0..PAGE_WORDS {
+        let words = blank();
+        words[word].store(1, Relaxed);
+        let error = LayoutError::Used { page: "turn page", offset: word * 8 };
+        assert_eq!(TurnPage::create(&words, 1).unwrap_err(), error);
+    }
+}
+
+#[test]
+fn only_pages_whose_identity_and_reserved_words_hold_are_attached() {
+    let page = "turn page";
+    for word in 0..PAGE_WORDS {
+        let words = blank();
+        let created = TurnPage::create(&words, 1).unwrap();
+        let found = 1 << 40;
+        words[word].store(found, Relaxed);
+        let bell = word % 8 == 0 && (64..64 + 33 * 8).contains(&word);
+        let expected = match word {
+            0 => LayoutError::Magic { page, found, expected: KIND.magic },
+            1 => LayoutError::Version { page, found, expected: 1 },
+            2 => LayoutError::Value { page, name: "CPU", found, min: 0, max: 0xffff_ffff },
+            3 => LayoutError::Value { page, name: "domains", found, min: 32, max: 32 },
+            word::TURN | word::RECHECK => continue, // in use
+            _ if bell => continue,
+            _ => LayoutError::Used { page, offset: word * 8 },
+        };
+        assert_eq!(TurnPage::attach(&words).unwrap_err(), expected);
+        let audit = created.audit().err();
+        let reserved = matches!(expected, LayoutError::Used { .. });
+        assert_eq!(audit, reserved.then_some(PeerFault::Reserved { page, offset: word * 8 }));
+    }
+}
+
+#[test]
+fn a_page_in_use_is_attached() {
+    let words = blank();
+    let page = TurnPage::create(&words, 3).unwrap();
+    assert!(page.pass(page.turn().unwrap(), domain(2)));
+    let other = TurnPage::attach(page.memory()).unwrap();
+    assert_eq!((other.cpu(), other.holder()), (3, Ok(domain(2))));
+}
+
+#[test]
+fn the_turn_is_passed_only_as_it_was_seen() {
+    let words = blank();
+    let page = TurnPage::create(&words, 0).unwrap();
+    let first = page.turn().unwrap();
+    assert_eq!((first.holder(), first.serial()), (DomainId::DAEMON, 0));
+    assert!(page.pass(first, domain(1)));
+    assert!(!page.pass(first, domain(2)), "not the daemon's any more");
+    let second = page.turn().unwrap();
+    assert!(page.pass(second, domain(2)));
+    assert!(page.pass(page.turn().unwrap(), domain(1)));
+    assert!(!page.pass(second, domain(3)), "domain 1 has it again, and not as it had");
+    let now = page.turn().unwrap();
+    assert_eq!((now.holder(), now.serial()), (domain(1), 3));
+}
+
+#[test]
+fn a_serial_wraps_and_leaves_the_holder_alone() {
+    let words = blank();
+    let page = TurnPage::create(&words, 0).unwrap();
+    words[word::TURN].store(u64::from(u32::MAX) << 32 | 5, Relaxed);
+    let turn = page.turn().unwrap();
+    assert_eq!((turn.holder(), turn.serial()), (domain(5), u32::MAX));
+    assert!(page.pass(turn, domain(6)));
+    let turn = page.turn().unwrap();
+    assert_eq!((turn.holder(), turn.serial()), (domain(6), 0));
+}
+
+#[test]
+fn a_holder_there_cannot_be_is_a_fault_until_the_daemon_resets_it() {
+    for found in [33, 1 << 31, u32::MAX] {
+        let words = blank();
+        let page = TurnPage::create(&words, 0).unwrap();
+        words[word::TURN].store(7 << 32 | u64::from(found), Relaxed);
+        let fault = page.turn().unwrap_err();
+        assert_eq!(fault.to_string(), format!("turn page has holder {found}, expected 0 to 32"));
+        assert!(page.request_recheck(), "the daemon must put it right");
+        page.reset(domain(4));
+        let turn = page.turn().unwrap();
+        assert_eq!((turn.holder(), turn.serial()), (domain(4), 8));
+    }
+}
+
+#[test]
+fn only_a_silent_bell_is_slept_on_and_only_who_sleeps_is_woken() {
+    let words = blank();
+    let page = TurnPage::create(&words, 0).unwrap();
+    let me = domain(7);
+    assert!(!page.answer(me));
+    assert!(!page.ring(me), "awake");
+    assert!(!page.doze(me), "rung");
+    assert!(page.rouse(me));
+    assert!(page.doze(me));
+    assert_eq!(page.bell(me).load(Relaxed), u64::from(ASLEEP));
+    assert!(page.ring(me), "asleep");
+    assert!(!page.ring(me), "woken already");
+    assert!(page.answer(me));
+    assert!(page.doze(me));
+    assert!(!page.rouse(me), "nobody rang: a deadline came");
+    assert!(!page.answer(me));
+}
+
+#[test]
+fn a_bell_of_another_value_is_put_right_by_whoever_meets_it() {
+    let words = blank();
+    let page = TurnPage::create(&words, 0).unwrap();
+    for found in [3, 1 << 32, 2 + (1 << 32), u64::MAX] {
+        page.bell(domain(1)).store(found, Relaxed);
+        assert!(!page.doze(domain(1)));
+        assert!(!page.rouse(domain(1)));
+        assert!(page.doze(domain(1)));
+        page.bell(domain(1)).store(found, Relaxed);
+        assert!(page.ring(domain(1)), "may be asleep");
+        assert!(page.answer(domain(1)));
+    }
+}
+
+#[test]
+fn the_daemon_is_rung_for_only_if_it_has_the_turn() {
+    let words = blank();
+    let page = TurnPage::create(&words, 0).unwrap();
+    assert!(!page.take_recheck());
+    assert!(page.request_recheck());
+    assert!(page.is_recheck());
+    assert!(page.take_recheck_idle());
+    assert!(!page.is_recheck());
+    assert!(page.pass(page.turn().unwrap(), domain(1)));
+    assert!(!page.request_recheck());
+    assert!(page.take_recheck());
+    assert!(!page.take_recheck_idle());
+}
+
+proptest! {
+    #[test]
+    fn whatever_stands_in_the_page_the_answers_stay_in_range(
+        random in prop::collection::vec(any::<u64>(), PAGE_WORDS),
+        number in 0..=DOMAINS_MAX,
+    ) {
+        let words = blank();
+        let page = TurnPage::create(&words, 0).unwrap();
+        for (word, value) in words.iter().zip(random) {
+            word.store(value, Relaxed);
+        }
+        match page.turn() {
+            Ok(turn) => prop_assert!(page.pass(turn, domain(number))),
+            Err(PeerFault::Value { name: "holder", found, max: 32, .. }) => prop_assert!(found > 32),
+            Err(fault) => prop_assert!(false, "{fault}"),
+        }
+        page.reset(domain(number));
+        prop_assert_eq!(page.holder(), Ok(domain(number)));
+        // One round puts a bell right, however it stood.
+        let _ = page.ring(domain(number));
+        prop_assert!(page.answer(domain(number)));
+        prop_assert!(page.doze(domain(number)));
+        page.take_recheck();
+        prop_assert!(!page.is_recheck());
+        prop_assert!(TurnPage::attach(&words).is_err());
+    }
+}

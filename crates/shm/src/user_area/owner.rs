@@ -1,0 +1,231 @@
+//! The end of a user area that writes.
+
+use super::{Counters, Mask, NEVER, Rank, Slot, layout, sized};
+use crate::edge::{Edge, barrier, ordering};
+use crate::words::Words;
+use crate::{AtomicU64, DomainId, LayoutError, Ordering};
+use Ordering::{Relaxed, Release, SeqCst};
+use core::fmt;
+use layout::{KIND, word};
+
+/// A domain's own end of its area on one CPU: it says how things stand.
+///
+/// Keeps a copy of what it published, and never reads the memory: whatever
+/// happens to that, the domain's own view stands. `W` is the memory.
+#[derive(Debug)]
+pub struct Owner<W> {
+    words: Words<W>,
+    sequence: u64,
+    ready: Option<Rank>,
+    slots: Box<[Slot]>,
+    /// Slots from this one on were never set.
+    slots_used: usize,
+    /// As published.
+    slots_used_before: usize,
+    /// A bit a slot: set since the last time.
+    changed: Box<[u64]>,
+    preemption_mask: u32,
+    interrupt_mask: u32,
+}
+
+impl<W: AsRef<[AtomicU64]>> Owner<W> {
+    /// Makes `words` ([`super::words_of`] some pages), all zero and shared with
+    /// nobody yet, the area of `domain`, `generation` being its own there. Nothing
+    /// is ready. Allocates a copy of the slots; O(words).
+    ///
+    /// # Errors
+    /// Wrong length, or a word that is not 0.
+    pub fn create(words: W, domain: DomainId, generation: u64) -> Result<Self, LayoutError> {
+        let (words, slots) = sized(words)?;
+        words.check_unused(KIND, |_| true)?;
+        words.mark(KIND);
+        // Relaxed: handing the memory over orders these.
+        words.store(word::DOMAIN, u64::from(domain.number()), Relaxed);
+        words.store(word::GENERATION, generation, Relaxed);
+        words.store(word::SLOTS, slots as u64, Relaxed);
+        words.store(word::READY_KEY, NEVER, Relaxed);
+        let owner = Owner {
+            words,
+            sequence: 0,
+            ready: None,
+            slots: vec![Slot::FREE; slots].into(),
+            slots_used: 0,
+            slots_used_before: 0,
+            changed: vec![0; slots.div_ceil(64)].into(),
+            preemption_mask: 0,
+            interrupt_mask: 0,
+        };
+        owner.count(&Counters::default());
+        Ok(owner)
+    }
+
+    /// The memory, to be handed to peers.
+    pub fn memory(&self) -> &W {
+        &self.words.0
+    }
+
+    /// Slots there are.
+    pub fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// What the next [`Self::publish`] says of slot `index`. Nothing is written
+    /// now, and nothing then if it is as it was. O(1), but for the first use of
+    /// a slot, which makes all below it free ones.
+    ///
+    /// # Errors
+    /// There are not so many slots.
+    pub fn set(&mut self, index: usize, slot: Slot) -> Result<(), NoSlot> {
+        let slots = self.slots.len();
+        let known = self.slots.get_mut(index).ok_or(NoSlot { index, slots })?;
+        if index >= self.slots_used {
+            // In memory they are 0, which is no free slot.
+            (self.slots_used..=index).for_each(|slot| mark(&mut self.changed, slot));
+            self.slots_used = index + 1;
+        }
+        if *known != slot {
+            *known = slot;
+            mark(&mut self.changed, index);
+        }
+        Ok(())
+    }
+
+    /// Says that `ready` is the best rank of what is ready or runs (`None`:
+    /// nothing is; a key of [`NEVER`] counts as one less), and what was set since.
+    ///
+    /// `false`: all is as published, nothing was written. Otherwise some 10
+    /// stores, of which 4 for each slot. Whoever published without having
+    /// the turn then calls [`crate::turn_page::TurnPage::request_recheck`].
+    pub fn publish(&mut self, ready: Option<Rank>) -> bool {
+        let bits = self.changed.len().min(self.slots_used.div_ceil(64));
+        if ready == self.ready && self.changed[..bits].iter().all(|&bits| bits == 0) {
+            return false;
+        }
+        // Relaxed, with the fence: who reads anything of what follows reads
+        // this sequence or a later one after its own second fence (`Peer::read`).
+        self.words.store(word::SEQUENCE, self.sequence.wrapping_add(1), Relaxed);
+        barrier(Edge::SequenceOdd, Release);
+        if ready != self.ready {
+            let key = ready.map_or(NEVER, |rank| rank.key.min(NEVER - 1));
+            self.words.store(word::READY_KEY, key, Relaxed);
+            self.words.store(word::READY_ORDER, ready.map_or(0, |rank| rank.order), Relaxed);
+            self.ready = ready;
+        }
+        for (index, bits) in self.changed[..bits].iter_mut().enumerate() {
+            while *bits != 0 {
+                let slot = index * 64 + bits.trailing_zeros() as usize;
+                *bits &= *bits - 1;
+                write(&self.words, slot, &self.slots[slot]);
+            }
+        }
+        if self.slots_used != self.slots_used_before {
+            self.words.store(word::SLOTS_USED, self.slots_used as u64, Relaxed);
+            self.slots_used_before = self.slots_used;
+        }
+        self.sequence = self.sequence.wrapping_add(2);
+        // Release pairs with the Acquire in `Peer::read`.
+        self.words.store(word::SEQUENCE, self.sequence, ordering(Edge::SequenceEven, Release));
+        true
+    }
+
+    /// Says what runs: the slot upcalled at `at_ns` (`CLOCK_MONOTONIC`), or nothing
+    /// since then. Two stores: for each upcall.
+    #[inline]
+    pub fn set_running(&self, slot: Option<usize>, at_ns: u64) {
+        // Relaxed, these and the next: nothing is handed over with them.
+        self.words.store(word::RUNNING, slot.map_or(0, |slot| slot as u64 + 1), Relaxed);
+        self.words.store(word::UPCALLED_AT_NS, at_ns, Relaxed);
+    }
+
+    /// Says that the domain asked at `at_ns` whether it may go on. A store: for
+    /// each boundary.
+    #[inline]
+    pub fn set_asked(&self, at_ns: u64) {
+        self.words.store(word::ASKED_AT_NS, at_ns, Relaxed);
+    }
+
+    /// Says how much was done so far. Seven stores to one cache line.
+    pub fn count(&self, counters: &Counters) {
+        let Counters { upcalls, switches, jobs, misses, pdus, handoffs, slack_ns_min } = *counters;
+        for (word, total) in [
+            (word::UPCALLS, upcalls),
+            (word::SWITCHES, switches),
+            (word::JOBS, jobs),
+            (word::MISSES, misses),
+            (word::PDUS, pdus),
+            (word::HANDOFFS, handoffs),
+            (word::SLACK_NS_MIN, slack_ns_min.cast_unsigned()),
+        ] {
+            // Relaxed: each counts for itself.
+            self.words.store(word, total, Relaxed);
+        }
+    }
+
+    /// One level more of `mask`; says how many now. A store.
+    #[inline]
+    pub fn mask(&mut self, mask: Mask) -> u32 {
+        let level = self.level(mask).saturating_add(1);
+        *self.level(mask) = level;
+        // Relaxed: who reads it on this CPU has stopped us, and sees it; who
+        // reads it elsewhere may be a moment early, and only asks then.
+        self.words.store(mask.word(), u64::from(level), Relaxed);
+        level
+    }
+
+    /// One level less of `mask`; says how many are left (0 also if there was
+    /// none). At 0 the caller must look for a request in its kernel area
+    /// (`kernel_area::Reader::yield_requested`, `interrupts`): one that came meanwhile
+    /// is seen now, or by now the one who made it saw the mask gone.
+    /// A store; at 0 a fence as well, some 10 ns.
+    #[inline]
+    #[must_use = "at 0 there may be a request"]
+    pub fn unmask(&mut self, mask: Mask) -> u32 {
+        let level = self.level(mask).saturating_sub(1);
+        *self.level(mask) = level;
+        self.words.store(mask.word(), u64::from(level), Relaxed);
+        if level == 0 {
+            // Pairs with the fence in `kernel_area::Writer::request_yield` and
+            // `interrupt`: of two fences one comes first, and what was stored
+            // before it is seen after the other.
+            barrier(Edge::UnmaskFence, SeqCst);
+        }
+        level
+    }
+
+    fn level(&mut self, mask: Mask) -> &mut u32 {
+        match mask {
+            Mask::Preemption => &mut self.preemption_mask,
+            Mask::Interrupts => &mut self.interrupt_mask,
+        }
+    }
+}
+
+fn mark(changed: &mut [u64], slot: usize) {
+    changed[slot / 64] |= 1 << (slot % 64);
+}
+
+/// Relaxed: `Owner::publish` has its fences around it.
+fn write<W: AsRef<[AtomicU64]>>(words: &Words<W>, index: usize, slot: &Slot) {
+    let first = word::slot(index);
+    words.store(first + word::NEXT_RELEASE_NS, slot.next_release_ns, Relaxed);
+    words.store(first + word::KEY, slot.rank.key, Relaxed);
+    words.store(first + word::ORDER, slot.rank.order, Relaxed);
+    words.store(first + word::STATE, slot.state as u64, Relaxed);
+}
+
+/// A slot that the area has not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoSlot {
+    /// Its number.
+    pub index: usize,
+    /// How many there are.
+    pub slots: usize,
+}
+
+impl fmt::Display for NoSlot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "user area has no slot {}, expected below {}", self.index, self.slots)
+    }
+}
+
+impl core::error::Error for NoSlot {}

@@ -1,0 +1,105 @@
+//! The words of a page, found to be as many as it has.
+
+use crate::{AtomicU64, LayoutError, Ordering};
+use Ordering::Relaxed;
+
+/// A cache line: the most that two writers must not share.
+pub(crate) const LINE_BYTES: usize = 64;
+
+/// The same in words.
+pub(crate) const LINE_WORDS: usize = LINE_BYTES / 8;
+
+/// What tells one kind of page from another, and from older ones.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kind {
+    /// What errors call it.
+    pub(crate) page: &'static str,
+    /// Its first word.
+    pub(crate) magic: u64,
+    /// Its second.
+    pub(crate) version: u32,
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub(crate) struct Words<W>(pub(crate) W);
+
+impl<W: AsRef<[AtomicU64]>> Words<W> {
+    /// That there are `expected`.
+    pub(crate) fn new(kind: Kind, words: W, expected: usize) -> Result<Self, LayoutError> {
+        match words.as_ref().len() {
+            found if found == expected => Ok(Words(words)),
+            found => Err(LayoutError::Length { page: kind.page, found, expected }),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn at(&self, word: usize) -> &AtomicU64 {
+        &self.0.as_ref()[word]
+    }
+
+    #[inline]
+    pub(crate) fn load(&self, word: usize, order: Ordering) -> u64 {
+        self.at(word).load(order)
+    }
+
+    #[inline]
+    pub(crate) fn store(&self, word: usize, value: u64, order: Ordering) {
+        self.at(word).store(value, order);
+    }
+
+    /// Writes the first two words. Relaxed: the page is shared with nobody yet.
+    pub(crate) fn mark(&self, kind: Kind) {
+        self.store(0, kind.magic, Relaxed);
+        self.store(1, u64::from(kind.version), Relaxed);
+    }
+
+    /// That the first two words are those of `kind`. Relaxed: what hands the
+    /// memory over (a message on a socket) orders it.
+    pub(crate) fn check_kind(&self, kind: Kind) -> Result<(), LayoutError> {
+        let Kind { page, magic: expected, version } = kind;
+        let found = self.load(0, Relaxed);
+        if found != expected {
+            return Err(LayoutError::Magic { page, found, expected });
+        }
+        let found = self.load(1, Relaxed);
+        if found != u64::from(version) {
+            return Err(LayoutError::Version { page, found, expected: version });
+        }
+        Ok(())
+    }
+
+    /// A word of the identity, if from `min` to `max`.
+    pub(crate) fn identity(
+        &self,
+        kind: Kind,
+        name: &'static str,
+        word: usize,
+        (min, max): (u64, u64),
+    ) -> Result<u64, LayoutError> {
+        match self.load(word, Relaxed) {
+            found if (min..=max).contains(&found) => Ok(found),
+            found => Err(LayoutError::Value { page: kind.page, name, found, min, max }),
+        }
+    }
+
+    /// Byte offset of the first word picked by `which` that is not 0.
+    pub(crate) fn first_used(&self, which: impl Fn(usize) -> bool) -> Option<usize> {
+        let words = self.0.as_ref();
+        (0..words.len())
+            .find(|&word| which(word) && words[word].load(Relaxed) != 0)
+            .map(|at| at * 8)
+    }
+
+    /// That the words picked by `which` are 0.
+    pub(crate) fn check_unused(
+        &self,
+        kind: Kind,
+        which: impl Fn(usize) -> bool,
+    ) -> Result<(), LayoutError> {
+        match self.first_used(which) {
+            Some(offset) => Err(LayoutError::Used { page: kind.page, offset }),
+            None => Ok(()),
+        }
+    }
+}
