@@ -24,11 +24,6 @@ impl DomainId {
         if number <= DOMAINS_MAX { Some(DomainId(number)) } else { None }
     }
 
-    /// As [`Self::new`], of a word that a peer may have written.
-    pub(crate) fn of_word(found: u64) -> Option<Self> {
-        u32::try_from(found).ok().and_then(Self::new)
-    }
-
     /// Every number from 1 on: all but the daemon.
     pub fn all() -> impl Iterator<Item = DomainId> {
         (1..=DOMAINS_MAX).map(DomainId)

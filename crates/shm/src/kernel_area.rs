@@ -153,13 +153,7 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
 
     /// Says that `domain` is there: as process `pid`, a `generation` no one has had,
     /// admitted to run `quantum_ns_max` without asking. No requests, no offences.
-    pub fn attach(
-        &self,
-        domain: DomainId,
-        generation: NonZeroU64,
-        quantum_ns_max: u64,
-        pid: u32,
-    ) {
+    pub fn attach(&self, domain: DomainId, generation: NonZeroU64, quantum_ns_max: u64, pid: u32) {
         let line = word::line(domain.line());
         // Relaxed, with the fence: who reads anything of what follows reads this
         // generation or a later one after its own second fence (`Reader::entry`).

@@ -23,7 +23,6 @@ pub mod kernel_area;
 pub mod load_page;
 pub mod turn_page;
 pub mod user_area;
-pub mod wire;
 
 mod domain;
 mod edge;

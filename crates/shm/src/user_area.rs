@@ -38,8 +38,7 @@
 //! | 4096.. | slots of 32 bytes, 128 a page: next release (ns), key, order, state | owner |
 
 use crate::words::Words;
-use crate::{AtomicU64, LayoutError, Ordering};
-use Ordering::Relaxed;
+use crate::{AtomicU64, LayoutError};
 use layout::{KIND, word};
 
 mod layout;

@@ -86,7 +86,9 @@ impl<W: AsRef<[AtomicU64]>> Words<W> {
     /// Byte offset of the first word picked by `which` that is not 0.
     pub(crate) fn first_used(&self, which: impl Fn(usize) -> bool) -> Option<usize> {
         let words = self.0.as_ref();
-        (0..words.len()).find(|&word| which(word) && words[word].load(Relaxed) != 0).map(|at| at * 8)
+        (0..words.len())
+            .find(|&word| which(word) && words[word].load(Relaxed) != 0)
+            .map(|at| at * 8)
     }
 
     /// That the words picked by `which` are 0.

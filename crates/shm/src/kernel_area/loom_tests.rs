@@ -1,0 +1,133 @@
+//! The protocols under every interleaving and every reordering that the memory
+//! model allows, and the proof that each ordering is needed.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p upcall-shm --release`
+
+use super::*;
+use crate::edge::{check, each_breaks};
+use crate::user_area::{self, Mask, Owner, Peer};
+use core::iter::repeat_with;
+use loom::sync::Arc;
+use loom::thread;
+
+/// Memory that both ends own; loom need not watch that.
+type Memory = std::sync::Arc<[AtomicU64]>;
+
+const ME: DomainId = DomainId::new(1).unwrap();
+
+fn zeros(count: usize) -> Memory {
+    repeat_with(|| AtomicU64::new(0)).take(count).collect()
+}
+
+/// Both ends of a new page, made before any thread is started: `load_page`'s
+/// loom tests say why.
+fn ends() -> (Writer<Memory>, Reader<Memory>) {
+    let words = zeros(PAGE_WORDS);
+    (Writer::create(words.clone(), 0).unwrap(), Reader::attach(words).unwrap())
+}
+
+/// A domain whose quantum and process are told from its generation.
+fn attach(writer: &Writer<Memory>, generation: u32) {
+    let number = NonZeroU64::new(u64::from(generation)).unwrap();
+    writer.attach(ME, number, u64::from(generation), generation);
+}
+
+/// One domain goes and another takes its number; a third looks.
+fn replaced() {
+    let (writer, reader) = ends();
+    attach(&writer, 1);
+    let daemon = thread::spawn(move || {
+        attach(&writer, 2);
+    });
+    match reader.entry(ME) {
+        Ok(Some(Entry { generation, quantum_ns_max, pid, .. })) => {
+            let all = (generation.get(), quantum_ns_max, u64::from(pid));
+            assert!([(1, 1, 1), (2, 2, 2)].contains(&all), "mixed: {all:?}");
+        }
+        Ok(None) => {}
+        Err(fault) => assert_eq!(fault, PeerFault::Torn { page: "kernel area" }),
+    }
+    daemon.join().unwrap();
+    assert_eq!(reader.entry(ME).unwrap().unwrap().generation.get(), 2);
+}
+
+/// A domain comes; who sees the epoch change sees it.
+fn epoch() {
+    let (writer, reader) = ends();
+    let daemon = thread::spawn(move || attach(&writer, 1));
+    if reader.epoch() == 1 {
+        assert!(matches!(reader.entry(ME), Ok(Some(_))), "told too early");
+    }
+    daemon.join().unwrap();
+}
+
+/// The daemon does something and raises an interrupt; who finds it sees that.
+fn interrupt() {
+    let (writer, reader) = ends();
+    let data = Arc::new(AtomicU64::new(0));
+    let daemon = {
+        let data = data.clone();
+        thread::spawn(move || {
+            data.store(7, Relaxed);
+            writer.interrupt(ME, Interrupt::IoReady);
+        })
+    };
+    if reader.interrupts(ME) != Interrupts::default() {
+        assert_eq!(data.load(Relaxed), 7, "raised too early");
+    }
+    daemon.join().unwrap();
+}
+
+/// The daemon asks a domain to yield as it unmasks: either the domain finds the
+/// request, or the daemon that it is masked no more.
+fn unmask() {
+    let (writer, reader) = ends();
+    let area = zeros(user_area::words_of(1));
+    let mut owner = Owner::create(area.clone(), ME, 1).unwrap();
+    let peer = Peer::attach(area, ME, 1).unwrap();
+    owner.mask(Mask::Preemption);
+    let domain = thread::spawn(move || {
+        assert_eq!(owner.unmask(Mask::Preemption), 0);
+        reader.yield_requested(ME)
+    });
+    writer.request_yield(ME);
+    let masked = peer.is_masked(Mask::Preemption);
+    let found = domain.join().unwrap();
+    assert!(found || !masked, "neither saw the other");
+}
+
+#[test]
+fn a_line_read_is_of_one_domain() {
+    check(None, replaced);
+}
+
+#[test]
+fn who_sees_the_epoch_sees_the_domain() {
+    check(None, epoch);
+}
+
+#[test]
+fn who_finds_an_interrupt_sees_what_it_is_about() {
+    check(None, interrupt);
+}
+
+#[test]
+fn no_request_to_yield_is_lost_at_an_unmask() {
+    check(None, unmask);
+}
+
+#[test]
+fn no_ordering_can_be_weaker() {
+    each_breaks(&[
+        (Edge::GenerationNone, replaced, "mixed"),
+        (Edge::GenerationNew, replaced, "mixed"),
+        (Edge::GenerationFirst, replaced, "mixed"),
+        (Edge::GenerationSecond, replaced, "mixed"),
+        (Edge::EpochStore, epoch, "told too early"),
+        (Edge::EpochLoad, epoch, "told too early"),
+        (Edge::InterruptRaise, interrupt, "raised too early"),
+        (Edge::InterruptLoad, interrupt, "raised too early"),
+        (Edge::UnmaskFence, unmask, "neither saw the other"),
+        (Edge::YieldFence, unmask, "neither saw the other"),
+    ]);
+}

@@ -22,14 +22,14 @@ fn every_byte_stands_where_version_1_has_it() {
     let mut golden = vec![0u8; 4096];
     for (offset, expected) in [
         (0, &b"upcturn\0"[..]),
-        (8, &[1]),           // version
-        (16, &[4, 3]),       // CPU
-        (24, &[32]),         // domains
-        (64, &[32]),         // holder
-        (68, &[1]),          // times passed
-        (128, &[1]),         // recheck
-        (512, &[1]),         // the daemon's bell: rung
-        (512 + 64, &[2]),    // the bell of domain 1: asleep
+        (8, &[1]),          // version
+        (16, &[4, 3]),      // CPU
+        (24, &[32]),        // domains
+        (64, &[32]),        // holder
+        (68, &[1]),         // times passed
+        (128, &[1]),        // recheck
+        (512, &[1]),        // the daemon's bell: rung
+        (512 + 64, &[2]),   // the bell of domain 1: asleep
         (512 + 2048, &[1]), // the last domain's: rung
     ] {
         golden[offset..offset + expected.len()].copy_from_slice(expected);
@@ -123,10 +123,7 @@ fn a_holder_there_cannot_be_is_a_fault_until_the_daemon_resets_it() {
         let page = TurnPage::create(&words, 0).unwrap();
         words[word::TURN].store(7 << 32 | u64::from(found), Relaxed);
         let fault = page.turn().unwrap_err();
-        assert_eq!(
-            fault.to_string(),
-            format!("turn page has holder {found}, expected 0 to 32")
-        );
+        assert_eq!(fault.to_string(), format!("turn page has holder {found}, expected 0 to 32"));
         assert!(page.request_recheck(), "the daemon must put it right");
         page.reset(domain(4));
         let turn = page.turn().unwrap();
@@ -196,7 +193,7 @@ proptest! {
         }
         match page.turn() {
             Ok(turn) => prop_assert!(page.pass(turn, domain(number))),
-            Err(PeerFault::Value { name: "holder", found, max: 32 }) => prop_assert!(found > 32),
+            Err(PeerFault::Value { name: "holder", found, max: 32, .. }) => prop_assert!(found > 32),
             Err(fault) => prop_assert!(false, "{fault}"),
         }
         page.reset(domain(number));

@@ -1,0 +1,77 @@
+//! The sequence under every interleaving and every reordering that the memory
+//! model allows, and the proof that each ordering is needed.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p upcall-shm --release`
+
+use super::*;
+use crate::edge::{Edge, check, each_breaks};
+use crate::{DomainId, PeerFault};
+use core::iter::repeat_with;
+use loom::thread;
+
+/// Memory that both ends own; loom need not watch that.
+type Memory = std::sync::Arc<[AtomicU64]>;
+
+/// Both ends of a new area, made before any thread is started: `load_page`'s
+/// loom tests say why.
+fn ends() -> (Owner<Memory>, Peer<Memory>) {
+    let words: Memory = repeat_with(|| AtomicU64::new(0)).take(words_of(1)).collect();
+    let domain = DomainId::new(1).unwrap();
+    (Owner::create(words.clone(), domain, 1).unwrap(), Peer::attach(words, domain, 1).unwrap())
+}
+
+const fn both(value: u64) -> Rank {
+    Rank { key: value, order: value }
+}
+
+/// An owner publishes once more; a peer reads the rank before or after, or a tear.
+fn ready() {
+    let (mut owner, peer) = ends();
+    owner.publish(Some(both(1)));
+    let owner = thread::spawn(move || owner.publish(Some(both(2))));
+    match peer.best(0) {
+        Ok(best) => {
+            assert!([Some(both(1)), Some(both(2))].contains(&best), "mixed: {best:?}");
+        }
+        Err(fault) => assert_eq!(fault, PeerFault::Torn { page: "user area" }),
+    }
+    owner.join().unwrap();
+    assert_eq!(peer.best(0), Ok(Some(both(2))));
+}
+
+/// As a job is released, its slot's release moves on and its rank becomes
+/// ready: at no moment is it neither.
+fn release() {
+    let (mut owner, peer) = ends();
+    let slot = |at| Slot { next_release_ns: at, rank: both(1), state: SlotState::Waiting };
+    owner.set(0, slot(10)).unwrap();
+    owner.publish(None);
+    let owner = thread::spawn(move || {
+        owner.set(0, slot(20)).unwrap();
+        owner.publish(Some(both(1)))
+    });
+    if let Ok(best) = peer.best(10) {
+        assert_eq!(best, Some(both(1)), "missed");
+    }
+    owner.join().unwrap();
+}
+
+#[test]
+fn what_is_read_is_of_one_publication() {
+    check(None, ready);
+}
+
+#[test]
+fn a_job_is_never_between_its_slot_and_the_ready() {
+    check(None, release);
+}
+
+#[test]
+fn no_ordering_can_be_weaker() {
+    each_breaks(&[
+        (Edge::SequenceOdd, ready, "mixed"),
+        (Edge::SequenceEven, ready, "mixed"),
+        (Edge::SequenceFirst, ready, "mixed"),
+        (Edge::SequenceSecond, ready, "mixed"),
+    ]);
+}

@@ -1,0 +1,436 @@
+use super::*;
+use crate::{DomainId, Ordering, PeerFault};
+use Ordering::Relaxed;
+use core::sync::atomic::AtomicBool;
+use proptest::prelude::*;
+use std::thread;
+
+const ME: DomainId = DomainId::new(7).unwrap();
+const PAGE: &str = "user area";
+
+fn blank(slot_pages: usize) -> Vec<AtomicU64> {
+    (0..words_of(slot_pages)).map(|_| AtomicU64::new(0)).collect()
+}
+
+fn rank(key: u64, order: u64) -> Rank {
+    Rank { key, order }
+}
+
+fn slot(next_release_ns: u64, key: u64, order: u64) -> Slot {
+    Slot { next_release_ns, rank: rank(key, order), state: SlotState::Waiting }
+}
+
+/// Both ends of a new area in `words`.
+fn ends(words: &[AtomicU64]) -> (Owner<&[AtomicU64]>, Peer<&[AtomicU64]>) {
+    let owner = Owner::create(words, ME, 9).unwrap();
+    (owner, Peer::attach(words, ME, 9).unwrap())
+}
+
+fn copy(words: &[AtomicU64]) -> Vec<u64> {
+    words.iter().map(|word| word.load(Relaxed)).collect()
+}
+
+#[test]
+fn every_byte_stands_where_version_1_has_it() {
+    let words = blank(2);
+    let mut owner = Owner::create(&words, ME, 0x0506).unwrap();
+    owner.set(1, Slot { state: SlotState::Running, ..slot(0x11, 0x12, 0x13) }).unwrap();
+    owner.set(130, slot(0x21, 0x22, 0x23)).unwrap();
+    assert!(owner.publish(Some(rank(0x31, 0x32))));
+    owner.set_running(Some(1), 0x41);
+    owner.set_asked(0x42);
+    assert_eq!(owner.mask(Mask::Preemption), 1);
+    assert_eq!((owner.mask(Mask::Interrupts), owner.mask(Mask::Interrupts)), (1, 2));
+    owner.count(&Counters {
+        upcalls: 0x51,
+        switches: 0x52,
+        jobs: 0x53,
+        misses: 0x54,
+        pdus: 0x55,
+        handoffs: 0x56,
+        slack_ns_min: -2,
+    });
+    let bytes: Vec<u8> = copy(&words).into_iter().flat_map(u64::to_le_bytes).collect();
+    let mut golden = vec![0u8; 3 * 4096];
+    // A free slot: no release, the worst rank.
+    for slot in (0..=130).map(|slot| 4096 + slot * 32) {
+        golden[slot..slot + 16].fill(0xff);
+    }
+    for (offset, expected) in [
+        (0, &b"upcuser\0"[..]),
+        (8, &[1]),                                                // version
+        (16, &[7]),                                               // domain
+        (24, &[6, 5]),                                            // generation
+        (32, &[0, 1]),                                            // slots
+        (64, &[2]),                                               // sequence
+        (72, &[0x31]),                                            // ready key
+        (80, &[0x32]),                                            // ready order
+        (88, &[131]),                                             // slots used
+        (96, &[2]),                                               // running: slot 1
+        (104, &[0x41]),                                           // upcalled at
+        (128, &[1]),                                              // preemption mask
+        (136, &[2]),                                              // interrupt mask
+        (144, &[0x42]),                                           // asked at
+        (192, &[0x51]),                                           // upcalls
+        (200, &[0x52]),                                           // switches
+        (208, &[0x53]),                                           // jobs
+        (216, &[0x54]),                                           // misses
+        (224, &[0x55]),                                           // PDUs
+        (232, &[0x56]),                                           // hand-offs
+        (240, &[0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]), // slack
+        (
+            4128,
+            &[0x11, 0, 0, 0, 0, 0, 0, 0, 0x12, 0, 0, 0, 0, 0, 0, 0, 0x13, 0, 0, 0, 0, 0, 0, 0, 4],
+        ),
+        (
+            8256,
+            &[0x21, 0, 0, 0, 0, 0, 0, 0, 0x22, 0, 0, 0, 0, 0, 0, 0, 0x23, 0, 0, 0, 0, 0, 0, 0, 2],
+        ),
+    ] {
+        golden[offset..offset + expected.len()].copy_from_slice(expected);
+    }
+    assert_eq!((LAYOUT_VERSION, PAGE_SLOTS, PAGE_BYTES), (1, 128, 4096));
+    assert_eq!(bytes, golden);
+}
+
+#[test]
+fn only_new_areas_are_created() {
+    for (found, expected) in [(0, 1024), (512, 1024), (1023, 1024), (1025, 1536), (9999, 4608)] {
+        let words: Vec<_> = (0..found).map(|_| AtomicU64::new(0)).collect();
+        let error = LayoutError::Length { page: PAGE, found, expected };
+        assert_eq!(Owner::create(&words, ME, 0).unwrap_err(), error);
+        assert_eq!(Peer::attach(&words, ME, 0).unwrap_err(), error);
+    }
+    for word in 0..words_of(1) {
+        let words = blank(1);
+        words[word].store(1, Relaxed);
+        let error = LayoutError::Used { page: PAGE, offset: word * 8 };
+        assert_eq!(Owner::create(&words, ME, 0).unwrap_err(), error);
+    }
+}
+
+#[test]
+fn only_areas_whose_identity_and_reserved_words_hold_are_attached() {
+    for word in 0..words_of(1) {
+        let words = blank(1);
+        let (_, peer) = ends(&words);
+        let found = 1 << 40;
+        words[word].store(found, Relaxed);
+        let wrong = |name, expected| LayoutError::Value {
+            page: PAGE,
+            name,
+            found,
+            min: expected,
+            max: expected,
+        };
+        let expected = match word {
+            0 => LayoutError::Magic { page: PAGE, found, expected: KIND.magic },
+            1 => LayoutError::Version { page: PAGE, found, expected: 1 },
+            2 => wrong("domain", 7),
+            3 => wrong("generation", 9),
+            4 => wrong("slots", 128),
+            8..14 | 16..19 | 24..31 | 512.. => continue, // in use
+            _ => LayoutError::Used { page: PAGE, offset: word * 8 },
+        };
+        assert_eq!(Peer::attach(&words, ME, 9).unwrap_err(), expected);
+        let reserved = matches!(expected, LayoutError::Used { .. });
+        let fault = PeerFault::Reserved { page: PAGE, offset: word * 8 };
+        assert_eq!(peer.audit().err(), reserved.then_some(fault));
+    }
+    let words = blank(1);
+    drop(ends(&words));
+    let error = Peer::attach(&words, ME, 8).unwrap_err();
+    assert_eq!(error.to_string(), "user area has generation 9, expected 8");
+}
+
+#[test]
+fn a_new_area_has_nothing_to_run() {
+    let words = blank(SLOT_PAGES_MAX);
+    let (owner, peer) = ends(&words);
+    assert_eq!((owner.slots(), peer.slots()), (1024, 1024));
+    assert_eq!(peer.best(NEVER), Ok(None));
+    assert_eq!(peer.next_release(), Ok(NEVER));
+    assert_eq!(peer.outranks_at(NO_RANK), Ok(NEVER));
+    assert_eq!(peer.slot(0), Ok(Slot::FREE));
+    assert_eq!(peer.counters(), Counters::default());
+    let running = Running { slot: None, upcalled_at_ns: 0, asked_at_ns: 0 };
+    assert_eq!(peer.running(), Ok(running));
+}
+
+#[test]
+fn the_best_rank_is_of_what_is_ready_and_of_what_was_released_since() {
+    let words = blank(1);
+    let (mut owner, peer) = ends(&words);
+    owner.set(0, slot(100, 40, 0)).unwrap();
+    owner.set(1, slot(200, 20, 1)).unwrap();
+    owner.set(2, slot(NEVER, 10, 2)).unwrap();
+    owner.publish(Some(rank(30, 3)));
+    for (now_ns, best) in [(0, (30, 3)), (100, (30, 3)), (199, (30, 3)), (200, (20, 1))] {
+        assert_eq!(peer.best(now_ns), Ok(Some(rank(best.0, best.1))));
+    }
+    owner.publish(None);
+    assert_eq!(peer.best(99), Ok(None));
+    assert_eq!(peer.best(100), Ok(Some(rank(40, 0))));
+    assert_eq!(peer.best(200), Ok(Some(rank(20, 1))));
+}
+
+#[test]
+fn equal_keys_are_told_apart_by_order() {
+    let words = blank(1);
+    let (mut owner, peer) = ends(&words);
+    owner.set(0, slot(5, 40, 7)).unwrap();
+    owner.publish(Some(rank(40, 8)));
+    assert_eq!(peer.best(5), Ok(Some(rank(40, 7))));
+    assert_eq!(peer.outranks_at(rank(40, 8)), Ok(5));
+    assert_eq!(peer.outranks_at(rank(40, 7)), Ok(NEVER));
+}
+
+#[test]
+fn who_will_outrank_does_so_at_its_earliest_release() {
+    let words = blank(1);
+    let (mut owner, peer) = ends(&words);
+    for (index, (release, key)) in [(300, 10), (200, 20), (100, 30)].into_iter().enumerate() {
+        owner.set(index, slot(release, key, 0)).unwrap();
+    }
+    owner.publish(None);
+    for (key, at_ns) in [(31, 100), (30, 200), (15, 300), (10, NEVER)] {
+        assert_eq!(peer.outranks_at(rank(key, 0)), Ok(at_ns));
+    }
+    assert_eq!(peer.next_release(), Ok(100));
+}
+
+#[test]
+fn slots_below_the_first_one_set_are_free_and_not_released_at_0() {
+    let words = blank(1);
+    let (mut owner, peer) = ends(&words);
+    owner.set(5, slot(100, 1, 1)).unwrap();
+    owner.publish(None);
+    assert_eq!(peer.best(99), Ok(None));
+    assert_eq!(peer.next_release(), Ok(100));
+    assert_eq!(peer.slot(4), Ok(Slot::FREE));
+    assert_eq!(peer.slot(5), Ok(slot(100, 1, 1)));
+    assert_eq!(peer.slot(usize::MAX), Ok(Slot::FREE));
+}
+
+#[test]
+fn only_what_changed_is_written() {
+    let words = blank(1);
+    let (mut owner, _) = ends(&words);
+    for index in 0..70 {
+        owner.set(index, slot(100, 1, 1)).unwrap();
+    }
+    assert!(owner.publish(Some(rank(1, 1))));
+    // Whatever is not written keeps this.
+    for word in &words[5..] {
+        word.store(77, Relaxed);
+    }
+    let before = copy(&words);
+    owner.set(3, slot(100, 1, 1)).unwrap();
+    assert!(!owner.publish(Some(rank(1, 1))), "nothing is new");
+    assert_eq!(copy(&words), before);
+    owner.set(65, slot(200, 1, 1)).unwrap();
+    assert!(owner.publish(Some(rank(1, 1))));
+    let mut expected = before;
+    expected[word::SEQUENCE] = 4;
+    expected[word::slot(65)..word::slot(66)].copy_from_slice(&[200, 1, 1, 2]);
+    assert_eq!(copy(&words), expected);
+}
+
+#[test]
+fn a_slot_there_is_not_is_refused() {
+    let words = blank(1);
+    let (mut owner, peer) = ends(&words);
+    let error = owner.set(128, Slot::FREE).unwrap_err();
+    assert_eq!(error.to_string(), "user area has no slot 128, expected below 128");
+    owner.set(127, slot(1, 2, 3)).unwrap();
+    owner.publish(None);
+    assert_eq!(peer.best(1), Ok(Some(rank(2, 3))));
+}
+
+#[test]
+fn the_worst_key_is_no_key() {
+    let words = blank(1);
+    let (mut owner, peer) = ends(&words);
+    owner.publish(Some(rank(NEVER, 4)));
+    assert_eq!(peer.best(0), Ok(Some(rank(NEVER - 1, 4))));
+}
+
+#[test]
+fn masks_nest_and_end_at_none() {
+    let words = blank(1);
+    let (mut owner, peer) = ends(&words);
+    for mask in [Mask::Preemption, Mask::Interrupts] {
+        assert!(!peer.is_masked(mask));
+        assert_eq!((owner.mask(mask), owner.mask(mask)), (1, 2));
+        assert_eq!(owner.unmask(mask), 1);
+        assert!(peer.is_masked(mask));
+        assert_eq!((owner.unmask(mask), owner.unmask(mask)), (0, 0));
+        assert!(!peer.is_masked(mask));
+    }
+}
+
+#[test]
+fn what_runs_is_told() {
+    let words = blank(1);
+    let (owner, peer) = ends(&words);
+    owner.set_running(Some(127), 5);
+    owner.set_asked(6);
+    let running = Running { slot: Some(127), upcalled_at_ns: 5, asked_at_ns: 6 };
+    assert_eq!(peer.running(), Ok(running));
+    words[word::RUNNING].store(129, Relaxed);
+    let fault = PeerFault::Value { page: PAGE, name: "running", found: 129, max: 128 };
+    assert_eq!(peer.running(), Err(fault));
+}
+
+#[test]
+fn an_owner_stopped_amid_writing_is_torn_and_not_waited_for() {
+    let words = blank(1);
+    let (mut owner, peer) = ends(&words);
+    words[word::SEQUENCE].store(1, Relaxed);
+    let fault = PeerFault::Torn { page: PAGE };
+    assert_eq!(peer.best(0), Err(fault));
+    assert_eq!(peer.outranks_at(rank(1, 1)), Err(fault));
+    assert_eq!(peer.next_release(), Err(fault));
+    assert_eq!(peer.slot(0), Err(fault));
+    assert!(owner.publish(Some(rank(1, 1))), "an owner never reads what a peer might have spoilt");
+    assert_eq!(peer.best(0), Ok(Some(rank(1, 1))));
+}
+
+#[test]
+fn lies_about_slots_are_faults() {
+    let words = blank(1);
+    let (mut owner, peer) = ends(&words);
+    owner.set(0, slot(1, 1, 1)).unwrap();
+    owner.publish(None);
+    words[word::slot(0) + word::STATE].store(5, Relaxed);
+    let fault = PeerFault::Value { page: PAGE, name: "slot state", found: 5, max: 4 };
+    assert_eq!(peer.slot(0), Err(fault));
+    assert_eq!(peer.best(1), Ok(Some(rank(1, 1))), "a state is for display");
+    for found in [129, 1 << 32, u64::MAX] {
+        words[word::SLOTS_USED].store(found, Relaxed);
+        let fault = PeerFault::Value { page: PAGE, name: "slots used", found, max: 128 };
+        assert_eq!(peer.best(0), Err(fault));
+        assert_eq!(peer.next_release(), Err(fault));
+    }
+}
+
+#[test]
+fn a_reader_of_a_restless_owner_sees_whole_publications_or_a_tear() {
+    let words = blank(1);
+    let (mut owner, peer) = ends(&words);
+    let over = AtomicBool::new(false);
+    let (whole, torn) = thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 1.. {
+                // Between them they always tell which round it is.
+                owner.set(0, slot(round, round, round)).unwrap();
+                owner.set(1, slot(round, round, round)).unwrap();
+                owner.publish(Some(rank(round, round)));
+                if over.load(Relaxed) {
+                    break;
+                }
+            }
+        });
+        let (mut whole, mut torn) = (0u32, 0u32);
+        while whole < 20_000 && torn < 2_000_000 {
+            match peer.best(NEVER - 1) {
+                Ok(best) => {
+                    assert!(best.is_none_or(|best| best.key == best.order), "{best:?}");
+                    whole += 1;
+                }
+                Err(fault) => {
+                    assert_eq!(fault, PeerFault::Torn { page: PAGE });
+                    torn += 1;
+                }
+            }
+        }
+        over.store(true, Relaxed);
+        (whole, torn)
+    });
+    assert!(whole > 0, "{torn} tears and nothing else");
+}
+
+/// What may come of a read, whatever stands there: an answer or a fault that
+/// says what was found. `answer` says whether an answer may be.
+fn typed<T>(read: Result<T, PeerFault>, answer: impl Fn(&T) -> bool) -> bool {
+    match read {
+        Ok(read) => answer(&read),
+        Err(PeerFault::Torn { .. }) => true,
+        Err(PeerFault::Value { found, max, .. }) => found > max,
+        Err(_) => false,
+    }
+}
+
+proptest! {
+    #[test]
+    fn whatever_stands_in_the_area_the_answers_stay_in_range(
+        random in prop::collection::vec(any::<u64>(), words_of(1)),
+        // Most random words are refused at once: let some get further.
+        sequence in any::<u64>(),
+        slots_used in prop_oneof![0..=128u64, any::<u64>()],
+        running in prop_oneof![0..=128u64, any::<u64>()],
+        even in any::<bool>(),
+        states in prop_oneof![Just(5u64), Just(u64::MAX)],
+        index in 0..200usize,
+        now_ns in any::<u64>(),
+        key in any::<u64>(),
+    ) {
+        let words = blank(1);
+        let (_, peer) = ends(&words);
+        for (word, value) in words.iter().zip(random) {
+            word.store(value, Relaxed);
+        }
+        words[word::SEQUENCE].store(sequence & !u64::from(even), Relaxed);
+        words[word::SLOTS_USED].store(slots_used, Relaxed);
+        words[word::RUNNING].store(running, Relaxed);
+        if index < 128 {
+            let state = &words[word::slot(index) + word::STATE];
+            state.store(state.load(Relaxed) % states, Relaxed);
+        }
+        let best = peer.best(now_ns);
+        prop_assert!(typed(best, |best| best.is_none_or(|best| best.key != NEVER)));
+        let next = peer.next_release();
+        prop_assert!(typed(next, |_| true));
+        let outranks_at = peer.outranks_at(rank(key, 0));
+        prop_assert!(typed(outranks_at, |&at| next.is_ok_and(|next| next <= at)));
+        prop_assert!(typed(peer.slot(index), |_| true));
+        prop_assert!(typed(peer.running(), |running| running.slot.is_none_or(|slot| slot < 128)));
+        peer.counters();
+        prop_assert!(peer.audit().is_err());
+        prop_assert!(Peer::attach(&words, ME, 9).is_err());
+    }
+
+    #[test]
+    fn what_is_set_and_published_is_what_peers_read(
+        sets in prop::collection::vec((0..128usize, 1..50u64, 1..50u64, 0..8u64), 0..60),
+        each in 1..10usize,
+        now_ns in 0..60u64,
+        ready in prop::option::of((1..50u64, 0..8u64)),
+        than in 0..60u64,
+    ) {
+        let words = blank(1);
+        let (mut owner, peer) = ends(&words);
+        let mut known = [Slot::FREE; 128];
+        let ready = ready.map(|(key, order)| rank(key, order));
+        for sets in sets.chunks(each) {
+            for &(index, release, key, order) in sets {
+                known[index] = slot(release, key, order);
+                owner.set(index, known[index]).unwrap();
+            }
+            owner.publish(ready);
+        }
+        owner.publish(ready);
+        let released = known.iter().filter(|slot| slot.next_release_ns <= now_ns);
+        let best = released.map(|slot| slot.rank).chain(ready).min();
+        prop_assert_eq!(peer.best(now_ns), Ok(best));
+        let earliest = |slots: &mut dyn Iterator<Item = &Slot>| {
+            slots.map(|slot| slot.next_release_ns).min().unwrap_or(NEVER)
+        };
+        prop_assert_eq!(peer.next_release(), Ok(earliest(&mut known.iter())));
+        let better = &mut known.iter().filter(|slot| slot.rank < rank(than, 4));
+        prop_assert_eq!(peer.outranks_at(rank(than, 4)), Ok(earliest(better)));
+        for (index, slot) in known.into_iter().enumerate() {
+            prop_assert_eq!(peer.slot(index), Ok(slot));
+        }
+    }
+}
