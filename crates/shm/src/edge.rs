@@ -58,7 +58,7 @@ pub(crate) const fn ordering(_: Edge, right: Ordering) -> Ordering {
 }
 
 #[cfg(all(test, loom))]
-pub(crate) use weaken::{check, each_breaks, ordering};
+pub(crate) use weaken::{check, check_up_to, each_breaks, ordering};
 
 #[cfg(all(test, loom))]
 mod weaken {
@@ -84,9 +84,20 @@ mod weaken {
 
     /// Runs `model` with one ordering weakened, or none, in every way there is.
     pub(crate) fn check(weakened: Option<Edge>, model: fn()) {
+        run(weakened, None, model);
+    }
+
+    /// Runs `model` in every way in which a thread is preempted, all in all, at
+    /// most so many times: for one that would take minutes.
+    pub(crate) fn check_up_to(preemptions: usize, model: fn()) {
+        run(None, Some(preemptions), model);
+    }
+
+    fn run(weakened: Option<Edge>, preemptions: Option<usize>, model: fn()) {
         WEAKENED.set(weakened);
         let mut builder = loom::model::Builder::new();
         builder.max_branches = 100_000; // pages have many words
+        builder.preemption_bound = preemptions;
         builder.check(model);
     }
 

@@ -16,7 +16,7 @@
 //! ```
 //!
 //! What is read between (4) and (6) is of one moment. Tries are few, then it is
-//! [`PeerFault::Torn`]. The rest (what runs and since when, mask levels, counters) is
+//! [`PeerFault::Torn`](crate::PeerFault::Torn). The rest (what runs and since when, mask levels, counters) is
 //! single words, each right by itself.
 //!
 //! # Virtual masking
