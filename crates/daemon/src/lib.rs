@@ -3,7 +3,21 @@
 //!
 //! Started by `upcalld`, or by `upcall run` when none is there. It stays off the
 //! path: domains hand the CPU to each other.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`registry`] | who is attached and what is reserved; pure |
+//! | `hall`, `site` | the pages of one user on one CPU; the halls of one CPU |
+//! | `kls` | the thread beneath the domains of a hall |
+//! | `guardian` | the thread above all |
+//! | [`server`] | the socket, and the thread that changes all this |
 
 #![forbid(unsafe_code)]
 
+pub mod guardian;
 pub mod registry;
+pub mod server;
+
+mod hall;
+mod kls;
+mod site;

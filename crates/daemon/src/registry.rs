@@ -11,13 +11,12 @@ use upcall_core::activity::{ActivityParams, Terms, WorkClass};
 use upcall_core::admission::{Platform, ReservationId, Reservations, Share};
 use upcall_core::policy::Discipline;
 use upcall_core::time::Span;
+use upcall_shm::DOMAINS_MAX;
 use upcall_shm::wire::Need;
 
 #[cfg(test)]
 mod tests;
 
-/// Domain numbers are `1..DOMAINS_MAX`; 0 is the daemon.
-pub const DOMAINS_MAX: u32 = 32;
 /// Most activities of a domain on one CPU: the slots of its user area.
 pub const ACTIVITIES_MAX: usize = 128;
 
@@ -57,6 +56,21 @@ struct Activity {
     cpu: u32,
     name: String,
     params: ActivityParams,
+    /// Admission refused it.
+    unscreened: bool,
+}
+
+/// What a domain may use of a CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// The longest time it may go on after it was asked to yield.
+    pub quantum_max: Span,
+    /// Of the CPU, in millionths.
+    pub share_ppm: u64,
+    /// One job of each of its activities.
+    pub compute: Span,
+    /// Some of it admission refused: nothing is promised.
+    pub unscreened: bool,
 }
 
 /// An activity with a place.
@@ -109,7 +123,7 @@ impl fmt::Display for AttachError {
                 write!(f, "the daemon schedules by `{expected}`, the domain counts on `{found}`")
             }
             AttachError::Full => {
-                write!(f, "{} domains are attached, which is all", DOMAINS_MAX - 1)
+                write!(f, "{DOMAINS_MAX} domains are attached, which is all")
             }
             AttachError::Quota { domains_max } => {
                 write!(f, "the user has {domains_max} domains, which is its quota")
@@ -167,6 +181,16 @@ impl fmt::Display for PlaceError {
 
 impl core::error::Error for PlaceError {}
 
+impl PlaceError {
+    /// What would fit, in a line, or nothing.
+    pub fn hint(&self) -> String {
+        match self {
+            PlaceError::Refused { hint, .. } => hint.clone(),
+            _ => String::new(),
+        }
+    }
+}
+
 impl Registry {
     /// Nobody attached, nothing reserved.
     pub fn new(discipline: &'static Discipline, platform: Platform, quota: Quota) -> Self {
@@ -193,7 +217,7 @@ impl Registry {
         if of_user.count() >= self.quota.domains_max {
             return Err(AttachError::Quota { domains_max: self.quota.domains_max });
         }
-        let free = (1..DOMAINS_MAX).find(|number| !self.domains.contains_key(number));
+        let free = (1..=DOMAINS_MAX).find(|number| !self.domains.contains_key(number));
         let number = free.ok_or(AttachError::Full)?;
         self.attached_ever += 1;
         let generation = self.attached_ever;
@@ -226,6 +250,7 @@ impl Registry {
         let (params, terms) = wanted(need)?;
         self.check_quota(uid, &params)?;
         let asked = self.reservations.reserve(name, params, &terms);
+        let refused = asked.is_err();
         let reservation = match asked {
             Ok(reservation) => reservation,
             Err(_) if unscreened => self.reservations.reserve_unscreened(name, params, &terms),
@@ -244,7 +269,8 @@ impl Registry {
         }
         let order = self.created_ever;
         self.created_ever += 1;
-        let activity = Activity { reservation: id, cpu, name: name.to_owned(), params };
+        let name = name.to_owned();
+        let activity = Activity { reservation: id, cpu, name, params, unscreened: refused };
         domain.activities.insert(order, activity);
         Ok(Grant { cpu, order, response_max: self.reservations.response_max(id) })
     }
@@ -257,11 +283,27 @@ impl Registry {
         }
     }
 
-    /// The longest that a domain may go on after it was asked to yield, as admitted.
-    pub fn quantum_max(&self, number: u32, cpu: u32) -> Span {
+    /// What a domain may use of a CPU, as admitted.
+    pub fn usage(&self, number: u32, cpu: u32) -> Usage {
         let activities = self.domains.get(&number).into_iter().flat_map(|d| d.activities.values());
-        let quanta = activities.filter(|activity| activity.cpu == cpu);
-        quanta.map(|activity| activity.params.quantum_cost()).max().unwrap_or_default()
+        let mut usage = Usage::default();
+        for activity in activities.filter(|activity| activity.cpu == cpu) {
+            usage.quantum_max = usage.quantum_max.max(activity.params.quantum_cost());
+            usage.share_ppm += used_ppm(&activity.params);
+            usage.compute += activity.params.compute();
+            usage.unscreened |= activity.unscreened;
+        }
+        usage
+    }
+
+    /// What tells a domain from the one that had its number before.
+    pub fn generation(&self, number: u32) -> Option<u64> {
+        self.domains.get(&number).map(|domain| domain.generation)
+    }
+
+    /// What a domain is called.
+    pub fn name(&self, number: u32) -> Option<&str> {
+        self.domains.get(&number).map(|domain| domain.name.as_str())
     }
 
     /// The domains there are, by number.

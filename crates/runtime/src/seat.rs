@@ -208,7 +208,9 @@ impl Seat {
         }
         let ready = scheduler.best().and_then(|standing| self.rank(standing));
         let changed = self.pages.user.publish(ready);
-        if changed && !self.has_turn() && self.pages.turn.request_recheck() {
+        // Also if nothing changed: it may have been passed over, and is there again.
+        let wanted = changed || ready.is_some();
+        if wanted && !self.has_turn() && self.pages.turn.request_recheck() {
             ring(&self.pages.turn, DomainId::DAEMON);
         }
     }

@@ -13,8 +13,9 @@
 //! | [`turn_page`] | who of one user's domains has the CPU, and how the others are woken |
 //! | [`user_area`] | what a domain says of itself: best rank, next releases, what runs |
 //! | [`kernel_area`] | what the daemon says of each domain, and asks of it |
+//! | [`wire`] | the messages between a domain and the daemon |
 //!
-//! The last three make up split-level scheduling (decision 0008). Their numbers
+//! The middle three make up split-level scheduling (decision 0008). Their numbers
 //! of domains are [`DomainId`], their errors [`LayoutError`] and [`PeerFault`].
 
 #![forbid(unsafe_code)]
@@ -23,6 +24,7 @@ pub mod kernel_area;
 pub mod load_page;
 pub mod turn_page;
 pub mod user_area;
+pub mod wire;
 
 mod domain;
 mod edge;

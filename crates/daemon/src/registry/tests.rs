@@ -50,8 +50,8 @@ fn who_cannot_be_attached_is_told_why() {
         registry.attach(owner(1), "d", "rmdp").unwrap();
     }
     assert_eq!(registry.attach(owner(1), "d", "rmdp"), Err(AttachError::Quota { domains_max: 3 }));
-    let others = (2..DOMAINS_MAX).filter(|&uid| registry.attach(owner(uid), "d", "rmdp").is_ok());
-    assert_eq!(others.count() + QUOTA.domains_max, DOMAINS_MAX as usize - 1);
+    let others = (2..=DOMAINS_MAX).filter(|&uid| registry.attach(owner(uid), "d", "rmdp").is_ok());
+    assert_eq!(others.count() + QUOTA.domains_max, DOMAINS_MAX as usize);
     assert_eq!(registry.attach(owner(99), "d", "rmdp"), Err(AttachError::Full));
 }
 
@@ -65,8 +65,8 @@ fn admission_is_over_all_domains_and_a_detached_one_leaves_room() {
     let second = registry.create(b, "y", &need(80), false).unwrap();
     assert_eq!((first.cpu, second.cpu), (1, 2));
     assert!(first.order < second.order);
-    assert_eq!(registry.quantum_max(a, 1), Span::from_millis(8));
-    assert_eq!(registry.quantum_max(a, 2), Span::ZERO);
+    assert_eq!(registry.usage(a, 1).quantum_max, Span::from_millis(8));
+    assert_eq!(registry.usage(a, 2).quantum_max, Span::ZERO);
     let PlaceError::Refused { reason, hint } =
         registry.create(b, "z", &need(80), false).unwrap_err()
     else {

@@ -71,7 +71,7 @@ impl Cpu {
             scheduler: Traced::new(8, &DWS),
             tasks: Vec::new(),
             params: Vec::new(),
-            shared: Arc::new(Shared::new(Arc::default())),
+            shared: Arc::new(Shared::new(Doorbell::default(), Arc::default())),
             quantum_overruns: 0,
         }
     }

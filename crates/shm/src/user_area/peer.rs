@@ -54,6 +54,11 @@ impl<W: AsRef<[AtomicU64]>> Peer<W> {
         Ok(Peer { words, slots })
     }
 
+    /// The memory, to be handed to others.
+    pub fn memory(&self) -> &W {
+        &self.words.0
+    }
+
     /// The best rank the domain has at `now_ns` (`CLOCK_MONOTONIC`): of what it
     /// said is ready, and of every slot whose release has come by then. `None`:
     /// it has nothing to run. O(slots used), about 1 ns each.

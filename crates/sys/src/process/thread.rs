@@ -56,28 +56,40 @@ impl ThreadSwitches {
 /// does not know.
 pub fn thread_state(pid: u32, tid: u32) -> Result<ThreadState, OsError> {
     const OPERATION: &str = "read(/proc/pid/task/tid/stat)";
-    let mut path = [0u8; 64];
-    // It fits: 11 + 10 + 6 + 10 + 5 bytes and a zero.
-    write!(&mut path[..], "/proc/{pid}/task/{tid}/stat\0")
-        .map_err(|_| OsError::new(OPERATION, libc::ENAMETOOLONG))?;
-    let path = core::ffi::CStr::from_bytes_until_nul(&path)
-        .map_err(|_| OsError::new(OPERATION, libc::ENAMETOOLONG))?;
-    let gone = |errno| match errno {
-        Errno::NOENT | Errno::SRCH => Ok(ThreadState::Dead),
-        errno => Err(OsError::of(OPERATION)(errno)),
-    };
-    let file = match rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
-        Ok(file) => file,
-        Err(errno) => return gone(errno),
-    };
     // A name has at most 64 bytes and a number 20, so the letter is among these.
     let mut text = [0u8; 512];
-    match rustix::io::read(&file, &mut text) {
+    match read_of_task(pid, tid, "stat", &mut text) {
         Ok(length) => {
             state_of(&text[..length]).ok_or_else(|| OsError::new(OPERATION, libc::EINVAL))
         }
-        Err(errno) => gone(errno),
+        Err(Errno::NOENT | Errno::SRCH) => Ok(ThreadState::Dead),
+        Err(errno) => Err(OsError::of(OPERATION)(errno)),
     }
+}
+
+/// CPU time that thread `tid` of process `pid` has used so far, in ns; of one that
+/// runs, as of the kernel's last tick. Three system calls; does not block or allocate.
+///
+/// # Errors
+/// `ENOENT` or `ESRCH` if there is no such thread (or `/proc` hides it), `EMFILE`;
+/// `EINVAL` if the kernel does not count (without `CONFIG_SCHED_INFO`).
+pub fn cpu_time_of(pid: u32, tid: u32) -> Result<u64, OsError> {
+    const OPERATION: &str = "read(/proc/pid/task/tid/schedstat)";
+    let mut text = [0u8; 128];
+    let length = read_of_task(pid, tid, "schedstat", &mut text).map_err(OsError::of(OPERATION))?;
+    let used = core::str::from_utf8(&text[..length]).ok().and_then(|text| text.split(' ').next());
+    used.and_then(|ns| ns.parse().ok()).ok_or_else(|| OsError::new(OPERATION, libc::EINVAL))
+}
+
+/// The beginning of a file in a thread's directory; how much it is.
+fn read_of_task(pid: u32, tid: u32, file: &str, text: &mut [u8]) -> Result<usize, Errno> {
+    let mut path = [0u8; 64];
+    // It fits: 11 + 10 + 6 + 10 + 11 bytes and a zero.
+    write!(&mut path[..], "/proc/{pid}/task/{tid}/{file}\0").map_err(|_| Errno::NAMETOOLONG)?;
+    let path =
+        core::ffi::CStr::from_bytes_until_nul(&path).map_err(|_| Errno::NAMETOOLONG)?;
+    let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::io::read(&file, text)
 }
 
 /// The state in the first part of a `stat` line, `pid (name) S ppid ...`. A name may
@@ -145,6 +157,20 @@ mod tests {
     use crate::schedule::thread_switches;
     use std::io::Read;
     use std::sync::mpsc::channel;
+
+    #[test]
+    fn cpu_time_is_counted_and_grows() {
+        let me = (std::process::id(), thread_id());
+        let before = cpu_time_of(me.0, me.1).unwrap();
+        while cpu_time_of(me.0, me.1).unwrap() == before {
+            core::hint::spin_loop();
+        }
+        let gone = std::thread::spawn(thread_id).join().unwrap();
+        while let Ok(ThreadState::Running | ThreadState::Sleeping) = thread_state(me.0, gone) {
+            std::thread::yield_now();
+        }
+        assert!(cpu_time_of(me.0, gone).is_err());
+    }
 
     #[test]
     fn the_state_is_found_whatever_the_name() {

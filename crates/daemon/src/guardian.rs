@@ -1,0 +1,370 @@
+//! Sees to it that a domain that should yield does.
+//!
+//! One thread above all domains. Every [`TICK`] it looks at whoever has the turn on
+//! each CPU while somebody else waits for it, and at what each domain has used.
+//!
+//! ```text
+//!   keeps to the rules -- (1) somebody waits --> asked -- (2) sign of life --+
+//!        ^                                        |                          |
+//!        +----------------------------------------|--------------------------+
+//!        |                                        | (3) its quantum and the grace used up
+//!        +---- (4) at a boundary ---- out-prioritised
+//!                                                 | (5) runs on, or did so too often
+//!                                                 v
+//!                                              demoted ---- (6) if so configured ---> killed
+//! ```
+//!
+//! 1. The yield request in the kernel area: the domain looks at it at each boundary.
+//! 2. It asked whether it may go on, made an upcall, or passed the turn.
+//! 3. In CPU time of its thread, so that neither an interrupt, nor a paused virtual
+//!    machine, nor a stopped process counts. Its thread sinks beneath the KLS thread, its
+//!    turn is taken, and the others go on.
+//! 4. It sleeps on its bell. Its thread is raised again.
+//! 5. In the ordinary class it may run on, without turns.
+//! 6. The server sends SIGKILL.
+//!
+//! A domain may lie about signs of life and ranks. What it cannot lie about is CPU
+//! time: who uses more than was reserved for it over a [`WINDOW`], and has the turn while
+//! somebody waits, has offended too, unless it has activities that admission refused.
+
+use std::sync::Arc;
+
+use upcall_core::time::{Instant, Span};
+use upcall_shm::DomainId;
+use upcall_shm::kernel_area::State;
+use upcall_shm::turn_page::Turn;
+use upcall_sys::process::cpu_time_of;
+use upcall_sys::{clock, schedule};
+
+use crate::hall::{Hall, Limits, Member, Members};
+use crate::kls;
+use crate::site::{Known, Site};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// How often it looks.
+pub(crate) const TICK: Span = Span::from_millis(5);
+/// Its priority in `SCHED_FIFO`.
+pub(crate) const PRIORITY: u8 = kls::DOMAIN_PRIORITY + 2;
+/// Where an offender's thread sinks to: beneath the KLS thread.
+const OFFENDER_PRIORITY: u8 = kls::PRIORITY - 1;
+/// CPU time that one who was out-prioritised may use before it is demoted.
+const DEMOTED_AFTER: Span = Span::from_millis(50);
+/// The offence at which a domain is demoted at once.
+const OFFENCES_MAX: u64 = 3;
+/// Over which use is held against what is reserved.
+const WINDOW: Span = Span::from_millis(500);
+/// What a domain may use of a window beyond what is reserved, in millionths of the
+/// window: hand-offs, waking, the runtime's own work.
+const WINDOW_GRACE_PPM: u64 = 50_000;
+
+/// What was done about an offender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// Its thread is beneath everyone else's until it comes to a boundary.
+    OutPrioritised = 1,
+    /// Its thread is of ordinary class.
+    Demoted = 2,
+    /// Its process gets SIGKILL.
+    Killed = 3,
+}
+
+/// The guardian had to act.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Offence {
+    pub(crate) cpu: u32,
+    pub(crate) generation: u64,
+    pub(crate) measure: Measure,
+    /// How long it had kept the CPU, in ns.
+    pub(crate) held_ns: u64,
+}
+
+/// How it is set up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    pub(crate) real_time: bool,
+    /// Added to the longest quantum.
+    pub(crate) grace: Span,
+    pub(crate) kill: bool,
+}
+
+/// See the module's head.
+pub(crate) struct Guardian<R> {
+    rules: Rules,
+    sites: Vec<Watch>,
+    report: R,
+    quit: Arc<AtomicBool>,
+}
+
+/// One CPU, as the guardian remembers it.
+struct Watch {
+    site: Arc<Site>,
+    known: Known,
+    asked: Option<Asked>,
+    records: Vec<Record>,
+}
+
+/// A holder that was asked to yield.
+#[derive(Clone, Copy)]
+struct Asked {
+    turn: Turn,
+    at: Instant,
+    /// Of its thread, then.
+    cpu_ns: u64,
+}
+
+/// A domain, as the guardian remembers it.
+struct Record {
+    member: Arc<Member>,
+    offences: u64,
+    /// CPU time of its thread, at this tick.
+    cpu_ns: u64,
+    /// As it was when it was out-prioritised; `None`: it is not.
+    sunk_at_cpu_ns: Option<u64>,
+    /// Since when, and what it had used by then.
+    window: Option<(Instant, u64)>,
+    /// What it used of the last window, if that was too much.
+    overuse_ns: Option<u64>,
+    seen: bool,
+}
+
+impl<R: FnMut(Offence)> Guardian<R> {
+    pub(crate) fn new(
+        sites: impl Iterator<Item = Arc<Site>>,
+        rules: Rules,
+        quit: Arc<AtomicBool>,
+        report: R,
+    ) -> Self {
+        let watch =
+            |site| Watch { site, known: Known::default(), asked: None, records: Vec::new() };
+        Guardian { rules, sites: sites.map(watch).collect(), report, quit }
+    }
+
+    /// Runs until told to quit, in a thread of its own.
+    pub(crate) fn run(mut self) {
+        if self.rules.real_time {
+            let _ = schedule::set_fifo(PRIORITY);
+        }
+        let _ = schedule::set_timer_slack_least();
+        let mut at = now();
+        // Relaxed: nothing is handed over with it.
+        while !self.quit.load(Relaxed) {
+            at = (at + TICK).max(now());
+            clock::sleep_until_ns(at.as_nanos());
+            for watch in &mut self.sites {
+                watch.tick(&self.rules, &mut self.report);
+            }
+        }
+    }
+}
+
+impl Watch {
+    fn tick(&mut self, rules: &Rules, report: &mut impl FnMut(Offence)) {
+        let mut known = std::mem::take(&mut self.known);
+        known.refresh(&self.site);
+        for record in &mut self.records {
+            record.seen = false;
+        }
+        let (mut waits, mut holder) = (false, None);
+        let now = now();
+        for (hall, members) in known.halls() {
+            members.iter().for_each(|member| self.see(member, now));
+            self.see_to_offenders(hall, members, rules, report);
+            let Ok(turn) = hall.turn_or_reset() else { continue };
+            if let Some(member) = members.iter().find(|member| member.domain == turn.holder()) {
+                holder = Some((hall, member, turn));
+            }
+            waits = waits || somebody_waits(hall, members, turn, now);
+        }
+        self.records.retain(|record| record.seen);
+        match holder.filter(|_| waits) {
+            Some((hall, member, turn)) => self.hold(hall, member, turn, now, rules, report),
+            None => self.asked = None,
+        }
+        self.known = known;
+    }
+
+    /// Keeps the record of a domain, its use of CPU time above all.
+    fn see(&mut self, member: &Arc<Member>, now: Instant) {
+        let cpu_ns = cpu_time_of(member.pid, member.tid).unwrap_or_default();
+        let known = self.records.iter_mut().find(|record| Arc::ptr_eq(&record.member, member));
+        let record = match known {
+            Some(record) => record,
+            None => {
+                self.records.push(Record::new(member.clone()));
+                let Some(record) = self.records.last_mut() else { return };
+                record
+            }
+        };
+        record.seen = true;
+        record.cpu_ns = cpu_ns;
+        record.account(now);
+    }
+
+    /// `member` has the turn while somebody waits.
+    fn hold(
+        &mut self,
+        hall: &Hall,
+        member: &Member,
+        turn: Turn,
+        now: Instant,
+        rules: &Rules,
+        report: &mut impl FnMut(Offence),
+    ) {
+        let asked = self.asked.filter(|asked| asked.turn == turn);
+        let Some(record) = self.record_of(member) else { return };
+        let cpu_ns = record.cpu_ns;
+        let mut held_ns = record.overuse_ns.take();
+        match asked {
+            None => {
+                hall.kernel.request_yield(member.domain);
+                self.asked = Some(Asked { turn, at: now, cpu_ns });
+            }
+            Some(asked) if gave_a_sign(member, asked.at, now) => {
+                hall.kernel.clear_yield(member.domain);
+                self.asked = None;
+            }
+            Some(asked) => {
+                let quantum = Span::from_nanos(member.limits.quantum_ns_max.load(Relaxed));
+                let since = cpu_ns.saturating_sub(asked.cpu_ns);
+                let late = since > (quantum + rules.grace).as_nanos();
+                held_ns = late.then_some(since).or(held_ns);
+            }
+        }
+        if let Some(held_ns) = held_ns {
+            self.asked = None;
+            self.offended(hall, member, held_ns, rules, report);
+            hall.kernel.clear_yield(member.domain);
+            take(hall, turn);
+        }
+    }
+
+    fn offended(
+        &mut self,
+        hall: &Hall,
+        member: &Member,
+        held_ns: u64,
+        rules: &Rules,
+        report: &mut impl FnMut(Offence),
+    ) {
+        let Some(record) = self.record_of(member) else { return };
+        record.offences += 1;
+        record.sunk_at_cpu_ns = Some(record.cpu_ns);
+        hall.kernel.count_offence(member.domain);
+        if record.offences >= OFFENCES_MAX {
+            demote(hall, member, held_ns, rules, report);
+            return;
+        }
+        if rules.real_time {
+            // Refused only if it has ended.
+            let _ = schedule::set_fifo_not_inherited_of(member.tid, OFFENDER_PRIORITY);
+        }
+        hall.set_state(member, State::Blocked);
+        report(offence(hall, member, Measure::OutPrioritised, held_ns));
+    }
+
+    /// Raises who came to a boundary, and demotes who runs on.
+    fn see_to_offenders(
+        &mut self,
+        hall: &Hall,
+        members: &Members,
+        rules: &Rules,
+        report: &mut impl FnMut(Offence),
+    ) {
+        for member in members.iter().filter(|member| !member.is(State::Demoted)) {
+            let Some(record) = self.record_of(member) else { continue };
+            let Some(sunk_at) = record.sunk_at_cpu_ns else { continue };
+            let since = record.cpu_ns.saturating_sub(sunk_at);
+            if hall.is_asleep(member) {
+                record.sunk_at_cpu_ns = None;
+                if rules.real_time {
+                    let priority = kls::DOMAIN_PRIORITY;
+                    let _ = schedule::set_fifo_not_inherited_of(member.tid, priority);
+                }
+                hall.set_state(member, State::Attached);
+            } else if since > DEMOTED_AFTER.as_nanos() {
+                hall.kernel.count_offence(member.domain);
+                demote(hall, member, since, rules, report);
+            }
+        }
+    }
+
+    fn record_of(&mut self, member: &Member) -> Option<&mut Record> {
+        self.records.iter_mut().find(|record| core::ptr::eq(&*record.member, member))
+    }
+}
+
+impl Record {
+    fn new(member: Arc<Member>) -> Self {
+        let (offences, cpu_ns) = (0, 0);
+        let (sunk_at_cpu_ns, window, overuse_ns) = (None, None, None);
+        Record { member, offences, cpu_ns, sunk_at_cpu_ns, window, overuse_ns, seen: true }
+    }
+
+    /// At the end of a window: what was used of it, if that is too much.
+    fn account(&mut self, now: Instant) {
+        let (since, before) = *self.window.get_or_insert((now, self.cpu_ns));
+        let length = now.since(since);
+        if length < WINDOW {
+            return;
+        }
+        self.window = Some((now, self.cpu_ns));
+        let used = self.cpu_ns.saturating_sub(before);
+        let Limits { share_ppm, compute_ns, unscreened, .. } = &self.member.limits;
+        let of_window = |ppm: u64| {
+            let part = u128::from(length.as_nanos()) * u128::from(ppm) / 1_000_000;
+            u64::try_from(part).unwrap_or(u64::MAX)
+        };
+        // A job begun before the window, and one that begins at its end.
+        let allowed = of_window(share_ppm.load(Relaxed).saturating_add(WINDOW_GRACE_PPM))
+            .saturating_add(compute_ns.load(Relaxed).saturating_mul(2));
+        self.overuse_ns = (used > allowed && !unscreened.load(Relaxed)).then_some(used);
+    }
+}
+
+fn demote(
+    hall: &Hall,
+    member: &Member,
+    held_ns: u64,
+    rules: &Rules,
+    report: &mut impl FnMut(Offence),
+) {
+    hall.set_state(member, State::Demoted);
+    if rules.real_time {
+        let _ = schedule::set_ordinary_of(member.tid);
+    }
+    report(offence(hall, member, Measure::Demoted, held_ns));
+    if rules.kill {
+        report(offence(hall, member, Measure::Killed, held_ns));
+    }
+    // It sees that it is alone when it wakes.
+    hall.ring(member.domain);
+}
+
+/// Somebody of the hall but the holder has something to do.
+fn somebody_waits(hall: &Hall, members: &Members, turn: Turn, now: Instant) -> bool {
+    let others = members.iter().filter(|member| member.domain != turn.holder());
+    let mut present = others.filter(|member| hall.is_present(member));
+    present.any(|member| member.area.best(now.as_nanos()).is_ok_and(|best| best.is_some()))
+}
+
+/// Whether a domain said something since it was asked. A time that has not come yet is
+/// a lie.
+fn gave_a_sign(member: &Member, asked_at: Instant, now: Instant) -> bool {
+    let Ok(running) = member.area.running() else { return false };
+    let within = asked_at.as_nanos()..=now.as_nanos();
+    within.contains(&running.upcalled_at_ns) || within.contains(&running.asked_at_ns)
+}
+
+fn take(hall: &Hall, turn: Turn) {
+    if hall.turn.pass(turn, DomainId::DAEMON) {
+        hall.ring(DomainId::DAEMON);
+    }
+}
+
+fn offence(hall: &Hall, member: &Member, measure: Measure, held_ns: u64) -> Offence {
+    Offence { cpu: hall.cpu, generation: member.generation.get(), measure, held_ns }
+}
+
+fn now() -> Instant {
+    Instant::from_nanos(clock::monotonic_ns())
+}

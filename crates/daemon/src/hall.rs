@@ -1,0 +1,301 @@
+//! What the domains of one user share on one CPU: their pages, and who they are.
+//!
+//! Made by the server; used by it, by the hall's [`crate::kls`] thread and by the
+//! [`crate::guardian`]. The two real-time threads never wait for the server: they
+//! take what it last said of the members, or what it said before.
+
+use core::num::NonZeroU64;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+
+use upcall_core::time::Instant;
+use upcall_shm::kernel_area::{self, State, Writer};
+use upcall_shm::turn_page::{self, ASLEEP, Turn, TurnPage};
+use upcall_shm::user_area::{self, NEVER, Owner, Peer, Rank, Slot, SlotState};
+use upcall_shm::{DomainId, PeerFault};
+use upcall_sys::memfd::{MapError, SharedMapping};
+use upcall_sys::{OsError, futex};
+
+/// Bytes of a domain's user area: a page of slots, 128 activities.
+pub(crate) const USER_AREA_BYTES: usize = user_area::words_of(1) * 8;
+/// What the daemon itself is called in a hall, and stays.
+pub(crate) const PROXY_GENERATION: NonZeroU64 = NonZeroU64::MIN;
+
+/// See the module's head.
+#[derive(Debug)]
+pub(crate) struct Hall {
+    pub(crate) cpu: u32,
+    pub(crate) uid: u32,
+    pub(crate) turn: TurnPage<SharedMapping>,
+    pub(crate) kernel: Writer<SharedMapping>,
+    /// For reading, to be handed out.
+    pub(crate) kernel_fd: OwnedFd,
+    /// What other users' domains have: domain 0's area. By the KLS threads only.
+    proxy: Mutex<Owner<SharedMapping>>,
+    /// Whether there is something in it.
+    shows_others: AtomicBool,
+    pub(crate) proxy_fd: OwnedFd,
+    members: Mutex<Members>,
+    quit: AtomicBool,
+}
+
+/// Who is attached.
+pub(crate) type Members = Arc<[Arc<Member>]>;
+
+/// A domain in a hall.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) domain: DomainId,
+    pub(crate) generation: NonZeroU64,
+    pub(crate) pid: u32,
+    /// Its virtual processor here.
+    pub(crate) tid: u32,
+    pub(crate) area: Peer<SharedMapping>,
+    pub(crate) limits: Limits,
+    /// As in the kernel area, which only others read.
+    state: AtomicU8,
+}
+
+/// What a domain may do here, as admitted: set by the server, held by the guardian.
+/// Relaxed throughout: each counts for itself.
+#[derive(Debug, Default)]
+pub(crate) struct Limits {
+    /// Longest quantum.
+    pub(crate) quantum_ns_max: AtomicU64,
+    /// Millionths of the CPU.
+    pub(crate) share_ppm: AtomicU64,
+    /// Of one job of each activity together.
+    pub(crate) compute_ns: AtomicU64,
+    /// It has activities that admission refused: nothing is promised to anybody.
+    pub(crate) unscreened: AtomicBool,
+}
+
+impl Member {
+    pub(crate) fn new(
+        (domain, generation): (DomainId, NonZeroU64),
+        (pid, tid): (u32, u32),
+        memory: SharedMapping,
+    ) -> Result<Self, upcall_shm::LayoutError> {
+        let area = Peer::attach(memory, domain, generation.get())?;
+        let (limits, state) = (Limits::default(), AtomicU8::new(State::Attached as u8));
+        Ok(Member { domain, generation, pid, tid, area, limits, state })
+    }
+
+    /// Relaxed: nothing is handed over with it.
+    pub(crate) fn is(&self, state: State) -> bool {
+        self.state.load(Ordering::Relaxed) == state as u8
+    }
+}
+
+impl Hall {
+    /// A hall without members. The daemon has the turn.
+    ///
+    /// # Errors
+    /// No memory or descriptors.
+    pub(crate) fn new(cpu: u32, uid: u32) -> Result<Self, HallError> {
+        let turn = SharedMapping::create("upcall-turn", turn_page::PAGE_BYTES)?;
+        let kernel = SharedMapping::create_to_seal("upcall-kernel", kernel_area::PAGE_BYTES)?;
+        let proxy = SharedMapping::create_to_seal("upcall-others", USER_AREA_BYTES)?;
+        for pages in [&turn, &kernel, &proxy] {
+            // Refused is as good as before: such a page may be slow once.
+            let _ = pages.lock();
+            pages.dont_fork()?;
+        }
+        kernel.seal_future_writes()?;
+        proxy.seal_future_writes()?;
+        let (kernel_fd, proxy_fd) = (kernel.read_only_fd()?, proxy.read_only_fd()?);
+        let layout = |_| HallError::Layout;
+        let kernel = Writer::create(kernel, cpu).map_err(layout)?;
+        let proxy = Owner::create(proxy, DomainId::DAEMON, PROXY_GENERATION.get());
+        kernel.attach(DomainId::DAEMON, PROXY_GENERATION, 0, std::process::id());
+        Ok(Hall {
+            cpu,
+            uid,
+            turn: TurnPage::create(turn, cpu).map_err(layout)?,
+            kernel,
+            kernel_fd,
+            proxy: Mutex::new(proxy.map_err(layout)?),
+            shows_others: AtomicBool::new(false),
+            proxy_fd,
+            members: Mutex::default(),
+            quit: AtomicBool::new(false),
+        })
+    }
+
+    /// Takes a member up, or another list of them. By the server.
+    pub(crate) fn set_members(&self, change: impl FnOnce(&mut Vec<Arc<Member>>)) {
+        let mut members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut list = members.to_vec();
+        change(&mut list);
+        *members = list.into();
+    }
+
+    /// Who is attached. For the server.
+    pub(crate) fn members(&self) -> Members {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Puts who is attached into `known`, unless the server is just changing it.
+    /// Waits for nobody.
+    pub(crate) fn look_at_members(&self, known: &mut Members) {
+        match self.members.try_lock() {
+            Ok(members) => known.clone_from(&members),
+            Err(TryLockError::Poisoned(members)) => known.clone_from(&members.into_inner()),
+            Err(TryLockError::WouldBlock) => {}
+        }
+    }
+
+    /// Ends the KLS thread.
+    pub(crate) fn quit(&self) {
+        // Release pairs with the Acquire in `is_over`; the bell comes after it.
+        self.quit.store(true, Ordering::Release);
+        self.ring(DomainId::DAEMON);
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.quit.load(Ordering::Acquire)
+    }
+
+    /// Wakes `domain`, if it sleeps.
+    pub(crate) fn ring(&self, domain: DomainId) {
+        if self.turn.ring(domain) {
+            futex::wake_shared(self.turn.bell(domain), 1);
+        }
+    }
+
+    /// Sleeps on the daemon's bell.
+    pub(crate) fn sleep_until(&self, deadline: Option<Instant>) {
+        if self.turn.doze(DomainId::DAEMON) {
+            let bell = self.turn.bell(DomainId::DAEMON);
+            // Whatever ends the wait, the caller looks again.
+            let _ = futex::wait_shared_until(bell, ASLEEP, deadline.map(Instant::as_nanos));
+        }
+        self.turn.rouse(DomainId::DAEMON);
+    }
+
+    /// Who has the turn; a turn that cannot be is the daemon's from now on.
+    pub(crate) fn turn_or_reset(&self) -> Result<Turn, PeerFault> {
+        self.turn.turn().inspect_err(|_| {
+            self.turn.reset(DomainId::DAEMON);
+            self.ring(DomainId::DAEMON);
+        })
+    }
+
+    /// Whether a member sleeps on its bell: it is in no handler.
+    pub(crate) fn is_asleep(&self, member: &Member) -> bool {
+        // Relaxed: a look from outside.
+        self.turn.bell(member.domain).load(Ordering::Relaxed) == u64::from(ASLEEP)
+    }
+
+    /// Says how a member stands, here and to the others.
+    pub(crate) fn set_state(&self, member: &Member, state: State) {
+        // Relaxed: nothing is handed over with it.
+        member.state.store(state as u8, Ordering::Relaxed);
+        self.kernel.set_state(member.domain, state);
+    }
+
+    /// Whether a member would run if it had the turn. One that was blocked or stopped
+    /// is back once it sleeps on its bell.
+    pub(crate) fn is_present(&self, member: &Member) -> bool {
+        if member.is(State::Attached) {
+            return true;
+        }
+        let back = !member.is(State::Demoted) && self.is_asleep(member);
+        if back {
+            self.set_state(member, State::Attached);
+        }
+        back
+    }
+
+    /// Who of `members` is best at `now`. O(slots in use).
+    pub(crate) fn best<'m>(
+        &self,
+        members: &'m Members,
+        now: Instant,
+    ) -> Option<(Rank, &'m Arc<Member>)> {
+        let present = members.iter().filter(|member| self.is_present(member));
+        let bests = present.filter_map(|member| {
+            // One that is at fault has nothing.
+            let rank = member.area.best(now.as_nanos()).ok()??;
+            Some((rank, member))
+        });
+        bests.min_by_key(|(rank, _)| *rank)
+    }
+
+    /// The earliest release of `members`; `None`: there is none.
+    pub(crate) fn next_release(&self, members: &Members) -> Option<Instant> {
+        let present = members.iter().filter(|member| self.is_present(member));
+        let releases = present.filter_map(|member| member.area.next_release().ok());
+        releases.min().filter(|&at| at != NEVER).map(Instant::from_nanos)
+    }
+
+    /// Whether it was shown what other users have.
+    pub(crate) fn shows_others(&self) -> bool {
+        // Relaxed: by KLS threads only, one at a time.
+        self.shows_others.load(Ordering::Relaxed)
+    }
+
+    /// Shows the hall what `others`, members of other halls, have at `now`. By the KLS
+    /// threads, when no domain of those halls runs. Allocates.
+    pub(crate) fn publish_others<'m>(
+        &self,
+        others: impl Iterator<Item = &'m Arc<Member>>,
+        now: Instant,
+    ) {
+        let mut ready: Option<Rank> = None;
+        let mut upcoming = Vec::new();
+        for member in others {
+            if let Ok(Some(rank)) = member.area.best(now.as_nanos()) {
+                ready = Some(ready.map_or(rank, |best| best.min(rank)));
+            }
+            let slots = (0..member.area.slots()).map_while(|slot| member.area.slot(slot).ok());
+            upcoming.extend(slots.filter(|slot| slot.next_release_ns != NEVER));
+        }
+        // With more than fit, those that come first.
+        upcoming.sort_unstable_by_key(|slot| (slot.next_release_ns, slot.rank));
+        self.shows_others.store(ready.is_some() || !upcoming.is_empty(), Ordering::Relaxed);
+        let mut proxy = self.proxy.lock().unwrap_or_else(PoisonError::into_inner);
+        for index in 0..user_area::PAGE_SLOTS {
+            let slot = upcoming.get(index).copied().unwrap_or(Slot::FREE);
+            let _ = proxy.set(index, Slot { state: SlotState::Waiting, ..slot });
+        }
+        proxy.publish(ready);
+    }
+}
+
+/// Why a hall cannot be made.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum HallError {
+    /// No memory, or no descriptors.
+    Map(Arc<MapError>),
+    /// The kernel refused.
+    Os(OsError),
+    /// New memory was not blank.
+    Layout,
+}
+
+impl core::fmt::Display for HallError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            HallError::Map(error) => error.fmt(f),
+            HallError::Os(error) => error.fmt(f),
+            HallError::Layout => f.write_str("new memory is not blank"),
+        }
+    }
+}
+
+impl core::error::Error for HallError {}
+
+impl From<MapError> for HallError {
+    fn from(error: MapError) -> Self {
+        HallError::Map(Arc::new(error))
+    }
+}
+
+impl From<OsError> for HallError {
+    fn from(error: OsError) -> Self {
+        HallError::Os(error)
+    }
+}

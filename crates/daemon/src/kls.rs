@@ -1,0 +1,210 @@
+//! The kernel-level scheduler's thread of a hall (split-level-1991 §3.2;
+//! docs/decisions/0008).
+//!
+//! It runs one priority beneath the domains' threads, on their CPU. While a domain
+//! has something to do it is ready and does not run; so when it does run, the turn is
+//! its own, or who has it is blocked in the kernel, stopped or gone. Without the
+//! real-time class it cannot lie beneath: then it is woken by its bell, looks now
+//! and then, and looks at `/proc` before it believes that a holder is blocked.
+//!
+//! ```text
+//!        +----------- (1) nothing is ready -----------+
+//!        v                                            |
+//!     asleep --- (2) bell, or a release --------> choosing <--- (5) the turn is the daemon's
+//!                                                     |                    |
+//!                                             (3) passes the turn          |
+//!                                                     v                    |
+//!                                                 beneath ---------- (4) holder blocked,
+//!                                                                     stopped, gone
+//! ```
+//!
+//! 1. Until the next release of anyone.
+//! 2. Whoever becomes ready rings for the daemon if the daemon has the turn.
+//! 3. To the best of this CPU. If that is another user's, it is in the hall of that
+//!    user, and of no other: of all halls of a CPU, one at most has a holder.
+//! 4. It is marked, the turn taken from it, and it is passed over until it sleeps on its
+//!    bell: then it has come to a boundary.
+//! 5. The holder had nothing left to do, or another user's domain outranks it.
+//!
+//! It takes no lock that an ordinary thread holds. In the state *choosing* it allocates
+//! only where several users share the CPU.
+
+use std::sync::Arc;
+
+use upcall_core::time::{Instant, Span};
+use upcall_shm::DomainId;
+use upcall_shm::kernel_area::State;
+use upcall_shm::turn_page::Turn;
+use upcall_shm::user_area::Rank;
+use upcall_sys::process::{ThreadState, thread_state};
+use upcall_sys::{clock, schedule};
+
+use crate::hall::{Hall, Member};
+use crate::site::{Known, Site};
+
+/// Its priority in `SCHED_FIFO`: one beneath the domains.
+pub(crate) const PRIORITY: u8 = DOMAIN_PRIORITY - 1;
+/// Of the domains' threads.
+pub(crate) const DOMAIN_PRIORITY: u8 = 60;
+
+/// How often a thread that cannot lie beneath looks at the holder.
+const LOOK_EVERY: Span = Span::from_millis(2);
+
+/// See the module's head.
+pub(crate) struct Kls {
+    site: Arc<Site>,
+    hall: Arc<Hall>,
+    real_time: bool,
+    known: Known,
+}
+
+/// What came of choosing.
+enum Choice {
+    /// The turn was passed to a domain of this hall.
+    Passed(Arc<Hall>, DomainId),
+    /// Nobody has anything to do before then.
+    Nothing(Option<Instant>),
+    /// Another hall has a holder; its own thread sees to it.
+    Taken,
+    /// It changed meanwhile.
+    Again,
+}
+
+impl Kls {
+    pub(crate) fn new(site: Arc<Site>, hall: Arc<Hall>, real_time: bool) -> Self {
+        Kls { site, hall, real_time, known: Known::default() }
+    }
+
+    /// Runs until the hall is over, in a thread of its own.
+    pub(crate) fn run(mut self) {
+        // A CPU that went away, or a right: it still runs, and is late.
+        let _ = schedule::pin_thread(&[self.site.cpu]);
+        let _ = schedule::set_timer_slack_least();
+        if self.real_time {
+            let _ = schedule::set_fifo(PRIORITY);
+        }
+        while !self.hall.is_over() {
+            match self.hall.turn_or_reset() {
+                Ok(turn) if turn.holder() == DomainId::DAEMON => self.choose_or_sleep(turn),
+                Ok(turn) => self.watch(turn),
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn choose_or_sleep(&mut self, turn: Turn) {
+        self.hall.turn.take_recheck_idle();
+        self.known.refresh(&self.site);
+        match self.choose(turn) {
+            Choice::Passed(hall, domain) => {
+                if !Arc::ptr_eq(&hall, &self.hall) {
+                    // Its thread must lie beneath before the domain runs.
+                    hall.ring(DomainId::DAEMON);
+                }
+                hall.ring(domain);
+            }
+            Choice::Nothing(until) => self.hall.sleep_until(until),
+            Choice::Taken => self.hall.sleep_until(None),
+            Choice::Again => {}
+        }
+    }
+
+    fn choose(&self, turn: Turn) -> Choice {
+        let _alone = self.site.choosing();
+        let held = |hall: &Hall| hall.turn.holder().is_ok_and(|of| of != DomainId::DAEMON);
+        if held(&self.hall) {
+            return Choice::Again;
+        }
+        if self.known.halls().any(|(hall, _)| held(hall)) {
+            return Choice::Taken;
+        }
+        let now = Instant::from_nanos(clock::monotonic_ns());
+        let Some((_, hall, domain)) = self.best(now) else {
+            let releases = self.known.halls().filter_map(|(hall, m)| hall.next_release(m));
+            return Choice::Nothing(releases.min());
+        };
+        let seen = if Arc::ptr_eq(hall, &self.hall) { Ok(turn) } else { hall.turn.turn() };
+        self.show_others(hall, now);
+        match seen {
+            Ok(seen) if hall.turn.pass(seen, domain) => Choice::Passed(hall.clone(), domain),
+            _ => Choice::Again,
+        }
+    }
+
+    /// Best of all: its rank, its hall, and who it is.
+    fn best(&self, now: Instant) -> Option<(Rank, &Arc<Hall>, DomainId)> {
+        let bests = self.known.halls().filter_map(|(hall, members)| {
+            let (rank, member) = hall.best(members, now)?;
+            Some((rank, hall, member.domain))
+        });
+        bests.min_by_key(|(rank, ..)| *rank)
+    }
+
+    /// Shows the hall that gets the turn what the other users have.
+    fn show_others(&self, shown: &Arc<Hall>, now: Instant) {
+        let others = self.known.halls().filter(|(hall, _)| !Arc::ptr_eq(hall, shown));
+        let mut others = others
+            .flat_map(|(hall, members)| members.iter().filter(|member| hall.is_present(member)))
+            .peekable();
+        if others.peek().is_some() || shown.shows_others() {
+            shown.publish_others(others, now);
+        }
+    }
+
+    /// It runs though a domain has the turn: why?
+    fn watch(&mut self, turn: Turn) {
+        self.known.refresh(&self.site);
+        let members = self.known.members_of(&self.hall).into_iter().flat_map(|m| m.iter());
+        let Some(member) = members.clone().find(|member| member.domain == turn.holder()) else {
+            // Gone, or not there yet: nobody gave it the turn by the rules.
+            self.take(turn);
+            return;
+        };
+        if self.hall.is_asleep(member) {
+            // Whoever passed it the turn was cut off before it rang.
+            self.hall.ring(member.domain);
+            return;
+        }
+        match self.why_not_running(member) {
+            None => self.wait_a_little(),
+            Some(state) if self.hall.turn.turn() == Ok(turn) => {
+                self.hall.set_state(member, state);
+                self.take(turn);
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn take(&self, turn: Turn) {
+        // The next round chooses.
+        self.hall.turn.pass(turn, DomainId::DAEMON);
+    }
+
+    /// What keeps a holder from running; `None`: nothing, it is about to.
+    fn why_not_running(&self, member: &Member) -> Option<State> {
+        match thread_state(member.pid, member.tid) {
+            Ok(ThreadState::Stopped | ThreadState::Traced | ThreadState::Dead) => {
+                Some(State::Stopped)
+            }
+            Ok(ThreadState::Sleeping | ThreadState::DiskSleep) => Some(State::Blocked),
+            // It is ready, and we run: it has left its class or its CPU. Not so if
+            // both are ordinary.
+            Ok(ThreadState::Running) => self.real_time.then_some(State::Blocked),
+            Err(_) => None,
+        }
+    }
+
+    fn wait_a_little(&self) {
+        let until = Instant::from_nanos(clock::monotonic_ns()) + LOOK_EVERY;
+        self.hall.sleep_until(Some(until));
+    }
+}
+
+/// Starts the thread of a hall.
+///
+/// # Errors
+/// The system has no more threads.
+pub(crate) fn start(kls: Kls) -> std::io::Result<std::thread::JoinHandle<()>> {
+    let name = format!("upcall-kls{}", kls.site.cpu);
+    std::thread::Builder::new().name(name).spawn(move || kls.run())
+}

@@ -1,0 +1,87 @@
+//! A daemon and its domains in one process: real pages, sockets, threads.
+
+use super::*;
+use std::sync::atomic::AtomicU32;
+use upcall_core::activity::ActivityParams;
+use upcall_core::admission::Share;
+use upcall_runtime::{Attach, Batch, Config as RuntimeConfig, Runtime};
+
+struct Running {
+    stopper: Stopper,
+    thread: Option<JoinHandle<Vec<Event>>>,
+    socket: PathBuf,
+    _directory: tempfile::TempDir,
+}
+
+impl Running {
+    fn start(change: impl FnOnce(&mut Config)) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("upcalld");
+        let cpu = *schedule::allowed_cpus().unwrap().last().unwrap();
+        let mut config = Config::new(socket.clone(), vec![cpu]);
+        change(&mut config);
+        let daemon = Daemon::start(config).unwrap();
+        let stopper = daemon.stopper();
+        let thread = std::thread::spawn(move || {
+            let mut events = Vec::new();
+            daemon.run(|event, _| events.push(event.clone()));
+            events
+        });
+        Running { stopper, thread: Some(thread), socket, _directory: directory }
+    }
+
+    fn domain(&self, name: &str) -> Runtime {
+        let daemon = Some(Attach { socket: self.socket.clone(), name: name.to_owned() });
+        Runtime::start(RuntimeConfig { daemon, ..RuntimeConfig::default() }).unwrap()
+    }
+
+    fn stop(mut self) -> Vec<Event> {
+        self.stopper.stop();
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+fn spin(batch: &mut Batch<'_>) {
+    while batch.proceed() {
+        let until = upcall_runtime::clock::now() + Span::from_micros(100);
+        while upcall_runtime::clock::now() < until {}
+    }
+}
+
+fn params(period_ms: u64) -> ActivityParams {
+    ActivityParams::new(Span::from_millis(period_ms), Span::from_micros(150)).batch(4)
+}
+
+#[test]
+fn handlers_of_several_domains_all_run() {
+    let daemon = Running::start(|_| {});
+    let mut domains: Vec<Runtime> =
+        ["one", "two", "three"].iter().map(|name| daemon.domain(name)).collect();
+    let mut handlers = Vec::new();
+    for domain in &mut domains {
+        for period_ms in [10, 20] {
+            let name = format!("t{period_ms}");
+            handlers.push(domain.handler(&name, params(period_ms), spin).unwrap());
+        }
+    }
+    let at = upcall_runtime::clock::now() + Span::from_millis(20);
+    for (domain, ids) in domains.iter_mut().zip(handlers.chunks(2)) {
+        domain.run_at(ids, at).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(400));
+    let reports: Vec<_> = domains.into_iter().map(|domain| domain.stop(|_, _| {})).collect();
+    for report in &reports {
+        assert!(report.stuck.is_empty());
+        for activity in &report.activities {
+            let counters = activity.counters.unwrap();
+            // Ten or so jobs at least, had the machine half the time.
+            assert!(counters.completed > 5, "{}: {counters:?}", activity.name);
+        }
+    }
+    let events = daemon.stop();
+    let attached = events.iter().filter(|event| matches!(event, Event::Attached { .. })).count();
+    let offences: Vec<_> =
+        events.iter().filter(|event| matches!(event, Event::Offence { .. })).collect();
+    assert_eq!((attached, offences.len()), (3, 0), "{events:?}");
+    let _ = (AtomicU32::new(0), Share::CPU_LIMIT_DEFAULT);
+}

@@ -1,0 +1,81 @@
+//! One CPU: the halls of all users there, and what a thread knows of them.
+//!
+//! Changed by the server, looked at by the KLS threads and the guardian, which never
+//! wait for it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+
+use crate::hall::{Hall, Members};
+
+/// The halls of one CPU.
+#[derive(Debug)]
+pub(crate) struct Site {
+    pub(crate) cpu: u32,
+    halls: Mutex<Halls>,
+    choosing: Mutex<()>,
+}
+
+type Halls = Arc<[Arc<Hall>]>;
+
+impl Site {
+    pub(crate) fn new(cpu: u32) -> Self {
+        Site { cpu, halls: Mutex::default(), choosing: Mutex::new(()) }
+    }
+
+    /// The halls there are. For the server.
+    pub(crate) fn halls(&self) -> Halls {
+        self.halls.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Changes the list of halls. By the server.
+    pub(crate) fn set_halls(&self, change: impl FnOnce(&mut Vec<Arc<Hall>>)) {
+        let mut halls = self.halls.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut list = halls.to_vec();
+        change(&mut list);
+        *halls = list.into();
+    }
+
+    /// One KLS thread at a time chooses. They have one priority and one CPU, so none
+    /// waits for one that cannot run.
+    pub(crate) fn choosing(&self) -> MutexGuard<'_, ()> {
+        self.choosing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The halls of a CPU and their members, as a thread last saw them.
+#[derive(Debug, Default)]
+pub(crate) struct Known(Vec<(Arc<Hall>, Members)>);
+
+impl Known {
+    /// Looks again, but waits for nobody: what is just being changed stays as it was.
+    /// Allocates and frees when something changed.
+    pub(crate) fn refresh(&mut self, site: &Site) {
+        match site.halls.try_lock() {
+            Ok(halls) => self.take_up(&halls),
+            Err(TryLockError::Poisoned(halls)) => self.take_up(&halls.into_inner()),
+            Err(TryLockError::WouldBlock) => {}
+        }
+        for (hall, members) in &mut self.0 {
+            hall.look_at_members(members);
+        }
+    }
+
+    fn take_up(&mut self, halls: &Halls) {
+        self.0.retain(|(hall, _)| halls.iter().any(|other| Arc::ptr_eq(hall, other)));
+        for hall in halls.iter() {
+            if self.members_of(hall).is_none() {
+                self.0.push((hall.clone(), Members::default()));
+            }
+        }
+    }
+
+    /// All halls, each with its members.
+    pub(crate) fn halls(&self) -> impl Iterator<Item = &(Arc<Hall>, Members)> {
+        self.0.iter()
+    }
+
+    /// Those of one hall.
+    pub(crate) fn members_of(&self, hall: &Arc<Hall>) -> Option<&Members> {
+        self.0.iter().find(|(other, _)| Arc::ptr_eq(hall, other)).map(|(_, members)| members)
+    }
+}
