@@ -379,11 +379,11 @@ fn no_lag_in_a_group_leaves_a_quantum_and_none_of_a_group_much_more() {
     assert!(all_had_to_wait > 0);
 }
 
-/// As above, over 400 crowds: 8 million quanta.
+/// As above, over 400 crowds: 8 million quanta. A debug build does 20.
 #[test]
 #[ignore = "takes minutes: -- --ignored --nocapture, in a release build"]
 fn lags_of_groups_and_in_them_in_400_crowds() {
-    for seed in 0..400 {
+    for seed in 0..if cfg!(debug_assertions) { 20 } else { 400 } {
         lags_of_groups_and_in_them(seed, seed % 2 * 300);
     }
 }
@@ -444,20 +444,22 @@ fn a_storm_of_new_weights_moves_no_lag_by_another_quarter_of_a_quantum() {
 }
 
 /// As above, and longer; the figures are in `docs/results/ps-lag.txt`. A debug build
-/// does 3 million of the 50.
+/// does 1 million of the 50.
 #[test]
 #[ignore = "takes minutes: -- --ignored --nocapture, in a release build"]
 fn no_lag_leaves_a_quantum_for_fifty_million_quanta() {
-    let quanta = if cfg!(debug_assertions) { 3_000_000 } else { 50_000_000 };
+    let quanta = if cfg!(debug_assertions) { 1_000_000 } else { 50_000_000 };
     no_lag_leaves(QUANTUM_NS, quanta, 0);
 }
 
-/// As above, with one in 25 quanta reweighed, and then with four in each.
+/// As above, with one in 25 quanta reweighed, and then with four in each. A debug build
+/// does 300,000 of the 6 million.
 #[test]
 #[ignore = "takes minutes: -- --ignored --nocapture, in a release build"]
 fn lags_over_millions_of_quanta_while_weights_change() {
-    no_lag_leaves(QUANTUM_NS, 6_000_000, 300);
-    no_lag_leaves(QUANTUM_NS + QUANTUM_NS / 4, 6_000_000, 3);
+    let quanta = if cfg!(debug_assertions) { 300_000 } else { 6_000_000 };
+    no_lag_leaves(QUANTUM_NS, quanta, 300);
+    no_lag_leaves(QUANTUM_NS + QUANTUM_NS / 4, quanta, 3);
 }
 
 #[test]
