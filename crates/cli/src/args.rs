@@ -130,6 +130,11 @@ pub enum Command {
     /// then the rows are in a CSV beside it, results.parquet.csv.
     #[command(after_help = SWEEP_AFTER_HELP)]
     Sweep(SweepArgs),
+    /// Schedule the handlers of several processes in one order.
+    ///
+    /// The same as the program `upcalld`. `upcall run` starts one by itself for a spec
+    /// with several domains, if none is there.
+    Daemon(upcall_cli::daemon::DaemonArgs),
     /// Print a completion script for a shell.
     ///
     /// For example: upcall completions bash > ~/.local/share/bash-completion/completions/upcall

@@ -47,6 +47,9 @@ fn main() -> ExitCode {
             let window = plot::Window { from: args.from, to: args.to };
             plot::plot(&args.file, &args.output, window).map(|()| Exit::Kept)
         }
+        Command::Daemon(args) => {
+            upcall_cli::daemon::serve(&args).map(|()| Exit::Kept).map_err(Failure::new)
+        }
         Command::Completions { shell } => {
             // Into memory first: the generator panics where it cannot write.
             let mut script = Vec::new();

@@ -86,6 +86,7 @@ pub fn run(
         mode: order.mode,
         unscreened: order.soft,
         trace: trace.is_some(),
+        daemon: None,
     })
     .map_err(Failure::new)?;
     let mut notices: Vec<String> = plan

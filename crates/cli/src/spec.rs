@@ -39,7 +39,7 @@ pub(crate) use source::quoted;
 pub use source::{FAULTS_MAX, Place, Source, SpecError};
 pub use stream::{Direction, Stream};
 pub use task::Task;
-pub use units::parse_duration;
+pub use units::{parse_duration, parse_share};
 
 use document::read_document;
 use source::Faults;

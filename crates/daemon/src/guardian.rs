@@ -68,6 +68,16 @@ pub enum Measure {
     Killed = 3,
 }
 
+impl core::fmt::Display for Measure {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Measure::OutPrioritised => "others go first",
+            Measure::Demoted => "demoted to the ordinary class",
+            Measure::Killed => "killed",
+        })
+    }
+}
+
 /// The guardian had to act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Offence {

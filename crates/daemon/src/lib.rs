@@ -10,10 +10,12 @@
 //! | `hall`, `site` | the pages of one user on one CPU; the halls of one CPU |
 //! | `kls` | the thread beneath the domains of a hall |
 //! | `guardian` | the thread above all |
+//! | [`calibrate`] | what a hand-off costs here |
 //! | [`server`] | the socket, and the thread that changes all this |
 
 #![forbid(unsafe_code)]
 
+pub mod calibrate;
 pub mod guardian;
 pub mod registry;
 pub mod server;
@@ -21,3 +23,5 @@ pub mod server;
 mod hall;
 mod kls;
 mod site;
+
+pub use hall::HallError;

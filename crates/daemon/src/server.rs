@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -33,12 +33,14 @@ use upcall_core::policy::rmdp::RMDP;
 use upcall_core::time::Span;
 use upcall_shm::DomainId;
 use upcall_shm::wire::{MESSAGE_BYTES_MAX, ToDaemon, ToDomain};
-use upcall_sys::local::{Access, Connection, Credentials, Listener, Received};
+pub use upcall_sys::local::Access;
+use upcall_sys::local::{Connection, Credentials, Listener, Received};
 use upcall_sys::memfd::SharedMapping;
 use upcall_sys::process::{PidFd, Signal, ThreadState, thread_state};
 use upcall_sys::readiness::{Direction, Readiness, Watch};
 use upcall_sys::{OsError, schedule};
 
+use crate::calibrate;
 use crate::guardian::{self, Guardian, Measure, Offence, Rules};
 use crate::hall::{Hall, HallError, Member, PROXY_GENERATION, USER_AREA_BYTES};
 use crate::kls::{self, DOMAIN_PRIORITY, Kls};
@@ -59,8 +61,8 @@ pub struct Config {
     pub cpus: Vec<u32>,
     /// Most of a CPU that admission gives away.
     pub cpu_limit: Share,
-    /// What admission counts for a hand-off.
-    pub switch_cost: Span,
+    /// What admission counts for a hand-off; `None` measures it.
+    pub switch_cost: Option<Span>,
     /// Longest wake-up latency that admission allows for.
     pub wakeup_latency: Span,
     /// By which policy: `rmdp`, `rm` or `dws`.
@@ -81,7 +83,7 @@ impl Config {
             access: Access::Owner,
             cpus,
             cpu_limit: Share::CPU_LIMIT_DEFAULT,
-            switch_cost: Span::from_micros(10),
+            switch_cost: None,
             wakeup_latency: Span::ZERO,
             discipline: &RMDP,
             quota: Quota { domains_max: upcall_shm::DOMAINS_MAX as usize, share_max_ppm: u64::MAX },
@@ -154,6 +156,8 @@ pub enum StartError {
     Cpu(Option<u32>),
     /// The kernel refused.
     Os(OsError),
+    /// No memory to measure with.
+    Pages(HallError),
     /// A thread did not start.
     Thread(std::io::Error),
 }
@@ -168,6 +172,7 @@ impl fmt::Display for StartError {
             StartError::Cpu(Some(cpu)) => write!(f, "CPU {cpu} may not be used by this process"),
             StartError::Cpu(None) => f.write_str("no CPU to schedule"),
             StartError::Os(error) => error.fmt(f),
+            StartError::Pages(error) => error.fmt(f),
             StartError::Thread(error) => write!(f, "a thread did not start: {error}"),
         }
     }
@@ -204,6 +209,7 @@ impl Stopper {
 pub struct Daemon {
     config: Config,
     real_time: bool,
+    switch_cost: Span,
     registry: Registry,
     sites: Vec<Arc<Site>>,
     kls_threads: Vec<(Arc<Hall>, JoinHandle<()>)>,
@@ -217,6 +223,7 @@ pub struct Daemon {
     guardian: Option<JoinHandle<()>>,
     guardian_quit: Arc<AtomicBool>,
     events: Vec<Event>,
+    attached_ever: Arc<AtomicU64>,
 }
 
 /// A connection.
@@ -278,6 +285,10 @@ impl Daemon {
                 false
             }
         };
+        let switch_cost = match config.switch_cost {
+            Some(cost) => cost,
+            None => calibrate::handoff_cost(config.cpus[0], real_time).map_err(StartError::Pages)?,
+        };
         let listener = Listener::bind(&config.socket, config.access)
             .map_err(|error| StartError::Listen { socket: config.socket.clone(), error })?;
         let sites: Vec<_> = config.cpus.iter().map(|&cpu| Arc::new(Site::new(cpu))).collect();
@@ -299,11 +310,12 @@ impl Daemon {
         let platform = Platform {
             cpus: config.cpus.clone(),
             cpu_limit: config.cpu_limit,
-            switch_cost: config.switch_cost,
+            switch_cost,
             wakeup_latency: config.wakeup_latency,
         };
         Ok(Daemon {
             real_time,
+            switch_cost,
             registry: Registry::new(config.discipline, platform, config.quota),
             sites,
             kls_threads: Vec::new(),
@@ -317,6 +329,7 @@ impl Daemon {
             guardian: Some(guardian),
             guardian_quit,
             events,
+            attached_ever: Arc::default(),
             config,
         })
     }
@@ -329,6 +342,16 @@ impl Daemon {
     /// How many domains there are.
     pub fn domains(&self) -> usize {
         self.registry.domains().count()
+    }
+
+    /// How many have attached so far, to be looked at from elsewhere.
+    pub fn attached_ever(&self) -> Arc<AtomicU64> {
+        self.attached_ever.clone()
+    }
+
+    /// What admission counts for a hand-off.
+    pub fn switch_cost(&self) -> Span {
+        self.switch_cost
     }
 
     /// Whether handlers get the real-time class.
@@ -499,6 +522,8 @@ impl Daemon {
             let _ = self.say(session, &ToDomain::Rejected { reason: reason.clone() }, &[]);
             return Err(Over(reason));
         }
+        // Relaxed: a count.
+        self.attached_ever.fetch_add(1, Ordering::Relaxed);
         self.events.push(Event::Attached { domain: number, name: name.to_owned(), owner });
         Ok(())
     }
@@ -526,7 +551,7 @@ impl Daemon {
             generation: generation.get(),
             seats: u32::try_from(seats.len()).unwrap_or(u32::MAX),
             real_time: self.real_time,
-            switch_cost_ns: self.config.switch_cost.as_nanos(),
+            switch_cost_ns: self.switch_cost.as_nanos(),
         };
         self.say(session, &welcome, &[])?;
         for seat in &seats {

@@ -47,6 +47,15 @@ const SLOT_PAGES: usize = 1;
 /// Bytes of a user area.
 pub const USER_AREA_BYTES: usize = user_area::words_of(SLOT_PAGES) * 8;
 
+/// Where the daemon is expected: `$UPCALL_SOCKET`; else `upcall.sock` in
+/// `$XDG_RUNTIME_DIR`; else `/run/upcall.sock`, where only root can have put one.
+pub fn daemon_socket() -> PathBuf {
+    let named = |key| std::env::var_os(key).filter(|value| !value.is_empty()).map(PathBuf::from);
+    named("UPCALL_SOCKET")
+        .or_else(|| named("XDG_RUNTIME_DIR").map(|folder| folder.join("upcall.sock")))
+        .unwrap_or_else(|| PathBuf::from("/run/upcall.sock"))
+}
+
 /// Why a process is not a domain.
 #[derive(Debug)]
 #[non_exhaustive]

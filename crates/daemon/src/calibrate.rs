@@ -1,0 +1,94 @@
+//! Measures what a hand-off between two domains costs here.
+//!
+//! Called once at start, before anything is promised. Two threads on one CPU pass a turn
+//! to and fro, as domains do; what an executive does besides is measured by the runtime.
+
+use std::sync::Arc;
+
+use upcall_core::time::Span;
+use upcall_shm::DomainId;
+use upcall_shm::turn_page::{ASLEEP, PAGE_BYTES, TurnPage};
+use upcall_sys::memfd::SharedMapping;
+use upcall_sys::{clock, futex, schedule};
+
+use crate::hall::HallError;
+use crate::kls::DOMAIN_PRIORITY;
+
+/// There and back, so often; the cost is the 99th percentile.
+const ROUNDS: usize = 1_000;
+/// Added to what was measured, in percent.
+const MARGIN_PERCENT: u64 = 20;
+
+type Page = TurnPage<SharedMapping>;
+
+/// The cost of a hand-off on `cpu`, with a margin. Takes some 10 ms; on a machine that
+/// is busy, longer.
+///
+/// # Errors
+/// No memory, or the system has no more threads.
+pub fn handoff_cost(cpu: u32, real_time: bool) -> Result<Span, HallError> {
+    let memory = SharedMapping::create("upcall-trial", PAGE_BYTES)?;
+    let page = Arc::new(TurnPage::create(memory, cpu).map_err(|_| HallError::Layout)?);
+    let (here, there) = (DomainId::DAEMON, DomainId::all().next().unwrap_or(DomainId::DAEMON));
+    let prepare = move || {
+        let _ = schedule::pin_thread(&[cpu]);
+        if real_time {
+            let _ = schedule::set_fifo(DOMAIN_PRIORITY);
+        }
+    };
+    let answering = page.clone();
+    let other = std::thread::spawn(move || {
+        prepare();
+        for _ in 0..ROUNDS {
+            wait_for(&answering, there);
+            pass(&answering, here);
+        }
+    });
+    let page = page.clone();
+    let measuring = std::thread::spawn(move || {
+        prepare();
+        let mut costs_ns = Vec::with_capacity(ROUNDS);
+        for _ in 0..ROUNDS {
+            let before = clock::monotonic_ns();
+            pass(&page, there);
+            wait_for(&page, here);
+            costs_ns.push((clock::monotonic_ns() - before) / 2);
+        }
+        costs_ns
+    });
+    let mut costs_ns = measuring.join().unwrap_or_default();
+    let _ = other.join();
+    costs_ns.sort_unstable();
+    let p99_ns = costs_ns.get(costs_ns.len() * 99 / 100).copied().unwrap_or_default();
+    Ok(Span::from_nanos(p99_ns + p99_ns * MARGIN_PERCENT / 100))
+}
+
+fn pass(page: &Page, to: DomainId) {
+    if let Ok(turn) = page.turn() {
+        page.pass(turn, to);
+    }
+    if page.ring(to) {
+        futex::wake_shared(page.bell(to), 1);
+    }
+}
+
+fn wait_for(page: &Page, me: DomainId) {
+    while page.holder() != Ok(me) {
+        if page.doze(me) {
+            let _ = futex::wait_shared_until(page.bell(me), ASLEEP, None);
+        }
+        page.rouse(me);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hand_off_costs_something() {
+        let cpu = *schedule::allowed_cpus().unwrap().last().unwrap();
+        let cost = handoff_cost(cpu, false).unwrap();
+        assert!(cost > Span::ZERO, "{cost}");
+    }
+}
