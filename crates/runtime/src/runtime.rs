@@ -54,6 +54,25 @@ pub struct Runtime {
     reactor: Option<Reactor>,
 }
 
+/// Counts how often a handler of a runtime became inactive. For programs that
+/// keep the runtime behind a lock, which [`Runtime::wait`] would hold: note the
+/// count, look at [`Runtime::is_active`], and wait until the count has moved.
+#[derive(Clone, Debug)]
+pub struct Endings(Arc<Epoch>);
+
+impl Endings {
+    /// The present count; it wraps.
+    pub fn count(&self) -> u32 {
+        self.0.now()
+    }
+
+    /// Blocks until the count differs from `seen` or `deadline` has come; may
+    /// return early. One system call.
+    pub fn wait_past(&self, seen: u32, deadline: Option<Instant>) {
+        self.0.wait_past(seen, deadline);
+    }
+}
+
 /// One executive, launched or not yet.
 struct ExecutiveThread {
     cpu: u32,
@@ -463,6 +482,12 @@ impl Runtime {
             let until = deadline.map_or(poll_at, |deadline| deadline.min(poll_at));
             self.inactive_epoch.wait_past(seen, Some(until));
         }
+    }
+
+    /// The count of handlers that became inactive, to be waited for without the
+    /// runtime at hand: see [`Endings`].
+    pub fn endings(&self) -> Endings {
+        Endings(self.inactive_epoch.clone())
     }
 
     /// Whether a handler is delivered: run, and neither suspended, closed nor

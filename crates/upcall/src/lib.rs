@@ -30,7 +30,7 @@
 pub mod work;
 
 pub use upcall_runtime::{
-    ACTIVITIES_MAX, ActivityReport, Batch, Checkpoint, Config, CreateError, FIFO_PRIORITY,
+    ACTIVITIES_MAX, ActivityReport, Batch, Checkpoint, Config, CreateError, Endings, FIFO_PRIORITY,
     HandlerId, IoWait, Job, Latency, Machine, Mode, Need, Notice, OsError, PreemptionMask, Record,
     Report, Runtime, StartError, Statistics, Task, TimeAdvance, TimedSleep, activity, admission,
     allowed_cpus, clock, cost, default_cpus, load, policy, qos, record, scheduler, switch_cost,
