@@ -105,7 +105,8 @@ struct rts_mask {
 };
 #define RTS_MASK_INIT {sizeof(struct rts_mask), 0, {0}}
 
-/* What is known of a handler, since it was created. A job is one period's work. */
+/* What is known of a handler, since it was created. A job is one period's work. (In
+ * C++ say `struct`: a function has the same name, as with stat(2).) */
 struct rts_statistics {
     uint32_t size;             /* sizeof(struct rts_statistics); set to what the library filled */
     uint32_t active;           /* 1: run, and neither suspended nor finished since */

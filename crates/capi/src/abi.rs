@@ -168,21 +168,48 @@ macro_rules! layout {
 
 /// Every struct of the header as Rust lays it out.
 pub const LAYOUT: &[StructLayout] = &[
-    layout!("rts_shared", Shared {
-        size, pdu_granted, pdu_max, yield_request, resumed, descriptor, check_at_ns, reserved0,
-        pdu_count, finish, reserved1,
-    }),
+    layout!(
+        "rts_shared",
+        Shared {
+            size,
+            pdu_granted,
+            pdu_max,
+            yield_request,
+            resumed,
+            descriptor,
+            check_at_ns,
+            reserved0,
+            pdu_count,
+            finish,
+            reserved1,
+        }
+    ),
     layout!("rts_funargs", Funargs { size, descriptor, pcb, smstr }),
-    layout!("rts_attr", Attr {
-        size, batch, quantum, reserved, period_ns, cost_ns, deadline_ns, offset_ns, name,
-    }),
+    layout!(
+        "rts_attr",
+        Attr { size, batch, quantum, reserved, period_ns, cost_ns, deadline_ns, offset_ns, name }
+    ),
     layout!("rts_config", Config { size, cpu_count, cpus, policy }),
     layout!("rts_mask", Mask { size, reserved, bits }),
-    layout!("rts_statistics", Statistics {
-        size, active, upcalls, pdus, jobs, misses, quantum_overruns, count_errors,
-        response_ns_p50, response_ns_p99, response_ns_max, wakeup_ns_max, cost_ns_mean,
-        slack_ns_min,
-    }),
+    layout!(
+        "rts_statistics",
+        Statistics {
+            size,
+            active,
+            upcalls,
+            pdus,
+            jobs,
+            misses,
+            quantum_overruns,
+            count_errors,
+            response_ns_p50,
+            response_ns_p99,
+            response_ns_max,
+            wakeup_ns_max,
+            cost_ns_mean,
+            slack_ns_min,
+        }
+    ),
 ];
 
 /// A struct that begins with its size as a `u32`, and of which every pattern of

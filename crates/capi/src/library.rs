@@ -133,9 +133,7 @@ fn lock() -> Result<MutexGuard<'static, Option<Library>>, Failure> {
 }
 
 /// Shows the library, set up by default if it is not yet.
-fn with_started<T>(
-    show: impl FnOnce(&mut Library) -> Result<T, Failure>,
-) -> Result<T, Failure> {
+fn with_started<T>(show: impl FnOnce(&mut Library) -> Result<T, Failure>) -> Result<T, Failure> {
     let mut guard = lock()?;
     let library = match guard.take() {
         Some(library) => library,
@@ -247,6 +245,7 @@ pub(crate) fn close(descriptor: c_int) -> Result<(), Failure> {
 
 /// `rts_sleep`: those of `waited` that are not active; empty if `timeout` passed.
 pub(crate) fn sleep(waited: &[c_int], timeout: Option<Span>) -> Result<Vec<c_int>, Failure> {
+    check_caller()?;
     let deadline = timeout.map(|timeout| clock::now() + timeout);
     let Some(&first) = waited.first() else { return Ok(Vec::new()) };
     // Descriptors are used again, ids are not.

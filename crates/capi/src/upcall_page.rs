@@ -12,8 +12,8 @@
 use core::cell::Cell;
 use core::ffi::{c_int, c_void};
 use core::ptr::{NonNull, null};
-use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
 use upcall::Batch;
