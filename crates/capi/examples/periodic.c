@@ -86,7 +86,7 @@ int main(void)
     }
 
     for (int i = 0; i < 2; i++) {
-        struct rts_statistics seen = RTS_STATISTICS_INIT;
+        struct rts_stats seen = RTS_STATS_INIT;
         if ((code = rts_statistics(descriptors[i], &seen)) < 0)
             return fail("rts_statistics", code);
         printf("%s: upcalls %llu, PDUs %llu, jobs %llu, misses %llu, worst response %.3f ms\n",

@@ -22,7 +22,8 @@
  * RTS_..._INIT macros; a library that is older or newer than the program reads
  * or writes what both know. Reserved members are 0.
  *
- * Any thread may call, but for this: inside a handler only rts_proceed,
+ * Any thread may call; calls are carried out one at a time, and only rts_sleep waits
+ * beside the others. But for this: inside a handler only rts_proceed,
  * rts_finish, rts_suspend of the handler itself, rts_strerror, rts_refusal and
  * rts_hint may be called; the others return -EDEADLK there. After fork(2) the
  * child has no handlers, and calls return -ESRCH there.
@@ -105,10 +106,9 @@ struct rts_mask {
 };
 #define RTS_MASK_INIT {sizeof(struct rts_mask), 0, {0}}
 
-/* What is known of a handler, since it was created. A job is one period's work. (In
- * C++ say `struct`: a function has the same name, as with stat(2).) */
-struct rts_statistics {
-    uint32_t size;             /* sizeof(struct rts_statistics); set to what the library filled */
+/* What is known of a handler, since it was created. A job is one period's work. */
+struct rts_stats {
+    uint32_t size;             /* sizeof(struct rts_stats); set to what the library filled */
     uint32_t active;           /* 1: run, and neither suspended nor finished since */
     uint64_t upcalls;          /* calls of the handler */
     uint64_t pdus;             /* PDUs begun, those of an unfinished job included */
@@ -123,7 +123,7 @@ struct rts_statistics {
     uint64_t cost_ns_mean;  /* observed CPU time of a PDU, smoothed */
     int64_t slack_ns_min;   /* deadline minus end, negative: missed; INT64_MAX before the first */
 };
-#define RTS_STATISTICS_INIT {sizeof(struct rts_statistics), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define RTS_STATS_INIT {sizeof(struct rts_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 /* Sets the library up; `config` NULL: as RTS_CONFIG_INIT says. Not needed: the
  * first rts_create does it. Blocks for some milliseconds, and locks the memory of
@@ -177,12 +177,13 @@ int rts_close(int descriptor);
 /* Waits until at least one handler of `waited` is not active (any more), and sets
  * those that are not in `*inactive`, which may be NULL or `waited` itself. Returns
  * how many there are; 0 if `timeout_ns` passed (negative: never) or `waited` is empty. A
- * handler that was never run is not active. */
+ * handler that was never run is not active, nor is one that was closed meanwhile. A
+ * signal does not end the wait. */
 int rts_sleep(const struct rts_mask *waited, struct rts_mask *inactive, int64_t timeout_ns);
 
 /* Fills in `statistics`. After rts_sleep said that a handler is inactive they are
  * complete. */
-int rts_statistics(int descriptor, struct rts_statistics *statistics);
+int rts_statistics(int descriptor, struct rts_stats *statistics);
 
 /* What a code that a call returned means. Never NULL; static. */
 const char *rts_strerror(int code);
@@ -243,7 +244,7 @@ static inline int rts_mask_has(const struct rts_mask *mask, int descriptor)
 #endif
 RTS_ASSERT_SIZE(struct rts_shared, 128);
 RTS_ASSERT_SIZE(struct rts_mask, 136);
-RTS_ASSERT_SIZE(struct rts_statistics, 104);
+RTS_ASSERT_SIZE(struct rts_stats, 104);
 #if UINTPTR_MAX == UINT64_MAX
 RTS_ASSERT_SIZE(struct rts_funargs, 24);
 RTS_ASSERT_SIZE(struct rts_attr, 56);

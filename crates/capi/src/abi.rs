@@ -110,7 +110,7 @@ pub struct Mask {
     pub bits: [u64; DESCRIPTORS_MAX / 64],
 }
 
-/// `struct rts_statistics`.
+/// `struct rts_stats`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Statistics {
@@ -192,7 +192,7 @@ pub const LAYOUT: &[StructLayout] = &[
     layout!("rts_config", Config { size, cpu_count, cpus, policy }),
     layout!("rts_mask", Mask { size, reserved, bits }),
     layout!(
-        "rts_statistics",
+        "rts_stats",
         Statistics {
             size,
             active,

@@ -17,6 +17,8 @@ use upcall_c::abi::LAYOUT;
 
 /// What every file must compile under.
 const STRICT: [&str; 4] = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"];
+/// The header as well under these, which programs may choose.
+const STRICTER: [&str; 4] = ["-Wconversion", "-Wsign-conversion", "-Wshadow", "-Wcast-qual"];
 /// C compilers and C++ compilers; each that is there is used.
 const C: [&str; 2] = ["gcc", "clang"];
 const CPP: [&str; 2] = ["g++", "clang++"];
@@ -62,7 +64,7 @@ fn compiles_as_c11_and_cpp17(name: &str, source: &str) {
         std::fs::write(&file, source).unwrap();
         for compiler in compilers.into_iter().filter(|compiler| is_there(compiler)) {
             let mut command = Command::new(compiler);
-            command.arg(standard).args(STRICT).args(["-fsyntax-only", "-I"]);
+            command.arg(standard).args(STRICT).args(STRICTER).args(["-fsyntax-only", "-I"]);
             succeed(command.arg(here("include")).arg(file.as_os_str()));
         }
     }

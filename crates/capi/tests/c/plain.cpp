@@ -34,7 +34,7 @@ int main()
     rts_mask_add(&waited, descriptor);
     if (descriptor < 0 || rts_run(descriptor) != 0 || rts_sleep(&waited, nullptr, -1) != 1)
         return 1;
-    struct rts_statistics seen = RTS_STATISTICS_INIT;
+    rts_stats seen = RTS_STATS_INIT;
     if (rts_statistics(descriptor, &seen) != 0)
         return 1;
     std::printf("PDUs %u %llu, jobs %llu\n", pcb.processed.load(),

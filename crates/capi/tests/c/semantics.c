@@ -3,6 +3,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,9 +41,9 @@ static int sleep_for(int descriptor, int64_t timeout_ns)
     return found;
 }
 
-static struct rts_statistics statistics_of(int descriptor)
+static struct rts_stats statistics_of(int descriptor)
 {
-    struct rts_statistics seen = RTS_STATISTICS_INIT;
+    struct rts_stats seen = RTS_STATS_INIT;
     EXPECT(rts_statistics(descriptor, &seen) == 0);
     EXPECT(seen.size == sizeof seen);
     return seen;
@@ -68,7 +69,7 @@ static void bad_arguments(void)
 {
     struct rts_attr attr = every(10, 1, 1), bad;
     struct rts_mask mask = RTS_MASK_INIT;
-    struct rts_statistics statistics = RTS_STATISTICS_INIT;
+    struct rts_stats statistics = RTS_STATS_INIT;
 
     int unknown[] = {-1, 0, 5, RTS_DESCRIPTORS_MAX, 0x7fffffff};
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
@@ -130,7 +131,7 @@ static void life_cycle(void)
             ;
         EXPECT(rts_suspend(descriptor) == 0);
         EXPECT(sleep_for(descriptor, -1) == 1);
-        struct rts_statistics first = statistics_of(descriptor), second;
+        struct rts_stats first = statistics_of(descriptor), second;
         EXPECT(first.active == 0 && first.pdus <= 4 * first.upcalls && first.count_errors == 0);
         EXPECT(sleep_for(descriptor, 0) == 1);
         second = statistics_of(descriptor);
@@ -190,7 +191,7 @@ static void inside_a_handler(void)
         EXPECT(inside.codes[i] == -EDEADLK);
     EXPECT(inside.pdu_max == 7 && inside.granted_first == 2 && inside.granted_second == 4);
     EXPECT(inside.suspended == 0 && inside.begun_after == 0);
-    struct rts_statistics seen = statistics_of(descriptor);
+    struct rts_stats seen = statistics_of(descriptor);
     EXPECT(seen.upcalls == 1 && seen.pdus == 3 && seen.jobs == 1 && seen.count_errors == 0);
     close_it(descriptor);
     close_it(inside.other);
@@ -227,7 +228,7 @@ static void wrong_counts(void)
     struct rts_attr attr = every(5, 6, 2);
     int descriptor = rts_create(&attr, miscounts, &upcalls, NULL);
     EXPECT(descriptor >= 0 && rts_run(descriptor) == 0 && sleep_for(descriptor, -1) == 1);
-    struct rts_statistics seen = statistics_of(descriptor);
+    struct rts_stats seen = statistics_of(descriptor);
     EXPECT(upcalls == 4 && seen.upcalls == 4 && seen.jobs == 4);
     EXPECT(seen.count_errors == 3 && seen.pdus == 6 + 6 + 2 + 0);
     close_it(descriptor);
@@ -333,6 +334,39 @@ static void set_up(void)
     EXPECT(rts_exit() == 0 && rts_exit() == 0 && rts_run(descriptor) == -EBADF);
 }
 
+/* 8. A handler that does not return is named, and waited for no longer than is said. It
+ * sleeps, and does not spin: where there is one CPU we want it too. */
+static atomic_int released;
+
+static void stays(struct rts_funargs *args)
+{
+    (void)args;
+    while (!atomic_load(&released))
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+}
+
+static void stuck(void)
+{
+    struct rts_attr attr = every(10, 1, 1);
+    int descriptor = rts_create(&attr, stays, NULL, NULL);
+    EXPECT(descriptor == 0 && rts_run(descriptor) == 0);
+    while (statistics_of(descriptor).upcalls == 0)
+        ;
+    EXPECT(rts_close(descriptor) == -ETIMEDOUT);
+    EXPECT(statistics_of(descriptor).upcalls == 1); /* still open */
+    EXPECT(rts_run(1) == -EBADF);                   /* and nothing else is held up */
+    atomic_store(&released, 1);
+    close_it(descriptor);
+
+    atomic_store(&released, 0);
+    descriptor = rts_create(&attr, stays, NULL, NULL);
+    EXPECT(descriptor == 0 && rts_run(descriptor) == 0);
+    while (statistics_of(descriptor).upcalls == 0)
+        ;
+    EXPECT(rts_exit() == -ETIMEDOUT && rts_close(descriptor) == -EBADF);
+    atomic_store(&released, 1);
+}
+
 int main(void)
 {
     bad_arguments();
@@ -342,6 +376,7 @@ int main(void)
     admission();
     other_threads();
     set_up();
+    stuck();
     puts("all of it holds");
     return 0;
 }
