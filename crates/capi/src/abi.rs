@@ -2,7 +2,7 @@
 //!
 //! Their layout is fixed: sizes are asserted here and in the header, and a test
 //! has a C compiler check every offset in [`LAYOUT`] (`tests/header.rs`). A struct may
-//! grow at its end; see [`read_sized`].
+//! grow at its end; see `read_sized`.
 
 use core::ffi::{c_char, c_int, c_void};
 use core::mem::{offset_of, size_of};

@@ -7,6 +7,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -19,7 +20,7 @@ use upcall_c::abi::LAYOUT;
 const STRICT: [&str; 4] = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"];
 /// The header as well under these, which programs may choose.
 const STRICTER: [&str; 4] = ["-Wconversion", "-Wsign-conversion", "-Wshadow", "-Wcast-qual"];
-/// C compilers and C++ compilers; each that is there is used.
+/// The compiler a test needs, and another that is used as well where it is there.
 const C: [&str; 2] = ["gcc", "clang"];
 const CPP: [&str; 2] = ["g++", "clang++"];
 /// A program that takes longer hangs: each is done in a second on an idle machine.
@@ -32,13 +33,22 @@ fn here(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// Whether a program is installed; says so if not.
-fn is_there(program: &str) -> bool {
+/// Whether a program is installed.
+fn is_installed(program: &str) -> bool {
     let found = Command::new(program).arg("--version").stdout(Stdio::null()).status();
-    if found.is_err() {
-        eprintln!("skipped: no `{program}` here");
+    found.is_ok_and(|status| status.success())
+}
+
+/// As [`is_installed`]; says so if not, even where the output of a test that passes is
+/// not shown.
+fn is_there(program: &str) -> bool {
+    let found = is_installed(program);
+    if !found {
+        let thread = std::thread::current();
+        let test = thread.name().unwrap_or("a test");
+        let _ = writeln!(std::io::stderr(), "skipped: {test}: no `{program}` here");
     }
-    found.is_ok()
+    found
 }
 
 fn text(output: &Output) -> (String, String) {
@@ -59,10 +69,11 @@ fn succeed(command: &mut Command) -> String {
 #[track_caller]
 fn compiles_as_c11_and_cpp17(name: &str, source: &str) {
     let directory = TempDir::new().unwrap();
-    for (compilers, ending, standard) in [(C, "c", "-std=c11"), (CPP, "cpp", "-std=c++17")] {
+    for ([needed, other], ending, standard) in [(C, "c", "-std=c11"), (CPP, "cpp", "-std=c++17")] {
+        let compilers = [is_there(needed).then_some(needed), is_installed(other).then_some(other)];
         let file = directory.path().join(format!("{name}.{ending}"));
         std::fs::write(&file, source).unwrap();
-        for compiler in compilers.into_iter().filter(|compiler| is_there(compiler)) {
+        for compiler in compilers.into_iter().flatten() {
             let mut command = Command::new(compiler);
             command.arg(standard).args(STRICT).args(STRICTER).args(["-fsyntax-only", "-I"]);
             succeed(command.arg(here("include")).arg(file.as_os_str()));
