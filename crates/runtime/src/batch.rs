@@ -96,6 +96,33 @@ impl<'a> Batch<'a> {
         self.boundary()
     }
 
+    /// As [`Batch::proceed`], for all that is left of the present quantum, or the
+    /// whole next one, at once: how many PDUs the handler may process now; on 0 it
+    /// must return. For callers that count by themselves, such as C code; what
+    /// they do not process they put back. Costs what `proceed` does.
+    pub fn proceed_quantum(&mut self) -> u32 {
+        let begun = self.begun;
+        if self.proceed() {
+            self.begun += std::mem::take(&mut self.quantum_left);
+        }
+        self.begun - begun
+    }
+
+    /// Gives back PDUs of the quantum that [`Batch::proceed_quantum`] gave last and
+    /// that were not begun: they may be begun later in this upcall, and do not
+    /// count. At most as many as it gave.
+    pub fn put_back(&mut self, pdus: u32) {
+        let pdus = pdus.min(self.begun).min(self.quantum - self.quantum_left);
+        self.begun -= pdus;
+        self.quantum_left += pdus;
+    }
+
+    /// Before this moment nothing can outrank the handler; from then on
+    /// [`Batch::proceed`] asks the scheduler at the end of a quantum.
+    pub fn check_at(&self) -> Instant {
+        self.check_at
+    }
+
     /// PDUs that may still be begun in this upcall, if nobody outranks it.
     pub fn remaining(&self) -> u32 {
         self.pdus_max - self.begun

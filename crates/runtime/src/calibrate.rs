@@ -11,10 +11,10 @@ use upcall_core::time::{Instant, Span};
 use upcall_core::trace::Traced;
 
 use crate::batch::{Batch, Grant};
-use crate::gate::Gate;
 use crate::clock;
 use crate::doorbell::Doorbell;
 use crate::executive::Handler;
+use crate::gate::Gate;
 
 /// Hand-offs measured; the cost is their 99th percentile.
 const HAND_OFFS: usize = 2_000;

@@ -50,11 +50,27 @@ const CONTROLS_MAX: usize = 4 * ACTIVITIES_MAX as usize;
 /// What a controller asks of an executive.
 pub(crate) enum Control {
     /// `order`: its place among the activities of all domains, if there are others.
-    Create { id: ActivityId, params: ActivityParams, terms: Terms, work: Work, order: Option<u32> },
-    Run { id: ActivityId, at: Instant },
-    Suspend { id: ActivityId },
-    Reweigh { id: ActivityId, claim: Claim },
-    Close { id: ActivityId },
+    Create {
+        id: ActivityId,
+        params: ActivityParams,
+        terms: Terms,
+        work: Work,
+        order: Option<u32>,
+    },
+    Run {
+        id: ActivityId,
+        at: Instant,
+    },
+    Suspend {
+        id: ActivityId,
+    },
+    Reweigh {
+        id: ActivityId,
+        claim: Claim,
+    },
+    Close {
+        id: ActivityId,
+    },
     Quit,
 }
 

@@ -60,6 +60,25 @@ pub struct Runtime {
     reactor: Option<Reactor>,
 }
 
+/// Counts how often a handler of a runtime became inactive. For programs that
+/// keep the runtime behind a lock, which [`Runtime::wait`] would hold: note the
+/// count, look at [`Runtime::is_active`], and wait until the count has moved.
+#[derive(Clone, Debug)]
+pub struct Endings(Arc<Epoch>);
+
+impl Endings {
+    /// The present count; it wraps.
+    pub fn count(&self) -> u32 {
+        self.0.now()
+    }
+
+    /// Blocks until the count differs from `seen` or `deadline` has come; may
+    /// return early. One system call.
+    pub fn wait_past(&self, seen: u32, deadline: Option<Instant>) {
+        self.0.wait_past(seen, deadline);
+    }
+}
+
 /// One executive, launched or not yet.
 struct ExecutiveThread {
     cpu: u32,
@@ -237,7 +256,8 @@ impl Runtime {
             runtime.notices.push(Notice::NoMemoryLock(error));
         }
         if runtime.config.mode == Mode::Upcall {
-            let mut seats: Vec<Option<Seat>> = seats.into_iter().map(|(_, seat)| Some(seat)).collect();
+            let mut seats: Vec<Option<Seat>> =
+                seats.into_iter().map(|(_, seat)| Some(seat)).collect();
             seats.resize_with(runtime.config.cpus.len(), || None);
             for (cpu, seat) in runtime.config.cpus.clone().into_iter().zip(seats) {
                 let executive = runtime.add_executive(cpu, seat);
@@ -577,6 +597,12 @@ impl Runtime {
         }
     }
 
+    /// The count of handlers that became inactive, to be waited for without the
+    /// runtime at hand: see [`Endings`].
+    pub fn endings(&self) -> Endings {
+        Endings(self.inactive_epoch.clone())
+    }
+
     /// Whether a handler is delivered: run, and neither suspended, closed nor
     /// finished since.
     pub fn is_active(&self, id: HandlerId) -> bool {
@@ -719,8 +745,13 @@ impl Runtime {
             Mode::Upcall => (false, self.config.discipline),
             Mode::Threads | Mode::Fifo => (true, &RMDP),
         };
-        let (executive, link) =
-            Executive::new(discipline, meter_cpu, self.config.trace, self.inactive_epoch.clone(), seat);
+        let (executive, link) = Executive::new(
+            discipline,
+            meter_cpu,
+            self.config.trace,
+            self.inactive_epoch.clone(),
+            seat,
+        );
         self.executives.push(ExecutiveThread {
             cpu,
             link,
