@@ -89,14 +89,22 @@ struct rts_attr {
 };
 #define RTS_ATTR_INIT {sizeof(struct rts_attr), 0, 0, 0, 0, 0, 0, 0, NULL}
 
-/* How the library is set up. */
+/* How the library is set up.
+ *
+ * Under a daemon (upcalld) the process is one domain among others: its handlers and those
+ * of the other processes stand in one order, and admission, the CPUs and the cost of a
+ * hand-off are the daemon's (cpus is then not looked at). Handlers of other processes may
+ * run between two PDUs as well; data shared with them needs its own care. If the daemon
+ * ends, handlers go on with what they have, and rts_create fails. */
 struct rts_config {
     uint32_t size;        /* sizeof(struct rts_config) */
     uint32_t cpu_count;   /* of cpus; 0: all allowed but CPU 0, or the only one */
     const uint32_t *cpus; /* CPUs the handlers may use */
-    const char *policy;   /* rmdp, rm, dws, ps or dwcs; NULL: rmdp */
+    const char *policy;   /* rmdp, rm, dws, ps or dwcs; NULL: rmdp; with a daemon: the daemon's */
+    const char *socket;   /* of the daemon; NULL: $UPCALL_SOCKET, if set; "": no daemon */
+    const char *domain;   /* name of the process there, UTF-8; NULL: of the program's file */
 };
-#define RTS_CONFIG_INIT {sizeof(struct rts_config), 0, NULL, NULL}
+#define RTS_CONFIG_INIT {sizeof(struct rts_config), 0, NULL, NULL, NULL, NULL}
 
 /* A set of descriptors. */
 struct rts_mask {
@@ -128,7 +136,8 @@ struct rts_stats {
 /* Sets the library up; `config` NULL: as RTS_CONFIG_INIT says. Not needed: the
  * first rts_create does it. Blocks for some milliseconds, and locks the memory of
  * the process if it may (mlockall(2)).
- * -EALREADY: it is set up. -EINVAL: no such CPU or policy. -EAGAIN: no thread. */
+ * -EALREADY: it is set up. -EINVAL: no such CPU or policy. -EAGAIN: no thread.
+ * -ECONNREFUSED: no daemon where one was named, or it does not take this process. */
 int rts_init(const struct rts_config *config);
 
 /* Closes every handler and ends the library's threads; it may be set up again.
@@ -248,7 +257,7 @@ RTS_ASSERT_SIZE(struct rts_stats, 104);
 #if UINTPTR_MAX == UINT64_MAX
 RTS_ASSERT_SIZE(struct rts_funargs, 24);
 RTS_ASSERT_SIZE(struct rts_attr, 56);
-RTS_ASSERT_SIZE(struct rts_config, 24);
+RTS_ASSERT_SIZE(struct rts_config, 40);
 #endif
 #undef RTS_ASSERT_SIZE
 

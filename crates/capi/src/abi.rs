@@ -96,6 +96,10 @@ pub struct Config {
     pub cpus: *const u32,
     /// A policy's name, or null.
     pub policy: *const c_char,
+    /// The daemon's socket; null: as the environment says; empty: none.
+    pub socket: *const c_char,
+    /// UTF-8, or null.
+    pub domain: *const c_char,
 }
 
 /// `struct rts_mask`.
@@ -149,7 +153,7 @@ const _: () = {
     assert!(size_of::<Mask>() == 136);
     assert!(size_of::<Statistics>() == 104);
     #[cfg(target_pointer_width = "64")]
-    assert!(size_of::<Funargs>() == 24 && size_of::<Attr>() == 56 && size_of::<Config>() == 24);
+    assert!(size_of::<Funargs>() == 24 && size_of::<Attr>() == 56 && size_of::<Config>() == 40);
 };
 
 /// Name in C, size, and name and offset of each member.
@@ -189,7 +193,7 @@ pub const LAYOUT: &[StructLayout] = &[
         "rts_attr",
         Attr { size, batch, quantum, reserved, period_ns, cost_ns, deadline_ns, offset_ns, name }
     ),
-    layout!("rts_config", Config { size, cpu_count, cpus, policy }),
+    layout!("rts_config", Config { size, cpu_count, cpus, policy, socket, domain }),
     layout!("rts_mask", Mask { size, reserved, bits }),
     layout!(
         "rts_stats",
@@ -326,6 +330,8 @@ pub(crate) unsafe fn size_of_callers<T: Sized32>(
 
 #[cfg(test)]
 mod tests {
+    use core::ptr::null;
+
     use super::*;
 
     #[repr(C)]
@@ -334,24 +340,30 @@ mod tests {
         more: u64,
     }
 
-    const CONFIG: Config =
-        Config { size: 24, cpu_count: 3, cpus: core::ptr::null(), policy: core::ptr::null() };
+    const CONFIG: Config = Config {
+        size: 40,
+        cpu_count: 3,
+        cpus: null(),
+        policy: null(),
+        socket: null(),
+        domain: null(),
+    };
 
     #[test]
     fn a_newer_struct_is_read_if_what_we_do_not_know_is_zero() {
         let mut newer = Newer { known: CONFIG, more: 0 };
-        newer.known.size = 32;
-        // SAFETY: 32 bytes are there.
-        let read = |newer: &Newer| unsafe { read_sized("config", &raw const newer.known, 24) };
+        newer.known.size = 48;
+        // SAFETY: 48 bytes are there.
+        let read = |newer: &Newer| unsafe { read_sized("config", &raw const newer.known, 40) };
         // The whole struct is behind the pointer, not its first member only.
         let whole = |newer: &Newer| {
             // SAFETY: as above.
-            unsafe { read_sized("config", core::ptr::from_ref(newer).cast::<Config>(), 24) }
+            unsafe { read_sized("config", core::ptr::from_ref(newer).cast::<Config>(), 40) }
         };
         assert_eq!(whole(&newer).map(|config| config.cpu_count).ok(), Some(3));
         newer.more = 7;
         assert_eq!(whole(&newer).err().map(|failure| failure.code()), Some(-libc::E2BIG));
-        newer.known.size = 24;
+        newer.known.size = 40;
         assert!(read(&newer).is_ok());
     }
 
@@ -369,7 +381,7 @@ mod tests {
         for size in [0, 20, 5000] {
             let config = Config { size, ..CONFIG };
             // SAFETY: it is refused by its first member.
-            let read = unsafe { read_sized("config", &raw const config, 24) };
+            let read = unsafe { read_sized("config", &raw const config, 40) };
             assert_eq!(read.err().map(|failure| failure.code()), Some(-libc::EINVAL));
         }
     }

@@ -4,10 +4,11 @@
 use core::cell::RefCell;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::null;
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 use upcall::activity::ActivityParams;
-use upcall::policy;
 use upcall::time::Span;
 
 use crate::abi::{
@@ -16,6 +17,7 @@ use crate::abi::{
 };
 use crate::error::{Failed, Failure, answer, last_hint, last_reason, line};
 use crate::library::{self, Wanted};
+use crate::setup::Wish;
 use crate::upcall_page;
 
 /// Most CPUs that can be named; the kernel's own most is 8192.
@@ -35,28 +37,28 @@ mod first {
 ///
 /// # Safety
 /// `config` is null or good for the bytes its first member says, `cpus` in it for
-/// `cpu_count` numbers, and `policy` is null or ends in a 0 byte.
+/// `cpu_count` numbers, and each string in it is null or ends in a 0 byte.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rts_init(config: *const Config) -> c_int {
     answer(|| {
         if config.is_null() {
-            library::init(upcall::Config::default())?;
+            library::init(Wish::default())?;
             return Ok(0);
         }
         // SAFETY: the caller's promise.
         let config = unsafe { read_sized("config", config, first::CONFIG)? };
         // SAFETY: the caller's promise.
-        library::init(unsafe { setup(&config)? })?;
+        library::init(unsafe { wish(&config)? })?;
         Ok(0)
     })
 }
 
-/// The setup that a program asks for.
+/// What a program asks for.
 ///
 /// # Safety
 /// As [`rts_init`].
-unsafe fn setup(config: &Config) -> Result<upcall::Config, Failure> {
-    let mut setup = upcall::Config::default();
+unsafe fn wish(config: &Config) -> Result<Wish, Failure> {
+    let mut wish = Wish::default();
     if config.cpu_count > CPUS_MAX {
         let found = format!("{} CPUs, expected at most {CPUS_MAX}", config.cpu_count);
         return Err(Failure::new(Failed::Invalid, found));
@@ -67,18 +69,18 @@ unsafe fn setup(config: &Config) -> Result<upcall::Config, Failure> {
         }
         // SAFETY: not null, aligned, and `cpu_count` long by the caller's promise.
         let cpus = unsafe { core::slice::from_raw_parts(config.cpus, config.cpu_count as usize) };
-        setup.cpus = cpus.to_vec();
+        wish.cpus = cpus.to_vec();
     }
-    // SAFETY: the caller's promise.
-    if let Some(name) = unsafe { text("policy", config.policy)? } {
-        let names: Vec<&str> = policy::DISCIPLINES.iter().map(|known| known.name).collect();
-        let unknown = || {
-            let found = format!("policy `{name}`, expected one of {}", names.join(", "));
-            Failure::new(Failed::Invalid, found)
-        };
-        setup.discipline = policy::discipline(&name).ok_or_else(unknown)?;
+    // SAFETY: the caller's promise, here and below.
+    wish.policy = unsafe { text("policy", config.policy)? };
+    // SAFETY: as above.
+    wish.domain = unsafe { text("domain", config.domain)? };
+    if !config.socket.is_null() {
+        // SAFETY: not null, and ends in a 0 byte by the caller's promise.
+        let path = unsafe { CStr::from_ptr(config.socket) };
+        wish.socket = Some(PathBuf::from(OsStr::from_bytes(path.to_bytes())));
     }
-    Ok(setup)
+    Ok(wish)
 }
 
 /// A string of the caller's, copied; `None` if it is null.

@@ -25,10 +25,11 @@ pub(crate) enum Failed {
     InHandler,
     Stuck,
     Forked,
+    Daemon,
     Broken,
 }
 
-const ALL: [Failed; 14] = [
+const ALL: [Failed; 15] = [
     Failed::Null,
     Failed::Invalid,
     Failed::Unknown,
@@ -42,6 +43,7 @@ const ALL: [Failed; 14] = [
     Failed::InHandler,
     Failed::Stuck,
     Failed::Forked,
+    Failed::Daemon,
     Failed::Broken,
 ];
 
@@ -63,6 +65,7 @@ impl Failed {
             Failed::InHandler => libc::EDEADLK,
             Failed::Stuck => libc::ETIMEDOUT,
             Failed::Forked => libc::ESRCH,
+            Failed::Daemon => libc::ECONNREFUSED,
             Failed::Broken => libc::ENOTRECOVERABLE,
         }
     }
@@ -82,6 +85,7 @@ impl Failed {
             Failed::InHandler => c"not allowed inside a handler",
             Failed::Stuck => c"a handler did not return in time",
             Failed::Forked => c"handlers stayed in the process that forked",
+            Failed::Daemon => c"no daemon, or it does not take this process",
             Failed::Broken => c"a bug in the library; it can only be set up anew, after rts_exit",
         }
     }
@@ -114,11 +118,12 @@ impl Failure {
 impl From<CreateError> for Failure {
     fn from(error: CreateError) -> Self {
         let kind = match &error {
-            CreateError::Refused(_) => Failed::Refused,
+            CreateError::Refused(_) | CreateError::RefusedThere { .. } => Failed::Refused,
             CreateError::NameTaken(_) => Failed::NameTaken,
             CreateError::NothingToMeasure => Failed::NothingToMeasure,
             CreateError::TooMany { .. } => Failed::Full,
             CreateError::Thread(_) => Failed::NoThread,
+            CreateError::Daemon(_) => Failed::Daemon,
             _ => Failed::Invalid,
         };
         match &error {
@@ -126,6 +131,11 @@ impl From<CreateError> for Failure {
                 kind,
                 reason: format!("`{}` is refused: {}", refusal.name, refusal.reason),
                 hint: refusal.hint.as_ref().map_or_else(String::new, ToString::to_string),
+            },
+            CreateError::RefusedThere { reason, hint } => Failure {
+                kind,
+                reason: format!("the daemon's admission refuses: {reason}"),
+                hint: hint.clone(),
             },
             _ => Failure::new(kind, error.to_string()),
         }
@@ -136,6 +146,7 @@ impl From<StartError> for Failure {
     fn from(error: StartError) -> Self {
         let kind = match &error {
             StartError::Thread(_) => Failed::NoThread,
+            StartError::Attach(_) => Failed::Daemon,
             _ => Failed::Invalid,
         };
         Failure::new(kind, error.to_string())

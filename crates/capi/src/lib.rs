@@ -24,4 +24,5 @@ pub mod abi;
 pub mod calls;
 mod error;
 mod library;
+mod setup;
 mod upcall_page;

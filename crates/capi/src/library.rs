@@ -13,10 +13,11 @@ use std::time::Duration;
 
 use upcall::activity::ActivityParams;
 use upcall::time::Span;
-use upcall::{Config, HandlerId, Runtime, clock};
+use upcall::{HandlerId, Runtime, clock};
 
 use crate::abi::{DESCRIPTORS_MAX, HandlerFn, Statistics};
 use crate::error::{Failed, Failure};
+use crate::setup::Wish;
 use crate::upcall_page::{Callee, Page, in_handler};
 
 /// How often records are taken in, and sleepers look for what rings no bell.
@@ -57,8 +58,8 @@ pub(crate) struct Wanted {
 }
 
 impl Library {
-    fn start(config: Config) -> Result<Self, Failure> {
-        let runtime = Runtime::start(config)?;
+    fn start(wish: Wish) -> Result<Self, Failure> {
+        let runtime = Runtime::start(wish.config()?)?;
         // Relaxed: only a number of its own is wanted.
         let generation = GENERATIONS.fetch_add(1, Ordering::Relaxed);
         let collector = Collector::start()?;
@@ -137,7 +138,7 @@ fn with_started<T>(show: impl FnOnce(&mut Library) -> Result<T, Failure>) -> Res
     let mut guard = lock()?;
     let library = match guard.take() {
         Some(library) => library,
-        None => Library::start(Config::default())?,
+        None => Library::start(Wish::default())?,
     };
     show(guard.insert(library))
 }
@@ -154,12 +155,12 @@ fn with_open<T>(
 }
 
 /// `rts_init`.
-pub(crate) fn init(config: Config) -> Result<(), Failure> {
+pub(crate) fn init(wish: Wish) -> Result<(), Failure> {
     let mut guard = lock()?;
     if guard.is_some() {
         return Err(Failure::plain(Failed::Started));
     }
-    *guard = Some(Library::start(config)?);
+    *guard = Some(Library::start(wish)?);
     Ok(())
 }
 

@@ -6,6 +6,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+#[path = "c/daemon.rs"]
+mod daemon;
+
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -168,12 +171,24 @@ impl Installation {
         flags: &[String],
     ) -> String {
         let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let program = self.path("program");
+        self.build(compiler, standard, file, flags);
+        self.run(file, &[], |_| {})
+    }
+
+    /// Compiles a file of this crate with `flags`.
+    #[track_caller]
+    fn build(&self, compiler: &str, standard: &str, file: &str, flags: &[String]) {
         let mut command = Command::new(compiler);
-        command.arg(standard).args(STRICT).args(["-O2", "-pthread", "-o"]).arg(&program);
-        succeed(command.arg(here(file)).args(flags));
-        let mut command = Command::new(&program);
-        command.env("LD_LIBRARY_PATH", self.path("lib"));
+        command.arg(standard).args(STRICT).args(["-O2", "-pthread", "-o"]);
+        succeed(command.arg(self.path("program")).arg(here(file)).args(flags));
+    }
+
+    /// Runs what was compiled from `file`. It must end by itself, and well.
+    #[track_caller]
+    fn run(&self, file: &str, arguments: &[&str], change: impl FnOnce(&mut Command)) -> String {
+        let mut command = Command::new(self.path("program"));
+        command.env("LD_LIBRARY_PATH", self.path("lib")).env_remove("UPCALL_SOCKET");
+        change(command.args(arguments));
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let give_up = Instant::now() + PROGRAM_TIME_MAX;
         while child.try_wait().unwrap().is_none() {
