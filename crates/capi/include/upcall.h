@@ -58,7 +58,8 @@ struct rts_shared {
     uint32_t resumed;       /* not 0: this upcall goes on with a job that had to yield */
     int32_t descriptor;     /* as rts_create returned it; -1 before */
     uint64_t check_at_ns;   /* CLOCK_MONOTONIC: before, nothing can outrank the handler */
-    uint64_t reserved0[4];
+    uint32_t abort;         /* not 0: the process ends; see RTS_ABORT_PHASE */
+    uint32_t reserved0[7];
 
     uint32_t pdu_count; /* PDUs begun in this upcall */
     uint32_t finish;    /* not 0: no further upcalls are wanted */
@@ -80,7 +81,7 @@ struct rts_attr {
     uint32_t size;        /* sizeof(struct rts_attr) */
     uint32_t batch;       /* B: PDUs per period, 1 to 1000000; 0: 1 */
     uint32_t quantum;     /* b: PDUs that run without interruption, 1 to B; 0: 1 */
-    uint32_t reserved;    /* 0 */
+    uint32_t flags;       /* RTS_ABORT_PHASE, or 0 */
     uint64_t period_ns;   /* 1 to 3600 s */
     uint64_t cost_ns;     /* CPU time of a PDU; 0: measured, see rts_create */
     uint64_t deadline_ns; /* from release to the end of the batch, up to the period; 0: the period */
@@ -88,6 +89,13 @@ struct rts_attr {
     const char *name;     /* UTF-8, for messages; unique. NULL: "rts" and the descriptor */
 };
 #define RTS_ATTR_INIT {sizeof(struct rts_attr), 0, 0, 0, 0, 0, 0, 0, NULL}
+
+/* Gives a handler an abort phase: if it is active when the process ends in an orderly way
+ * (rts_abort, exit(3), a return from main), it is upcalled on each period with
+ * smstr->abort set, so that it can close what it has open with its peer, until it calls
+ * rts_finish. Without the flag a handler is suspended then. A process that a signal kills
+ * has no such phase: catch the signal, and have a thread call rts_abort or exit. */
+#define RTS_ABORT_PHASE UINT32_C(1)
 
 /* How the library is set up.
  *
@@ -142,9 +150,19 @@ int rts_init(const struct rts_config *config);
 
 /* Closes every handler and ends the library's threads; it may be set up again.
  * Returns 0 also if it is not set up. -ETIMEDOUT: a handler did not return within half a
- * second; it is left behind, so what it uses must stay. To be called before main
- * returns if handlers use what is destroyed then. */
+ * second; it is left behind, so what it uses must stay. */
 int rts_exit(void);
+
+/* As rts_exit, after an abort phase of at most `timeout_ns` for the active handlers that
+ * have one (RTS_ABORT_PHASE); if its period is longer a handler may not be called any
+ * more. -ETIMEDOUT also if one had not finished by then; rts_refusal() names it.
+ * -EINVAL: a negative timeout.
+ *
+ * exit(3) and a return from main do it by themselves, with half a second, as atexit(3)
+ * orders it: before what was constructed earlier than the first rts_init or rts_create is
+ * destroyed. Handlers that use what is destroyed sooner must be ended sooner. Not so
+ * _exit(2), and exit in a handler. */
+int rts_abort(int64_t timeout_ns);
 
 /* The right the library was not given, by number from 0, and what that means; NULL
  * behind the last. Valid until the next call in this thread. Blocks as rts_init

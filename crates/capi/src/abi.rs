@@ -13,6 +13,9 @@ use crate::error::{Failed, Failure};
 /// Most descriptors; `RTS_DESCRIPTORS_MAX`.
 pub const DESCRIPTORS_MAX: usize = 1024;
 
+/// `RTS_ABORT_PHASE`.
+pub const ABORT_PHASE: u32 = 1;
+
 /// `rts_handler_fn`. `C-unwind`: a C++ exception that comes out of a handler ends
 /// the process by what Rust defines, not by chance.
 pub type HandlerFn = unsafe extern "C-unwind" fn(*mut Funargs);
@@ -36,8 +39,10 @@ pub struct Shared {
     pub descriptor: AtomicU32,
     /// Nanoseconds of `CLOCK_MONOTONIC`.
     pub check_at_ns: AtomicU64,
+    /// Whether the process ends.
+    pub abort: AtomicU32,
     /// 0.
-    pub reserved0: [AtomicU64; 4],
+    pub reserved0: [AtomicU32; 7],
     /// PDUs begun; written by C.
     pub pdu_count: AtomicU32,
     /// Written by C.
@@ -70,8 +75,8 @@ pub struct Attr {
     pub batch: u32,
     /// `b`; 0: 1.
     pub quantum: u32,
-    /// 0.
-    pub reserved: u32,
+    /// [`ABORT_PHASE`], or 0.
+    pub flags: u32,
     /// Nanoseconds.
     pub period_ns: u64,
     /// Nanoseconds a PDU; 0: measured.
@@ -182,6 +187,7 @@ pub const LAYOUT: &[StructLayout] = &[
             resumed,
             descriptor,
             check_at_ns,
+            abort,
             reserved0,
             pdu_count,
             finish,
@@ -191,7 +197,7 @@ pub const LAYOUT: &[StructLayout] = &[
     layout!("rts_funargs", Funargs { size, descriptor, pcb, smstr }),
     layout!(
         "rts_attr",
-        Attr { size, batch, quantum, reserved, period_ns, cost_ns, deadline_ns, offset_ns, name }
+        Attr { size, batch, quantum, flags, period_ns, cost_ns, deadline_ns, offset_ns, name }
     ),
     layout!("rts_config", Config { size, cpu_count, cpus, policy, socket, domain }),
     layout!("rts_mask", Mask { size, reserved, bits }),

@@ -12,7 +12,7 @@ use upcall::activity::ActivityParams;
 use upcall::time::Span;
 
 use crate::abi::{
-    Attr, Config, DESCRIPTORS_MAX, HandlerFn, Mask, Shared, Statistics, read_sized,
+    ABORT_PHASE, Attr, Config, DESCRIPTORS_MAX, HandlerFn, Mask, Shared, Statistics, read_sized,
     size_of_callers, write_sized,
 };
 use crate::error::{Failed, Failure, answer, last_hint, last_reason, line};
@@ -104,6 +104,19 @@ pub extern "C" fn rts_exit() -> c_int {
     answer(|| library::exit().map(|()| 0))
 }
 
+/// `rts_abort`.
+#[unsafe(no_mangle)]
+pub extern "C" fn rts_abort(timeout_ns: i64) -> c_int {
+    answer(|| {
+        let negative = || {
+            let found = format!("timeout_ns is {timeout_ns}, expected 0 or more");
+            Failure::new(Failed::Invalid, found)
+        };
+        let within = u64::try_from(timeout_ns).map_err(|_| negative())?;
+        library::abort(Span::from_nanos(within)).map(|()| 0)
+    })
+}
+
 thread_local! {
     /// What `rts_notice` returned last in this thread.
     static NOTICE: RefCell<CString> = RefCell::default();
@@ -148,7 +161,8 @@ pub unsafe extern "C" fn rts_create(
         }
         // SAFETY: the caller's promise.
         let name = unsafe { text("name", attr.name)? };
-        let wanted = Wanted { name, params: params(&attr)?, handler, pcb };
+        let abort_phase = attr.flags & ABORT_PHASE != 0;
+        let wanted = Wanted { name, params: params(&attr)?, handler, pcb, abort_phase };
         // SAFETY: the caller's promise.
         let (descriptor, page) = unsafe { library::create(wanted)? };
         if !shared.is_null() {
@@ -161,8 +175,9 @@ pub unsafe extern "C" fn rts_create(
 
 /// What the timing attributes say, with what was left at 0 filled in.
 fn params(attr: &Attr) -> Result<ActivityParams, Failure> {
-    if attr.reserved != 0 {
-        return Err(Failure::new(Failed::Invalid, "reserved is not 0"));
+    if attr.flags & !ABORT_PHASE != 0 {
+        let found = format!("flags are {:#x}, expected RTS_ABORT_PHASE or 0", attr.flags);
+        return Err(Failure::new(Failed::Invalid, found));
     }
     let period = Span::from_nanos(attr.period_ns);
     let params = ActivityParams::new(period, Span::from_nanos(attr.cost_ns))

@@ -7,7 +7,7 @@
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -22,6 +22,10 @@ use crate::upcall_page::{Callee, Page, in_handler};
 
 /// How often records are taken in, and sleepers look for what rings no bell.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// What handlers with an abort phase have when the program exits.
+const AT_EXIT_WITHIN: Duration = Duration::from_millis(500);
+
+type Guard = MutexGuard<'static, Option<Library>>;
 
 static LIBRARY: Mutex<Option<Library>> = Mutex::new(None);
 /// Process that used the library first; 0: none.
@@ -55,10 +59,12 @@ pub(crate) struct Wanted {
     pub(crate) params: ActivityParams,
     pub(crate) handler: HandlerFn,
     pub(crate) pcb: *mut c_void,
+    pub(crate) abort_phase: bool,
 }
 
 impl Library {
     fn start(wish: Wish) -> Result<Self, Failure> {
+        register_at_exit();
         let runtime = Runtime::start(wish.config()?)?;
         // Relaxed: only a number of its own is wanted.
         let generation = GENERATIONS.fetch_add(1, Ordering::Relaxed);
@@ -128,7 +134,7 @@ fn check_caller() -> Result<(), Failure> {
     }
 }
 
-fn lock() -> Result<MutexGuard<'static, Option<Library>>, Failure> {
+fn lock() -> Result<Guard, Failure> {
     check_caller()?;
     LIBRARY.lock().map_err(|_| Failure::plain(Failed::Broken))
 }
@@ -167,18 +173,68 @@ pub(crate) fn init(wish: Wish) -> Result<(), Failure> {
 /// `rts_exit`. Blocks up to half a second.
 pub(crate) fn exit() -> Result<(), Failure> {
     check_caller()?;
-    let mut guard = LIBRARY.lock().unwrap_or_else(PoisonError::into_inner);
+    end(LIBRARY.lock().unwrap_or_else(PoisonError::into_inner), None)
+}
+
+/// `rts_abort`. Blocks for `within` and half a second at most.
+pub(crate) fn abort(within: Span) -> Result<(), Failure> {
+    check_caller()?;
+    end(LIBRARY.lock().unwrap_or_else(PoisonError::into_inner), Some(within))
+}
+
+/// Ends the library behind the lock; with an abort phase of so long, if there is to be
+/// one.
+fn end(mut guard: Guard, abort_within: Option<Span>) -> Result<(), Failure> {
     LIBRARY.clear_poison();
-    let Some(library) = guard.take() else { return Ok(()) };
+    let Some(Library { runtime, collector, .. }) = guard.take() else { return Ok(()) };
     // Under the lock: who sets it up anew finds the CPUs free.
-    let stuck = library.runtime.stop(|_, _| {}).stuck;
+    let report = match abort_within {
+        Some(within) => runtime.abort(within, |_, _| {}),
+        None => runtime.stop(|_, _| {}),
+    };
     drop(guard);
-    library.collector.end();
-    if stuck.is_empty() {
-        return Ok(());
-    }
-    let found = format!("the handler that runs on CPU {stuck:?} did not return in half a second");
+    collector.end();
+    let found = match (report.stuck.as_slice(), report.unfinished.as_slice()) {
+        ([], []) => return Ok(()),
+        ([], unfinished) => {
+            format!("`{}` did not finish its abort phase in time", unfinished.join("`, `"))
+        }
+        (stuck, _) => {
+            format!("the handler that runs on CPU {stuck:?} did not return in half a second")
+        }
+    };
     Err(Failure::new(Failed::Stuck, found))
+}
+
+/// What the process does when it exits: the handlers end, those with an abort phase
+/// in their own way. Called by exit(3), in whichever thread calls that; in a handler or
+/// in a forked child it does nothing.
+extern "C" fn at_exit() {
+    answer(|| {
+        check_caller()?;
+        let give_up = clock::now() + Span::from(AT_EXIT_WITHIN);
+        loop {
+            match LIBRARY.try_lock() {
+                Ok(guard) => return end(guard, Some(AT_EXIT_WITHIN.into())).map(|()| 0),
+                // A call that panicked left it so: nothing is known of it.
+                Err(TryLockError::Poisoned(_)) => return Ok(0),
+                // Another thread's call; or this thread's, if a signal handler called exit.
+                Err(TryLockError::WouldBlock) if clock::now() >= give_up => return Ok(0),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    });
+}
+
+/// Has [`at_exit`] called, once a process.
+fn register_at_exit() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: a function without arguments that unwinds nowhere (`answer`). If the
+        // library is unloaded it is called before, and all threads have ended.
+        // Refused for want of memory only: then handlers end with the process.
+        let _ = unsafe { libc::atexit(at_exit) };
+    });
 }
 
 /// The notice at `index`, as text.
@@ -205,6 +261,9 @@ pub(crate) unsafe fn create(wanted: Wanted) -> Result<(c_int, Arc<Page>), Failur
         let mut callee = unsafe { Callee::new(wanted.handler, wanted.pcb, page.clone()) };
         let upcall = move |batch: &mut upcall::Batch<'_>| callee.upcall(batch);
         let id = library.runtime.handler(&name, wanted.params, upcall)?;
+        if wanted.abort_phase {
+            library.runtime.give_abort_phase(id);
+        }
         page.forget();
         page.name(descriptor);
         let open = Some(Open { id, page: page.clone() });

@@ -71,6 +71,7 @@ impl Page {
         shared.yield_request.store(0, Relaxed);
         shared.resumed.store(u32::from(batch.resumed()), Relaxed);
         shared.check_at_ns.store(batch.check_at().as_nanos(), Relaxed);
+        shared.abort.store(u32::from(batch.aborting()), Relaxed);
         shared.finish.store(0, Relaxed);
         add(&self.upcalls, 1);
     }

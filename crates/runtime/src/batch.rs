@@ -36,6 +36,7 @@ pub struct Batch<'a> {
     quantum_cost: Span,
     quantum_overruns: u32,
     resumed: bool,
+    aborting: bool,
     told_to_yield: bool,
     finished: bool,
 }
@@ -49,6 +50,7 @@ pub(crate) struct Grant {
     pub(crate) check_at: Instant,
     pub(crate) start: Instant,
     pub(crate) resumed: bool,
+    pub(crate) aborting: bool,
 }
 
 /// What came of an upcall.
@@ -73,6 +75,7 @@ impl<'a> Batch<'a> {
             quantum_cost: grant.quantum_cost,
             quantum_overruns: 0,
             resumed: grant.resumed,
+            aborting: grant.aborting,
             told_to_yield: false,
             finished: false,
         }
@@ -131,6 +134,15 @@ impl<'a> Batch<'a> {
     /// Whether this upcall continues a job that had to yield.
     pub fn resumed(&self) -> bool {
         self.resumed
+    }
+
+    /// Whether the process ends, and the handler is to bring what it does to an end and
+    /// then [`finish`](Batch::finish) (rtu-1996 §7.3, the *abort* field). Only of
+    /// handlers that [`Runtime::give_abort_phase`](crate::Runtime::give_abort_phase)
+    /// gave the phase. Settled when an upcall begins; one that runs when the end comes
+    /// is asked to yield, and called again.
+    pub fn aborting(&self) -> bool {
+        self.aborting
     }
 
     /// Says that the handler wants no further upcalls: when it returns, the job

@@ -4,6 +4,8 @@
 //! of ordinary class; the handlers run in the executives' threads. Semantics of
 //! create, run, suspend, close and sleep follow rtu-1995 Table 1 and §6.
 
+mod abort;
+
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -36,6 +38,8 @@ const STOP_GRACE: Duration = Duration::from_millis(500);
 /// Fewest times it looks before it gives up: a virtual machine that was paused
 /// finds the grace used up, and nobody has run meanwhile.
 const STOP_LOOKS_MIN: u32 = 20;
+/// How often a thread that waits takes in records meanwhile.
+const LOOK_EVERY: Span = Span::from_millis(100);
 /// Policies whose ranks compare between the schedulers of several domains.
 const ACROSS_DOMAINS: [&str; 3] = ["rmdp", "rm", "dws"];
 /// Stack that a scheduling thread touches before it starts.
@@ -102,8 +106,12 @@ impl ExecutiveThread {
 }
 
 impl Drop for Runtime {
-    /// Ends all delivery, as [`Runtime::stop`] does.
+    /// Ends all delivery, as [`Runtime::stop`] does. In a thread that panics, handlers
+    /// have their abort phase before: see [`Runtime::give_abort_phase`].
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.abort_phase(abort::WITHIN_AT_PANIC, |_, _| {});
+        }
         self.quit();
     }
 }
@@ -115,6 +123,9 @@ struct Activity {
     executive: usize,
     id: ActivityId,
     statistics: Statistics,
+    is_task: bool,
+    /// Whether it goes on when the process ends, until it finishes.
+    abort_phase: bool,
 }
 
 /// Whose reservation it is.
@@ -449,10 +460,13 @@ impl Runtime {
             Reserved::There(order) => Some(order),
             Reserved::Here(_) => None,
         };
+        let is_task = matches!(work, Work::Task(_));
         self.send(executive, Control::Create { id, params, terms, work, order });
         let statistics = Statistics::default();
         let name = name.to_owned();
-        let activity = Activity { name, params, reserved, executive, id, statistics };
+        let abort_phase = false;
+        let activity =
+            Activity { name, params, reserved, executive, id, statistics, is_task, abort_phase };
         self.activities.push(Some(activity));
         HandlerId(self.activities.len() - 1)
     }
@@ -591,7 +605,7 @@ impl Runtime {
             }
             self.poll(|_, _| {});
             // Wakes now and then to keep the records flowing.
-            let poll_at = clock::now() + Span::from_millis(100);
+            let poll_at = clock::now() + LOOK_EVERY;
             let until = deadline.map_or(poll_at, |deadline| deadline.min(poll_at));
             self.inactive_epoch.wait_past(seen, Some(until));
         }
