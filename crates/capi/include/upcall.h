@@ -28,6 +28,9 @@
  * rts_hint may be called; the others return -EDEADLK there. After fork(2) the
  * child has no handlers, and calls return -ESRCH there.
  *
+ * Signals for the process never arrive in the library's threads, but for those that a
+ * handler raises by what it does (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS).
+ *
  * A handler must return: it may not leave by longjmp, pthread_exit or a C++
  * exception (an exception ends the process).
  */

@@ -25,4 +25,5 @@ pub mod calls;
 mod error;
 mod library;
 mod setup;
+mod signals;
 mod upcall_page;

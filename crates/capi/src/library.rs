@@ -16,8 +16,9 @@ use upcall::time::Span;
 use upcall::{HandlerId, Runtime, clock};
 
 use crate::abi::{DESCRIPTORS_MAX, HandlerFn, Statistics};
-use crate::error::{Failed, Failure};
+use crate::error::{Failed, Failure, answer};
 use crate::setup::Wish;
+use crate::signals::Blocked;
 use crate::upcall_page::{Callee, Page, in_handler};
 
 /// How often records are taken in, and sleepers look for what rings no bell.
@@ -65,10 +66,12 @@ pub(crate) struct Wanted {
 impl Library {
     fn start(wish: Wish) -> Result<Self, Failure> {
         register_at_exit();
+        let blocked = Blocked::new();
         let runtime = Runtime::start(wish.config()?)?;
         // Relaxed: only a number of its own is wanted.
         let generation = GENERATIONS.fetch_add(1, Ordering::Relaxed);
         let collector = Collector::start()?;
+        drop(blocked);
         Ok(Library { runtime, open: Vec::new(), generation, collector })
     }
 
@@ -230,8 +233,9 @@ extern "C" fn at_exit() {
 fn register_at_exit() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: a function without arguments that unwinds nowhere (`answer`). If the
-        // library is unloaded it is called before, and all threads have ended.
+        // SAFETY: a function without arguments that unwinds nowhere (`answer`). A library
+        // that is unloaded has it called before; handlers that do not return in time are
+        // then lost with their code, as dlclose(3) would have it.
         // Refused for want of memory only: then handlers end with the process.
         let _ = unsafe { libc::atexit(at_exit) };
     });

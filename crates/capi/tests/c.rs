@@ -29,6 +29,9 @@ const CPP: [&str; 2] = ["g++", "clang++"];
 /// A program that takes longer hangs: each is done in a second on an idle machine.
 const PROGRAM_TIME_MAX: Duration = Duration::from_secs(300);
 
+/// Attempts at what a busy machine may spoil.
+const ATTEMPTS: usize = 10;
+
 /// One program at a time: each has a runtime, and two would share CPUs.
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -245,6 +248,22 @@ fn the_calls_do_what_table_1_says_and_refuse_what_c_gets_wrong() {
     let flags = installation.flags(&["--cflags", "--libs"]);
     let printed = installation.build_and_run("gcc", "-std=c11", "tests/c/semantics.c", &flags);
     assert_eq!(printed, "all of it holds\n");
+}
+
+#[test]
+fn a_process_that_ends_lets_handlers_with_an_abort_phase_close_what_they_have_open() {
+    let Some(installation) = installed("gcc") else { return };
+    let flags = installation.flags(&["--cflags", "--libs"]);
+    installation.build("gcc", "-std=c11", "tests/c/abort.c", &flags);
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let run = |how| installation.run("tests/c/abort.c", &[how], |_| {});
+    let closed = "polite resets\npolite is free\nmain is over\n";
+    for (how, printed) in
+        [("return", closed), ("signal", closed), ("stubborn", closed), ("exit", "main is over\n")]
+    {
+        // Half a second is what the phase has: a busy machine may make it too short.
+        assert!((0..ATTEMPTS).any(|_| run(how) == printed), "{how}");
+    }
 }
 
 #[test]

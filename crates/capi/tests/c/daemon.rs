@@ -130,3 +130,24 @@ fn a_c_program_that_knows_of_no_daemon_runs_under_the_one_that_the_environment_n
     drop(beside);
     assert_eq!(comings(&daemon.stop()), ["rust", "program"]);
 }
+
+#[test]
+fn a_domain_that_ends_has_its_abort_phase_and_the_others_go_on() {
+    let Some(installation) = installed("gcc") else { return };
+    let flags = installation.flags(&["--cflags", "--libs"]);
+    installation.build("gcc", "-std=c11", "tests/c/abort.c", &flags);
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let daemon = Running::start();
+    let beside = Beside::start(&daemon);
+    let socket = daemon.socket();
+    let run = || {
+        installation.run("tests/c/abort.c", &["return"], |command| {
+            command.env("UPCALL_SOCKET", &socket);
+        })
+    };
+    let closed = "polite resets\npolite is free\nmain is over\n";
+    assert!((0..ATTEMPTS).any(|_| run() == closed));
+    beside.goes_on();
+    drop(beside);
+    assert_eq!(comings(&daemon.stop())[..2], ["rust", "program"]);
+}

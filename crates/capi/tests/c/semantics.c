@@ -89,7 +89,7 @@ static void bad_arguments(void)
 
     bad = attr, bad.size = 0;
     EXPECT(rts_create(&bad, all_of_it, NULL, NULL) == -EINVAL);
-    bad = attr, bad.reserved = 1;
+    bad = attr, bad.flags = 2;
     EXPECT(rts_create(&bad, all_of_it, NULL, NULL) == -EINVAL);
     bad = attr, bad.period_ns = 0;
     EXPECT(rts_create(&bad, all_of_it, NULL, NULL) == -EINVAL);
