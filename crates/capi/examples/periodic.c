@@ -3,6 +3,8 @@
  * when all their PDUs are processed.
  *
  *     cc periodic.c -o periodic $(pkg-config --cflags --libs upcall) && ./periodic
+ *
+ * With UPCALL_SOCKET naming the socket of an upcalld it runs as one of its domains.
  */
 #include <stdio.h>
 #include <upcall.h>

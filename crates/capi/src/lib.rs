@@ -14,7 +14,7 @@
 //! What a C program sees of the scheduler is `struct rts_shared`. The inline
 //! `rts_proceed` counts up to `pdu_granted`, which is the end of a quantum; beyond it
 //! asks [`calls::rts_boundary`], which asks the [`upcall::Batch`]. So nothing in the
-//! header knows who schedules: a daemon can stand behind the same calls.
+//! header knows who schedules: this process alone, or a daemon (`setup`).
 //!
 //! No panic leaves here: each entry catches it. No entry trusts a pointer to be
 //! there, a size, a descriptor or a count; what it must trust (that a pointer

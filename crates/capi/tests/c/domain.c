@@ -1,9 +1,12 @@
 /* A C process as a domain. Arguments: the socket of a daemon in which another domain has
  * half of the CPU, and a path where nobody listens. Asserts on counts and codes only. */
+#define _POSIX_C_SOURCE 200809L
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <upcall.h>
 
 #define EXPECT(what)                                                                               \
@@ -67,6 +70,13 @@ int main(int argc, char **argv)
     int descriptor = rts_create(&attr, handler, &left, NULL);
     EXPECT(descriptor == 0 && rts_run(descriptor) == 0);
     rts_mask_add(&mask, descriptor);
+
+    /* A child has no part in it, does not touch the pages, and may exit as it likes. */
+    pid_t child = fork();
+    if (child == 0)
+        exit(rts_run(descriptor) == -ESRCH && rts_abort(0) == -ESRCH ? 0 : 1);
+    int status;
+    EXPECT(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
     EXPECT(rts_sleep(&mask, NULL, -1) == 1);
     EXPECT(left == 0 && rts_statistics(descriptor, &seen) == 0);
     EXPECT(seen.pdus == 40 && seen.jobs == 20 && seen.upcalls >= 20 && seen.count_errors == 0);
