@@ -104,9 +104,9 @@ struct rts_attr {
  *
  * Under a daemon (upcalld) the process is one domain among others: its handlers and those
  * of the other processes stand in one order, and admission, the CPUs and the cost of a
- * hand-off are the daemon's (cpus is then not looked at). Handlers of other processes may
- * run between two PDUs as well; data shared with them needs its own care. If the daemon
- * ends, handlers go on with what they have, and rts_create fails. */
+ * hand-off are the daemon's (cpus is then not looked at). While a handler waits in the
+ * kernel (a page fault, a system call) handlers of other processes run. If the daemon
+ * ends, handlers go on with what they have, and rts_create fails with -ECONNREFUSED. */
 struct rts_config {
     uint32_t size;        /* sizeof(struct rts_config) */
     uint32_t cpu_count;   /* of cpus; 0: all allowed but CPU 0, or the only one */
