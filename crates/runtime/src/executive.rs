@@ -344,13 +344,16 @@ impl Executive {
                 Some((id, grant)) => now = self.upcall(id, grant),
                 None => {
                     let deadline = self.scheduler.next_deadline();
-                    self.shared.doorbell.sleep_until(deadline);
+                    let rung = self.shared.doorbell.sleep_until(deadline);
                     now = clock::now();
                     // Woken before, it was the doorbell.
                     if let Some(due) = deadline.filter(|&due| due <= now) {
                         self.wakeup.observe(now.since(due));
                     }
                     self.tell(now, Input::Tick);
+                    if rung && self.obey(now) == Obeyed::Quit {
+                        return self.outcomes(now);
+                    }
                 }
             }
         }
