@@ -151,3 +151,26 @@ fn a_domain_that_ends_has_its_abort_phase_and_the_others_go_on() {
     drop(beside);
     assert_eq!(comings(&daemon.stop())[..2], ["rust", "program"]);
 }
+
+#[test]
+fn a_domain_whose_daemon_ends_goes_on_and_is_given_nothing_more() {
+    let Some(installation) = installed("gcc") else { return };
+    let flags = installation.flags(&["--cflags", "--libs"]);
+    installation.build("gcc", "-std=c11", "tests/c/orphan.c", &flags);
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let daemon = Running::start();
+    let (socket, ready) = (daemon.socket(), daemon.directory.path().join("ready"));
+    std::thread::scope(|scope| {
+        let program = scope.spawn(|| {
+            installation.run("tests/c/orphan.c", &[ready.to_str().unwrap()], |command| {
+                command.env("UPCALL_SOCKET", &socket);
+            })
+        });
+        while !ready.exists() && !program.is_finished() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // Its directory, with the file, goes as well.
+        assert_eq!(comings(&daemon.stop()), ["program"]);
+        assert_eq!(program.join().unwrap(), "an orphan\n");
+    });
+}
