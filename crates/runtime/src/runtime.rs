@@ -216,6 +216,7 @@ impl Runtime {
     /// # Errors
     /// See [`StartError`].
     pub fn start(mut config: Config) -> Result<Self, StartError> {
+        let mut notices = Vec::new();
         let (domain, seats) = match &config.daemon {
             None => (None, Vec::new()),
             Some(daemon) => {
@@ -227,6 +228,9 @@ impl Runtime {
                     .map_err(|error| StartError::Attach(Arc::new(error)))?;
                 config.cpus = attached.seats.iter().map(|(cpu, _)| *cpu).collect();
                 config.switch_cost = Some(attached.switch_cost);
+                if !attached.real_time {
+                    notices.push(Notice::NoRealTimeDaemon);
+                }
                 (Some(attached.domain), attached.seats)
             }
         };
@@ -260,7 +264,7 @@ impl Runtime {
             executives: Vec::new(),
             activities: Vec::new(),
             inactive_epoch: Arc::default(),
-            notices: Vec::new(),
+            notices,
             reactor: None,
         };
         if let Err(error) = upcall_sys::memory::lock_all() {
