@@ -251,11 +251,20 @@ fn attach_and_kill(server: &Server, rounds: usize) -> String {
     };
     // What is taken once is taken by then.
     (0..rounds / 10).for_each(|_| round());
-    let before = own_size();
-    (0..rounds).for_each(|_| round());
     std::thread::sleep(Duration::from_millis(200));
-    let detached = server.take_events();
-    let detached = detached.iter().filter(|event| matches!(event, Event::Detached { .. })).count();
+    server.take_events();
+    let before = own_size();
+    let mut detached = 0;
+    let mut count = || {
+        let events = server.take_events();
+        detached += events.iter().filter(|event| matches!(event, Event::Detached { .. })).count();
+    };
+    for _ in 0..rounds {
+        round();
+        count();
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    count();
     let after = own_size();
     format!(
         "{rounds} domains attached, seated, reserving, and killed: {detached} detached; the daemon's resident \

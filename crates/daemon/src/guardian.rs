@@ -55,6 +55,8 @@ const DEMOTED_AFTER: Span = Span::from_millis(50);
 const OFFENCES_MAX: u64 = 3;
 /// For so long at least an offender is beneath the others.
 const SUNK_MIN: Span = Span::from_millis(50);
+/// For how long a domain that is kept waiting is given credit.
+const CREDIT_OVER: Span = Span::from_secs(1);
 /// What a domain may use beyond what is reserved, in millionths of the CPU: hand-offs,
 /// waking, the runtime's own work.
 const SHARE_GRACE_PPM: u64 = 50_000;
@@ -139,8 +141,9 @@ struct Record {
     used_ns: u64,
     /// When CPU time was looked at last.
     looked_at: Option<Instant>,
-    /// Used beyond what is reserved, and not made up for since.
-    owed_ns: u64,
+    /// Used beyond what is reserved, and not made up for since. Below 0: what it may
+    /// catch up with, for it was kept waiting.
+    owed_ns: i64,
     seen: bool,
 }
 
@@ -184,7 +187,11 @@ impl Watch {
         let (mut waits, mut holder) = (false, None);
         let now = now();
         for (hall, members) in known.halls() {
-            members.iter().for_each(|member| self.see(member, now));
+            let turn = hall.turn.turn().ok().map(Turn::holder);
+            for member in members.iter() {
+                let wants = member.area.best(now.as_nanos()).is_ok_and(|best| best.is_some());
+                self.see(member, now, wants || turn == Some(member.domain));
+            }
             self.see_to_offenders(hall, members, now, rules, report);
             self.see_to_scribblers(hall, members, now, rules, report);
             let Ok(turn) = hall.turn_or_reset() else { continue };
@@ -214,8 +221,12 @@ impl Watch {
     }
 
     /// Keeps the record of a domain, its use of CPU time above all.
-    fn see(&mut self, member: &Arc<Member>, now: Instant) {
-        let cpu_ns = cpu_time_of(member.pid, member.tid).unwrap_or_default();
+    fn see(&mut self, member: &Arc<Member>, now: Instant, wants_cpu: bool) {
+        let cpu_ns = cpu_time_of(member.pid, member.tid).unwrap_or_else(|_| {
+            // The process has ended, or become another program.
+            lower_leader(member);
+            0
+        });
         let known = self.records.iter_mut().find(|record| Arc::ptr_eq(&record.member, member));
         let record = match known {
             Some(record) => record,
@@ -226,7 +237,7 @@ impl Watch {
             }
         };
         record.seen = true;
-        record.account(cpu_ns, now);
+        record.account(cpu_ns, now, wants_cpu);
     }
 
     /// `member` has the turn while somebody waits.
@@ -309,7 +320,7 @@ impl Watch {
             let Some((sunk_cpu_ns, sunk_at)) = record.sunk else { continue };
             let ran_ns = record.cpu_ns.saturating_sub(sunk_cpu_ns);
             let sign = hall.is_asleep(member) || gave_a_sign(member, sunk_at, now);
-            if sign && record.owed_ns == 0 && now.since(sunk_at) >= SUNK_MIN {
+            if sign && record.owed_ns <= 0 && now.since(sunk_at) >= SUNK_MIN {
                 record.sunk = None;
                 if rules.real_time {
                     let priority = kls::DOMAIN_PRIORITY;
@@ -403,15 +414,20 @@ impl Record {
     }
 
     /// Puts what was used since the last look to account.
-    fn account(&mut self, cpu_ns: u64, now: Instant) {
+    fn account(&mut self, cpu_ns: u64, now: Instant, wants_cpu: bool) {
         let used_ns = cpu_ns.saturating_sub(self.cpu_ns);
         self.cpu_ns = cpu_ns;
         self.used_ns = used_ns;
         let Some(before) = self.looked_at.replace(now) else { return };
         let ppm = self.member.limits.share_ppm.load(Relaxed).saturating_add(SHARE_GRACE_PPM);
-        let due = u128::from(now.since(before).as_nanos()) * u128::from(ppm) / 1_000_000;
-        let due_ns = u64::try_from(due).unwrap_or(u64::MAX);
-        self.owed_ns = (self.owed_ns + used_ns).saturating_sub(due_ns);
+        let due = |span: Span| {
+            let due = u128::from(span.as_nanos()) * u128::from(ppm) / 1_000_000;
+            i64::try_from(due).unwrap_or(i64::MAX)
+        };
+        let used = i64::try_from(used_ns).unwrap_or(i64::MAX);
+        let owed = self.owed_ns.saturating_add(used).saturating_sub(due(now.since(before)));
+        // Who wants nothing saves nothing up.
+        self.owed_ns = owed.max(if wants_cpu { -due(CREDIT_OVER) } else { 0 });
     }
 
     /// What it owes, if that is too much: a job begun before it was looked at first, and
@@ -420,7 +436,8 @@ impl Record {
         let Limits { compute_ns, unscreened, .. } = &self.member.limits;
         let jobs_ns = compute_ns.load(Relaxed).saturating_mul(2);
         let most_ns = jobs_ns.saturating_add(rules.grace.as_nanos());
-        (self.owed_ns > most_ns && !unscreened.load(Relaxed)).then_some(self.owed_ns)
+        let owed_ns = u64::try_from(self.owed_ns).unwrap_or_default();
+        (owed_ns > most_ns && !unscreened.load(Relaxed)).then_some(owed_ns)
     }
 }
 
@@ -456,6 +473,16 @@ fn gave_a_sign(member: &Member, asked_at: Instant, now: Instant) -> bool {
     let Ok(running) = member.area.running() else { return false };
     let within = asked_at.as_nanos()..=now.as_nanos();
     within.contains(&running.upcalled_at_ns) || within.contains(&running.asked_at_ns)
+}
+
+/// After an exec it is the process's first thread that has the class of ours.
+pub(crate) fn lower_leader(member: &Member) {
+    let ours = [kls::DOMAIN_PRIORITY, OFFENDER_PRIORITY];
+    if let Ok(schedule::Class::Fifo { priority }) = schedule::class_of(member.pid)
+        && ours.contains(&priority)
+    {
+        let _ = schedule::set_ordinary_of(member.pid);
+    }
 }
 
 fn take(hall: &Hall, turn: Turn) {

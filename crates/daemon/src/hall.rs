@@ -201,6 +201,14 @@ impl Hall {
         self.kernel.set_state(member.domain, state);
     }
 
+    /// As [`Hall::set_state`], unless the guardian has put the member out of turns. By
+    /// the KLS thread.
+    pub(crate) fn pass_over(&self, member: &Member, state: State) {
+        if !member.is(State::Demoted) {
+            self.set_state(member, state);
+        }
+    }
+
     /// Whether a member would run if it had the turn. One that was blocked or stopped
     /// is back once it sleeps on its bell.
     pub(crate) fn is_present(&self, member: &Member) -> bool {

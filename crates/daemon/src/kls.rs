@@ -168,7 +168,7 @@ impl Kls {
         match self.why_not_running(member) {
             None => self.wait_a_little(),
             Some(state) if self.hall.turn.turn() == Ok(turn) => {
-                self.hall.set_state(member, state);
+                self.hall.pass_over(member, state);
                 // Had somebody overwritten its bell, it would sleep for ever.
                 futex::wake_shared(self.hall.turn.bell(member.domain), 1);
                 self.take(turn);

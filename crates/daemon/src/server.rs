@@ -755,13 +755,7 @@ fn lower(process: &PidFd, member: &Member) {
         return;
     }
     if schedule::set_ordinary_of(member.tid).is_err() {
-        let ours = [DOMAIN_PRIORITY, kls::PRIORITY - 1];
-        let class = schedule::class_of(member.pid);
-        if let Ok(schedule::Class::Fifo { priority }) = class
-            && ours.contains(&priority)
-        {
-            let _ = schedule::set_ordinary_of(member.pid);
-        }
+        guardian::lower_leader(member);
     }
 }
 
