@@ -4,6 +4,8 @@
 //! the executive. It is the paper's loop over the PDUs of one invocation
 //! (rtu-1995 Figure 5) turned into one method, [`Batch::proceed`].
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use upcall_core::scheduler::Outcome;
 use upcall_core::time::{Instant, Span};
 
@@ -21,8 +23,7 @@ use crate::gate::Gate;
 /// ```
 #[derive(Debug)]
 pub struct Batch<'a> {
-    /// `None`: nobody to ask, a trial run.
-    gate: Option<Gate<'a>>,
+    authority: Authority<'a>,
     /// PDUs this upcall may process.
     pdus_max: u32,
     /// PDUs that were begun.
@@ -38,6 +39,17 @@ pub struct Batch<'a> {
     resumed: bool,
     told_to_yield: bool,
     finished: bool,
+}
+
+/// Whom to ask at a quantum boundary.
+#[derive(Debug)]
+pub(crate) enum Authority<'a> {
+    /// Nobody: a trial run.
+    Nobody,
+    /// The scheduler.
+    Gate(Gate<'a>),
+    /// The round of virtual time, in which somebody else may wait for a turn.
+    Round(&'a AtomicBool),
 }
 
 /// What an upcall is given.
@@ -61,9 +73,9 @@ pub(crate) struct Use {
 }
 
 impl<'a> Batch<'a> {
-    pub(crate) fn new(gate: Option<Gate<'a>>, grant: Grant) -> Self {
+    pub(crate) fn new(authority: Authority<'a>, grant: Grant) -> Self {
         Batch {
-            gate,
+            authority,
             pdus_max: grant.pdus_max,
             begun: 0,
             quantum_left: 0,
@@ -139,12 +151,14 @@ impl<'a> Batch<'a> {
     }
 
     fn may_go_on(&mut self, now: Instant) -> bool {
-        let Some(gate) = &mut self.gate else { return true };
-        match gate.go_on(now, self.check_at) {
-            Some(check_at) => self.check_at = check_at,
-            None => return false,
-        }
-        true
+        let goes_on = match &mut self.authority {
+            Authority::Nobody => Some(self.check_at),
+            Authority::Gate(gate) => gate.go_on(now, self.check_at),
+            // Relaxed: only decides whether to return, see `virtual_time`.
+            Authority::Round(over) => (!over.load(Ordering::Relaxed)).then_some(self.check_at),
+        };
+        self.check_at = goes_on.unwrap_or(self.check_at);
+        goes_on.is_some()
     }
 
     /// Ends the upcall at `end`.

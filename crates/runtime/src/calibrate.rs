@@ -10,7 +10,7 @@ use upcall_core::scheduler::{Command, Input, Outcome};
 use upcall_core::time::{Instant, Span};
 use upcall_core::trace::Traced;
 
-use crate::batch::{Batch, Grant};
+use crate::batch::{Authority, Batch, Grant};
 use crate::gate::Gate;
 use crate::clock;
 use crate::doorbell::Doorbell;
@@ -70,7 +70,7 @@ fn switch_cost_once() -> Span {
                     resumed,
                 };
                 let gate = Gate { scheduler: &mut scheduler, doorbell: &doorbell, seat: None };
-                let mut batch = Batch::new(Some(gate), grant);
+                let mut batch = Batch::new(Authority::Gate(gate), grant);
                 handlers[id.0 as usize](&mut batch);
                 let now = clock::now();
                 let used = batch.close(now);
@@ -113,7 +113,7 @@ pub(crate) fn pdu_cost(handler: &mut Handler, batch_max: u32) -> Option<Span> {
             start,
             resumed: false,
         };
-        let mut batch = Batch::new(None, grant);
+        let mut batch = Batch::new(Authority::Nobody, grant);
         let cpu_before_ns = upcall_sys::clock::thread_cpu_ns();
         handler(&mut batch);
         let cpu_ns = upcall_sys::clock::thread_cpu_ns() - cpu_before_ns;

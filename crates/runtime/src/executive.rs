@@ -21,7 +21,7 @@ use upcall_core::scheduler::{Command, Counters, Input, Outcome};
 use upcall_core::time::{Instant, Span};
 use upcall_core::trace::{Record, Traced};
 
-use crate::batch::{Batch, Grant, Use};
+use crate::batch::{Authority, Batch, Grant, Use};
 use crate::clock;
 use crate::doorbell::Doorbell;
 use crate::gate::Gate;
@@ -97,7 +97,7 @@ impl Epoch {
         self.word.load(Ordering::Acquire)
     }
 
-    fn advance(&self) {
+    pub(crate) fn advance(&self) {
         // SeqCst with the one in `wait_past`: either the waiter sees the new
         // count, or it is seen as a waiter here. Without it both could miss.
         self.word.fetch_add(1, Ordering::SeqCst);
@@ -478,7 +478,7 @@ impl Executive {
         let mut gate = Gate { scheduler: &mut self.scheduler, doorbell, seat };
         let (mut used, panicked, next) = match slot.work.as_mut() {
             Some(Work::Handler(handler)) => {
-                let batch = Batch::new(Some(gate), grant);
+                let batch = Batch::new(Authority::Gate(gate), grant);
                 let (used, panicked) = upcall_handler(handler, batch);
                 (used, panicked, None)
             }
@@ -524,7 +524,7 @@ impl Executive {
 }
 
 /// Calls the handler; what it used, and whether it panicked.
-fn upcall_handler(handler: &mut Handler, mut batch: Batch<'_>) -> (Use, bool) {
+pub(crate) fn upcall_handler(handler: &mut Handler, mut batch: Batch<'_>) -> (Use, bool) {
     // A panic is the handler's fault and ends only the handler: nothing of ours is
     // borrowed inside but the batch, whose counts stay valid.
     let called = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| handler(&mut batch)));

@@ -12,7 +12,8 @@
 //! ```
 //!
 //! Beside handlers, under DWS, stand tasks: futures that the executive polls in the
-//! same order ([`Task`]).
+//! same order ([`Task`]). And beneath them all, for work that needs no promise, handlers
+//! in virtual time ([`Runtime::virtual_handler`]).
 //!
 //! [`Runtime`] admits and controls, the executive runs, the core decides. Used
 //! by the facade `upcall`; in-process mode needs nothing else.
@@ -38,6 +39,7 @@ mod statistics;
 mod task;
 mod trace;
 pub mod udp;
+mod virtual_time;
 
 pub use upcall_sys::clock::thread_cpu_ns;
 pub use upcall_sys::machine::Machine;
@@ -59,3 +61,4 @@ pub use runtime::{HandlerId, Runtime, StartError, default_cpus};
 pub use statistics::{ActivityReport, Report, Statistics};
 pub use task::{Checkpoint, IoWait, PreemptionMask, Task, TimeAdvance, TimedSleep};
 pub use upcall_sys::OsError;
+pub use virtual_time::{VirtualReport, VirtualStatistics};
