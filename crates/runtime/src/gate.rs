@@ -35,6 +35,20 @@ impl Gate<'_> {
         self.ask(now)
     }
 
+    /// Shows other domains one level more of the preemption mask.
+    pub(crate) fn raise_mask(&mut self) {
+        if let Some(seat) = &mut self.seat {
+            seat.raise_mask();
+        }
+    }
+
+    /// One level less. What came meanwhile is seen by [`Self::go_on`] from now on.
+    pub(crate) fn lower_mask(&mut self) {
+        if let Some(seat) = &mut self.seat {
+            seat.lower_mask();
+        }
+    }
+
     fn ask(&mut self, now: Instant) -> Option<Instant> {
         self.scheduler.handle(now, Input::Boundary).ok()?;
         let Some(Command::Proceed { check_at }) = self.scheduler.poll_command(now) else {

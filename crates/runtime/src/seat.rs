@@ -19,11 +19,14 @@ use upcall_core::time::Instant;
 use upcall_shm::DomainId;
 use upcall_shm::kernel_area::{Reader, State};
 use upcall_shm::turn_page::{ASLEEP, TurnPage};
-use upcall_shm::user_area::{Counters, NEVER, Owner, Peer, Rank, Slot, SlotState};
+use upcall_shm::user_area::{Counters, Mask, NEVER, Owner, Peer, Rank, Slot, SlotState};
 use upcall_sys::futex;
 use upcall_sys::memfd::{ReadOnlyMapping, SharedMapping};
 
 use crate::executive::ACTIVITIES_MAX;
+
+#[cfg(test)]
+mod tests;
 
 /// The bell of a domain on a CPU, and how others get it to look.
 #[derive(Clone, Debug)]
@@ -195,6 +198,18 @@ impl Seat {
         !self.has_turn()
             || self.pages.turn.is_recheck()
             || self.pages.kernel.yield_requested(self.me)
+    }
+
+    /// Shows one level more of the preemption mask. A store.
+    pub(crate) fn raise_mask(&mut self) {
+        self.pages.user.mask(Mask::Preemption);
+    }
+
+    /// One level less. A store, and at the last level a fence: a request that came
+    /// meanwhile is seen from now on by [`Seat::wants_a_look`].
+    pub(crate) fn lower_mask(&mut self) {
+        // Not looked for here: the next boundary does.
+        let _ = self.pages.user.unmask(Mask::Preemption);
     }
 
     /// Shows what `scheduler` has. O(activities).

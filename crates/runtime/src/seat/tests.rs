@@ -1,0 +1,94 @@
+//! What a seat shows of its masks, on real pages.
+
+use std::num::NonZeroU64;
+
+use upcall_shm::kernel_area::{self, Writer};
+use upcall_shm::turn_page;
+use upcall_shm::user_area;
+
+use super::*;
+use crate::batch::{Authority, Batch, Grant};
+use crate::doorbell::Doorbell;
+use crate::gate::Gate;
+use crate::trace::Ring;
+use upcall_core::policy::rmdp::RMDP;
+use upcall_core::time::Span;
+use upcall_core::trace::Traced;
+
+const GENERATION: NonZeroU64 = NonZeroU64::MIN;
+
+/// A seat, and what a peer and the daemon have of it.
+fn seat() -> (Seat, Peer<SharedMapping>, Writer<SharedMapping>) {
+    let me = DomainId::new(1).unwrap();
+    let turn = SharedMapping::create("turn", turn_page::PAGE_BYTES).unwrap();
+    let kernel = SharedMapping::create_to_seal("kernel", kernel_area::PAGE_BYTES).unwrap();
+    let user_bytes = user_area::words_of(1) * 8;
+    let user = SharedMapping::create("user", user_bytes).unwrap();
+    kernel.seal_future_writes().unwrap();
+    let kernel_fd = kernel.read_only_fd().unwrap();
+    let user_fd = user.fd().try_clone_to_owned().unwrap();
+    let writer = Writer::create(kernel, 0).unwrap();
+    writer.attach(me, GENERATION, 1_000, 1);
+    let owner = Owner::create(user, me, GENERATION.get()).unwrap();
+    let mapped = SharedMapping::from_fd(user_fd, user_bytes).unwrap();
+    let peer = Peer::attach(mapped, me, GENERATION.get()).unwrap();
+    let kernel = ReadOnlyMapping::from_fd(kernel_fd, kernel_area::PAGE_BYTES).unwrap();
+    let pages = Pages {
+        turn: Arc::new(TurnPage::create(turn, 0).unwrap()),
+        user: owner,
+        kernel: Reader::attach(kernel).unwrap(),
+    };
+    // It has the turn: nothing but a request makes it look.
+    assert!(pages.turn.pass(pages.turn.turn().unwrap(), me));
+    let (seat, _) = Seat::new(pages, me, Arc::default());
+    (seat, peer, writer)
+}
+
+fn grant() -> Grant {
+    Grant {
+        pdus_max: 100,
+        quantum: 1,
+        quantum_cost: Span::MAX,
+        check_at: Instant::FAR,
+        start: crate::clock::now(),
+        resumed: false,
+    }
+}
+
+#[test]
+fn others_see_the_mask_as_long_as_it_is_held_and_the_request_is_heard_after() {
+    let (mut seat, peer, daemon) = seat();
+    let mut scheduler: Traced<Ring> = Traced::new(1, &RMDP);
+    let doorbell = Doorbell::default();
+    let gate = Gate { scheduler: &mut scheduler, doorbell: &doorbell, seat: Some(&mut seat) };
+    let mut batch = Batch::new(Authority::Gate(gate), grant());
+    let is_masked = || peer.is_masked(Mask::Preemption);
+    assert!(batch.proceed() && batch.proceed(), "a boundary that nobody asks at");
+    assert!(!is_masked());
+    {
+        let mut outer = batch.mask_preemption();
+        assert!(is_masked());
+        daemon.request_yield(DomainId::new(1).unwrap());
+        drop(outer.mask_preemption());
+        assert!(is_masked(), "one level is left");
+        assert!(outer.proceed() && outer.proceed());
+    }
+    assert!(!is_masked());
+    // The scheduler was asked, and knows of nothing that runs.
+    assert!(!batch.proceed());
+    assert!(!peer.is_masked(Mask::Interrupts));
+}
+
+#[test]
+fn a_guard_that_is_never_dropped_masks_to_the_end_of_the_upcall_and_no_longer() {
+    let (mut seat, peer, _daemon) = seat();
+    let mut scheduler: Traced<Ring> = Traced::new(1, &RMDP);
+    let doorbell = Doorbell::default();
+    let gate = Gate { scheduler: &mut scheduler, doorbell: &doorbell, seat: Some(&mut seat) };
+    let mut batch = Batch::new(Authority::Gate(gate), grant());
+    std::mem::forget(batch.mask_preemption());
+    std::mem::forget(batch.mask_preemption());
+    assert!(peer.is_masked(Mask::Preemption));
+    batch.close(crate::clock::now());
+    assert!(!peer.is_masked(Mask::Preemption));
+}
