@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use upcall_core::scheduler::Outcome;
 use upcall_core::time::{Instant, Span};
+use upcall_shm::user_area::Mask;
 
 use crate::gate::Gate;
 use crate::mask::MaskedBatch;
@@ -43,8 +44,8 @@ pub struct Batch<'a> {
     resumed: bool,
     told_to_yield: bool,
     finished: bool,
-    /// Levels of the preemption mask.
-    masks: u32,
+    /// Levels of the mask of preemption and of that of interrupts.
+    masks: [u32; 2],
 }
 
 /// Whom to ask at a quantum boundary.
@@ -93,7 +94,7 @@ impl<'a> Batch<'a> {
             resumed: grant.resumed,
             told_to_yield: false,
             finished: false,
-            masks: 0,
+            masks: [0; 2],
         }
     }
 
@@ -155,22 +156,30 @@ impl<'a> Batch<'a> {
     /// # }
     /// ```
     pub fn mask_preemption(&mut self) -> MaskedBatch<'_, 'a> {
-        MaskedBatch::new(self)
+        MaskedBatch::new(self, Mask::Preemption)
     }
 
-    pub(crate) fn raise_mask(&mut self) {
-        self.masks += 1;
+    /// Until the guard is dropped, no user interrupt is delivered at the boundaries of
+    /// this handler; one that was requested meanwhile is when the last such guard goes
+    /// (split-level-1991 §3.3). May be nested. Does not mask preemption. Costs what
+    /// [`Batch::mask_preemption`] does.
+    pub fn mask_interrupts(&mut self) -> MaskedBatch<'_, 'a> {
+        MaskedBatch::new(self, Mask::Interrupts)
+    }
+
+    pub(crate) fn raise_mask(&mut self, mask: Mask) {
+        self.masks[mask as usize] += 1;
         if let Authority::Gate(gate) = &mut self.authority {
-            gate.raise_mask();
+            gate.raise_mask(mask);
         }
     }
 
     /// Whoever waits is seen at the next boundary: at once, if one was passed over,
     /// for then nothing is left of the quantum.
-    pub(crate) fn lower_mask(&mut self) {
-        self.masks -= 1;
+    pub(crate) fn lower_mask(&mut self, mask: Mask) {
+        self.masks[mask as usize] -= 1;
         if let Authority::Gate(gate) = &mut self.authority {
-            gate.lower_mask();
+            gate.lower_mask(mask);
         }
     }
 
@@ -178,7 +187,7 @@ impl<'a> Batch<'a> {
         if self.told_to_yield || self.begun == self.pdus_max {
             return false;
         }
-        if self.masks > 0 && self.begun > 0 {
+        if self.masks[Mask::Preemption as usize] > 0 && self.begun > 0 {
             self.begun += 1;
             return true;
         }
@@ -218,8 +227,10 @@ impl<'a> Batch<'a> {
     /// Ends the upcall at `end`.
     pub(crate) fn close(mut self, end: Instant) -> Use {
         // A guard that was forgotten.
-        while self.masks > 0 {
-            self.lower_mask();
+        for mask in [Mask::Preemption, Mask::Interrupts] {
+            while self.masks[mask as usize] > 0 {
+                self.lower_mask(mask);
+            }
         }
         if self.begun > 0 && !self.told_to_yield {
             self.meter(end);

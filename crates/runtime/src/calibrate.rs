@@ -69,7 +69,8 @@ fn switch_cost_once() -> Span {
                     start: before,
                     resumed,
                 };
-                let gate = Gate { scheduler: &mut scheduler, doorbell: &doorbell, seat: None };
+                let (scheduler, doorbell) = (&mut scheduler, &doorbell);
+                let gate = Gate { scheduler, doorbell, seat: None, interrupts: None };
                 let mut batch = Batch::new(Authority::Gate(gate), grant);
                 handlers[id.0 as usize](&mut batch);
                 let now = clock::now();

@@ -25,6 +25,7 @@ use crate::batch::{Authority, Batch, Grant, Use};
 use crate::clock;
 use crate::doorbell::Doorbell;
 use crate::gate::Gate;
+use crate::interrupt::{Interrupt, InterruptHandler, Interrupts, bit};
 use crate::latency::Latency;
 use crate::seat::{Next as NextTurn, Seat};
 use crate::task::{Next, TaskWork};
@@ -55,6 +56,9 @@ pub(crate) enum Control {
     Suspend { id: ActivityId },
     Reweigh { id: ActivityId, claim: Claim },
     Close { id: ActivityId },
+    /// Once.
+    OnInterrupt { handler: InterruptHandler },
+    InterruptAt { at: Instant },
     Quit,
 }
 
@@ -79,6 +83,8 @@ pub(crate) struct Shared {
     faulted: Box<[AtomicU32]>,
     /// A bit for each task that was woken since the executive looked.
     woken: [AtomicU64; ACTIVITIES_MAX as usize / 64],
+    /// A bit for each user interrupt that was raised since.
+    interrupts: AtomicU32,
     /// Counts ends of activity; a futex for those who wait for them.
     pub(crate) inactive_epoch: Arc<Epoch>,
 }
@@ -161,6 +167,23 @@ impl Shared {
         })
     }
 
+    /// Requests a user interrupt. From any thread; a system call if the executive sleeps.
+    pub(crate) fn interrupt(&self, kind: Interrupt) {
+        // Release pairs with the Acquire in `take_interrupts`. The bell comes after it,
+        // as in `wake`.
+        self.interrupts.fetch_or(bit(kind), Ordering::Release);
+        self.doorbell.ring();
+    }
+
+    /// The user interrupts that were requested, which then are no longer. A load, if
+    /// there is none.
+    #[inline]
+    pub(crate) fn take_interrupts(&self) -> u32 {
+        // Relaxed: only spares the swap; Acquire pairs with the Release in `interrupt`.
+        let any = self.interrupts.load(Ordering::Relaxed) != 0;
+        if any { self.interrupts.swap(0, Ordering::Acquire) } else { 0 }
+    }
+
     /// Whether the handler panicked.
     pub(crate) fn is_faulted(&self, id: ActivityId) -> bool {
         // Relaxed: a report, nothing hangs on it.
@@ -222,6 +245,7 @@ pub(crate) struct Executive {
     wakeup: Latency,
     /// Among other domains, if it is.
     seat: Option<Seat>,
+    interrupts: Interrupts,
 }
 
 #[derive(Default)]
@@ -267,6 +291,7 @@ impl Executive {
             meter_cpu,
             wakeup: Latency::default(),
             seat,
+            interrupts: Interrupts::new(shared.clone()),
         };
         let link =
             Link { controls: controls_in, jobs: jobs_out, retired: retired_out, records, shared };
@@ -291,11 +316,16 @@ impl Executive {
                     continue;
                 }
             }
+            if self.interrupts.deliver(now, self.seat.as_ref()) {
+                now = clock::now();
+            }
             match self.next_upcall(now) {
                 Some((id, grant)) => now = self.upcall(id, grant),
                 None => {
                     let deadline = self.scheduler.next_deadline();
-                    self.shared.doorbell.sleep_until(deadline);
+                    let timer = self.interrupts.timer();
+                    let until = deadline.map_or(timer, |deadline| deadline.min(timer));
+                    self.shared.doorbell.sleep_until((until != Instant::FAR).then_some(until));
                     now = clock::now();
                     // Woken before, it was the doorbell.
                     if let Some(due) = deadline.filter(|&due| due <= now) {
@@ -354,6 +384,8 @@ impl Executive {
                     self.slots[id.0 as usize].last_counters = self.scheduler.counters_at(now, id);
                     self.tell(now, Input::Close { id });
                 }
+                Control::OnInterrupt { handler } => self.interrupts.set_handler(handler),
+                Control::InterruptAt { at } => self.interrupts.set_timer(at),
                 Control::Quit => {
                     if let Some(seat) = &mut self.seat {
                         seat.leave(&self.scheduler);
@@ -475,7 +507,8 @@ impl Executive {
         let slot = &mut self.slots[id.0 as usize];
         let cpu_before = self.meter_cpu.then(upcall_sys::clock::thread_cpu_ns);
         let (doorbell, seat) = (&self.shared.doorbell, self.seat.as_mut());
-        let mut gate = Gate { scheduler: &mut self.scheduler, doorbell, seat };
+        let interrupts = Some(&mut self.interrupts);
+        let mut gate = Gate { scheduler: &mut self.scheduler, doorbell, seat, interrupts };
         let (mut used, panicked, next) = match slot.work.as_mut() {
             Some(Work::Handler(handler)) => {
                 let batch = Batch::new(Authority::Gate(gate), grant);

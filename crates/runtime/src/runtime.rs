@@ -32,6 +32,8 @@ use crate::task::{Address, Task, TaskCell, TaskWork};
 use crate::virtual_time::{VirtualReport, VirtualStatistics, VirtualTime};
 use crate::{calibrate, clock};
 
+pub(crate) mod interrupts;
+
 /// How long `stop` waits for a handler to yield.
 const STOP_GRACE: Duration = Duration::from_millis(500);
 /// Fewest times it looks before it gives up: a virtual machine that was paused
@@ -76,6 +78,7 @@ struct ExecutiveThread {
     closing: Vec<ActivityId>,
     /// Closed by the executive, not yet taken note of.
     retired: Vec<Retired>,
+    has_interrupt_handler: bool,
 }
 
 impl ExecutiveThread {
@@ -824,6 +827,7 @@ impl Runtime {
             taken: vec![false; ACTIVITIES_MAX as usize],
             closing: Vec::new(),
             retired: Vec::new(),
+            has_interrupt_handler: false,
         });
         self.executives.len() - 1
     }

@@ -17,7 +17,7 @@ use upcall_core::policy::Standing;
 use upcall_core::scheduler::Scheduler;
 use upcall_core::time::Instant;
 use upcall_shm::DomainId;
-use upcall_shm::kernel_area::{Reader, State};
+use upcall_shm::kernel_area::{Interrupts, Reader, State};
 use upcall_shm::turn_page::{ASLEEP, TurnPage};
 use upcall_shm::user_area::{Counters, Mask, NEVER, Owner, Peer, Rank, Slot, SlotState};
 use upcall_sys::futex;
@@ -200,16 +200,23 @@ impl Seat {
             || self.pages.kernel.yield_requested(self.me)
     }
 
-    /// Shows one level more of the preemption mask. A store.
-    pub(crate) fn raise_mask(&mut self) {
-        self.pages.user.mask(Mask::Preemption);
+    /// Shows one level more of `mask`. A store.
+    pub(crate) fn raise_mask(&mut self, mask: Mask) {
+        self.pages.user.mask(mask);
     }
 
     /// One level less. A store, and at the last level a fence: a request that came
-    /// meanwhile is seen from now on by [`Seat::wants_a_look`].
-    pub(crate) fn lower_mask(&mut self) {
-        // Not looked for here: the next boundary does.
-        let _ = self.pages.user.unmask(Mask::Preemption);
+    /// meanwhile is seen from now on, by [`Seat::wants_a_look`] or in
+    /// [`Seat::interrupts`].
+    pub(crate) fn lower_mask(&mut self, mask: Mask) {
+        // Not looked for here: the gate does.
+        let _ = self.pages.user.unmask(mask);
+    }
+
+    /// The interrupts that the daemon has raised so far. A load.
+    #[inline]
+    pub(crate) fn interrupts(&self) -> Interrupts {
+        self.pages.kernel.interrupts(self.me)
     }
 
     /// Shows what `scheduler` has. O(activities).

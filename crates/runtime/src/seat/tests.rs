@@ -60,7 +60,8 @@ fn others_see_the_mask_as_long_as_it_is_held_and_the_request_is_heard_after() {
     let (mut seat, peer, daemon) = seat();
     let mut scheduler: Traced<Ring> = Traced::new(1, &RMDP);
     let doorbell = Doorbell::default();
-    let gate = Gate { scheduler: &mut scheduler, doorbell: &doorbell, seat: Some(&mut seat) };
+    let seat = Some(&mut seat);
+    let gate = Gate { scheduler: &mut scheduler, doorbell: &doorbell, seat, interrupts: None };
     let mut batch = Batch::new(Authority::Gate(gate), grant());
     let is_masked = || peer.is_masked(Mask::Preemption);
     assert!(batch.proceed() && batch.proceed(), "a boundary that nobody asks at");
@@ -84,7 +85,8 @@ fn a_guard_that_is_never_dropped_masks_to_the_end_of_the_upcall_and_no_longer() 
     let (mut seat, peer, _daemon) = seat();
     let mut scheduler: Traced<Ring> = Traced::new(1, &RMDP);
     let doorbell = Doorbell::default();
-    let gate = Gate { scheduler: &mut scheduler, doorbell: &doorbell, seat: Some(&mut seat) };
+    let seat = Some(&mut seat);
+    let gate = Gate { scheduler: &mut scheduler, doorbell: &doorbell, seat, interrupts: None };
     let mut batch = Batch::new(Authority::Gate(gate), grant());
     std::mem::forget(batch.mask_preemption());
     std::mem::forget(batch.mask_preemption());
