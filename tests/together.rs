@@ -42,10 +42,10 @@ fn between_two_ready_handlers_there_is_no_system_call() {
     assert_no_call_between(&[]);
 }
 
-/// Virtual masking: a level that goes up and down for each PDU (split-level-1991 §3.3).
+/// Virtual masking: both levels go up and down for each PDU (split-level-1991 §3.3).
 #[test]
 #[ignore = "needs strace"]
-fn masking_preemption_takes_no_system_call() {
+fn masking_preemption_and_interrupts_takes_no_system_call() {
     assert_no_call_between(&["masked"]);
 }
 

@@ -290,8 +290,8 @@ impl Executive {
             shared: shared.clone(),
             meter_cpu,
             wakeup: Latency::default(),
+            interrupts: Interrupts::new(shared.clone(), seat.as_ref()),
             seat,
-            interrupts: Interrupts::new(shared.clone()),
         };
         let link =
             Link { controls: controls_in, jobs: jobs_out, retired: retired_out, records, shared };

@@ -65,8 +65,10 @@ impl std::fmt::Debug for Interrupts {
 }
 
 impl Interrupts {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        let seen = kernel_area::Interrupts::default();
+    /// Nothing is requested. What the daemon raised before was for whoever had the
+    /// place.
+    pub(crate) fn new(shared: Arc<Shared>, seat: Option<&Seat>) -> Self {
+        let seen = seat.map(Seat::interrupts).unwrap_or_default();
         Interrupts { handler: None, shared, timer: Instant::FAR, masks: 0, seen }
     }
 

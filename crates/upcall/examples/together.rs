@@ -2,7 +2,7 @@
 //!
 //! ```sh
 //! cargo run --release --example together -- 8 200          # handlers, jobs of each
-//! cargo run --release --example together -- 8 200 masked   # each with preemption masked
+//! cargo run --release --example together -- 8 200 masked   # each PDU under both masks
 //! ```
 //!
 //! What a program does to have periodic work done beside its own: start a
@@ -83,8 +83,9 @@ fn create(
         // Relaxed: read after the runtime has stopped.
         upcalls.fetch_add(1, Ordering::Relaxed);
         while batch.proceed() {
-            // A mask as tight as they come: up and down for each PDU.
-            let _mask = masked.then(|| batch.mask_preemption());
+            // Masks as tight as they come: up and down for each PDU.
+            let mut outer = masked.then(|| batch.mask_preemption());
+            let _inner = outer.as_mut().map(|batch| batch.mask_interrupts());
             state = (0..100).fold(state, |state: u64, turn| state.rotate_left(5) ^ turn);
             std::hint::black_box(state);
         }

@@ -19,7 +19,7 @@ type Seen = Arc<Mutex<Vec<Interrupt>>>;
 
 fn interrupts() -> (Interrupts, Arc<Shared>, Seen) {
     let shared = Arc::new(Shared::new(Doorbell::default(), Arc::default()));
-    let mut interrupts = Interrupts::new(shared.clone());
+    let mut interrupts = Interrupts::new(shared.clone(), None);
     let seen = Seen::default();
     let noted = seen.clone();
     interrupts.set_handler(Box::new(move |kind| noted.lock().unwrap().push(kind)));
@@ -53,7 +53,7 @@ fn the_timer_elapses_at_its_time_and_once() {
 #[test]
 fn requests_wait_for_a_handler() {
     let shared = Arc::new(Shared::new(Doorbell::default(), Arc::default()));
-    let mut interrupts = Interrupts::new(shared.clone());
+    let mut interrupts = Interrupts::new(shared.clone(), None);
     shared.interrupt(Interrupt::IoReady);
     assert!(!interrupts.deliver(clock::now(), None));
     let count = Arc::new(AtomicU32::new(0));

@@ -139,7 +139,9 @@ impl fmt::Display for InterruptError {
             InterruptError::Thread(error) => {
                 write!(f, "the thread that waits for descriptors did not start: {error}")
             }
-            InterruptError::Watch(error) => write!(f, "the descriptor cannot be waited for: {error}"),
+            InterruptError::Watch(error) => {
+                write!(f, "the descriptor cannot be waited for: {error}")
+            }
         }
     }
 }
