@@ -161,8 +161,8 @@ impl<'a> Batch<'a> {
 
     /// Until the guard is dropped, no user interrupt is delivered at the boundaries of
     /// this handler; one that was requested meanwhile is when the last such guard goes
-    /// (split-level-1991 §3.3). May be nested. Does not mask preemption. Costs what
-    /// [`Batch::mask_preemption`] does.
+    /// (split-level-1991 §3.3). May be nested. Does not mask preemption; no effect
+    /// in virtual time, where none is delivered. Costs what [`Batch::mask_preemption`] does.
     pub fn mask_interrupts(&mut self) -> MaskedBatch<'_, 'a> {
         MaskedBatch::new(self, Mask::Interrupts)
     }

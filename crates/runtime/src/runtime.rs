@@ -393,9 +393,7 @@ impl Runtime {
         }
         let virtual_time = match self.virtual_time.take() {
             Some(started) => started,
-            None => {
-                VirtualTime::start(self.inactive_epoch.clone()).map_err(CreateError::Thread)?
-            }
+            None => VirtualTime::start(self.inactive_epoch.clone()).map_err(CreateError::Thread)?,
         };
         let id = HandlerId(self.activities.len());
         self.activities.push(None);
