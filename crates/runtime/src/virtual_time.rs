@@ -265,6 +265,7 @@ impl Board {
                 check_at: Instant::FAR,
                 start: clock::now(),
                 resumed: false,
+                aborting: false,
             };
             let batch = Batch::new(Authority::Round(&self.turn_is_over), grant);
             let (used, panicked) = upcall_handler(&mut handler, batch);

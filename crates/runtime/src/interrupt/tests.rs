@@ -89,6 +89,7 @@ fn while_masked_none_is_delivered_and_when_the_last_mask_goes_all_are() {
         check_at: Instant::FAR,
         start: clock::now(),
         resumed: false,
+        aborting: false,
     };
     let mut batch = Batch::new(Authority::Gate(gate), grant);
     let delivered = || seen.lock().unwrap().len();

@@ -57,6 +57,7 @@ fn grant() -> Grant {
         check_at: Instant::FAR,
         start: crate::clock::now(),
         resumed: false,
+        aborting: false,
     }
 }
 
