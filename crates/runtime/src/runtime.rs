@@ -404,7 +404,8 @@ impl Runtime {
     /// It is run, suspended, waited for and stopped as others are, and closed by
     /// [`Runtime::close_virtual`]. One that finds nothing to do should say
     /// [`Batch::finish`] and be run again when there is: until then it is upcalled
-    /// over and over. May be called while others run. Allocates.
+    /// over and over. It may have an abort phase ([`Runtime::give_abort_phase`]).
+    /// May be called while others run. Allocates.
     ///
     /// # Errors
     /// [`CreateError::NameTaken`]; [`CreateError::Params`] if `quantum` is 0 or above

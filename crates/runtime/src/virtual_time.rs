@@ -23,6 +23,9 @@
 //! 4. While it runs, at the end of its quantum.
 //! 5. Who waits for it is told.
 //!
+//! At the end of the process those that were given an abort phase are upcalled on until
+//! they finish ([`Runtime::abort`](crate::Runtime::abort)): a protocol closes with its peer.
+//!
 //! So two virtual handlers of a process share data without a lock. With real-time
 //! handlers they do not: those preempt this thread as they do any of the process.
 //! The lock in here is the controllers' and this thread's; no executive takes it, and
@@ -86,6 +89,8 @@ struct Table {
     /// In the order of creation.
     handlers: BTreeMap<HandlerId, Entry>,
     running: Option<HandlerId>,
+    /// The process ends.
+    aborting: bool,
     quit: bool,
 }
 
@@ -98,6 +103,8 @@ struct Entry {
     /// It was run since its present upcall began.
     run_again: bool,
     faulted: bool,
+    /// It goes on when the process ends, until it finishes.
+    abort_phase: bool,
     statistics: VirtualStatistics,
 }
 
@@ -106,6 +113,7 @@ struct Turn {
     id: HandlerId,
     handler: Handler,
     quantum: u32,
+    aborting: bool,
 }
 
 impl VirtualTime {
@@ -142,6 +150,7 @@ impl VirtualTime {
             delivered: false,
             run_again: false,
             faulted: false,
+            abort_phase: false,
             statistics: VirtualStatistics::default(),
         };
         self.board.lock().handlers.insert(id, entry);
@@ -191,6 +200,36 @@ impl VirtualTime {
         let entry = table.handlers.remove(&id)?;
         drop(table);
         Some(entry.report(false))
+    }
+
+    pub(crate) fn give_abort_phase(&self, id: HandlerId) {
+        if let Some(entry) = self.board.lock().handlers.get_mut(&id) {
+            entry.abort_phase = true;
+        }
+    }
+
+    /// The process ends: those that have an abort phase are upcalled on with the news,
+    /// the others suspended.
+    pub(crate) fn announce_abort(&self) {
+        let mut table = self.board.lock();
+        table.aborting = true;
+        for entry in table.handlers.values_mut() {
+            entry.delivered &= entry.abort_phase;
+            entry.run_again &= entry.abort_phase;
+        }
+        // Whoever runs returns at the end of its quantum, to be called again.
+        self.board.turn_is_over.store(true, Ordering::Relaxed);
+        drop(table);
+        self.board.inactive_epoch.advance();
+    }
+
+    /// The names of those whose abort phase is not over.
+    pub(crate) fn aborting(&self) -> Vec<String> {
+        let table = self.board.lock();
+        let left = table.handlers.iter().filter(|&(&id, entry)| {
+            entry.abort_phase && (entry.delivered || table.running == Some(id))
+        });
+        left.map(|(_, entry)| entry.name.clone()).collect()
     }
 
     /// Whether it is delivered, or has not returned yet since.
@@ -255,7 +294,7 @@ impl Board {
     /// The thread: upcalls until it is over.
     fn serve(&self) {
         let mut last = None;
-        while let Some(Turn { id, mut handler, quantum }) = self.next(last) {
+        while let Some(Turn { id, mut handler, quantum, aborting }) = self.next(last) {
             let cpu_before_ns = upcall_sys::clock::thread_cpu_ns();
             let grant = Grant {
                 pdus_max: u32::MAX,
@@ -265,7 +304,7 @@ impl Board {
                 check_at: Instant::FAR,
                 start: clock::now(),
                 resumed: false,
-                aborting: false,
+                aborting,
             };
             let batch = Batch::new(Authority::Round(&self.turn_is_over), grant);
             let (used, panicked) = upcall_handler(&mut handler, batch);
@@ -317,7 +356,8 @@ impl Table {
         let first = delivered.clone().find(|&(&id, _)| Some(id) > last);
         let id = *first.or_else(|| delivered.next())?.0;
         let entry = self.handlers.get_mut(&id)?;
-        let turn = Turn { id, handler: entry.handler.take()?, quantum: entry.quantum };
+        let aborting = self.aborting && entry.abort_phase;
+        let turn = Turn { id, handler: entry.handler.take()?, quantum: entry.quantum, aborting };
         entry.run_again = false;
         self.running = Some(id);
         Some(turn)

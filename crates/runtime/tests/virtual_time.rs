@@ -294,3 +294,33 @@ fn its_thread_is_of_the_ordinary_class() {
     assert_eq!(runtime.wait(&[id], None), [id]);
     assert_eq!(*class.lock().unwrap(), "0", "SCHED_OTHER");
 }
+
+#[test]
+fn at_the_end_of_the_process_it_is_upcalled_until_it_has_closed_with_its_peer() {
+    let (mut runtime, _alone) = start();
+    let closed = Arc::new(AtomicU32::new(0));
+    let (said, mut left) = (closed.clone(), 3);
+    let tcp = runtime
+        .virtual_handler("tcp", 2, move |batch| {
+            while batch.proceed() {
+                if batch.aborting() {
+                    said.fetch_add(1, Ordering::SeqCst);
+                    left -= 1;
+                    if left == 0 {
+                        return batch.finish();
+                    }
+                }
+            }
+        })
+        .unwrap();
+    let (other, pdus) = counter(&mut runtime, "other");
+    let (never, _) = counter(&mut runtime, "never");
+    runtime.give_abort_phase(tcp);
+    runtime.give_abort_phase(never);
+    runtime.run_at(&[tcp, other, never], clock::now()).unwrap();
+    wait_for_more(&pdus);
+    let report = runtime.abort(Span::from_millis(200), |_, _| {});
+    assert_eq!(closed.load(Ordering::SeqCst), 3);
+    assert_eq!(report.unfinished, ["never"]);
+    assert!(report.virtual_handlers.iter().all(|one| !one.stuck));
+}
