@@ -39,13 +39,25 @@ fn together() -> PathBuf {
 #[test]
 #[ignore = "needs strace"]
 fn between_two_ready_handlers_there_is_no_system_call() {
+    assert_no_call_between(&[]);
+}
+
+/// Virtual masking: both levels go up and down for each PDU (split-level-1991 §3.3).
+#[test]
+#[ignore = "needs strace"]
+fn masking_preemption_and_interrupts_takes_no_system_call() {
+    assert_no_call_between(&["masked"]);
+}
+
+#[track_caller]
+fn assert_no_call_between(arguments: &[&str]) {
     let program = together();
     let _machine = machine();
     let folder = folder();
     let log = folder.path().join("calls");
     let mut command = Command::new("strace");
     command.args(["-f", "-o"]).arg(&log).arg(program);
-    command.args([HANDLERS.to_string(), JOBS.to_string()]);
+    command.args([HANDLERS.to_string(), JOBS.to_string()]).args(arguments);
     let done = Running::start(&mut command).finish();
     done.assert_code(&[0]);
     let upcalls = HANDLERS * JOBS;

@@ -10,12 +10,15 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 use upcall_core::time::Instant;
-use upcall_shm::kernel_area::{self, State, Writer};
+use upcall_shm::kernel_area::{self, Interrupt, State, Writer};
 use upcall_shm::turn_page::{self, ASLEEP, Turn, TurnPage};
 use upcall_shm::user_area::{self, NEVER, Owner, Peer, Rank, Slot, SlotState};
 use upcall_shm::{DomainId, PeerFault};
 use upcall_sys::memfd::{MapError, SharedMapping};
 use upcall_sys::{OsError, futex};
+
+#[cfg(test)]
+mod tests;
 
 /// Bytes of a domain's user area: a page of slots, 128 activities.
 pub(crate) const USER_AREA_BYTES: usize = user_area::words_of(1) * 8;
@@ -194,11 +197,15 @@ impl Hall {
         self.turn.bell(member.domain).load(Ordering::Relaxed) == u64::from(ASLEEP)
     }
 
-    /// Says how a member stands, here and to the others.
+    /// Says how a member stands, here and to the others. One that is back hears of it
+    /// when it next has the turn (`INT_RESUME`, split-level-1991 §3.2.1).
     pub(crate) fn set_state(&self, member: &Member, state: State) {
         // Relaxed: nothing is handed over with it.
-        member.state.store(state as u8, Ordering::Relaxed);
+        let before = member.state.swap(state as u8, Ordering::Relaxed);
         self.kernel.set_state(member.domain, state);
+        if state == State::Attached && before != state as u8 {
+            self.kernel.interrupt(member.domain, Interrupt::Resume);
+        }
     }
 
     /// As [`Hall::set_state`], unless the guardian has put the member out of turns. By

@@ -4,10 +4,17 @@
 //! the executive. It is the paper's loop over the PDUs of one invocation
 //! (rtu-1995 Figure 5) turned into one method, [`Batch::proceed`].
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use upcall_core::scheduler::Outcome;
 use upcall_core::time::{Instant, Span};
+use upcall_shm::user_area::Mask;
 
 use crate::gate::Gate;
+use crate::mask::MaskedBatch;
+
+#[cfg(test)]
+mod tests;
 
 /// One upcall's worth of work.
 ///
@@ -21,8 +28,7 @@ use crate::gate::Gate;
 /// ```
 #[derive(Debug)]
 pub struct Batch<'a> {
-    /// `None`: nobody to ask, a trial run.
-    gate: Option<Gate<'a>>,
+    authority: Authority<'a>,
     /// PDUs this upcall may process.
     pdus_max: u32,
     /// PDUs that were begun.
@@ -39,6 +45,19 @@ pub struct Batch<'a> {
     aborting: bool,
     told_to_yield: bool,
     finished: bool,
+    /// Levels of the mask of preemption and of that of interrupts.
+    masks: [u32; 2],
+}
+
+/// Whom to ask at a quantum boundary.
+#[derive(Debug)]
+pub(crate) enum Authority<'a> {
+    /// Nobody: a trial run.
+    Nobody,
+    /// The scheduler.
+    Gate(Gate<'a>),
+    /// The round of virtual time, in which somebody else may wait for a turn.
+    Round(&'a AtomicBool),
 }
 
 /// What an upcall is given.
@@ -63,9 +82,9 @@ pub(crate) struct Use {
 }
 
 impl<'a> Batch<'a> {
-    pub(crate) fn new(gate: Option<Gate<'a>>, grant: Grant) -> Self {
+    pub(crate) fn new(authority: Authority<'a>, grant: Grant) -> Self {
         Batch {
-            gate,
+            authority,
             pdus_max: grant.pdus_max,
             begun: 0,
             quantum_left: 0,
@@ -78,6 +97,7 @@ impl<'a> Batch<'a> {
             aborting: grant.aborting,
             told_to_yield: false,
             finished: false,
+            masks: [0; 2],
         }
     }
 
@@ -151,9 +171,64 @@ impl<'a> Batch<'a> {
         self.finished = true;
     }
 
+    /// Until the guard is dropped, [`Batch::proceed`] goes on past the end of a quantum
+    /// whoever else waits, as far as the batch goes (split-level-1991 §3.3). What was to
+    /// come first meanwhile comes at the first `proceed` after, if a quantum ended
+    /// under the mask, and else at the end of the quantum: masking only delays.
+    /// May be nested. Also true of other domains; nothing masks the kernel.
+    ///
+    /// A masked stretch is one quantum, and if it takes longer than declared, one
+    /// quantum overrun; with a daemon, the guardian's patience is that long too. A store
+    /// or two and, among domains, a fence at the end; no system call.
+    ///
+    /// ```no_run
+    /// # fn process_one_pdu() {}
+    /// # fn handler(batch: &mut upcall_runtime::Batch<'_>) {
+    /// while batch.proceed() {
+    ///     process_one_pdu();
+    ///     // These two belong together, whatever the quantum is.
+    ///     let mut batch = batch.mask_preemption();
+    ///     if batch.proceed() {
+    ///         process_one_pdu();
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    pub fn mask_preemption(&mut self) -> MaskedBatch<'_, 'a> {
+        MaskedBatch::new(self, Mask::Preemption)
+    }
+
+    /// Until the guard is dropped, no user interrupt is delivered at the boundaries of
+    /// this handler; one that was requested meanwhile is when the last such guard goes
+    /// (split-level-1991 §3.3). May be nested. Does not mask preemption; no effect
+    /// in virtual time, where none is delivered. Costs what [`Batch::mask_preemption`] does.
+    pub fn mask_interrupts(&mut self) -> MaskedBatch<'_, 'a> {
+        MaskedBatch::new(self, Mask::Interrupts)
+    }
+
+    pub(crate) fn raise_mask(&mut self, mask: Mask) {
+        self.masks[mask as usize] += 1;
+        if let Authority::Gate(gate) = &mut self.authority {
+            gate.raise_mask(mask);
+        }
+    }
+
+    /// Whoever waits is seen at the next boundary: at once, if one was passed over,
+    /// for then nothing is left of the quantum.
+    pub(crate) fn lower_mask(&mut self, mask: Mask) {
+        self.masks[mask as usize] -= 1;
+        if let Authority::Gate(gate) = &mut self.authority {
+            gate.lower_mask(mask);
+        }
+    }
+
     fn boundary(&mut self) -> bool {
         if self.told_to_yield || self.begun == self.pdus_max {
             return false;
+        }
+        if self.masks[Mask::Preemption as usize] > 0 && self.begun > 0 {
+            self.begun += 1;
+            return true;
         }
         // The first quantum needs no permission: the upcall was it.
         if self.begun > 0 {
@@ -178,16 +253,24 @@ impl<'a> Batch<'a> {
     }
 
     fn may_go_on(&mut self, now: Instant) -> bool {
-        let Some(gate) = &mut self.gate else { return true };
-        match gate.go_on(now, self.check_at) {
-            Some(check_at) => self.check_at = check_at,
-            None => return false,
-        }
-        true
+        let goes_on = match &mut self.authority {
+            Authority::Nobody => Some(self.check_at),
+            Authority::Gate(gate) => gate.go_on(now, self.check_at),
+            // Relaxed: only decides whether to return, see `virtual_time`.
+            Authority::Round(over) => (!over.load(Ordering::Relaxed)).then_some(self.check_at),
+        };
+        self.check_at = goes_on.unwrap_or(self.check_at);
+        goes_on.is_some()
     }
 
     /// Ends the upcall at `end`.
     pub(crate) fn close(mut self, end: Instant) -> Use {
+        // A guard that was forgotten.
+        for mask in [Mask::Preemption, Mask::Interrupts] {
+            while self.masks[mask as usize] > 0 {
+                self.lower_mask(mask);
+            }
+        }
         if self.begun > 0 && !self.told_to_yield {
             self.meter(end);
         }

@@ -10,7 +10,7 @@ use upcall_core::scheduler::{Command, Input, Outcome};
 use upcall_core::time::{Instant, Span};
 use upcall_core::trace::Traced;
 
-use crate::batch::{Batch, Grant};
+use crate::batch::{Authority, Batch, Grant};
 use crate::clock;
 use crate::doorbell::Doorbell;
 use crate::executive::Handler;
@@ -70,8 +70,9 @@ fn switch_cost_once() -> Span {
                     resumed,
                     aborting: false,
                 };
-                let gate = Gate { scheduler: &mut scheduler, doorbell: &doorbell, seat: None };
-                let mut batch = Batch::new(Some(gate), grant);
+                let (scheduler, doorbell) = (&mut scheduler, &doorbell);
+                let gate = Gate { scheduler, doorbell, seat: None, interrupts: None };
+                let mut batch = Batch::new(Authority::Gate(gate), grant);
                 handlers[id.0 as usize](&mut batch);
                 let now = clock::now();
                 let used = batch.close(now);
@@ -115,7 +116,7 @@ pub(crate) fn pdu_cost(handler: &mut Handler, batch_max: u32) -> Option<Span> {
             resumed: false,
             aborting: false,
         };
-        let mut batch = Batch::new(None, grant);
+        let mut batch = Batch::new(Authority::Nobody, grant);
         let cpu_before_ns = upcall_sys::clock::thread_cpu_ns();
         handler(&mut batch);
         let cpu_ns = upcall_sys::clock::thread_cpu_ns() - cpu_before_ns;

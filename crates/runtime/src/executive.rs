@@ -21,10 +21,11 @@ use upcall_core::scheduler::{Command, Counters, Input, Outcome};
 use upcall_core::time::{Instant, Span};
 use upcall_core::trace::{Record, Traced};
 
-use crate::batch::{Batch, Grant, Use};
+use crate::batch::{Authority, Batch, Grant, Use};
 use crate::clock;
 use crate::doorbell::Doorbell;
 use crate::gate::Gate;
+use crate::interrupt::{Interrupt, InterruptHandler, Interrupts, bit};
 use crate::latency::Latency;
 use crate::seat::{Next as NextTurn, Seat};
 use crate::task::{Next, TaskWork};
@@ -71,6 +72,13 @@ pub(crate) enum Control {
     Close {
         id: ActivityId,
     },
+    /// Once.
+    OnInterrupt {
+        handler: InterruptHandler,
+    },
+    InterruptAt {
+        at: Instant,
+    },
     Quit,
 }
 
@@ -98,6 +106,8 @@ pub(crate) struct Shared {
     aborting: Box<[AtomicU32]>,
     /// A bit for each task that was woken since the executive looked.
     woken: [AtomicU64; ACTIVITIES_MAX as usize / 64],
+    /// A bit for each user interrupt that was raised since.
+    interrupts: AtomicU32,
     /// Counts ends of activity; a futex for those who wait for them.
     pub(crate) inactive_epoch: Arc<Epoch>,
 }
@@ -116,7 +126,7 @@ impl Epoch {
         self.word.load(Ordering::Acquire)
     }
 
-    fn advance(&self) {
+    pub(crate) fn advance(&self) {
         // SeqCst with the one in `wait_past`: either the waiter sees the new
         // count, or it is seen as a waiter here. Without it both could miss.
         self.word.fetch_add(1, Ordering::SeqCst);
@@ -198,6 +208,23 @@ impl Shared {
         })
     }
 
+    /// Requests a user interrupt. From any thread; a system call if the executive sleeps.
+    pub(crate) fn interrupt(&self, kind: Interrupt) {
+        // Release pairs with the Acquire in `take_interrupts`. The bell comes after it,
+        // as in `wake`.
+        self.interrupts.fetch_or(bit(kind), Ordering::Release);
+        self.doorbell.ring();
+    }
+
+    /// The user interrupts that were requested, which then are no longer. A load, if
+    /// there is none.
+    #[inline]
+    pub(crate) fn take_interrupts(&self) -> u32 {
+        // Relaxed: only spares the swap; Acquire pairs with the Release in `interrupt`.
+        let any = self.interrupts.load(Ordering::Relaxed) != 0;
+        if any { self.interrupts.swap(0, Ordering::Acquire) } else { 0 }
+    }
+
     /// Whether the handler panicked.
     pub(crate) fn is_faulted(&self, id: ActivityId) -> bool {
         // Relaxed: a report, nothing hangs on it.
@@ -267,6 +294,7 @@ pub(crate) struct Executive {
     wakeup: Latency,
     /// Among other domains, if it is.
     seat: Option<Seat>,
+    interrupts: Interrupts,
 }
 
 #[derive(Default)]
@@ -311,6 +339,7 @@ impl Executive {
             shared: shared.clone(),
             meter_cpu,
             wakeup: Latency::default(),
+            interrupts: Interrupts::new(shared.clone(), seat.as_ref()),
             seat,
         };
         let link =
@@ -340,11 +369,17 @@ impl Executive {
                     continue;
                 }
             }
+            if self.interrupts.deliver(now, self.seat.as_ref()) {
+                now = clock::now();
+            }
             match self.next_upcall(now) {
                 Some((id, grant)) => now = self.upcall(id, grant),
                 None => {
                     let deadline = self.scheduler.next_deadline();
-                    let rung = self.shared.doorbell.sleep_until(deadline);
+                    let timer = self.interrupts.timer();
+                    let until = deadline.map_or(timer, |deadline| deadline.min(timer));
+                    let until = (until != Instant::FAR).then_some(until);
+                    let rung = self.shared.doorbell.sleep_until(until);
                     now = clock::now();
                     // Woken before, it was the doorbell.
                     if let Some(due) = deadline.filter(|&due| due <= now) {
@@ -409,6 +444,8 @@ impl Executive {
                     self.slots[id.0 as usize].last_counters = self.scheduler.counters_at(now, id);
                     self.tell(now, Input::Close { id });
                 }
+                Control::OnInterrupt { handler } => self.interrupts.set_handler(handler),
+                Control::InterruptAt { at } => self.interrupts.set_timer(at),
                 Control::Quit => {
                     if let Some(seat) = &mut self.seat {
                         seat.leave(&self.scheduler);
@@ -532,10 +569,11 @@ impl Executive {
         let slot = &mut self.slots[id.0 as usize];
         let cpu_before = self.meter_cpu.then(upcall_sys::clock::thread_cpu_ns);
         let (doorbell, seat) = (&self.shared.doorbell, self.seat.as_mut());
-        let mut gate = Gate { scheduler: &mut self.scheduler, doorbell, seat };
+        let interrupts = Some(&mut self.interrupts);
+        let mut gate = Gate { scheduler: &mut self.scheduler, doorbell, seat, interrupts };
         let (mut used, panicked, next) = match slot.work.as_mut() {
             Some(Work::Handler(handler)) => {
-                let batch = Batch::new(Some(gate), grant);
+                let batch = Batch::new(Authority::Gate(gate), grant);
                 let (used, panicked) = upcall_handler(handler, batch);
                 (used, panicked, None)
             }
@@ -581,7 +619,7 @@ impl Executive {
 }
 
 /// Calls the handler; what it used, and whether it panicked.
-fn upcall_handler(handler: &mut Handler, mut batch: Batch<'_>) -> (Use, bool) {
+pub(crate) fn upcall_handler(handler: &mut Handler, mut batch: Batch<'_>) -> (Use, bool) {
     // A panic is the handler's fault and ends only the handler: nothing of ours is
     // borrowed inside but the batch, whose counts stay valid.
     let called = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| handler(&mut batch)));

@@ -6,8 +6,10 @@
 use upcall_core::scheduler::{Command, Input};
 use upcall_core::time::Instant;
 use upcall_core::trace::Traced;
+use upcall_shm::user_area::Mask;
 
 use crate::doorbell::Doorbell;
+use crate::interrupt::Interrupts;
 use crate::seat::Seat;
 use crate::trace::Ring;
 
@@ -18,6 +20,8 @@ pub(crate) struct Gate<'a> {
     pub(crate) scheduler: &'a mut Traced<Ring>,
     pub(crate) doorbell: &'a Doorbell,
     pub(crate) seat: Option<&'a mut Seat>,
+    /// Delivered at each boundary; `None`: on trial.
+    pub(crate) interrupts: Option<&'a mut Interrupts>,
 }
 
 impl Gate<'_> {
@@ -25,7 +29,10 @@ impl Gate<'_> {
     /// have changed before `check_at` unless somebody said so: that is some loads.
     /// Else O(log n), with other domains O(their slots in use).
     #[inline]
-    pub(crate) fn go_on(&mut self, now: Instant, check_at: Instant) -> Option<Instant> {
+    pub(crate) fn go_on(&mut self, mut now: Instant, check_at: Instant) -> Option<Instant> {
+        if self.deliver(now) {
+            now = crate::clock::now();
+        }
         if self.doorbell.is_rung() {
             return None;
         }
@@ -33,6 +40,33 @@ impl Gate<'_> {
             return Some(check_at);
         }
         self.ask(now)
+    }
+
+    fn deliver(&mut self, now: Instant) -> bool {
+        let seat = self.seat.as_deref();
+        self.interrupts.as_mut().is_some_and(|interrupts| interrupts.deliver(now, seat))
+    }
+
+    /// One level more of `mask`, which other domains see.
+    pub(crate) fn raise_mask(&mut self, mask: Mask) {
+        if let Some(interrupts) = self.interrupts.as_mut().filter(|_| mask == Mask::Interrupts) {
+            interrupts.raise_mask();
+        }
+        if let Some(seat) = &mut self.seat {
+            seat.raise_mask(mask);
+        }
+    }
+
+    /// One level less. What came meanwhile is seen by [`Self::go_on`] from now on;
+    /// interrupts are delivered when their last level goes.
+    pub(crate) fn lower_mask(&mut self, mask: Mask) {
+        if let Some(seat) = &mut self.seat {
+            seat.lower_mask(mask);
+        }
+        let interrupts = self.interrupts.as_mut().filter(|_| mask == Mask::Interrupts);
+        if interrupts.is_some_and(|interrupts| interrupts.lower_mask() == 0) {
+            self.deliver(crate::clock::now());
+        }
     }
 
     fn ask(&mut self, now: Instant) -> Option<Instant> {

@@ -12,7 +12,8 @@
 //! ```
 //!
 //! Beside handlers, under DWS, stand tasks: futures that the executive polls in the
-//! same order ([`Task`]).
+//! same order ([`Task`]). And beneath them all, for work that needs no promise, handlers
+//! in virtual time ([`Runtime::virtual_handler`]).
 //!
 //! [`Runtime`] admits and controls, the executive runs, the core decides. Used
 //! by the facade `upcall`; in-process mode needs nothing else.
@@ -27,8 +28,10 @@ mod domain;
 mod doorbell;
 mod executive;
 mod gate;
+mod interrupt;
 mod latency;
 pub mod load;
+mod mask;
 mod need;
 mod reactor;
 mod rights;
@@ -38,6 +41,7 @@ mod statistics;
 mod task;
 mod trace;
 pub mod udp;
+mod virtual_time;
 
 pub use upcall_sys::clock::thread_cpu_ns;
 pub use upcall_sys::machine::Machine;
@@ -52,10 +56,14 @@ pub use calibrate::switch_cost;
 pub use config::{Attach, Config, FIFO_PRIORITY, Mode};
 pub use domain::{AttachError, USER_AREA_BYTES, daemon_socket};
 pub use executive::{ACTIVITIES_MAX, Job};
+pub use interrupt::Interrupt;
 pub use latency::Latency;
+pub use mask::MaskedBatch;
 pub use need::{CreateError, Need};
 pub use rights::Notice;
+pub use runtime::interrupts::{InterruptError, IoInterrupt};
 pub use runtime::{Endings, HandlerId, Runtime, StartError, default_cpus};
 pub use statistics::{ActivityReport, Report, Statistics};
 pub use task::{Checkpoint, IoWait, PreemptionMask, Task, TimeAdvance, TimedSleep};
 pub use upcall_sys::OsError;
+pub use virtual_time::{VirtualReport, VirtualStatistics};

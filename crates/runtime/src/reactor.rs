@@ -1,6 +1,7 @@
-//! The thread that waits for the descriptors of tasks, and wakes them.
+//! The thread that waits for the descriptors of tasks, and wakes them, and for those
+//! that are to interrupt.
 //!
-//! Started by the runtime with its first task. It does nothing but set a bit and
+//! Started by the runtime with the first of either. It does nothing but set a bit and
 //! ring a bell, and so stands above the handlers, as an interrupt would.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,6 +12,10 @@ use upcall_sys::readiness::Readiness;
 
 use crate::config::FIFO_PRIORITY;
 use crate::executive::Shared;
+use crate::interrupt::Interrupt;
+
+/// In place of a task's number: not a task, but the executive itself.
+const INTERRUPT: u32 = u32::MAX;
 
 /// See the module's head. Ends with the value.
 pub(crate) struct Reactor {
@@ -43,6 +48,11 @@ impl Reactor {
         Ok(Reactor { readiness, wards, thread: Some(thread) })
     }
 
+    /// Who watches for an executive, and the number by which it is interrupted.
+    pub(crate) fn interrupter(&self, shared: &Arc<Shared>) -> (Arc<Readiness>, u64) {
+        self.watcher(shared, ActivityId(INTERRUPT))
+    }
+
     /// Who watches for a task, and the number by which it will be woken.
     pub(crate) fn watcher(&self, shared: &Arc<Shared>, id: ActivityId) -> (Arc<Readiness>, u64) {
         let mut wards = self.wards.lock().unwrap_or_else(PoisonError::into_inner);
@@ -59,7 +69,10 @@ fn wake(wards: &Mutex<Vec<Arc<Shared>>>, number: u64) {
     let wards = wards.lock().unwrap_or_else(PoisonError::into_inner);
     let ward = usize::try_from(number >> 32).ok().and_then(|ward| wards.get(ward));
     if let (Some(shared), Ok(id)) = (ward, u32::try_from(number & u64::from(u32::MAX))) {
-        shared.wake(ActivityId(id));
+        match id {
+            INTERRUPT => shared.interrupt(Interrupt::IoReady),
+            id => shared.wake(ActivityId(id)),
+        }
     }
 }
 

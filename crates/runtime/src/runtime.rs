@@ -11,7 +11,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use upcall_core::activity::{ActivityId, ActivityParams, Claim, Terms};
+use upcall_core::activity::{ActivityId, ActivityParams, BATCH_MAX, Claim, ParamError, Terms};
 use upcall_core::admission::{Platform, Refusal, ReservationId, Reservations};
 use upcall_core::policy::dws::DWS;
 use upcall_core::policy::rmdp::RMDP;
@@ -31,7 +31,10 @@ use crate::rights::Notice;
 use crate::seat::Seat;
 use crate::statistics::{ActivityReport, Report, Statistics};
 use crate::task::{Address, Task, TaskCell, TaskWork};
+use crate::virtual_time::{VirtualReport, VirtualStatistics, VirtualTime};
 use crate::{calibrate, clock};
+
+pub(crate) mod interrupts;
 
 /// How long `stop` waits for a handler to yield.
 const STOP_GRACE: Duration = Duration::from_millis(500);
@@ -62,6 +65,8 @@ pub struct Runtime {
     notices: Vec<Notice>,
     /// From the first task on.
     reactor: Option<Reactor>,
+    /// From the first virtual-time handler on. Their places in `activities` are empty.
+    virtual_time: Option<VirtualTime>,
 }
 
 /// Counts how often a handler of a runtime became inactive. For programs that
@@ -96,6 +101,7 @@ struct ExecutiveThread {
     closing: Vec<ActivityId>,
     /// Closed by the executive, not yet taken note of.
     retired: Vec<Retired>,
+    has_interrupt_handler: bool,
 }
 
 impl ExecutiveThread {
@@ -266,6 +272,7 @@ impl Runtime {
             inactive_epoch: Arc::default(),
             notices,
             reactor: None,
+            virtual_time: None,
         };
         if let Err(error) = upcall_sys::memory::lock_all() {
             runtime.notices.push(Notice::NoMemoryLock(error));
@@ -386,8 +393,55 @@ impl Runtime {
         Ok(self.enter(name, admitted, params, terms, Work::Task(work)))
     }
 
+    /// Creates a virtual-time handler, suspended: one without a period and without a
+    /// real-time rank, for protocols that need no guarantee (rtu-1995 §9). While it is
+    /// delivered it is upcalled whenever the kernel runs this process as an ordinary
+    /// one, by the thread `upcall-virtual`, which all virtual handlers share. They take turns in
+    /// the order of their creation: [`Batch::proceed`] answers `false` at the end of
+    /// `quantum` PDUs if another waits, and else goes on. Nothing is promised to it
+    /// and nothing reserved for it, so admission has no say.
+    ///
+    /// Virtual handlers of a process never interleave inside a quantum, and share data
+    /// without a lock. Real-time handlers and tasks preempt them anywhere, as they do
+    /// every ordinary thread.
+    ///
+    /// It is run, suspended, waited for and stopped as others are, and closed by
+    /// [`Runtime::close_virtual`]. One that finds nothing to do should say
+    /// [`Batch::finish`] and be run again when there is: until then it is upcalled
+    /// over and over. It may have an abort phase ([`Runtime::give_abort_phase`]).
+    /// May be called while others run. Allocates.
+    ///
+    /// # Errors
+    /// [`CreateError::NameTaken`]; [`CreateError::Params`] if `quantum` is 0 or above
+    /// [`BATCH_MAX`]; [`CreateError::Thread`].
+    pub fn virtual_handler<F>(
+        &mut self,
+        name: &str,
+        quantum: u32,
+        handler: F,
+    ) -> Result<HandlerId, CreateError>
+    where
+        F: FnMut(&mut Batch<'_>) + Send + 'static,
+    {
+        self.check_name(name)?;
+        if !(1..=BATCH_MAX).contains(&quantum) {
+            return Err(CreateError::Params(ParamError::Quantum { quantum, batch: BATCH_MAX }));
+        }
+        let virtual_time = match self.virtual_time.take() {
+            Some(started) => started,
+            None => VirtualTime::start(self.inactive_epoch.clone()).map_err(CreateError::Thread)?,
+        };
+        let id = HandlerId(self.activities.len());
+        self.activities.push(None);
+        virtual_time.enter(id, name, quantum, Box::new(handler));
+        self.virtual_time = Some(virtual_time);
+        Ok(id)
+    }
+
     fn check_name(&self, name: &str) -> Result<(), CreateError> {
-        if self.activities.iter().flatten().any(|activity| activity.name == name) {
+        let virtual_name = self.virtual_time.as_ref().is_some_and(|known| known.has_name(name));
+        let mut live = self.activities.iter().flatten();
+        if virtual_name || live.any(|activity| activity.name == name) {
             return Err(CreateError::NameTaken(name.to_owned()));
         }
         Ok(())
@@ -484,13 +538,17 @@ impl Runtime {
     }
 
     /// Delivers several handlers, the first release of each at `at` plus its
-    /// offset, so that they are in phase.
+    /// offset, so that they are in phase. A virtual-time handler has no release: it is
+    /// delivered from now on.
     ///
     /// # Errors
     /// As [`Runtime::run`].
     pub fn run_at(&mut self, ids: &[HandlerId], at: Instant) -> Result<(), CreateError> {
         let mut started: Vec<usize> = Vec::new();
         for &HandlerId(index) in ids {
+            if let Some(virtual_time) = &self.virtual_time {
+                virtual_time.run(HandlerId(index));
+            }
             let Some(activity) = &self.activities[index] else { continue };
             let (executive, id) = (activity.executive, activity.id);
             self.executives[executive].link.shared.set_active(id, true);
@@ -515,6 +573,8 @@ impl Runtime {
         if let Some(activity) = &self.activities[id.0] {
             let (executive, id) = (activity.executive, activity.id);
             self.send(executive, Control::Suspend { id });
+        } else if let Some(virtual_time) = &self.virtual_time {
+            virtual_time.suspend(id);
         }
     }
 
@@ -557,9 +617,14 @@ impl Runtime {
     /// did. Blocks until the executive let go of it, a quantum normally.
     ///
     /// `None` if it is closed already, or if it did not yield within half a
-    /// second: then it still holds what it held, and may be closed again.
+    /// second: then it still holds what it held, and may be closed again. Also `None`
+    /// for a virtual-time handler, which is closed nevertheless: its report is another
+    /// one, [`Runtime::close_virtual`].
     pub fn close(&mut self, id: HandlerId) -> Option<ActivityReport> {
-        let activity = self.activities[id.0].as_ref()?;
+        let Some(activity) = &self.activities[id.0] else {
+            let _ = self.close_virtual(id);
+            return None;
+        };
         let (executive, number) = (activity.executive, activity.id);
         // A close that was given up is under way already, or done by now.
         if !self.executives[executive].closing.contains(&number) {
@@ -594,6 +659,29 @@ impl Runtime {
         }
     }
 
+    /// Suspends a virtual-time handler, drops it, and says how it did. Blocks until it
+    /// returned, a quantum normally.
+    ///
+    /// `None` if it is closed already, or is none, or if it did not return within half
+    /// a second: then it may be closed again.
+    pub fn close_virtual(&mut self, id: HandlerId) -> Option<VirtualReport> {
+        let virtual_time = self.virtual_time.as_ref().filter(|known| known.has(id))?;
+        virtual_time.suspend(id);
+        let give_up = clock::now() + Span::from(STOP_GRACE);
+        loop {
+            let report = virtual_time.take(id);
+            if report.is_some() || clock::now() >= give_up {
+                return report;
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    /// What a virtual-time handler has done; `None` if it is closed, or is none.
+    pub fn virtual_statistics(&self, id: HandlerId) -> Option<VirtualStatistics> {
+        self.virtual_time.as_ref()?.statistics(id)
+    }
+
     /// Waits until at least one of `ids` is not delivered any more, and says
     /// which (`rts_sleep`, rtu-1995 §6 item 5); an empty answer means that
     /// `timeout` passed. Returns at once if one is inactive already.
@@ -624,10 +712,11 @@ impl Runtime {
     /// Whether a handler is delivered: run, and neither suspended, closed nor
     /// finished since.
     pub fn is_active(&self, id: HandlerId) -> bool {
-        self.activities[id.0].as_ref().is_some_and(|activity| {
-            let executive = &self.executives[activity.executive];
-            executive.link.shared.is_active(activity.id) && executive.runs()
-        })
+        let Some(activity) = &self.activities[id.0] else {
+            return self.virtual_time.as_ref().is_some_and(|known| known.is_active(id));
+        };
+        let executive = &self.executives[activity.executive];
+        executive.link.shared.is_active(activity.id) && executive.runs()
     }
 
     /// Takes in the records of jobs that ended since the last call, and shows
@@ -696,6 +785,8 @@ impl Runtime {
         self.quit();
         self.poll(on_job);
         let mut report = Report::default();
+        let virtual_time = self.virtual_time.take();
+        report.virtual_handlers = virtual_time.map(VirtualTime::into_reports).unwrap_or_default();
         self.poll_trace(|cpu, record| report.trace.push((cpu, *record)));
         let mut outcomes = Vec::new();
         for executive in &mut self.executives {
@@ -735,11 +826,17 @@ impl Runtime {
                 self.send(executive, Control::Quit);
             }
         }
+        if let Some(virtual_time) = &self.virtual_time {
+            virtual_time.quit();
+        }
+        let runs = |runtime: &Self| {
+            let mut executives = runtime.executives.iter();
+            executives.any(ExecutiveThread::runs)
+                || runtime.virtual_time.as_ref().is_some_and(VirtualTime::runs)
+        };
         let give_up = clock::now() + Span::from(STOP_GRACE);
         let mut looks = 0;
-        while (clock::now() < give_up || looks < STOP_LOOKS_MIN)
-            && self.executives.iter().any(ExecutiveThread::runs)
-        {
+        while (clock::now() < give_up || looks < STOP_LOOKS_MIN) && runs(self) {
             std::thread::sleep(Duration::from_millis(1));
             looks += 1;
         }
@@ -778,6 +875,7 @@ impl Runtime {
             taken: vec![false; ACTIVITIES_MAX as usize],
             closing: Vec::new(),
             retired: Vec::new(),
+            has_interrupt_handler: false,
         });
         self.executives.len() - 1
     }

@@ -17,13 +17,16 @@ use upcall_core::policy::Standing;
 use upcall_core::scheduler::Scheduler;
 use upcall_core::time::Instant;
 use upcall_shm::DomainId;
-use upcall_shm::kernel_area::{Reader, State};
+use upcall_shm::kernel_area::{Interrupts, Reader, State};
 use upcall_shm::turn_page::{ASLEEP, TurnPage};
-use upcall_shm::user_area::{Counters, NEVER, Owner, Peer, Rank, Slot, SlotState};
+use upcall_shm::user_area::{Counters, Mask, NEVER, Owner, Peer, Rank, Slot, SlotState};
 use upcall_sys::futex;
 use upcall_sys::memfd::{ReadOnlyMapping, SharedMapping};
 
 use crate::executive::ACTIVITIES_MAX;
+
+#[cfg(test)]
+mod tests;
 
 /// The bell of a domain on a CPU, and how others get it to look.
 #[derive(Clone, Debug)]
@@ -220,6 +223,25 @@ impl Seat {
         !self.has_turn()
             || self.pages.turn.is_recheck()
             || self.pages.kernel.yield_requested(self.me)
+    }
+
+    /// Shows one level more of `mask`. A store.
+    pub(crate) fn raise_mask(&mut self, mask: Mask) {
+        self.pages.user.mask(mask);
+    }
+
+    /// One level less. A store, and at the last level a fence: a request that came
+    /// meanwhile is seen from now on, by [`Seat::wants_a_look`] or in
+    /// [`Seat::interrupts`].
+    pub(crate) fn lower_mask(&mut self, mask: Mask) {
+        // Not looked for here: the gate does.
+        let _ = self.pages.user.unmask(mask);
+    }
+
+    /// The interrupts that the daemon has raised so far. A load.
+    #[inline]
+    pub(crate) fn interrupts(&self) -> Interrupts {
+        self.pages.kernel.interrupts(self.me)
     }
 
     /// Shows what `scheduler` has. O(activities there ever were at once).

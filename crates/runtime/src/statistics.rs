@@ -9,6 +9,7 @@ use upcall_core::trace::Record;
 
 use crate::executive::Job;
 use crate::latency::Latency;
+use crate::virtual_time::VirtualReport;
 
 /// Statistics of one activity.
 #[derive(Clone, Debug, Default)]
@@ -71,6 +72,8 @@ pub struct ActivityReport {
 pub struct Report {
     /// In order of creation; closed ones included.
     pub activities: Vec<ActivityReport>,
+    /// Likewise, of virtual-time handlers.
+    pub virtual_handlers: Vec<VirtualReport>,
     /// Times a CPU went from one activity to another.
     pub activity_switches: u64,
     /// Context switches of the scheduling threads, by the kernel's count.

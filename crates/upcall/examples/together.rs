@@ -1,7 +1,8 @@
 //! Many handlers, all due at the same moment, over and over:
 //!
 //! ```sh
-//! cargo run --release --example together -- 8 200   # handlers, jobs of each
+//! cargo run --release --example together -- 8 200          # handlers, jobs of each
+//! cargo run --release --example together -- 8 200 masked   # each PDU under both masks
 //! ```
 //!
 //! What a program does to have periodic work done beside its own: start a
@@ -37,7 +38,9 @@ const PDU_COST: Span = Span::from_micros(20);
 const LEAD: Span = Span::from_millis(20);
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut numbers = std::env::args().skip(1).map(|argument| argument.parse::<u64>());
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let masked = arguments.pop_if(|last| last == "masked").is_some();
+    let mut numbers = arguments.iter().map(|argument| argument.parse::<u64>());
     let handlers = numbers.next().transpose()?.unwrap_or(8);
     let jobs = numbers.next().transpose()?.unwrap_or(200);
 
@@ -46,7 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut runtime = Runtime::start(Config { cpus, ..Config::default() })?;
     let upcalls = Arc::new(AtomicU64::new(0));
     let ids = (0..handlers)
-        .map(|number| create(&mut runtime, number, jobs, upcalls.clone()))
+        .map(|number| create(&mut runtime, number, (jobs, masked), upcalls.clone()))
         .collect::<Result<Vec<_>, _>>()?;
     runtime.run_at(&ids, clock::now() + LEAD)?;
     for notice in runtime.notices() {
@@ -71,7 +74,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn create(
     runtime: &mut Runtime,
     number: u64,
-    jobs: u64,
+    (jobs, masked): (u64, bool),
     upcalls: Arc<AtomicU64>,
 ) -> Result<HandlerId, upcall::CreateError> {
     let need = ActivityParams::new(PERIOD, PDU_COST);
@@ -80,6 +83,9 @@ fn create(
         // Relaxed: read after the runtime has stopped.
         upcalls.fetch_add(1, Ordering::Relaxed);
         while batch.proceed() {
+            // Masks as tight as they come: up and down for each PDU.
+            let mut outer = masked.then(|| batch.mask_preemption());
+            let _inner = outer.as_mut().map(|batch| batch.mask_interrupts());
             state = (0..100).fold(state, |state: u64, turn| state.rotate_left(5) ^ turn);
             std::hint::black_box(state);
         }

@@ -2,19 +2,25 @@
 
 use super::*;
 use std::sync::atomic::AtomicU32;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use upcall_core::activity::ActivityParams;
 use upcall_core::admission::Share;
 use upcall_runtime::{Attach, Batch, Config as RuntimeConfig, Runtime};
+
+/// One daemon at a time: two would share a CPU without knowing of each other.
+static ALONE: Mutex<()> = Mutex::new(());
 
 struct Running {
     stopper: Stopper,
     thread: Option<JoinHandle<Vec<Event>>>,
     socket: PathBuf,
     _directory: tempfile::TempDir,
+    _alone: MutexGuard<'static, ()>,
 }
 
 impl Running {
     fn start(change: impl FnOnce(&mut Config)) -> Self {
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("upcalld");
         let cpu = *schedule::allowed_cpus().unwrap().last().unwrap();
@@ -27,7 +33,8 @@ impl Running {
             daemon.run(|event, _| events.push(event.clone()));
             events
         });
-        Running { stopper, thread: Some(thread), socket, _directory: directory }
+        let thread = Some(thread);
+        Running { stopper, thread, socket, _directory: directory, _alone: alone }
     }
 
     fn domain(&self, name: &str) -> Runtime {
@@ -84,4 +91,37 @@ fn handlers_of_several_domains_all_run() {
         events.iter().filter(|event| matches!(event, Event::Offence { .. })).collect();
     assert_eq!((attached, offences.len()), (3, 0), "{events:?}");
     let _ = (AtomicU32::new(0), Share::CPU_LIMIT_DEFAULT);
+}
+
+#[test]
+fn a_domain_that_was_passed_over_while_blocked_is_interrupted_when_it_is_back() {
+    let daemon = Running::start(|_| {});
+    let (mut sleeper, mut other) = (daemon.domain("sleeper"), daemon.domain("other"));
+    let resumed = Arc::new(AtomicU32::new(0));
+    let counted = resumed.clone();
+    let cpu = sleeper.config().cpus[0];
+    sleeper
+        .on_interrupt(cpu, move |kind| {
+            assert_eq!(kind, upcall_runtime::Interrupt::Resume);
+            counted.fetch_add(1, Ordering::Relaxed);
+        })
+        .unwrap();
+    let asleep = sleeper
+        .handler("asleep", params(100), |batch| {
+            while batch.proceed() {
+                // In the middle of its turn, for some releases of the other.
+                std::thread::sleep(Duration::from_millis(30));
+            }
+        })
+        .unwrap();
+    let awake = other.handler("awake", params(5), spin).unwrap();
+    other.run(awake).unwrap();
+    sleeper.run(asleep).unwrap();
+    let give_up = std::time::Instant::now() + Duration::from_secs(60);
+    while resumed.load(Ordering::Relaxed) < 3 {
+        assert!(std::time::Instant::now() < give_up, "not interrupted in a minute");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    drop((sleeper, other));
+    daemon.stop();
 }

@@ -21,6 +21,7 @@ use upcall_core::time::Span;
 use crate::clock;
 use crate::executive::{Control, Job};
 use crate::statistics::Report;
+use crate::virtual_time::VirtualTime;
 
 use super::{HandlerId, LOOK_EVERY, Runtime};
 
@@ -65,6 +66,8 @@ impl Runtime {
     pub fn give_abort_phase(&mut self, id: HandlerId) {
         if let Some(activity) = &mut self.activities[id.0] {
             activity.abort_phase = !activity.is_task;
+        } else if let Some(virtual_time) = &self.virtual_time {
+            virtual_time.give_abort_phase(id);
         }
     }
 
@@ -102,6 +105,9 @@ impl Runtime {
 
     /// Tells each active handler: to abort, or to be suspended.
     fn announce_abort(&mut self) {
+        if let Some(virtual_time) = &self.virtual_time {
+            virtual_time.announce_abort();
+        }
         for index in 0..self.activities.len() {
             let id = HandlerId(index);
             let Some(activity) = self.activities[index].as_ref() else { continue };
@@ -129,6 +135,8 @@ impl Runtime {
             let waited_for = activity.abort_phase && self.is_active(HandlerId(index));
             waited_for.then(|| activity.name.clone())
         });
-        left.collect()
+        let mut left: Vec<String> = left.collect();
+        left.extend(self.virtual_time.iter().flat_map(VirtualTime::aborting));
+        left
     }
 }

@@ -136,7 +136,8 @@ impl Cpu {
         };
         let task = &mut self.tasks[id.0 as usize];
         let doorbell = &self.shared.doorbell;
-        let mut gate = Gate { scheduler: &mut self.scheduler, doorbell, seat: None };
+        let mut gate =
+            Gate { scheduler: &mut self.scheduler, doorbell, seat: None, interrupts: None };
         let turn = task.upcall(&mut gate, &grant);
         assert!(!turn.panicked);
         self.quantum_overruns += turn.used.quantum_overruns;

@@ -1,0 +1,37 @@
+//! What a hall tells its members, on real pages.
+
+use upcall_shm::kernel_area::Reader;
+use upcall_sys::memfd::ReadOnlyMapping;
+
+use super::*;
+
+#[test]
+fn a_member_that_is_back_is_told_so_and_only_then() {
+    let hall = Hall::new(0, 0).unwrap();
+    let domain = DomainId::new(1).unwrap();
+    let generation = NonZeroU64::new(2).unwrap();
+    let area = SharedMapping::create("user", USER_AREA_BYTES).unwrap();
+    let fd = area.fd().try_clone_to_owned().unwrap();
+    let _owner = Owner::create(area, domain, generation.get()).unwrap();
+    let memory = SharedMapping::from_fd(fd, USER_AREA_BYTES).unwrap();
+    let member = Member::new((domain, generation), (1, 1), memory).unwrap();
+    hall.kernel.attach(domain, generation, 1, 1);
+
+    let fd = hall.kernel_fd.try_clone().unwrap();
+    let mapping = ReadOnlyMapping::from_fd(fd, kernel_area::PAGE_BYTES).unwrap();
+    let kernel = Reader::attach(mapping).unwrap();
+    let mut seen = kernel.interrupts(domain);
+    let mut told = |state| {
+        hall.set_state(&member, state);
+        let now = kernel.interrupts(domain);
+        let since: Vec<Interrupt> = now.since(seen).collect();
+        seen = now;
+        since
+    };
+    assert_eq!(told(State::Attached), []);
+    for away in [State::Blocked, State::Stopped, State::Demoted] {
+        assert_eq!(told(away), []);
+        assert_eq!(told(State::Attached), [Interrupt::Resume], "{away:?}");
+        assert_eq!(told(State::Attached), []);
+    }
+}

@@ -1,0 +1,129 @@
+//! User interrupts of a virtual processor: a timer, a ready descriptor, its own return
+//! (split-level-1991 §3.2.1, §3.3).
+//!
+//! An executive has one [`Interrupts`]; its handler is given by
+//! [`Runtime::on_interrupt`](crate::Runtime::on_interrupt). Who raises one sets a bit (the
+//! reactor), counts in the kernel area (the daemon), or set a time (a controller). The
+//! executive looks between two upcalls, and each handler that it upcalls at its boundaries:
+//! the interrupt is delivered there, on top of it, as a signal would be, but never inside a
+//! quantum. While the mask is up nothing is taken; the one who lowers it delivers.
+//!
+//! ```text
+//!            raised                      boundary or turn, mask down
+//!   nothing --------> requested (1) ----------------------------------> delivered
+//!                         |                                                 ^
+//!                         +--- boundary or turn, mask up: stays ------------+
+//!                                           the last mask goes (2)
+//! ```
+//!
+//! 1. Once for each kind, however often it is raised.
+//! 2. No system call, as everywhere here: loads, and a store for a level.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+pub use upcall_shm::kernel_area::Interrupt;
+
+use upcall_core::time::Instant;
+use upcall_shm::kernel_area;
+
+use crate::executive::Shared;
+use crate::seat::Seat;
+
+#[cfg(test)]
+mod tests;
+
+/// What is called with each interrupt.
+pub(crate) type InterruptHandler = Box<dyn FnMut(Interrupt) + Send>;
+
+/// In the order of delivery.
+const KINDS: [Interrupt; 3] = [Interrupt::Timer, Interrupt::IoReady, Interrupt::Resume];
+
+/// The bit of an interrupt among requests.
+pub(crate) const fn bit(kind: Interrupt) -> u32 {
+    1 << kind as u32
+}
+
+/// See the module's head. The executive's end.
+pub(crate) struct Interrupts {
+    /// `None`: requests wait for one, or it panicked.
+    handler: Option<InterruptHandler>,
+    shared: Arc<Shared>,
+    /// When the timer elapses.
+    timer: Instant,
+    /// Levels of the mask.
+    masks: u32,
+    /// Of the kernel area.
+    seen: kernel_area::Interrupts,
+}
+
+impl std::fmt::Debug for Interrupts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Interrupts { timer, masks, .. } = self;
+        f.debug_struct("Interrupts").field("timer", timer).field("masks", masks).finish()
+    }
+}
+
+impl Interrupts {
+    /// Nothing is requested. What the daemon raised before was for whoever had the
+    /// place.
+    pub(crate) fn new(shared: Arc<Shared>, seat: Option<&Seat>) -> Self {
+        let seen = seat.map(Seat::interrupts).unwrap_or_default();
+        Interrupts { handler: None, shared, timer: Instant::FAR, masks: 0, seen }
+    }
+
+    pub(crate) fn set_handler(&mut self, handler: InterruptHandler) {
+        self.handler = Some(handler);
+    }
+
+    /// Asks for [`Interrupt::Timer`] at `at`, and at no other time.
+    pub(crate) fn set_timer(&mut self, at: Instant) {
+        self.timer = at;
+    }
+
+    /// Until when the executive may sleep.
+    pub(crate) fn timer(&self) -> Instant {
+        self.timer
+    }
+
+    pub(crate) fn raise_mask(&mut self) {
+        self.masks += 1;
+    }
+
+    /// Says how many levels are left. At 0 the caller delivers.
+    pub(crate) fn lower_mask(&mut self) -> u32 {
+        self.masks -= 1;
+        self.masks
+    }
+
+    /// Delivers what was requested, unless it is masked; `true`: something was.
+    /// Two loads and a comparison, if there is nothing. A handler that panics is not
+    /// called again.
+    #[inline]
+    pub(crate) fn deliver(&mut self, now: Instant, seat: Option<&Seat>) -> bool {
+        if self.handler.is_none() || self.masks > 0 {
+            return false;
+        }
+        let mut requests = self.shared.take_interrupts();
+        if now >= self.timer {
+            self.timer = Instant::FAR;
+            requests |= bit(Interrupt::Timer);
+        }
+        if let Some(seat) = seat {
+            let raised = seat.interrupts();
+            requests |= raised.since(self.seen).fold(0, |bits, kind| bits | bit(kind));
+            self.seen = raised;
+        }
+        if requests == 0 {
+            return false;
+        }
+        for kind in KINDS.into_iter().filter(|&kind| requests & bit(kind) != 0) {
+            let Some(handler) = &mut self.handler else { break };
+            // Nothing of ours is borrowed inside.
+            if catch_unwind(AssertUnwindSafe(|| handler(kind))).is_err() {
+                self.handler = None;
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,149 @@
+//! A runtime's calls for user interrupts (split-level-1991 §3.2.1).
+
+use std::fmt;
+use std::os::fd::AsFd;
+
+use upcall_core::time::Instant;
+use upcall_sys::OsError;
+use upcall_sys::readiness::{Direction, Watch};
+
+use super::Runtime;
+use crate::config::Mode;
+use crate::executive::Control;
+use crate::interrupt::Interrupt;
+use crate::reactor::Reactor;
+
+impl Runtime {
+    /// Has `handler` called with each user interrupt of the scheduling thread of `cpu`: in
+    /// that thread, between two upcalls or at a quantum boundary of the handler that
+    /// runs, never inside a quantum. It is not admitted and its time is that of whoever
+    /// runs, so it should only take note. A panic ends it, and nothing else. While
+    /// [`Batch::mask_interrupts`](crate::Batch::mask_interrupts) holds, interrupts wait.
+    ///
+    /// Among the domains of a daemon it is called while this one has the turn, and
+    /// [`Interrupt::Resume`] says that it has it again after it was passed over as
+    /// blocked, stopped or out-prioritised. Nothing else raises that one.
+    ///
+    /// Once a CPU. Allocates.
+    ///
+    /// # Errors
+    /// See [`InterruptError`].
+    pub fn on_interrupt<F>(&mut self, cpu: u32, handler: F) -> Result<(), InterruptError>
+    where
+        F: FnMut(Interrupt) + Send + 'static,
+    {
+        let executive = self.interrupted(cpu)?;
+        let taken = &mut self.executives[executive].has_interrupt_handler;
+        if std::mem::replace(taken, true) {
+            return Err(InterruptError::Taken { cpu });
+        }
+        self.send(executive, Control::OnInterrupt { handler: Box::new(handler) });
+        Ok(())
+    }
+
+    /// Asks for [`Interrupt::Timer`] on `cpu` at `at` or as soon after as there is a
+    /// boundary, once; what was asked for before is forgotten (the paper's
+    /// `set_timer`).
+    ///
+    /// # Errors
+    /// See [`InterruptError`].
+    pub fn interrupt_at(&mut self, cpu: u32, at: Instant) -> Result<(), InterruptError> {
+        let executive = self.interrupted(cpu)?;
+        self.send(executive, Control::InterruptAt { at });
+        Ok(())
+    }
+
+    /// Asks for [`Interrupt::IoReady`] on `cpu` when `fd` is readable, at its end, or has
+    /// failed: at once if it is already. Once, until it is armed again.
+    ///
+    /// # Errors
+    /// See [`InterruptError`].
+    pub fn interrupt_on_ready(
+        &mut self,
+        cpu: u32,
+        fd: &impl AsFd,
+    ) -> Result<IoInterrupt, InterruptError> {
+        let executive = self.interrupted(cpu)?;
+        let shared = &self.executives[executive].link.shared;
+        let reactor = match self.reactor.take() {
+            Some(reactor) => reactor,
+            None => Reactor::start(true).map_err(InterruptError::Thread)?,
+        };
+        let (readiness, number) = self.reactor.insert(reactor).interrupter(shared);
+        let watch = Watch::new(&readiness, fd.as_fd(), Direction::Readable, number);
+        Ok(IoInterrupt { watch: watch.map_err(InterruptError::Watch)? })
+    }
+
+    /// The executive of `cpu`.
+    fn interrupted(&self, cpu: u32) -> Result<usize, InterruptError> {
+        if self.config.mode != Mode::Upcall {
+            return Err(InterruptError::NotInMode(self.config.mode));
+        }
+        let mut executives = self.executives.iter();
+        executives.position(|one| one.cpu == cpu).ok_or(InterruptError::NoSuchCpu { cpu })
+    }
+}
+
+/// A descriptor that interrupts when it is ready, as long as this lives.
+#[derive(Debug)]
+#[must_use = "nothing interrupts any more once this is dropped"]
+pub struct IoInterrupt {
+    watch: Watch,
+}
+
+impl IoInterrupt {
+    /// Arms it again after it interrupted: at once if the descriptor is ready. One
+    /// system call; does not block or allocate.
+    ///
+    /// # Errors
+    /// What the kernel said (`ENOMEM`).
+    pub fn arm(&self) -> Result<(), OsError> {
+        self.watch.arm()
+    }
+}
+
+/// Why there will be no interrupt.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum InterruptError {
+    /// The runtime has no scheduling thread there.
+    NoSuchCpu {
+        /// There.
+        cpu: u32,
+    },
+    /// In this mode the kernel decides, and threads are handlers'.
+    NotInMode(Mode),
+    /// The CPU has a handler already.
+    Taken {
+        /// That one.
+        cpu: u32,
+    },
+    /// The thread that waits for descriptors did not start.
+    Thread(String),
+    /// The descriptor cannot be waited for.
+    Watch(OsError),
+}
+
+impl fmt::Display for InterruptError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            InterruptError::NoSuchCpu { cpu } => {
+                write!(f, "CPU {cpu} has no scheduling thread of this runtime")
+            }
+            InterruptError::NotInMode(mode) => {
+                write!(f, "user interrupts in mode {}, expected mode upcall", mode.name())
+            }
+            InterruptError::Taken { cpu } => {
+                write!(f, "CPU {cpu} has an interrupt handler already, expected none")
+            }
+            InterruptError::Thread(error) => {
+                write!(f, "the thread that waits for descriptors did not start: {error}")
+            }
+            InterruptError::Watch(error) => {
+                write!(f, "the descriptor cannot be waited for: {error}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for InterruptError {}
