@@ -202,7 +202,7 @@ fn domain(socket: &str, name: &'static str, millis: u64) {
         true => ActivityParams::new(Span::from_millis(50), Span::from_micros(2)).batch(20_000),
     };
     let kept: Arc<Mutex<Stamps>> = Arc::default();
-    let mut stamps = Stamps::new(kept.clone(), 40 * millis as usize);
+    let mut stamps = Stamps::new(kept.clone(), usize::try_from(40 * millis).unwrap_or(usize::MAX));
     let handler = move |batch: &mut Batch<'_>| {
         let entered = now();
         stamps.enter(entered);

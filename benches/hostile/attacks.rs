@@ -46,8 +46,14 @@ pub const ATTACKS: [Attack; 19] = [
     attack("scribble", "random words over all it can write, and on", scribble),
     attack("scribble beside", "the same from an ordinary thread on another CPU", scribble_beside),
     attack("blocks", "a handler sleeps in the kernel, 20 ms each time", blocks),
-    Attack { outside: Outside::StopAndContinue, ..attack("SIGSTOP", "stopped amid a handler, continued 1 s later", endless_asking) },
-    Attack { outside: Outside::Trace, ..attack("debugger", "`strace -f` attached while its handlers make system calls", chatty) },
+    Attack {
+        outside: Outside::StopAndContinue,
+        ..attack("SIGSTOP", "stopped amid a handler, continued 1 s later", endless_asking)
+    },
+    Attack {
+        outside: Outside::Trace,
+        ..attack("debugger", "`strace -f` attached while its handlers make system calls", chatty)
+    },
     Attack { outside: Outside::Kill, ..attack("SIGKILL", "killed amid a handler", endless_asking) },
     attack("fork", "a handler starts busy children", forks),
     attack("exec", "a handler becomes another program, which loops", execs),
@@ -88,8 +94,10 @@ fn behave(socket: &Path) {
 }
 
 fn endless(socket: &Path) {
-    run(socket, |_| loop {
-        spin(1_000_000);
+    run(socket, |_| {
+        loop {
+            spin(1_000_000);
+        }
     });
 }
 
@@ -201,8 +209,11 @@ fn scribble_beside(socket: &Path) {
     let raw = Raw::attach(socket, "attacker");
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let others: Vec<u32> =
-                upcall::allowed_cpus().into_iter().flatten().filter(|&cpu| cpu != raw.turn.cpu()).collect();
+            let others: Vec<u32> = upcall::allowed_cpus()
+                .into_iter()
+                .flatten()
+                .filter(|&cpu| cpu != raw.turn.cpu())
+                .collect();
             let _ = schedule::set_ordinary();
             let _ = schedule::pin_thread(&others);
             scribble_for_ever(&raw);
@@ -252,7 +263,8 @@ fn forks(socket: &Path) {
             if children < 4 {
                 children += 1;
                 // It ends when this process does, or after some seconds.
-                let _ = Command::new("timeout").args(["4", "sh", "-c", "while :; do :; done"]).spawn();
+                let _ =
+                    Command::new("timeout").args(["4", "sh", "-c", "while :; do :; done"]).spawn();
             }
         }
     });

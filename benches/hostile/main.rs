@@ -61,7 +61,9 @@ fn suite() {
     let (millis, rounds) = if smoke() { (900, 50) } else { (4_000, 10_000) };
     let only = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
     println!("{}", heading("hostile"));
-    println!("victims: 2 processes of 2 handlers, 10 ms and 20 ms, 1 ms of work each, {millis} ms an attack");
+    println!(
+        "victims: 2 processes of 2 handlers, 10 ms and 20 ms, 1 ms of work each, {millis} ms an attack"
+    );
     println!();
     println!(
         "{:<18} {:>6} {:>6} {:>10} {:>7}  {:<60} what it does",
@@ -140,7 +142,11 @@ fn undergo(server: &Server, attack: &Attack, millis: u64) -> String {
     for event in server.take_events() {
         if let Event::Offence { measure, name, held, .. } = event {
             let held_ms = held.as_secs_f64() * 1e3;
-            let _ = write!(fate, "{}{measure} ({held_ms:.1} ms)", if name == "attacker" { "" } else { "VICTIM " });
+            let _ = write!(
+                fate,
+                "{}{measure} ({held_ms:.1} ms)",
+                if name == "attacker" { "" } else { "VICTIM " }
+            );
             fate.push_str(", ");
         }
     }
@@ -278,7 +284,8 @@ fn own_size() -> (u64, usize, usize) {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: u64 = statm.split(' ').nth(1).and_then(|text| text.parse().ok()).unwrap_or(0);
     let descriptors = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
-    let mappings = std::fs::read_to_string("/proc/self/maps").map_or(0, |maps| maps.lines().count());
+    let mappings =
+        std::fs::read_to_string("/proc/self/maps").map_or(0, |maps| maps.lines().count());
     (pages * 4, descriptors, mappings)
 }
 

@@ -287,7 +287,9 @@ impl Daemon {
         };
         let switch_cost = match config.switch_cost {
             Some(cost) => cost,
-            None => calibrate::handoff_cost(config.cpus[0], real_time).map_err(StartError::Pages)?,
+            None => {
+                calibrate::handoff_cost(config.cpus[0], real_time).map_err(StartError::Pages)?
+            }
         };
         let listener = Listener::bind(&config.socket, config.access)
             .map_err(|error| StartError::Listen { socket: config.socket.clone(), error })?;
@@ -460,7 +462,9 @@ impl Daemon {
                     let message = ToDaemon::decode(&buffer[..len])?;
                     self.obey(number, message)?;
                 }
-                Err(error) if error.is_would_block() => return Ok(session.connection_watch.arm()?),
+                Err(error) if error.is_would_block() => {
+                    return Ok(session.connection_watch.arm()?);
+                }
                 Err(error) => return Err(error.into()),
             }
         }
@@ -572,7 +576,8 @@ impl Daemon {
         if let Some(hall) = site.halls().iter().find(|hall| hall.uid == uid) {
             return Ok(hall.clone());
         }
-        let hall = Arc::new(Hall::new(site.cpu, uid).map_err(|error: HallError| Over::from(error))?);
+        let hall =
+            Arc::new(Hall::new(site.cpu, uid).map_err(|error: HallError| Over::from(error))?);
         site.set_halls(|halls| halls.push(hall.clone()));
         let thread = kls::start(Kls::new(site.clone(), hall.clone(), self.real_time))?;
         self.kls_threads.push((hall.clone(), thread));

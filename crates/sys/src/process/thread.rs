@@ -86,8 +86,7 @@ fn read_of_task(pid: u32, tid: u32, file: &str, text: &mut [u8]) -> Result<usize
     let mut path = [0u8; 64];
     // It fits: 11 + 10 + 6 + 10 + 11 bytes and a zero.
     write!(&mut path[..], "/proc/{pid}/task/{tid}/{file}\0").map_err(|_| Errno::NAMETOOLONG)?;
-    let path =
-        core::ffi::CStr::from_bytes_until_nul(&path).map_err(|_| Errno::NAMETOOLONG)?;
+    let path = core::ffi::CStr::from_bytes_until_nul(&path).map_err(|_| Errno::NAMETOOLONG)?;
     let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     rustix::io::read(&file, text)
 }
