@@ -186,6 +186,7 @@ impl Runtime {
     /// # Errors
     /// See [`StartError`].
     pub fn start(mut config: Config) -> Result<Self, StartError> {
+        let mut notices = Vec::new();
         let (domain, seats) = match &config.daemon {
             None => (None, Vec::new()),
             Some(daemon) => {
@@ -197,6 +198,9 @@ impl Runtime {
                     .map_err(|error| StartError::Attach(Arc::new(error)))?;
                 config.cpus = attached.seats.iter().map(|(cpu, _)| *cpu).collect();
                 config.switch_cost = Some(attached.switch_cost);
+                if !attached.real_time {
+                    notices.push(Notice::OrdinaryDaemon);
+                }
                 (Some(attached.domain), attached.seats)
             }
         };
@@ -230,7 +234,7 @@ impl Runtime {
             executives: Vec::new(),
             activities: Vec::new(),
             inactive_epoch: Arc::default(),
-            notices: Vec::new(),
+            notices,
             reactor: None,
         };
         if let Err(error) = upcall_sys::memory::lock_all() {
@@ -672,6 +676,7 @@ impl Runtime {
         }
         for (outcome, kernel_switches) in outcomes.iter().flatten() {
             report.activity_switches += outcome.switches;
+            report.domain_switches += outcome.handoffs;
             report.kernel_switches += kernel_switches;
             report.wakeup.merge(&outcome.wakeup);
         }
