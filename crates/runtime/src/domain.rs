@@ -103,7 +103,9 @@ impl fmt::Display for AttachError {
             }
             AttachError::Rejected(reason) => write!(f, "the daemon does not attach it: {reason}"),
             AttachError::Silent => f.write_str("the daemon did not answer"),
-            AttachError::Daemon(what) => write!(f, "the daemon is another version or wrong: {what}"),
+            AttachError::Daemon(what) => {
+                write!(f, "the daemon is another version or wrong: {what}")
+            }
             AttachError::Map(error) => error.fmt(f),
             AttachError::Os(error) => error.fmt(f),
         }
@@ -322,7 +324,7 @@ impl Listener {
         let _ = (mapping.lock(), mapping.dont_fork());
         let area = Peer::attach(mapping, domain, generation)?;
         // Full only if the executive has not looked for dozens of arrivals.
-        let mut neighbour = Neighbour { domain, generation, area };
+        let mut neighbour = Neighbour { domain, generation, area, is_there: false };
         while let Err(rtrb::PushError::Full(back)) = hall.arrivals.push(neighbour) {
             neighbour = back;
             hall.bell.ring();

@@ -50,11 +50,27 @@ const CONTROLS_MAX: usize = 4 * ACTIVITIES_MAX as usize;
 /// What a controller asks of an executive.
 pub(crate) enum Control {
     /// `order`: its place among the activities of all domains, if there are others.
-    Create { id: ActivityId, params: ActivityParams, terms: Terms, work: Work, order: Option<u32> },
-    Run { id: ActivityId, at: Instant },
-    Suspend { id: ActivityId },
-    Reweigh { id: ActivityId, claim: Claim },
-    Close { id: ActivityId },
+    Create {
+        id: ActivityId,
+        params: ActivityParams,
+        terms: Terms,
+        work: Work,
+        order: Option<u32>,
+    },
+    Run {
+        id: ActivityId,
+        at: Instant,
+    },
+    Suspend {
+        id: ActivityId,
+    },
+    Reweigh {
+        id: ActivityId,
+        claim: Claim,
+    },
+    Close {
+        id: ActivityId,
+    },
     Quit,
 }
 
@@ -77,6 +93,9 @@ pub(crate) struct Shared {
     /// before it sends `Run`, cleared by the executive.
     active: Box<[AtomicU32]>,
     faulted: Box<[AtomicU32]>,
+    /// 1 from when the process ends. Set by the controller at the
+    /// end of all: numbers are not used again after.
+    aborting: Box<[AtomicU32]>,
     /// A bit for each task that was woken since the executive looked.
     woken: [AtomicU64; ACTIVITIES_MAX as usize / 64],
     /// Counts ends of activity; a futex for those who wait for them.
@@ -121,7 +140,14 @@ impl Epoch {
 impl Shared {
     pub(crate) fn new(doorbell: Doorbell, inactive_epoch: Arc<Epoch>) -> Self {
         let flags = || (0..ACTIVITIES_MAX).map(|_| AtomicU32::new(0)).collect();
-        Shared { doorbell, active: flags(), faulted: flags(), inactive_epoch, ..Shared::default() }
+        Shared {
+            doorbell,
+            active: flags(),
+            faulted: flags(),
+            aborting: flags(),
+            inactive_epoch,
+            ..Shared::default()
+        }
     }
 
     pub(crate) fn is_active(&self, id: ActivityId) -> bool {
@@ -133,6 +159,17 @@ impl Shared {
         // Release: what the handler wrote before it became inactive is seen by
         // whoever waited for that.
         self.active[id.0 as usize].store(u32::from(active), Ordering::Release);
+    }
+
+    /// Whether the activity is in its abort phase.
+    fn is_aborting(&self, id: ActivityId) -> bool {
+        // Acquire pairs with the Release in `set_aborting`.
+        self.aborting[id.0 as usize].load(Ordering::Acquire) != 0
+    }
+
+    pub(crate) fn set_aborting(&self, id: ActivityId) {
+        // Release: what the program wrote before it aborted is seen by the handler.
+        self.aborting[id.0 as usize].store(1, Ordering::Release);
     }
 
     /// Has the executive look after a task. From any thread; wait-free.
@@ -175,6 +212,14 @@ enum Turn {
     Own,
     /// Another: this one waits for its bell.
     Elsewhere,
+}
+
+/// What controllers had asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Obeyed {
+    Nothing,
+    Something,
+    Quit,
 }
 
 /// An activity that was closed: its handler, to be dropped outside the
@@ -279,7 +324,7 @@ impl Executive {
     pub(crate) fn run(mut self) -> Outcomes {
         let mut now = clock::now();
         loop {
-            if self.shared.doorbell.answer() && !self.obey(now) {
+            if self.shared.doorbell.answer() && self.obey(now) == Obeyed::Quit {
                 return self.outcomes(now);
             }
             match self.turn(now) {
@@ -287,8 +332,12 @@ impl Executive {
                 Turn::Elsewhere => {
                     let rung = self.shared.doorbell.sleep_until(None);
                     now = clock::now();
-                    if rung && !self.obey(now) {
-                        return self.outcomes(now);
+                    match if rung { self.obey(now) } else { Obeyed::Something } {
+                        Obeyed::Quit => return self.outcomes(now),
+                        Obeyed::Something => {}
+                        Obeyed::Nothing => {
+                            let _ = self.seat.as_mut().map(Seat::woken_by_turn);
+                        }
                     }
                     continue;
                 }
@@ -297,13 +346,16 @@ impl Executive {
                 Some((id, grant)) => now = self.upcall(id, grant),
                 None => {
                     let deadline = self.scheduler.next_deadline();
-                    self.shared.doorbell.sleep_until(deadline);
+                    let rung = self.shared.doorbell.sleep_until(deadline);
                     now = clock::now();
                     // Woken before, it was the doorbell.
                     if let Some(due) = deadline.filter(|&due| due <= now) {
                         self.wakeup.observe(now.since(due));
                     }
                     self.tell(now, Input::Tick);
+                    if rung && self.obey(now) == Obeyed::Quit {
+                        return self.outcomes(now);
+                    }
                 }
             }
         }
@@ -316,7 +368,8 @@ impl Executive {
             return Turn::Own;
         };
         let has_turn = seat.has_turn();
-        if has_turn {
+        // What came due by the end of an upcall is known from its return.
+        if has_turn && self.scheduler.clock() < now {
             self.tell(now, Input::Tick);
         }
         let Some(seat) = &mut self.seat else { return Turn::Own };
@@ -331,12 +384,14 @@ impl Executive {
         Turn::Elsewhere
     }
 
-    /// Carries out what controllers asked; `false` if one asked to quit.
-    fn obey(&mut self, now: Instant) -> bool {
-        if let Some(seat) = &mut self.seat {
-            seat.take_in_peers();
+    /// Carries out what controllers asked.
+    fn obey(&mut self, now: Instant) -> Obeyed {
+        let mut obeyed = Obeyed::Nothing;
+        if self.seat.as_mut().is_some_and(Seat::take_in_peers) {
+            obeyed = Obeyed::Something;
         }
         while let Ok(control) = self.controls.pop() {
+            obeyed = Obeyed::Something;
             match control {
                 Control::Create { id, params, terms, work, order } => {
                     if let Some(seat) = &mut self.seat {
@@ -360,18 +415,19 @@ impl Executive {
                     if let Some(seat) = &mut self.seat {
                         seat.leave(&self.scheduler);
                     }
-                    return false;
+                    return Obeyed::Quit;
                 }
             }
         }
         let shared = self.shared.clone();
         for id in shared.take_woken() {
+            obeyed = Obeyed::Something;
             if let Some(Work::Task(task)) = &self.slots[id.0 as usize].work {
                 let next = task.woken(now);
                 self.tell_next(now, id, next);
             }
         }
-        true
+        obeyed
     }
 
     /// Delivers an activity from `at` on. A task that has ended stays so.
@@ -422,6 +478,7 @@ impl Executive {
             check_at,
             start: now,
             resumed,
+            aborting: self.shared.is_aborting(id),
         };
         Some((id, grant))
     }

@@ -14,8 +14,8 @@ use upcall_sys::OsError;
 pub enum Notice {
     /// No real-time class for the scheduling threads.
     NoRealTimeClass(OsError),
-    /// The daemon has no right to the real-time class, so it gives none.
-    OrdinaryDaemon,
+    /// As before, of the daemon.
+    NoRealTimeDaemon,
     /// Memory could not be locked: a page fault may delay a handler.
     NoMemoryLock(OsError),
     /// A thread could not be pinned to its CPU.
@@ -36,10 +36,9 @@ impl fmt::Display for Notice {
                  wake-up times are NOT promised; grant it with `sudo setcap cap_sys_nice,cap_ipc_lock+ep \
                  $(command -v upcall)` or an rtprio line in /etc/security/limits.conf"
             ),
-            Notice::OrdinaryDaemon => f.write_str(
+            Notice::NoRealTimeDaemon => f.write_str(
                 "the daemon has no right to the real-time class: handlers run in ordinary threads, \
-                 and wake-up times are NOT promised; grant it with `sudo setcap \
-                 cap_sys_nice,cap_ipc_lock+ep $(command -v upcall)`, or start `upcalld` as root",
+                 and wake-up times are NOT promised; start it with that right (`upcalld` says how)",
             ),
             Notice::NoMemoryLock(error) => write!(
                 f,
