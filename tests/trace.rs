@@ -71,7 +71,8 @@ fn rewrite(path: &Path, change: impl FnOnce(&mut Trace)) {
 fn a_live_run_gives_the_same_commands_again() {
     let _machine = machine();
     let (_folder, path) = file();
-    let spec = SpecFile::new(TASKS);
+    // Several domains would be several processes, of which there is no trace.
+    let spec = SpecFile::new(TASKS.replace("media", "control"));
     let run = upcall(&["run", spec.path(), "--duration", "1s", "--json", "--trace", text(&path)]);
     // A machine without rights or time may break promises; it decides all the same.
     run.assert_code(&[0, 4]);
@@ -94,7 +95,7 @@ fn a_live_run_gives_the_same_commands_again() {
     let trace = read(&fs::read(&path).expect("it was written")).expect("it is a trace");
     let names: Vec<_> = trace.header.activities.iter().map(|named| &*named.name).collect();
     let domains: Vec<_> = trace.header.activities.iter().map(|named| &*named.domain).collect();
-    assert_eq!((names, domains), (vec!["fast", "slow"], vec!["control", "media"]));
+    assert_eq!((names, domains), (vec!["fast", "slow"], vec!["control", "control"]));
 }
 
 /// The file has what a spec said of groups: without it other commands would come out.

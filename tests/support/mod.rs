@@ -8,6 +8,7 @@ use std::io::{Read, Write};
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{JoinHandle, sleep};
 use std::time::Duration;
@@ -81,8 +82,12 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts `command` without input and collects what it prints.
+    /// Starts `command` without input and collects what it prints. Without a word of
+    /// its own on that, it uses no daemon but one it starts.
     pub fn start(command: &mut Command) -> Running {
+        if !command.get_envs().any(|(key, _)| key == "UPCALL_SOCKET") {
+            command.env("UPCALL_SOCKET", own_socket());
+        }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the command starts");
         let stdout = child.stdout.take().map(collect);
@@ -121,6 +126,13 @@ impl Drop for Running {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Where nobody else has a daemon.
+fn own_socket() -> PathBuf {
+    static STARTED: AtomicU32 = AtomicU32::new(0);
+    let number = STARTED.fetch_add(1, Ordering::Relaxed);
+    std::env::temp_dir().join(format!("upcall-test-{}-{number}.sock", std::process::id()))
 }
 
 fn collect(mut from: impl Read + Send + 'static) -> JoinHandle<String> {

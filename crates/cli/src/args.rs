@@ -153,6 +153,9 @@ pub enum Command {
         /// One stream each, as `upcall::load` writes them.
         streams: Vec<String>,
     },
+    /// One domain's process; started by `run`, which it talks with.
+    #[command(name = DOMAIN_COMMAND, hide = true)]
+    Domain,
     /// A background load's process; started by `run`.
     #[command(name = SPIN_COMMAND, hide = true)]
     Spin {
@@ -163,6 +166,8 @@ pub enum Command {
 
 /// Name of the hidden command of the senders' process.
 pub const SEND_COMMAND: &str = "__send";
+/// Name of the hidden command of a domain's process.
+pub const DOMAIN_COMMAND: &str = "__domain";
 /// Name of the hidden command of a spinning background load.
 pub const SPIN_COMMAND: &str = "__spin";
 

@@ -11,10 +11,32 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use upcall::time::Instant;
+use serde::{Deserialize, Serialize};
 use upcall::{Job, Mode};
 
 use crate::log_file::{empty, open_kept};
+
+/// What is logged of a job, in nanoseconds.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+pub struct Line {
+    /// On the monotonic clock.
+    start_ns: u64,
+    run_ns: u64,
+    wakeup_latency_ns: u64,
+    slack_ns: i64,
+}
+
+impl From<&Job> for Line {
+    fn from(job: &Job) -> Self {
+        let record = &job.record;
+        Line {
+            start_ns: record.start.as_nanos(),
+            run_ns: record.run.as_nanos(),
+            wakeup_latency_ns: record.wakeup_latency().as_nanos(),
+            slack_ns: record.slack_ns(),
+        }
+    }
+}
 
 /// An open job log.
 #[derive(Debug)]
@@ -23,7 +45,7 @@ pub struct JobLog {
     with_mode: bool,
     begun: bool,
     /// Start of the job before, by mode and activity.
-    starts: HashMap<(Mode, String), Instant>,
+    starts: HashMap<(Mode, String), u64>,
     /// The first error; later lines are not tried.
     error: Option<io::Error>,
 }
@@ -56,22 +78,21 @@ impl JobLog {
     }
 
     /// Writes a job. An error, such as a full disk, is kept for `finish`.
-    pub fn write(&mut self, mode: Mode, name: &str, job: &Job) {
-        let record = &job.record;
-        let before = self.starts.insert((mode, name.to_owned()), record.start);
+    pub fn write(&mut self, mode: Mode, name: &str, line: &Line) {
+        let before = self.starts.insert((mode, name.to_owned()), line.start_ns);
+        let nanos = |ns: u64| micros(i64::try_from(ns).unwrap_or(i64::MAX));
         let period_us =
-            before.map_or(String::new(), |before| micros(record.start.signed_since(before)));
+            before.map_or(String::new(), |before| nanos(line.start_ns.saturating_sub(before)));
         if self.error.is_some() {
             return;
         }
         let mode = if self.with_mode { format!("{},", mode.name()) } else { String::new() };
-        let nanos = |ns: u64| micros(i64::try_from(ns).unwrap_or(i64::MAX));
         let written = writeln!(
             self.file,
             "{mode}{name},{period_us},{},{},{}",
-            nanos(record.run.as_nanos()),
-            nanos(record.wakeup_latency().as_nanos()),
-            micros(record.slack_ns()),
+            nanos(line.run_ns),
+            nanos(line.wakeup_latency_ns),
+            micros(line.slack_ns),
         );
         self.error = written.err();
     }

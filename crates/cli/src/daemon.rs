@@ -4,6 +4,7 @@
 //! or with `--exit-when-idle` when its last domain has gone.
 
 use std::fmt;
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -67,6 +68,9 @@ pub struct DaemonArgs {
     /// End when the last domain has gone.
     #[arg(long)]
     pub exit_when_idle: bool,
+    /// Say only what goes wrong.
+    #[arg(long)]
+    pub quiet: bool,
 }
 
 /// Who may attach.
@@ -121,23 +125,32 @@ pub fn serve(args: &DaemonArgs) -> Result<(), DaemonFailure> {
     let daemon = Daemon::start(config).map_err(|error| failed(&error))?;
     stop_on_signals(daemon.stopper()).map_err(|error| failed(&error))?;
     let class = if daemon.is_real_time() { "real-time" } else { "ordinary" };
-    eprintln!(
-        "upcalld: {} on CPUs {cpus:?} by {}, hand-off {}, {class} class",
-        socket.display(),
-        args.policy.name,
-        daemon.switch_cost()
-    );
+    if !args.quiet {
+        say(format_args!(
+            "{} on CPUs {cpus:?} by {}, hand-off {}, {class} class",
+            socket.display(),
+            args.policy.name,
+            daemon.switch_cost()
+        ));
+    }
     let stopper = daemon.stopper();
     if args.exit_when_idle {
         end_if_nobody_comes(&daemon);
     }
     daemon.run(|event, domains| {
-        eprintln!("upcalld: {}", line(event));
+        if !args.quiet || matches!(event, Event::Offence { .. } | Event::Trouble(_)) {
+            say(line(event));
+        }
         if args.exit_when_idle && domains == 0 && matches!(event, Event::Detached { .. }) {
             stopper.stop();
         }
     });
     Ok(())
+}
+
+/// Whoever read it may have gone; domains are served all the same.
+fn say(line: impl fmt::Display) {
+    let _ = writeln!(std::io::stderr(), "upcalld: {line}");
 }
 
 fn stop_on_signals(stopper: Stopper) -> std::io::Result<()> {

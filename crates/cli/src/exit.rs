@@ -5,6 +5,8 @@ use std::fmt;
 use std::path::Path;
 use std::process::ExitCode;
 
+use crate::output::Refusal;
+
 /// Exit statuses (contract, "Commands").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
@@ -30,23 +32,40 @@ impl From<Exit> for ExitCode {
 }
 
 /// Something that keeps the command from doing what it was asked to; printed as
-/// it is, exit 2.
+/// it is, exit 2, or 3 if it is a refusal.
 #[derive(Debug)]
-pub struct Failure(String);
+pub struct Failure {
+    message: String,
+    /// A daemon's admission refused, where the plan's own did not.
+    refusal: Option<Box<Refusal>>,
+}
 
 impl Failure {
     pub fn new(message: impl fmt::Display) -> Self {
-        Failure(message.to_string())
+        Failure { message: message.to_string(), refusal: None }
+    }
+
+    /// A daemon has no place for an activity.
+    pub fn refused(refusal: Refusal) -> Self {
+        let Refusal { name, reason, hint } = &refusal;
+        let hint = hint.as_ref().map_or(String::new(), |hint| format!("; {hint}"));
+        let message = format!("upcall: the daemon refuses {name}: {reason}{hint}; nothing was run");
+        Failure { message, refusal: Some(Box::new(refusal)) }
+    }
+
+    /// The refusal, if it is one.
+    pub fn refusal(&self) -> Option<&Refusal> {
+        self.refusal.as_deref()
     }
 
     /// What is wrong with the file at `path`.
     pub fn of_file(path: &Path, error: impl fmt::Display) -> Self {
-        Failure(format!("{}: {error}", path.display()))
+        Failure::new(format_args!("{}: {error}", path.display()))
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.message)
     }
 }

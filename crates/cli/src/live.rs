@@ -6,11 +6,11 @@
 use std::io::IsTerminal;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use upcall::clock;
 use upcall::time::{Instant, Span};
-use upcall::{HandlerId, Runtime, clock};
 
 use crate::plan::{Plan, Planned};
-use crate::run::{Order, RunningStream};
+use crate::run::{Order, Row};
 use crate::show::slack;
 
 /// Between two lines of progress where there is no terminal.
@@ -43,26 +43,20 @@ impl Live {
         Live { names, name_width, bars, order, start, line_at: start + LINE_EVERY }
     }
 
-    /// Names of the activities, in the plan's order.
-    pub fn names(&self) -> &[String] {
-        &self.names
-    }
-
-    /// Draws the present state.
-    pub fn show(&mut self, runtime: &Runtime, handlers: &[HandlerId], streams: &[RunningStream]) {
+    /// Draws the present state: a row for each activity, in the plan's order.
+    pub fn show(&mut self, rows: &[Row]) {
         let now = clock::now();
         let elapsed = now.since(self.start);
         let Some(bars) = &self.bars else {
             if now >= self.line_at {
                 self.line_at = now + LINE_EVERY;
-                self.print_line(runtime, handlers, elapsed);
+                self.print_line(rows, elapsed);
             }
             return;
         };
         bars.progress.set_position(elapsed.min(self.order.duration).as_nanos() / 1_000_000);
-        for (index, (&handler, bar)) in handlers.iter().zip(&bars.rows).enumerate() {
-            let stream = streams.iter().find(|stream| stream.activity == index);
-            bar.set_message(self.row(index, runtime, handler, stream, elapsed));
+        for (row, bar) in rows.iter().zip(&bars.rows) {
+            bar.set_message(self.row(row, elapsed));
         }
     }
 
@@ -74,40 +68,28 @@ impl Live {
         }
     }
 
-    fn row(
-        &self,
-        index: usize,
-        runtime: &Runtime,
-        handler: HandlerId,
-        stream: Option<&RunningStream>,
-        elapsed: Span,
-    ) -> String {
-        let Some(statistics) = runtime.statistics(handler) else { return String::new() };
+    fn row(&self, row: &Row, elapsed: Span) -> String {
         let seconds = elapsed.as_secs_f64().max(0.001);
-        let dropped = stream.map_or_else(
+        let dropped = row.stream.as_ref().map_or_else(
             || "-".to_owned(),
-            |stream| {
-                let counters = &stream.counters;
-                (counters.dropped_socket.value() + counters.dropped_queue.value()).to_string()
-            },
+            |stream| (stream.dropped_socket + stream.dropped_queue).to_string(),
         );
         format!(
             "{:<width$} {:>9} {:>10} {:>8} {:>8} {:>13}",
-            self.names[index],
-            statistics.jobs,
-            format!("{:.1}/s", statistics.pdus as f64 / seconds),
-            statistics.misses,
+            self.names[row.activity],
+            row.jobs,
+            format!("{:.1}/s", row.pdus as f64 / seconds),
+            row.misses,
             dropped,
-            statistics.slack_ns_min.map_or_else(|| "-".to_owned(), slack),
+            row.slack_ns_min.map_or_else(|| "-".to_owned(), slack),
             width = self.name_width,
         )
     }
 
-    fn print_line(&self, runtime: &Runtime, handlers: &[HandlerId], elapsed: Span) {
-        let statistics = || handlers.iter().filter_map(|&handler| runtime.statistics(handler));
-        let jobs: u64 = statistics().map(|s| s.jobs).sum();
-        let misses: u64 = statistics().map(|s| s.misses).sum();
-        let least = statistics().filter_map(|s| s.slack_ns_min).min();
+    fn print_line(&self, rows: &[Row], elapsed: Span) {
+        let jobs: u64 = rows.iter().map(|row| row.jobs).sum();
+        let misses: u64 = rows.iter().map(|row| row.misses).sum();
+        let least = rows.iter().filter_map(|row| row.slack_ns_min).min();
         eprintln!(
             "upcall: {} {:.0} s of {}: {jobs} jobs, {misses} missed, worst slack {}",
             self.order.mode.name(),

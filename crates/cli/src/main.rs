@@ -59,6 +59,7 @@ fn main() -> ExitCode {
         Command::Man { folder } => clap_mangen::generate_to(Args::command(), &folder)
             .map(|()| Exit::Kept)
             .map_err(|error| Failure::new(format_args!("{}: {error}", folder.display()))),
+        Command::Domain => run::domain::serve().map(|()| Exit::Kept),
         Command::Send { streams } => send_command(&streams),
         Command::Spin { threads } => {
             upcall::load::spin(threads);
@@ -69,7 +70,7 @@ fn main() -> ExitCode {
         Ok(exit) => exit.into(),
         Err(failure) => {
             eprintln!("{failure}");
-            Exit::BadInput.into()
+            if failure.refusal().is_some() { Exit::Refused } else { Exit::BadInput }.into()
         }
     }
 }
@@ -87,7 +88,7 @@ fn plan_command(args: &PlanArgs) -> Result<Exit, Failure> {
 
 fn run_command(args: &RunArgs) -> Result<Exit, Failure> {
     let spec = spec::Spec::read(&args.spec).map_err(Failure::new)?;
-    let plan = plan::plan(&spec, Ask { soft: args.soft, policy: None, virtual_time: false })?;
+    let mut plan = plan::plan(&spec, Ask { soft: args.soft, policy: None, virtual_time: false })?;
     if !plan.output.admitted && !args.soft {
         if args.json {
             print_json(&plan.output)?;
@@ -110,8 +111,22 @@ fn run_command(args: &RunArgs) -> Result<Exit, Failure> {
             "--trace: found mode {found}, where the kernel decides; expected mode upcall"
         )));
     }
+    let domains = run::domains(&plan).len();
+    if args.trace.is_some() && run::is_across_processes(&plan, args.mode.into()) {
+        return Err(Failure::new(format_args!(
+            "--trace: found {domains} domains, each a process of its own; expected one domain"
+        )));
+    }
     let mut trace = args.trace.as_deref().map(trace::TraceFile::open).transpose()?;
-    let runs = run_modes(args, &spec, &plan, &mut log, &mut trace)?;
+    let runs = match run_modes(args, &spec, &plan, &mut log, &mut trace) {
+        Err(failure) if args.json && failure.refusal().is_some() => {
+            plan.output.admitted = false;
+            plan.output.refusals.extend(failure.refusal().cloned());
+            print_json(&plan.output)?;
+            return Err(failure);
+        }
+        runs => runs?,
+    };
     let logged = log.map_or(Ok(()), csv::JobLog::finish);
     let traced = trace.map_or(Ok(()), trace::TraceFile::finish);
     let kept = runs.first().is_none_or(|run| run.kept);

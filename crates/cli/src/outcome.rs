@@ -1,29 +1,39 @@
 //! From what was measured to what is reported, and whether promises were kept.
 
-use upcall::load::SenderCounts;
 use upcall::scheduler::Counters;
-use upcall::work::{WorkCounters, WorkKind};
-use upcall::{ActivityReport, Latency, Mode, Statistics};
+use upcall::work::WorkKind;
+use upcall::{ActivityReport, Latency, Mode, Report, Statistics};
 
-use crate::output::{self, Cost, Dropped, Percentiles};
+use crate::output::{self, Cost, Dropped, Percentiles, Switches};
 use crate::plan::{Plan, Planned};
-use crate::run::{Measured, Order, RunningStream};
+use crate::run::{Measured, Order, Row, StreamCounts};
 use crate::spec::Direction;
+use crate::stream::WorkTally;
 
 /// The contract's object for one run.
-pub fn outcome(plan: &Plan<'_>, order: Order, measured: Measured) -> output::Run {
-    let activities: Vec<output::Activity> = plan
+pub fn outcome(plan: &Plan<'_>, order: Order, mut measured: Measured) -> output::Run {
+    let part = std::mem::take(&mut measured.part);
+    let activities: Vec<output::Activity> = part
         .activities
-        .iter()
-        .zip(&measured.report.activities)
-        .map(|(planned, report)| activity(planned, report))
+        .into_iter()
+        .map(|(index, activity)| {
+            let promised = plan.activities[index].response_max.filter(|_| measured.alone);
+            output::Activity {
+                response_ns_max: promised.map(|response| response.as_nanos()),
+                ..activity
+            }
+        })
         .collect();
-    let streams: Vec<output::Stream> =
-        measured.streams.iter().map(|running| stream(plan, running, &measured)).collect();
+    let streams: Vec<output::Stream> = part
+        .streams
+        .into_iter()
+        .map(|(index, counts)| stream(plan, index, counts, &measured))
+        .collect();
     let mut broken = broken_promises(&activities, &streams);
-    for cpu in &measured.report.stuck {
+    for cpu in &part.stuck {
         broken.push(format!("a handler on CPU {cpu} did not yield when the run ended"));
     }
+    broken.append(&mut measured.broken);
     output::Run {
         mode: order.mode.name(),
         policy: plan.output.policy,
@@ -31,16 +41,13 @@ pub fn outcome(plan: &Plan<'_>, order: Order, measured: Measured) -> output::Run
         kept: broken.is_empty(),
         broken,
         interrupted: measured.interrupted,
-        switches: output::Switches {
-            // In the baseline modes the kernel switches, and counts.
-            activity: match order.mode {
-                Mode::Upcall => measured.report.activity_switches,
-                Mode::Threads | Mode::Fifo => 0,
-            },
-            domain: 0,
-            kernel: measured.report.kernel_switches,
-        },
-        platform: output::Platform::Machine(Box::new(platform(plan, order.mode, &measured))),
+        switches: part.switches,
+        platform: output::Platform::Machine(Box::new(platform(
+            plan,
+            order.mode,
+            part.wakeup_latency_ns,
+            &measured,
+        ))),
         seed: None,
         activities,
         streams,
@@ -48,7 +55,48 @@ pub fn outcome(plan: &Plan<'_>, order: Order, measured: Measured) -> output::Run
     }
 }
 
-fn activity(planned: &Planned<'_>, report: &ActivityReport) -> output::Activity {
+/// Switches of a process. In the baseline modes the kernel switches, and counts.
+pub fn switches(mode: Mode, report: &Report) -> Switches {
+    Switches {
+        activity: match mode {
+            Mode::Upcall => report.activity_switches,
+            Mode::Threads | Mode::Fifo => 0,
+        },
+        domain: report.domain_switches,
+        kernel: report.kernel_switches,
+    }
+}
+
+/// What was seen of an activity whose process was lost.
+pub fn seen(planned: &Planned<'_>, row: &Row) -> output::Activity {
+    let params = &planned.params;
+    let nothing = Percentiles::default();
+    output::Activity {
+        name: planned.name().to_owned(),
+        domain: planned.domain().to_owned(),
+        cpu: planned.cpu,
+        jobs: row.jobs,
+        completed: row.jobs,
+        misses: row.misses,
+        response_ns: nothing.clone(),
+        slack_ns_min: row.slack_ns_min,
+        preemptions: 0,
+        pdus: row.pdus,
+        period_ns: params.period.as_nanos(),
+        deadline_ns: params.deadline.as_nanos(),
+        response_ns_max: None,
+        overruns: 0,
+        quantum_overruns: 0,
+        pdu_cost_ns: Cost { declared: params.pdu_cost.as_nanos(), measured: None, max: 0 },
+        wakeup_latency_ns: nothing,
+        faulted: false,
+        lag_ns: None,
+        window_violations: None,
+    }
+}
+
+/// What is known of an activity at the end, but for what admission promised.
+pub fn activity(planned: &Planned<'_>, report: &ActivityReport) -> output::Activity {
     let statistics = &report.statistics;
     // A handler that never came back has no exact counters: what was seen of it
     // stands in, and the run is reported as broken.
@@ -70,7 +118,7 @@ fn activity(planned: &Planned<'_>, report: &ActivityReport) -> output::Activity 
         pdus: counters.map_or(statistics.pdus, |c| c.pdus),
         period_ns: report.params.period.as_nanos(),
         deadline_ns: report.params.deadline.as_nanos(),
-        response_ns_max: planned.response_max.map(|response| response.as_nanos()),
+        response_ns_max: None,
         overruns: counters.map_or(0, |c| c.overruns),
         quantum_overruns: statistics.quantum_overruns,
         pdu_cost_ns: Cost {
@@ -85,7 +133,8 @@ fn activity(planned: &Planned<'_>, report: &ActivityReport) -> output::Activity 
     }
 }
 
-fn percentiles(latency: &Latency) -> Percentiles {
+/// Of a distribution.
+pub fn percentiles(latency: &Latency) -> Percentiles {
     let at = |percent| latency.percentile(percent).as_nanos();
     Percentiles { p50: at(50.0), p99: at(99.0), max: latency.max().as_nanos() }
 }
@@ -96,38 +145,35 @@ fn response(statistics: &Statistics, counters: Option<Counters>) -> Percentiles 
     Percentiles { max: counters.map_or(seen.max, |c| c.response_max.as_nanos()), ..seen }
 }
 
-fn stream(plan: &Plan<'_>, running: &RunningStream, measured: &Measured) -> output::Stream {
-    let planned = &plan.activities[running.activity];
-    let counters = &running.counters;
-    let received = counters.received.value();
-    let socket = counters.dropped_socket.value();
+fn stream(
+    plan: &Plan<'_>,
+    index: usize,
+    counts: StreamCounts,
+    measured: &Measured,
+) -> output::Stream {
+    let planned = &plan.activities[index];
+    let StreamCounts { received, dropped_socket: socket, .. } = counts;
     let stream = planned.stream().map(|(stream, _)| stream);
     let sends = stream.is_some_and(|stream| matches!(stream.direction, Direction::Send(_)));
-    let sent: Option<&SenderCounts> = running.sender.and_then(|at| measured.senders.get(at));
+    let sent = measured.senders.iter().find(|(activity, _)| *activity == index);
     let offered = match sent {
-        Some(sent) => sent.offered,
-        None if sends => counters.processed.value() + counters.dropped_queue.value(),
+        Some((_, sent)) => sent.offered,
+        None if sends => counts.processed + counts.dropped_queue,
         None => received + socket,
     };
     let interface = match sent {
-        Some(sent) => sent.offered.saturating_sub(received + socket),
+        Some((_, sent)) => sent.offered.saturating_sub(received + socket),
         // Somebody else's traffic: the interface's own count is all there is.
         None => measured.interface_drops,
     };
     let seconds = measured.duration.as_secs_f64().max(1e-9);
-    let bits = counters.processed_bytes.value() as f64 * 8.0;
-    let work = match (stream, running.work.lock()) {
-        (Some(stream), Ok(seen)) if stream.work != WorkKind::Spin => {
-            Some(work_counts(stream.work, &seen))
-        }
-        _ => None,
-    };
+    let bits = counts.processed_bytes as f64 * 8.0;
     output::Stream {
         name: planned.name().to_owned(),
         offered,
         received,
-        processed: counters.processed.value(),
-        dropped: Dropped { interface, queue: counters.dropped_queue.value(), socket },
+        processed: counts.processed,
+        dropped: Dropped { interface, queue: counts.dropped_queue, socket },
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -135,17 +181,19 @@ fn stream(plan: &Plan<'_>, running: &RunningStream, measured: &Measured) -> outp
         )]
         throughput_bps: (bits / seconds).round() as u64,
         direction: if sends { "send" } else { "receive" },
-        unread: counters.unread.value(),
-        late: Some(counters.late.value()),
-        delay_ns_max: Some(counters.delay_ns_max.value()),
-        errors: counters.errors.value(),
-        work,
+        unread: counts.unread,
+        late: Some(counts.late),
+        delay_ns_max: Some(counts.delay_ns_max),
+        errors: counts.errors,
+        work: counts.work,
     }
 }
 
-fn work_counts(kind: WorkKind, seen: &WorkCounters) -> output::WorkCounts {
-    output::WorkCounts {
-        kind: kind.name(),
+/// What a named processor saw; `None` for `spin`, which looks at nothing.
+pub fn work_counts(kind: WorkKind, tally: &WorkTally) -> Option<output::WorkCounts> {
+    let seen = tally.lock().ok().filter(|_| kind != WorkKind::Spin)?;
+    Some(output::WorkCounts {
+        kind: kind.name().into(),
         processed: seen.processed,
         rejected: seen.rejected,
         decode_errors: seen.decode_errors,
@@ -156,7 +204,7 @@ fn work_counts(kind: WorkKind, seen: &WorkCounters) -> output::WorkCounts {
         peak: seen.peak,
         width: seen.width,
         height: seen.height,
-    }
+    })
 }
 
 /// What was promised and not kept: deadlines, delays, and that nothing is lost.
@@ -186,18 +234,23 @@ pub fn broken_promises(activities: &[output::Activity], streams: &[output::Strea
     broken
 }
 
-fn platform(plan: &Plan<'_>, mode: Mode, measured: &Measured) -> output::Machine {
+fn platform(
+    plan: &Plan<'_>,
+    mode: Mode,
+    wakeup_latency_ns: Percentiles,
+    measured: &Measured,
+) -> output::Machine {
     let machine = upcall::Machine::describe();
     let denied = |what: &str| measured.notices.iter().any(|notice| notice.contains(what));
     output::Machine {
         cpu_model: machine.cpu_model,
         kernel: machine.kernel_release,
         cpus_online: machine.cpus_online,
-        cpus: plan.platform.cpus.clone(),
+        cpus: measured.cpus.clone(),
         real_time: mode != Mode::Threads && !denied("real-time class"),
         memory_locked: !denied("memory is not locked"),
         switch_cost_ns: plan.platform.switch_cost.as_nanos(),
-        wakeup_latency_ns: percentiles(&measured.report.wakeup),
+        wakeup_latency_ns,
         date: humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string(),
         notices: measured.notices.clone(),
     }

@@ -4,6 +4,8 @@
 //! never change one. Filled by `plan` and `run`, printed by `main`; the tables
 //! a person sees are drawn from the same objects, so both tell the same.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
 /// Outcome of `upcall plan`.
@@ -65,7 +67,7 @@ pub struct Test {
     pub deciding: bool,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Refusal {
     pub name: String,
     pub reason: String,
@@ -100,7 +102,7 @@ pub struct Comparison {
     pub runs: Vec<Run>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Activity {
     pub name: String,
     pub domain: String,
@@ -133,20 +135,20 @@ pub struct Activity {
     pub window_violations: Option<u64>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Range {
     pub min: i64,
     pub max: i64,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Percentiles {
     pub p50: u64,
     pub p99: u64,
     pub max: u64,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Cost {
     pub declared: u64,
     /// Smoothed; null before the first job.
@@ -180,9 +182,9 @@ pub struct Stream {
 }
 
 /// As `upcall::work::WorkCounters`.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct WorkCounts {
-    pub kind: &'static str,
+    pub kind: Cow<'static, str>,
     pub processed: u64,
     pub rejected: u64,
     pub decode_errors: u64,
@@ -217,12 +219,13 @@ pub struct Background {
     pub cpu_ns: u64,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Switches {
     /// From one activity to another; 0 in the baseline modes, where only the
     /// kernel knows.
     pub activity: u64,
-    /// From one domain's process to another; all run in one process here.
+    /// Turns that domains passed on: to another, or with nothing to do to the daemon;
+    /// 0 where all run in one process.
     pub domain: u64,
     /// Context switches of the scheduling threads, by the kernel's count.
     pub kernel: u64,

@@ -81,7 +81,8 @@ pub fn plan<'s>(spec: &'s Spec, ask: Ask<'_>) -> Result<Plan<'s>, Failure> {
     let platform = if ask.virtual_time { virtual_platform(spec) } else { platform(spec)? };
     let mut activities = Vec::new();
     for activity in spec.activities() {
-        activities.push(map_activity(spec, activity, platform.switch_cost, ask.virtual_time)?);
+        let measure = if ask.virtual_time { Measure::Never } else { Measure::Undeclared };
+        activities.push(map_activity(spec, activity, platform.switch_cost, measure)?);
     }
     let mut reservations = Reservations::new(platform.clone(), discipline);
     let mut refusals = Vec::new();
@@ -121,6 +122,26 @@ pub fn plan<'s>(spec: &'s Spec, ask: Ask<'_>) -> Result<Plan<'s>, Failure> {
     tests.extend(refused_tests);
     let output = output(discipline, &platform, &reservations, &activities, &held, tests, refusals);
     Ok(Plan { activities, platform, discipline, output })
+}
+
+/// Maps again what another process has planned: by the costs of a PDU and of a
+/// hand-off that it found. Nothing is measured or admitted.
+///
+/// # Errors
+/// As [`plan`], if it is not the same spec.
+pub fn mapped<'s>(
+    spec: &'s Spec,
+    pdu_costs: &[Span],
+    switch_cost: Span,
+) -> Result<Vec<Planned<'s>>, Failure> {
+    let activities = spec.activities();
+    if activities.len() != pdu_costs.len() {
+        let (found, expected) = (pdu_costs.len(), activities.len());
+        return Err(Failure::new(format_args!("found {found} costs, expected {expected}")));
+    }
+    let each = activities.into_iter().zip(pdu_costs);
+    each.map(|(activity, &cost)| map_activity(spec, activity, switch_cost, Measure::Known(cost)))
+        .collect()
 }
 
 /// The policy that was asked for, or the spec's.
@@ -202,11 +223,22 @@ fn platform(spec: &Spec) -> Result<Platform, Failure> {
     })
 }
 
+/// What becomes of a stream's cost.
+#[derive(Clone, Copy, Debug)]
+enum Measure {
+    /// Measured if the spec declares none.
+    Undeclared,
+    /// It must be declared.
+    Never,
+    /// Found before.
+    Known(Span),
+}
+
 fn map_activity<'s>(
     spec: &'s Spec,
     activity: Activity<'s>,
     switch_cost: Span,
-    virtual_time: bool,
+    measure: Measure,
 ) -> Result<Planned<'s>, Failure> {
     match activity {
         Activity::Task(task) => Ok(Planned {
@@ -219,12 +251,15 @@ fn map_activity<'s>(
             response_max: None,
         }),
         Activity::Stream(stream) => {
-            let measured = match stream.cost {
-                Some(_) => None,
-                None if virtual_time => None,
-                None => Work::calibrate(stream.work, stream.pdu_bytes, upcall::thread_cpu_ns),
+            let measured = match (stream.cost, measure) {
+                (Some(_), _) | (None, Measure::Never) => None,
+                (None, Measure::Known(cost)) => Some(cost),
+                (None, Measure::Undeclared) => {
+                    Work::calibrate(stream.work, stream.pdu_bytes, upcall::thread_cpu_ns)
+                        .map(|measured| measured.cost)
+                }
             };
-            let cost = stream.cost.or(measured.map(|measured| measured.cost));
+            let cost = stream.cost.or(measured);
             let Some(cost) = cost else {
                 return Err(Failure::new(spec.source.error_in(
                     &stream.place,

@@ -1,28 +1,42 @@
 //! `upcall run`: carries out a plan for real, once, in one mode.
 //!
+//! | module | what |
+//! |---|---|
+//! | [`here`] | all of a plan in this process |
+//! | [`parent`] | each domain in a process of its own, under a daemon |
+//! | [`domain`] | that process |
+//! | [`process`], [`message`] | its handle, and what is said |
+//! | [`daemon`] | the daemon, if nobody else has started one |
+//! | [`activities`] | what a process runs |
+//! | [`load`] | senders, and what competes |
+//!
 //! Sockets are bound before anything is started, so a port in use stops the run
 //! while there is nothing to undo. Whatever was started is ended on every path
 //! out: processes by the drop of their handles, threads by `Runtime::stop`.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use upcall::load::{SenderCounts, Senders};
-use upcall::time::{Instant, Span};
+use serde::{Deserialize, Serialize};
+use upcall::Mode;
+use upcall::time::Span;
 use upcall::udp::StreamCounters;
-use upcall::work::{Work, WorkKind};
-use upcall::{Config, HandlerId, Job, Mode, Report, Runtime, clock};
-use upcall_sim::trace::{Clock, Header, Named};
 
 use crate::csv::JobLog;
 use crate::exit::Failure;
-use crate::live::Live;
+use crate::output::{self, Percentiles, Switches, WorkCounts};
 use crate::plan::{Plan, Planned};
-use crate::spec::{Direction, Spec};
-use crate::stream::{Endpoint, WorkTally, sender_plan};
+use crate::spec::Spec;
 use crate::trace::TraceFile;
-use crate::{background, outcome, output};
+
+mod activities;
+mod daemon;
+pub mod domain;
+mod here;
+mod load;
+mod message;
+mod parent;
+mod process;
 
 /// From the last preparation to the first release.
 const LEAD: Span = Span::from_millis(100);
@@ -30,6 +44,8 @@ const LEAD: Span = Span::from_millis(100);
 const DRAIN_MAX: Span = Span::from_secs(2);
 /// How often job records are taken in and the live table drawn.
 const POLL_EVERY: Duration = Duration::from_millis(100);
+/// Policies whose ranks compare between processes (docs/decisions/0008).
+const ACROSS_PROCESSES: [&str; 3] = ["rmdp", "rm", "dws"];
 
 /// How one run is to be done.
 #[derive(Clone, Copy, Debug)]
@@ -39,27 +55,100 @@ pub struct Order {
     pub soft: bool,
 }
 
-/// A stream while it runs.
-#[derive(Debug)]
-pub struct RunningStream {
-    /// Position among the activities.
+/// An activity while it runs.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct Row {
+    /// Position among the plan's activities.
     pub activity: usize,
-    pub counters: Arc<StreamCounters>,
-    pub work: Arc<WorkTally>,
-    /// Position among the embedded senders, if one of them feeds it.
-    pub sender: Option<usize>,
+    pub jobs: u64,
+    pub pdus: u64,
+    pub misses: u64,
+    pub slack_ns_min: Option<i64>,
+    /// If it is a stream.
+    pub stream: Option<StreamCounts>,
+}
+
+/// What a stream counted, as [`StreamCounters`].
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct StreamCounts {
+    pub received: u64,
+    pub processed: u64,
+    pub processed_bytes: u64,
+    pub dropped_queue: u64,
+    pub dropped_socket: u64,
+    pub unread: u64,
+    pub late: u64,
+    pub delay_ns_max: u64,
+    pub errors: u64,
+    /// Of the named processor, at the end.
+    pub work: Option<WorkCounts>,
+}
+
+impl StreamCounts {
+    fn of(counters: &StreamCounters) -> Self {
+        StreamCounts {
+            received: counters.received.value(),
+            processed: counters.processed.value(),
+            processed_bytes: counters.processed_bytes.value(),
+            dropped_queue: counters.dropped_queue.value(),
+            dropped_socket: counters.dropped_socket.value(),
+            unread: counters.unread.value(),
+            late: counters.late.value(),
+            delay_ns_max: counters.delay_ns_max.value(),
+            errors: counters.errors.value(),
+            work: None,
+        }
+    }
+}
+
+/// What one process did of a plan.
+#[derive(Debug, Default, Deserialize, Serialize)]
+pub struct Part {
+    /// With their positions among the plan's activities; so the streams.
+    pub activities: Vec<(usize, output::Activity)>,
+    pub streams: Vec<(usize, StreamCounts)>,
+    pub switches: Switches,
+    pub wakeup_latency_ns: Percentiles,
+    /// CPUs whose handler did not yield at the end.
+    pub stuck: Vec<u32>,
 }
 
 /// Everything that was measured in one run.
+#[derive(Debug, Default)]
 pub struct Measured {
-    pub report: Report,
-    pub streams: Vec<RunningStream>,
-    pub senders: Vec<SenderCounts>,
+    /// All activities of the plan, in its order.
+    pub part: Part,
+    /// With the position of the stream's activity.
+    pub senders: Vec<(usize, upcall::load::SenderCounts)>,
     pub background: Vec<output::Background>,
     pub duration: Span,
     pub interrupted: bool,
     pub notices: Vec<String>,
     pub interface_drops: u64,
+    /// What went wrong beside the promises.
+    pub broken: Vec<String>,
+    /// CPUs that were used.
+    pub cpus: Vec<u32>,
+    /// The plan's worst-case responses hold: nobody else was admitted beside it.
+    pub alone: bool,
+}
+
+/// The domains of a plan, in the order in which the file names them first.
+pub fn domains<'s>(plan: &Plan<'s>) -> Vec<&'s str> {
+    let mut domains = Vec::new();
+    for domain in plan.activities.iter().map(Planned::domain) {
+        if !domains.contains(&domain) {
+            domains.push(domain);
+        }
+    }
+    domains
+}
+
+/// Whether each domain gets a process of its own.
+pub fn is_across_processes(plan: &Plan<'_>, mode: Mode) -> bool {
+    mode == Mode::Upcall
+        && domains(plan).len() > 1
+        && ACROSS_PROCESSES.contains(&plan.discipline.name)
 }
 
 /// Runs `plan` and says how it went. `started` is called when all is set up and
@@ -75,250 +164,16 @@ pub fn run(
     interrupted: &AtomicBool,
     started: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<output::Run, Failure> {
-    let endpoints = bind(spec, plan)?;
-    let opened = clock::now();
-    let mut runtime = Runtime::start(Config {
-        cpus: plan.platform.cpus.clone(),
-        cpu_limit: plan.platform.cpu_limit,
-        switch_cost: Some(plan.platform.switch_cost),
-        wakeup_latency: plan.platform.wakeup_latency,
-        discipline: plan.discipline,
-        mode: order.mode,
-        unscreened: order.soft,
-        trace: trace.is_some(),
-        daemon: None,
-    })
-    .map_err(Failure::new)?;
-    let mut notices: Vec<String> = plan
-        .activities
-        .iter()
-        .zip(&endpoints)
-        .filter_map(|(planned, endpoint)| {
-            let shortfall = endpoint.as_ref()?.shortfall()?;
-            Some(format!("{}: {shortfall}", planned.name()))
-        })
-        .collect();
-    let (handlers, mut streams) = create(&mut runtime, plan, endpoints)?;
-    let cpus = used_cpus(plan);
-    let background = background::start(spec, &cpus)?;
-    let senders = start_senders(spec, plan, &mut streams)?;
-
-    started()?;
-    if let Some(trace) = trace {
-        trace.begin(&trace_header(&runtime, plan, &handlers, opened));
-    }
-    if let Some(log) = log {
-        log.begin();
-    }
-    let drops_before = upcall::load::interface_drops();
-    let start = clock::now() + LEAD;
-    if let Some(senders) = &senders {
-        senders.start(start);
-    }
-    runtime.run_at(&handlers, start).map_err(Failure::new)?;
-    notices.extend(runtime.notices().iter().map(ToString::to_string));
-    for notice in &notices {
-        eprintln!("upcall: {notice}");
-    }
-    let mut live = Live::new(order, plan, start);
-    watch(&mut runtime, &handlers, &streams, order, start, (log, trace), &mut live, interrupted);
-
-    // Load first, so that nothing arrives that nobody was to process.
-    let senders = senders.map(Senders::stop).transpose().map_err(Failure::new)?;
-    let end = clock::now();
-    drain(&mut runtime, plan, trace, interrupted);
-    let log_names: Vec<&str> = plan.activities.iter().map(Planned::name).collect();
-    let report = runtime.stop(|id, job| log_job(log, order.mode, &log_names, &handlers, id, job));
-    if let Some(trace) = trace {
-        report.trace.iter().for_each(|(cpu, record)| trace.record(*cpu, record));
-    }
-    live.finish();
-    let measured = Measured {
-        report,
-        streams,
-        senders: senders.unwrap_or_default(),
-        background: background::stop(background),
-        duration: end.since(start),
-        interrupted: interrupted.load(Ordering::Relaxed),
-        notices,
-        interface_drops: upcall::load::interface_drops().saturating_sub(drops_before),
-    };
-    Ok(outcome::outcome(plan, order, measured))
-}
-
-/// Binds every stream's socket.
-fn bind(spec: &Spec, plan: &Plan<'_>) -> Result<Vec<Option<Endpoint>>, Failure> {
-    plan.activities
-        .iter()
-        .map(|planned| {
-            let Some((stream, mapping)) = planned.stream() else { return Ok(None) };
-            Endpoint::open(stream, mapping).map(Some).map_err(|error| {
-                let key = match stream.direction {
-                    Direction::Receive(_) => "receive",
-                    Direction::Send(_) => "send",
-                };
-                let (found, expected) = (error.to_string(), "an address that is free and ours");
-                Failure::new(spec.source.error_in(&stream.place, key, &found, expected))
-            })
-        })
-        .collect()
-}
-
-fn create(
-    runtime: &mut Runtime,
-    plan: &Plan<'_>,
-    endpoints: Vec<Option<Endpoint>>,
-) -> Result<(Vec<HandlerId>, Vec<RunningStream>), Failure> {
-    let mut handlers = Vec::new();
-    let mut streams = Vec::new();
-    for (index, (planned, endpoint)) in plan.activities.iter().zip(endpoints).enumerate() {
-        let created = match endpoint {
-            Some(endpoint) => {
-                streams.push(RunningStream {
-                    activity: index,
-                    counters: endpoint.counters(),
-                    work: endpoint.tally(),
-                    sender: None,
-                });
-                runtime.handler(
-                    planned.name(),
-                    (planned.params, planned.terms),
-                    endpoint.into_handler(),
-                )
-            }
-            None => {
-                let cost = planned.params.pdu_cost;
-                let mut spin = Work::new(WorkKind::Spin, 1, cost, upcall::thread_cpu_ns);
-                runtime.handler(planned.name(), (planned.params, planned.terms), move |batch| {
-                    while batch.proceed() {
-                        // Anything is a PDU to it, and spinning cannot fail then.
-                        let _ = spin.take(&[]);
-                        let _ = spin.process();
-                    }
-                })
-            }
-        };
-        handlers.push(created.map_err(Failure::new)?);
-    }
-    Ok((handlers, streams))
-}
-
-/// CPUs that activities run on: where the background load must compete.
-fn used_cpus(plan: &Plan<'_>) -> Vec<u32> {
-    let mut cpus: Vec<u32> = plan.activities.iter().map(|planned| planned.cpu).collect();
-    cpus.sort_unstable();
-    cpus.dedup();
-    cpus
-}
-
-fn start_senders(
-    spec: &Spec,
-    plan: &Plan<'_>,
-    streams: &mut [RunningStream],
-) -> Result<Option<Senders>, Failure> {
-    let mut plans = Vec::new();
-    for running in streams {
-        let Some((stream, mapping)) = plan.activities[running.activity].stream() else { continue };
-        if stream.embedded_source {
-            running.sender = Some(plans.len());
-            plans.push(sender_plan(stream, mapping).map_err(|found| {
-                let expected = "a stream whose packets Upcall can make";
-                Failure::new(spec.source.error_in(&stream.place, "source", &found, expected))
-            })?);
-        }
-    }
-    if plans.is_empty() {
-        return Ok(None);
-    }
-    let command = background::own_command(crate::args::SEND_COMMAND)?;
-    let cpus = background::other_cpus(&plan.platform.cpus)?;
-    Senders::spawn(&command, &cpus, &plans).map(Some).map_err(Failure::new)
-}
-
-/// Lets it run until its time is over or Ctrl-C.
-#[expect(clippy::too_many_arguments, reason = "called once, to keep `run` readable")]
-fn watch(
-    runtime: &mut Runtime,
-    handlers: &[HandlerId],
-    streams: &[RunningStream],
-    order: Order,
-    start: Instant,
-    (log, trace): (&mut Option<JobLog>, &mut Option<TraceFile>),
-    live: &mut Live,
-    interrupted: &AtomicBool,
-) {
-    let end = start + order.duration;
-    let names: Vec<String> = live.names().to_vec();
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    loop {
-        let now = clock::now();
-        if now >= end || interrupted.load(Ordering::Relaxed) {
-            return;
-        }
-        let left: Duration = end.since(now).into();
-        std::thread::sleep(left.min(POLL_EVERY));
-        runtime.poll(|id, job| log_job(log, order.mode, &names, handlers, id, job));
-        poll_trace(runtime, trace);
-        live.show(runtime, handlers, streams);
+    if is_across_processes(plan, order.mode) {
+        parent::run(spec, plan, order, log, interrupted, started)
+    } else {
+        here::run(spec, plan, order, (log, trace), interrupted, started)
     }
 }
 
-/// Lets the handlers process what has arrived, as long as the longest delay that
-/// was promised; in every mode alike.
-fn drain(
-    runtime: &mut Runtime,
-    plan: &Plan<'_>,
-    trace: &mut Option<TraceFile>,
-    interrupted: &AtomicBool,
-) {
+/// How long what has arrived may be processed after the senders stopped: the longest
+/// delay that was promised; in every mode alike.
+fn drain_time(plan: &Plan<'_>) -> Span {
     let delays = plan.activities.iter().filter_map(|planned| Some(planned.mapping?.delay_max));
-    let end = clock::now() + delays.max().unwrap_or_default().min(DRAIN_MAX);
-    while clock::now() < end && !interrupted.load(Ordering::Relaxed) {
-        std::thread::sleep(Duration::from(end.since(clock::now())).min(POLL_EVERY));
-        poll_trace(runtime, trace);
-    }
-}
-
-/// Writes what the trace's rings hold before they are full.
-fn poll_trace(runtime: &mut Runtime, trace: &mut Option<TraceFile>) {
-    if let Some(trace) = trace {
-        runtime.poll_trace(|cpu, record| trace.record(cpu, record));
-    }
-}
-
-/// Who is who in the trace.
-fn trace_header(
-    runtime: &Runtime,
-    plan: &Plan<'_>,
-    handlers: &[HandlerId],
-    start: Instant,
-) -> Header {
-    let activities = plan.activities.iter().zip(handlers).filter_map(|(planned, &handler)| {
-        let (cpu, id) = runtime.place(handler)?;
-        let (name, domain) = (planned.name().to_owned(), planned.domain().to_owned());
-        Some(Named { cpu, id, name, domain })
-    });
-    Header {
-        discipline: plan.discipline,
-        time_quantum: plan.discipline.time_quantum,
-        groups: plan.discipline.groups.clone(),
-        clock: Clock::Monotonic,
-        start,
-        cpus: plan.platform.cpus.iter().map(|&cpu| (cpu, upcall::ACTIVITIES_MAX)).collect(),
-        activities: activities.collect(),
-    }
-}
-
-fn log_job(
-    log: &mut Option<JobLog>,
-    mode: Mode,
-    names: &[&str],
-    handlers: &[HandlerId],
-    id: HandlerId,
-    job: &Job,
-) {
-    let index = handlers.iter().position(|&handler| handler == id);
-    if let (Some(log), Some(index)) = (log.as_mut(), index) {
-        log.write(mode, names[index], job);
-    }
+    delays.max().unwrap_or_default().min(DRAIN_MAX)
 }

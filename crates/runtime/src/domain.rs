@@ -56,6 +56,22 @@ pub fn daemon_socket() -> PathBuf {
         .unwrap_or_else(|| PathBuf::from("/run/upcall.sock"))
 }
 
+/// Whether a daemon listens at `path`. Does not wait for it to say anything.
+///
+/// # Errors
+/// It cannot be told: no right to connect (`EACCES`), a socket of another kind
+/// (`EPROTOTYPE`), too many wait (`EAGAIN`), a path that is too long.
+pub fn daemon_answers(path: &Path) -> Result<bool, OsError> {
+    use std::io::ErrorKind::{ConnectionRefused, NotFound};
+    match Connection::connect(path) {
+        Ok(_) => Ok(true),
+        Err(error) => match std::io::Error::from(error).kind() {
+            NotFound | ConnectionRefused => Ok(false),
+            _ => Err(error),
+        },
+    }
+}
+
 /// Why a process is not a domain.
 #[derive(Debug)]
 #[non_exhaustive]

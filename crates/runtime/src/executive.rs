@@ -274,6 +274,8 @@ pub(crate) struct Outcomes {
     /// By activity number; `None` where there is none.
     pub(crate) counters: Vec<Option<Counters>>,
     pub(crate) switches: u64,
+    /// Turns passed on, if it is among other domains.
+    pub(crate) handoffs: u64,
     /// How late its thread woke, each time a release found it asleep.
     pub(crate) wakeup: Latency,
     /// Records behind the last one in the ring that it had no room for.
@@ -612,6 +614,7 @@ impl Executive {
         Outcomes {
             counters,
             switches: self.scheduler.switches(),
+            handoffs: self.seat.as_ref().map_or(0, Seat::handoffs),
             wakeup: self.wakeup.clone(),
             records_lost: self.scheduler.sink_mut().map_or(0, |ring| ring.lost()),
         }

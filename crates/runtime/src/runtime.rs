@@ -807,6 +807,7 @@ impl Runtime {
         }
         for (outcome, kernel_switches) in outcomes.iter().flatten() {
             report.activity_switches += outcome.switches;
+            report.domain_switches += outcome.handoffs;
             report.kernel_switches += kernel_switches;
             report.wakeup.merge(&outcome.wakeup);
         }

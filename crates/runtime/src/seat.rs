@@ -295,6 +295,11 @@ impl Seat {
         }
     }
 
+    /// Turns passed on so far: to other domains and, with nothing to do, to the daemon.
+    pub(crate) fn handoffs(&self) -> u64 {
+        self.counters.handoffs
+    }
+
     /// Notes an upcall, and says when another domain may outrank it at the earliest.
     pub(crate) fn upcall(&mut self, scheduler: &Scheduler, now: Instant) -> Instant {
         self.counters.upcalls += 1;

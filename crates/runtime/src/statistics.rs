@@ -76,6 +76,9 @@ pub struct Report {
     pub virtual_handlers: Vec<VirtualReport>,
     /// Times a CPU went from one activity to another.
     pub activity_switches: u64,
+    /// Turns that this process passed on, over all CPUs: to another domain or, with
+    /// nothing to do, to the daemon. Zero without [`Config::daemon`](crate::Config::daemon).
+    pub domain_switches: u64,
     /// Context switches of the scheduling threads, by the kernel's count.
     pub kernel_switches: u64,
     /// How late the scheduling threads woke, each time a release found one asleep.

@@ -34,7 +34,8 @@ pub use upcall_runtime::{
     Endings, FIFO_PRIORITY, HandlerId, Interrupt, InterruptError, IoInterrupt, IoWait, Job,
     Latency, Machine, MaskedBatch, Mode, Need, Notice, OsError, PreemptionMask, Record, Report,
     Runtime, StartError, Statistics, Task, TimeAdvance, TimedSleep, VirtualReport,
-    VirtualStatistics, activity, admission, allowed_cpus, clock, cost, daemon_socket, default_cpus,
+    VirtualStatistics, activity, admission, allowed_cpus, clock, cost, daemon_answers,
+    daemon_socket, default_cpus,
     load, policy, qos, record, scheduler, switch_cost, thread_cpu_ns, time, udp,
 };
 

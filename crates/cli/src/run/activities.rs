@@ -1,0 +1,162 @@
+//! The activities that this process runs: all of a plan's, or a domain's.
+
+use std::sync::Arc;
+
+use upcall::time::Instant;
+use upcall::udp::StreamCounters;
+use upcall::work::{Work, WorkKind};
+use upcall::{CreateError, HandlerId, Job, Mode, Record, Runtime};
+
+use super::{Part, Row, StreamCounts};
+use crate::exit::Failure;
+use crate::outcome;
+use crate::plan::Planned;
+use crate::spec::{Direction, Spec};
+use crate::stream::{Endpoint, WorkTally};
+
+/// A runtime and what was created in it.
+pub struct Activities {
+    pub runtime: Runtime,
+    /// In order of creation.
+    created: Vec<Created>,
+}
+
+struct Created {
+    /// Position among the plan's activities.
+    activity: usize,
+    handler: HandlerId,
+    /// If it is a stream.
+    stream: Option<(Arc<StreamCounters>, Arc<WorkTally>)>,
+}
+
+/// Binds a stream's socket; `None` for a task.
+///
+/// # Errors
+/// The address is taken or not ours; says where it stands in the spec.
+pub fn bind(spec: &Spec, planned: &Planned<'_>) -> Result<Option<Endpoint>, Failure> {
+    let Some((stream, mapping)) = planned.stream() else { return Ok(None) };
+    Endpoint::open(stream, mapping).map(Some).map_err(|error| {
+        let key = match stream.direction {
+            Direction::Receive(_) => "receive",
+            Direction::Send(_) => "send",
+        };
+        let (found, expected) = (error.to_string(), "an address that is free and ours");
+        Failure::new(spec.source.error_in(&stream.place, key, &found, expected))
+    })
+}
+
+/// One line on buffers that were planned and not granted.
+pub fn shortfall(planned: &Planned<'_>, endpoint: Option<&Endpoint>) -> Option<String> {
+    Some(format!("{}: {}", planned.name(), endpoint?.shortfall()?))
+}
+
+impl Activities {
+    pub fn new(runtime: Runtime) -> Self {
+        Activities { runtime, created: Vec::new() }
+    }
+
+    /// Creates the activity at position `activity`, suspended.
+    ///
+    /// # Errors
+    /// See [`CreateError`].
+    pub fn create(
+        &mut self,
+        activity: usize,
+        planned: &Planned<'_>,
+        endpoint: Option<Endpoint>,
+    ) -> Result<(), CreateError> {
+        let need = (planned.params, planned.terms);
+        let stream = endpoint.as_ref().map(|endpoint| (endpoint.counters(), endpoint.tally()));
+        let handler = match endpoint {
+            Some(endpoint) => {
+                self.runtime.handler(planned.name(), need, endpoint.into_handler())?
+            }
+            None => {
+                let cost = planned.params.pdu_cost;
+                let mut spin = Work::new(WorkKind::Spin, 1, cost, upcall::thread_cpu_ns);
+                self.runtime.handler(planned.name(), need, move |batch| {
+                    while batch.proceed() {
+                        // Anything is a PDU to it, and spinning cannot fail then.
+                        let _ = spin.take(&[]);
+                        let _ = spin.process();
+                    }
+                })?
+            }
+        };
+        self.created.push(Created { activity, handler, stream });
+        Ok(())
+    }
+
+    /// Handlers in order of creation.
+    pub fn handlers(&self) -> Vec<HandlerId> {
+        self.created.iter().map(|created| created.handler).collect()
+    }
+
+    /// Delivers all from `at` on.
+    ///
+    /// # Errors
+    /// A scheduling thread did not start.
+    pub fn run_at(&mut self, at: Instant) -> Result<(), CreateError> {
+        self.runtime.run_at(&self.handlers(), at)
+    }
+
+    /// Takes in what ended, and shows each job with the position of its activity.
+    pub fn poll(&mut self, mut on_job: impl FnMut(usize, &Job)) {
+        let created = &self.created;
+        self.runtime.poll(|id, job| shown(created, id, job, &mut on_job));
+    }
+
+    /// The present state, in order of creation.
+    pub fn rows(&self) -> Vec<Row> {
+        let rows = self.created.iter().filter_map(|created| {
+            let statistics = self.runtime.statistics(created.handler)?;
+            Some(Row {
+                activity: created.activity,
+                jobs: statistics.jobs,
+                pdus: statistics.pdus,
+                misses: statistics.misses,
+                slack_ns_min: statistics.slack_ns_min,
+                stream: created.stream.as_ref().map(|(counters, _)| StreamCounts::of(counters)),
+            })
+        });
+        rows.collect()
+    }
+
+    /// Ends all, and says how it went; also the end of the trace.
+    pub fn stop(
+        self,
+        plan: &[Planned<'_>],
+        mode: Mode,
+        mut on_job: impl FnMut(usize, &Job),
+    ) -> (Part, Vec<(u32, Record)>) {
+        let Activities { runtime, created } = self;
+        let report = runtime.stop(|id, job| shown(&created, id, job, &mut on_job));
+        let activities = created.iter().zip(&report.activities);
+        let activities = activities
+            .map(|(created, report)| {
+                (created.activity, outcome::activity(&plan[created.activity], report))
+            })
+            .collect();
+        // Their handlers are gone: the tallies are complete.
+        let streams = created.iter().filter_map(|created| {
+            let (counters, tally) = created.stream.as_ref()?;
+            let (stream, _) = plan[created.activity].stream()?;
+            let work = outcome::work_counts(stream.work, tally);
+            Some((created.activity, StreamCounts { work, ..StreamCounts::of(counters) }))
+        });
+        let part = Part {
+            activities,
+            streams: streams.collect(),
+            switches: outcome::switches(mode, &report),
+            wakeup_latency_ns: outcome::percentiles(&report.wakeup),
+            stuck: report.stuck,
+        };
+        (part, report.trace)
+    }
+}
+
+fn shown(created: &[Created], id: HandlerId, job: &Job, on_job: &mut impl FnMut(usize, &Job)) {
+    if let Some(created) = created.iter().find(|created| created.handler == id) {
+        on_job(created.activity, job);
+    }
+}

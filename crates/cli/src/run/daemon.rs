@@ -1,0 +1,127 @@
+//! The daemon of a run: one that is there, or one of its own.
+//!
+//! One of its own ends when its last domain has gone. Another run may have joined it
+//! meanwhile: then it serves that one to its end.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use upcall::clock;
+use upcall::time::Span;
+
+use crate::background::own_command;
+use crate::exit::Failure;
+use crate::plan::Plan;
+
+/// How long it has to listen.
+const LISTEN_WITHIN: Span = Span::from_secs(60);
+/// How long it has to find out that the last domain has gone.
+const END_WITHIN: Span = Span::from_secs(1);
+/// Between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// A daemon that this process started. Dropped after the last domain of the run.
+pub struct OwnDaemon {
+    child: Child,
+    /// What it said, and this process has passed on.
+    said: mpsc::Receiver<String>,
+    /// A domain of this run has attached: from then on it ends by itself.
+    joined: bool,
+}
+
+/// Starts a daemon with the numbers of `plan` if nobody listens at `socket`; `None` if
+/// somebody does.
+///
+/// # Errors
+/// It does not start, or it cannot be told who listens.
+pub fn ensure(socket: &Path, plan: &Plan<'_>) -> Result<Option<OwnDaemon>, Failure> {
+    if answers(socket)? {
+        return Ok(None);
+    }
+    let mut own = OwnDaemon::start(socket, plan)?;
+    let give_up = clock::now() + LISTEN_WITHIN;
+    while clock::now() < give_up {
+        let ended = own.has_ended();
+        if answers(socket)? {
+            // If ours has ended, somebody else was faster.
+            return Ok((!ended).then_some(own));
+        }
+        if ended {
+            let said = own.said.iter().last();
+            let said = said.unwrap_or_else(|| "it ended and said nothing".to_owned());
+            return Err(Failure::new(format_args!("the daemon did not start: {said}")));
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    Err(Failure::new("the daemon did not start: it does not listen"))
+}
+
+fn answers(socket: &Path) -> Result<bool, Failure> {
+    upcall::daemon_answers(socket).map_err(|error| Failure::of_file(socket, error))
+}
+
+impl OwnDaemon {
+    fn start(socket: &Path, plan: &Plan<'_>) -> Result<Self, Failure> {
+        let platform = &plan.platform;
+        let cpus: Vec<String> = platform.cpus.iter().map(ToString::to_string).collect();
+        let (limit_ppm, own) = (platform.cpu_limit.ppm(), own_command("daemon")?);
+        let mut child = Command::new(&own[0])
+            .args(&own[1..])
+            .args(["--exit-when-idle", "--quiet", "--policy", plan.discipline.name])
+            .args(["--cpus", &cpus.join(",")])
+            .args(["--cpu-limit", &format!("{}.{:04}%", limit_ppm / 10_000, limit_ppm % 10_000)])
+            .args(["--switch-cost", &format!("{}ns", platform.switch_cost.as_nanos())])
+            .args(["--wakeup-latency", &format!("{}ns", platform.wakeup_latency.as_nanos())])
+            .arg("--socket")
+            .arg(socket)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            // Ctrl-C in a terminal is for the parent.
+            .process_group(0)
+            .spawn()
+            .map_err(|error| Failure::new(format_args!("the daemon did not start: {error}")))?;
+        let (said_in, said) = mpsc::channel();
+        if let Some(stderr) = child.stderr.take() {
+            std::thread::Builder::new()
+                .name("upcall-daemon".into())
+                .spawn(move || pass_on(stderr, &said_in))
+                .map_err(Failure::new)?;
+        }
+        Ok(OwnDaemon { child, said, joined: false })
+    }
+
+    /// From the first domain that has attached.
+    pub fn joined(&mut self) {
+        self.joined = true;
+    }
+
+    fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+}
+
+impl Drop for OwnDaemon {
+    fn drop(&mut self) {
+        if !self.joined {
+            let _ = (self.child.kill(), self.child.wait());
+            return;
+        }
+        let give_up = clock::now() + END_WITHIN;
+        while !self.has_ended() && clock::now() < give_up {
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+}
+
+/// It says only what goes wrong.
+fn pass_on(stderr: ChildStderr, said: &mpsc::Sender<String>) {
+    for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+        eprintln!("{line}");
+        let _ = said.send(line);
+    }
+}

@@ -1,0 +1,178 @@
+//! The process of a domain: what its parent says, it does.
+//!
+//! Started by [`super::process`]; the messages are in [`super::message`]. It ends when
+//! its input does, wherever it is.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, Write};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use upcall::time::{Instant, Span};
+use upcall::{Attach, Config, CreateError, Mode, Runtime};
+
+use super::POLL_EVERY;
+use super::activities::{Activities, bind, shortfall};
+use super::message::{FromDomain, Setup, ToDomain};
+use crate::csv::Line;
+use crate::exit::Failure;
+use crate::plan::{self, Planned};
+use crate::spec::Spec;
+use crate::stream::Endpoint;
+
+/// Why it does not go on.
+enum Over {
+    /// Nobody listens any more.
+    Unheard,
+    /// To be told.
+    Failed(Failure),
+}
+
+impl From<Failure> for Over {
+    fn from(failure: Failure) -> Self {
+        Over::Failed(failure)
+    }
+}
+
+/// Serves one run.
+///
+/// # Errors
+/// The thread that reads does not start.
+pub fn serve() -> Result<(), Failure> {
+    let (orders_in, orders) = mpsc::channel();
+    std::thread::Builder::new()
+        .name("upcall-orders".into())
+        .spawn(move || {
+            for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+                // The parent is this program: what cannot be read ends it.
+                let Ok(order) = serde_json::from_str(&line) else { return };
+                if orders_in.send(order).is_err() {
+                    return;
+                }
+            }
+        })
+        .map_err(Failure::new)?;
+    if let Err(Over::Failed(failure)) = run(&orders) {
+        // If that is not heard either, so be it.
+        let _ = say(&FromDomain::Failed { message: failure.to_string() });
+    }
+    Ok(())
+}
+
+fn run(orders: &Receiver<ToDomain>) -> Result<(), Over> {
+    let setup = match next(orders)? {
+        ToDomain::Setup(setup) => setup,
+        other => return Err(out_of_place(&other)),
+    };
+    let spec = Spec::parse(&setup.name, setup.text.as_bytes()).map_err(Failure::new)?;
+    let costs: Vec<Span> = setup.pdu_costs_ns.iter().copied().map(Span::from_nanos).collect();
+    let plan = plan::mapped(&spec, &costs, Span::from_nanos(setup.switch_cost_ns))?;
+    let mut endpoints = BTreeMap::new();
+    let mut notices = Vec::new();
+    for (activity, planned) in plan.iter().enumerate() {
+        if planned.domain() == setup.domain {
+            let endpoint = bind(&spec, planned)?;
+            notices.extend(shortfall(planned, endpoint.as_ref()));
+            endpoints.insert(activity, endpoint);
+        }
+    }
+    say(&FromDomain::Ready { notices })?;
+
+    let mut ours = Activities::new(attach(orders, &setup, &spec)?);
+    let at = create_all(orders, &mut ours, &plan, endpoints)?;
+    ours.run_at(at).map_err(Failure::new)?;
+    say(&FromDomain::Running)?;
+    let drain = watch(orders, &mut ours, setup.log)?;
+    // Anything that is said now, or the end of the input, ends it.
+    let _ = orders.recv_timeout(drain);
+    let mut jobs = Vec::new();
+    let (part, _) = ours.stop(&plan, Mode::Upcall, |activity, job| {
+        if setup.log {
+            jobs.push((activity, Line::from(job)));
+        }
+    });
+    say(&FromDomain::State { rows: Vec::new(), jobs })?;
+    say(&FromDomain::Done(Box::new(part)))
+}
+
+/// Attaches to the daemon.
+fn attach(orders: &Receiver<ToDomain>, setup: &Setup, spec: &Spec) -> Result<Runtime, Over> {
+    let socket = match next(orders)? {
+        ToDomain::Attach { socket } => socket,
+        other => return Err(out_of_place(&other)),
+    };
+    let runtime = Runtime::start(Config {
+        discipline: spec.policy,
+        unscreened: setup.soft,
+        daemon: Some(Attach { socket, name: setup.domain.clone() }),
+        ..Config::default()
+    })
+    .map_err(|error| Failure::new(format_args!("domain `{}`: {error}", setup.domain)))?;
+    let notices = runtime.notices().iter().map(ToString::to_string).collect();
+    say(&FromDomain::Attached { cpus: runtime.config().cpus.clone(), notices })?;
+    Ok(runtime)
+}
+
+/// Creates what is asked for until it is to run: when.
+fn create_all(
+    orders: &Receiver<ToDomain>,
+    ours: &mut Activities,
+    plan: &[Planned<'_>],
+    mut endpoints: BTreeMap<usize, Option<Endpoint>>,
+) -> Result<Instant, Over> {
+    loop {
+        let activity = match next(orders)? {
+            ToDomain::Create { activity } => activity,
+            ToDomain::Run { at_ns } => return Ok(Instant::from_nanos(at_ns)),
+            other => return Err(out_of_place(&other)),
+        };
+        let Some(endpoint) = endpoints.remove(&activity) else {
+            return Err(out_of_place(&ToDomain::Create { activity }));
+        };
+        match ours.create(activity, &plan[activity], endpoint) {
+            Ok(()) => {
+                let place = ours.handlers().last().and_then(|&last| ours.runtime.place(last));
+                let cpu = place.map_or(0, |(cpu, _)| cpu);
+                say(&FromDomain::Created { cpu })?;
+            }
+            Err(CreateError::RefusedThere { reason, hint }) => {
+                say(&FromDomain::Refused { reason, hint })?;
+            }
+            Err(error) => return Err(Failure::new(error).into()),
+        }
+    }
+}
+
+/// Tells how it goes until it is to stop: how long it may drain.
+fn watch(orders: &Receiver<ToDomain>, ours: &mut Activities, log: bool) -> Result<Duration, Over> {
+    loop {
+        match orders.recv_timeout(POLL_EVERY) {
+            Ok(ToDomain::Stop { drain_ns }) => return Ok(Duration::from_nanos(drain_ns)),
+            Ok(other) => return Err(out_of_place(&other)),
+            Err(RecvTimeoutError::Disconnected) => return Err(Over::Unheard),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        let mut jobs = Vec::new();
+        ours.poll(|activity, job| {
+            if log {
+                jobs.push((activity, Line::from(job)));
+            }
+        });
+        say(&FromDomain::State { rows: ours.rows(), jobs })?;
+    }
+}
+
+fn next(orders: &Receiver<ToDomain>) -> Result<ToDomain, Over> {
+    orders.recv().map_err(|_| Over::Unheard)
+}
+
+fn say(message: &FromDomain) -> Result<(), Over> {
+    let mut line = serde_json::to_vec(message).map_err(Failure::new)?;
+    line.push(b'\n');
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(&line).and_then(|()| stdout.flush()).map_err(|_| Over::Unheard)
+}
+
+fn out_of_place(order: &ToDomain) -> Over {
+    Failure::new(format_args!("{order:?} out of place")).into()
+}

@@ -1,0 +1,194 @@
+//! All of a plan in this process.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use upcall::time::{Instant, Span};
+use upcall::{Config, Mode, Runtime, clock};
+use upcall_sim::trace::{Clock, Header, Named};
+
+use super::activities::{Activities, bind, shortfall};
+use super::load::Load;
+use super::{ACROSS_PROCESSES, LEAD, Measured, Order, POLL_EVERY, domains, drain_time};
+use crate::csv::JobLog;
+use crate::exit::Failure;
+use crate::live::Live;
+use crate::plan::{Plan, Planned};
+use crate::spec::Spec;
+use crate::trace::TraceFile;
+use crate::{outcome, output};
+
+/// See [`super::run`].
+///
+/// # Errors
+/// Something could not be set up; nothing is left running.
+pub fn run(
+    spec: &Spec,
+    plan: &Plan<'_>,
+    order: Order,
+    (log, trace): (&mut Option<JobLog>, &mut Option<TraceFile>),
+    interrupted: &AtomicBool,
+    started: impl FnOnce() -> Result<(), Failure>,
+) -> Result<output::Run, Failure> {
+    let endpoints =
+        plan.activities.iter().map(|each| bind(spec, each)).collect::<Result<Vec<_>, _>>()?;
+    let opened = clock::now();
+    let runtime = Runtime::start(Config {
+        cpus: plan.platform.cpus.clone(),
+        cpu_limit: plan.platform.cpu_limit,
+        switch_cost: Some(plan.platform.switch_cost),
+        wakeup_latency: plan.platform.wakeup_latency,
+        discipline: plan.discipline,
+        mode: order.mode,
+        unscreened: order.soft,
+        trace: trace.is_some(),
+        daemon: None,
+    })
+    .map_err(Failure::new)?;
+    let mut notices: Vec<String> = one_process(plan, order.mode).into_iter().collect();
+    let mut ours = Activities::new(runtime);
+    for (index, (planned, endpoint)) in plan.activities.iter().zip(endpoints).enumerate() {
+        notices.extend(shortfall(planned, endpoint.as_ref()));
+        ours.create(index, planned, endpoint).map_err(Failure::new)?;
+    }
+    let mut load = Load::start(spec, plan, &used_cpus(plan))?;
+
+    started()?;
+    if let Some(trace) = trace {
+        trace.begin(&trace_header(&ours, plan, opened));
+    }
+    if let Some(log) = log {
+        log.begin();
+    }
+    let drops_before = upcall::load::interface_drops();
+    let start = clock::now() + LEAD;
+    load.begin(start);
+    ours.run_at(start).map_err(Failure::new)?;
+    notices.extend(ours.runtime.notices().iter().map(ToString::to_string));
+    for notice in &notices {
+        eprintln!("upcall: {notice}");
+    }
+    let mut live = Live::new(order, plan, start);
+    let mut files = Files { mode: order.mode, plan, log, trace };
+    watch(&mut ours, start + order.duration, &mut files, &mut live, interrupted);
+
+    // Load first, so that nothing arrives that nobody was to process.
+    let senders = load.stop_senders()?;
+    let end = clock::now();
+    drain(&mut ours, drain_time(plan), &mut files, interrupted);
+    let (part, records) =
+        ours.stop(&plan.activities, order.mode, |activity, job| files.log(activity, job));
+    if let Some(trace) = files.trace {
+        records.iter().for_each(|(cpu, record)| trace.record(*cpu, record));
+    }
+    live.finish();
+    let measured = Measured {
+        part,
+        senders,
+        background: load.stop(),
+        duration: end.since(start),
+        interrupted: interrupted.load(Ordering::Relaxed),
+        notices,
+        interface_drops: upcall::load::interface_drops().saturating_sub(drops_before),
+        broken: Vec::new(),
+        cpus: plan.platform.cpus.clone(),
+        alone: true,
+    };
+    Ok(outcome::outcome(plan, order, measured))
+}
+
+/// One line if domains that should be processes are none.
+fn one_process(plan: &Plan<'_>, mode: Mode) -> Option<String> {
+    let domains = domains(plan).len();
+    let policy = plan.discipline.name;
+    (mode == Mode::Upcall && domains > 1 && !ACROSS_PROCESSES.contains(&policy)).then(|| {
+        format!(
+            "the {domains} domains run in one process: ranks under {policy} do not compare across processes"
+        )
+    })
+}
+
+/// CPUs that activities run on: where the background load must compete.
+fn used_cpus(plan: &Plan<'_>) -> Vec<u32> {
+    let mut cpus: Vec<u32> = plan.activities.iter().map(|planned| planned.cpu).collect();
+    cpus.sort_unstable();
+    cpus.dedup();
+    cpus
+}
+
+/// Where what happens is written to.
+struct Files<'f, 's> {
+    mode: Mode,
+    plan: &'f Plan<'s>,
+    log: &'f mut Option<JobLog>,
+    trace: &'f mut Option<TraceFile>,
+}
+
+impl Files<'_, '_> {
+    fn log(&mut self, activity: usize, job: &upcall::Job) {
+        if let Some(log) = self.log {
+            log.write(self.mode, self.plan.activities[activity].name(), &job.into());
+        }
+    }
+
+    /// Writes what the trace's rings hold before they are full.
+    fn poll_trace(&mut self, ours: &mut Activities) {
+        if let Some(trace) = self.trace {
+            ours.runtime.poll_trace(|cpu, record| trace.record(cpu, record));
+        }
+    }
+}
+
+/// Lets it run until `end` or Ctrl-C.
+fn watch(
+    ours: &mut Activities,
+    end: Instant,
+    files: &mut Files<'_, '_>,
+    live: &mut Live,
+    interrupted: &AtomicBool,
+) {
+    loop {
+        let now = clock::now();
+        if now >= end || interrupted.load(Ordering::Relaxed) {
+            return;
+        }
+        let left: Duration = end.since(now).into();
+        std::thread::sleep(left.min(POLL_EVERY));
+        ours.poll(|activity, job| files.log(activity, job));
+        files.poll_trace(ours);
+        live.show(&ours.rows());
+    }
+}
+
+/// Lets the handlers process what has arrived.
+fn drain(
+    ours: &mut Activities,
+    longest: Span,
+    files: &mut Files<'_, '_>,
+    interrupted: &AtomicBool,
+) {
+    let end = clock::now() + longest;
+    while clock::now() < end && !interrupted.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from(end.since(clock::now())).min(POLL_EVERY));
+        files.poll_trace(ours);
+    }
+}
+
+/// Who is who in the trace.
+fn trace_header(ours: &Activities, plan: &Plan<'_>, start: Instant) -> Header {
+    let handlers = ours.handlers();
+    let named = |(planned, &handler): (&Planned<'_>, _)| {
+        let (cpu, id) = ours.runtime.place(handler)?;
+        let (name, domain) = (planned.name().to_owned(), planned.domain().to_owned());
+        Some(Named { cpu, id, name, domain })
+    };
+    Header {
+        discipline: plan.discipline,
+        time_quantum: plan.discipline.time_quantum,
+        groups: plan.discipline.groups.clone(),
+        clock: Clock::Monotonic,
+        start,
+        cpus: plan.platform.cpus.iter().map(|&cpu| (cpu, upcall::ACTIVITIES_MAX)).collect(),
+        activities: plan.activities.iter().zip(&handlers).filter_map(named).collect(),
+    }
+}

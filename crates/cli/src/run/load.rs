@@ -1,0 +1,73 @@
+//! What is around the activities of a run: embedded senders, and what competes.
+
+use upcall::load::{BackgroundLoad, SenderCounts, Senders};
+use upcall::time::Instant;
+
+use crate::exit::Failure;
+use crate::plan::Plan;
+use crate::spec::Spec;
+use crate::stream::sender_plan;
+use crate::{background, output};
+
+/// Load that was started; ended when it is dropped.
+pub struct Load {
+    background: Vec<(String, BackgroundLoad)>,
+    senders: Option<Senders>,
+    /// Positions of the activities that they send to.
+    fed: Vec<usize>,
+}
+
+impl Load {
+    /// Starts the background load on `cpus`, and senders that wait for [`Load::begin`].
+    ///
+    /// # Errors
+    /// Something cannot be started; what was is ended.
+    pub fn start(spec: &Spec, plan: &Plan<'_>, cpus: &[u32]) -> Result<Self, Failure> {
+        let background = background::start(spec, cpus)?;
+        let (senders, fed) = start_senders(spec, plan)?;
+        Ok(Load { background, senders, fed })
+    }
+
+    /// Lets the senders begin.
+    pub fn begin(&self, at: Instant) {
+        if let Some(senders) = &self.senders {
+            senders.start(at);
+        }
+    }
+
+    /// Ends the senders: what each sent, by the position of its activity.
+    ///
+    /// # Errors
+    /// They did not end in order.
+    pub fn stop_senders(&mut self) -> Result<Vec<(usize, SenderCounts)>, Failure> {
+        let counts = self.senders.take().map(Senders::stop).transpose().map_err(Failure::new)?;
+        Ok(self.fed.iter().copied().zip(counts.unwrap_or_default()).collect())
+    }
+
+    /// Ends the rest.
+    pub fn stop(self) -> Vec<output::Background> {
+        background::stop(self.background)
+    }
+}
+
+fn start_senders(spec: &Spec, plan: &Plan<'_>) -> Result<(Option<Senders>, Vec<usize>), Failure> {
+    let mut plans = Vec::new();
+    let mut fed = Vec::new();
+    for (activity, planned) in plan.activities.iter().enumerate() {
+        let Some((stream, mapping)) = planned.stream() else { continue };
+        if stream.embedded_source {
+            fed.push(activity);
+            plans.push(sender_plan(stream, mapping).map_err(|found| {
+                let expected = "a stream whose packets Upcall can make";
+                Failure::new(spec.source.error_in(&stream.place, "source", &found, expected))
+            })?);
+        }
+    }
+    if plans.is_empty() {
+        return Ok((None, fed));
+    }
+    let command = background::own_command(crate::args::SEND_COMMAND)?;
+    let cpus = background::other_cpus(&plan.platform.cpus)?;
+    let senders = Senders::spawn(&command, &cpus, &plans).map_err(Failure::new)?;
+    Ok((Some(senders), fed))
+}

@@ -1,0 +1,95 @@
+//! What `upcall run` and the process of a domain say to each other: a line of JSON a
+//! message, over the child's standard input and output.
+//!
+//! ```text
+//!   parent                                child
+//!   Setup        ------------------->
+//!                <-------------------     Ready: its sockets are bound
+//!   Attach       ------------------->
+//!                <-------------------     Attached to the daemon
+//!   Create       ------------------->                               for each of its activities
+//!                <-------------------     Created, or Refused
+//!   Run          ------------------->
+//!                <-------------------     Running, then State ten times a second
+//!   Stop         ------------------->
+//!   Hurry        ------------------->                               after Ctrl-C
+//!                <-------------------     Done
+//! ```
+//!
+//! In place of any answer the child may say that it Failed. It ends when its input
+//! does. Both ends are one program, so nothing here is versioned.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Part, Row};
+use crate::csv::Line;
+
+/// From the parent.
+#[derive(Debug, Deserialize, Serialize)]
+pub enum ToDomain {
+    Setup(Setup),
+    Attach {
+        socket: PathBuf,
+    },
+    /// Position among the activities of the plan.
+    Create {
+        activity: usize,
+    },
+    /// When the first period begins, on the monotonic clock.
+    Run {
+        at_ns: u64,
+    },
+    /// What has arrived may be processed for so long.
+    Stop {
+        drain_ns: u64,
+    },
+    /// No longer.
+    Hurry,
+}
+
+/// All that makes the child's plan the parent's.
+#[derive(Debug, Deserialize, Serialize)]
+pub struct Setup {
+    /// Name and text of the spec.
+    pub name: String,
+    pub text: String,
+    pub domain: String,
+    pub soft: bool,
+    /// Of each activity's PDU, as declared or measured by the parent.
+    pub pdu_costs_ns: Vec<u64>,
+    pub switch_cost_ns: u64,
+    /// Whether jobs are to be told of one by one.
+    pub log: bool,
+}
+
+/// From a domain's process.
+#[derive(Debug, Deserialize, Serialize)]
+pub enum FromDomain {
+    Ready {
+        notices: Vec<String>,
+    },
+    Attached {
+        /// The daemon's.
+        cpus: Vec<u32>,
+        notices: Vec<String>,
+    },
+    Created {
+        cpu: u32,
+    },
+    Refused {
+        reason: String,
+        hint: String,
+    },
+    Running,
+    State {
+        rows: Vec<Row>,
+        /// Jobs that ended since the last one, with the positions of their activities.
+        jobs: Vec<(usize, Line)>,
+    },
+    Done(Box<Part>),
+    Failed {
+        message: String,
+    },
+}

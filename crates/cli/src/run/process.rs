@@ -1,0 +1,146 @@
+//! The process of a domain, seen from its parent.
+//!
+//! It is this program started again. A thread reads what it says. It ends when its
+//! handle is dropped, and by itself when this process has gone: its input ends then.
+//! It is in a process group of its own, so that Ctrl-C in a terminal reaches the
+//! parent alone, which ends it in order.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use upcall::clock;
+use upcall::time::Span;
+
+use super::message::{FromDomain, ToDomain};
+use crate::background::own_command;
+use crate::exit::Failure;
+
+/// How long it has to answer. One that died is noticed at once; this is for one that
+/// a busy machine gives little time.
+const ANSWER_WITHIN: Span = Span::from_secs(60);
+/// How long it has to end by itself, once its input has.
+const END_WITHIN: Span = Span::from_secs(2);
+/// Between two looks whether it has.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// See the module's head.
+pub struct Process {
+    pub domain: String,
+    child: Child,
+    /// Until it is to end.
+    input: Option<ChildStdin>,
+    messages: mpsc::Receiver<Result<FromDomain, String>>,
+    /// Why it does not answer any more.
+    gone: Option<String>,
+}
+
+impl Process {
+    /// Starts it. It waits for its setup.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn start(domain: &str) -> Result<Self, Failure> {
+        let failed = |error: &dyn std::fmt::Display| {
+            Failure::new(format_args!("domain `{domain}`: its process did not start: {error}"))
+        };
+        let command = own_command(crate::args::DOMAIN_COMMAND)?;
+        let mut child = Command::new(&command[0])
+            .args(&command[1..])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .map_err(|error| failed(&error))?;
+        let (messages_in, messages) = mpsc::channel();
+        let (input, output) = (child.stdin.take(), child.stdout.take());
+        let process = Process { domain: domain.to_owned(), child, input, messages, gone: None };
+        let output = output.ok_or_else(|| failed(&"it has no output"))?;
+        std::thread::Builder::new()
+            .name("upcall-hear".into())
+            .spawn(move || read(output, &messages_in))
+            .map_err(|error| failed(&error))?;
+        Ok(process)
+    }
+
+    /// Says something; if nobody listens, [`Process::hear`] finds out why.
+    pub fn say(&mut self, message: &ToDomain) {
+        let Some(input) = &mut self.input else { return };
+        let Ok(mut line) = serde_json::to_vec(message) else { return };
+        line.push(b'\n');
+        let _ = input.write_all(&line);
+    }
+
+    /// Waits for what it says next; `None` if nothing came within `within`.
+    ///
+    /// # Errors
+    /// It has ended, or speaks nonsense: how, in a few words; and so from then on.
+    pub fn hear(&mut self, within: Duration) -> Result<Option<FromDomain>, String> {
+        if let Some(gone) = &self.gone {
+            return Err(gone.clone());
+        }
+        let gone = match self.messages.recv_timeout(within) {
+            Ok(Ok(message)) => return Ok(Some(message)),
+            Err(mpsc::RecvTimeoutError::Timeout) => return Ok(None),
+            Ok(Err(nonsense)) => nonsense,
+            Err(mpsc::RecvTimeoutError::Disconnected) => self.end(),
+        };
+        self.gone = Some(gone.clone());
+        Err(gone)
+    }
+
+    /// Waits for its answer while it is set up.
+    ///
+    /// # Errors
+    /// It has ended, failed, or did not answer.
+    pub fn answer(&mut self) -> Result<FromDomain, Failure> {
+        let said = match self.hear(ANSWER_WITHIN.into()) {
+            Ok(Some(FromDomain::Failed { message })) => return Err(Failure::new(message)),
+            Ok(Some(message)) => return Ok(message),
+            Ok(None) => "it did not answer".to_owned(),
+            Err(gone) => gone,
+        };
+        Err(Failure::new(format_args!("domain `{}`: {said} before the run began", self.domain)))
+    }
+
+    /// Has it end, and says how it did.
+    fn end(&mut self) -> String {
+        self.input = None;
+        let give_up = clock::now() + END_WITHIN;
+        loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) => return format!("its process ended ({status})"),
+                Ok(None) if clock::now() < give_up => std::thread::sleep(LOOK_EVERY),
+                Ok(None) => break,
+                Err(error) => return format!("its process is lost: {error}"),
+            }
+        }
+        let _ = (self.child.kill(), self.child.wait());
+        "its process did not end and was killed".to_owned()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// What came instead of the message that was due.
+pub fn out_of_place(process: &Process, message: &FromDomain) -> Failure {
+    Failure::new(format_args!("domain `{}`: {message:?} out of place", process.domain))
+}
+
+fn read(output: ChildStdout, messages: &mpsc::Sender<Result<FromDomain, String>>) {
+    for line in BufReader::new(output).lines() {
+        let Ok(line) = line else { return };
+        let message =
+            serde_json::from_str(&line).map_err(|error| format!("its process said: {error}"));
+        let over = message.is_err();
+        if messages.send(message).is_err() || over {
+            return;
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! A spec with several domains: each a process of its own, one order of handlers over
+//! all, one admission, and nothing left behind.
+
+#![expect(clippy::unwrap_used, reason = "a test")]
+#[allow(dead_code, reason = "each test program uses its own part")]
+mod support;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use serde_json::Value;
+use support::{
+    Running, SpecFile, UPCALL, descendants, is_alive, list, machine, number, on_a_cpu, text, truth,
+    wait_until, with_ports,
+};
+
+/// Three domains of two activities each, one of them a stream; a third of a CPU.
+const SET: &str = r#"
+switch_cost = "20 us"
+[[task]]
+name = "balance"
+period = "10 ms"
+cost = "300 us"
+domain = "robot"
+[[task]]
+name = "steer"
+period = "20 ms"
+cost = "200 us"
+batch = 4
+domain = "robot"
+[[stream]]
+name = "voice"
+class = "continuous-media"
+rate = "100/s"
+pdu = "100 B"
+delay = "200 ms"
+cost = "300 us"
+receive = "udp://127.0.0.1:{}"
+source = "embedded"
+domain = "intercom"
+[[task]]
+name = "mixer"
+period = "20 ms"
+cost = "250 us"
+batch = 4
+domain = "intercom"
+[[task]]
+name = "encode"
+period = "40 ms"
+cost = "250 us"
+batch = 16
+domain = "recorder"
+[[task]]
+name = "store"
+period = "40 ms"
+cost = "500 us"
+domain = "recorder"
+"#;
+
+/// Two domains that take a good half of a CPU together.
+const HALF: &str = r#"
+switch_cost = "20 us"
+[[task]]
+name = "one"
+period = "20 ms"
+cost = "250 us"
+batch = 20
+domain = "left"
+[[task]]
+name = "two"
+period = "20 ms"
+cost = "250 us"
+batch = 24
+domain = "right"
+"#;
+
+/// A spec, and a folder of its own for the socket of its daemon.
+struct Set {
+    spec: SpecFile,
+    socket: String,
+}
+
+impl Set {
+    fn new(text: &str) -> Set {
+        let spec = SpecFile::new(on_a_cpu(&with_ports(text).0));
+        let socket = spec.beside("upcall.sock");
+        Set { spec, socket }
+    }
+
+    /// Starts it under the daemon at `socket`.
+    fn start_at(&self, socket: &str, options: &[&str]) -> Running {
+        let mut command = Command::new(UPCALL);
+        command.args(["run", self.spec.path(), "--json"]).args(options);
+        Running::start(command.env("UPCALL_SOCKET", socket))
+    }
+
+    fn start(&self, options: &[&str]) -> Running {
+        self.start_at(&self.socket, options)
+    }
+
+    /// Starts it for an hour and waits until hundreds of jobs are done.
+    fn started(&self) -> Running {
+        let log = self.spec.beside("jobs.csv");
+        let mut running = self.start(&["--duration", "3600s", "--csv", &log]);
+        let lines = || fs::read_to_string(&log).map_or(0, |log| log.lines().count());
+        wait_until("hundreds of jobs", || lines() > 100 || !running.runs());
+        assert!(running.runs(), "{:#?}", running.finish());
+        running
+    }
+
+    fn assert_nothing_is_left(&self, processes: &[u32]) {
+        wait_until("the end of all processes", || processes.iter().all(|&pid| !is_alive(pid)));
+        assert!(!fs::exists(&self.socket).unwrap(), "{} is still there", self.socket);
+    }
+}
+
+/// Processes beneath `pid` that were started with `word` as their command.
+fn started_as(pid: u32, word: &str) -> Vec<u32> {
+    let is_one = |pid: &u32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0).nth(1) == Some(word.as_bytes())
+    };
+    descendants(pid).into_iter().filter(is_one).collect()
+}
+
+#[track_caller]
+fn assert_all_ran(run: &Value, activities: usize) {
+    assert_eq!(list(run, "activities").len(), activities, "{run:#}");
+    for activity in list(run, "activities") {
+        // A tenth of a second at the least, had the machine no more time.
+        assert!(number(activity, "completed") > 2, "{activity:#}");
+    }
+}
+
+#[test]
+fn domains_run_as_processes_under_a_daemon_and_leave_nothing_behind() {
+    let _machine = machine();
+    let set = Set::new(SET);
+    let log = set.spec.beside("jobs.csv");
+    let mut running = set.start(&["--duration", "2s", "--csv", &log]);
+    let pid = running.pid();
+    wait_until("three domains", || started_as(pid, "__domain").len() == 3 || !running.runs());
+    wait_until("a daemon", || started_as(pid, "daemon").len() == 1 || !running.runs());
+    let all = descendants(pid);
+    let done = running.finish();
+    let run = done.assert_code(&[0, 4]).json();
+    set.assert_nothing_is_left(&all);
+    assert_eq!(truth(&run, "kept"), done.code() == 0, "{run:#}");
+    assert_all_ran(&run, 6);
+    let names: Vec<_> = list(&run, "activities").iter().map(|each| text(each, "name")).collect();
+    assert_eq!(names, ["balance", "steer", "voice", "mixer", "encode", "store"]);
+    assert_eq!(text(&list(&run, "activities")[4], "domain"), "recorder");
+    let [voice] = list(&run, "streams") else { panic!("{run:#}") };
+    assert!(number(voice, "processed") > 10, "{voice:#}");
+    assert!(number(voice, "offered") >= number(voice, "received"), "{voice:#}");
+    assert!(number(&run, "switches.domain") > 10, "{run:#}");
+    assert!(number(&run, "switches.kernel") > 10, "{run:#}");
+    let lines = fs::read_to_string(&log).unwrap().lines().count() as u64;
+    let jobs = list(&run, "activities").iter().map(|each| number(each, "completed")).sum::<u64>();
+    assert_eq!(lines, 1 + jobs);
+}
+
+#[test]
+#[ignore = "needs setpriv and root"]
+fn an_ordinary_user_has_domains_too_and_is_told_what_is_not_promised() {
+    let _machine = machine();
+    let set = Set::new(SET);
+    let program = set.spec.beside("upcall");
+    fs::copy(UPCALL, &program).unwrap();
+    for path in [set.spec.folder.path().to_str().unwrap(), &program] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+    command.args(["--bounding-set", "-all", "--inh-caps", "-all", &program]);
+    command.args(["run", set.spec.path(), "--duration", "1s", "--json"]);
+    let done = Running::start(command.env("UPCALL_SOCKET", &set.socket)).finish();
+    let run = done.assert_code(&[0, 4]).json();
+    assert_all_ran(&run, 6);
+    assert!(!truth(&run, "platform.real_time"), "{run:#}");
+    assert!(done.stderr.contains("NOT promised"), "{done:#?}");
+    set.assert_nothing_is_left(&[]);
+}
+
+#[test]
+fn runs_at_the_same_time_share_one_daemon_and_its_admission() {
+    let _machine = machine();
+    let (first, small) = (Set::new(HALF), Set::new(SET));
+    let running = first.started();
+    let all = descendants(running.pid());
+    // By itself the same set again would be admitted.
+    let refused = first.start(&["--duration", "1s"]).finish();
+    let plan = refused.assert_code(&[3]).json();
+    assert!(!truth(&plan, "admitted"), "{plan:#}");
+    let [refusal] = list(&plan, "refusals") else { panic!("{plan:#}") };
+    // 55 % and 25 % fit beneath 90 %, 30 % more do not.
+    assert_eq!(text(refusal, "name"), "two");
+    assert!(refused.stderr.contains("the daemon refuses two"), "{refused:#?}");
+
+    let joined = small.start_at(&first.socket, &["--duration", "1s"]).finish();
+    assert_all_ran(&joined.assert_code(&[0, 4]).json(), 6);
+
+    let other = Set::new(&format!("policy = \"rm\"\n{HALF}"));
+    let unlike = other.start_at(&first.socket, &["--duration", "1s"]).finish();
+    assert!(unlike.assert_code(&[2]).stderr.contains("schedules by `rmdp`"), "{unlike:#?}");
+
+    if support::a_cpu() != 0 {
+        fs::write(other.spec.path(), format!("cpus = [0]\n{HALF}")).unwrap();
+        let unlike = other.start_at(&first.socket, &["--duration", "1s"]).finish();
+        assert!(unlike.assert_code(&[2]).stderr.contains("the spec names [0]"), "{unlike:#?}");
+    }
+
+    running.signal("INT");
+    let run = running.finish().assert_code(&[0, 4]).json();
+    assert_all_ran(&run, 2);
+    first.assert_nothing_is_left(&all);
+}
+
+#[test]
+fn ctrl_c_ends_all_domains_and_prints_the_outcome() {
+    let _machine = machine();
+    for signal in ["INT", "TERM"] {
+        let set = Set::new(SET);
+        let running = set.started();
+        let all = descendants(running.pid());
+        running.signal(signal);
+        let run = running.finish().assert_code(&[0, 4]).json();
+        set.assert_nothing_is_left(&all);
+        assert!(truth(&run, "interrupted"), "{run:#}");
+        assert_all_ran(&run, 6);
+    }
+}
+
+#[test]
+fn a_domain_that_is_killed_costs_only_its_own_part() {
+    let _machine = machine();
+    let set = Set::new(SET);
+    let mut running = set.started();
+    let all = descendants(running.pid());
+    let victim = started_as(running.pid(), "__domain")[0];
+    support::signal(victim, "KILL");
+    wait_until("the end of the victim", || !is_alive(victim));
+    let length = || fs::metadata(set.spec.beside("jobs.csv")).unwrap().len();
+    let then = length();
+    wait_until("jobs of the others", || length() > then + 4096 || !running.runs());
+    running.signal("INT");
+    let run = running.finish().assert_code(&[4]).json();
+    set.assert_nothing_is_left(&all);
+    assert_all_ran(&run, 6);
+    let broken: Vec<_> = list(&run, "broken").iter().filter_map(Value::as_str).collect();
+    let lost = broken.iter().find(|line| line.contains("signal: 9")).unwrap();
+    assert!(lost.starts_with("domain `"), "{lost}");
+    let domain = lost.split('`').nth(1).unwrap();
+    let (its, others): (Vec<_>, Vec<_>) =
+        list(&run, "activities").iter().partition(|each| text(each, "domain") == domain);
+    assert_eq!((its.len(), others.len()), (2, 4), "{run:#}");
+    assert!(others.iter().all(|each| number(each, "response_ns.max") > 0), "{run:#}");
+}
+
+#[test]
+fn processes_end_with_a_parent_that_was_killed() {
+    let _machine = machine();
+    let set = Set::new(SET);
+    let running = set.started();
+    let all = descendants(running.pid());
+    running.signal("KILL");
+    assert_eq!(running.finish().status.code(), None);
+    set.assert_nothing_is_left(&all);
+}
+
+#[test]
+fn what_cannot_be_set_up_in_a_domain_is_told_with_its_place() {
+    let set = Set::new(SET);
+    let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    fs::write(set.spec.path(), on_a_cpu(&SET.replace("{}", &port))).unwrap();
+    let done = set.start(&["--duration", "1s"]).finish();
+    assert!(done.assert_code(&[2]).stderr.contains("spec.toml:"), "{done:#?}");
+    assert!(done.stderr.contains("an address that is free and ours"), "{done:#?}");
+    set.assert_nothing_is_left(&[]);
+}
+
+#[test]
+fn a_trace_of_several_processes_is_refused() {
+    let set = Set::new(SET);
+    let trace = set.spec.beside("trace");
+    let done = set.start(&["--duration", "1s", "--trace", &trace]).finish();
+    assert!(done.assert_code(&[2]).stderr.contains("found 3 domains"), "{done:#?}");
+    assert!(!fs::exists(trace).unwrap());
+}
+
+#[test]
+fn policies_without_comparable_ranks_run_in_one_process_and_say_so() {
+    let _machine = machine();
+    let set = Set::new(&format!("policy = \"dwcs\"\n{HALF}"));
+    let done = set.start(&["--duration", "1s"]).finish();
+    assert_all_ran(&done.assert_code(&[0, 4]).json(), 2);
+    assert!(done.stderr.contains("the 2 domains run in one process"), "{done:#?}");
+}
