@@ -259,7 +259,7 @@ impl Watch {
         let Some(record) = self.record_of(member) else { return };
         record.offences += 1;
         record.sunk_at_cpu_ns = Some(record.cpu_ns);
-        hall.kernel.count_offence(member.domain);
+        hall.count_offence(member);
         if record.offences >= OFFENCES_MAX {
             demote(hall, member, held_ns, rules, report);
             return;
@@ -292,7 +292,7 @@ impl Watch {
                 }
                 hall.set_state(member, State::Attached);
             } else if since > DEMOTED_AFTER.as_nanos() {
-                hall.kernel.count_offence(member.domain);
+                hall.count_offence(member);
                 demote(hall, member, since, rules, report);
             }
         }

@@ -35,6 +35,7 @@ mod rights;
 mod runtime;
 mod seat;
 mod statistics;
+pub mod status;
 mod task;
 mod trace;
 pub mod udp;
