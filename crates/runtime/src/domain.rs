@@ -306,7 +306,7 @@ impl Listener {
         let _ = (mapping.lock(), mapping.dont_fork());
         let area = Peer::attach(mapping, domain, generation)?;
         // Full only if the executive has not looked for dozens of arrivals.
-        let mut neighbour = Neighbour { domain, generation, area };
+        let mut neighbour = Neighbour { domain, generation, area, is_there: false };
         while let Err(rtrb::PushError::Full(back)) = hall.arrivals.push(neighbour) {
             neighbour = back;
             hall.bell.ring();

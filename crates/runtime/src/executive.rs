@@ -177,6 +177,14 @@ enum Turn {
     Elsewhere,
 }
 
+/// What controllers had asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Obeyed {
+    Nothing,
+    Something,
+    Quit,
+}
+
 /// An activity that was closed: its handler, to be dropped outside the
 /// executive, and what was counted.
 pub(crate) struct Retired {
@@ -277,7 +285,7 @@ impl Executive {
     pub(crate) fn run(mut self) -> Outcomes {
         let mut now = clock::now();
         loop {
-            if self.shared.doorbell.answer() && !self.obey(now) {
+            if self.shared.doorbell.answer() && self.obey(now) == Obeyed::Quit {
                 return self.outcomes(now);
             }
             match self.turn(now) {
@@ -285,8 +293,12 @@ impl Executive {
                 Turn::Elsewhere => {
                     let rung = self.shared.doorbell.sleep_until(None);
                     now = clock::now();
-                    if rung && !self.obey(now) {
-                        return self.outcomes(now);
+                    match if rung { self.obey(now) } else { Obeyed::Something } {
+                        Obeyed::Quit => return self.outcomes(now),
+                        Obeyed::Something => {}
+                        Obeyed::Nothing => {
+                            let _ = self.seat.as_mut().map(Seat::woken_by_turn);
+                        }
                     }
                     continue;
                 }
@@ -314,7 +326,8 @@ impl Executive {
             return Turn::Own;
         };
         let has_turn = seat.has_turn();
-        if has_turn {
+        // What came due by the end of an upcall is known from its return.
+        if has_turn && self.scheduler.clock() < now {
             self.tell(now, Input::Tick);
         }
         let Some(seat) = &mut self.seat else { return Turn::Own };
@@ -329,12 +342,14 @@ impl Executive {
         Turn::Elsewhere
     }
 
-    /// Carries out what controllers asked; `false` if one asked to quit.
-    fn obey(&mut self, now: Instant) -> bool {
-        if let Some(seat) = &mut self.seat {
-            seat.take_in_peers();
+    /// Carries out what controllers asked.
+    fn obey(&mut self, now: Instant) -> Obeyed {
+        let mut obeyed = Obeyed::Nothing;
+        if self.seat.as_mut().is_some_and(Seat::take_in_peers) {
+            obeyed = Obeyed::Something;
         }
         while let Ok(control) = self.controls.pop() {
+            obeyed = Obeyed::Something;
             match control {
                 Control::Create { id, params, terms, work, order } => {
                     if let Some(seat) = &mut self.seat {
@@ -358,18 +373,19 @@ impl Executive {
                     if let Some(seat) = &mut self.seat {
                         seat.leave(&self.scheduler);
                     }
-                    return false;
+                    return Obeyed::Quit;
                 }
             }
         }
         let shared = self.shared.clone();
         for id in shared.take_woken() {
+            obeyed = Obeyed::Something;
             if let Some(Work::Task(task)) = &self.slots[id.0 as usize].work {
                 let next = task.woken(now);
                 self.tell_next(now, id, next);
             }
         }
-        true
+        obeyed
     }
 
     /// Delivers an activity from `at` on. A task that has ended stays so.

@@ -87,16 +87,23 @@ pub(crate) enum Next {
 pub(crate) struct Seat {
     pages: Pages,
     me: DomainId,
-    /// By number.
-    peers: Vec<Option<Neighbour>>,
+    /// Few: each is looked at in every hand-off.
+    peers: Vec<Neighbour>,
     /// Of each activity its place in the order of admission; `None`: there is none.
     orders: Vec<Option<u32>>,
+    /// Activities from this number on never were.
+    orders_used: usize,
+    /// Who was found to outrank the handler that was told to yield.
+    found: Option<(Rank, DomainId)>,
+    /// Whoever passed the turn found this domain to be best of all, and nothing has
+    /// changed since.
+    is_best: bool,
     /// Set when the daemon has gone: there is nobody to take turns by.
     orphaned: Arc<AtomicBool>,
     /// Domains that were attached since; rung for.
     arrivals: Consumer<Neighbour>,
-    /// Of the kernel area, when the peers were last compared with it.
-    epoch: u64,
+    /// Of the kernel area, when the peers were last compared with it; `None`: not yet.
+    epoch: Option<u64>,
     counters: Counters,
 }
 
@@ -106,6 +113,8 @@ pub(crate) struct Neighbour {
     pub(crate) domain: DomainId,
     pub(crate) generation: u64,
     pub(crate) area: Peer<ReadOnlyMapping>,
+    /// As the kernel area said when it last changed.
+    pub(crate) is_there: bool,
 }
 
 /// Most domains that may come before the executive looks.
@@ -119,11 +128,23 @@ impl Seat {
         orphaned: Arc<AtomicBool>,
     ) -> (Self, Producer<Neighbour>) {
         let (arrivals_in, arrivals) = rtrb::RingBuffer::new(ARRIVALS_MAX);
-        let mut peers = Vec::new();
-        peers.resize_with(upcall_shm::DOMAINS_MAX as usize + 1, || None);
+        let peers = Vec::with_capacity(upcall_shm::DOMAINS_MAX as usize + 1);
         let orders = vec![None; ACTIVITIES_MAX as usize];
         let counters = Counters::default();
-        let seat = Seat { pages, me, peers, orders, orphaned, arrivals, epoch: 0, counters };
+        let (orders_used, found, is_best, epoch) = (0, None, false, None);
+        let seat = Seat {
+            pages,
+            me,
+            peers,
+            orders,
+            orders_used,
+            found,
+            is_best,
+            orphaned,
+            arrivals,
+            epoch,
+            counters,
+        };
         (seat, arrivals_in)
     }
 
@@ -132,32 +153,30 @@ impl Seat {
         Bell::new(self.pages.turn.clone(), self.me)
     }
 
-    /// Takes up the domains that have come.
-    pub(crate) fn take_in_peers(&mut self) {
+    /// Takes up the domains that have come; whether any has.
+    pub(crate) fn take_in_peers(&mut self) -> bool {
+        let mut any = false;
         while let Ok(neighbour) = self.arrivals.pop() {
-            let number = neighbour.domain.number() as usize;
-            self.peers[number] = Some(neighbour);
+            self.peers.retain(|peer| peer.domain != neighbour.domain);
+            // There is room: one of each number at most.
+            self.peers.push(neighbour);
+            // Whether it is there is looked up again.
+            self.epoch = None;
+            any = true;
         }
+        any
     }
 
-    /// Forgets the domains that have gone. A load, if none has come or gone.
-    fn drop_peers(&mut self) {
+    /// Sees who has come and gone. A load, if nobody has.
+    #[inline]
+    fn see_peers(&mut self) {
         let epoch = self.pages.kernel.epoch();
-        if epoch == self.epoch {
-            return;
-        }
-        self.epoch = epoch;
-        for peer in &mut self.peers {
+        if self.epoch != Some(epoch) {
+            self.epoch = Some(epoch);
             let kernel = &self.pages.kernel;
-            // One that is announced and not attached yet comes with another epoch.
-            let gone = peer.as_ref().is_some_and(|neighbour| {
-                let entry = kernel.entry(neighbour.domain);
-                entry.is_ok_and(|entry| {
-                    entry.is_some_and(|entry| entry.generation.get() > neighbour.generation)
-                })
-            });
-            if gone {
-                *peer = None;
+            for peer in &mut self.peers {
+                let entry = kernel.entry(peer.domain).ok().flatten();
+                peer.is_there = entry.is_some_and(|of| of.generation.get() == peer.generation);
             }
         }
     }
@@ -172,6 +191,12 @@ impl Seat {
     /// An activity comes, with its place in the order of admission, or goes.
     pub(crate) fn set_order(&mut self, id: ActivityId, order: Option<u32>) {
         self.orders[id.0 as usize] = order;
+        self.orders_used = self.orders_used.max(id.0 as usize + 1);
+    }
+
+    /// It wakes, and was asked nothing meanwhile: the turn it has was just passed to it.
+    pub(crate) fn woken_by_turn(&mut self) {
+        self.is_best = self.has_turn();
     }
 
     /// Whether the domain runs without turns: its daemon has gone, or has put it
@@ -197,9 +222,9 @@ impl Seat {
             || self.pages.kernel.yield_requested(self.me)
     }
 
-    /// Shows what `scheduler` has. O(activities).
+    /// Shows what `scheduler` has. O(activities there ever were at once).
     pub(crate) fn publish(&mut self, scheduler: &Scheduler) {
-        for (number, order) in self.orders.iter().enumerate() {
+        for (number, order) in self.orders[..self.orders_used].iter().enumerate() {
             let id = ActivityId(u32::try_from(number).unwrap_or(u32::MAX));
             let slot = order.map_or(Slot::FREE, |order| slot(scheduler, id, order));
             // As many slots as orders were made.
@@ -210,17 +235,28 @@ impl Seat {
         let changed = self.pages.user.publish(ready);
         // Also if nothing changed: it may have been passed over, and is there again.
         let wanted = changed || ready.is_some();
-        if wanted && !self.has_turn() && self.pages.turn.request_recheck() {
+        if self.has_turn() {
+            return;
+        }
+        // What was found is of another turn.
+        self.found = None;
+        if wanted && self.pages.turn.request_recheck() {
             ring(&self.pages.turn, DomainId::DAEMON);
         }
     }
 
     /// Who is best of all at `now`. O(slots in use of all peers).
     pub(crate) fn next(&mut self, scheduler: &Scheduler, now: Instant) -> Next {
-        self.drop_peers();
-        let _ = self.pages.turn.take_recheck();
+        self.see_peers();
         let own = scheduler.best().and_then(|standing| self.rank(standing));
-        match (own, self.best_other(now)) {
+        let found = self.found.take();
+        let asked = self.pages.turn.take_recheck();
+        if std::mem::take(&mut self.is_best) && !asked && own.is_some() {
+            return Next::Own;
+        }
+        // Nobody gets worse while this domain has the turn.
+        let other = if asked { None } else { found }.or_else(|| self.best_other(now));
+        match (own, other) {
             (Some(own), Some((other, _))) if own < other => Next::Own,
             (_, Some((_, domain))) => Next::Other(domain),
             (Some(_), None) => Next::Own,
@@ -263,12 +299,13 @@ impl Seat {
 
     /// At a boundary at which the own scheduler lets the handler go on: until when
     /// it may; `None` if another domain outranks it, or the turn was taken.
-    pub(crate) fn may_go_on(&self, scheduler: &Scheduler, now: Instant) -> Option<Instant> {
+    pub(crate) fn may_go_on(&mut self, scheduler: &Scheduler, now: Instant) -> Option<Instant> {
         self.pages.user.set_asked(now.as_nanos());
+        self.see_peers();
         let _ = self.pages.turn.take_recheck();
         let own = scheduler.running_standing(now).and_then(|standing| self.rank(standing))?;
-        let outranked = self.best_other(now).is_some_and(|(other, _)| other < own);
-        (self.has_turn() && !outranked).then(|| self.preempt_at(scheduler, now))
+        self.found = self.best_other(now).filter(|(other, _)| *other < own);
+        (self.has_turn() && self.found.is_none()).then(|| self.preempt_at(scheduler, now))
     }
 
     fn preempt_at(&self, scheduler: &Scheduler, now: Instant) -> Instant {
@@ -291,13 +328,9 @@ impl Seat {
     /// The peers that would run if they had the turn. One that was blocked is back
     /// when it sleeps on its bell.
     fn present(&self) -> impl Iterator<Item = (DomainId, &Peer<ReadOnlyMapping>)> {
-        self.peers.iter().flatten().filter_map(|neighbour| {
-            let Neighbour { domain, generation, area } = neighbour;
-            let entry = self.pages.kernel.entry(*domain).ok()??;
-            if entry.generation.get() != *generation {
-                return None;
-            }
-            let there = match entry.state {
+        self.peers.iter().filter(|peer| peer.is_there).filter_map(|peer| {
+            let Neighbour { domain, area, .. } = peer;
+            let there = match self.pages.kernel.state(*domain).ok()?? {
                 State::Attached => true,
                 State::Blocked | State::Stopped => {
                     let asleep = u64::from(ASLEEP);

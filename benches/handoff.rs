@@ -1,0 +1,293 @@
+//! The price of a hand-off between two domains, processes of their own: from the last
+//! thing one handler does to the first the other does, against a bare futex ping-pong
+//! between two processes, in one run on one CPU.
+//!
+//! Nothing here is asserted: the machine is shared. Read the ratios.
+
+#![forbid(unsafe_code)]
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use upcall::activity::ActivityParams;
+use upcall::time::Span;
+use upcall::{Attach, Batch, Config, Runtime, clock, default_cpus};
+use upcall_benches::{heading, percentile, smoke};
+use upcall_daemon::server::{self, Daemon};
+use upcall_sys::memfd::SharedMapping;
+use upcall_sys::{futex, schedule};
+
+/// What a process started by this one is to do: its variable of the environment.
+const ROLE: &str = "UPCALL_BENCH_ROLE";
+/// Of the domains' threads too.
+const FIFO_PRIORITY: u8 = 60;
+/// Words of the ping-pong's page: one cache line each.
+const WORDS: usize = 512;
+const PING: usize = 0;
+const PONG: usize = 8;
+
+fn main() {
+    match std::env::var(ROLE).as_deref().map(|role| role.split(' ').collect::<Vec<_>>()) {
+        Err(_) => compare(),
+        Ok(role) => match role[..] {
+            ["echo", cpu, rounds, path] => echo(number(cpu), number(rounds), path),
+            ["often", socket, millis] => domain(socket, "often", number(millis)),
+            ["long", socket, millis] => domain(socket, "long", number(millis)),
+            _ => panic!("unknown role {role:?}"),
+        },
+    }
+}
+
+fn number<T: std::str::FromStr>(text: &str) -> T {
+    text.parse().unwrap_or_else(|_| panic!("`{text}` is no number"))
+}
+
+fn compare() {
+    let (rounds, millis) = if smoke() { (500, 300) } else { (20_000, 3_000) };
+    let cpu = default_cpus().ok().and_then(|cpus| cpus.last().copied()).unwrap_or(0);
+    println!("{}", heading("handoff"));
+    // Before, between and after: the machine is not the same all the time.
+    let mut bare = ping_pong(cpu, rounds);
+    let (mut to_often, mut to_long) = (Vec::new(), Vec::new());
+    for _ in 0..2 {
+        let (there, back) = hand_offs(cpu, millis);
+        to_often.extend(there);
+        to_long.extend(back);
+        bare.extend(ping_pong(cpu, rounds));
+    }
+    let base = percentile(&mut bare, 50.0).max(1);
+    println!();
+    println!(
+        "{:<52} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}",
+        "nanoseconds for one", "samples", "p10", "median", "p90", "p99", "/bare"
+    );
+    for (name, samples) in [
+        ("bare futex ping-pong, one way", &mut bare),
+        ("domain to domain, to one that outranks it", &mut to_often),
+        ("domain to domain, back to one that had yielded", &mut to_long),
+    ] {
+        let count = samples.len();
+        let median = percentile(samples, 50.0);
+        println!(
+            "{name:<52} {count:>8} {:>8} {median:>8} {:>8} {:>8} {:>8.2}",
+            percentile(samples, 10.0),
+            percentile(samples, 90.0),
+            percentile(samples, 99.0),
+            median as f64 / base as f64,
+        );
+    }
+    println!();
+    println!("{CONTENTS}");
+}
+
+const CONTENTS: &str = "\
+what a row contains, beside its name
+  ping-pong             a read of the clock, a store, wake, wait, the kernel's switch, a read of the clock
+  to one that outranks  the same, and: the boundary at which the handler learns that it must yield, its return,
+                        the decision, its ranks into the page; there the decision, and the upcall
+  back                  the end of the job and its record, and the rest of it; there the upcall";
+
+/// Samples in ns, one way each, both ways.
+fn ping_pong(cpu: u32, rounds: usize) -> Vec<u64> {
+    let page = SharedMapping::create("upcall-bench", WORDS * 8).expect("a page");
+    let path = format!("/proc/{}/fd/{}", std::process::id(), page.fd().as_raw_fd());
+    let mut child = start(&format!("echo {cpu} {rounds} {path}"));
+    let sent = std::thread::spawn(move || {
+        prepare(cpu);
+        let words = page.words();
+        let mut stamps = Vec::with_capacity(2 * rounds);
+        wait(&words[PONG]);
+        for _ in 0..rounds {
+            stamps.push(now());
+            ring(&words[PING]);
+            wait(&words[PONG]);
+            stamps.push(now());
+        }
+        stamps
+    });
+    let here = sent.join().expect("no measurement panics");
+    let there = stamps_of(&mut child, "echo");
+    // Here: sent, received, sent, received; there: received, sent, ...
+    here.iter().zip(&there).map(|(here, there)| here.abs_diff(*there)).collect()
+}
+
+fn echo(cpu: u32, rounds: usize, path: &str) {
+    let file = std::fs::File::options().read(true).write(true).open(path).expect("the page");
+    let page = SharedMapping::from_fd(OwnedFd::from(file), WORDS * 8).expect("the page");
+    prepare(cpu);
+    let words = page.words();
+    let mut stamps = Vec::with_capacity(2 * rounds);
+    ring(&words[PONG]);
+    for _ in 0..rounds {
+        wait(&words[PING]);
+        stamps.push(now());
+        stamps.push(now());
+        ring(&words[PONG]);
+    }
+    print_stamps("echo", &stamps);
+}
+
+fn prepare(cpu: u32) {
+    let class = schedule::pin_thread(&[cpu]).and(schedule::set_fifo(FIFO_PRIORITY));
+    if let Err(error) = class {
+        println!("the ping-pong ran in the ordinary class: {error}");
+    }
+}
+
+fn ring(word: &AtomicU64) {
+    word.store(1, Ordering::Release);
+    futex::wake_shared(word, 1);
+}
+
+fn wait(word: &AtomicU64) {
+    while word.load(Ordering::Acquire) == 0 {
+        let _ = futex::wait_shared_until(word, 0, None);
+    }
+    word.store(0, Ordering::Relaxed);
+}
+
+fn now() -> u64 {
+    clock::now().as_nanos()
+}
+
+/// Samples in ns: to the domain that outranks the other, and back.
+fn hand_offs(cpu: u32, millis: u64) -> (Vec<u64>, Vec<u64>) {
+    let socket = std::env::temp_dir().join(format!("upcall-bench-{}", std::process::id()));
+    let daemon = Daemon::start(server::Config::new(socket.clone(), vec![cpu])).expect("a daemon");
+    let stopper = daemon.stopper();
+    let serving = std::thread::spawn(move || {
+        daemon.run(|event, _| match event {
+            server::Event::Attached { .. } | server::Event::Detached { .. } => {}
+            other => println!("{other:?}"),
+        });
+    });
+    let path = socket.display();
+    let mut often = start(&format!("often {path} {millis}"));
+    let mut long = start(&format!("long {path} {millis}"));
+    let often = [stamps_of(&mut often, "begun"), stamps_of(&mut often, "ended")];
+    let long = [stamps_of(&mut long, "begun"), stamps_of(&mut long, "ended")];
+    stopper.stop();
+    serving.join().expect("the daemon does not panic");
+    (spans(&long[1], &often[0]), spans(&often[1], &long[0]))
+}
+
+/// From the last of `from` before each of `to`, where nothing lies between.
+fn spans(from: &[u64], to: &[u64]) -> Vec<u64> {
+    let mut samples = Vec::new();
+    for pair in to.windows(2) {
+        let at = from.partition_point(|&stamp| stamp <= pair[1]);
+        // Another handler of the same domain, or a sleep, lies between if the stamp is
+        // older than the one before.
+        if let Some(&before) = at.checked_sub(1).and_then(|at| from.get(at))
+            && before > pair[0]
+        {
+            samples.push(pair[1] - before);
+        }
+    }
+    samples
+}
+
+/// One domain with one handler: `often` runs every 100 us for a moment, `long` the rest
+/// of the time, in quanta of 2 us.
+fn domain(socket: &str, name: &'static str, millis: u64) {
+    let daemon = Some(Attach { socket: socket.into(), name: name.to_owned() });
+    let config = Config { unscreened: true, daemon, ..Config::default() };
+    let mut runtime = Runtime::start(config).expect("the daemon attaches it");
+    let is_long = name == "long";
+    let need = match is_long {
+        false => ActivityParams::new(Span::from_micros(100), Span::from_micros(1)),
+        true => ActivityParams::new(Span::from_millis(50), Span::from_micros(2)).batch(20_000),
+    };
+    let kept: Arc<Mutex<Stamps>> = Arc::default();
+    let mut stamps = Stamps::new(kept.clone(), 40 * millis as usize);
+    let handler = move |batch: &mut Batch<'_>| {
+        let entered = now();
+        stamps.enter(entered);
+        while batch.proceed() {
+            if is_long {
+                let until = now() + 2_000;
+                while now() < until {}
+            }
+            stamps.last = now();
+        }
+    };
+    let id = runtime.handler(name, need, handler).expect("unscreened");
+    runtime.run(id).expect("its thread is there");
+    std::thread::sleep(Duration::from_millis(millis));
+    runtime.stop(|_, _| {});
+    let kept = kept.lock().expect("nobody panicked");
+    print_stamps("begun", &kept.begun);
+    print_stamps("ended", &kept.ended);
+}
+
+/// When a handler was entered, and when it did the last thing before it returned.
+#[derive(Default)]
+struct Stamps {
+    begun: Vec<u64>,
+    ended: Vec<u64>,
+    last: u64,
+    /// Where they go in the end.
+    kept: Option<Arc<Mutex<Stamps>>>,
+}
+
+impl Stamps {
+    fn new(kept: Arc<Mutex<Stamps>>, count: usize) -> Self {
+        let room = || Vec::with_capacity(count);
+        Stamps { begun: room(), ended: room(), last: 0, kept: Some(kept) }
+    }
+
+    /// The end of the upcall before is put down only now: it is not to be part of
+    /// what is measured.
+    fn enter(&mut self, entered: u64) {
+        if self.begun.len() < self.begun.capacity() {
+            self.begun.push(entered);
+            self.ended.push(self.last);
+        }
+        self.last = entered;
+    }
+}
+
+impl Drop for Stamps {
+    fn drop(&mut self) {
+        if let Some(Ok(mut kept)) = self.kept.as_ref().map(|kept| kept.lock()) {
+            kept.begun = std::mem::take(&mut self.begun);
+            kept.ended = std::mem::take(&mut self.ended);
+        }
+    }
+}
+
+fn start(role: &str) -> Child {
+    let program = std::env::current_exe().expect("this program");
+    Command::new(program)
+        .env(ROLE, role)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("this program can be started")
+}
+
+fn print_stamps(name: &str, stamps: &[u64]) {
+    let text: Vec<String> = stamps.iter().map(u64::to_string).collect();
+    println!("{name} {}", text.join(" "));
+}
+
+/// Reads lines of the child up to the one that begins with `name`.
+fn stamps_of(child: &mut Child, name: &str) -> Vec<u64> {
+    use std::io::Read;
+    let output = child.stdout.as_mut().expect("it is piped");
+    loop {
+        let mut line = Vec::new();
+        let mut byte = [0];
+        while output.read(&mut byte).is_ok_and(|read| read == 1) && byte[0] != b'\n' {
+            line.push(byte[0]);
+        }
+        let line = String::from_utf8(line).expect("numbers");
+        match line.strip_prefix(name) {
+            Some(stamps) => return stamps.split_whitespace().map(number).collect(),
+            None if line.is_empty() => panic!("the process that says `{name}` has ended"),
+            None => println!("{line}"),
+        }
+    }
+}
