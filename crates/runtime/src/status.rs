@@ -145,6 +145,49 @@ impl Status {
 }
 
 impl DomainStatus {
+    /// The worst state of its seats: demoted, stopped, blocked, attached. `None`: it
+    /// is attaching, none of its threads is there yet.
+    pub fn state(&self) -> Option<SeatState> {
+        self.seats.iter().map(|seat| seat.state).max_by_key(|&state| state as u64)
+    }
+
+    /// What is wrong with its pages, on the first CPU where something is.
+    pub fn fault(&self) -> Option<&str> {
+        self.seats.iter().map(|seat| seat.fault.as_str()).find(|fault| !fault.is_empty())
+    }
+
+    /// What it counted on all CPUs. It may have counted anything: sums saturate.
+    pub fn counters(&self) -> DomainCounters {
+        let mut sum = DomainCounters::default();
+        for DomainCounters { upcalls, switches, jobs, misses, pdus, handoffs, slack_ns_min } in
+            self.seats.iter().map(|seat| seat.counters)
+        {
+            sum.upcalls = sum.upcalls.saturating_add(upcalls);
+            sum.switches = sum.switches.saturating_add(switches);
+            sum.jobs = sum.jobs.saturating_add(jobs);
+            sum.misses = sum.misses.saturating_add(misses);
+            sum.pdus = sum.pdus.saturating_add(pdus);
+            sum.handoffs = sum.handoffs.saturating_add(handoffs);
+            sum.slack_ns_min = sum.slack_ns_min.min(slack_ns_min);
+        }
+        sum
+    }
+
+    /// How often the guardian had to act against it, on all CPUs.
+    pub fn offences(&self) -> u64 {
+        self.seats.iter().map(|seat| seat.offences).fold(0, u64::saturating_add)
+    }
+
+    /// Reserved for it on all CPUs, in millionths of one.
+    pub fn reserved_ppm(&self) -> u64 {
+        self.activities.iter().map(|activity| activity.reserved_ppm).fold(0, u64::saturating_add)
+    }
+
+    /// CPU time of its threads so far.
+    pub fn used_ns(&self) -> u64 {
+        self.seats.iter().map(|seat| seat.used_ns).fold(0, u64::saturating_add)
+    }
+
     fn of(said: wire::DomainStatus) -> Self {
         let wire::DomainStatus { domain, generation, pid, uid, at_ns, name } = said;
         let (seats, activities) = (Vec::new(), Vec::new());

@@ -1,6 +1,9 @@
 //! A daemon and its domains in one process: real pages, sockets, threads.
 
 use super::*;
+
+mod status;
+
 use std::sync::atomic::AtomicU32;
 use upcall_core::activity::ActivityParams;
 use upcall_core::admission::Share;
