@@ -33,6 +33,9 @@ use crate::hall::{Hall, Member};
 use crate::registry::{Domain, Listed, Registry};
 use crate::site::Site;
 
+#[cfg(test)]
+mod tests;
+
 /// How often an area is looked at whose owner is just writing.
 const LOOKS_MAX: usize = 8;
 

@@ -17,7 +17,8 @@
 //!                   <-------------------------    Offence, when the guardian had to act
 //! ```
 //!
-//! A frame is a fixed head, so many words and so many texts; what each kind has is
+//! Who is no domain may say Inspect instead, and is told how things stand: module
+//! `status`. A frame is a fixed head, so many words and so many texts; what each kind has is
 //! checked before anything is looked at.
 //!
 //! | bytes | native order | |
