@@ -5,10 +5,10 @@
 //!
 //! ```text
 //!   keeps to the rules -- (1) somebody waits --> asked -- (2) sign of life --+
-//!        ^                                        |                          |
-//!        +----------------------------------------|--------------------------+
-//!        |                                        | (3) its quantum and the grace used up
-//!        +---- (4) at a boundary ---- out-prioritised
+//!     ^           ^                               |                          |
+//!     |           +-------------------------------|--------------------------+
+//!     |                                           | (3) its quantum and the grace used up
+//!     +------- (4) a sign, and nothing owed ---- out-prioritised
 //!                                                 | (5) runs on, or did so too often
 //!                                                 v
 //!                                              demoted ---- (6) if so configured ---> killed
@@ -17,15 +17,17 @@
 //! 1. The yield request in the kernel area: the domain looks at it at each boundary.
 //! 2. It asked whether it may go on, made an upcall, or passed the turn.
 //! 3. In CPU time of its thread, so that neither an interrupt, nor a paused virtual
-//!    machine, nor a stopped process counts. Its thread sinks beneath the KLS thread, its
-//!    turn is taken, and the others go on.
-//! 4. It sleeps on its bell. Its thread is raised again.
+//!    machine, nor a stopped process counts. A domain that runs without having the turn is
+//!    not asked first. Its thread sinks beneath the KLS thread and takes no turns, and the
+//!    others go on.
+//! 4. Its thread is raised again, and it takes turns.
 //! 5. In the ordinary class it may run on, without turns.
 //! 6. The server sends SIGKILL.
 //!
 //! A domain may lie about signs of life and ranks. What it cannot lie about is CPU
-//! time: who uses more than was reserved for it over a [`WINDOW`], and has the turn while
-//! somebody waits, has offended too, unless it has activities that admission refused.
+//! time: whatever it uses beyond what was reserved for it, it owes; who owes more than two
+//! jobs of each of its activities and the grace, and has the turn while somebody waits,
+//! has offended too, unless it has activities that admission refused.
 
 use std::sync::Arc;
 
@@ -51,11 +53,11 @@ const OFFENDER_PRIORITY: u8 = kls::PRIORITY - 1;
 const DEMOTED_AFTER: Span = Span::from_millis(50);
 /// The offence at which a domain is demoted at once.
 const OFFENCES_MAX: u64 = 3;
-/// Over which use is held against what is reserved.
-const WINDOW: Span = Span::from_millis(500);
-/// What a domain may use of a window beyond what is reserved, in millionths of the
-/// window: hand-offs, waking, the runtime's own work.
-const WINDOW_GRACE_PPM: u64 = 50_000;
+/// For so long at least an offender is beneath the others.
+const SUNK_MIN: Span = Span::from_millis(50);
+/// What a domain may use beyond what is reserved, in millionths of the CPU: hand-offs,
+/// waking, the runtime's own work.
+const SHARE_GRACE_PPM: u64 = 50_000;
 
 /// What was done about an offender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,12 +130,14 @@ struct Record {
     offences: u64,
     /// CPU time of its thread, at this tick.
     cpu_ns: u64,
-    /// As it was when it was out-prioritised; `None`: it is not.
-    sunk_at_cpu_ns: Option<u64>,
-    /// Since when, and what it had used by then.
-    window: Option<(Instant, u64)>,
-    /// What it used of the last window, if that was too much.
-    overuse_ns: Option<u64>,
+    /// As it was when it was first seen to run without the turn; `None`: it does not.
+    stray_at_cpu_ns: Option<u64>,
+    /// As it was when it was out-prioritised, and when; `None`: it is not.
+    sunk: Option<(u64, Instant)>,
+    /// When CPU time was looked at last.
+    looked_at: Option<Instant>,
+    /// Used beyond what is reserved, and not made up for since.
+    owed_ns: u64,
     seen: bool,
 }
 
@@ -178,8 +182,11 @@ impl Watch {
         let now = now();
         for (hall, members) in known.halls() {
             members.iter().for_each(|member| self.see(member, now));
-            self.see_to_offenders(hall, members, rules, report);
+            self.see_to_offenders(hall, members, now, rules, report);
             let Ok(turn) = hall.turn_or_reset() else { continue };
+            for member in members.iter() {
+                self.see_to_stray(hall, member, turn, now, rules, report);
+            }
             if let Some(member) = members.iter().find(|member| member.domain == turn.holder()) {
                 holder = Some((hall, member, turn));
             }
@@ -206,8 +213,7 @@ impl Watch {
             }
         };
         record.seen = true;
-        record.cpu_ns = cpu_ns;
-        record.account(now);
+        record.account(cpu_ns, now);
     }
 
     /// `member` has the turn while somebody waits.
@@ -223,7 +229,7 @@ impl Watch {
         let asked = self.asked.filter(|asked| asked.turn == turn);
         let Some(record) = self.record_of(member) else { return };
         let cpu_ns = record.cpu_ns;
-        let mut held_ns = record.overuse_ns.take();
+        let mut held_ns = record.overuse_ns(rules);
         match asked {
             None => {
                 hall.kernel.request_yield(member.domain);
@@ -242,7 +248,7 @@ impl Watch {
         }
         if let Some(held_ns) = held_ns {
             self.asked = None;
-            self.offended(hall, member, held_ns, rules, report);
+            self.offended(hall, member, held_ns, now, rules, report);
             hall.kernel.clear_yield(member.domain);
             take(hall, turn);
         }
@@ -253,14 +259,16 @@ impl Watch {
         hall: &Hall,
         member: &Member,
         held_ns: u64,
+        now: Instant,
         rules: &Rules,
         report: &mut impl FnMut(Offence),
     ) {
         let Some(record) = self.record_of(member) else { return };
         record.offences += 1;
-        record.sunk_at_cpu_ns = Some(record.cpu_ns);
+        record.sunk = Some((record.cpu_ns, now));
         hall.count_offence(member);
         if record.offences >= OFFENCES_MAX {
+            record.sunk = None;
             demote(hall, member, held_ns, rules, report);
             return;
         }
@@ -268,33 +276,64 @@ impl Watch {
             // Refused only if it has ended.
             let _ = schedule::set_fifo_not_inherited_of(member.tid, OFFENDER_PRIORITY);
         }
-        hall.set_state(member, State::Blocked);
+        hall.set_state(member, State::Demoted);
         report(offence(hall, member, Measure::OutPrioritised, held_ns));
+        // It sees that it takes no turns when it wakes.
+        hall.ring(member.domain);
     }
 
-    /// Raises who came to a boundary, and demotes who runs on.
+    /// Raises who gave a sign and owes nothing, and demotes who runs on.
     fn see_to_offenders(
         &mut self,
         hall: &Hall,
         members: &Members,
+        now: Instant,
         rules: &Rules,
         report: &mut impl FnMut(Offence),
     ) {
-        for member in members.iter().filter(|member| !member.is(State::Demoted)) {
+        for member in members.iter() {
             let Some(record) = self.record_of(member) else { continue };
-            let Some(sunk_at) = record.sunk_at_cpu_ns else { continue };
-            let since = record.cpu_ns.saturating_sub(sunk_at);
-            if hall.is_asleep(member) {
-                record.sunk_at_cpu_ns = None;
+            let Some((sunk_cpu_ns, sunk_at)) = record.sunk else { continue };
+            let ran_ns = record.cpu_ns.saturating_sub(sunk_cpu_ns);
+            let sign = hall.is_asleep(member) || gave_a_sign(member, sunk_at, now);
+            if sign && record.owed_ns == 0 && now.since(sunk_at) >= SUNK_MIN {
+                record.sunk = None;
                 if rules.real_time {
                     let priority = kls::DOMAIN_PRIORITY;
                     let _ = schedule::set_fifo_not_inherited_of(member.tid, priority);
                 }
                 hall.set_state(member, State::Attached);
-            } else if since > DEMOTED_AFTER.as_nanos() {
+                // So that it shows what it has.
+                hall.ring(member.domain);
+            } else if !sign && ran_ns > DEMOTED_AFTER.as_nanos() {
+                record.sunk = None;
                 hall.count_offence(member);
-                demote(hall, member, since, rules, report);
+                demote(hall, member, ran_ns, rules, report);
             }
+        }
+    }
+
+    /// Who has not got the turn should sleep, but for what is left of a quantum in which
+    /// it was blocked.
+    fn see_to_stray(
+        &mut self,
+        hall: &Hall,
+        member: &Member,
+        turn: Turn,
+        now: Instant,
+        rules: &Rules,
+        report: &mut impl FnMut(Offence),
+    ) {
+        let Some(record) = self.record_of(member) else { return };
+        if member.is(State::Demoted) || turn.holder() == member.domain || hall.is_asleep(member) {
+            record.stray_at_cpu_ns = None;
+            return;
+        }
+        let since = *record.stray_at_cpu_ns.get_or_insert(record.cpu_ns);
+        let ran_ns = record.cpu_ns.saturating_sub(since);
+        let quantum = Span::from_nanos(member.limits.quantum_ns_max.load(Relaxed));
+        if ran_ns > (quantum + rules.grace).as_nanos() {
+            self.offended(hall, member, ran_ns, now, rules, report);
         }
     }
 
@@ -305,29 +344,36 @@ impl Watch {
 
 impl Record {
     fn new(member: Arc<Member>) -> Self {
-        let (offences, cpu_ns) = (0, 0);
-        let (sunk_at_cpu_ns, window, overuse_ns) = (None, None, None);
-        Record { member, offences, cpu_ns, sunk_at_cpu_ns, window, overuse_ns, seen: true }
+        Record {
+            member,
+            offences: 0,
+            cpu_ns: 0,
+            stray_at_cpu_ns: None,
+            sunk: None,
+            looked_at: None,
+            owed_ns: 0,
+            seen: true,
+        }
     }
 
-    /// At the end of a window: what was used of it, if that is too much.
-    fn account(&mut self, now: Instant) {
-        let (since, before) = *self.window.get_or_insert((now, self.cpu_ns));
-        let length = now.since(since);
-        if length < WINDOW {
-            return;
-        }
-        self.window = Some((now, self.cpu_ns));
-        let used = self.cpu_ns.saturating_sub(before);
-        let Limits { share_ppm, compute_ns, unscreened, .. } = &self.member.limits;
-        let of_window = |ppm: u64| {
-            let part = u128::from(length.as_nanos()) * u128::from(ppm) / 1_000_000;
-            u64::try_from(part).unwrap_or(u64::MAX)
-        };
-        // A job begun before the window, and one that begins at its end.
-        let allowed = of_window(share_ppm.load(Relaxed).saturating_add(WINDOW_GRACE_PPM))
-            .saturating_add(compute_ns.load(Relaxed).saturating_mul(2));
-        self.overuse_ns = (used > allowed && !unscreened.load(Relaxed)).then_some(used);
+    /// Puts what was used since the last look to account.
+    fn account(&mut self, cpu_ns: u64, now: Instant) {
+        let used_ns = cpu_ns.saturating_sub(self.cpu_ns);
+        self.cpu_ns = cpu_ns;
+        let Some(before) = self.looked_at.replace(now) else { return };
+        let ppm = self.member.limits.share_ppm.load(Relaxed).saturating_add(SHARE_GRACE_PPM);
+        let due = u128::from(now.since(before).as_nanos()) * u128::from(ppm) / 1_000_000;
+        let due_ns = u64::try_from(due).unwrap_or(u64::MAX);
+        self.owed_ns = (self.owed_ns + used_ns).saturating_sub(due_ns);
+    }
+
+    /// What it owes, if that is too much: a job begun before it was looked at first, and
+    /// one that has come since, are within its rights.
+    fn overuse_ns(&self, rules: &Rules) -> Option<u64> {
+        let Limits { compute_ns, unscreened, .. } = &self.member.limits;
+        let jobs_ns = compute_ns.load(Relaxed).saturating_mul(2);
+        let most_ns = jobs_ns.saturating_add(rules.grace.as_nanos());
+        (self.owed_ns > most_ns && !unscreened.load(Relaxed)).then_some(self.owed_ns)
     }
 }
 

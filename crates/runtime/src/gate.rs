@@ -36,13 +36,14 @@ impl Gate<'_> {
     }
 
     fn ask(&mut self, now: Instant) -> Option<Instant> {
-        self.scheduler.handle(now, Input::Boundary).ok()?;
-        let Some(Command::Proceed { check_at }) = self.scheduler.poll_command(now) else {
-            return None;
+        let others = match self.seat.as_deref_mut().filter(|seat| !seat.is_alone()) {
+            Some(seat) => seat.may_go_on(self.scheduler, now)?,
+            None => Instant::FAR,
         };
-        match self.seat.as_deref_mut().filter(|seat| !seat.is_alone()) {
-            Some(seat) => Some(seat.may_go_on(self.scheduler, now)?.min(check_at)),
-            None => Some(check_at),
+        self.scheduler.handle(now, Input::Boundary).ok()?;
+        match self.scheduler.poll_command(now) {
+            Some(Command::Proceed { check_at }) => Some(check_at.min(others)),
+            _ => None,
         }
     }
 }

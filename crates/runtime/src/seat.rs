@@ -269,7 +269,6 @@ impl Seat {
         let Ok(turn) = self.pages.turn.turn() else { return };
         if turn.holder() == self.me && self.pages.turn.pass(turn, to) {
             self.counters.handoffs += 1;
-            self.pages.user.count(&self.counters);
             ring(&self.pages.turn, to);
         }
     }
@@ -297,8 +296,8 @@ impl Seat {
         counters.slack_ns_min = counters.slack_ns_min.min(record.slack_ns());
     }
 
-    /// At a boundary at which the own scheduler lets the handler go on: until when
-    /// it may; `None` if another domain outranks it, or the turn was taken.
+    /// At a boundary: until when the handler may go on as far as other domains are
+    /// concerned; `None` if one outranks it, or the turn was taken.
     pub(crate) fn may_go_on(&mut self, scheduler: &Scheduler, now: Instant) -> Option<Instant> {
         self.pages.user.set_asked(now.as_nanos());
         self.see_peers();

@@ -1,0 +1,309 @@
+//! What hostile or broken domains do: each runs in a process of its own, on a real-time
+//! thread that the daemon gave it.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use upcall::activity::ActivityParams;
+use upcall::time::Span;
+use upcall::{Attach, Batch, Config, Runtime};
+use upcall_shm::user_area::{Mask, Rank};
+use upcall_sys::{clock, schedule};
+
+use crate::raw::Raw;
+
+/// One way to do harm.
+pub struct Attack {
+    pub name: &'static str,
+    pub what: &'static str,
+    /// What the process does; it need not come back.
+    pub act: fn(&Path),
+    /// What is done to the process from outside.
+    pub outside: Outside,
+}
+
+/// What the one who started it does to it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Outside {
+    Nothing,
+    /// SIGSTOP, and SIGCONT later.
+    StopAndContinue,
+    Kill,
+    /// `strace -f` on it, which stops it at each system call.
+    Trace,
+}
+
+pub const ATTACKS: [Attack; 19] = [
+    attack("none", "a domain that keeps to the rules", behave),
+    attack("endless loop", "a handler never asks and never returns", endless),
+    attack("no turn", "its thread loops without ever having the turn", without_turn),
+    attack("masked", "preemption masked, then an endless loop", masked),
+    attack("false life", "as before, and says all the while that it asks", false_life),
+    attack("false rank", "always ready with the best rank, returns the turn at once", false_rank),
+    attack("greed", "always ready with the best rank, and works", greed),
+    attack("scribble", "random words over all it can write, and on", scribble),
+    attack("scribble beside", "the same from an ordinary thread on another CPU", scribble_beside),
+    attack("blocks", "a handler sleeps in the kernel, 20 ms each time", blocks),
+    Attack { outside: Outside::StopAndContinue, ..attack("SIGSTOP", "stopped amid a handler, continued 1 s later", endless_asking) },
+    Attack { outside: Outside::Trace, ..attack("debugger", "`strace -f` attached while its handlers make system calls", chatty) },
+    Attack { outside: Outside::Kill, ..attack("SIGKILL", "killed amid a handler", endless_asking) },
+    attack("fork", "a handler starts busy children", forks),
+    attack("exec", "a handler becomes another program, which loops", execs),
+    attack("exit", "exit() amid a handler", exits),
+    attack("abort", "abort() amid a handler", aborts),
+    attack("highest priority", "its thread takes SCHED_FIFO 99 and loops", highest),
+    attack("flood", "nonsense and requests at the daemon's socket, from 4 threads", flood),
+];
+
+const fn attack(name: &'static str, what: &'static str, act: fn(&Path)) -> Attack {
+    Attack { name, what, act, outside: Outside::Nothing }
+}
+
+/// One handler, released every 5 ms for 0.1 ms: before all victims.
+fn run(socket: &Path, handler: impl FnMut(&mut Batch<'_>) + Send + 'static) {
+    let daemon = Some(Attach { socket: socket.into(), name: "attacker".to_owned() });
+    let mut runtime =
+        Runtime::start(Config { daemon, ..Config::default() }).expect("it is attached");
+    let need = ActivityParams::new(Span::from_millis(5), Span::from_micros(100));
+    let id = runtime.handler("attack", need, handler).expect("it is admitted");
+    runtime.run(id).expect("its thread is there");
+    loop {
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+fn spin(span_ns: u64) {
+    let until = clock::monotonic_ns() + span_ns;
+    while clock::monotonic_ns() < until {}
+}
+
+fn behave(socket: &Path) {
+    run(socket, |batch| {
+        while batch.proceed() {
+            spin(80_000);
+        }
+    });
+}
+
+fn endless(socket: &Path) {
+    run(socket, |_| loop {
+        spin(1_000_000);
+    });
+}
+
+/// Never ends, and asks: a job that is longer than declared.
+fn endless_asking(socket: &Path) {
+    run(socket, |batch| {
+        while batch.proceed() {
+            spin(3_000_000);
+        }
+    });
+}
+
+fn masked(socket: &Path) {
+    let mut raw = Raw::attach(socket, "attacker");
+    let _ = raw.owner.mask(Mask::Preemption);
+    be_ready(&mut raw);
+    loop {
+        spin(1_000_000);
+    }
+}
+
+fn false_life(socket: &Path) {
+    let mut raw = Raw::attach(socket, "attacker");
+    be_ready(&mut raw);
+    loop {
+        raw.owner.set_asked(clock::monotonic_ns());
+    }
+}
+
+/// Gets the turn as one would by the rules.
+fn be_ready(raw: &mut Raw) {
+    raw.owner.publish(Some(Rank { key: 0, order: 0 }));
+    if raw.turn.request_recheck() {
+        ring_daemon(raw);
+    }
+    while raw.turn.holder() != Ok(raw.me) {
+        sleep(raw);
+    }
+}
+
+/// Has nothing, waits for nothing.
+fn without_turn(socket: &Path) {
+    let _raw = Raw::attach(socket, "attacker");
+    loop {
+        spin(1_000_000);
+    }
+}
+
+fn ring_daemon(raw: &Raw) {
+    let daemon = upcall_shm::DomainId::DAEMON;
+    if raw.turn.ring(daemon) {
+        upcall_sys::futex::wake_shared(raw.turn.bell(daemon), 1);
+    }
+}
+
+fn sleep(raw: &Raw) {
+    if raw.turn.doze(raw.me) {
+        let bell = raw.turn.bell(raw.me);
+        upcall_sys::futex::wait_shared_until(bell, upcall_shm::turn_page::ASLEEP, None);
+    }
+    raw.turn.rouse(raw.me);
+}
+
+fn false_rank(socket: &Path) {
+    let mut raw = Raw::attach(socket, "attacker");
+    raw.owner.publish(Some(Rank { key: 0, order: 0 }));
+    if raw.turn.request_recheck() {
+        ring_daemon(&raw);
+    }
+    loop {
+        match raw.turn.turn() {
+            Ok(turn) if turn.holder() == raw.me => {
+                raw.turn.pass(turn, upcall_shm::DomainId::DAEMON);
+                ring_daemon(&raw);
+            }
+            _ => sleep(&raw),
+        }
+    }
+}
+
+fn greed(socket: &Path) {
+    let mut raw = Raw::attach(socket, "attacker");
+    raw.owner.publish(Some(Rank { key: 0, order: 0 }));
+    if raw.turn.request_recheck() {
+        ring_daemon(&raw);
+    }
+    loop {
+        match raw.turn.turn() {
+            Ok(turn) if turn.holder() == raw.me => {
+                for _ in 0..10 {
+                    let now = clock::monotonic_ns();
+                    raw.owner.set_running(Some(0), now);
+                    raw.owner.set_asked(now);
+                    spin(100_000);
+                }
+                raw.turn.pass(turn, upcall_shm::DomainId::DAEMON);
+                ring_daemon(&raw);
+            }
+            _ => sleep(&raw),
+        }
+    }
+}
+
+fn scribble(socket: &Path) {
+    scribble_for_ever(&Raw::attach(socket, "attacker"));
+}
+
+fn scribble_beside(socket: &Path) {
+    let raw = Raw::attach(socket, "attacker");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let others: Vec<u32> =
+                upcall::allowed_cpus().into_iter().flatten().filter(|&cpu| cpu != raw.turn.cpu()).collect();
+            let _ = schedule::set_ordinary();
+            let _ = schedule::pin_thread(&others);
+            scribble_for_ever(&raw);
+        });
+        loop {
+            sleep(&raw);
+        }
+    });
+}
+
+fn scribble_for_ever(raw: &Raw) {
+    let words = raw.words();
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    loop {
+        // Marsaglia's xorshift64: it need only hit everything.
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        let at = usize::try_from(state >> 20).unwrap_or_default() % words.len();
+        // Small values do more harm than large ones, which are found out.
+        words[at].store(if state & 1 == 0 { state } else { state >> 1 & 3 }, Relaxed);
+    }
+}
+
+fn blocks(socket: &Path) {
+    run(socket, |batch| {
+        while batch.proceed() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    });
+}
+
+fn chatty(socket: &Path) {
+    run(socket, |batch| {
+        while batch.proceed() {
+            for _ in 0..20 {
+                let _ = std::fs::metadata("/");
+            }
+        }
+    });
+}
+
+fn forks(socket: &Path) {
+    let mut children = 0;
+    run(socket, move |batch| {
+        while batch.proceed() {
+            if children < 4 {
+                children += 1;
+                // It ends when this process does, or after some seconds.
+                let _ = Command::new("timeout").args(["4", "sh", "-c", "while :; do :; done"]).spawn();
+            }
+        }
+    });
+}
+
+fn execs(socket: &Path) {
+    run(socket, |_| {
+        use std::os::unix::process::CommandExt;
+        let error = Command::new("sh").args(["-c", "while :; do :; done"]).exec();
+        eprintln!("exec: {error}");
+    });
+}
+
+fn exits(socket: &Path) {
+    run(socket, |_| std::process::exit(0));
+}
+
+fn aborts(socket: &Path) {
+    run(socket, |_| std::process::abort());
+}
+
+fn highest(socket: &Path) {
+    run(socket, |_| {
+        let _ = schedule::set_fifo(99);
+        loop {
+            spin(1_000_000);
+        }
+    });
+}
+
+fn flood(socket: &Path) {
+    let raw = Raw::attach(socket, "attacker");
+    std::thread::scope(|scope| {
+        for number in 0..4u8 {
+            scope.spawn(move || {
+                let _ = schedule::set_ordinary();
+                loop {
+                    // Refused when the daemon has hung up: then once more.
+                    let Ok(connection) = upcall_sys::local::Connection::connect(socket) else {
+                        continue;
+                    };
+                    for length in 1..200 {
+                        if connection.send(&vec![number; length], &[]).is_err() {
+                            break;
+                        }
+                    }
+                }
+            });
+        }
+        loop {
+            sleep(&raw);
+        }
+    });
+}

@@ -1,0 +1,284 @@
+//! What hostile and broken domains cost the others: one attacker at a time beside two
+//! victims, all processes of their own on one CPU under one daemon.
+//!
+//! For each attack: the victims' jobs, misses and worst response, and what became of
+//! the attacker. The daemon must be there after all of them, must attach the next
+//! domain, and must not have grown after thousands of domains that were killed.
+//! `-- NAME` runs only attacks whose name contains NAME.
+
+#![forbid(unsafe_code)]
+
+mod attacks;
+mod raw;
+
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use upcall::activity::ActivityParams;
+use upcall::time::Span;
+use upcall::{Attach, Config, Runtime, default_cpus};
+use upcall_benches::{heading, smoke};
+use upcall_daemon::server::{self, Daemon, Event, Stopper};
+use upcall_sys::clock;
+use upcall_sys::process::{PidFd, Signal};
+
+use attacks::{ATTACKS, Attack, Outside};
+
+/// What a process started by this one is to do: its variable of the environment.
+const ROLE: &str = "UPCALL_BENCH_ROLE";
+/// From the victims' start to that of the attacker, and what is left after its end.
+const LEAD: Duration = Duration::from_millis(300);
+
+fn main() {
+    match std::env::var(ROLE).as_deref().map(|role| role.split('|').collect::<Vec<_>>()) {
+        Err(_) => suite(),
+        Ok(role) => match role[..] {
+            ["victim", name, socket, millis] => {
+                victim(Path::new(socket), name, millis.parse().expect("a number"));
+            }
+            ["attack", name, socket] => {
+                let attack = ATTACKS.iter().find(|attack| attack.name == name).expect("known");
+                (attack.act)(Path::new(socket));
+            }
+            ["attach", socket] => {
+                let _raw = raw::Raw::attach(Path::new(socket), "short");
+                println!("attached");
+                loop {
+                    std::thread::sleep(Duration::from_secs(1));
+                }
+            }
+            _ => panic!("unknown role {role:?}"),
+        },
+    }
+}
+
+fn suite() {
+    let (millis, rounds) = if smoke() { (900, 50) } else { (4_000, 10_000) };
+    let only = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
+    println!("{}", heading("hostile"));
+    println!("victims: 2 processes of 2 handlers, 10 ms and 20 ms, 1 ms of work each, {millis} ms an attack");
+    println!();
+    println!(
+        "{:<18} {:>6} {:>6} {:>10} {:>7}  {:<60} what it does",
+        "attack", "jobs", "missed", "worst ms", "silent", "what became of the attacker"
+    );
+    let server = Server::start();
+    for attack in ATTACKS.iter().filter(|attack| chosen(attack, only.as_deref())) {
+        let outcome = undergo(&server, attack, millis);
+        println!("{outcome}  {}", attack.what);
+    }
+    if only.is_none() {
+        println!();
+        println!("{}", attach_and_kill(&server, rounds));
+    }
+    server.stop();
+}
+
+fn chosen(attack: &Attack, only: Option<&str>) -> bool {
+    only.is_none_or(|only| attack.name.contains(only))
+}
+
+/// The daemon, in this process.
+struct Server {
+    socket: PathBuf,
+    stopper: Stopper,
+    serving: JoinHandle<()>,
+    events: Arc<Mutex<Vec<Event>>>,
+}
+
+impl Server {
+    fn start() -> Self {
+        let cpu = default_cpus().ok().and_then(|cpus| cpus.last().copied()).unwrap_or(0);
+        let socket = std::env::temp_dir().join(format!("upcall-hostile-{}", std::process::id()));
+        let daemon =
+            Daemon::start(server::Config::new(socket.clone(), vec![cpu])).expect("a daemon");
+        let (stopper, events) = (daemon.stopper(), Arc::new(Mutex::new(Vec::new())));
+        let heard = events.clone();
+        let serving = std::thread::spawn(move || {
+            daemon.run(|event, _| heard.lock().expect("nobody panicked").push(event.clone()));
+        });
+        Server { socket, stopper, serving, events }
+    }
+
+    fn take_events(&self) -> Vec<Event> {
+        std::mem::take(&mut self.events.lock().expect("nobody panicked"))
+    }
+
+    fn stop(self) {
+        self.stopper.stop();
+        self.serving.join().expect("the daemon does not panic, whatever domains do");
+    }
+}
+
+/// The line of the table for one attack.
+fn undergo(server: &Server, attack: &Attack, millis: u64) -> String {
+    let socket = server.socket.display();
+    let mut victims: Vec<Child> = ["one", "two"]
+        .iter()
+        .map(|name| start(&format!("victim|{name}|{socket}|{millis}")))
+        .collect();
+    std::thread::sleep(LEAD);
+    let mut attacker = start(&format!("attack|{}|{socket}", attack.name));
+    let rest = Duration::from_millis(millis).saturating_sub(2 * LEAD);
+    let tracer = outside(attack.outside, &attacker, rest);
+    let told: Vec<Told> = victims.iter_mut().map(Told::read).collect();
+    let ended = attacker.try_wait().ok().flatten();
+    let _ = attacker.kill();
+    let _ = attacker.wait();
+    for mut process in victims.into_iter().chain(tracer) {
+        let _ = process.kill();
+        let _ = process.wait();
+    }
+    // Its detachment is told last.
+    std::thread::sleep(Duration::from_millis(50));
+    let mut fate = String::new();
+    for event in server.take_events() {
+        if let Event::Offence { measure, name, held, .. } = event {
+            let held_ms = held.as_secs_f64() * 1e3;
+            let _ = write!(fate, "{}{measure} ({held_ms:.1} ms)", if name == "attacker" { "" } else { "VICTIM " });
+            fate.push_str(", ");
+        }
+    }
+    fate.push_str(&match ended {
+        Some(status) => status.to_string(),
+        None => "runs".to_owned(),
+    });
+    let sum = |of: fn(&Told) -> u64| told.iter().map(of).sum::<u64>();
+    let worst_ns = told.iter().map(|told| told.worst_ns).max().unwrap_or_default();
+    format!(
+        "{:<18} {:>6} {:>6} {:>10.2} {:>7}  {fate:<60}",
+        attack.name,
+        sum(|told| told.jobs),
+        sum(|told| told.misses),
+        worst_ns as f64 / 1e6,
+        told.iter().filter(|told| told.jobs == 0).count(),
+    )
+}
+
+/// What is done to an attacker from outside, over `rest`.
+fn outside(how: Outside, attacker: &Child, rest: Duration) -> Option<Child> {
+    std::thread::sleep(rest / 4);
+    let process = PidFd::open(attacker.id()).ok();
+    let send = |signal| process.as_ref().map(|process| process.send_signal(signal));
+    match how {
+        Outside::Nothing => None,
+        Outside::Kill => {
+            send(Signal::Kill);
+            None
+        }
+        Outside::StopAndContinue => {
+            send(Signal::Stop);
+            std::thread::sleep(rest / 4);
+            send(Signal::Continue);
+            None
+        }
+        Outside::Trace => Command::new("strace")
+            .args(["-f", "-o", "/dev/null", "-p", &attacker.id().to_string()])
+            .stderr(Stdio::null())
+            .spawn()
+            .inspect_err(|error| println!("strace: {error}"))
+            .ok(),
+    }
+}
+
+/// What a victim says at its end.
+#[derive(Debug, Default)]
+struct Told {
+    jobs: u64,
+    misses: u64,
+    worst_ns: u64,
+}
+
+impl Told {
+    fn read(child: &mut Child) -> Told {
+        let output = child.stdout.take().expect("it is piped");
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            let numbers: Option<Vec<u64>> = line
+                .strip_prefix("victim ")
+                .map(|rest| rest.split(' ').filter_map(|word| word.parse().ok()).collect());
+            if let Some(&[jobs, misses, worst_ns]) = numbers.as_deref() {
+                return Told { jobs, misses, worst_ns };
+            }
+            println!("{line}");
+        }
+        Told::default()
+    }
+}
+
+fn victim(socket: &Path, name: &str, millis: u64) {
+    let daemon = Some(Attach { socket: socket.into(), name: name.to_owned() });
+    let mut runtime = Runtime::start(Config { daemon, ..Config::default() }).expect("attached");
+    let ids: Vec<_> = [10, 20]
+        .map(|period_ms| {
+            let need = ActivityParams::new(Span::from_millis(period_ms), Span::from_micros(275));
+            let created = runtime.handler(&period_ms.to_string(), need.batch(4), |batch| {
+                while batch.proceed() {
+                    let until = clock::monotonic_ns() + 250_000;
+                    while clock::monotonic_ns() < until {}
+                }
+            });
+            created.expect("there is room")
+        })
+        .into();
+    runtime.run_at(&ids, upcall::clock::now()).expect("its thread is there");
+    std::thread::sleep(Duration::from_millis(millis));
+    let report = runtime.stop(|_, _| {});
+    let (mut jobs, mut misses, mut worst_ns) = (0, 0, 0);
+    for activity in &report.activities {
+        let Some(counters) = activity.counters else { continue };
+        jobs += counters.completed;
+        misses += counters.misses;
+        worst_ns = worst_ns.max(activity.statistics.response.max().as_nanos());
+    }
+    println!("victim {jobs} {misses} {worst_ns}");
+}
+
+/// Domains that attach, are given a thread and a reservation, and are killed.
+fn attach_and_kill(server: &Server, rounds: usize) -> String {
+    let round = || {
+        let mut child = start(&format!("attach|{}", server.socket.display()));
+        let mut line = String::new();
+        let output = child.stdout.as_mut().expect("it is piped");
+        let _ = BufReader::new(output).read_line(&mut line);
+        assert_eq!(line, "attached\n", "the daemon attaches domains still");
+        let _ = child.kill();
+        let _ = child.wait();
+    };
+    // What is taken once is taken by then.
+    (0..rounds / 10).for_each(|_| round());
+    let before = own_size();
+    (0..rounds).for_each(|_| round());
+    std::thread::sleep(Duration::from_millis(200));
+    let detached = server.take_events();
+    let detached = detached.iter().filter(|event| matches!(event, Event::Detached { .. })).count();
+    let after = own_size();
+    format!(
+        "{rounds} domains attached, seated, reserving, and killed: {detached} detached; the daemon's resident \
+         memory {} -> {} KiB, descriptors {} -> {}, mappings {} -> {}",
+        before.0, after.0, before.1, after.1, before.2, after.2
+    )
+}
+
+/// Resident KiB, descriptors and mappings of this process, which is the daemon's.
+fn own_size() -> (u64, usize, usize) {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = statm.split(' ').nth(1).and_then(|text| text.parse().ok()).unwrap_or(0);
+    let descriptors = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+    let mappings = std::fs::read_to_string("/proc/self/maps").map_or(0, |maps| maps.lines().count());
+    (pages * 4, descriptors, mappings)
+}
+
+fn start(role: &str) -> Child {
+    let program = std::env::current_exe().expect("this program");
+    Command::new(program)
+        .env(ROLE, role)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("this program can be started")
+}

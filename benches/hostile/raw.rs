@@ -1,0 +1,96 @@
+//! A domain without the runtime: it may do with its pages what it likes.
+
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::atomic::AtomicU64;
+
+use upcall_shm::DomainId;
+use upcall_shm::turn_page::{PAGE_BYTES, TurnPage};
+use upcall_shm::user_area::{Owner, words_of};
+use upcall_shm::wire::{MESSAGE_BYTES_MAX, Need, ToDaemon, ToDomain};
+use upcall_sys::local::{Connection, Received};
+use upcall_sys::memfd::SharedMapping;
+use upcall_sys::readiness::{self, Direction};
+use upcall_sys::{clock, process, schedule};
+
+/// See the module's head.
+pub struct Raw {
+    pub connection: Connection,
+    pub me: DomainId,
+    pub turn: TurnPage<SharedMapping>,
+    /// The turn page and the user area once more, to scribble on.
+    pub pages: [SharedMapping; 2],
+    pub owner: Owner<SharedMapping>,
+}
+
+impl Raw {
+    /// Attaches, and makes the calling thread its virtual processor.
+    pub fn attach(socket: &Path, name: &str) -> Raw {
+        let connection = Connection::connect(socket).expect("the daemon listens");
+        let hello = ToDaemon::Hello { name: name.into(), policy: "rmdp".into() };
+        connection.send(&hello.encode(), &[]).expect("it is connected");
+        let (welcome, _) = next(&connection);
+        let ToDomain::Welcome { domain, generation, .. } = welcome else {
+            panic!("expected a welcome, found {welcome:?}")
+        };
+        let (seat, received) = next(&connection);
+        let ToDomain::Seat { cpu } = seat else { panic!("expected a seat, found {seat:?}") };
+        let bytes = [PAGE_BYTES, words_of(1) * 8];
+        let map = |at: usize| {
+            let fd = received.fds[at].as_fd().try_clone_to_owned().expect("descriptors are left");
+            SharedMapping::from_fd(fd, bytes[at]).expect("it is a page")
+        };
+        let me = DomainId::new(domain).expect("the daemon numbers right");
+        let raw = Raw {
+            me,
+            turn: TurnPage::attach(map(0)).expect("a turn page"),
+            pages: [map(0), map(1)],
+            owner: Owner::create(map(1), me, generation).expect("a blank area"),
+            connection,
+        };
+        schedule::pin_thread(&[cpu]).expect("its own CPU");
+        raw.say(&ToDaemon::Thread { cpu, tid: process::thread_id() });
+        raw.create();
+        raw
+    }
+
+    /// A small reservation, so that it is like others.
+    fn create(&self) {
+        let need = Need {
+            period_ns: 5_000_000,
+            deadline_ns: 5_000_000,
+            batch: 1,
+            quantum: 1,
+            pdu_cost_ns: 100_000,
+            ..Need::default()
+        };
+        let name = "attack".to_owned();
+        self.say(&ToDaemon::Create { request: 1, unscreened: false, need, name });
+        loop {
+            match next(&self.connection).0 {
+                ToDomain::Granted { .. } => return,
+                ToDomain::Refused { reason, .. } => panic!("{reason}"),
+                _ => {}
+            }
+        }
+    }
+
+    pub fn say(&self, message: &ToDaemon) {
+        self.connection.send(&message.encode(), &[]).expect("it is connected");
+    }
+
+    /// All it may write.
+    pub fn words(&self) -> Vec<&AtomicU64> {
+        self.pages.iter().flat_map(|page| page.words()).collect()
+    }
+}
+
+fn next(connection: &Connection) -> (ToDomain, Received) {
+    let until = clock::monotonic_ns() + 5_000_000_000;
+    let ready = readiness::wait_until(connection.as_fd(), Direction::Readable, Some(until));
+    assert!(ready.is_ok_and(|ready| ready), "the daemon says nothing");
+    let mut buffer = [0; MESSAGE_BYTES_MAX];
+    let received = connection.receive(&mut buffer).expect("a message is there");
+    let message = ToDomain::decode(&buffer[..received.len]).expect("it is one");
+    (message, received)
+}
