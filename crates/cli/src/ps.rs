@@ -207,8 +207,18 @@ pub fn tables(status: &Status) -> String {
         cpus.add_row([cpu.cpu.to_string(), reserved, limit]);
     }
     let header = [
-        "domain", "name", "state", "PID", "UID", "reserved", "CPU time", "offences", "hand-offs",
-        "upcalls", "misses", "least slack",
+        "domain",
+        "name",
+        "state",
+        "PID",
+        "UID",
+        "reserved",
+        "CPU time",
+        "offences",
+        "hand-offs",
+        "upcalls",
+        "misses",
+        "least slack",
     ];
     let mut domains = show::table(&header, 3);
     for domain in &status.domains {
@@ -229,7 +239,8 @@ pub fn tables(status: &Status) -> String {
         ]);
     }
     let header = [
-        "activity", "domain", "state", "CPU", "period", "deadline", "batch", "cost", "reserved", "next",
+        "activity", "domain", "state", "CPU", "period", "deadline", "batch", "cost", "reserved",
+        "next",
     ];
     let mut activities = show::table(&header, 3);
     for (domain, activity) in activities_of(status) {

@@ -223,7 +223,9 @@ impl View {
         let mut activities: Vec<_> = domains.iter().flat_map(of).collect();
         match Sort::ALL[self.sort].0 {
             Sort::Name => activities.sort_by(|(_, one), (_, other)| one.name.cmp(&other.name)),
-            Sort::Reserved => activities.sort_by_key(|(_, activity)| Reverse(activity.reserved_ppm)),
+            Sort::Reserved => {
+                activities.sort_by_key(|(_, activity)| Reverse(activity.reserved_ppm))
+            }
             _ => {}
         }
         activities
