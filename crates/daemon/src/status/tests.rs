@@ -1,10 +1,10 @@
 //! Who may see what, and what is told of those who went meanwhile.
 
 use super::*;
-use crate::registry::{Owner, Quota};
+use crate::registry::{ACTIVITIES_MAX, Owner, Quota};
 use upcall_core::admission::Platform;
 use upcall_core::policy::rmdp::RMDP;
-use upcall_shm::wire::MESSAGE_BYTES_MAX;
+use upcall_shm::wire::{MESSAGE_BYTES_MAX, Need, TEXT_BYTES_MAX};
 
 /// Two users that are neither root nor, as a rule, whoever tests.
 const ONE: u32 = 70_001;
@@ -64,4 +64,45 @@ fn a_domain_that_went_meanwhile_is_left_out_also_if_its_number_is_taken_again() 
     assert!(matches!(cpu, StatusPart::Cpu(CpuStatus { cpu: 1, limit_ppm: 900_000, .. })));
     assert!(matches!(domain, StatusPart::Domain(DomainStatus { domain: 2, uid: OTHER, .. })));
     assert!(matches!(end, StatusPart::End { real_time: true, .. }));
+}
+
+#[test]
+fn what_does_not_fit_is_kept_a_domain_at_a_time_and_sent_when_there_is_room() {
+    let mut registry = registry();
+    let need = Need {
+        period_ns: 1_000_000_000,
+        deadline_ns: 1_000_000_000,
+        batch: 1,
+        quantum: 1,
+        pdu_cost_ns: 1_000,
+        ..Need::default()
+    };
+    let name = "n".repeat(TEXT_BYTES_MAX);
+    for domain in 1..=3 {
+        for _ in 0..ACTIVITIES_MAX {
+            registry.create(domain, &name, &need, false).unwrap();
+        }
+    }
+    let (here, there) = Connection::pair().unwrap();
+    let credentials = Credentials { pid: 1, uid: 0, gid: 0 };
+    let scene = Scene { registry: &registry, sites: &[] };
+    let mut telling = Telling::begin(&scene, &credentials, true);
+    let (mut told, mut waits) = (0, 0);
+    let mut buffer = [0; MESSAGE_BYTES_MAX];
+    while !telling.go_on(&scene, &here).unwrap() {
+        waits += 1;
+        // Of one domain: itself, and its activities.
+        assert!(telling.messages.len() <= 1 + ACTIVITIES_MAX);
+        for _ in 0..10 {
+            told += u64::from(there.receive(&mut buffer).is_ok());
+        }
+    }
+    while there.receive(&mut buffer).is_ok() {
+        told += 1;
+    }
+    assert!(waits > 0, "all of it fitted");
+    assert_eq!(told, 1 + 3 * (1 + ACTIVITIES_MAX as u64) + 1);
+    drop(there);
+    let mut telling = Telling::begin(&scene, &credentials, true);
+    assert!(telling.go_on(&scene, &here).is_err(), "it has gone");
 }
