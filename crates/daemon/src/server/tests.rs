@@ -5,6 +5,7 @@ use super::*;
 mod status;
 
 use std::sync::atomic::AtomicU32;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use upcall_core::activity::ActivityParams;
 use upcall_core::admission::Share;
 use upcall_runtime::{Attach, Batch, Config as RuntimeConfig, Runtime};
@@ -14,10 +15,15 @@ struct Running {
     thread: Option<JoinHandle<Vec<Event>>>,
     socket: PathBuf,
     _directory: tempfile::TempDir,
+    /// One daemon at a time: a hog of one would be the other's load.
+    _machine: MutexGuard<'static, ()>,
 }
+
+static MACHINE: Mutex<()> = Mutex::new(());
 
 impl Running {
     fn start(change: impl FnOnce(&mut Config)) -> Self {
+        let machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("upcalld");
         let cpu = *schedule::allowed_cpus().unwrap().last().unwrap();
@@ -30,7 +36,7 @@ impl Running {
             daemon.run(|event, _| events.push(event.clone()));
             events
         });
-        Running { stopper, thread: Some(thread), socket, _directory: directory }
+        Running { stopper, thread: Some(thread), socket, _directory: directory, _machine: machine }
     }
 
     fn domain(&self, name: &str) -> Runtime {

@@ -4,11 +4,25 @@ use super::*;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::mpsc;
-use upcall_runtime::status::{ActivityState, SeatState, StatusError, status};
+use upcall_runtime::status::{ActivityState, SeatState, SeatStatus, Status, StatusError, status};
 use upcall_shm::user_area;
 use upcall_shm::wire::{Need, StatusPart, TEXT_BYTES_MAX};
 use upcall_sys::process::thread_id;
 use upcall_sys::readiness::wait_until;
+
+impl Running {
+    /// What is told once `done` of it; it is asked again and again, but not for ever.
+    fn told(&self, done: impl Fn(&Status) -> bool) -> Status {
+        for _ in 0..5_000 {
+            let told = status(&self.socket).unwrap();
+            if done(&told) {
+                return told;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        panic!("it never was so: {:?}", status(&self.socket));
+    }
+}
 
 /// A domain's socket, spoken to by hand.
 struct ByHand(Connection);
@@ -62,14 +76,8 @@ fn a_domain_is_told_with_its_activities_until_it_has_gone() {
     let runs = domain.handler("runs", params(10), spin).unwrap();
     domain.handler("rests", params(40), spin).unwrap();
     domain.run(runs).unwrap();
-    // At each look, jobs are either counted or still to come.
-    let told = loop {
-        let told = status(&daemon.socket).unwrap();
-        if told.domains[0].seats.iter().any(|seat| seat.counters.jobs > 2) {
-            break told;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    };
+    let has_jobs = |seat: &SeatStatus| seat.counters.jobs > 2;
+    let told = daemon.told(|told| told.domains[0].seats.iter().any(has_jobs));
     assert_eq!((told.policy.as_str(), told.cpus.len(), told.domains.len()), ("rmdp", 1, 1));
     let player = &told.domains[0];
     assert_eq!((player.name.as_str(), player.pid), ("player", std::process::id()));
@@ -87,10 +95,8 @@ fn a_domain_is_told_with_its_activities_until_it_has_gone() {
     assert_eq!((rests.state, rests.next_release_ns), (ActivityState::Suspended, u64::MAX));
     assert!(told.cpus[0].reserved_ppm >= seat.reserved_ppm);
     drop(domain);
-    while !status(&daemon.socket).unwrap().domains.is_empty() {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    assert_eq!(status(&daemon.socket).unwrap().cpus[0].reserved_ppm, 0);
+    let told = daemon.told(|told| told.domains.is_empty());
+    assert_eq!(told.cpus[0].reserved_ppm, 0);
     daemon.stop();
     assert!(matches!(status(Path::new("/nowhere")), Err(StatusError::Connect { .. })));
 }
@@ -152,15 +158,43 @@ fn a_domain_whose_page_is_at_fault_is_told_as_such() {
         let _ = ends.recv();
     });
     domain.say(&ToDaemon::Thread { cpu, tid: tid.recv().unwrap() });
-    let seat = || loop {
-        if let Some(seat) = status(&daemon.socket).unwrap().domains[0].seats.first() {
-            break seat.clone();
-        }
+    let seat = || {
+        let mut told = daemon.told(|told| !told.domains[0].seats.is_empty());
+        told.domains[0].seats.remove(0)
     };
     assert_eq!((seat().fault.as_str(), seat().state), ("", SeatState::Attached));
     // A reserved word, behind the counters.
     let word: &[AtomicU64] = scribbler.as_ref();
     word[40].store(1, Ordering::Relaxed);
     assert!(seat().fault.contains("reserved"), "{}", seat().fault);
+    daemon.stop();
+}
+
+#[test]
+fn an_offence_is_told() {
+    let daemon = Running::start(|_| {});
+    let (mut hog, mut other) = (daemon.domain("hog"), daemon.domain("other"));
+    let over = Arc::new(AtomicBool::new(false));
+    let handler_over = over.clone();
+    let hogs = move |batch: &mut Batch<'_>| {
+        // It never asks whether it may go on; a failed test is to end all the same.
+        let until = upcall_runtime::clock::now() + Span::from_secs(10);
+        while !handler_over.load(Ordering::Relaxed) && upcall_runtime::clock::now() < until {}
+        while batch.proceed() {}
+    };
+    let hogging = hog.handler("hogs", params(10), hogs).unwrap();
+    let waiting = other.handler("waits", params(10), spin).unwrap();
+    other.run(waiting).unwrap();
+    hog.run(hogging).unwrap();
+    let offences = |told: &Status, name: &str| {
+        let named = told.domains.iter().find(|domain| domain.name == name).unwrap();
+        (named.offences(), named.state())
+    };
+    let told = daemon.told(|told| offences(told, "hog").0 > 0);
+    assert_eq!(offences(&told, "other").0, 0);
+    // It goes on, so in the end it is demoted.
+    daemon.told(|told| offences(told, "hog").1 == Some(SeatState::Demoted));
+    over.store(true, Ordering::Relaxed);
+    drop((hog, other));
     daemon.stop();
 }
