@@ -275,10 +275,12 @@ fn own_size() -> (u64, usize, usize) {
 
 fn start(role: &str) -> Child {
     let program = std::env::current_exe().expect("this program");
+    // Attackers may say what they like.
+    let stderr = if role.starts_with("attack|") { Stdio::null() } else { Stdio::inherit() };
     Command::new(program)
         .env(ROLE, role)
         .stdout(Stdio::piped())
-        .stderr(Stdio::null())
+        .stderr(stderr)
         .spawn()
         .expect("this program can be started")
 }

@@ -130,10 +130,13 @@ struct Record {
     offences: u64,
     /// CPU time of its thread, at this tick.
     cpu_ns: u64,
-    /// As it was when it was first seen to run without the turn; `None`: it does not.
-    stray_at_cpu_ns: Option<u64>,
+    /// As it was when it was first seen awake without the turn, and when; `None`: it
+    /// is not, or has given a sign since.
+    stray: Option<(u64, Instant)>,
     /// As it was when it was out-prioritised, and when; `None`: it is not.
     sunk: Option<(u64, Instant)>,
+    /// Since the look before.
+    used_ns: u64,
     /// When CPU time was looked at last.
     looked_at: Option<Instant>,
     /// Used beyond what is reserved, and not made up for since.
@@ -183,6 +186,7 @@ impl Watch {
         for (hall, members) in known.halls() {
             members.iter().for_each(|member| self.see(member, now));
             self.see_to_offenders(hall, members, now, rules, report);
+            self.see_to_scribblers(hall, members, now, rules, report);
             let Ok(turn) = hall.turn_or_reset() else { continue };
             for member in members.iter() {
                 self.see_to_stray(hall, member, turn, now, rules, report);
@@ -197,7 +201,16 @@ impl Watch {
             Some((hall, member, turn)) => self.hold(hall, member, turn, now, rules, report),
             None => self.asked = None,
         }
+        if waits && holder.is_none_or(|(_, member, _)| self.is_idle(member)) {
+            // By the rules its thread is awake, or about to be.
+            known.halls().for_each(|(hall, _)| hall.rouse());
+        }
         self.known = known;
+    }
+
+    /// Whether a domain used no CPU time since the last look.
+    fn is_idle(&mut self, member: &Member) -> bool {
+        self.record_of(member).is_some_and(|record| record.used_ns == 0)
     }
 
     /// Keeps the record of a domain, its use of CPU time above all.
@@ -313,6 +326,31 @@ impl Watch {
         }
     }
 
+    /// Puts the turn page right. Who wrote where it has nothing to write, and nobody else
+    /// can, is told by its own area.
+    fn see_to_scribblers(
+        &mut self,
+        hall: &Hall,
+        members: &Members,
+        now: Instant,
+        rules: &Rules,
+        report: &mut impl FnMut(Offence),
+    ) {
+        if hall.turn.audit().is_err() {
+            hall.turn.repair();
+        }
+        for member in members.iter() {
+            if member.is(State::Demoted) || member.area.audit().is_ok() {
+                continue;
+            }
+            let Some(record) = self.record_of(member) else { continue };
+            // No second chance: it is broken.
+            record.offences = record.offences.max(OFFENCES_MAX - 1);
+            let used_ns = record.used_ns;
+            self.offended(hall, member, used_ns, now, rules, report);
+        }
+    }
+
     /// Who has not got the turn should sleep, but for what is left of a quantum in which
     /// it was blocked.
     fn see_to_stray(
@@ -325,12 +363,19 @@ impl Watch {
         report: &mut impl FnMut(Offence),
     ) {
         let Some(record) = self.record_of(member) else { return };
-        if member.is(State::Demoted) || turn.holder() == member.domain || hall.is_asleep(member) {
-            record.stray_at_cpu_ns = None;
+        let sign = record.stray.is_some_and(|(_, at)| gave_a_sign(member, at, now));
+        let is_well = turn.holder() == member.domain || hall.is_asleep(member) || sign;
+        if member.is(State::Demoted) || is_well {
+            record.stray = None;
+            // Signs may be false; what it used is not.
+            let overuse_ns = record.overuse_ns(rules).filter(|_| sign);
+            if let Some(used_ns) = overuse_ns.filter(|_| !member.is(State::Demoted)) {
+                self.offended(hall, member, used_ns, now, rules, report);
+            }
             return;
         }
-        let since = *record.stray_at_cpu_ns.get_or_insert(record.cpu_ns);
-        let ran_ns = record.cpu_ns.saturating_sub(since);
+        let (since_cpu_ns, _) = *record.stray.get_or_insert((record.cpu_ns, now));
+        let ran_ns = record.cpu_ns.saturating_sub(since_cpu_ns);
         let quantum = Span::from_nanos(member.limits.quantum_ns_max.load(Relaxed));
         if ran_ns > (quantum + rules.grace).as_nanos() {
             self.offended(hall, member, ran_ns, now, rules, report);
@@ -348,8 +393,9 @@ impl Record {
             member,
             offences: 0,
             cpu_ns: 0,
-            stray_at_cpu_ns: None,
+            stray: None,
             sunk: None,
+            used_ns: 0,
             looked_at: None,
             owed_ns: 0,
             seen: true,
@@ -360,6 +406,7 @@ impl Record {
     fn account(&mut self, cpu_ns: u64, now: Instant) {
         let used_ns = cpu_ns.saturating_sub(self.cpu_ns);
         self.cpu_ns = cpu_ns;
+        self.used_ns = used_ns;
         let Some(before) = self.looked_at.replace(now) else { return };
         let ppm = self.member.limits.share_ppm.load(Relaxed).saturating_add(SHARE_GRACE_PPM);
         let due = u128::from(now.since(before).as_nanos()) * u128::from(ppm) / 1_000_000;

@@ -179,6 +179,12 @@ impl Hall {
         }
     }
 
+    /// Wakes the KLS thread, whatever its bell says.
+    pub(crate) fn rouse(&self) {
+        self.ring(DomainId::DAEMON);
+        futex::wake_shared(self.turn.bell(DomainId::DAEMON), 1);
+    }
+
     /// Sleeps on the daemon's bell.
     pub(crate) fn sleep_until(&self, deadline: Option<Instant>) {
         if self.turn.doze(DomainId::DAEMON) {

@@ -37,7 +37,7 @@ use upcall_shm::kernel_area::State;
 use upcall_shm::turn_page::Turn;
 use upcall_shm::user_area::Rank;
 use upcall_sys::process::{ThreadState, thread_state};
-use upcall_sys::{clock, schedule};
+use upcall_sys::{clock, futex, schedule};
 
 use crate::hall::{Hall, Member};
 use crate::site::{Known, Site};
@@ -169,6 +169,8 @@ impl Kls {
             None => self.wait_a_little(),
             Some(state) if self.hall.turn.turn() == Ok(turn) => {
                 self.hall.set_state(member, state);
+                // Had somebody overwritten its bell, it would sleep for ever.
+                futex::wake_shared(self.hall.turn.bell(member.domain), 1);
                 self.take(turn);
             }
             Some(_) => {}

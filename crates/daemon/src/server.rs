@@ -573,6 +573,8 @@ impl Daemon {
         let mut seats = Vec::new();
         for site in self.sites.clone() {
             let hall = self.hall(&site, owner.uid)?;
+            // Somebody may be scribbling on it.
+            hall.turn.repair();
             // Whoever had the number may have left the turn or the bell as they were.
             if hall.turn.holder() == Ok(id) {
                 hall.turn.reset(DomainId::DAEMON);

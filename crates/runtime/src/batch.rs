@@ -36,6 +36,7 @@ pub struct Batch<'a> {
     quantum_cost: Span,
     quantum_overruns: u32,
     resumed: bool,
+    aborting: bool,
     told_to_yield: bool,
     finished: bool,
 }
@@ -49,6 +50,7 @@ pub(crate) struct Grant {
     pub(crate) check_at: Instant,
     pub(crate) start: Instant,
     pub(crate) resumed: bool,
+    pub(crate) aborting: bool,
 }
 
 /// What came of an upcall.
@@ -73,6 +75,7 @@ impl<'a> Batch<'a> {
             quantum_cost: grant.quantum_cost,
             quantum_overruns: 0,
             resumed: grant.resumed,
+            aborting: grant.aborting,
             told_to_yield: false,
             finished: false,
         }
@@ -96,6 +99,33 @@ impl<'a> Batch<'a> {
         self.boundary()
     }
 
+    /// As [`Batch::proceed`], for all that is left of the present quantum, or the
+    /// whole next one, at once: how many PDUs the handler may process now; on 0 it
+    /// must return. For callers that count by themselves, such as C code; what
+    /// they do not process they put back. Costs what `proceed` does.
+    pub fn proceed_quantum(&mut self) -> u32 {
+        let begun = self.begun;
+        if self.proceed() {
+            self.begun += std::mem::take(&mut self.quantum_left);
+        }
+        self.begun - begun
+    }
+
+    /// Gives back PDUs of the quantum that [`Batch::proceed_quantum`] gave last and
+    /// that were not begun: they may be begun later in this upcall, and do not
+    /// count. At most as many as it gave.
+    pub fn put_back(&mut self, pdus: u32) {
+        let pdus = pdus.min(self.begun).min(self.quantum - self.quantum_left);
+        self.begun -= pdus;
+        self.quantum_left += pdus;
+    }
+
+    /// Before this moment nothing can outrank the handler; from then on
+    /// [`Batch::proceed`] asks the scheduler at the end of a quantum.
+    pub fn check_at(&self) -> Instant {
+        self.check_at
+    }
+
     /// PDUs that may still be begun in this upcall, if nobody outranks it.
     pub fn remaining(&self) -> u32 {
         self.pdus_max - self.begun
@@ -104,6 +134,15 @@ impl<'a> Batch<'a> {
     /// Whether this upcall continues a job that had to yield.
     pub fn resumed(&self) -> bool {
         self.resumed
+    }
+
+    /// Whether the process ends, and the handler is to bring what it does to an end and
+    /// then [`finish`](Batch::finish) (rtu-1996 §7.3, the *abort* field). Only of
+    /// handlers that [`Runtime::give_abort_phase`](crate::Runtime::give_abort_phase)
+    /// gave the phase. Settled when an upcall begins; one that runs when the end comes
+    /// is asked to yield, and called again.
+    pub fn aborting(&self) -> bool {
+        self.aborting
     }
 
     /// Says that the handler wants no further upcalls: when it returns, the job

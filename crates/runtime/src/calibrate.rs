@@ -11,10 +11,10 @@ use upcall_core::time::{Instant, Span};
 use upcall_core::trace::Traced;
 
 use crate::batch::{Batch, Grant};
-use crate::gate::Gate;
 use crate::clock;
 use crate::doorbell::Doorbell;
 use crate::executive::Handler;
+use crate::gate::Gate;
 
 /// Hand-offs measured at a time; the cost is their 99th percentile.
 const HAND_OFFS: usize = 400;
@@ -68,6 +68,7 @@ fn switch_cost_once() -> Span {
                     check_at,
                     start: before,
                     resumed,
+                    aborting: false,
                 };
                 let gate = Gate { scheduler: &mut scheduler, doorbell: &doorbell, seat: None };
                 let mut batch = Batch::new(Some(gate), grant);
@@ -112,6 +113,7 @@ pub(crate) fn pdu_cost(handler: &mut Handler, batch_max: u32) -> Option<Span> {
             check_at: Instant::FAR,
             start,
             resumed: false,
+            aborting: false,
         };
         let mut batch = Batch::new(None, grant);
         let cpu_before_ns = upcall_sys::clock::thread_cpu_ns();

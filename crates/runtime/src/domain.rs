@@ -87,7 +87,9 @@ impl fmt::Display for AttachError {
             }
             AttachError::Rejected(reason) => write!(f, "the daemon does not attach it: {reason}"),
             AttachError::Silent => f.write_str("the daemon did not answer"),
-            AttachError::Daemon(what) => write!(f, "the daemon is another version or wrong: {what}"),
+            AttachError::Daemon(what) => {
+                write!(f, "the daemon is another version or wrong: {what}")
+            }
             AttachError::Map(error) => error.fmt(f),
             AttachError::Os(error) => error.fmt(f),
         }

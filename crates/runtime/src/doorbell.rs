@@ -60,9 +60,7 @@ impl Doorbell {
     pub(crate) fn answer(&self) -> bool {
         match self {
             // Acquire pairs with the Release in `ring`.
-            Doorbell::Own(word) => {
-                self.is_rung() && word.swap(SILENT, Ordering::Acquire) == RUNG
-            }
+            Doorbell::Own(word) => self.is_rung() && word.swap(SILENT, Ordering::Acquire) == RUNG,
             Doorbell::Shared(bell) => bell.answer(),
         }
     }

@@ -50,11 +50,27 @@ const CONTROLS_MAX: usize = 4 * ACTIVITIES_MAX as usize;
 /// What a controller asks of an executive.
 pub(crate) enum Control {
     /// `order`: its place among the activities of all domains, if there are others.
-    Create { id: ActivityId, params: ActivityParams, terms: Terms, work: Work, order: Option<u32> },
-    Run { id: ActivityId, at: Instant },
-    Suspend { id: ActivityId },
-    Reweigh { id: ActivityId, claim: Claim },
-    Close { id: ActivityId },
+    Create {
+        id: ActivityId,
+        params: ActivityParams,
+        terms: Terms,
+        work: Work,
+        order: Option<u32>,
+    },
+    Run {
+        id: ActivityId,
+        at: Instant,
+    },
+    Suspend {
+        id: ActivityId,
+    },
+    Reweigh {
+        id: ActivityId,
+        claim: Claim,
+    },
+    Close {
+        id: ActivityId,
+    },
     Quit,
 }
 
@@ -77,6 +93,9 @@ pub(crate) struct Shared {
     /// before it sends `Run`, cleared by the executive.
     active: Box<[AtomicU32]>,
     faulted: Box<[AtomicU32]>,
+    /// 1 from when the process ends. Set by the controller at the
+    /// end of all: numbers are not used again after.
+    aborting: Box<[AtomicU32]>,
     /// A bit for each task that was woken since the executive looked.
     woken: [AtomicU64; ACTIVITIES_MAX as usize / 64],
     /// Counts ends of activity; a futex for those who wait for them.
@@ -121,7 +140,14 @@ impl Epoch {
 impl Shared {
     pub(crate) fn new(doorbell: Doorbell, inactive_epoch: Arc<Epoch>) -> Self {
         let flags = || (0..ACTIVITIES_MAX).map(|_| AtomicU32::new(0)).collect();
-        Shared { doorbell, active: flags(), faulted: flags(), inactive_epoch, ..Shared::default() }
+        Shared {
+            doorbell,
+            active: flags(),
+            faulted: flags(),
+            aborting: flags(),
+            inactive_epoch,
+            ..Shared::default()
+        }
     }
 
     pub(crate) fn is_active(&self, id: ActivityId) -> bool {
@@ -133,6 +159,17 @@ impl Shared {
         // Release: what the handler wrote before it became inactive is seen by
         // whoever waited for that.
         self.active[id.0 as usize].store(u32::from(active), Ordering::Release);
+    }
+
+    /// Whether the activity is in its abort phase.
+    fn is_aborting(&self, id: ActivityId) -> bool {
+        // Acquire pairs with the Release in `set_aborting`.
+        self.aborting[id.0 as usize].load(Ordering::Acquire) != 0
+    }
+
+    pub(crate) fn set_aborting(&self, id: ActivityId) {
+        // Release: what the program wrote before it aborted is seen by the handler.
+        self.aborting[id.0 as usize].store(1, Ordering::Release);
     }
 
     /// Has the executive look after a task. From any thread; wait-free.
@@ -307,13 +344,16 @@ impl Executive {
                 Some((id, grant)) => now = self.upcall(id, grant),
                 None => {
                     let deadline = self.scheduler.next_deadline();
-                    self.shared.doorbell.sleep_until(deadline);
+                    let rung = self.shared.doorbell.sleep_until(deadline);
                     now = clock::now();
                     // Woken before, it was the doorbell.
                     if let Some(due) = deadline.filter(|&due| due <= now) {
                         self.wakeup.observe(now.since(due));
                     }
                     self.tell(now, Input::Tick);
+                    if rung && self.obey(now) == Obeyed::Quit {
+                        return self.outcomes(now);
+                    }
                 }
             }
         }
@@ -436,6 +476,7 @@ impl Executive {
             check_at,
             start: now,
             resumed,
+            aborting: self.shared.is_aborting(id),
         };
         Some((id, grant))
     }

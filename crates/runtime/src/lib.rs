@@ -56,7 +56,7 @@ pub use executive::{ACTIVITIES_MAX, Job};
 pub use latency::Latency;
 pub use need::{CreateError, Need};
 pub use rights::Notice;
-pub use runtime::{HandlerId, Runtime, StartError, default_cpus};
+pub use runtime::{Endings, HandlerId, Runtime, StartError, default_cpus};
 pub use statistics::{ActivityReport, Report, Statistics};
 pub use task::{Checkpoint, IoWait, PreemptionMask, Task, TimeAdvance, TimedSleep};
 pub use upcall_sys::OsError;

@@ -14,6 +14,8 @@ use upcall_sys::OsError;
 pub enum Notice {
     /// No real-time class for the scheduling threads.
     NoRealTimeClass(OsError),
+    /// As before, of the daemon.
+    NoRealTimeDaemon,
     /// Memory could not be locked: a page fault may delay a handler.
     NoMemoryLock(OsError),
     /// A thread could not be pinned to its CPU.
@@ -33,6 +35,10 @@ impl fmt::Display for Notice {
                 "no right to the real-time class ({error}): handlers run in an ordinary thread, and \
                  wake-up times are NOT promised; grant it with `sudo setcap cap_sys_nice,cap_ipc_lock+ep \
                  $(command -v upcall)` or an rtprio line in /etc/security/limits.conf"
+            ),
+            Notice::NoRealTimeDaemon => f.write_str(
+                "the daemon has no right to the real-time class: handlers run in ordinary threads, \
+                 and wake-up times are NOT promised; start it with that right (`upcalld` says how)",
             ),
             Notice::NoMemoryLock(error) => write!(
                 f,

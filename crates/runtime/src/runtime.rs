@@ -4,6 +4,8 @@
 //! of ordinary class; the handlers run in the executives' threads. Semantics of
 //! create, run, suspend, close and sleep follow rtu-1995 Table 1 and §6.
 
+mod abort;
+
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -36,6 +38,8 @@ const STOP_GRACE: Duration = Duration::from_millis(500);
 /// Fewest times it looks before it gives up: a virtual machine that was paused
 /// finds the grace used up, and nobody has run meanwhile.
 const STOP_LOOKS_MIN: u32 = 20;
+/// How often a thread that waits takes in records meanwhile.
+const LOOK_EVERY: Span = Span::from_millis(100);
 /// Policies whose ranks compare between the schedulers of several domains.
 const ACROSS_DOMAINS: [&str; 3] = ["rmdp", "rm", "dws"];
 /// Stack that a scheduling thread touches before it starts.
@@ -58,6 +62,25 @@ pub struct Runtime {
     notices: Vec<Notice>,
     /// From the first task on.
     reactor: Option<Reactor>,
+}
+
+/// Counts how often a handler of a runtime became inactive. For programs that
+/// keep the runtime behind a lock, which [`Runtime::wait`] would hold: note the
+/// count, look at [`Runtime::is_active`], and wait until the count has moved.
+#[derive(Clone, Debug)]
+pub struct Endings(Arc<Epoch>);
+
+impl Endings {
+    /// The present count; it wraps.
+    pub fn count(&self) -> u32 {
+        self.0.now()
+    }
+
+    /// Blocks until the count differs from `seen` or `deadline` has come; may
+    /// return early. One system call.
+    pub fn wait_past(&self, seen: u32, deadline: Option<Instant>) {
+        self.0.wait_past(seen, deadline);
+    }
 }
 
 /// One executive, launched or not yet.
@@ -83,8 +106,12 @@ impl ExecutiveThread {
 }
 
 impl Drop for Runtime {
-    /// Ends all delivery, as [`Runtime::stop`] does.
+    /// Ends all delivery, as [`Runtime::stop`] does. In a thread that panics, handlers
+    /// have their abort phase before: see [`Runtime::give_abort_phase`].
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.abort_phase(abort::WITHIN_AT_PANIC, |_, _| {});
+        }
         self.quit();
     }
 }
@@ -96,6 +123,9 @@ struct Activity {
     executive: usize,
     id: ActivityId,
     statistics: Statistics,
+    is_task: bool,
+    /// Whether it goes on when the process ends, until it finishes.
+    abort_phase: bool,
 }
 
 /// Whose reservation it is.
@@ -186,6 +216,7 @@ impl Runtime {
     /// # Errors
     /// See [`StartError`].
     pub fn start(mut config: Config) -> Result<Self, StartError> {
+        let mut notices = Vec::new();
         let (domain, seats) = match &config.daemon {
             None => (None, Vec::new()),
             Some(daemon) => {
@@ -197,6 +228,9 @@ impl Runtime {
                     .map_err(|error| StartError::Attach(Arc::new(error)))?;
                 config.cpus = attached.seats.iter().map(|(cpu, _)| *cpu).collect();
                 config.switch_cost = Some(attached.switch_cost);
+                if !attached.real_time {
+                    notices.push(Notice::NoRealTimeDaemon);
+                }
                 (Some(attached.domain), attached.seats)
             }
         };
@@ -230,14 +264,15 @@ impl Runtime {
             executives: Vec::new(),
             activities: Vec::new(),
             inactive_epoch: Arc::default(),
-            notices: Vec::new(),
+            notices,
             reactor: None,
         };
         if let Err(error) = upcall_sys::memory::lock_all() {
             runtime.notices.push(Notice::NoMemoryLock(error));
         }
         if runtime.config.mode == Mode::Upcall {
-            let mut seats: Vec<Option<Seat>> = seats.into_iter().map(|(_, seat)| Some(seat)).collect();
+            let mut seats: Vec<Option<Seat>> =
+                seats.into_iter().map(|(_, seat)| Some(seat)).collect();
             seats.resize_with(runtime.config.cpus.len(), || None);
             for (cpu, seat) in runtime.config.cpus.clone().into_iter().zip(seats) {
                 let executive = runtime.add_executive(cpu, seat);
@@ -429,10 +464,13 @@ impl Runtime {
             Reserved::There(order) => Some(order),
             Reserved::Here(_) => None,
         };
+        let is_task = matches!(work, Work::Task(_));
         self.send(executive, Control::Create { id, params, terms, work, order });
         let statistics = Statistics::default();
         let name = name.to_owned();
-        let activity = Activity { name, params, reserved, executive, id, statistics };
+        let abort_phase = false;
+        let activity =
+            Activity { name, params, reserved, executive, id, statistics, is_task, abort_phase };
         self.activities.push(Some(activity));
         HandlerId(self.activities.len() - 1)
     }
@@ -571,10 +609,16 @@ impl Runtime {
             }
             self.poll(|_, _| {});
             // Wakes now and then to keep the records flowing.
-            let poll_at = clock::now() + Span::from_millis(100);
+            let poll_at = clock::now() + LOOK_EVERY;
             let until = deadline.map_or(poll_at, |deadline| deadline.min(poll_at));
             self.inactive_epoch.wait_past(seen, Some(until));
         }
+    }
+
+    /// The count of handlers that became inactive, to be waited for without the
+    /// runtime at hand: see [`Endings`].
+    pub fn endings(&self) -> Endings {
+        Endings(self.inactive_epoch.clone())
     }
 
     /// Whether a handler is delivered: run, and neither suspended, closed nor
@@ -719,8 +763,13 @@ impl Runtime {
             Mode::Upcall => (false, self.config.discipline),
             Mode::Threads | Mode::Fifo => (true, &RMDP),
         };
-        let (executive, link) =
-            Executive::new(discipline, meter_cpu, self.config.trace, self.inactive_epoch.clone(), seat);
+        let (executive, link) = Executive::new(
+            discipline,
+            meter_cpu,
+            self.config.trace,
+            self.inactive_epoch.clone(),
+            seat,
+        );
         self.executives.push(ExecutiveThread {
             cpu,
             link,

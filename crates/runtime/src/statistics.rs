@@ -82,6 +82,9 @@ pub struct Report {
     pub jobs_lost: u64,
     /// CPUs whose handler did not yield when the run was to end.
     pub stuck: Vec<u32>,
+    /// Names of the handlers that were still in their abort phase when its time was
+    /// over; see [`Runtime::abort`](crate::Runtime::abort).
+    pub unfinished: Vec<String>,
     /// The end of the trace, behind what [`Runtime::poll_trace`] gave.
     ///
     /// [`Runtime::poll_trace`]: crate::Runtime::poll_trace

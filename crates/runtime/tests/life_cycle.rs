@@ -302,3 +302,43 @@ fn a_running_handler_is_given_another_share_if_admission_grants_it() {
     drop(runtime);
     drop(alone);
 }
+
+#[test]
+fn a_handler_that_takes_whole_quanta_counts_only_what_it_keeps() {
+    let report = report_of_all(|| {
+        let (mut runtime, _alone) = start(Mode::Upcall);
+        let mut jobs = 0;
+        let id = runtime
+            .handler("h", every(2, 10).batch(10).quantum(4), move |batch| {
+                // 4, 4 and 2 PDUs; of the last two one is put back.
+                let mut pdus = 0;
+                loop {
+                    match batch.proceed_quantum() {
+                        0 => break,
+                        2 => {
+                            batch.put_back(1);
+                            break;
+                        }
+                        quantum => pdus += quantum,
+                    }
+                }
+                assert_eq!((pdus, batch.remaining()), (8, 1));
+                batch.put_back(u32::MAX);
+                assert!(batch.remaining() <= 5, "no more comes back than a quantum");
+                assert!(batch.proceed(), "what was put back may be begun");
+                jobs += 1;
+                if jobs == 3 {
+                    batch.finish();
+                }
+            })
+            .unwrap();
+        let endings = runtime.endings();
+        let seen = endings.count();
+        runtime.run(id).unwrap();
+        endings.wait_past(seen, None);
+        runtime.wait(&[id], None);
+        runtime.stop(|_, _| {})
+    });
+    assert!(!report.activities[0].faulted);
+    assert_eq!(report.activities[0].counters.unwrap().completed, 3);
+}

@@ -322,11 +322,30 @@ impl<W: AsRef<[AtomicU64]>> TurnPage<W> {
         self.take_recheck()
     }
 
-    /// That no reserved word was written since. O([`PAGE_WORDS`]): now and then.
+    /// Writes once more what identifies the page, and 0 to reserved words: after
+    /// [`Self::audit`] found them written. By the daemon. O([`PAGE_WORDS`]).
+    pub fn repair(&self) {
+        self.words.mark(KIND);
+        // Relaxed: nobody has got anything by them.
+        self.words.store(word::CPU, u64::from(self.cpu), Relaxed);
+        self.words.store(word::DOMAINS, u64::from(DOMAINS_MAX), Relaxed);
+        (0..PAGE_WORDS)
+            .filter(|&word| word::is_reserved(word))
+            .for_each(|word| self.words.store(word, 0, Relaxed));
+    }
+
+    /// That no reserved word was written since, nor what identifies the page.
+    /// O([`PAGE_WORDS`]): now and then.
     ///
     /// # Errors
     /// [`PeerFault::Reserved`]: some domain of the user scribbles.
     pub fn audit(&self) -> Result<(), PeerFault> {
+        let identity = self.words.check_kind(KIND).is_ok()
+            && self.words.load(word::CPU, Relaxed) == u64::from(self.cpu)
+            && self.words.load(word::DOMAINS, Relaxed) == u64::from(DOMAINS_MAX);
+        if !identity {
+            return Err(PeerFault::Reserved { page: KIND.page, offset: 0 });
+        }
         match self.words.first_used(word::is_reserved) {
             Some(offset) => Err(PeerFault::Reserved { page: KIND.page, offset }),
             None => Ok(()),

@@ -3,7 +3,6 @@
 //! Called once by the runtime before it starts to promise anything.
 
 use crate::OsError;
-use rustix::mm::MlockAllFlags;
 use rustix::process::Resource;
 use rustix::thread::CapabilitySet;
 
@@ -15,6 +14,9 @@ use rustix::thread::CapabilitySet;
 /// Only where no limit holds: under one, a later thread or allocation would
 /// fail, which is worse than a page fault.
 ///
+/// By the C library, which the sanitizers put themselves in front of: they map
+/// terabytes of shadow that cannot be locked, and make this do nothing.
+///
 /// # Errors
 /// `EPERM` if there is a limit (`RLIMIT_MEMLOCK` without `CAP_IPC_LOCK`), and
 /// what mlockall(2) says.
@@ -25,8 +27,11 @@ pub fn lock_all() -> Result<(), OsError> {
     if !unlimited && !privileged {
         return Err(OsError::new("mlockall", libc::EPERM));
     }
-    rustix::mm::mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE)
-        .map_err(OsError::of("mlockall"))
+    // SAFETY: takes two flags, and touches no memory of ours but to fault it in.
+    match unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) } {
+        0 => Ok(()),
+        _ => Err(OsError::last("mlockall")),
+    }
 }
 
 /// Undoes [`lock_all`].
@@ -34,7 +39,11 @@ pub fn lock_all() -> Result<(), OsError> {
 /// # Errors
 /// None that stock Linux is known to return.
 pub fn unlock_all() -> Result<(), OsError> {
-    rustix::mm::munlockall().map_err(OsError::of("munlockall"))
+    // SAFETY: takes nothing, and changes no memory.
+    match unsafe { libc::munlockall() } {
+        0 => Ok(()),
+        _ => Err(OsError::last("munlockall")),
+    }
 }
 
 /// Faults in the next `BYTES` of the calling thread's stack.

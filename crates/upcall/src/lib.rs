@@ -31,7 +31,7 @@ pub mod work;
 
 pub use upcall_runtime::{
     ACTIVITIES_MAX, ActivityReport, Attach, AttachError, Batch, Checkpoint, Config, CreateError,
-    FIFO_PRIORITY, HandlerId, IoWait, Job, Latency, Machine, Mode, Need, Notice, OsError,
+    Endings, FIFO_PRIORITY, HandlerId, IoWait, Job, Latency, Machine, Mode, Need, Notice, OsError,
     PreemptionMask, Record, Report, Runtime, StartError, Statistics, Task, TimeAdvance, TimedSleep,
     activity, admission, allowed_cpus, clock, cost, daemon_socket, default_cpus, load, policy, qos,
     record, scheduler, status, switch_cost, thread_cpu_ns, time, udp,

@@ -9,14 +9,18 @@ use std::process::Command;
 pub const GATE: Gate =
     Gate { name: "packages", about: "the Debian packages that tests call are there", run };
 
-/// Each program a test may name behind `needs `, and its Debian package.
-pub const PROGRAMS: [(&str, &str); 6] = [
+/// Each program a test calls, by the name that stands behind its `needs `, and its
+/// Debian package.
+pub const PROGRAMS: [(&str, &str); 9] = [
     ("ffmpeg", "ffmpeg"),
     ("strace", "strace"),
     ("setpriv", "util-linux"),
     ("chrt", "util-linux"),
     ("ip", "iproute2"),
     ("tmux", "tmux"),
+    ("gcc", "gcc"),
+    ("g++", "g++"),
+    ("pkg-config", "pkg-config"),
 ];
 
 fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
@@ -46,7 +50,8 @@ pub fn missing() -> Vec<(&'static str, &'static str)> {
 
 /// Whether `reason` names `program` as a word of its own.
 pub fn names(reason: &str, program: &str) -> bool {
-    reason.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').any(|word| word == program)
+    let is_of_a_name = |c: char| c.is_ascii_alphanumeric() || "-+".contains(c);
+    reason.split(|c| !is_of_a_name(c)).any(|word| word == program)
 }
 
 /// `apt-get` that asks nothing, and waits up to 2 minutes for another one.
@@ -94,6 +99,7 @@ mod tests {
         assert!(names("needs SCHED_FIFO and ip", "ip"));
         assert!(!names("needs a pipe", "ip"));
         assert!(names("needs ffmpeg, as a sender", "ffmpeg"));
+        assert!(names("needs g++", "g++") && !names("needs g++", "g"));
     }
 
     #[test]

@@ -132,6 +132,7 @@ impl Cpu {
             check_at,
             start: now(),
             resumed,
+            aborting: false,
         };
         let task = &mut self.tasks[id.0 as usize];
         let doorbell = &self.shared.doorbell;

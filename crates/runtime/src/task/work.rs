@@ -84,11 +84,7 @@ impl TaskWork {
     }
 
     /// Polls until the message is done or somebody outranks it.
-    pub(crate) fn upcall(
-        &mut self,
-        gate: &mut Gate<'_>,
-        grant: &Grant,
-    ) -> Turn {
+    pub(crate) fn upcall(&mut self, gate: &mut Gate<'_>, grant: &Grant) -> Turn {
         self.cell.grant(grant);
         self.state = State::Set;
         let mut now = grant.start;
@@ -104,12 +100,10 @@ impl TaskWork {
                     let next = Next { critical, from: now };
                     return self.turn(grant, now, Outcome::Done, Some(next));
                 }
-                Ok(Poll::Pending) if self.cell.said_checkpoint() => {
-                    match gate.go_on(now, now) {
-                        Some(check_at) => self.cell.go_on(check_at),
-                        None => return self.turn(grant, now, Outcome::Yielded, None),
-                    }
-                }
+                Ok(Poll::Pending) if self.cell.said_checkpoint() => match gate.go_on(now, now) {
+                    Some(check_at) => self.cell.go_on(check_at),
+                    None => return self.turn(grant, now, Outcome::Yielded, None),
+                },
                 Ok(Poll::Pending) => {
                     self.state = State::Waiting { critical: self.cell.said_io() };
                     let sleep = self.cell.said_sleep();

@@ -73,9 +73,10 @@ fn only_pages_whose_identity_and_reserved_words_hold_are_attached() {
             _ => LayoutError::Used { page, offset: word * 8 },
         };
         assert_eq!(TurnPage::attach(&words).unwrap_err(), expected);
-        let audit = created.audit().err();
-        let reserved = matches!(expected, LayoutError::Used { .. });
-        assert_eq!(audit, reserved.then_some(PeerFault::Reserved { page, offset: word * 8 }));
+        let offset = if matches!(expected, LayoutError::Used { .. }) { word * 8 } else { 0 };
+        assert_eq!(created.audit(), Err(PeerFault::Reserved { page, offset }));
+        created.repair();
+        assert_eq!((created.audit(), TurnPage::attach(&words).is_ok()), (Ok(()), true));
     }
 }
 

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT
+ *
+ * Upcall: real-time upcalls from C and C++ (C11, C++17).
+ *
+ * The calls are those of rtu-1995 ("Real-Time Upcalls", Table 1 and sections 5.2
+ * and 6). A handler is called once per period, in a scheduling thread of the
+ * library's, and processes a batch of PDUs:
+ *
+ *     static void handler(struct rts_funargs *args)
+ *     {
+ *         struct my_pcb *pcb = args->pcb;
+ *         while (work_is_left(pcb) && rts_proceed(args->smstr))
+ *             process_one_pdu(pcb);
+ *     }
+ *
+ * Handlers on one CPU are never interrupted by one another between two calls of
+ * rts_proceed, so they may share data without locks if they are on one CPU.
+ *
+ * Conventions. Calls return 0 or more on success and a negative errno value on
+ * failure (-EINVAL); rts_refusal() then says in words why. Times are integer
+ * nanoseconds. Structs begin with their size: set it to sizeof, best by the
+ * RTS_..._INIT macros; a library that is older or newer than the program reads
+ * or writes what both know. Reserved members are 0.
+ *
+ * Any thread may call; calls are carried out one at a time, and only rts_sleep waits
+ * beside the others. But for this: inside a handler only rts_proceed,
+ * rts_finish, rts_suspend of the handler itself, rts_strerror, rts_refusal and
+ * rts_hint may be called; the others return -EDEADLK there. After fork(2) the
+ * child has no handlers, and calls return -ESRCH there.
+ *
+ * Signals for the process never arrive in the library's threads, but for those that a
+ * handler raises by what it does (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS).
+ *
+ * A handler must return: it may not leave by longjmp, pthread_exit or a C++
+ * exception (an exception ends the process).
+ */
+#ifndef UPCALL_H
+#define UPCALL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Version of this header and of the library that came with it. */
+#define RTS_VERSION "0.1.0"
+
+/* Descriptors are 0 to RTS_DESCRIPTORS_MAX - 1; the lowest free one is given. */
+#define RTS_DESCRIPTORS_MAX 1024
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What one handler and its scheduler share. Made by rts_create, gone with
+ * rts_close. The first half is written by the library, the second by the
+ * handler, through the functions below. Everybody may read it at any time. */
+struct rts_shared {
+    uint32_t size;          /* of this struct */
+    uint32_t pdu_granted;   /* pdu_count may grow to this without asking */
+    uint32_t pdu_max;       /* PDUs this upcall may process: what is left of the batch */
+    uint32_t yield_request; /* not 0: the handler must return, with PDUs left to process */
+    uint32_t resumed;       /* not 0: this upcall goes on with a job that had to yield */
+    int32_t descriptor;     /* as rts_create returned it; -1 before */
+    uint64_t check_at_ns;   /* CLOCK_MONOTONIC: before, nothing can outrank the handler */
+    uint32_t abort;         /* not 0: the process ends; see RTS_ABORT_PHASE */
+    uint32_t reserved0[7];
+
+    uint32_t pdu_count; /* PDUs begun in this upcall */
+    uint32_t finish;    /* not 0: no further upcalls are wanted */
+    uint32_t reserved1[14];
+};
+
+/* What a handler is called with. Valid during the call. */
+struct rts_funargs {
+    uint32_t size;                     /* of this struct */
+    int32_t descriptor;                /* whose upcall it is; -1 in a trial, see rts_create */
+    void *pcb;                         /* protocol control block: as given to rts_create */
+    volatile struct rts_shared *smstr; /* shared memory structure */
+};
+
+typedef void (*rts_handler_fn)(struct rts_funargs *args);
+
+/* Timing attributes of a handler: what admission reserves. */
+struct rts_attr {
+    uint32_t size;        /* sizeof(struct rts_attr) */
+    uint32_t batch;       /* B: PDUs per period, 1 to 1000000; 0: 1 */
+    uint32_t quantum;     /* b: PDUs that run without interruption, 1 to B; 0: 1 */
+    uint32_t flags;       /* RTS_ABORT_PHASE, or 0 */
+    uint64_t period_ns;   /* 1 to 3600 s */
+    uint64_t cost_ns;     /* CPU time of a PDU; 0: measured, see rts_create */
+    uint64_t deadline_ns; /* from release to the end of the batch, up to the period; 0: the period */
+    uint64_t offset_ns;   /* from rts_run to the first release */
+    const char *name;     /* UTF-8, for messages; unique. NULL: "rts" and the descriptor */
+};
+#define RTS_ATTR_INIT {sizeof(struct rts_attr), 0, 0, 0, 0, 0, 0, 0, NULL}
+
+/* Gives a handler an abort phase: if it is active when the process ends in an orderly way
+ * (rts_abort, exit(3), a return from main), it is upcalled on each period with
+ * smstr->abort set, so that it can close what it has open with its peer, until it calls
+ * rts_finish. Without the flag a handler is suspended then. A process that a signal kills
+ * has no such phase: catch the signal, and have a thread call rts_abort or exit. */
+#define RTS_ABORT_PHASE UINT32_C(1)
+
+/* How the library is set up.
+ *
+ * Under a daemon (upcalld) the process is one domain among others: its handlers and those
+ * of the other processes stand in one order, and admission, the CPUs and the cost of a
+ * hand-off are the daemon's (cpus is then not looked at). While a handler waits in the
+ * kernel (a page fault, a system call) handlers of other processes run. If the daemon
+ * ends, handlers go on with what they have, and rts_create fails with -ECONNREFUSED. */
+struct rts_config {
+    uint32_t size;        /* sizeof(struct rts_config) */
+    uint32_t cpu_count;   /* of cpus; 0: all allowed but CPU 0, or the only one */
+    const uint32_t *cpus; /* CPUs the handlers may use */
+    const char *policy;   /* rmdp, rm, dws, ps or dwcs; NULL: rmdp; with a daemon: the daemon's */
+    const char *socket;   /* of the daemon; NULL: $UPCALL_SOCKET, if set; "": no daemon */
+    const char *domain;   /* name of the process there, UTF-8; NULL: of the program's file */
+};
+#define RTS_CONFIG_INIT {sizeof(struct rts_config), 0, NULL, NULL, NULL, NULL}
+
+/* A set of descriptors. */
+struct rts_mask {
+    uint32_t size;     /* sizeof(struct rts_mask) */
+    uint32_t reserved; /* 0 */
+    uint64_t bits[RTS_DESCRIPTORS_MAX / 64];
+};
+#define RTS_MASK_INIT {sizeof(struct rts_mask), 0, {0}}
+
+/* What is known of a handler, since it was created. A job is one period's work. */
+struct rts_stats {
+    uint32_t size;             /* sizeof(struct rts_stats); set to what the library filled */
+    uint32_t active;           /* 1: run, and neither suspended nor finished since */
+    uint64_t upcalls;          /* calls of the handler */
+    uint64_t pdus;             /* PDUs begun, those of an unfinished job included */
+    uint64_t jobs;             /* that ended */
+    uint64_t misses;           /* of these, after their deadline */
+    uint64_t quantum_overruns; /* quanta that took longer than quantum * cost */
+    uint64_t count_errors;     /* upcalls that left pdu_count at what it cannot be; put right */
+    uint64_t response_ns_p50;  /* release to end of a job: median, ... */
+    uint64_t response_ns_p99;
+    uint64_t response_ns_max;
+    uint64_t wakeup_ns_max; /* release to first upcall */
+    uint64_t cost_ns_mean;  /* observed CPU time of a PDU, smoothed */
+    int64_t slack_ns_min;   /* deadline minus end, negative: missed; INT64_MAX before the first */
+};
+#define RTS_STATS_INIT {sizeof(struct rts_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+
+/* Sets the library up; `config` NULL: as RTS_CONFIG_INIT says. Not needed: the
+ * first rts_create does it. Blocks for some milliseconds, and locks the memory of
+ * the process if it may (mlockall(2)).
+ * -EALREADY: it is set up. -EINVAL: no such CPU or policy. -EAGAIN: no thread.
+ * -ECONNREFUSED: no daemon where one was named, or it does not take this process. */
+int rts_init(const struct rts_config *config);
+
+/* Closes every handler and ends the library's threads; it may be set up again.
+ * Returns 0 also if it is not set up. -ETIMEDOUT: a handler did not return within half a
+ * second; it is left behind, so what it uses must stay. */
+int rts_exit(void);
+
+/* As rts_exit, after an abort phase of at most `timeout_ns` for the active handlers that
+ * have one (RTS_ABORT_PHASE); if its period is longer a handler may not be called any
+ * more. -ETIMEDOUT also if one had not finished by then; rts_refusal() names it.
+ * -EINVAL: a negative timeout.
+ *
+ * exit(3) and a return from main do it by themselves, with half a second, as atexit(3)
+ * orders it: before what was constructed earlier than the first rts_init or rts_create is
+ * destroyed. Handlers that use what is destroyed sooner must be ended sooner. Not so
+ * _exit(2), and exit in a handler. */
+int rts_abort(int64_t timeout_ns);
+
+/* The right the library was not given, by number from 0, and what that means; NULL
+ * behind the last. Valid until the next call in this thread. Blocks as rts_init
+ * if the library is not set up. */
+const char *rts_notice(uint32_t index);
+
+/* Creates a handler, suspended, if admission finds room for it, and returns its
+ * descriptor. `pcb` is handed to every upcall. `*shared`, unless `shared` is NULL,
+ * becomes the memory that handler and scheduler share.
+ *
+ * If cost_ns is 0 the handler is run on trial first, in this thread, up to half a
+ * second in all, and what it processes is consumed.
+ *
+ * -EBUSY: refused by admission; rts_refusal() says who would miss, rts_hint() what
+ * would fit. -EINVAL: an attribute out of range. -EEXIST: the name is taken.
+ * -EMFILE: no descriptor or no place left. -ENODATA: nothing to measure in the
+ * trial. -EFAULT: timing or handler is NULL. -E2BIG: timing says what this library
+ * does not know. And as rts_init. */
+int rts_create(const struct rts_attr *timing, rts_handler_fn handler, void *pcb,
+               volatile struct rts_shared **shared);
+
+/* The paper's spelling. */
+#define rts_creat rts_create
+
+/* Delivers a handler periodically from now on: it is active. No effect if it is
+ * already. -EBADF: no such descriptor, here and below. */
+int rts_run(int descriptor);
+
+/* Stops the present and future delivery of a handler: a pending upcall is dropped; a
+ * running one is told to return at its next quantum boundary. Does not wait for it.
+ * A handler may suspend itself. */
+int rts_suspend(int descriptor);
+
+/* Suspends a handler and frees all it held; waits until it does not run any
+ * more. After 0 its pcb may be freed, and its shared memory is gone. -ETIMEDOUT: it did
+ * not return within half a second; call again. */
+int rts_close(int descriptor);
+
+/* Waits until at least one handler of `waited` is not active (any more), and sets
+ * those that are not in `*inactive`, which may be NULL or `waited` itself. Returns
+ * how many there are; 0 if `timeout_ns` passed (negative: never) or `waited` is empty. A
+ * handler that was never run is not active, nor is one that was closed meanwhile. A
+ * signal does not end the wait. */
+int rts_sleep(const struct rts_mask *waited, struct rts_mask *inactive, int64_t timeout_ns);
+
+/* Fills in `statistics`. After rts_sleep said that a handler is inactive they are
+ * complete. */
+int rts_statistics(int descriptor, struct rts_stats *statistics);
+
+/* What a code that a call returned means. Never NULL; static. */
+const char *rts_strerror(int code);
+
+/* Why the last call in this thread that failed did so, "" if none did; and what
+ * would fit where admission refused, else "". Valid until the next failure in this thread. */
+const char *rts_refusal(void);
+const char *rts_hint(void);
+
+/* Not to be called by programs: rts_proceed asks here at a quantum boundary. */
+int rts_boundary(volatile struct rts_shared *shared);
+
+/* Whether the handler may process one more PDU now; on 0 it must return. To be
+ * called once before each PDU, and only if there is one: each 1 counts as one.
+ * Inside a quantum a comparison and an increment; at its end a function call, a
+ * clock read and a flag. Makes no system call. 0 outside a handler. */
+static inline int rts_proceed(volatile struct rts_shared *shared)
+{
+    uint32_t count = shared->pdu_count;
+    if (count < shared->pdu_granted) {
+        shared->pdu_count = count + 1;
+        return 1;
+    }
+    return rts_boundary(shared);
+}
+
+/* Says that the handler wants no further upcalls: when it returns, its job is done
+ * and it is suspended. */
+static inline void rts_finish(volatile struct rts_shared *shared)
+{
+    shared->finish = 1;
+}
+
+/* Puts a descriptor into a set, takes it out, asks for it. Out of range: nothing, 0. */
+static inline void rts_mask_add(struct rts_mask *mask, int descriptor)
+{
+    if (descriptor >= 0 && descriptor < RTS_DESCRIPTORS_MAX)
+        mask->bits[descriptor / 64] |= UINT64_C(1) << (descriptor % 64);
+}
+
+static inline void rts_mask_remove(struct rts_mask *mask, int descriptor)
+{
+    if (descriptor >= 0 && descriptor < RTS_DESCRIPTORS_MAX)
+        mask->bits[descriptor / 64] &= ~(UINT64_C(1) << (descriptor % 64));
+}
+
+static inline int rts_mask_has(const struct rts_mask *mask, int descriptor)
+{
+    return descriptor >= 0 && descriptor < RTS_DESCRIPTORS_MAX
+        && ((mask->bits[descriptor / 64] >> (descriptor % 64)) & 1) != 0;
+}
+
+/* The layout is fixed; the library asserts the same of its side. */
+#ifdef __cplusplus
+#define RTS_ASSERT_SIZE(type, bytes) static_assert(sizeof(type) == (bytes), "size of " #type)
+#else
+#define RTS_ASSERT_SIZE(type, bytes) _Static_assert(sizeof(type) == (bytes), "size of " #type)
+#endif
+RTS_ASSERT_SIZE(struct rts_shared, 128);
+RTS_ASSERT_SIZE(struct rts_mask, 136);
+RTS_ASSERT_SIZE(struct rts_stats, 104);
+#if UINTPTR_MAX == UINT64_MAX
+RTS_ASSERT_SIZE(struct rts_funargs, 24);
+RTS_ASSERT_SIZE(struct rts_attr, 56);
+RTS_ASSERT_SIZE(struct rts_config, 40);
+#endif
+#undef RTS_ASSERT_SIZE
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

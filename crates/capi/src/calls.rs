@@ -1,0 +1,298 @@
+//! The C calls. Each checks what came from C and hands it to `library`;
+//! `include/upcall.h` says what each does, and what it answers.
+
+use core::cell::RefCell;
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ptr::null;
+use std::ffi::{CString, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use upcall::activity::ActivityParams;
+use upcall::time::Span;
+
+use crate::abi::{
+    ABORT_PHASE, Attr, Config, DESCRIPTORS_MAX, HandlerFn, Mask, Shared, Statistics, read_sized,
+    size_of_callers, write_sized,
+};
+use crate::error::{Failed, Failure, answer, last_hint, last_reason, line};
+use crate::library::{self, Wanted};
+use crate::setup::Wish;
+use crate::upcall_page;
+
+/// Most CPUs that can be named; the kernel's own most is 8192.
+const CPUS_MAX: u32 = 8192;
+
+/// Sizes of the structs in the first version of the header; a caller's is not
+/// smaller.
+mod first {
+    use crate::abi::{Attr, Config, Mask, Statistics};
+    pub(super) const ATTR: usize = size_of::<Attr>();
+    pub(super) const CONFIG: usize = size_of::<Config>();
+    pub(super) const MASK: usize = size_of::<Mask>();
+    pub(super) const STATISTICS: usize = size_of::<Statistics>();
+}
+
+/// `rts_init`.
+///
+/// # Safety
+/// `config` is null or good for the bytes its first member says, `cpus` in it for
+/// `cpu_count` numbers, and each string in it is null or ends in a 0 byte.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rts_init(config: *const Config) -> c_int {
+    answer(|| {
+        if config.is_null() {
+            library::init(Wish::default())?;
+            return Ok(0);
+        }
+        // SAFETY: the caller's promise.
+        let config = unsafe { read_sized("config", config, first::CONFIG)? };
+        // SAFETY: the caller's promise.
+        library::init(unsafe { wish(&config)? })?;
+        Ok(0)
+    })
+}
+
+/// What a program asks for.
+///
+/// # Safety
+/// As [`rts_init`].
+unsafe fn wish(config: &Config) -> Result<Wish, Failure> {
+    let mut wish = Wish::default();
+    if config.cpu_count > CPUS_MAX {
+        let found = format!("{} CPUs, expected at most {CPUS_MAX}", config.cpu_count);
+        return Err(Failure::new(Failed::Invalid, found));
+    }
+    if config.cpu_count > 0 {
+        if config.cpus.is_null() || !config.cpus.is_aligned() {
+            return Err(Failure::new(Failed::Null, "cpus is NULL or not aligned"));
+        }
+        // SAFETY: not null, aligned, and `cpu_count` long by the caller's promise.
+        let cpus = unsafe { core::slice::from_raw_parts(config.cpus, config.cpu_count as usize) };
+        wish.cpus = cpus.to_vec();
+    }
+    // SAFETY: the caller's promise, here and below.
+    wish.policy = unsafe { text("policy", config.policy)? };
+    // SAFETY: as above.
+    wish.domain = unsafe { text("domain", config.domain)? };
+    if !config.socket.is_null() {
+        // SAFETY: not null, and ends in a 0 byte by the caller's promise.
+        let path = unsafe { CStr::from_ptr(config.socket) };
+        wish.socket = Some(PathBuf::from(OsStr::from_bytes(path.to_bytes())));
+    }
+    Ok(wish)
+}
+
+/// A string of the caller's, copied; `None` if it is null.
+///
+/// # Safety
+/// `text` is null or ends in a 0 byte.
+unsafe fn text(what: &str, text: *const c_char) -> Result<Option<String>, Failure> {
+    if text.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: not null, and ends in a 0 byte by the caller's promise.
+    match unsafe { CStr::from_ptr(text) }.to_str() {
+        Ok(text) => Ok(Some(text.to_owned())),
+        Err(_) => Err(Failure::new(Failed::Invalid, format!("{what} is not UTF-8"))),
+    }
+}
+
+/// `rts_exit`.
+#[unsafe(no_mangle)]
+pub extern "C" fn rts_exit() -> c_int {
+    answer(|| library::exit().map(|()| 0))
+}
+
+/// `rts_abort`.
+#[unsafe(no_mangle)]
+pub extern "C" fn rts_abort(timeout_ns: i64) -> c_int {
+    answer(|| {
+        let negative = || {
+            let found = format!("timeout_ns is {timeout_ns}, expected 0 or more");
+            Failure::new(Failed::Invalid, found)
+        };
+        let within = u64::try_from(timeout_ns).map_err(|_| negative())?;
+        library::abort(Span::from_nanos(within)).map(|()| 0)
+    })
+}
+
+thread_local! {
+    /// What `rts_notice` returned last in this thread.
+    static NOTICE: RefCell<CString> = RefCell::default();
+}
+
+/// `rts_notice`.
+#[unsafe(no_mangle)]
+pub extern "C" fn rts_notice(index: u32) -> *const c_char {
+    let mut found = null();
+    answer(|| {
+        if let Some(notice) = library::notice(index)? {
+            let notice = CString::new(notice).unwrap_or_default();
+            NOTICE.with(|kept| kept.replace(notice));
+            found = NOTICE.with(|kept| kept.borrow().as_ptr());
+        }
+        Ok(0)
+    });
+    found
+}
+
+/// `rts_create`.
+///
+/// # Safety
+/// `timing` is null or good for the bytes its first member says, and `name` in it
+/// null or ends in a 0 byte. `handler` may be called with `pcb`, in a thread of the
+/// library's and in a trial in this one, until `rts_close` returned 0. `shared` is null
+/// or can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rts_create(
+    timing: *const Attr,
+    handler: Option<HandlerFn>,
+    pcb: *mut c_void,
+    shared: *mut *const Shared,
+) -> c_int {
+    answer(|| {
+        // SAFETY: the caller's promise.
+        let attr = unsafe { read_sized("timing", timing, first::ATTR)? };
+        let no_handler = || Failure::new(Failed::Null, "handler is NULL");
+        let handler = handler.ok_or_else(no_handler)?;
+        if !shared.is_aligned() {
+            return Err(Failure::new(Failed::Null, "shared is not aligned"));
+        }
+        // SAFETY: the caller's promise.
+        let name = unsafe { text("name", attr.name)? };
+        let abort_phase = attr.flags & ABORT_PHASE != 0;
+        let wanted = Wanted { name, params: params(&attr)?, handler, pcb, abort_phase };
+        // SAFETY: the caller's promise.
+        let (descriptor, page) = unsafe { library::create(wanted)? };
+        if !shared.is_null() {
+            // SAFETY: not null, aligned, and can be written by the caller's promise.
+            unsafe { shared.write(&raw const page.shared) };
+        }
+        Ok(descriptor)
+    })
+}
+
+/// What the timing attributes say, with what was left at 0 filled in.
+fn params(attr: &Attr) -> Result<ActivityParams, Failure> {
+    if attr.flags & !ABORT_PHASE != 0 {
+        let found = format!("flags are {:#x}, expected RTS_ABORT_PHASE or 0", attr.flags);
+        return Err(Failure::new(Failed::Invalid, found));
+    }
+    let period = Span::from_nanos(attr.period_ns);
+    let params = ActivityParams::new(period, Span::from_nanos(attr.cost_ns))
+        .batch(attr.batch.max(1))
+        .quantum(attr.quantum.max(1))
+        .offset(Span::from_nanos(attr.offset_ns));
+    Ok(match attr.deadline_ns {
+        0 => params,
+        ns => params.deadline(Span::from_nanos(ns)),
+    })
+}
+
+/// `rts_run`.
+#[unsafe(no_mangle)]
+pub extern "C" fn rts_run(descriptor: c_int) -> c_int {
+    answer(|| library::run(descriptor).map(|()| 0))
+}
+
+/// `rts_suspend`.
+#[unsafe(no_mangle)]
+pub extern "C" fn rts_suspend(descriptor: c_int) -> c_int {
+    answer(|| {
+        if !upcall_page::suspend_self(descriptor) {
+            library::suspend(descriptor)?;
+        }
+        Ok(0)
+    })
+}
+
+/// `rts_close`.
+#[unsafe(no_mangle)]
+pub extern "C" fn rts_close(descriptor: c_int) -> c_int {
+    answer(|| library::close(descriptor).map(|()| 0))
+}
+
+/// `rts_sleep`.
+///
+/// # Safety
+/// `waited` and `inactive` are good for the bytes their first members say;
+/// `inactive` may be null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rts_sleep(
+    waited: *const Mask,
+    inactive: *mut Mask,
+    timeout_ns: i64,
+) -> c_int {
+    answer(|| {
+        // SAFETY: the caller's promise.
+        let mask = unsafe { read_sized("waited", waited, first::MASK)? };
+        if !inactive.is_null() {
+            // Before the wait: what was found by then must not be lost.
+            // SAFETY: the caller's promise.
+            unsafe { size_of_callers("inactive", inactive, first::MASK)? };
+        }
+        let timeout = u64::try_from(timeout_ns).ok().map(Span::from_nanos);
+        let found = library::sleep(&descriptors(&mask), timeout)?;
+        if !inactive.is_null() {
+            // SAFETY: the caller's promise.
+            unsafe { write_sized("inactive", inactive, &mask_of(&found), first::MASK)? };
+        }
+        Ok(c_int::try_from(found.len()).unwrap_or(c_int::MAX))
+    })
+}
+
+fn descriptors(mask: &Mask) -> Vec<c_int> {
+    let is_set = |&at: &usize| mask.bits[at / 64] >> (at % 64) & 1 == 1;
+    (0..DESCRIPTORS_MAX).filter(is_set).filter_map(|at| c_int::try_from(at).ok()).collect()
+}
+
+fn mask_of(descriptors: &[c_int]) -> Mask {
+    let mut mask = Mask { size: 0, reserved: 0, bits: [0; DESCRIPTORS_MAX / 64] };
+    for at in descriptors.iter().filter_map(|&descriptor| usize::try_from(descriptor).ok()) {
+        mask.bits[at / 64] |= 1 << (at % 64);
+    }
+    mask
+}
+
+/// `rts_statistics`.
+///
+/// # Safety
+/// `statistics` is good for the bytes its first member says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rts_statistics(descriptor: c_int, statistics: *mut Statistics) -> c_int {
+    answer(|| {
+        // SAFETY: the caller's promise.
+        unsafe { size_of_callers("statistics", statistics, first::STATISTICS)? };
+        let found = library::statistics(descriptor)?;
+        // SAFETY: the caller's promise.
+        unsafe { write_sized("statistics", statistics, &found, first::STATISTICS)? };
+        Ok(0)
+    })
+}
+
+/// `rts_strerror`.
+#[unsafe(no_mangle)]
+pub extern "C" fn rts_strerror(code: c_int) -> *const c_char {
+    line(code).as_ptr()
+}
+
+/// `rts_refusal`.
+#[unsafe(no_mangle)]
+pub extern "C" fn rts_refusal() -> *const c_char {
+    last_reason()
+}
+
+/// `rts_hint`.
+#[unsafe(no_mangle)]
+pub extern "C" fn rts_hint() -> *const c_char {
+    last_hint()
+}
+
+/// `rts_boundary`: 1 if the handler may begin one more PDU. O(log n) at most, no
+/// system call. Does not read what `shared` points to unless it is the page of the
+/// upcall this thread is in.
+#[unsafe(no_mangle)]
+pub extern "C" fn rts_boundary(shared: *const Shared) -> c_int {
+    answer(|| Ok(c_int::from(upcall_page::boundary(shared)))).max(0)
+}

@@ -1,0 +1,382 @@
+/* What the calls promise, looked at from C: Table 1, codes, counts. Asserts on
+ * counts and orders only. Prints the first thing that does not hold and exits 1. */
+#define _POSIX_C_SOURCE 200809L
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include <upcall.h>
+
+#define MILLISECOND INT64_C(1000000)
+#define EXPECT(what)                                                                               \
+    do {                                                                                           \
+        if (!(what)) {                                                                             \
+            fprintf(stderr, "line %d: %s does not hold (last refusal: %s)\n", __LINE__, #what,     \
+                    rts_refusal());                                                                \
+            exit(1);                                                                               \
+        }                                                                                          \
+    } while (0)
+
+static struct rts_attr every(uint64_t period_ms, uint32_t batch, uint32_t quantum)
+{
+    struct rts_attr attr = RTS_ATTR_INIT;
+    attr.period_ns = period_ms * 1000000;
+    attr.cost_ns = 10000;
+    attr.batch = batch;
+    attr.quantum = quantum;
+    return attr;
+}
+
+static int sleep_for(int descriptor, int64_t timeout_ns)
+{
+    struct rts_mask mask = RTS_MASK_INIT;
+    rts_mask_add(&mask, descriptor);
+    int found = rts_sleep(&mask, &mask, timeout_ns);
+    EXPECT(found < 0 || rts_mask_has(&mask, descriptor) == found);
+    return found;
+}
+
+static struct rts_stats statistics_of(int descriptor)
+{
+    struct rts_stats seen = RTS_STATS_INIT;
+    EXPECT(rts_statistics(descriptor, &seen) == 0);
+    EXPECT(seen.size == sizeof seen);
+    return seen;
+}
+
+/* A close that the machine, not the handler, delays may be asked for again. */
+static void close_it(int descriptor)
+{
+    int code;
+    while ((code = rts_close(descriptor)) == -ETIMEDOUT)
+        ;
+    EXPECT(code == 0);
+}
+
+static void all_of_it(struct rts_funargs *args)
+{
+    while (rts_proceed(args->smstr))
+        ;
+}
+
+/* 1. Nothing that C can get wrong does harm. */
+static void bad_arguments(void)
+{
+    struct rts_attr attr = every(10, 1, 1), bad;
+    struct rts_mask mask = RTS_MASK_INIT;
+    struct rts_stats statistics = RTS_STATS_INIT;
+
+    int unknown[] = {-1, 0, 5, RTS_DESCRIPTORS_MAX, 0x7fffffff};
+    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
+        EXPECT(rts_run(unknown[i]) == -EBADF && rts_suspend(unknown[i]) == -EBADF);
+        EXPECT(rts_close(unknown[i]) == -EBADF);
+        EXPECT(rts_statistics(unknown[i], &statistics) == -EBADF);
+    }
+    EXPECT(rts_create(NULL, all_of_it, NULL, NULL) == -EFAULT);
+    EXPECT(rts_create(&attr, NULL, NULL, NULL) == -EFAULT);
+    EXPECT(rts_sleep(NULL, NULL, 0) == -EFAULT && rts_statistics(0, NULL) == -EFAULT);
+    EXPECT(rts_sleep(&mask, NULL, -1) == 0);
+    rts_mask_add(&mask, 3);
+    EXPECT(rts_sleep(&mask, NULL, -1) == -EBADF);
+    rts_mask_add(&mask, -1);
+    rts_mask_add(&mask, RTS_DESCRIPTORS_MAX);
+    EXPECT(!rts_mask_has(&mask, -1) && !rts_mask_has(&mask, RTS_DESCRIPTORS_MAX));
+
+    bad = attr, bad.size = 0;
+    EXPECT(rts_create(&bad, all_of_it, NULL, NULL) == -EINVAL);
+    bad = attr, bad.flags = 2;
+    EXPECT(rts_create(&bad, all_of_it, NULL, NULL) == -EINVAL);
+    bad = attr, bad.period_ns = 0;
+    EXPECT(rts_create(&bad, all_of_it, NULL, NULL) == -EINVAL);
+    bad = attr, bad.quantum = 2;
+    EXPECT(rts_create(&bad, all_of_it, NULL, NULL) == -EINVAL);
+    EXPECT(strstr(rts_refusal(), "quantum 2") != NULL && *rts_hint() == 0);
+    bad = attr, bad.name = "\xff";
+    EXPECT(rts_create(&bad, all_of_it, NULL, NULL) == -EINVAL);
+    struct {
+        struct rts_attr known;
+        uint64_t more;
+    } newer = {attr, 1};
+    newer.known.size = sizeof newer;
+    EXPECT(rts_create(&newer.known, all_of_it, NULL, NULL) == -E2BIG);
+
+    struct rts_shared nobodys;
+    memset(&nobodys, 0, sizeof nobodys);
+    EXPECT(!rts_proceed(&nobodys) && !rts_boundary(NULL));
+    EXPECT(strcmp(rts_strerror(0), "success") == 0 && *rts_strerror(-EBUSY) != 0);
+}
+
+/* 2. Created, run, suspended, run again, closed (Table 1). */
+static void life_cycle(void)
+{
+    struct rts_attr attr = every(2, 4, 2);
+    volatile struct rts_shared *shared = NULL;
+    int descriptor = rts_create(&attr, all_of_it, NULL, &shared);
+    EXPECT(descriptor == 0 && shared != NULL && shared->descriptor == 0);
+    EXPECT(shared->size == sizeof *shared);
+    EXPECT(sleep_for(descriptor, -1) == 1); /* suspended as created */
+    EXPECT(statistics_of(descriptor).upcalls == 0);
+
+    for (int round = 0; round < 3; round++) {
+        uint64_t before = statistics_of(descriptor).upcalls;
+        EXPECT(rts_run(descriptor) == 0 && rts_run(descriptor) == 0);
+        EXPECT(statistics_of(descriptor).active == 1);
+        EXPECT(sleep_for(descriptor, 10 * MILLISECOND) == 0); /* it does not end by itself */
+        while (statistics_of(descriptor).upcalls < before + 3)
+            ;
+        EXPECT(rts_suspend(descriptor) == 0);
+        EXPECT(sleep_for(descriptor, -1) == 1);
+        struct rts_stats first = statistics_of(descriptor), second;
+        EXPECT(first.active == 0 && first.pdus <= 4 * first.upcalls && first.count_errors == 0);
+        EXPECT(sleep_for(descriptor, 0) == 1);
+        second = statistics_of(descriptor);
+        EXPECT(first.upcalls == second.upcalls && first.jobs == second.jobs);
+    }
+    int other = rts_creat(&attr, all_of_it, NULL, NULL);
+    EXPECT(other == 1);
+    EXPECT(rts_run(descriptor) == 0);
+    close_it(descriptor); /* also while active */
+    EXPECT(rts_close(descriptor) == -EBADF && sleep_for(descriptor, 0) == -EBADF);
+    EXPECT(rts_create(&attr, all_of_it, NULL, NULL) == descriptor); /* the lowest that is free */
+    close_it(descriptor);
+    close_it(other);
+}
+
+/* 3. What a handler may call, and what is granted to it. */
+struct inside {
+    int other;
+    int codes[5];
+    int suspended;
+    uint32_t pdu_max, granted_first, granted_second;
+    unsigned begun_after;
+};
+
+static void looks_around(struct rts_funargs *args)
+{
+    struct inside *inside = args->pcb;
+    struct rts_mask mask = RTS_MASK_INIT;
+    struct rts_attr attr = every(10, 1, 1);
+    volatile struct rts_shared *shared = args->smstr;
+    inside->pdu_max = shared->pdu_max;
+    inside->codes[0] = rts_run(inside->other);
+    inside->codes[1] = rts_suspend(inside->other);
+    inside->codes[2] = rts_sleep(&mask, NULL, -1);
+    inside->codes[3] = rts_create(&attr, all_of_it, NULL, NULL);
+    inside->codes[4] = rts_exit();
+    rts_proceed(shared);
+    inside->granted_first = shared->pdu_granted;
+    for (int i = 0; i < 3; i++) /* the second PDU of this quantum, and the first of the next */
+        if (i < 2)
+            rts_proceed(shared);
+    inside->granted_second = shared->pdu_granted;
+    inside->suspended = rts_suspend(args->descriptor);
+    while (rts_proceed(shared))
+        inside->begun_after++;
+}
+
+static void inside_a_handler(void)
+{
+    struct inside inside = {0};
+    struct rts_attr attr = every(10, 7, 2);
+    inside.other = rts_create(&attr, all_of_it, NULL, NULL);
+    int descriptor = rts_create(&attr, looks_around, &inside, NULL);
+    EXPECT(inside.other >= 0 && descriptor >= 0);
+    EXPECT(rts_run(descriptor) == 0 && sleep_for(descriptor, -1) == 1);
+    for (int i = 0; i < 5; i++)
+        EXPECT(inside.codes[i] == -EDEADLK);
+    EXPECT(inside.pdu_max == 7 && inside.granted_first == 2 && inside.granted_second == 4);
+    EXPECT(inside.suspended == 0 && inside.begun_after == 0);
+    struct rts_stats seen = statistics_of(descriptor);
+    EXPECT(seen.upcalls == 1 && seen.pdus == 3 && seen.jobs == 1 && seen.count_errors == 0);
+    close_it(descriptor);
+    close_it(inside.other);
+}
+
+/* 4. A count that cannot be is put right and counted. Each upcall may process 6 PDUs,
+ * is granted 2 and begins 1. */
+static void miscounts(struct rts_funargs *args)
+{
+    unsigned *upcalls = args->pcb;
+    rts_proceed(args->smstr);
+    switch ((*upcalls)++) {
+    case 0: /* far too many, and asks for more: the quantum is used, 6 in all */
+        args->smstr->pdu_count = 4000000000u;
+        all_of_it(args);
+        break;
+    case 1: /* too few, and asks for more: the same */
+        args->smstr->pdu_count = 0;
+        args->smstr->pdu_granted = 0;
+        all_of_it(args);
+        break;
+    case 2: /* far too many, and returns: the 2 that were granted */
+        args->smstr->pdu_count = 4000000000u;
+        break;
+    default: /* none, and returns: it may have put its PDU back */
+        args->smstr->pdu_count = 0;
+        rts_finish(args->smstr);
+    }
+}
+
+static void wrong_counts(void)
+{
+    unsigned upcalls = 0;
+    struct rts_attr attr = every(5, 6, 2);
+    int descriptor = rts_create(&attr, miscounts, &upcalls, NULL);
+    EXPECT(descriptor >= 0 && rts_run(descriptor) == 0 && sleep_for(descriptor, -1) == 1);
+    struct rts_stats seen = statistics_of(descriptor);
+    EXPECT(upcalls == 4 && seen.upcalls == 4 && seen.jobs == 4);
+    EXPECT(seen.count_errors == 3 && seen.pdus == 6 + 6 + 2 + 0);
+    close_it(descriptor);
+}
+
+/* 5. Refused, and why; measured on trial. */
+static void runs_out(struct rts_funargs *args)
+{
+    unsigned *left = args->pcb;
+    while (*left > 0 && rts_proceed(args->smstr)) {
+        struct timespec now, end;
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
+        do
+            clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+        while ((now.tv_sec - end.tv_sec) * 1000000000 + now.tv_nsec - end.tv_nsec < 20000);
+        --*left;
+    }
+    if (*left == 0)
+        rts_finish(args->smstr);
+}
+
+static void admission(void)
+{
+    struct rts_attr attr = every(10, 1, 1);
+    attr.cost_ns = 9900000;
+    attr.name = "greedy";
+    EXPECT(rts_create(&attr, all_of_it, NULL, NULL) == -EBUSY);
+    EXPECT(strstr(rts_refusal(), "`greedy` is refused") != NULL && *rts_hint() != 0);
+    attr.cost_ns = 1000;
+    int descriptor = rts_create(&attr, all_of_it, NULL, NULL);
+    EXPECT(descriptor == 0 && rts_create(&attr, all_of_it, NULL, NULL) == -EEXIST);
+    EXPECT(*rts_hint() == 0);
+    close_it(descriptor);
+
+    unsigned left = 0;
+    attr = every(1000, 4, 4);
+    attr.cost_ns = 0;
+    EXPECT(rts_create(&attr, runs_out, &left, NULL) == -ENODATA);
+    left = 10;
+    descriptor = rts_create(&attr, runs_out, &left, NULL);
+    EXPECT(descriptor == 0 && left == 0); /* the trial consumed them */
+    EXPECT(statistics_of(descriptor).upcalls == 0);
+    close_it(descriptor);
+}
+
+/* 6. A thread that sleeps holds up nobody, and learns of what others do. */
+static void *sleeper(void *descriptor)
+{
+    return (void *)(intptr_t)sleep_for(*(int *)descriptor, -1);
+}
+
+static void other_threads(void)
+{
+    enum { SUSPEND, CLOSE, EXIT, WAYS };
+    for (int way = 0; way < WAYS; way++) {
+        struct rts_attr attr = every(5, 1, 1);
+        int descriptor = rts_create(&attr, all_of_it, NULL, NULL);
+        pthread_t thread;
+        void *found;
+        EXPECT(descriptor == 0 && rts_run(descriptor) == 0);
+        EXPECT(pthread_create(&thread, NULL, sleeper, &descriptor) == 0);
+        while (statistics_of(descriptor).upcalls < 5)
+            ;
+        if (way == SUSPEND)
+            EXPECT(rts_suspend(descriptor) == 0);
+        if (way == CLOSE)
+            close_it(descriptor);
+        if (way == EXIT)
+            EXPECT(rts_exit() == 0);
+        EXPECT(pthread_join(thread, &found) == 0);
+        /* It may have come too late to sleep: then the descriptor was gone. */
+        EXPECT((intptr_t)found == 1 || (way != SUSPEND && (intptr_t)found == -EBADF));
+        if (way == SUSPEND)
+            close_it(descriptor);
+    }
+}
+
+/* 7. Set up by hand, ended, and set up again; not in a forked child. */
+static void set_up(void)
+{
+    struct rts_config config = RTS_CONFIG_INIT;
+    uint32_t no_cpu = 100000;
+    config.policy = "fair";
+    EXPECT(rts_init(&config) == -EINVAL && strstr(rts_refusal(), "dwcs") != NULL);
+    config.policy = "dws";
+    config.cpu_count = 1;
+    EXPECT(rts_init(&config) == -EFAULT);
+    config.cpus = &no_cpu;
+    EXPECT(rts_init(&config) == -EINVAL);
+    config.cpu_count = 0;
+    EXPECT(rts_init(&config) == 0 && rts_init(NULL) == -EALREADY);
+    unsigned left = 10;
+    struct rts_attr attr = every(2, 4, 1);
+    int descriptor = rts_create(&attr, runs_out, &left, NULL);
+    EXPECT(descriptor == 0 && rts_run(descriptor) == 0 && sleep_for(descriptor, -1) == 1);
+    EXPECT(left == 0 && statistics_of(descriptor).pdus == 10);
+
+    pid_t child = fork();
+    if (child == 0)
+        _exit(rts_run(descriptor) == -ESRCH && rts_init(NULL) == -ESRCH ? 0 : 1);
+    int status;
+    EXPECT(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    EXPECT(rts_exit() == 0 && rts_exit() == 0 && rts_run(descriptor) == -EBADF);
+}
+
+/* 8. A handler that does not return is named, and waited for no longer than is said. It
+ * sleeps, and does not spin: where there is one CPU we want it too. */
+static atomic_int released;
+
+static void stays(struct rts_funargs *args)
+{
+    (void)args;
+    while (!atomic_load(&released))
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+}
+
+static void stuck(void)
+{
+    struct rts_attr attr = every(10, 1, 1);
+    int descriptor = rts_create(&attr, stays, NULL, NULL);
+    EXPECT(descriptor == 0 && rts_run(descriptor) == 0);
+    while (statistics_of(descriptor).upcalls == 0)
+        ;
+    EXPECT(rts_close(descriptor) == -ETIMEDOUT);
+    EXPECT(statistics_of(descriptor).upcalls == 1); /* still open */
+    EXPECT(rts_run(1) == -EBADF);                   /* and nothing else is held up */
+    atomic_store(&released, 1);
+    close_it(descriptor);
+
+    atomic_store(&released, 0);
+    descriptor = rts_create(&attr, stays, NULL, NULL);
+    EXPECT(descriptor == 0 && rts_run(descriptor) == 0);
+    while (statistics_of(descriptor).upcalls == 0)
+        ;
+    EXPECT(rts_exit() == -ETIMEDOUT && rts_close(descriptor) == -EBADF);
+    atomic_store(&released, 1);
+}
+
+int main(void)
+{
+    bad_arguments();
+    life_cycle();
+    inside_a_handler();
+    wrong_counts();
+    admission();
+    other_threads();
+    set_up();
+    stuck();
+    puts("all of it holds");
+    return 0;
+}

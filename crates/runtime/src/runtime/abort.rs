@@ -1,0 +1,134 @@
+//! The abort phase: what a handler has still to do when its process ends
+//! (rtu-1996 §7.3).
+//!
+//! A handler that speaks a protocol owes its peer an end. When the process ends in an
+//! orderly way, those that were given the phase are upcalled on, with
+//! [`Batch::aborting`](crate::Batch::aborting) true, until they finish; all others are
+//! suspended. In the paper the kernel waits for them without end; here a bound stands
+//! in the way of one that never does. A process that is killed has no such phase.
+//!
+//! ```text
+//!   active --abort, was given the phase--> (1) aborting --finish, panic, suspend--> inactive
+//!      \                                        \--bound passed--> (2) left behind
+//!       \--abort, was not--> suspended
+//! ```
+//!
+//! 1. Upcalled each period as before: nobody's promise suffers from it.
+//! 2. Ended as by [`Runtime::stop`], and named in [`Report::unfinished`].
+
+use upcall_core::time::Span;
+
+use crate::clock;
+use crate::executive::{Control, Job};
+use crate::statistics::Report;
+
+use super::{HandlerId, LOOK_EVERY, Runtime};
+
+/// What a process that panics gives its handlers.
+pub(super) const WITHIN_AT_PANIC: Span = Span::from_millis(500);
+
+impl Runtime {
+    /// Gives a handler an abort phase (rtu-1996 §7.3): if it is active when the process
+    /// ends in an orderly way, it is upcalled on, with
+    /// [`Batch::aborting`](crate::Batch::aborting) true, until it calls
+    /// [`Batch::finish`](crate::Batch::finish). No effect on a handler that is closed,
+    /// and on tasks.
+    ///
+    /// An orderly end is [`Runtime::abort`], or a panic that drops the runtime while it
+    /// unwinds: then for at most half a second. [`Runtime::stop`] and an ordinary drop
+    /// are not the end of the process, and end delivery at once. A signal is for the
+    /// program to catch, and to call `abort` for.
+    ///
+    /// ```no_run
+    /// # use upcall_runtime::{Config, Runtime, activity::ActivityParams, time::Span};
+    /// # fn send_reset() {}
+    /// # fn process_one_segment() {}
+    /// # let mut runtime = Runtime::start(Config::default())?;
+    /// let need = ActivityParams::new(Span::from_millis(10), Span::from_micros(100));
+    /// let tcp = runtime.handler("tcp", need, |batch| {
+    ///     if batch.aborting() {
+    ///         send_reset();
+    ///         batch.finish();
+    ///         return;
+    ///     }
+    ///     while batch.proceed() {
+    ///         process_one_segment();
+    ///     }
+    /// })?;
+    /// runtime.give_abort_phase(tcp);
+    /// runtime.run(tcp)?;
+    /// // ... and when SIGTERM was caught:
+    /// let report = runtime.abort(Span::from_millis(500), |_, _| {});
+    /// assert!(report.unfinished.is_empty());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn give_abort_phase(&mut self, id: HandlerId) {
+        if let Some(activity) = &mut self.activities[id.0] {
+            activity.abort_phase = !activity.is_task;
+        }
+    }
+
+    /// Ends the process's handlers in an orderly way, and says how it went: those that
+    /// have an abort phase are waited for, for `within` at most, then all is ended as by
+    /// [`Runtime::stop`]. A handler that did not finish in time is named in
+    /// [`Report::unfinished`]. One whose period is longer than `within` may not be
+    /// upcalled any more. Blocks for `within` and half a second at most.
+    pub fn abort(mut self, within: Span, mut on_job: impl FnMut(HandlerId, &Job)) -> Report {
+        let unfinished = self.abort_phase(within, &mut on_job);
+        Report { unfinished, ..self.stop(on_job) }
+    }
+
+    /// The names of those that did not finish.
+    pub(super) fn abort_phase(
+        &mut self,
+        within: Span,
+        mut on_job: impl FnMut(HandlerId, &Job),
+    ) -> Vec<String> {
+        let deadline = clock::now() + within;
+        self.announce_abort();
+        loop {
+            let seen = self.inactive_epoch.now();
+            self.poll(&mut on_job);
+            let left = self.aborting();
+            let now = clock::now();
+            if left.is_empty() || now >= deadline {
+                return left;
+            }
+            // Wakes now and then to keep the records flowing.
+            let until = deadline.min(now + LOOK_EVERY);
+            self.inactive_epoch.wait_past(seen, Some(until));
+        }
+    }
+
+    /// Tells each active handler: to abort, or to be suspended.
+    fn announce_abort(&mut self) {
+        for index in 0..self.activities.len() {
+            let id = HandlerId(index);
+            let Some(activity) = self.activities[index].as_ref() else { continue };
+            if !self.is_active(id) {
+                continue;
+            }
+            let (executive, number) = (activity.executive, activity.id);
+            if activity.abort_phase {
+                self.executives[executive].link.shared.set_aborting(number);
+            } else {
+                self.post(executive, Control::Suspend { id: number });
+            }
+        }
+        // Also for the flags: a handler that runs returns at its next boundary, and is
+        // called again with the news.
+        for executive in &self.executives {
+            executive.link.shared.doorbell.ring();
+        }
+    }
+
+    fn aborting(&self) -> Vec<String> {
+        let all = self.activities.iter().enumerate();
+        let left = all.filter_map(|(index, activity)| {
+            let activity = activity.as_ref()?;
+            let waited_for = activity.abort_phase && self.is_active(HandlerId(index));
+            waited_for.then(|| activity.name.clone())
+        });
+        left.collect()
+    }
+}

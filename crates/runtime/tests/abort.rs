@@ -1,0 +1,182 @@
+//! The abort phase (rtu-1996 §7.3) on real threads. Nothing here asks about time but
+//! that a bound is one.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use upcall_runtime::activity::ActivityParams;
+use upcall_runtime::time::Span;
+use upcall_runtime::{Batch, Config, HandlerId, Mode, Runtime, clock};
+
+/// One runtime at a time: two would share CPUs without knowing of each other.
+static ALONE: Mutex<()> = Mutex::new(());
+/// More than a busy machine makes of what takes milliseconds.
+const LONG: Span = Span::from_secs(60);
+/// Upcalls that a well-behaved handler's goodbye takes.
+const FAREWELLS: u32 = 3;
+
+fn start(mode: Mode) -> (Runtime, MutexGuard<'static, ()>) {
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let switch_cost = Some(Span::from_micros(1));
+    (Runtime::start(Config { mode, switch_cost, ..Config::default() }).unwrap(), alone)
+}
+
+/// Attempts at what a busy machine may spoil: where time is bounded it may give the
+/// handlers none.
+const ATTEMPTS: usize = 10;
+
+#[track_caller]
+fn in_some_attempt(attempt: impl Fn() -> bool) {
+    assert!((0..ATTEMPTS).any(|_| attempt()), "in none of {ATTEMPTS} attempts");
+}
+
+/// What a handler counts.
+#[derive(Clone, Default)]
+struct Seen {
+    upcalls: Arc<AtomicU32>,
+    /// Of these, in the abort phase.
+    aborting: Arc<AtomicU32>,
+}
+
+impl Seen {
+    fn count(&self, batch: &Batch<'_>) -> u32 {
+        self.upcalls.fetch_add(1, Ordering::Relaxed);
+        self.aborting.fetch_add(u32::from(batch.aborting()), Ordering::Relaxed)
+            + u32::from(batch.aborting())
+    }
+
+    fn upcalls(&self) -> u32 {
+        self.upcalls.load(Ordering::Relaxed)
+    }
+
+    fn aborting(&self) -> u32 {
+        self.aborting.load(Ordering::Relaxed)
+    }
+}
+
+fn create(
+    runtime: &mut Runtime,
+    name: &str,
+    mut handler: impl FnMut(&mut Batch<'_>, u32) + Send + 'static,
+) -> (HandlerId, Seen) {
+    let seen = Seen::default();
+    let counted = seen.clone();
+    let need = ActivityParams::new(Span::from_millis(2), Span::from_micros(10)).batch(4);
+    let upcall = move |batch: &mut Batch<'_>| {
+        let farewells = counted.count(batch);
+        handler(batch, farewells);
+    };
+    (runtime.handler(name, need, upcall).unwrap(), seen)
+}
+
+fn all_of_it(batch: &mut Batch<'_>, _: u32) {
+    while batch.proceed() {}
+}
+
+fn says_farewell(batch: &mut Batch<'_>, farewells: u32) {
+    while batch.proceed() {}
+    if farewells == FAREWELLS {
+        batch.finish();
+    }
+}
+
+/// Runs them, and waits until each was upcalled.
+fn run(runtime: &mut Runtime, all: &[(HandlerId, &Seen)]) {
+    let give_up = clock::now() + LONG;
+    for (id, _) in all {
+        runtime.run(*id).unwrap();
+    }
+    while all.iter().any(|(_, seen)| seen.upcalls() == 0) {
+        assert!(clock::now() < give_up, "not upcalled in a minute");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_handler_with_an_abort_phase_is_upcalled_on_until_it_finishes() {
+    for mode in Mode::ALL {
+        let (mut runtime, _alone) = start(mode);
+        let (polite, polite_seen) = create(&mut runtime, "polite", says_farewell);
+        let (plain, plain_seen) = create(&mut runtime, "plain", all_of_it);
+        let (idle, idle_seen) = create(&mut runtime, "idle", says_farewell);
+        runtime.give_abort_phase(polite);
+        runtime.give_abort_phase(idle);
+        run(&mut runtime, &[(polite, &polite_seen), (plain, &plain_seen)]);
+        let report = runtime.abort(LONG, |_, _| {});
+        assert!(report.unfinished.is_empty(), "{:?}", report.unfinished);
+        assert_eq!(polite_seen.aborting(), FAREWELLS, "{}", mode.name());
+        assert_eq!(plain_seen.aborting(), 0, "it has no abort phase");
+        assert_eq!(idle_seen.upcalls(), 0, "it was never run, and has nothing to end");
+    }
+}
+
+#[test]
+fn one_that_does_not_finish_is_left_behind_and_named_and_one_that_panics_is_not_waited_for() {
+    in_some_attempt(|| {
+        let (mut runtime, _alone) = start(Mode::Upcall);
+        let (deaf, deaf_seen) = create(&mut runtime, "deaf", all_of_it);
+        let (broken, broken_seen) = create(&mut runtime, "broken", |batch, _| {
+            assert!(!batch.aborting(), "on purpose");
+        });
+        runtime.give_abort_phase(deaf);
+        runtime.give_abort_phase(broken);
+        run(&mut runtime, &[(deaf, &deaf_seen), (broken, &broken_seen)]);
+        let report = runtime.abort(Span::from_millis(500), |_, _| {});
+        assert!(broken_seen.aborting() <= 1 && report.unfinished.contains(&"deaf".to_owned()));
+        let faulted: Vec<_> = report.activities.iter().map(|activity| activity.faulted).collect();
+        deaf_seen.aborting() >= 2 && report.unfinished == ["deaf"] && faulted == [false, true]
+    });
+}
+
+#[test]
+fn a_handler_that_runs_when_the_end_comes_is_told_within_a_quantum() {
+    let (mut runtime, _alone) = start(Mode::Upcall);
+    let enough = Arc::new(AtomicBool::new(false));
+    let (seen, seen_by_handler) = (Seen::default(), Arc::new(AtomicU32::new(0)));
+    let (counted, told, until) = (seen.clone(), seen_by_handler.clone(), enough.clone());
+    // One job of a million quanta a millisecond long, an hour of period: told only
+    // between two of them.
+    let need = ActivityParams::new(Span::from_secs(3600), Span::from_millis(1)).batch(1_000_000);
+    let id = runtime
+        .handler("endless", need, move |batch| {
+            counted.count(batch);
+            if batch.aborting() {
+                told.store(1 + u32::from(batch.resumed()), Ordering::Relaxed);
+                batch.finish();
+                return;
+            }
+            while !until.load(Ordering::Relaxed) && batch.proceed() {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        })
+        .unwrap();
+    runtime.give_abort_phase(id);
+    run(&mut runtime, &[(id, &seen)]);
+    let report = runtime.abort(LONG, |_, _| {});
+    enough.store(true, Ordering::Relaxed);
+    assert!(report.unfinished.is_empty());
+    assert_eq!(seen_by_handler.load(Ordering::Relaxed), 2, "told when its job was resumed");
+}
+
+/// Farewells of a handler whose runtime is dropped, in a panic or not.
+fn farewells_at_drop(panics: bool) -> u32 {
+    let (mut runtime, _alone) = start(Mode::Upcall);
+    let (id, seen) = create(&mut runtime, "polite", says_farewell);
+    runtime.give_abort_phase(id);
+    run(&mut runtime, &[(id, &seen)]);
+    let ended = catch_unwind(AssertUnwindSafe(|| {
+        let _runtime = runtime;
+        assert!(!panics, "on purpose");
+    }));
+    assert_eq!(ended.is_err(), panics);
+    seen.aborting()
+}
+
+#[test]
+fn a_panic_that_drops_the_runtime_is_an_end_and_an_ordinary_drop_is_not() {
+    assert_eq!(farewells_at_drop(false), 0);
+    in_some_attempt(|| farewells_at_drop(true) == FAREWELLS);
+}
