@@ -80,6 +80,28 @@ Examples:
   upcall plot my.pftrace --from 1s --to 1200ms -o second.svg
   upcall run my.toml --compare --json > my.json && upcall plot my.json -o my.svg";
 
+const TOP_AFTER_HELP: &str = "\
+Examples:
+  upcall top
+  upcall top --socket /run/upcall.sock --interval 500ms
+
+Exit status:
+  0  it was quit
+  2  bad usage, no daemon, or no terminal";
+
+const PS_AFTER_HELP: &str = "\
+Examples:
+  upcall ps
+  upcall ps --json | jq '.domains[] | {name, state, misses}'
+
+The JSON is one object, {\"policy\", \"real_time\", \"cpus\": [...], \"domains\": [{...,
+\"seats\": [...], \"activities\": [...]}]}; times are whole nanoseconds, shares are parts of one
+CPU. docs/observing.md has every field.
+
+Exit status:
+  0  printed
+  2  bad usage, or no daemon";
+
 /// Real-time streams on stock Linux: say what a stream needs, get it or a reason.
 #[derive(Debug, Parser)]
 #[command(name = "upcall", version, after_help = AFTER_HELP, max_term_width = 100)]
@@ -135,6 +157,16 @@ pub enum Command {
     /// The same as the program `upcalld`. `upcall run` starts one by itself for a spec
     /// with several domains, if none is there.
     Daemon(upcall_cli::daemon::DaemonArgs),
+    /// Watch a running daemon: CPUs, domains and their activities, live.
+    ///
+    /// Reservations against use, hand-offs, misses, slack and what the guardian had to
+    /// do. Keys: q quits, arrows scroll, s orders by another column, h helps. Only root and
+    /// the daemon's own user see the domains of others.
+    #[command(after_help = TOP_AFTER_HELP)]
+    Top(TopArgs),
+    /// Print how things stand at a running daemon, once.
+    #[command(after_help = PS_AFTER_HELP)]
+    Ps(PsArgs),
     /// Print a completion script for a shell.
     ///
     /// For example: upcall completions bash > ~/.local/share/bash-completion/completions/upcall
@@ -297,6 +329,33 @@ pub struct SweepArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
     /// Print one JSON object instead of a table.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Which daemon.
+#[derive(Debug, clap::Args)]
+pub struct DaemonAt {
+    /// Where it listens; default: $UPCALL_SOCKET, or upcall.sock in $XDG_RUNTIME_DIR, or
+    /// /run/upcall.sock.
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct TopArgs {
+    #[command(flatten)]
+    pub daemon: DaemonAt,
+    /// How often to look: 1s, 500ms.
+    #[arg(long, default_value = "1s", value_parser = duration)]
+    pub interval: Span,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct PsArgs {
+    #[command(flatten)]
+    pub daemon: DaemonAt,
+    /// Print one JSON object instead of tables.
     #[arg(long)]
     pub json: bool,
 }

@@ -15,11 +15,13 @@ mod outcome;
 mod output;
 mod plan;
 mod plot;
+mod ps;
 mod run;
 mod show;
 mod sim;
 mod stream;
 mod sweep;
+mod top;
 mod trace;
 mod vopr;
 
@@ -31,7 +33,7 @@ use std::sync::atomic::AtomicBool;
 use clap::{CommandFactory, Parser};
 use upcall::Mode;
 
-use args::{Args, Command, PlanArgs, RunArgs, SimArgs, SweepArgs};
+use args::{Args, Command, PlanArgs, PsArgs, RunArgs, SimArgs, SweepArgs};
 use exit::{Exit, Failure};
 use plan::Ask;
 use run::Order;
@@ -50,6 +52,11 @@ fn main() -> ExitCode {
         Command::Daemon(args) => {
             upcall_cli::daemon::serve(&args).map(|()| Exit::Kept).map_err(Failure::new)
         }
+        Command::Top(args) => interruption().and_then(|interrupted| {
+            let socket = ps::socket(args.daemon.socket.as_deref());
+            top::top(&socket, args.interval.into(), &interrupted).map(|()| Exit::Kept)
+        }),
+        Command::Ps(args) => ps_command(&args),
         Command::Completions { shell } => {
             // Into memory first: the generator panics where it cannot write.
             let mut script = Vec::new();
@@ -227,6 +234,15 @@ fn replay_command(file: &std::path::Path, json: bool) -> Result<Exit, Failure> {
             "{}: {lost} records were lost when it was written; the same commands up to there",
             file.display()
         )));
+    }
+    Ok(Exit::Kept)
+}
+
+fn ps_command(args: &PsArgs) -> Result<Exit, Failure> {
+    let status = ps::look(&ps::socket(args.daemon.socket.as_deref()))?;
+    match args.json {
+        true => print_json(&ps::Output::of(&status))?,
+        false => print(&ps::tables(&status))?,
     }
     Ok(Exit::Kept)
 }

@@ -9,7 +9,7 @@ mod compare;
 pub use compare::comparison;
 
 /// A table with a header; all columns but the first `left` are numbers.
-fn table(header: &[&str], left: usize) -> Table {
+pub fn table(header: &[&str], left: usize) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(header);
     for (index, column) in table.column_iter_mut().enumerate() {

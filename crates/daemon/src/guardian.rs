@@ -290,7 +290,7 @@ impl Watch {
         let Some(record) = self.record_of(member) else { return };
         record.offences += 1;
         record.sunk = Some((record.cpu_ns, now));
-        hall.kernel.count_offence(member.domain);
+        hall.count_offence(member);
         if record.offences >= OFFENCES_MAX {
             record.sunk = None;
             demote(hall, member, held_ns, rules, report);
@@ -331,7 +331,7 @@ impl Watch {
                 hall.ring(member.domain);
             } else if !sign && ran_ns > DEMOTED_AFTER.as_nanos() {
                 record.sunk = None;
-                hall.kernel.count_offence(member.domain);
+                hall.count_offence(member);
                 demote(hall, member, ran_ns, rules, report);
             }
         }

@@ -58,6 +58,8 @@ pub(crate) struct Member {
     pub(crate) limits: Limits,
     /// As in the kernel area, which only others read.
     state: AtomicU8,
+    /// As in the kernel area.
+    offences: AtomicU64,
 }
 
 /// What a domain may do here, as admitted: set by the server, held by the guardian.
@@ -82,7 +84,20 @@ impl Member {
     ) -> Result<Self, upcall_shm::LayoutError> {
         let area = Peer::attach(memory, domain, generation.get())?;
         let (limits, state) = (Limits::default(), AtomicU8::new(State::Attached as u8));
-        Ok(Member { domain, generation, pid, tid, area, limits, state })
+        let offences = AtomicU64::new(0);
+        Ok(Member { domain, generation, pid, tid, area, limits, state, offences })
+    }
+
+    /// How it is taken to be. For the server.
+    pub(crate) fn state(&self) -> State {
+        let states = [State::Blocked, State::Stopped, State::Demoted];
+        states.into_iter().find(|&state| self.is(state)).unwrap_or(State::Attached)
+    }
+
+    /// How often the guardian had to act. For the server.
+    pub(crate) fn offences(&self) -> u64 {
+        // Relaxed: counts for itself.
+        self.offences.load(Ordering::Relaxed)
     }
 
     /// Relaxed: nothing is handed over with it.
@@ -214,6 +229,13 @@ impl Hall {
         if !member.is(State::Demoted) {
             self.set_state(member, state);
         }
+    }
+
+    /// Counts an offence of a member, here and for the domain itself.
+    pub(crate) fn count_offence(&self, member: &Member) {
+        let offences = self.kernel.count_offence(member.domain);
+        // Relaxed: counts for itself.
+        member.offences.store(offences, Ordering::Relaxed);
     }
 
     /// Whether a member would run if it had the turn. One that was blocked or stopped

@@ -11,6 +11,7 @@
 //! | `kls` | the thread beneath the domains of a hall |
 //! | `guardian` | the thread above all |
 //! | [`calibrate`] | what a hand-off costs here |
+//! | `status` | how things stand, for `upcall top` |
 //! | [`server`] | the socket, and the thread that changes all this |
 
 #![forbid(unsafe_code)]
@@ -23,5 +24,6 @@ pub mod server;
 mod hall;
 mod kls;
 mod site;
+mod status;
 
 pub use hall::HallError;

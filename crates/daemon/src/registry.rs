@@ -60,6 +60,25 @@ struct Activity {
     unscreened: bool,
 }
 
+/// An activity with a place, for whoever looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listed<'r> {
+    /// Its place in the order of admission.
+    pub order: u32,
+    /// Where it runs.
+    pub cpu: u32,
+    /// As its domain calls it.
+    pub name: &'r str,
+    /// What it needs.
+    pub params: &'r ActivityParams,
+    /// Of the CPU, in millionths.
+    pub reserved_ppm: u64,
+    /// Worst response as admitted now; `None` where nothing is promised.
+    pub response_max: Option<Span>,
+    /// Admission refused it.
+    pub unscreened: bool,
+}
+
 /// What a domain may use of a CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
@@ -304,6 +323,30 @@ impl Registry {
     /// What a domain is called.
     pub fn name(&self, number: u32) -> Option<&str> {
         self.domains.get(&number).map(|domain| domain.name.as_str())
+    }
+
+    /// The domain with this number.
+    pub fn domain(&self, number: u32) -> Option<&Domain> {
+        self.domains.get(&number)
+    }
+
+    /// What a domain has, in the order of admission. O(its activities times all).
+    pub fn listed(&self, number: u32) -> impl Iterator<Item = Listed<'_>> {
+        let activities = self.domains.get(&number).into_iter().flat_map(|d| &d.activities);
+        activities.map(|(&order, activity)| Listed {
+            order,
+            cpu: activity.cpu,
+            name: &activity.name,
+            params: &activity.params,
+            reserved_ppm: used_ppm(&activity.params),
+            response_max: self.reservations.response_max(activity.reservation),
+            unscreened: activity.unscreened,
+        })
+    }
+
+    /// What the policy is called.
+    pub fn policy(&self) -> &'static str {
+        self.discipline.name
     }
 
     /// The domains there are, by number.

@@ -46,6 +46,7 @@ use crate::hall::{Hall, HallError, Member, PROXY_GENERATION, USER_AREA_BYTES};
 use crate::kls::{self, DOMAIN_PRIORITY, Kls};
 use crate::registry::{Owner, Quota, Registry};
 use crate::site::Site;
+use crate::status::{Scene, Telling};
 
 #[cfg(test)]
 mod tests;
@@ -234,6 +235,8 @@ struct Session {
     connection_watch: Watch,
     _process_watch: Watch,
     domain: Option<Attached>,
+    /// It asked how things stand.
+    telling: Option<Telling>,
 }
 
 /// A connection that is a domain.
@@ -445,6 +448,7 @@ impl Daemon {
             process,
             connection,
             domain: None,
+            telling: None,
         };
         self.sessions_ever += 1;
         self.sessions.insert(number, session);
@@ -454,6 +458,9 @@ impl Daemon {
     /// Takes all messages there are of a session.
     fn listen_to(&mut self, number: u64) -> Result<(), Over> {
         loop {
+            if !self.tell(number)? {
+                return Ok(());
+            }
             let Some(session) = self.sessions.get(&number) else { return Ok(()) };
             let mut buffer = [0; MESSAGE_BYTES_MAX];
             match session.connection.receive(&mut buffer) {
@@ -499,7 +506,33 @@ impl Daemon {
                 self.set_limits(session);
                 Ok(())
             }
+            ToDaemon::Inspect => {
+                let real_time = self.real_time;
+                let scene = Scene { registry: &self.registry, sites: &self.sites };
+                let asking = self.sessions.get_mut(&session).filter(|s| s.domain.is_none());
+                let asking = asking.ok_or("a domain asked how things stand")?;
+                asking.telling = Some(Telling::begin(&scene, &asking.credentials, real_time));
+                Ok(())
+            }
         }
+    }
+
+    /// Goes on answering an inspector; `false`: it is to be listened to later.
+    fn tell(&mut self, number: u64) -> Result<bool, Over> {
+        let scene = Scene { registry: &self.registry, sites: &self.sites };
+        let Some(session) = self.sessions.get_mut(&number) else { return Ok(false) };
+        let Some(telling) = &mut session.telling else { return Ok(true) };
+        if telling.go_on(&scene, &session.connection)? {
+            session.telling = None;
+            // Whatever it asks next comes after what others ask.
+            session.connection_watch.arm()?;
+        } else if let Some(room) = &telling.room {
+            room.arm()?;
+        } else {
+            let (fd, watch) = (session.connection.as_fd(), SESSIONS + 2 * number);
+            telling.room = Some(Watch::new(&self.readiness, fd, Direction::Writable, watch)?);
+        }
+        Ok(false)
     }
 
     fn attach(&mut self, session: u64, name: &str, policy: &str) -> Result<(), Over> {

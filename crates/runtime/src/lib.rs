@@ -38,6 +38,7 @@ mod rights;
 mod runtime;
 mod seat;
 mod statistics;
+pub mod status;
 mod task;
 mod trace;
 pub mod udp;

@@ -67,7 +67,8 @@ pub enum State {
 }
 
 impl State {
-    const ALL: [State; 4] = [State::Attached, State::Blocked, State::Stopped, State::Demoted];
+    pub(crate) const ALL: [State; 4] =
+        [State::Attached, State::Blocked, State::Stopped, State::Demoted];
 }
 
 /// A user interrupt (split-level-1991 §3.2.1).

@@ -93,7 +93,7 @@ pub enum SlotState {
 
 impl SlotState {
     /// By number.
-    const ALL: [SlotState; 5] = [
+    pub(crate) const ALL: [SlotState; 5] = [
         SlotState::Free,
         SlotState::Suspended,
         SlotState::Waiting,

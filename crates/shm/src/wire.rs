@@ -17,7 +17,8 @@
 //!                   <-------------------------    Offence, when the guardian had to act
 //! ```
 //!
-//! A frame is a fixed head, so many words and so many texts; what each kind has is
+//! Who is no domain may say Inspect instead, and is told how things stand: module
+//! `status`. A frame is a fixed head, so many words and so many texts; what each kind has is
 //! checked before anything is looked at.
 //!
 //! | bytes | native order | |
@@ -31,12 +32,17 @@
 
 use core::fmt;
 
+mod status;
 #[cfg(not(loom))]
 #[cfg(test)]
 mod tests;
 
+pub use status::{ActivityStatus, CpuStatus, DomainStatus, SeatStatus, StatusPart};
+
 /// Of the messages below.
 pub const PROTOCOL_VERSION: u32 = 1;
+/// The kind of [`ToDaemon::Inspect`], apart from a domain's own.
+const INSPECT: u32 = 32;
 /// No message is longer.
 pub const MESSAGE_BYTES_MAX: usize = 4096;
 /// No name or reason is longer, in bytes.
@@ -100,6 +106,8 @@ pub enum ToDaemon {
         /// As granted.
         order: u32,
     },
+    /// How do things stand? From who is no domain; answered by [`ToDomain::Status`]es.
+    Inspect,
 }
 
 /// From the daemon.
@@ -166,6 +174,8 @@ pub enum ToDomain {
         /// How long it had kept the turn after it should have yielded.
         held_ns: u64,
     },
+    /// A part of the answer to [`ToDaemon::Inspect`].
+    Status(StatusPart),
 }
 
 /// What came is no message: the peer's fault.
@@ -228,6 +238,7 @@ impl ToDaemon {
                 encode(3, &words, &[name])
             }
             ToDaemon::Close { order } => encode(4, &[u64::from(*order)], &[]),
+            ToDaemon::Inspect => encode(INSPECT, &[], &[]),
         }
     }
 
@@ -251,7 +262,8 @@ impl ToDaemon {
                 name: text()?,
             }),
             (4, &[order]) => Ok(ToDaemon::Close { order: narrow(order, content)? }),
-            (1..=4, _) => Err(content),
+            (INSPECT, []) => Ok(ToDaemon::Inspect),
+            (1..=4 | INSPECT, _) => Err(content),
             _ => Err(WireError::Kind { found: kind }),
         }
         .and_then(|message| if texts.is_empty() { Ok(message) } else { Err(content) })
@@ -280,6 +292,7 @@ impl ToDomain {
             ToDomain::Offence { cpu, measure, held_ns } => {
                 encode(7, &[u64::from(*cpu), u64::from(*measure), *held_ns], &[])
             }
+            ToDomain::Status(part) => part.encode(),
         }
     }
 
@@ -290,6 +303,10 @@ impl ToDomain {
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         let Frame { kind, words, mut texts } = Frame::decode(bytes)?;
         let content = WireError::Content { kind };
+        if status::KINDS.contains(&kind) {
+            let part = StatusPart::decode(kind, &words, &mut texts)?;
+            return if texts.is_empty() { Ok(ToDomain::Status(part)) } else { Err(content) };
+        }
         let small = |word| narrow(word, content);
         let mut text = || texts.pop_front().ok_or(content);
         match (kind, words.as_slice()) {

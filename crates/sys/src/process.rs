@@ -167,6 +167,11 @@ pub fn spawn(
     })
 }
 
+/// User of this process, by whose rights it acts (geteuid(2)). One system call.
+pub fn effective_user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
 /// Has the kernel kill the calling process when the thread that started it
 /// ends. For a program of ours that was not started with [`spawn`].
 ///

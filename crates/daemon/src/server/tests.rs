@@ -1,6 +1,9 @@
 //! A daemon and its domains in one process: real pages, sockets, threads.
 
 use super::*;
+
+mod status;
+
 use std::sync::atomic::AtomicU32;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use upcall_core::activity::ActivityParams;

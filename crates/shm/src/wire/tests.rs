@@ -1,4 +1,6 @@
 use super::*;
+use crate::kernel_area::State;
+use crate::user_area::{Counters, SlotState};
 use proptest::prelude::*;
 
 fn from_domain() -> Vec<ToDaemon> {
@@ -19,6 +21,7 @@ fn from_domain() -> Vec<ToDaemon> {
         ToDaemon::Thread { cpu: 1, tid: u32::MAX },
         ToDaemon::Create { request: u64::MAX, unscreened: true, need, name: "ton".into() },
         ToDaemon::Close { order: 7 },
+        ToDaemon::Inspect,
     ]
 }
 
@@ -37,6 +40,58 @@ fn to_domain() -> Vec<ToDomain> {
         ToDomain::Granted { request: 1, cpu: 2, order: 3, response_max_ns: 4 },
         ToDomain::Refused { request: 1, reason: "zu viel".into(), hint: String::new() },
         ToDomain::Offence { cpu: 1, measure: 2, held_ns: 3 },
+    ]
+    .into_iter()
+    .chain(status().into_iter().map(ToDomain::Status))
+    .collect()
+}
+
+fn status() -> Vec<StatusPart> {
+    let counters = Counters {
+        upcalls: 7,
+        switches: 8,
+        jobs: 9,
+        misses: 10,
+        pdus: 11,
+        handoffs: 12,
+        slack_ns_min: -13,
+    };
+    vec![
+        StatusPart::Cpu(CpuStatus { cpu: 1, reserved_ppm: 2, limit_ppm: 3 }),
+        StatusPart::Domain(DomainStatus {
+            domain: 1,
+            generation: 2,
+            pid: 3,
+            uid: u32::MAX,
+            at_ns: 5,
+            name: "player".into(),
+        }),
+        StatusPart::Seat(SeatStatus {
+            cpu: 1,
+            tid: 2,
+            state: State::Demoted,
+            offences: 4,
+            reserved_ppm: 5,
+            used_ns: 6,
+            counters,
+            fault: "verdorben".into(),
+        }),
+        StatusPart::Activity(ActivityStatus {
+            order: 1,
+            cpu: 2,
+            period_ns: 3,
+            deadline_ns: 4,
+            batch: 5,
+            quantum: 6,
+            pdu_cost_ns: 7,
+            reserved_ppm: 8,
+            response_ns_max: 9,
+            unscreened: true,
+            state: SlotState::Running,
+            next_release_ns: 11,
+            name: "ton".into(),
+        }),
+        StatusPart::End { policy: "rmdp".into(), real_time: true },
     ]
 }
 
@@ -78,6 +133,33 @@ fn what_is_wrong_is_named() {
     assert!(ToDaemon::decode(&vec![0; MESSAGE_BYTES_MAX + 1]).is_err());
 }
 
+/// What stands on the wire does not change by accident.
+#[test]
+fn a_part_of_the_status_is_these_bytes() {
+    let part = StatusPart::Cpu(CpuStatus { cpu: 1, reserved_ppm: 450_000, limit_ppm: 900_000 });
+    let heads = [PROTOCOL_VERSION, 32, 3, 0].map(u32::to_ne_bytes);
+    let words = [1u64, 450_000, 900_000].map(u64::to_ne_bytes);
+    assert_eq!(ToDomain::Status(part).encode(), [heads.concat(), words.concat()].concat());
+    let seat = ToDomain::Status(status().remove(2)).encode();
+    let words: Vec<_> = [1u64, 2, 4, 4, 5, 6, 7, 8, 9, 10, 11, 12, (-13i64).cast_unsigned()]
+        .iter()
+        .flat_map(|word| word.to_ne_bytes())
+        .collect();
+    assert_eq!(&seat[16..16 + words.len()], &words[..]);
+}
+
+#[test]
+fn a_status_with_a_state_there_is_not_is_refused() {
+    // Words begin at byte 16; the state is the third of a seat, the 11th of an activity.
+    for (part, word, kind) in [(2, 2, 34), (3, 10, 35)] {
+        let mut bytes = ToDomain::Status(status().remove(part)).encode();
+        bytes[16 + 8 * word] = 5;
+        assert_eq!(ToDomain::decode(&bytes), Err(WireError::Content { kind }));
+        bytes.truncate(bytes.len() - 1);
+        assert!(ToDomain::decode(&bytes).is_err());
+    }
+}
+
 #[test]
 fn a_text_that_is_too_long_is_cut_at_a_character() {
     let name = "ä".repeat(TEXT_BYTES_MAX);
@@ -90,7 +172,7 @@ fn a_text_that_is_too_long_is_cut_at_a_character() {
 
 proptest! {
     #[test]
-    fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), at in 0..11usize) {
+    fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), at in 0..17usize) {
         let _ = (ToDaemon::decode(&bytes), ToDomain::decode(&bytes));
         // Behind a good beginning, too.
         let all: Vec<_> = from_domain().iter().map(ToDaemon::encode)

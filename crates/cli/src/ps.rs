@@ -1,0 +1,323 @@
+//! `upcall ps`: how things stand at a running daemon, once, as JSON or as tables.
+//!
+//! Called by `main`; the words it has for states are those of `upcall top` too. It
+//! takes no part in anything: who asks is no domain.
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use upcall::status::{
+    ActivityState, ActivityStatus, DomainStatus, SeatState, SeatStatus, Status, StatusError, status,
+};
+
+use crate::exit::Failure;
+use crate::show;
+
+/// Everything, as `--json` prints it. Documented in docs/observing.md.
+#[derive(Debug, Serialize)]
+pub struct Output {
+    policy: String,
+    real_time: bool,
+    cpus: Vec<Cpu>,
+    domains: Vec<Domain>,
+}
+
+#[derive(Debug, Serialize)]
+struct Cpu {
+    cpu: u32,
+    utilization: f64,
+    limit: f64,
+    used_ns: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Domain {
+    domain: u32,
+    generation: u64,
+    name: String,
+    pid: u32,
+    uid: u32,
+    at_ns: u64,
+    state: &'static str,
+    fault: Option<String>,
+    utilization: f64,
+    used_ns: u64,
+    #[serde(flatten)]
+    counters: Counters,
+    seats: Vec<Seat>,
+    activities: Vec<Activity>,
+}
+
+#[derive(Debug, Serialize)]
+struct Counters {
+    offences: u64,
+    handoffs: u64,
+    upcalls: u64,
+    switches: u64,
+    jobs: u64,
+    misses: u64,
+    pdus: u64,
+    slack_ns_min: Option<i64>,
+}
+
+#[derive(Debug, Serialize)]
+struct Seat {
+    cpu: u32,
+    tid: u32,
+    state: &'static str,
+    fault: Option<String>,
+    utilization: f64,
+    used_ns: u64,
+    #[serde(flatten)]
+    counters: Counters,
+}
+
+#[derive(Debug, Serialize)]
+struct Activity {
+    name: String,
+    order: u32,
+    cpu: u32,
+    period_ns: u64,
+    deadline_ns: u64,
+    batch: u32,
+    quantum: u32,
+    pdu_cost_ns: u64,
+    utilization: f64,
+    response_ns_max: Option<u64>,
+    admitted: bool,
+    state: &'static str,
+    next_release_ns: Option<u64>,
+}
+
+/// The daemon to look at, if none is named.
+pub fn socket(named: Option<&Path>) -> PathBuf {
+    named.map_or_else(upcall::daemon_socket, Path::to_owned)
+}
+
+/// Asks the daemon.
+///
+/// # Errors
+/// There is none, or it does not answer: in a line.
+pub fn look(socket: &Path) -> Result<Status, Failure> {
+    status(socket).map_err(|error| match error {
+        StatusError::Connect { .. } => {
+            Failure::new(format_args!("upcall: {error} (`upcall daemon` starts one)"))
+        }
+        error => Failure::new(format_args!("upcall: {}: {error}", socket.display())),
+    })
+}
+
+impl Output {
+    pub fn of(status: &Status) -> Self {
+        let seats = || status.domains.iter().flat_map(|domain| &domain.seats);
+        let used_ns = |cpu| {
+            let there = seats().filter(|seat| seat.cpu == cpu);
+            there.map(|seat| seat.used_ns).fold(0, u64::saturating_add)
+        };
+        let cpus = status.cpus.iter().map(|cpu| Cpu {
+            cpu: cpu.cpu,
+            utilization: part(cpu.reserved_ppm),
+            limit: part(cpu.limit_ppm),
+            used_ns: used_ns(cpu.cpu),
+        });
+        Output {
+            policy: status.policy.clone(),
+            real_time: status.real_time,
+            cpus: cpus.collect(),
+            domains: status.domains.iter().map(Domain::of).collect(),
+        }
+    }
+}
+
+impl Domain {
+    fn of(status: &DomainStatus) -> Self {
+        Domain {
+            domain: status.domain,
+            generation: status.generation,
+            name: status.name.clone(),
+            pid: status.pid,
+            uid: status.uid,
+            at_ns: status.at_ns,
+            state: domain_state(status),
+            fault: status.fault().map(str::to_owned),
+            utilization: part(status.reserved_ppm()),
+            used_ns: status.used_ns(),
+            counters: Counters::of(status.counters(), status.offences()),
+            seats: status.seats.iter().map(Seat::of).collect(),
+            activities: status.activities.iter().map(Activity::of).collect(),
+        }
+    }
+}
+
+impl Counters {
+    fn of(counters: upcall::status::DomainCounters, offences: u64) -> Self {
+        Counters {
+            offences,
+            handoffs: counters.handoffs,
+            upcalls: counters.upcalls,
+            switches: counters.switches,
+            jobs: counters.jobs,
+            misses: counters.misses,
+            pdus: counters.pdus,
+            slack_ns_min: Some(counters.slack_ns_min).filter(|&ns| ns != i64::MAX),
+        }
+    }
+}
+
+impl Seat {
+    fn of(status: &SeatStatus) -> Self {
+        Seat {
+            cpu: status.cpu,
+            tid: status.tid,
+            state: seat_state(status.state),
+            fault: Some(status.fault.clone()).filter(|fault| !fault.is_empty()),
+            utilization: part(status.reserved_ppm),
+            used_ns: status.used_ns,
+            counters: Counters::of(status.counters, status.offences),
+        }
+    }
+}
+
+impl Activity {
+    fn of(status: &ActivityStatus) -> Self {
+        let known = |ns: u64| Some(ns).filter(|&ns| ns != u64::MAX);
+        Activity {
+            name: status.name.clone(),
+            order: status.order,
+            cpu: status.cpu,
+            period_ns: status.period_ns,
+            deadline_ns: status.deadline_ns,
+            batch: status.batch,
+            quantum: status.quantum,
+            pdu_cost_ns: status.pdu_cost_ns,
+            utilization: part(status.reserved_ppm),
+            response_ns_max: known(status.response_ns_max),
+            admitted: !status.unscreened,
+            state: activity_state(status.state),
+            next_release_ns: known(status.next_release_ns),
+        }
+    }
+}
+
+/// The same for a person: a table of CPUs, one of domains, one of activities.
+pub fn tables(status: &Status) -> String {
+    let mut cpus = show::table(&["CPU", "reserved", "limit"], 0);
+    for cpu in &status.cpus {
+        let (reserved, limit) = (percent(cpu.reserved_ppm), percent(cpu.limit_ppm));
+        cpus.add_row([cpu.cpu.to_string(), reserved, limit]);
+    }
+    let header = [
+        "domain",
+        "name",
+        "state",
+        "PID",
+        "UID",
+        "reserved",
+        "CPU time",
+        "offences",
+        "hand-offs",
+        "upcalls",
+        "misses",
+        "least slack",
+    ];
+    let mut domains = show::table(&header, 3);
+    for domain in &status.domains {
+        let counters = domain.counters();
+        domains.add_row([
+            domain.domain.to_string(),
+            visible(&domain.name),
+            domain_state(domain).to_owned(),
+            domain.pid.to_string(),
+            domain.uid.to_string(),
+            percent(domain.reserved_ppm()),
+            show::span(domain.used_ns()),
+            domain.offences().to_string(),
+            counters.handoffs.to_string(),
+            counters.upcalls.to_string(),
+            counters.misses.to_string(),
+            slack(counters.slack_ns_min),
+        ]);
+    }
+    let header = [
+        "activity", "domain", "state", "CPU", "period", "deadline", "batch", "cost", "reserved",
+        "next",
+    ];
+    let mut activities = show::table(&header, 3);
+    for (domain, activity) in activities_of(status) {
+        activities.add_row([
+            visible(&activity.name),
+            visible(&domain.name),
+            activity_state(activity.state).to_owned(),
+            activity.cpu.to_string(),
+            show::span(activity.period_ns),
+            show::span(activity.deadline_ns),
+            activity.batch.to_string(),
+            show::span(activity.pdu_cost_ns),
+            percent(activity.reserved_ppm),
+            release_in(domain, activity),
+        ]);
+    }
+    format!("{cpus}\n\n{domains}\n\n{activities}\n")
+}
+
+/// Each activity with its domain.
+pub fn activities_of(status: &Status) -> impl Iterator<Item = (&DomainStatus, &ActivityStatus)> {
+    let domains = status.domains.iter();
+    domains.flat_map(|domain| domain.activities.iter().map(move |activity| (domain, activity)))
+}
+
+/// How a domain stands, in a word.
+pub fn domain_state(domain: &DomainStatus) -> &'static str {
+    match (domain.fault(), domain.state()) {
+        (Some(_), _) => "fault",
+        (None, Some(state)) => seat_state(state),
+        (None, None) => "attaching",
+    }
+}
+
+fn seat_state(state: SeatState) -> &'static str {
+    match state {
+        SeatState::Attached => "attached",
+        SeatState::Blocked => "blocked",
+        SeatState::Stopped => "stopped",
+        SeatState::Demoted => "demoted",
+    }
+}
+
+/// What an activity does, in a word.
+pub fn activity_state(state: ActivityState) -> &'static str {
+    match state {
+        ActivityState::Free => "unknown",
+        ActivityState::Suspended => "suspended",
+        ActivityState::Waiting => "waiting",
+        ActivityState::Ready => "ready",
+        ActivityState::Running => "running",
+    }
+}
+
+/// How long it was to the next release when the domain was looked at.
+pub fn release_in(domain: &DomainStatus, activity: &ActivityStatus) -> String {
+    match activity.next_release_ns {
+        u64::MAX => "-".to_owned(),
+        at_ns => show::span(at_ns.saturating_sub(domain.at_ns)),
+    }
+}
+
+/// A share of a CPU for a person.
+pub fn percent(ppm: u64) -> String {
+    format!("{:.1} %", ppm as f64 / 1e4)
+}
+
+/// The least slack, or that there is none yet.
+pub fn slack(ns: i64) -> String {
+    if ns == i64::MAX { "-".to_owned() } else { show::slack(ns) }
+}
+
+/// A name that another process chose, without what would steer a terminal.
+fn visible(name: &str) -> String {
+    name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+fn part(ppm: u64) -> f64 {
+    ppm as f64 / 1e6
+}

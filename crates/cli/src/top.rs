@@ -1,0 +1,118 @@
+//! `upcall top`: how things stand at a running daemon, live.
+//!
+//! Asks once an interval and draws by [`view`], which decides what is seen; this holds
+//! the terminal and the keys. If the daemon goes, the last picture stays and says so,
+//! until there is one again.
+
+mod view;
+
+use std::io::IsTerminal;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+
+use crate::exit::Failure;
+use crate::ps;
+use view::View;
+
+/// How long a key or a signal may go unseen.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Shows it until `q`, Ctrl-C or a signal.
+///
+/// # Errors
+/// There is no daemon to begin with, or this is no terminal: in a line, and the
+/// terminal is as it was.
+pub fn top(socket: &Path, interval: Duration, interrupted: &AtomicBool) -> Result<(), Failure> {
+    if !(std::io::stdin().is_terminal() && std::io::stdout().is_terminal()) {
+        return Err(Failure::new(
+            "upcall top: found no terminal; `upcall ps` prints the same once, `upcall ps --json` \
+             for programs",
+        ));
+    }
+    let view = View::new(socket, ps::look(socket)?);
+    // Restores the terminal on a panic, too.
+    let mut terminal = ratatui::try_init().map_err(of_terminal)?;
+    let shown = show(&mut terminal, view, socket, interval, interrupted);
+    ratatui::try_restore().map_err(of_terminal)?;
+    shown.map_err(of_terminal)
+}
+
+fn show(
+    terminal: &mut DefaultTerminal,
+    mut view: View,
+    socket: &Path,
+    interval: Duration,
+    interrupted: &AtomicBool,
+) -> std::io::Result<()> {
+    let mut next = Instant::now() + interval;
+    // Relaxed: nothing is handed over with it.
+    while !interrupted.load(Ordering::Relaxed) {
+        terminal.draw(|frame| view.draw(frame))?;
+        if Instant::now() >= next {
+            view.take(ps::look(socket));
+            next = Instant::now() + interval;
+        }
+        let left = next.saturating_duration_since(Instant::now());
+        if !event::poll(left.min(LOOK_EVERY))? {
+            continue;
+        }
+        // A change of size needs no more than to be drawn again.
+        if let Event::Key(key) = event::read()?
+            && key.kind != KeyEventKind::Release
+            && !press(&mut view, key)
+        {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// What a key does; `false`: it ends the view.
+fn press(view: &mut View, key: KeyEvent) -> bool {
+    match key.code {
+        KeyCode::Char('q') => return false,
+        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return false,
+        KeyCode::Up => view.scroll(-1),
+        KeyCode::Down => view.scroll(1),
+        KeyCode::PageUp => view.scroll(-view.page()),
+        KeyCode::PageDown => view.scroll(view.page()),
+        KeyCode::Home => view.scroll(isize::MIN),
+        KeyCode::Char('s') => view.sort_by_next(),
+        KeyCode::Char('h' | '?') => view.toggle_help(),
+        KeyCode::Esc => view.close_help(),
+        _ => {}
+    }
+    true
+}
+
+fn of_terminal(error: std::io::Error) -> Failure {
+    Failure::new(format_args!("upcall top: the terminal: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn q_and_control_c_end_it_and_other_keys_do_not() {
+        let mut view = View::new(Path::new("/run/upcall.sock"), upcall::status::Status::default());
+        let mut pressed = |code, modifiers| press(&mut view, KeyEvent::new(code, modifiers));
+        assert!(!pressed(KeyCode::Char('q'), KeyModifiers::NONE));
+        assert!(!pressed(KeyCode::Char('c'), KeyModifiers::CONTROL));
+        for code in [
+            KeyCode::Char('c'),
+            KeyCode::Char('s'),
+            KeyCode::Char('?'),
+            KeyCode::Esc,
+            KeyCode::Up,
+            KeyCode::PageDown,
+            KeyCode::Home,
+        ] {
+            assert!(pressed(code, KeyModifiers::NONE), "{code:?}");
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! What an inspector is told, and what it cannot do.
+
+use super::*;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::mpsc;
+use upcall_runtime::status::{ActivityState, SeatState, SeatStatus, Status, StatusError, status};
+use upcall_shm::user_area;
+use upcall_shm::wire::{Need, StatusPart, TEXT_BYTES_MAX};
+use upcall_sys::process::thread_id;
+use upcall_sys::readiness::wait_until;
+
+impl Running {
+    /// What is told once `done` of it; it is asked again and again, but not for ever.
+    fn told(&self, done: impl Fn(&Status) -> bool) -> Status {
+        for _ in 0..5_000 {
+            let told = status(&self.socket).unwrap();
+            if done(&told) {
+                return told;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        panic!("it never was so: {:?}", status(&self.socket));
+    }
+}
+
+/// A domain's socket, spoken to by hand.
+struct ByHand(Connection);
+
+impl ByHand {
+    fn connect(daemon: &Running) -> Self {
+        ByHand(Connection::connect(&daemon.socket).unwrap())
+    }
+
+    fn say(&self, message: &ToDaemon) {
+        self.0.send(&message.encode(), &[]).unwrap();
+    }
+
+    /// The next message with its descriptors; `None`: it was hung up on.
+    fn hear(&self) -> Option<(ToDomain, Vec<OwnedFd>)> {
+        wait_until(self.0.as_fd(), Direction::Readable, None).unwrap();
+        let mut buffer = [0; MESSAGE_BYTES_MAX];
+        let Received { len, fds } = self.0.receive(&mut buffer).ok()?;
+        (len > 0).then(|| (ToDomain::decode(&buffer[..len]).unwrap(), fds))
+    }
+
+    /// Attaches; number, generation, and the descriptors of its only seat.
+    fn attach(&self) -> (DomainId, u64, u32, Vec<OwnedFd>) {
+        self.say(&ToDaemon::Hello { name: "by hand".into(), policy: "rmdp".into() });
+        let Some((ToDomain::Welcome { domain, generation, .. }, _)) = self.hear() else {
+            panic!("no welcome");
+        };
+        let Some((ToDomain::Seat { cpu }, fds)) = self.hear() else { panic!("no seat") };
+        (DomainId::new(domain).unwrap(), generation, cpu, fds)
+    }
+
+    fn create(&self, name: &str) {
+        let need = Need {
+            period_ns: 1_000_000_000,
+            deadline_ns: 1_000_000_000,
+            batch: 1,
+            quantum: 1,
+            pdu_cost_ns: 1_000,
+            ..Need::default()
+        };
+        self.say(&ToDaemon::Create { request: 1, unscreened: false, need, name: name.to_owned() });
+        let answer = self.hear();
+        assert!(matches!(answer, Some((ToDomain::Granted { .. }, _))), "{answer:?}");
+    }
+}
+
+#[test]
+fn a_domain_is_told_with_its_activities_until_it_has_gone() {
+    let daemon = Running::start(|_| {});
+    let mut domain = daemon.domain("player");
+    let runs = domain.handler("runs", params(10), spin).unwrap();
+    domain.handler("rests", params(40), spin).unwrap();
+    domain.run(runs).unwrap();
+    let has_jobs = |seat: &SeatStatus| seat.counters.jobs > 2;
+    let told = daemon.told(|told| told.domains[0].seats.iter().any(has_jobs));
+    assert_eq!((told.policy.as_str(), told.cpus.len(), told.domains.len()), ("rmdp", 1, 1));
+    let player = &told.domains[0];
+    assert_eq!((player.name.as_str(), player.pid), ("player", std::process::id()));
+    assert_eq!(player.uid, upcall_sys::process::effective_user());
+    let [seat] = &player.seats[..] else { panic!("{player:?}") };
+    assert_eq!((seat.fault.as_str(), seat.cpu), ("", told.cpus[0].cpu));
+    assert!(seat.used_ns > 0 && seat.counters.upcalls >= seat.counters.jobs, "{seat:?}");
+    // 4 PDUs of 150 us in 10 ms, and in 40 ms.
+    assert_eq!(seat.reserved_ppm, 60_000 + 15_000);
+    let [runs, rests] = &player.activities[..] else { panic!("{player:?}") };
+    assert_eq!((runs.name.as_str(), rests.name.as_str()), ("runs", "rests"));
+    assert_eq!((runs.period_ns, runs.batch, runs.pdu_cost_ns), (10_000_000, 4, 150_000));
+    assert_eq!((runs.reserved_ppm, rests.reserved_ppm), (60_000, 15_000));
+    assert!(runs.next_release_ns != u64::MAX && runs.response_ns_max < runs.deadline_ns);
+    assert_eq!((rests.state, rests.next_release_ns), (ActivityState::Suspended, u64::MAX));
+    assert!(told.cpus[0].reserved_ppm >= seat.reserved_ppm);
+    drop(domain);
+    let told = daemon.told(|told| told.domains.is_empty());
+    assert_eq!(told.cpus[0].reserved_ppm, 0);
+    daemon.stop();
+    assert!(matches!(status(Path::new("/nowhere")), Err(StatusError::Connect { .. })));
+}
+
+#[test]
+fn an_inspector_that_does_not_read_hinders_nobody_and_gets_all_in_the_end() {
+    let daemon = Running::start(|_| {});
+    let domain = ByHand::connect(&daemon);
+    domain.attach();
+    for order in 0..crate::registry::ACTIVITIES_MAX {
+        domain.create(&format!("{order:TEXT_BYTES_MAX$}"));
+    }
+    // Three answers are more than a socket takes.
+    let slow: Vec<_> = (0..3).map(|_| ByHand::connect(&daemon)).collect();
+    for slow in &slow {
+        (0..3).for_each(|_| slow.say(&ToDaemon::Inspect));
+    }
+    let other = status(&daemon.socket).unwrap();
+    assert_eq!(other.domains[0].activities.len(), crate::registry::ACTIVITIES_MAX);
+    assert_eq!(other.domains[0].seats, [], "its thread is not there");
+    for slow in &slow {
+        let (mut activities, mut ends) = (0, 0);
+        while ends < 3 {
+            match slow.hear().expect("more").0 {
+                ToDomain::Status(StatusPart::Activity(_)) => activities += 1,
+                ToDomain::Status(StatusPart::End { .. }) => ends += 1,
+                _ => {}
+            }
+        }
+        assert_eq!(activities, 3 * crate::registry::ACTIVITIES_MAX);
+    }
+    daemon.stop();
+}
+
+#[test]
+fn a_domain_that_inspects_is_hung_up_on() {
+    let daemon = Running::start(|_| {});
+    let domain = ByHand::connect(&daemon);
+    domain.attach();
+    domain.say(&ToDaemon::Inspect);
+    assert!(domain.hear().is_none());
+    assert_eq!(status(&daemon.socket).unwrap().domains, []);
+    daemon.stop();
+}
+
+#[test]
+fn a_domain_whose_page_is_at_fault_is_told_as_such() {
+    let daemon = Running::start(|_| {});
+    let domain = ByHand::connect(&daemon);
+    let (number, generation, cpu, mut fds) = domain.attach();
+    let page = || SharedMapping::from_fd(fds[1].try_clone().unwrap(), USER_AREA_BYTES).unwrap();
+    let (mapping, scribbler) = (page(), page());
+    fds.clear();
+    let _owner = user_area::Owner::create(mapping, number, generation).unwrap();
+    let (tid_in, tid) = mpsc::channel();
+    let (_end, ends) = mpsc::channel::<()>();
+    let _sleeper = std::thread::spawn(move || {
+        tid_in.send(thread_id()).unwrap();
+        let _ = ends.recv();
+    });
+    domain.say(&ToDaemon::Thread { cpu, tid: tid.recv().unwrap() });
+    let seat = || {
+        let mut told = daemon.told(|told| !told.domains[0].seats.is_empty());
+        told.domains[0].seats.remove(0)
+    };
+    assert_eq!((seat().fault.as_str(), seat().state), ("", SeatState::Attached));
+    // A reserved word, behind the counters.
+    let word: &[AtomicU64] = scribbler.as_ref();
+    word[40].store(1, Ordering::Relaxed);
+    assert!(seat().fault.contains("reserved"), "{}", seat().fault);
+    daemon.stop();
+}
+
+#[test]
+fn an_offence_is_told() {
+    let daemon = Running::start(|_| {});
+    let (mut hog, mut other) = (daemon.domain("hog"), daemon.domain("other"));
+    let over = Arc::new(AtomicBool::new(false));
+    let handler_over = over.clone();
+    let hogs = move |batch: &mut Batch<'_>| {
+        // It never asks whether it may go on; a failed test is to end all the same.
+        let until = upcall_runtime::clock::now() + Span::from_secs(10);
+        while !handler_over.load(Ordering::Relaxed) && upcall_runtime::clock::now() < until {}
+        while batch.proceed() {}
+    };
+    let hogging = hog.handler("hogs", params(10), hogs).unwrap();
+    let waiting = other.handler("waits", params(10), spin).unwrap();
+    other.run(waiting).unwrap();
+    hog.run(hogging).unwrap();
+    let offences = |told: &Status, name: &str| {
+        let named = told.domains.iter().find(|domain| domain.name == name).unwrap();
+        (named.offences(), named.state())
+    };
+    let told = daemon.told(|told| offences(told, "hog").0 > 0);
+    assert_eq!(offences(&told, "other").0, 0);
+    // It goes on, so in the end it is demoted.
+    daemon.told(|told| offences(told, "hog").1 == Some(SeatState::Demoted));
+    over.store(true, Ordering::Relaxed);
+    drop((hog, other));
+    daemon.stop();
+}

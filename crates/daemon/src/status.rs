@@ -1,0 +1,247 @@
+//! How things stand, for an inspector: `upcall top` and `upcall ps`.
+//!
+//! Used by the server, in its thread. What is told comes from the registry, from how
+//! the daemon takes its domains to be, and from their user areas, where everything is
+//! copied and checked by [`Peer`]; a domain whose area is at fault is told as such.
+//!
+//! ```text
+//!   Inspect --> (1) telling -- no room --> (2) waiting for room -- room --> (1)
+//!                  |
+//!                  +-- End was said --> (3) over
+//! ```
+//!
+//! 1. Messages of one domain are made and sent, then those of the next, as far as they fit.
+//! 2. The inspector is not listened to meanwhile. Others are served.
+//! 3. It may ask again.
+//!
+//! However slowly it reads, no more than one domain's messages are kept for it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use upcall_core::admission::Share;
+use upcall_core::time::Span;
+use upcall_shm::user_area::{Peer, Slot, SlotState};
+use upcall_shm::wire::{ActivityStatus, CpuStatus, DomainStatus, SeatStatus, StatusPart, ToDomain};
+use upcall_shm::{DomainId, PeerFault};
+use upcall_sys::local::{Connection, Credentials};
+use upcall_sys::memfd::SharedMapping;
+use upcall_sys::readiness::Watch;
+use upcall_sys::{OsError, clock, process};
+
+use crate::hall::{Hall, Member};
+use crate::registry::{Domain, Listed, Registry};
+use crate::site::Site;
+
+#[cfg(test)]
+mod tests;
+
+/// How often an area is looked at whose owner is just writing.
+const LOOKS_MAX: usize = 8;
+
+/// An answer under way.
+pub(crate) struct Telling {
+    /// What was not sent yet.
+    messages: VecDeque<Vec<u8>>,
+    /// Numbers and generations of the domains to be told of after that.
+    domains: VecDeque<(u32, u64)>,
+    /// The last message, until it is its turn.
+    end: Option<StatusPart>,
+    /// Ready when there is room again.
+    pub(crate) room: Option<Watch>,
+}
+
+/// What there is to tell of.
+pub(crate) struct Scene<'s> {
+    pub(crate) registry: &'s Registry,
+    pub(crate) sites: &'s [Arc<Site>],
+}
+
+impl Telling {
+    /// What `credentials` may see: root and the daemon's own user all domains, others
+    /// their own. Nothing is sent yet.
+    pub(crate) fn begin(scene: &Scene<'_>, credentials: &Credentials, real_time: bool) -> Self {
+        let sees_all = [0, process::effective_user()].contains(&credentials.uid);
+        let seen = |domain: &Domain| sees_all || domain.owner.uid == credentials.uid;
+        let domains = scene.registry.domains().filter(|(_, domain)| seen(domain));
+        let policy = scene.registry.policy().to_owned();
+        let cpus = scene.registry.reservations().load();
+        Telling {
+            messages: cpus
+                .iter()
+                .map(|load| CpuStatus {
+                    cpu: load.cpu,
+                    reserved_ppm: ppm(load.utilization),
+                    limit_ppm: ppm(load.limit),
+                })
+                .map(|cpu| message(StatusPart::Cpu(cpu)))
+                .collect(),
+            domains: domains.map(|(number, domain)| (number, domain.generation)).collect(),
+            end: Some(StatusPart::End { policy, real_time }),
+            room: None,
+        }
+    }
+
+    /// Sends what fits; `true`: all was sent. Does not block.
+    ///
+    /// # Errors
+    /// The inspector has gone.
+    pub(crate) fn go_on(
+        &mut self,
+        scene: &Scene<'_>,
+        connection: &Connection,
+    ) -> Result<bool, OsError> {
+        loop {
+            while let Some(message) = self.messages.front() {
+                match connection.send(message, &[]) {
+                    Ok(()) => drop(self.messages.pop_front()),
+                    Err(error) if error.is_would_block() => return Ok(false),
+                    Err(error) => return Err(error),
+                }
+            }
+            match (self.domains.pop_front(), self.end.take()) {
+                (Some((number, generation)), end) => {
+                    self.end = end;
+                    self.messages = scene.domain(number, generation);
+                }
+                (None, Some(end)) => self.messages.push_back(message(end)),
+                (None, None) => return Ok(true),
+            }
+        }
+    }
+}
+
+impl Scene<'_> {
+    /// All that is told of a domain; nothing if it has gone. O(slots) and a file of
+    /// `/proc`, a CPU.
+    fn domain(&self, number: u32, generation: u64) -> VecDeque<Vec<u8>> {
+        let known = self.registry.domain(number).filter(|known| known.generation == generation);
+        let (Some(domain), Some(id)) = (known, DomainId::new(number)) else {
+            return VecDeque::new();
+        };
+        let mut parts = vec![StatusPart::Domain(DomainStatus {
+            domain: number,
+            generation,
+            pid: domain.owner.pid,
+            uid: domain.owner.uid,
+            at_ns: clock::monotonic_ns(),
+            name: domain.name.clone(),
+        })];
+        let mut shown = Vec::new();
+        for (hall, member) in self.seats(id, domain) {
+            let reserved_ppm = self.registry.usage(number, hall.cpu).share_ppm;
+            let (seat, slots) = seat(&hall, &member, reserved_ppm);
+            parts.push(StatusPart::Seat(seat));
+            shown.push((hall.cpu, slots));
+        }
+        for listed in self.registry.listed(number) {
+            let slots = shown.iter().find(|(cpu, _)| *cpu == listed.cpu);
+            let slots = slots.map_or(&[][..], |(_, slots)| slots);
+            parts.push(StatusPart::Activity(activity(&listed, slots)));
+        }
+        parts.into_iter().map(message).collect()
+    }
+
+    /// Where its threads are.
+    fn seats(&self, id: DomainId, domain: &Domain) -> Vec<(Arc<Hall>, Arc<Member>)> {
+        let halls = self.sites.iter().flat_map(|site| site.halls().to_vec());
+        let halls = halls.filter(|hall| hall.uid == domain.owner.uid);
+        let seat_in = |hall: Arc<Hall>| {
+            let members = hall.members();
+            let mut same = members.iter().filter(|member| {
+                member.domain == id && member.generation.get() == domain.generation
+            });
+            let member = same.next().cloned()?;
+            Some((hall, member))
+        };
+        halls.filter_map(seat_in).collect()
+    }
+}
+
+fn message(part: StatusPart) -> Vec<u8> {
+    ToDomain::Status(part).encode()
+}
+
+/// A domain on a CPU, and what it says of its slots.
+fn seat(hall: &Hall, member: &Member, reserved_ppm: u64) -> (SeatStatus, Vec<Slot>) {
+    let (slots, fault) = match slots(&member.area) {
+        Ok(slots) => (slots, String::new()),
+        Err(fault) => (Vec::new(), fault.to_string()),
+    };
+    let seat = SeatStatus {
+        cpu: hall.cpu,
+        tid: member.tid,
+        state: member.state(),
+        offences: member.offences(),
+        reserved_ppm,
+        // Its thread ended a moment ago: what it had used is not known any more.
+        used_ns: process::cpu_time_of(member.pid, member.tid).unwrap_or_default(),
+        counters: member.area.counters(),
+        fault,
+    };
+    (seat, slots)
+}
+
+/// The slots in use, with who of them runs and who is best of those that would.
+///
+/// A domain publishes no more of what is ready than its best.
+fn slots(area: &Peer<SharedMapping>) -> Result<Vec<Slot>, PeerFault> {
+    area.audit()?;
+    let mut slots = Vec::new();
+    for index in 0..area.slots() {
+        slots.push(patiently(|| area.slot(index))?);
+    }
+    let best = patiently(|| area.best(0))?;
+    let running = area.running()?.slot;
+    for (index, slot) in slots.iter_mut().enumerate() {
+        let is_best = best.is_some_and(|best| best.order == slot.rank.order);
+        slot.state = match slot.state {
+            SlotState::Free => SlotState::Free,
+            _ if running == Some(index) => SlotState::Running,
+            _ if is_best => SlotState::Ready,
+            state => state,
+        };
+    }
+    slots.retain(|slot| slot.state != SlotState::Free);
+    Ok(slots)
+}
+
+/// Looks again while the owner is writing, or was preempted while it did.
+fn patiently<T>(look: impl Fn() -> Result<T, PeerFault>) -> Result<T, PeerFault> {
+    for _ in 1..LOOKS_MAX {
+        match look() {
+            Err(PeerFault::Torn { .. }) => std::thread::yield_now(),
+            found => return found,
+        }
+    }
+    look()
+}
+
+fn activity(listed: &Listed<'_>, slots: &[Slot]) -> ActivityStatus {
+    let params = listed.params;
+    let slot = slots.iter().find(|slot| slot.rank.order == u64::from(listed.order));
+    let slot = slot.copied().unwrap_or(Slot::FREE);
+    ActivityStatus {
+        order: listed.order,
+        cpu: listed.cpu,
+        period_ns: params.period.as_nanos(),
+        deadline_ns: params.deadline.as_nanos(),
+        batch: params.batch,
+        quantum: params.quantum,
+        pdu_cost_ns: params.pdu_cost.as_nanos(),
+        reserved_ppm: listed.reserved_ppm,
+        response_ns_max: listed.response_max.map_or(u64::MAX, Span::as_nanos),
+        unscreened: listed.unscreened,
+        state: slot.state,
+        next_release_ns: slot.next_release_ns,
+        name: listed.name.to_owned(),
+    }
+}
+
+/// A part of a CPU in millionths; more than a whole is possible.
+fn ppm(part: f64) -> u64 {
+    // Saturates, and no part is negative.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+    let ppm = (part * f64::from(Share::WHOLE.ppm())).round() as u64;
+    ppm
+}

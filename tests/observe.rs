@@ -1,0 +1,160 @@
+//! Watching a daemon: `upcall ps` and `upcall top` as programs.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+#[allow(dead_code, reason = "each test program uses its own part")]
+mod support;
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+use support::Type::{Bool, Count, CountOrNull, Float, List, SignedOrNull, Text, TextOrNull};
+use support::{
+    Done, Running, a_cpu, assert_fields, field, folder, list, named, number, start, text, truth,
+    upcall, wait_until,
+};
+use upcall::activity::ActivityParams;
+use upcall::time::Span;
+use upcall::{Attach, Config, Runtime};
+
+/// A daemon of this test's own.
+struct Daemon {
+    running: Running,
+    socket: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Daemon {
+    fn start() -> Self {
+        let folder = folder();
+        let socket = folder.path().join("upcall.sock");
+        let (path, cpu) = (socket.to_str().unwrap(), a_cpu().to_string());
+        let mut running =
+            start(&["daemon", "--socket", path, "--cpus", &cpu, "--switch-cost", "10us"]);
+        wait_until("the daemon", || {
+            assert!(running.runs(), "the daemon ended");
+            upcall::status::status(&socket).is_ok()
+        });
+        Daemon { running, socket, _folder: folder }
+    }
+
+    fn ask(&self, command: &[&str]) -> Done {
+        upcall(&[command, &["--socket", self.socket.to_str().unwrap()]].concat())
+    }
+
+    fn ps(&self) -> Value {
+        let done = self.ask(&["ps", "--json"]);
+        done.assert_code(&[0]);
+        assert_eq!(done.stderr, "");
+        done.json()
+    }
+
+    fn domain(&self, name: &str) -> Runtime {
+        let daemon = Some(Attach { socket: self.socket.clone(), name: name.to_owned() });
+        Runtime::start(Config { daemon, ..Config::default() }).unwrap()
+    }
+}
+
+#[test]
+fn ps_lists_a_domain_with_its_activities_until_it_has_gone() {
+    let _machine = support::machine();
+    let daemon = Daemon::start();
+    let empty = daemon.ps();
+    assert_eq!(list(&empty, "domains"), &[] as &[Value]);
+    let cpus = list(&empty, "cpus");
+    assert_eq!((cpus.len(), number(&cpus[0], "cpu")), (1, u64::from(a_cpu())));
+    assert_fields(&empty, &[("policy", Text), ("real_time", Bool)]);
+
+    let mut domain = daemon.domain("player");
+    let params = |period_ms| {
+        ActivityParams::new(Span::from_millis(period_ms), Span::from_micros(100)).batch(2)
+    };
+    let tick = domain.handler("tick", params(10), |batch| while batch.proceed() {}).unwrap();
+    domain.handler("rest", params(40), |batch| while batch.proceed() {}).unwrap();
+    domain.run(tick).unwrap();
+    let mut seen = Value::Null;
+    wait_until("some jobs", || {
+        seen = daemon.ps();
+        number(named(&seen, "domains", "player"), "jobs") > 2
+    });
+
+    let player = named(&seen, "domains", "player");
+    assert_eq!(number(player, "pid"), u64::from(std::process::id()));
+    assert_fields(
+        player,
+        &[
+            ("domain", Count),
+            ("generation", Count),
+            ("uid", Count),
+            ("at_ns", Count),
+            ("state", Text),
+            ("fault", TextOrNull),
+            ("utilization", Float),
+            ("used_ns", Count),
+            ("offences", Count),
+            ("handoffs", Count),
+            ("upcalls", Count),
+            ("switches", Count),
+            ("misses", Count),
+            ("pdus", Count),
+            ("slack_ns_min", SignedOrNull),
+            ("seats", List),
+        ],
+    );
+    let activities = list(player, "activities");
+    assert_eq!(activities.len(), 2);
+    for activity in activities {
+        assert_fields(
+            activity,
+            &[
+                ("order", Count),
+                ("cpu", Count),
+                ("deadline_ns", Count),
+                ("quantum", Count),
+                ("utilization", Float),
+                ("response_ns_max", CountOrNull),
+                ("next_release_ns", CountOrNull),
+                ("state", Text),
+            ],
+        );
+    }
+    let tick = named(player, "activities", "tick");
+    let numbers = ["period_ns", "batch", "pdu_cost_ns"].map(|path| number(tick, path));
+    assert_eq!(numbers, [10_000_000, 2, 100_000]);
+    assert_eq!(field(tick, "utilization").as_f64(), Some(0.02));
+    assert!(truth(tick, "admitted"));
+    assert_eq!(text(named(player, "activities", "rest"), "state"), "suspended");
+    let [seat] = list(player, "seats") else { panic!("{player:#}") };
+    assert_fields(seat, &[("tid", Count), ("state", Text), ("used_ns", Count)]);
+    assert_eq!(number(seat, "cpu"), u64::from(a_cpu()));
+
+    let tables = daemon.ask(&["ps"]);
+    tables.assert_code(&[0]);
+    for word in ["player", "tick", "rest", "suspended", "hand-offs"] {
+        assert!(tables.stdout.contains(word), "no `{word}`: {}", tables.stdout);
+    }
+
+    drop(domain);
+    wait_until("its end", || list(&daemon.ps(), "domains").is_empty());
+    daemon.running.signal("TERM");
+    daemon.running.finish().assert_code(&[0]);
+}
+
+#[test]
+fn without_a_daemon_it_is_said_in_a_line() {
+    let folder = folder();
+    let path = folder.path().join("nobody.sock");
+    let path = path.to_str().unwrap();
+    let done = upcall(&["ps", "--json", "--socket", path]);
+    done.assert_code(&[2]);
+    assert_eq!((done.stdout.as_str(), done.stderr.lines().count()), ("", 1), "{done:#?}");
+    assert!(done.stderr.contains(path) && done.stderr.contains("no daemon"), "{}", done.stderr);
+}
+
+#[test]
+fn top_without_a_terminal_says_so_and_points_to_ps() {
+    let done = upcall(&["top"]);
+    done.assert_code(&[2]);
+    assert_eq!((done.stdout.as_str(), done.stderr.lines().count()), ("", 1), "{done:#?}");
+    assert!(done.stderr.contains("terminal") && done.stderr.contains("upcall ps"), "{done:#?}");
+}
