@@ -1,6 +1,6 @@
 //! Sees to it that a domain that should yield does.
 //!
-//! One thread above all domains. Every [`TICK`] it looks at whoever has the turn on
+//! One thread above all domains. Every 5 ms it looks at whoever has the turn on
 //! each CPU while somebody else waits for it, and at what each domain has used.
 //!
 //! ```text

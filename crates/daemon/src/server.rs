@@ -1,7 +1,7 @@
 //! The daemon's socket, and the thread that attaches, admits and detaches.
 //!
 //! Used by `upcalld` and by tests. One thread of ordinary class does all that changes
-//! who is there; the threads of [`crate::kls`] and [`crate::guardian`] only look at it.
+//! who is there; the KLS threads and the [`crate::guardian`] only look at it.
 //!
 //! ```text
 //!   accepted -- (1) Hello --> attached -- (2) Thread, for each CPU --> taking part
