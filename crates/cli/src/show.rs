@@ -196,7 +196,11 @@ pub fn run(run: &Run) -> String {
         0 => String::new(),
         switches => format!("{switches} between activities, "),
     };
-    text += &format!("\nswitches: {by_us}{} by the kernel", run.switches.kernel);
+    let by_domains = match run.switches.domain {
+        0 => String::new(),
+        turns => format!("{turns} turns passed between domains, "),
+    };
+    text += &format!("\nswitches: {by_us}{by_domains}{} by the kernel", run.switches.kernel);
     if let Platform::Machine(machine) = &run.platform {
         let wakeup = &machine.wakeup_latency_ns;
         text += &format!(

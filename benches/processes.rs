@@ -1,0 +1,318 @@
+//! rtu-1995 Experiments 1 and 2 (§7.1, §7.2) for real: 2 and 16 processes of 6 handlers
+//! each, periods 40 to 90 ms, under one daemon on one CPU; immediate preemption (a
+//! handler yields after every iteration if it must) against delayed (after all of them).
+//!
+//! Switches are the kernel's count of the domains' threads. Nothing is asserted: the
+//! machine is shared. `-- 16` runs only the sets of 16 processes.
+
+#![forbid(unsafe_code)]
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use upcall::activity::{ActivityParams, Terms};
+use upcall::admission::{Platform, Reservations, Share};
+use upcall::load::BackgroundLoad;
+use upcall::policy::rmdp::RMDP;
+use upcall::time::{Instant, Span};
+use upcall::work::{Work, WorkKind};
+use upcall::{Attach, Config, HandlerId, Runtime, clock, default_cpus};
+use upcall_benches::{heading, smoke};
+use upcall_daemon::server::{self, Daemon, Event};
+
+/// What a process started by this one is to do: its variable of the environment.
+const ROLE: &str = "UPCALL_BENCH_ROLE";
+/// Of the handlers of each process.
+const PERIODS_MS: [u64; 6] = [40, 50, 60, 70, 80, 90];
+/// Iterations of a job.
+const BATCH: u32 = 8;
+/// Most that admission gives away here: what the kernel leaves to the real-time class.
+const LIMIT_PPM: u32 = 950_000;
+/// From the last process's start to the first release.
+const LEAD: Span = Span::from_millis(300);
+/// Threads of ordinary class that compete, in the half under load.
+const LOAD_THREADS: u32 = 2;
+
+fn main() {
+    match std::env::var(ROLE).as_deref().map(|role| role.split('|').collect::<Vec<_>>()) {
+        Err(_) => experiments(),
+        Ok(role) => match role[..] {
+            ["spin"] => upcall::load::spin(LOAD_THREADS),
+            [socket, name, utilization_ppm, quantum, millis] => domain(
+                Path::new(socket),
+                name,
+                number(utilization_ppm),
+                number(quantum),
+                number(millis),
+            ),
+            _ => panic!("unknown role {role:?}"),
+        },
+    }
+}
+
+fn number<T: std::str::FromStr>(text: &str) -> T {
+    text.parse().unwrap_or_else(|_| panic!("`{text}` is no number"))
+}
+
+/// One line of the table.
+#[derive(Clone, Copy)]
+struct Setting {
+    processes: u32,
+    /// Of all processes together, in percent of the CPU.
+    utilization: u32,
+    quantum: u32,
+    loaded: bool,
+}
+
+fn experiments() {
+    let only = std::env::args().skip(1).find_map(|argument| argument.parse::<u32>().ok());
+    let (sizes, utilizations, millis): (&[u32], Vec<u32>, u64) = match smoke() {
+        true => (&[2], vec![50], 300),
+        false => (&[2, 16], (50..=95).step_by(5).collect(), 3_600),
+    };
+    println!("{}", heading("processes"));
+    println!(
+        "{millis} ms a run, {BATCH} iterations a job; immediate: quantum 1, delayed: quantum {BATCH}"
+    );
+    println!("under load: {LOAD_THREADS} spinning threads of ordinary class on the same CPU");
+    println!();
+    println!(
+        "{:>9} {:>6} {:>5} {:<9} {:>8} {:>7} {:>7} {:>10} {:>10} {:>9} {:>9} {:>8}",
+        "processes",
+        "load",
+        "CPU %",
+        "yielding",
+        "admitted",
+        "jobs",
+        "missed",
+        "slack ms",
+        "slack 90",
+        "switches",
+        "hand-offs",
+        "fewer %"
+    );
+    for &processes in sizes.iter().filter(|&&size| only.is_none_or(|only| only == size)) {
+        for loaded in [false, true] {
+            for &utilization in &utilizations {
+                let mut immediate = 0;
+                for quantum in [1, BATCH] {
+                    let setting = Setting { processes, utilization, quantum, loaded };
+                    let outcome = run(setting, millis);
+                    let fewer = match quantum {
+                        1 => {
+                            immediate = outcome.switches;
+                            String::new()
+                        }
+                        _ => format!(
+                            "{:.1}",
+                            100.0 - 100.0 * outcome.switches as f64 / immediate.max(1) as f64
+                        ),
+                    };
+                    println!("{} {fewer:>8}", line(setting, &outcome));
+                }
+            }
+        }
+    }
+}
+
+fn line(setting: Setting, outcome: &Outcome) -> String {
+    let Setting { processes, utilization, quantum, loaded } = setting;
+    let handlers = u64::from(processes) * PERIODS_MS.len() as u64;
+    format!(
+        "{processes:>9} {:>6} {utilization:>5} {:<9} {:>8} {:>7} {:>7} {:>10.2} {:>10.2} {:>9} {:>9}",
+        if loaded { "spin" } else { "idle" },
+        if quantum == 1 { "immediate" } else { "delayed" },
+        format!("{}/{handlers}", outcome.admitted),
+        outcome.jobs,
+        outcome.misses,
+        outcome.slack_ns_min as f64 / 1e6,
+        outcome.slack_longest_ns_min as f64 / 1e6,
+        outcome.switches,
+        outcome.hand_offs,
+    )
+}
+
+/// Of one process, or of all.
+#[derive(Clone, Copy, Debug)]
+struct Outcome {
+    /// Handlers that admission took; the others run all the same.
+    admitted: u64,
+    jobs: u64,
+    misses: u64,
+    slack_ns_min: i64,
+    /// Of the handlers with the longest period.
+    slack_longest_ns_min: i64,
+    switches: u64,
+    hand_offs: u64,
+}
+
+fn run(setting: Setting, millis: u64) -> Outcome {
+    let cpu = default_cpus().ok().and_then(|cpus| cpus.last().copied()).unwrap_or(0);
+    let socket = std::env::temp_dir().join(format!("upcall-processes-{}", std::process::id()));
+    let config = server::Config {
+        cpu_limit: Share::from_ppm(LIMIT_PPM).expect("it is in range"),
+        ..server::Config::new(socket.clone(), vec![cpu])
+    };
+    let daemon = Daemon::start(config).expect("a daemon");
+    let share_ppm = u64::from(setting.utilization * 10_000 / setting.processes);
+    let admitted = admitted(setting, share_ppm, cpu, daemon.switch_cost());
+    let stopper = daemon.stopper();
+    let serving = std::thread::spawn(move || {
+        daemon.run(|event, _| {
+            if let Event::Offence { .. } | Event::Trouble(_) = event {
+                println!("{event:?}");
+            }
+        });
+    });
+    let load = setting.loaded.then(|| {
+        let program = std::env::current_exe().expect("this program").display().to_string();
+        let command = ["env".to_owned(), format!("{ROLE}=spin"), program];
+        BackgroundLoad::start(&command, &[cpu]).expect("a load")
+    });
+    let mut domains: Vec<Domain> = (0..setting.processes)
+        .map(|number| {
+            let quantum = setting.quantum;
+            Domain::start(&format!("{}|d{number}|{share_ppm}|{quantum}|{millis}", socket.display()))
+        })
+        .collect();
+    domains.iter_mut().for_each(|domain| assert_eq!(domain.hear(), "ready"));
+    let start = (clock::now() + LEAD).as_nanos();
+    domains.iter_mut().for_each(|domain| domain.say(start));
+    let mut all = Outcome {
+        admitted,
+        jobs: 0,
+        misses: 0,
+        slack_ns_min: i64::MAX,
+        slack_longest_ns_min: i64::MAX,
+        switches: 0,
+        hand_offs: 0,
+    };
+    for mut domain in domains {
+        let told = domain.hear();
+        let numbers: Vec<i64> = told.split(' ').map(number).collect();
+        let &[jobs, misses, slack, slack_longest, switches, hand_offs] = numbers.as_slice() else {
+            panic!("a domain said `{told}`")
+        };
+        all.jobs += jobs.unsigned_abs();
+        all.misses += misses.unsigned_abs();
+        all.slack_ns_min = all.slack_ns_min.min(slack);
+        all.slack_longest_ns_min = all.slack_longest_ns_min.min(slack_longest);
+        all.switches += switches.unsigned_abs();
+        all.hand_offs += hand_offs.unsigned_abs();
+        let _ = domain.child.wait();
+    }
+    if let Some(load) = load {
+        load.stop();
+    }
+    stopper.stop();
+    serving.join().expect("the daemon does not panic");
+    all
+}
+
+/// How many handlers the daemon's admission takes, in its order.
+fn admitted(setting: Setting, share_ppm: u64, cpu: u32, switch_cost: Span) -> u64 {
+    let platform = Platform {
+        cpus: vec![cpu],
+        cpu_limit: Share::from_ppm(LIMIT_PPM).expect("it is in range"),
+        switch_cost,
+        wakeup_latency: Span::ZERO,
+    };
+    let mut reservations = Reservations::new(platform, &RMDP);
+    let mut admitted = 0;
+    for period_ms in (0..setting.processes).flat_map(|_| PERIODS_MS) {
+        let params = need(period_ms, share_ppm, setting.quantum);
+        let terms = Terms::default();
+        match reservations.reserve("handler", params, &terms) {
+            Ok(_) => admitted += 1,
+            Err(_) => {
+                reservations.reserve_unscreened("handler", params, &terms);
+            }
+        }
+    }
+    admitted
+}
+
+/// Of a handler of a process that is to use so much of the CPU.
+fn need(period_ms: u64, share_ppm: u64, quantum: u32) -> ActivityParams {
+    let period = Span::from_millis(period_ms);
+    let handlers = PERIODS_MS.len() as u64;
+    let pdu_ns = period.as_nanos() * share_ppm / 1_000_000 / handlers / u64::from(BATCH);
+    ActivityParams::new(period, Span::from_nanos(pdu_ns)).batch(BATCH).quantum(quantum)
+}
+
+/// A process, as the one who started it sees it.
+struct Domain {
+    child: Child,
+    lines: std::io::Lines<BufReader<ChildStdout>>,
+}
+
+impl Domain {
+    fn start(role: &str) -> Self {
+        let program = std::env::current_exe().expect("this program");
+        let mut child = Command::new(program)
+            .env(ROLE, role)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("this program can be started");
+        let output = child.stdout.take().expect("it is piped");
+        Domain { child, lines: BufReader::new(output).lines() }
+    }
+
+    fn say(&mut self, number: u64) {
+        use std::io::Write;
+        let input = self.child.stdin.as_mut().expect("it is piped");
+        writeln!(input, "{number}").expect("it listens");
+    }
+
+    fn hear(&mut self) -> String {
+        self.lines.next().expect("it speaks").expect("text")
+    }
+}
+
+fn domain(socket: &Path, name: &str, share_ppm: u64, quantum: u32, millis: u64) {
+    let daemon = Some(Attach { socket: socket.into(), name: name.to_owned() });
+    // What admission refuses runs all the same, as in the paper.
+    let config = Config { unscreened: true, daemon, ..Config::default() };
+    let mut runtime = Runtime::start(config).expect("attached");
+    let ids: Vec<HandlerId> = PERIODS_MS
+        .iter()
+        .map(|&period_ms| {
+            let need = need(period_ms, share_ppm, quantum);
+            let mut spin = Work::new(WorkKind::Spin, 1, need.pdu_cost, upcall::thread_cpu_ns);
+            runtime
+                .handler(&format!("{name}-{period_ms}"), need, move |batch| {
+                    while batch.proceed() {
+                        // Spinning takes anything, and cannot fail.
+                        let _ = spin.take(&[]);
+                        let _ = spin.process();
+                    }
+                })
+                .expect("unscreened")
+        })
+        .collect();
+    println!("ready");
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).expect("a start");
+    let start = Instant::from_nanos(number(line.trim()));
+    runtime.run_at(&ids, start).expect("its thread is there");
+    let until = start + Span::from_millis(millis);
+    while clock::now() < until {
+        std::thread::sleep(Duration::from_millis(50));
+        runtime.poll(|_, _| {});
+    }
+    let report = runtime.stop(|_, _| {});
+    let counters = || report.activities.iter().filter_map(|activity| activity.counters);
+    let longest = report.activities.last().and_then(|activity| activity.counters);
+    println!(
+        "{} {} {} {} {} {}",
+        counters().map(|of| of.jobs).sum::<u64>(),
+        counters().map(|of| of.misses).sum::<u64>(),
+        counters().map(|of| of.slack_ns_min).min().unwrap_or(i64::MAX),
+        longest.map_or(i64::MAX, |of| of.slack_ns_min),
+        report.kernel_switches,
+        report.domain_switches,
+    );
+}
