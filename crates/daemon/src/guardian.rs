@@ -33,6 +33,7 @@ use std::sync::Arc;
 
 use upcall_core::time::{Instant, Span};
 use upcall_shm::DomainId;
+pub use upcall_shm::Measure;
 use upcall_shm::kernel_area::State;
 use upcall_shm::turn_page::Turn;
 use upcall_sys::process::cpu_time_of;
@@ -60,27 +61,6 @@ const CREDIT_OVER: Span = Span::from_secs(1);
 /// What a domain may use beyond what is reserved, in millionths of the CPU: hand-offs,
 /// waking, the runtime's own work.
 const SHARE_GRACE_PPM: u64 = 50_000;
-
-/// What was done about an offender.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Measure {
-    /// Its thread is beneath everyone else's until it comes to a boundary.
-    OutPrioritised = 1,
-    /// Its thread is of ordinary class.
-    Demoted = 2,
-    /// Its process gets SIGKILL.
-    Killed = 3,
-}
-
-impl core::fmt::Display for Measure {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(match self {
-            Measure::OutPrioritised => "others go first",
-            Measure::Demoted => "demoted to the ordinary class",
-            Measure::Killed => "killed",
-        })
-    }
-}
 
 /// The guardian had to act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
