@@ -11,6 +11,9 @@ use upcall_shm::DomainId;
 
 use crate::hall::{Hall, Members};
 
+#[cfg(test)]
+mod tests;
+
 /// The halls of one CPU.
 #[derive(Debug)]
 pub(crate) struct Site {
