@@ -209,7 +209,7 @@ fn a_daemon_without_rights_serves_its_own_user_and_no_other() {
     daemon.signal("TERM");
     let daemon = daemon.finish();
     assert!(
-        daemon.stderr.contains("real-time class") || daemon.stdout.contains("ordinary class"),
+        daemon.stderr.contains("SCHED_FIFO") && daemon.stderr.contains("without guarantees"),
         "{daemon:#?}"
     );
     let attached = format!("{}{}", daemon.stdout, daemon.stderr).matches("of user 65534").count();

@@ -28,7 +28,7 @@ use upcall_core::activity::{ActivityParams, Terms, WorkClass};
 use upcall_core::time::Span;
 use upcall_shm::kernel_area::Reader;
 use upcall_shm::turn_page::TurnPage;
-use upcall_shm::user_area::{Owner, Peer};
+use upcall_shm::user_area::{LentMask, Owner, Peer};
 use upcall_shm::wire::{MESSAGE_BYTES_MAX, Need, ToDaemon, ToDomain, WireError};
 use upcall_shm::{DomainId, LayoutError, Measure, kernel_area, turn_page, user_area};
 use upcall_sys::OsError;
@@ -361,16 +361,21 @@ fn pages(received: Received, me: DomainId, generation: u64) -> Result<Pages, Att
         return Err(AttachError::Daemon("a seat without its pages".to_owned()));
     };
     let turn = SharedMapping::from_fd(turn, turn_page::PAGE_BYTES)?;
+    let again = user.try_clone().map_err(|error| AttachError::Daemon(error.to_string()))?;
     let user = SharedMapping::from_fd(user, USER_AREA_BYTES)?;
+    let lent = SharedMapping::from_fd(again, USER_AREA_BYTES)?;
     let kernel = ReadOnlyMapping::from_fd(kernel, kernel_area::PAGE_BYTES)?;
     // What cannot be locked may be paged out: the notice of `Runtime` says so.
-    let _ = (turn.lock(), user.lock(), kernel.lock());
+    let _ = (turn.lock(), user.lock(), lent.lock(), kernel.lock());
     turn.dont_fork()?;
     user.dont_fork()?;
+    lent.dont_fork()?;
     kernel.dont_fork()?;
+    let user = Owner::create(user, me, generation)?;
     Ok(Pages {
         turn: Arc::new(TurnPage::attach(turn)?),
-        user: Owner::create(user, me, generation)?,
+        mask: Arc::new(LentMask::attach(lent)?),
+        user,
         kernel: Reader::attach(kernel)?,
     })
 }
