@@ -28,15 +28,16 @@ use upcall_core::activity::{ActivityParams, Terms, WorkClass};
 use upcall_core::time::Span;
 use upcall_shm::kernel_area::Reader;
 use upcall_shm::turn_page::TurnPage;
-use upcall_shm::user_area::{Owner, Peer};
+use upcall_shm::user_area::{LentMask, Owner, Peer};
 use upcall_shm::wire::{MESSAGE_BYTES_MAX, Need, ToDaemon, ToDomain, WireError};
-use upcall_shm::{DomainId, LayoutError, kernel_area, turn_page, user_area};
+use upcall_shm::{DomainId, LayoutError, Measure, kernel_area, turn_page, user_area};
 use upcall_sys::OsError;
 use upcall_sys::local::{Connection, ReceiveError, Received};
 use upcall_sys::memfd::{MapError, ReadOnlyMapping, SharedMapping};
 use upcall_sys::readiness::{self, Direction};
 
 use crate::clock;
+use crate::offence::Offence;
 use crate::seat::{Bell, Neighbour, Pages, Seat};
 
 /// How long the daemon may take for an answer: it is an ordinary thread.
@@ -167,6 +168,7 @@ pub(crate) struct Attached {
 pub(crate) struct Domain {
     connection: Arc<Connection>,
     answers: mpsc::Receiver<ToDomain>,
+    offences: mpsc::Receiver<Offence>,
     requests: u64,
     hung_up: Arc<AtomicBool>,
 }
@@ -190,7 +192,10 @@ impl Domain {
             .filter(|&me| me != DomainId::DAEMON)
             .ok_or_else(|| AttachError::Daemon(format!("domain number {number}")))?;
         let orphaned = Arc::new(AtomicBool::new(false));
-        let mut listener = Listener { halls: Vec::new(), orphaned: orphaned.clone() };
+        // Few: who offends too often gets no more turns.
+        let (offences_in, offences) = mpsc::channel();
+        let mut listener =
+            Listener { halls: Vec::new(), orphaned: orphaned.clone(), offences: offences_in };
         let mut seats = Vec::new();
         for _ in 0..seat_count {
             let (message, received) = next_message(&connection)?;
@@ -209,7 +214,7 @@ impl Domain {
             .name("upcall-domain".into())
             .spawn(move || listener.listen(&heard, &answers_in, &stop))
             .map_err(|error| AttachError::Daemon(error.to_string()))?;
-        let domain = Domain { connection, answers, requests: 0, hung_up };
+        let domain = Domain { connection, answers, offences, requests: 0, hung_up };
         Ok(Attached { domain, seats, real_time, switch_cost })
     }
 
@@ -246,6 +251,11 @@ impl Domain {
         }
     }
 
+    /// The offences since the last call.
+    pub(crate) fn offences(&mut self) -> impl Iterator<Item = Offence> {
+        self.offences.try_iter()
+    }
+
     /// Gives a place back. If the daemon has gone, there is nobody to tell.
     pub(crate) fn close(&self, order: u32) {
         let _ = self.connection.send(&ToDaemon::Close { order }.encode(), &[]);
@@ -270,6 +280,7 @@ struct Hall {
 struct Listener {
     halls: Vec<Hall>,
     orphaned: Arc<AtomicBool>,
+    offences: mpsc::Sender<Offence>,
 }
 
 /// How long the listener waits before it looks whether it is still wanted.
@@ -295,6 +306,14 @@ impl Listener {
                 Ok(Some((ToDomain::Peer { cpu, domain, generation }, received))) => {
                     // A peer that cannot be mapped does not take part for this domain.
                     let _ = self.peer(cpu, domain, generation, received);
+                }
+                Ok(Some((ToDomain::Offence { cpu, measure, held_ns }, _))) => {
+                    // A measure that is not known here is another version's.
+                    let held = Span::from_nanos(held_ns);
+                    let offence =
+                        Measure::of_number(measure).map(|measure| Offence { cpu, measure, held });
+                    // Nobody listens when the runtime is just being dropped.
+                    let _ = offence.map(|offence| self.offences.send(offence));
                 }
                 Ok(Some((message, _))) => {
                     let _ = answers.send(message);
@@ -342,16 +361,21 @@ fn pages(received: Received, me: DomainId, generation: u64) -> Result<Pages, Att
         return Err(AttachError::Daemon("a seat without its pages".to_owned()));
     };
     let turn = SharedMapping::from_fd(turn, turn_page::PAGE_BYTES)?;
+    let again = user.try_clone().map_err(|error| AttachError::Daemon(error.to_string()))?;
     let user = SharedMapping::from_fd(user, USER_AREA_BYTES)?;
+    let lent = SharedMapping::from_fd(again, USER_AREA_BYTES)?;
     let kernel = ReadOnlyMapping::from_fd(kernel, kernel_area::PAGE_BYTES)?;
     // What cannot be locked may be paged out: the notice of `Runtime` says so.
-    let _ = (turn.lock(), user.lock(), kernel.lock());
+    let _ = (turn.lock(), user.lock(), lent.lock(), kernel.lock());
     turn.dont_fork()?;
     user.dont_fork()?;
+    lent.dont_fork()?;
     kernel.dont_fork()?;
+    let user = Owner::create(user, me, generation)?;
     Ok(Pages {
         turn: Arc::new(TurnPage::attach(turn)?),
-        user: Owner::create(user, me, generation)?,
+        mask: Arc::new(LentMask::attach(lent)?),
+        user,
         kernel: Reader::attach(kernel)?,
     })
 }
