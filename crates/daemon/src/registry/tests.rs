@@ -148,7 +148,10 @@ fn what_is_claimed_is_where_it_was_and_newcomers_come_behind() {
     let listed = |registry: &Registry| {
         let mut all: Vec<_> = (1..=2)
             .flat_map(|number| {
-                registry.listed(number).map(|l| (l.order, l.cpu, l.response_max)).collect::<Vec<_>>()
+                registry
+                    .listed(number)
+                    .map(|l| (l.order, l.cpu, l.response_max))
+                    .collect::<Vec<_>>()
             })
             .collect();
         all.sort_unstable();
