@@ -1,8 +1,10 @@
 //! A daemon that ends, and another at the same socket, while domains run.
 
+use super::status::ByHand;
 use super::*;
 use upcall_runtime::status::{Status, status};
 use upcall_runtime::{CreateError, HandlerId, Notice};
+use upcall_shm::wire::Need;
 
 impl Running {
     /// Another daemon at the same socket.
@@ -221,5 +223,45 @@ fn a_daemon_that_schedules_otherwise_does_not_get_the_orphans() {
     daemon.begin_again(priced);
     wait_until("claims", || reserved(&status(&daemon.socket).unwrap()).len() == 2);
     drop(domains);
+    daemon.stop();
+}
+
+#[test]
+fn a_claim_that_lies_takes_no_place_that_is_taken_and_no_more_than_there_is() {
+    let mut daemon = Running::start(priced);
+    let (mut domains, handlers) = set(&daemon, &["honest"]);
+    daemon.end();
+    daemon.begin_again(priced);
+    wait_until("claims", || reserved(&status(&daemon.socket).unwrap()).len() == 2);
+    let before = reserved(&status(&daemon.socket).unwrap());
+    let liar = ByHand::connect(&daemon);
+    let (_, _, cpu, _) = liar.attach();
+    let claim = |order: u32, cpu: u32, percent: u64| {
+        let need = Need {
+            period_ns: 10_000_000,
+            deadline_ns: 10_000_000,
+            batch: 1,
+            quantum: 1,
+            pdu_cost_ns: percent * 100_000,
+            ..Need::default()
+        };
+        let name = "lie".to_owned();
+        liar.say(&ToDaemon::Claim { request: 1, unscreened: false, cpu, order, need, name });
+        match liar.hear() {
+            Some((ToDomain::Refused { reason, .. }, _)) => Some(reason),
+            Some((ToDomain::Granted { .. }, _)) => None,
+            other => panic!("{other:?}"),
+        }
+    };
+    let taken = before[0].0;
+    assert!(claim(taken, cpu, 1).unwrap().contains("is taken"));
+    assert!(claim(5, cpu, 75).unwrap().contains("expected 100"));
+    assert!(claim(5, cpu + 1, 1).unwrap().contains("not among those"));
+    assert!(claim(u32::MAX, cpu, 1).unwrap().contains("above"));
+    assert_eq!(reserved(&status(&daemon.socket).unwrap()), before);
+    // One that could be true is believed.
+    assert_eq!(claim(5, cpu, 1), None);
+    all_go_on(&mut domains, &handlers);
+    drop((domains, liar));
     daemon.stop();
 }
