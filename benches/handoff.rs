@@ -17,6 +17,8 @@ use upcall::time::Span;
 use upcall::{Attach, Batch, Config, Runtime, clock, default_cpus};
 use upcall_benches::{heading, percentile, smoke};
 use upcall_daemon::server::{self, Daemon};
+use upcall_shm::DomainId;
+use upcall_shm::turn_page::{ASLEEP, PAGE_BYTES, TurnPage};
 use upcall_sys::memfd::SharedMapping;
 use upcall_sys::{futex, schedule};
 
@@ -34,6 +36,7 @@ fn main() {
         Err(_) => compare(),
         Ok(role) => match role[..] {
             ["echo", cpu, rounds, path] => echo(number(cpu), number(rounds), path),
+            ["turns", cpu, rounds, path] => turns(number(cpu), number(rounds), path),
             ["often", socket, millis] => domain(socket, "often", number(millis)),
             ["long", socket, millis] => domain(socket, "long", number(millis)),
             _ => panic!("unknown role {role:?}"),
@@ -51,12 +54,14 @@ fn compare() {
     println!("{}", heading("handoff"));
     // Before, between and after: the machine is not the same all the time.
     let mut bare = ping_pong(cpu, rounds);
+    let mut turn = pass_turns(cpu, rounds);
     let (mut to_often, mut to_long) = (Vec::new(), Vec::new());
     for _ in 0..2 {
         let (there, back) = hand_offs(cpu, millis);
         to_often.extend(there);
         to_long.extend(back);
         bare.extend(ping_pong(cpu, rounds));
+        turn.extend(pass_turns(cpu, rounds));
     }
     let base = percentile(&mut bare, 50.0).max(1);
     println!();
@@ -66,6 +71,7 @@ fn compare() {
     );
     for (name, samples) in [
         ("bare futex ping-pong, one way", &mut bare),
+        ("the turn and its bell alone, one way", &mut turn),
         ("domain to domain, to one that outranks it", &mut to_often),
         ("domain to domain, back to one that had yielded", &mut to_long),
     ] {
@@ -86,6 +92,7 @@ fn compare() {
 const CONTENTS: &str = "\
 what a row contains, beside its name
   ping-pong             a read of the clock, a store, wake, wait, the kernel's switch, a read of the clock
+  the turn alone        the same with the page that domains share: the turn is passed, a bell rung, a bell slept on
   to one that outranks  the same, and: the boundary at which the handler learns that it must yield, its return,
                         the decision, its ranks into the page; there the decision, and the upcall
   back                  the end of the job and its record, and the rest of it; there the upcall";
@@ -128,6 +135,69 @@ fn echo(cpu: u32, rounds: usize, path: &str) {
         ring(&words[PONG]);
     }
     print_stamps("echo", &stamps);
+}
+
+/// As the ping-pong, with a turn page: what a hand-off is without anything to decide.
+fn pass_turns(cpu: u32, rounds: usize) -> Vec<u64> {
+    let memory = SharedMapping::create("upcall-bench", PAGE_BYTES).expect("a page");
+    let path = format!("/proc/{}/fd/{}", std::process::id(), memory.fd().as_raw_fd());
+    let page = TurnPage::create(memory, cpu).expect("it is blank");
+    let mut child = start(&format!("turns {cpu} {rounds} {path}"));
+    let (me, other) = domains();
+    let sent = std::thread::spawn(move || {
+        prepare(cpu);
+        let mut stamps = Vec::with_capacity(2 * rounds);
+        wait_for_turn(&page, me);
+        for _ in 0..rounds {
+            stamps.push(now());
+            pass(&page, other);
+            wait_for_turn(&page, me);
+            stamps.push(now());
+        }
+        stamps
+    });
+    let here = sent.join().expect("no measurement panics");
+    let there = stamps_of(&mut child, "turns");
+    here.iter().zip(&there).map(|(here, there)| here.abs_diff(*there)).collect()
+}
+
+fn turns(cpu: u32, rounds: usize, path: &str) {
+    let file = std::fs::File::options().read(true).write(true).open(path).expect("the page");
+    let memory = SharedMapping::from_fd(OwnedFd::from(file), PAGE_BYTES).expect("the page");
+    let page = TurnPage::attach(memory).expect("the page");
+    prepare(cpu);
+    let (other, me) = domains();
+    let mut stamps = Vec::with_capacity(2 * rounds);
+    // The daemon has the turn of a new page: it goes to the one who counts.
+    pass(&page, other);
+    for _ in 0..rounds {
+        wait_for_turn(&page, me);
+        stamps.push(now());
+        stamps.push(now());
+        pass(&page, other);
+    }
+    print_stamps("turns", &stamps);
+}
+
+fn domains() -> (DomainId, DomainId) {
+    let mut all = DomainId::all();
+    (all.next().expect("1"), all.next().expect("2"))
+}
+
+fn pass(page: &TurnPage<SharedMapping>, to: DomainId) {
+    assert!(page.turn().is_ok_and(|turn| page.pass(turn, to)), "nobody else passes it");
+    if page.ring(to) {
+        futex::wake_shared(page.bell(to), 1);
+    }
+}
+
+fn wait_for_turn(page: &TurnPage<SharedMapping>, me: DomainId) {
+    while page.holder() != Ok(me) {
+        if page.doze(me) {
+            let _ = futex::wait_shared_until(page.bell(me), ASLEEP, None);
+        }
+        page.rouse(me);
+    }
 }
 
 fn prepare(cpu: u32) {

@@ -1,6 +1,7 @@
 //! rtu-1995 Experiments 1 and 2 (§7.1, §7.2) for real: 2 and 16 processes of 6 handlers
-//! each, periods 40 to 90 ms, under one daemon on one CPU; immediate preemption (a
-//! handler yields after every iteration if it must) against delayed (after all of them).
+//! each, periods 40 to 90 ms, first releases at random, under one daemon on one CPU;
+//! immediate preemption (a handler yields after every iteration if it must, one of 16)
+//! against delayed (after all of them).
 //!
 //! Switches are the kernel's count of the domains' threads. Nothing is asserted: the
 //! machine is shared. `-- 16` runs only the sets of 16 processes.
@@ -26,8 +27,10 @@ use upcall_daemon::server::{self, Daemon, Event};
 const ROLE: &str = "UPCALL_BENCH_ROLE";
 /// Of the handlers of each process.
 const PERIODS_MS: [u64; 6] = [40, 50, 60, 70, 80, 90];
-/// Iterations of a job.
-const BATCH: u32 = 8;
+/// Iterations of a job: at 86 % and 96 handlers, 22 to 50 us each.
+const BATCH: u32 = 16;
+/// Makes the first releases, as in the simulator's experiment2.
+const PHASES: u64 = 1;
 /// Most that admission gives away here: what the kernel leaves to the real-time class.
 const LIMIT_PPM: u32 = 950_000;
 /// From the last process's start to the first release.
@@ -40,9 +43,9 @@ fn main() {
         Err(_) => experiments(),
         Ok(role) => match role[..] {
             ["spin"] => upcall::load::spin(LOAD_THREADS),
-            [socket, name, utilization_ppm, quantum, millis] => domain(
+            [socket, place, utilization_ppm, quantum, millis] => domain(
                 Path::new(socket),
-                name,
+                number(place),
                 number(utilization_ppm),
                 number(quantum),
                 number(millis),
@@ -174,7 +177,7 @@ fn run(setting: Setting, millis: u64) -> Outcome {
     let mut domains: Vec<Domain> = (0..setting.processes)
         .map(|number| {
             let quantum = setting.quantum;
-            Domain::start(&format!("{}|d{number}|{share_ppm}|{quantum}|{millis}", socket.display()))
+            Domain::start(&format!("{}|{number}|{share_ppm}|{quantum}|{millis}", socket.display()))
         })
         .collect();
     domains.iter_mut().for_each(|domain| assert_eq!(domain.hear(), "ready"));
@@ -242,6 +245,12 @@ fn need(period_ms: u64, share_ppm: u64, quantum: u32) -> ActivityParams {
     ActivityParams::new(period, Span::from_nanos(pdu_ns)).batch(BATCH).quantum(quantum)
 }
 
+/// A number for each handler of all processes: Lehmer's generator with Park and Miller's
+/// numbers (CACM 1988).
+fn offsets() -> impl Iterator<Item = u64> {
+    std::iter::successors(Some(PHASES), |chance| Some(chance * 48_271 % 0x7fff_ffff)).skip(1)
+}
+
 /// A process, as the one who started it sees it.
 struct Domain {
     child: Child,
@@ -272,15 +281,18 @@ impl Domain {
     }
 }
 
-fn domain(socket: &Path, name: &str, share_ppm: u64, quantum: u32, millis: u64) {
-    let daemon = Some(Attach { socket: socket.into(), name: name.to_owned() });
+fn domain(socket: &Path, place: usize, share_ppm: u64, quantum: u32, millis: u64) {
+    let name = format!("d{place}");
+    let daemon = Some(Attach { socket: socket.into(), name: name.clone() });
     // What admission refuses runs all the same, as in the paper.
     let config = Config { unscreened: true, daemon, ..Config::default() };
     let mut runtime = Runtime::start(config).expect("attached");
     let ids: Vec<HandlerId> = PERIODS_MS
         .iter()
-        .map(|&period_ms| {
+        .zip(offsets().skip(place * PERIODS_MS.len()))
+        .map(|(&period_ms, chance)| {
             let need = need(period_ms, share_ppm, quantum);
+            let need = need.offset(Span::from_nanos(chance % need.period.as_nanos()));
             let mut spin = Work::new(WorkKind::Spin, 1, need.pdu_cost, upcall::thread_cpu_ns);
             runtime
                 .handler(&format!("{name}-{period_ms}"), need, move |batch| {

@@ -9,9 +9,9 @@
 //!     |           +-------------------------------|--------------------------+
 //!     |                                           | (3) its quantum and the grace used up
 //!     +------- (4) a sign, and nothing owed ---- out-prioritised
-//!                                                 | (5) runs on, or did so too often
-//!                                                 v
-//!                                              demoted ---- (6) if so configured ---> killed
+//!     |                                           | (5) runs on, or did so too often
+//!     |                                           v
+//!     +----------------- (4) ----------------- demoted ---- (6) if so configured ---> killed
 //! ```
 //!
 //! 1. The yield request in the kernel area: the domain looks at it at each boundary.
@@ -21,7 +21,9 @@
 //!    not asked first. Its thread sinks beneath the KLS thread and takes no turns, and the
 //!    others go on.
 //! 4. Its thread is raised again, and it takes turns.
-//! 5. In the ordinary class it may run on, without turns.
+//! 5. In the ordinary class it may run on, without turns, so that the real-time class
+//!    stays under what Linux grants it; the way back is (4), but not after too many
+//!    offences.
 //! 6. The server sends SIGKILL.
 //!
 //! A domain may lie about signs of life and ranks. What it cannot lie about is CPU
@@ -55,6 +57,8 @@ const DEMOTED_AFTER: Span = Span::from_millis(50);
 const OFFENCES_MAX: u64 = 3;
 /// For so long at least an offender is beneath the others.
 const SUNK_MIN: Span = Span::from_millis(50);
+/// More is not remembered: a domain that has come to its senses is not shut out for long.
+const OWED_MAX_NS: i64 = 100_000_000;
 /// For how long a domain that is kept waiting is given credit.
 const CREDIT_OVER: Span = Span::from_secs(1);
 /// What a domain may use beyond what is reserved, in millionths of the CPU: hand-offs,
@@ -135,8 +139,8 @@ struct Record {
     /// As it was when it was first seen awake without the turn, and when; `None`: it
     /// is not, or has given a sign since.
     stray: Option<(u64, Instant)>,
-    /// As it was when it was out-prioritised, and when; `None`: it is not.
-    sunk: Option<(u64, Instant)>,
+    /// `None`: it takes turns, or has offended too often to do so again.
+    sunk: Option<Sunk>,
     /// Since the look before.
     used_ns: u64,
     /// When CPU time was looked at last.
@@ -145,6 +149,16 @@ struct Record {
     /// catch up with, for it was kept waiting.
     owed_ns: i64,
     seen: bool,
+}
+
+/// A domain that was put beneath the others.
+#[derive(Clone, Copy)]
+struct Sunk {
+    /// CPU time of its thread then.
+    cpu_ns: u64,
+    at: Instant,
+    /// It was put into the ordinary class since.
+    is_ordinary: bool,
 }
 
 impl<R: FnMut(Offence)> Guardian<R> {
@@ -289,7 +303,7 @@ impl Watch {
     ) {
         let Some(record) = self.record_of(member) else { return };
         record.offences += 1;
-        record.sunk = Some((record.cpu_ns, now));
+        record.sunk = Some(Sunk { cpu_ns: record.cpu_ns, at: now, is_ordinary: false });
         hall.count_offence(member);
         if record.offences >= OFFENCES_MAX {
             record.sunk = None;
@@ -317,20 +331,15 @@ impl Watch {
     ) {
         for member in members.iter() {
             let Some(record) = self.record_of(member) else { continue };
-            let Some((sunk_cpu_ns, sunk_at)) = record.sunk else { continue };
-            let ran_ns = record.cpu_ns.saturating_sub(sunk_cpu_ns);
-            let sign = hall.is_asleep(member) || gave_a_sign(member, sunk_at, now);
-            if sign && record.owed_ns <= 0 && now.since(sunk_at) >= SUNK_MIN {
+            let Some(sunk) = record.sunk else { continue };
+            let ran_ns = record.cpu_ns.saturating_sub(sunk.cpu_ns);
+            let sign = hall.is_asleep(member) || gave_a_sign(member, sunk.at, now);
+            if sign && record.owed_ns <= 0 && now.since(sunk.at) >= SUNK_MIN {
                 record.sunk = None;
-                if rules.real_time {
-                    let priority = kls::DOMAIN_PRIORITY;
-                    let _ = schedule::set_fifo_not_inherited_of(member.tid, priority);
-                }
-                hall.set_state(member, State::Attached);
-                // So that it shows what it has.
-                hall.ring(member.domain);
-            } else if !sign && ran_ns > DEMOTED_AFTER.as_nanos() {
-                record.sunk = None;
+                raise(hall, member, rules);
+            } else if !sunk.is_ordinary && ran_ns > DEMOTED_AFTER.as_nanos() {
+                // Signs or not: so much of the real-time class is not for it.
+                record.sunk = Some(Sunk { is_ordinary: true, ..sunk });
                 hall.count_offence(member);
                 demote(hall, member, ran_ns, rules, report);
             }
@@ -427,7 +436,8 @@ impl Record {
         let used = i64::try_from(used_ns).unwrap_or(i64::MAX);
         let owed = self.owed_ns.saturating_add(used).saturating_sub(due(now.since(before)));
         // Who wants nothing saves nothing up.
-        self.owed_ns = owed.max(if wants_cpu { -due(CREDIT_OVER) } else { 0 });
+        let least = if wants_cpu { -due(CREDIT_OVER) } else { 0 };
+        self.owed_ns = owed.clamp(least, OWED_MAX_NS);
     }
 
     /// What it owes, if that is too much: a job begun before it was looked at first, and
@@ -439,6 +449,16 @@ impl Record {
         let owed_ns = u64::try_from(self.owed_ns).unwrap_or_default();
         (owed_ns > most_ns && !unscreened.load(Relaxed)).then_some(owed_ns)
     }
+}
+
+fn raise(hall: &Hall, member: &Member, rules: &Rules) {
+    if rules.real_time {
+        // Refused only if it has ended.
+        let _ = schedule::set_fifo_not_inherited_of(member.tid, kls::DOMAIN_PRIORITY);
+    }
+    hall.set_state(member, State::Attached);
+    // So that it shows what it has.
+    hall.ring(member.domain);
 }
 
 fn demote(

@@ -426,12 +426,14 @@ impl Seat {
         self.counters.handoffs
     }
 
-    /// Notes an upcall, and says when another domain may outrank it at the earliest.
+    /// Notes an upcall, and says until when no other domain need be thought of: with
+    /// others, until the first boundary. An upcall of one quantum has none, and is
+    /// spared the look at their slots.
     pub(crate) fn upcall(&mut self, scheduler: &Scheduler, now: Instant) -> Instant {
         self.counters.upcalls += 1;
         let running = scheduler.running();
         self.pages.user.set_running(running.map(|id| id.0 as usize), now.as_nanos());
-        self.preempt_at(scheduler, now)
+        if self.peers.is_empty() { Instant::FAR } else { now }
     }
 
     /// Notes that the upcall is over.
