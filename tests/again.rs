@@ -1,8 +1,6 @@
 //! The daemon is killed under running domains and started again: it costs nobody a
 //! reservation.
 
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
-
 #[allow(dead_code, reason = "each test program uses its own part")]
 mod support;
 
