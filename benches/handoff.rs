@@ -269,7 +269,7 @@ fn domain(socket: &str, name: &'static str, millis: u64) {
     let is_long = name == "long";
     let need = match is_long {
         false => ActivityParams::new(Span::from_micros(100), Span::from_micros(1)),
-        true => ActivityParams::new(Span::from_millis(50), Span::from_micros(2)).batch(20_000),
+        true => ActivityParams::new(Span::from_millis(50), Span::from_nanos(2_800)).batch(14_000),
     };
     let kept: Arc<Mutex<Stamps>> = Arc::default();
     let mut stamps = Stamps::new(kept.clone(), usize::try_from(40 * millis).unwrap_or(usize::MAX));

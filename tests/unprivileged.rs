@@ -139,3 +139,79 @@ fn the_fifo_baseline_says_that_it_is_none() {
     assert!(!truth(&run, "platform.real_time"));
     assert_ran(&run);
 }
+
+/// Two domains, each a process of its own.
+const DOMAINS: &str = r#"
+[[task]]
+name = "mixer"
+domain = "player"
+period = "10 ms"
+cost = "100 us"
+[[task]]
+name = "steer"
+domain = "control"
+period = "20 ms"
+cost = "100 us"
+"#;
+
+/// The program as another user, without any right.
+fn as_user(user: &str, program: &str, arguments: &[&str], socket: &str) -> Running {
+    let mut command = Command::new("sh");
+    command.args([
+        "-c",
+        "ulimit -r 0; exec setpriv --reuid \"$0\" --regid \"$0\" --clear-groups \
+                         --bounding-set -all --inh-caps -all \"$@\"",
+    ]);
+    command.args([user, program]).args(arguments).env("UPCALL_SOCKET", socket);
+    Running::start(&mut command)
+}
+
+#[test]
+#[ignore = "needs setpriv and root"]
+fn a_daemon_without_rights_serves_its_own_user_and_no_other() {
+    let _machine = machine();
+    let spec = SpecFile::new(DOMAINS);
+    let (program, socket) = (spec.beside("upcall"), spec.beside("upcalld.sock"));
+    fs::copy(UPCALL, &program).expect("the folder is ours");
+    for path in [spec.folder.path().to_str().expect("it is text"), &program] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o777)).expect("it is ours");
+    }
+    let daemon = as_user("65534", &program, &["daemon"], &socket);
+    let listens = || fs::metadata(&socket).is_ok_and(|of| of.permissions().mode() & 0o777 == 0o600);
+    support::wait_until("the daemon listens", listens);
+
+    let run =
+        as_user("65534", &program, &["run", spec.path(), "--duration", "2s", "--json"], &socket);
+    let mut told = Value::Null;
+    support::wait_until("both domains have their activities", || {
+        told = as_user("65534", &program, &["ps", "--json"], &socket).finish().json();
+        list(&told, "domains").iter().filter(|of| !list(of, "activities").is_empty()).count() == 2
+    });
+    assert!(!truth(&told, "real_time"), "{told:#}");
+    assert!(list(&told, "domains").iter().all(|of| number(of, "uid") == 65534), "{told:#}");
+
+    // Neither to look nor to attach.
+    let stranger = as_user("65533", &program, &["ps", "--json"], &socket).finish();
+    assert!(stranger.stderr.contains("ermission denied"), "{stranger:#?}");
+    assert_ne!(stranger.code(), 0);
+    let stranger = as_user("65533", &program, &["run", spec.path(), "--duration", "1s"], &socket);
+    let stranger = stranger.finish();
+    assert!(stranger.stderr.contains("ermission denied"), "{stranger:#?}");
+
+    let run = run.finish();
+    let outcome = run.assert_code(&[0, 4]).json();
+    for activity in list(&outcome, "activities") {
+        assert!(number(activity, "completed") > 10, "{activity:#}");
+    }
+    let lines = notices(&run, "the daemon has no right to the real-time class");
+    let [line] = lines.as_slice() else { panic!("expected one line, found {run:#?}") };
+    assert!(line.contains("NOT promised"), "{line}");
+    daemon.signal("TERM");
+    let daemon = daemon.finish();
+    assert!(
+        daemon.stderr.contains("SCHED_FIFO") && daemon.stderr.contains("without guarantees"),
+        "{daemon:#?}"
+    );
+    let attached = format!("{}{}", daemon.stdout, daemon.stderr).matches("of user 65534").count();
+    assert_eq!(attached, 2, "{daemon:#?}");
+}

@@ -22,7 +22,14 @@ pub struct Attack {
     pub act: fn(&Path),
     /// What is done to the process from outside.
     pub outside: Outside,
+    /// As another user than the victims', [`OTHER_USER`].
+    pub other_user: bool,
+    /// Under a daemon that kills who had to be demoted.
+    pub kill: bool,
 }
+
+/// nobody.
+pub const OTHER_USER: u32 = 65534;
 
 /// What the one who started it does to it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -33,9 +40,11 @@ pub enum Outside {
     Kill,
     /// `strace -f` on it, which stops it at each system call.
     Trace,
+    /// `gdb` stops it for a second, and lets it go.
+    Debugger,
 }
 
-pub const ATTACKS: [Attack; 19] = [
+pub const ATTACKS: [Attack; 24] = [
     attack("none", "a domain that keeps to the rules", behave),
     attack("endless loop", "a handler never asks and never returns", endless),
     attack("no turn", "its thread loops without ever having the turn", without_turn),
@@ -52,7 +61,11 @@ pub const ATTACKS: [Attack; 19] = [
     },
     Attack {
         outside: Outside::Trace,
-        ..attack("debugger", "`strace -f` attached while its handlers make system calls", chatty)
+        ..attack("strace", "`strace -f` attached while its handlers make system calls", chatty)
+    },
+    Attack {
+        outside: Outside::Debugger,
+        ..attack("debugger", "stopped by gdb, let go 1 s later", behave)
     },
     Attack { outside: Outside::Kill, ..attack("SIGKILL", "killed amid a handler", endless_asking) },
     attack("fork", "a handler starts busy children", forks),
@@ -61,10 +74,26 @@ pub const ATTACKS: [Attack; 19] = [
     attack("abort", "abort() amid a handler", aborts),
     attack("highest priority", "its thread takes SCHED_FIFO 99 and loops", highest),
     attack("flood", "nonsense and requests at the daemon's socket, from 4 threads", flood),
+    Attack {
+        other_user: true,
+        ..attack("scribble, other", "as `scribble`, by another user's domain", scribble)
+    },
+    Attack {
+        other_user: true,
+        ..attack("beside, other", "as `scribble beside`, by another user's domain", scribble_beside)
+    },
+    Attack {
+        kill: true,
+        ..attack("endless, --kill", "as `endless loop`, and the daemon is to kill", endless)
+    },
+    Attack {
+        kill: true,
+        ..attack("scribble, --kill", "as `scribble`, and the daemon is to kill", scribble)
+    },
 ];
 
 const fn attack(name: &'static str, what: &'static str, act: fn(&Path)) -> Attack {
-    Attack { name, what, act, outside: Outside::Nothing }
+    Attack { name, what, act, outside: Outside::Nothing, other_user: false, kill: false }
 }
 
 /// One handler, released every 5 ms for 0.1 ms: before all victims.

@@ -23,11 +23,11 @@ use upcall::activity::ActivityParams;
 use upcall::time::Span;
 use upcall::{Attach, Config, Runtime, default_cpus};
 use upcall_benches::{heading, smoke};
-use upcall_daemon::server::{self, Daemon, Event, Stopper};
+use upcall_daemon::server::{self, Access, Daemon, Event, Stopper};
 use upcall_sys::clock;
 use upcall_sys::process::{PidFd, Signal};
 
-use attacks::{ATTACKS, Attack, Outside};
+use attacks::{ATTACKS, Attack, OTHER_USER, Outside};
 
 /// What a process started by this one is to do: its variable of the environment.
 const ROLE: &str = "UPCALL_BENCH_ROLE";
@@ -69,16 +69,19 @@ fn suite() {
         "{:<18} {:>6} {:>6} {:>10} {:>7}  {:<60} what it does",
         "attack", "jobs", "missed", "worst ms", "silent", "what became of the attacker"
     );
-    let server = Server::start();
-    for attack in ATTACKS.iter().filter(|attack| chosen(attack, only.as_deref())) {
-        let outcome = undergo(&server, attack, millis);
-        println!("{outcome}  {}", attack.what);
+    for kill in [false, true] {
+        let server = Server::start(kill);
+        let of_server = ATTACKS.iter().filter(|attack| attack.kill == kill);
+        for attack in of_server.filter(|attack| chosen(attack, only.as_deref())) {
+            let outcome = undergo(&server, attack, millis);
+            println!("{outcome}  {}", attack.what);
+        }
+        if kill && only.is_none() {
+            println!();
+            println!("{}", attach_and_kill(&server, rounds));
+        }
+        server.stop();
     }
-    if only.is_none() {
-        println!();
-        println!("{}", attach_and_kill(&server, rounds));
-    }
-    server.stop();
 }
 
 fn chosen(attack: &Attack, only: Option<&str>) -> bool {
@@ -94,11 +97,13 @@ struct Server {
 }
 
 impl Server {
-    fn start() -> Self {
+    /// One that kills who had to be demoted, or does not.
+    fn start(kill: bool) -> Self {
         let cpu = default_cpus().ok().and_then(|cpus| cpus.last().copied()).unwrap_or(0);
         let socket = std::env::temp_dir().join(format!("upcall-hostile-{}", std::process::id()));
-        let daemon =
-            Daemon::start(server::Config::new(socket.clone(), vec![cpu])).expect("a daemon");
+        let mut config = server::Config::new(socket.clone(), vec![cpu]);
+        (config.access, config.kill) = (Access::Everyone, kill);
+        let daemon = Daemon::start(config).expect("a daemon");
         let (stopper, events) = (daemon.stopper(), Arc::new(Mutex::new(Vec::new())));
         let heard = events.clone();
         let serving = std::thread::spawn(move || {
@@ -125,9 +130,13 @@ fn undergo(server: &Server, attack: &Attack, millis: u64) -> String {
         .map(|name| start(&format!("victim|{name}|{socket}|{millis}")))
         .collect();
     std::thread::sleep(LEAD);
-    let mut attacker = start(&format!("attack|{}|{socket}", attack.name));
+    let role = format!("attack|{}|{socket}", attack.name);
+    let mut attacker = if attack.other_user { start_as_other(&role) } else { start(&role) };
     let rest = Duration::from_millis(millis).saturating_sub(2 * LEAD);
-    let tracer = outside(attack.outside, &attacker, rest);
+    let (tracer, seen) = match attack.outside {
+        Outside::Debugger => (None, debug(server, &attacker, rest)),
+        how => (outside(how, &attacker, rest), String::new()),
+    };
     let told: Vec<Told> = victims.iter_mut().map(Told::read).collect();
     let ended = attacker.try_wait().ok().flatten();
     let _ = attacker.kill();
@@ -138,7 +147,7 @@ fn undergo(server: &Server, attack: &Attack, millis: u64) -> String {
     }
     // Its detachment is told last.
     std::thread::sleep(Duration::from_millis(50));
-    let mut fate = String::new();
+    let mut fate = seen;
     for event in server.take_events() {
         if let Event::Offence { measure, name, held, .. } = event {
             let held_ms = held.as_secs_f64() * 1e3;
@@ -172,7 +181,7 @@ fn outside(how: Outside, attacker: &Child, rest: Duration) -> Option<Child> {
     let process = PidFd::open(attacker.id()).ok();
     let send = |signal| process.as_ref().map(|process| process.send_signal(signal));
     match how {
-        Outside::Nothing => None,
+        Outside::Nothing | Outside::Debugger => None,
         Outside::Kill => {
             send(Signal::Kill);
             None
@@ -190,6 +199,53 @@ fn outside(how: Outside, attacker: &Child, rest: Duration) -> Option<Child> {
             .inspect_err(|error| println!("strace: {error}"))
             .ok(),
     }
+}
+
+/// Stops an attacker with gdb and lets it go: how its thread stood meanwhile, and how many
+/// jobs it ended once it was back.
+fn debug(server: &Server, attacker: &Child, rest: Duration) -> String {
+    std::thread::sleep(rest / 4);
+    let hold = format!("shell sleep {}", if smoke() { 0.2 } else { 1.0 });
+    let gdb = Command::new("gdb")
+        .args(["-batch", "-nx", "-p", &attacker.id().to_string(), "-ex", &hold, "-ex", "detach"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let mut gdb = match gdb {
+        Ok(gdb) => gdb,
+        Err(error) => return format!("gdb: {error}, "),
+    };
+    let (mut traced, mut told) = (false, String::new());
+    while gdb.try_wait().is_ok_and(|ended| ended.is_none()) {
+        if let Some((tid, state, _)) = seat_of(server)
+            && thread_state_of(tid) == Some('t')
+        {
+            traced = true;
+            told = state;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let jobs = || seat_of(server).map_or(0, |(_, _, jobs)| jobs);
+    let before = jobs();
+    std::thread::sleep(rest / 8);
+    let since = jobs().saturating_sub(before);
+    let state = if traced { "t" } else { "never t" };
+    format!("thread state {state}, to the daemon {told}; {since} jobs after, ")
+}
+
+/// Of the attacker as the daemon tells it: its thread, its state, and its jobs.
+fn seat_of(server: &Server) -> Option<(u32, String, u64)> {
+    let told = upcall::status::status(&server.socket).ok()?;
+    let attacker = told.domains.into_iter().find(|domain| domain.name == "attacker")?;
+    let seat = attacker.seats.first()?;
+    Some((seat.tid, format!("{:?}", seat.state), seat.counters.jobs))
+}
+
+/// The letter of a thread in `/proc/TID/stat`.
+fn thread_state_of(tid: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
 }
 
 /// What a victim says at its end.
@@ -290,13 +346,26 @@ fn own_size() -> (u64, usize, usize) {
 }
 
 fn start(role: &str) -> Child {
+    command(role).spawn().expect("this program can be started")
+}
+
+/// As another user, if this is root.
+fn start_as_other(role: &str) -> Child {
+    use std::os::unix::process::CommandExt;
+    let mut command = command(role);
+    if upcall_sys::process::effective_user() == 0 {
+        command.uid(OTHER_USER).gid(OTHER_USER).current_dir("/");
+    } else {
+        println!("not root: the next attacker is no other user");
+    }
+    command.spawn().expect("other users may start this program")
+}
+
+fn command(role: &str) -> Command {
     let program = std::env::current_exe().expect("this program");
     // Attackers may say what they like.
     let stderr = if role.starts_with("attack|") { Stdio::null() } else { Stdio::inherit() };
-    Command::new(program)
-        .env(ROLE, role)
-        .stdout(Stdio::piped())
-        .stderr(stderr)
-        .spawn()
-        .expect("this program can be started")
+    let mut command = Command::new(program);
+    command.env(ROLE, role).stdout(Stdio::piped()).stderr(stderr);
+    command
 }

@@ -111,6 +111,8 @@ pub struct Part {
     pub wakeup_latency_ns: Percentiles,
     /// CPUs whose handler did not yield at the end.
     pub stuck: Vec<u32>,
+    /// What the daemon's guardian did about it in the end, a line each.
+    pub offences: Vec<String>,
 }
 
 /// Everything that was measured in one run.

@@ -35,9 +35,10 @@ use std::sync::Arc;
 
 use upcall_core::time::{Instant, Span};
 use upcall_shm::DomainId;
+pub use upcall_shm::Measure;
 use upcall_shm::kernel_area::State;
 use upcall_shm::turn_page::Turn;
-use upcall_sys::process::cpu_time_of;
+use upcall_sys::process::{ThreadState, cpu_time_of, thread_state};
 use upcall_sys::{clock, schedule};
 
 use crate::hall::{Hall, Limits, Member, Members};
@@ -51,6 +52,8 @@ pub(crate) const TICK: Span = Span::from_millis(5);
 pub(crate) const PRIORITY: u8 = kls::DOMAIN_PRIORITY + 2;
 /// Where an offender's thread sinks to: beneath the KLS thread.
 const OFFENDER_PRIORITY: u8 = kls::PRIORITY - 1;
+/// So many ticks may a domain have the turn, not run, and keep another user waiting.
+const IDLE_TICKS_MAX: u32 = 3;
 /// CPU time that one who was out-prioritised may use before it is demoted.
 const DEMOTED_AFTER: Span = Span::from_millis(50);
 /// The offence at which a domain is demoted at once.
@@ -64,27 +67,6 @@ const CREDIT_OVER: Span = Span::from_secs(1);
 /// What a domain may use beyond what is reserved, in millionths of the CPU: hand-offs,
 /// waking, the runtime's own work.
 const SHARE_GRACE_PPM: u64 = 50_000;
-
-/// What was done about an offender.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Measure {
-    /// Its thread is beneath everyone else's until it comes to a boundary.
-    OutPrioritised = 1,
-    /// Its thread is of ordinary class.
-    Demoted = 2,
-    /// Its process gets SIGKILL.
-    Killed = 3,
-}
-
-impl core::fmt::Display for Measure {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(match self {
-            Measure::OutPrioritised => "others go first",
-            Measure::Demoted => "demoted to the ordinary class",
-            Measure::Killed => "killed",
-        })
-    }
-}
 
 /// The guardian had to act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,6 +130,8 @@ struct Record {
     /// Used beyond what is reserved, and not made up for since. Below 0: what it may
     /// catch up with, for it was kept waiting.
     owed_ns: i64,
+    /// Ticks at which it had the turn and made nothing of it, since it ran last.
+    idle_ticks: u32,
     seen: bool,
 }
 
@@ -198,7 +182,7 @@ impl Watch {
         for record in &mut self.records {
             record.seen = false;
         }
-        let (mut waits, mut holder) = (false, None);
+        let (mut waits, mut elsewhere, mut holder) = (false, false, None);
         let now = now();
         for (hall, members) in known.halls() {
             let turn = hall.turn.turn().ok().map(Turn::holder);
@@ -209,15 +193,27 @@ impl Watch {
             self.see_to_offenders(hall, members, now, rules, report);
             self.see_to_scribblers(hall, members, now, rules, report);
             let Ok(turn) = hall.turn_or_reset() else { continue };
+            // Who wrote that he has it, where no domain has it, has not.
+            let is_held = self.site.is_held(hall);
+            let has_turn = if is_held { turn.holder() } else { DomainId::DAEMON };
             for member in members.iter() {
-                self.see_to_stray(hall, member, turn, now, rules, report);
+                self.see_to_stray(hall, member, has_turn, now, rules, report);
             }
-            if let Some(member) = members.iter().find(|member| member.domain == turn.holder()) {
+            if let Some(member) = members.iter().find(|member| member.domain == has_turn) {
                 holder = Some((hall, member, turn));
             }
-            waits = waits || somebody_waits(hall, members, turn, now);
+            let somebody = somebody_waits(hall, members, has_turn, now);
+            waits = waits || somebody;
+            elsewhere = elsewhere || (somebody && !is_held);
         }
         self.records.retain(|record| record.seen);
+        if let Some((hall, member, turn)) = holder.filter(|_| elsewhere) {
+            // Its domains cannot see who became ready since it got the CPU.
+            if known.show_others(hall, now) {
+                let _ = hall.turn.request_recheck();
+            }
+            self.see_to_idler(hall, member, turn, now, rules, report);
+        }
         match holder.filter(|_| waits) {
             Some((hall, member, turn)) => self.hold(hall, member, turn, now, rules, report),
             None => self.asked = None,
@@ -232,6 +228,32 @@ impl Watch {
     /// Whether a domain used no CPU time since the last look.
     fn is_idle(&mut self, member: &Member) -> bool {
         self.record_of(member).is_some_and(|record| record.used_ns == 0)
+    }
+
+    /// `member` has the turn, uses no CPU time, and does not run; another user waits. If
+    /// it is blocked, its KLS thread passes over it at once; it goes on so only where
+    /// somebody writes all the while that it sleeps on its bell, and is to be woken.
+    fn see_to_idler(
+        &mut self,
+        hall: &Hall,
+        member: &Member,
+        turn: Turn,
+        now: Instant,
+        rules: &Rules,
+        report: &mut impl FnMut(Offence),
+    ) {
+        let Some(record) = self.record_of(member) else { return };
+        // Without the real-time class it may only be kept from running.
+        let running = thread_state(member.pid, member.tid) == Ok(ThreadState::Running);
+        if record.used_ns > 0 || running || !rules.real_time {
+            return;
+        }
+        record.idle_ticks += 1;
+        if record.idle_ticks > IDLE_TICKS_MAX {
+            record.idle_ticks = 0;
+            self.offended(hall, member, 0, now, rules, report);
+            take(hall, turn);
+        }
     }
 
     /// Keeps the record of a domain, its use of CPU time above all.
@@ -377,14 +399,14 @@ impl Watch {
         &mut self,
         hall: &Hall,
         member: &Member,
-        turn: Turn,
+        has_turn: DomainId,
         now: Instant,
         rules: &Rules,
         report: &mut impl FnMut(Offence),
     ) {
         let Some(record) = self.record_of(member) else { return };
         let sign = record.stray.is_some_and(|(_, at)| gave_a_sign(member, at, now));
-        let is_well = turn.holder() == member.domain || hall.is_asleep(member) || sign;
+        let is_well = has_turn == member.domain || hall.is_asleep(member) || sign;
         if member.is(State::Demoted) || is_well {
             record.stray = None;
             // Signs may be false; what it used is not.
@@ -418,6 +440,7 @@ impl Record {
             used_ns: 0,
             looked_at: None,
             owed_ns: 0,
+            idle_ticks: 0,
             seen: true,
         }
     }
@@ -427,6 +450,9 @@ impl Record {
         let used_ns = cpu_ns.saturating_sub(self.cpu_ns);
         self.cpu_ns = cpu_ns;
         self.used_ns = used_ns;
+        if used_ns > 0 {
+            self.idle_ticks = 0;
+        }
         let Some(before) = self.looked_at.replace(now) else { return };
         let ppm = self.member.limits.share_ppm.load(Relaxed).saturating_add(SHARE_GRACE_PPM);
         let due = |span: Span| {
@@ -481,8 +507,8 @@ fn demote(
 }
 
 /// Somebody of the hall but the holder has something to do.
-fn somebody_waits(hall: &Hall, members: &Members, turn: Turn, now: Instant) -> bool {
-    let others = members.iter().filter(|member| member.domain != turn.holder());
+fn somebody_waits(hall: &Hall, members: &Members, has_turn: DomainId, now: Instant) -> bool {
+    let others = members.iter().filter(|member| member.domain != has_turn);
     let mut present = others.filter(|member| hall.is_present(member));
     present.any(|member| member.area.best(now.as_nanos()).is_ok_and(|best| best.is_some()))
 }

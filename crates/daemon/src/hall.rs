@@ -34,7 +34,7 @@ pub(crate) struct Hall {
     pub(crate) kernel: Writer<SharedMapping>,
     /// For reading, to be handed out.
     pub(crate) kernel_fd: OwnedFd,
-    /// What other users' domains have: domain 0's area. By the KLS threads only.
+    /// What other users' domains have: domain 0's area. By the KLS threads and the guardian.
     proxy: Mutex<Owner<SharedMapping>>,
     /// Whether there is something in it.
     shows_others: AtomicBool,
@@ -275,17 +275,20 @@ impl Hall {
 
     /// Whether it was shown what other users have.
     pub(crate) fn shows_others(&self) -> bool {
-        // Relaxed: by KLS threads only, one at a time.
+        // Relaxed: only spares work; who writes holds the lock of the area.
         self.shows_others.load(Ordering::Relaxed)
     }
 
     /// Shows the hall what `others`, members of other halls, have at `now`. By the KLS
-    /// threads, when no domain of those halls runs. Allocates.
+    /// threads and the guardian, when no domain of those halls runs; nothing if another of
+    /// them is just at it: who reads waits for nobody. `true` if it says something else
+    /// than before. Allocates.
     pub(crate) fn publish_others<'m>(
         &self,
         others: impl Iterator<Item = &'m Arc<Member>>,
         now: Instant,
-    ) {
+    ) -> bool {
+        let Ok(mut proxy) = self.proxy.try_lock() else { return false };
         let mut ready: Option<Rank> = None;
         let mut upcoming = Vec::new();
         for member in others {
@@ -298,12 +301,11 @@ impl Hall {
         // With more than fit, those that come first.
         upcoming.sort_unstable_by_key(|slot| (slot.next_release_ns, slot.rank));
         self.shows_others.store(ready.is_some() || !upcoming.is_empty(), Ordering::Relaxed);
-        let mut proxy = self.proxy.lock().unwrap_or_else(PoisonError::into_inner);
         for index in 0..user_area::PAGE_SLOTS {
             let slot = upcoming.get(index).copied().unwrap_or(Slot::FREE);
             let _ = proxy.set(index, Slot { state: SlotState::Waiting, ..slot });
         }
-        proxy.publish(ready);
+        proxy.publish(ready)
     }
 }
 

@@ -21,7 +21,9 @@
 //! 1. Until the next release of anyone.
 //! 2. Whoever becomes ready rings for the daemon if the daemon has the turn.
 //! 3. To the best of this CPU. If that is another user's, it is in the hall of that
-//!    user, and of no other: of all halls of a CPU, one at most has a holder.
+//!    user, and of no other: of all halls of a CPU, one at most has the CPU, and the
+//!    daemon knows which ([`Site::is_held`]); what its domains write into the page of
+//!    another makes no difference.
 //! 4. It is marked, the turn taken from it, and it is passed over until it sleeps on its
 //!    bell: then it has come to a boundary.
 //! 5. The holder had nothing left to do, or another user's domain outranks it.
@@ -85,17 +87,17 @@ impl Kls {
         }
         while !self.hall.is_over() {
             match self.hall.turn_or_reset() {
-                Ok(turn) if turn.holder() == DomainId::DAEMON => self.choose_or_sleep(turn),
-                Ok(turn) => self.watch(turn),
-                Err(_) => {}
+                Ok(turn) if self.site.is_held(&self.hall) => self.watch(turn),
+                // Also if somebody wrote that he has it: nobody gave it to him.
+                _ => self.choose_or_sleep(),
             }
         }
     }
 
-    fn choose_or_sleep(&mut self, turn: Turn) {
+    fn choose_or_sleep(&mut self) {
         self.hall.turn.take_recheck_idle();
         self.known.refresh(&self.site);
-        match self.choose(turn) {
+        match self.choose() {
             Choice::Passed(hall, domain) => {
                 if !Arc::ptr_eq(&hall, &self.hall) {
                     // Its thread must lie beneath before the domain runs.
@@ -109,26 +111,31 @@ impl Kls {
         }
     }
 
-    fn choose(&self, turn: Turn) -> Choice {
+    fn choose(&self) -> Choice {
         let _alone = self.site.choosing();
-        let held = |hall: &Hall| hall.turn.holder().is_ok_and(|of| of != DomainId::DAEMON);
-        if held(&self.hall) {
+        if self.site.is_held(&self.hall) {
             return Choice::Again;
         }
-        if self.known.halls().any(|(hall, _)| held(hall)) {
+        let now = Instant::from_nanos(clock::monotonic_ns());
+        if let Some((hall, _)) = self.known.halls().find(|(hall, _)| self.site.is_held(hall)) {
+            // Its holder looks at its next boundary.
+            if self.known.show_others(hall, now) {
+                let _ = hall.turn.request_recheck();
+            }
             return Choice::Taken;
         }
-        let now = Instant::from_nanos(clock::monotonic_ns());
         let Some((_, hall, domain)) = self.best(now) else {
+            self.site.grant_nobody();
             let releases = self.known.halls().filter_map(|(hall, m)| hall.next_release(m));
             return Choice::Nothing(releases.min());
         };
-        let seen = if Arc::ptr_eq(hall, &self.hall) { Ok(turn) } else { hall.turn.turn() };
-        self.show_others(hall, now);
-        match seen {
-            Ok(seen) if hall.turn.pass(seen, domain) => Choice::Passed(hall.clone(), domain),
-            _ => Choice::Again,
+        self.known.show_others(hall, now);
+        self.site.grant(hall);
+        // The daemon's to give, whatever a domain has written there.
+        if !hall.turn.turn().is_ok_and(|seen| hall.turn.pass(seen, domain)) {
+            hall.turn.reset(domain);
         }
+        Choice::Passed(hall.clone(), domain)
     }
 
     /// Best of all: its rank, its hall, and who it is.
@@ -138,17 +145,6 @@ impl Kls {
             Some((rank, hall, member.domain))
         });
         bests.min_by_key(|(rank, ..)| *rank)
-    }
-
-    /// Shows the hall that gets the turn what the other users have.
-    fn show_others(&self, shown: &Arc<Hall>, now: Instant) {
-        let others = self.known.halls().filter(|(hall, _)| !Arc::ptr_eq(hall, shown));
-        let mut others = others
-            .flat_map(|(hall, members)| members.iter().filter(|member| hall.is_present(member)))
-            .peekable();
-        if others.peek().is_some() || shown.shows_others() {
-            shown.publish_others(others, now);
-        }
     }
 
     /// It runs though a domain has the turn: why?

@@ -849,8 +849,6 @@ fn encode(offence: &Offence) -> [u8; OFFENCE_BYTES] {
 fn decode(bytes: &[u8; OFFENCE_BYTES]) -> Option<Offence> {
     let mut words = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word));
     let (cpu, generation) = (u32::try_from(words.next()?).ok()?, words.next()?);
-    let measures = [Measure::OutPrioritised, Measure::Demoted, Measure::Killed];
-    let found = words.next()?;
-    let measure = measures.into_iter().find(|measure| *measure as u64 == found)?;
+    let measure = Measure::of_number(u32::try_from(words.next()?).ok()?)?;
     Some(Offence { cpu, generation, measure, held_ns: words.next()? })
 }

@@ -3,9 +3,16 @@
 //! Changed by the server, looked at by the KLS threads and the guardian, which never
 //! wait for it.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
+use upcall_core::time::Instant;
+use upcall_shm::DomainId;
+
 use crate::hall::{Hall, Members};
+
+#[cfg(test)]
+mod tests;
 
 /// The halls of one CPU.
 #[derive(Debug)]
@@ -13,13 +20,16 @@ pub(crate) struct Site {
     pub(crate) cpu: u32,
     halls: Mutex<Halls>,
     choosing: Mutex<()>,
+    /// Whose hall has the CPU: the user, and 1; 0: nobody's yet. Turn pages can be
+    /// written by domains, this cannot.
+    granted: AtomicU64,
 }
 
 type Halls = Arc<[Arc<Hall>]>;
 
 impl Site {
     pub(crate) fn new(cpu: u32) -> Self {
-        Site { cpu, halls: Mutex::default(), choosing: Mutex::new(()) }
+        Site { cpu, halls: Mutex::default(), choosing: Mutex::new(()), granted: AtomicU64::new(0) }
     }
 
     /// The halls there are. For the server.
@@ -39,6 +49,31 @@ impl Site {
     /// waits for one that cannot run.
     pub(crate) fn choosing(&self) -> MutexGuard<'_, ()> {
         self.choosing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on `hall` has the CPU, and then one of its domains the turn. By who chooses.
+    pub(crate) fn grant(&self, hall: &Hall) {
+        // Release pairs with the Acquire in `is_granted`. Who sees the turn that is passed
+        // after this, in `TurnPage::turn`, sees this.
+        self.granted.store(u64::from(hall.uid) + 1, Ordering::Release);
+    }
+
+    /// No domain has anything to do. By who chooses.
+    pub(crate) fn grant_nobody(&self) {
+        // Relaxed: nothing is handed over with it.
+        self.granted.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether `hall` was the last to get the CPU.
+    pub(crate) fn is_granted(&self, hall: &Hall) -> bool {
+        self.granted.load(Ordering::Acquire) == u64::from(hall.uid) + 1
+    }
+
+    /// Whether a domain of `hall` has the CPU. Whatever its domains write into the turn
+    /// page of a hall that was not given the CPU, it does not have it.
+    pub(crate) fn is_held(&self, hall: &Hall) -> bool {
+        let has_holder = hall.turn.holder().is_ok_and(|of| of != DomainId::DAEMON);
+        has_holder && self.is_granted(hall)
     }
 }
 
@@ -77,5 +112,16 @@ impl Known {
     /// Those of one hall.
     pub(crate) fn members_of(&self, hall: &Arc<Hall>) -> Option<&Members> {
         self.0.iter().find(|(other, _)| Arc::ptr_eq(hall, other)).map(|(_, members)| members)
+    }
+
+    /// Shows the hall that has or gets the CPU what the other users have at `now`. `true`
+    /// if that is something else than before. Allocates.
+    pub(crate) fn show_others(&self, shown: &Arc<Hall>, now: Instant) -> bool {
+        let others = self.0.iter().filter(|(hall, _)| !Arc::ptr_eq(hall, shown));
+        let mut others = others
+            .flat_map(|(hall, members)| members.iter().filter(|member| hall.is_present(member)))
+            .peekable();
+        let any = others.peek().is_some() || shown.shows_others();
+        any && shown.publish_others(others, now)
     }
 }

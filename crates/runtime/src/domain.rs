@@ -37,7 +37,7 @@ use upcall_core::activity::{ActivityParams, Terms, WorkClass};
 use upcall_core::time::Span;
 use upcall_shm::kernel_area::Reader;
 use upcall_shm::turn_page::TurnPage;
-use upcall_shm::user_area::Owner;
+use upcall_shm::user_area::{LentMask, Owner};
 use upcall_shm::wire::{MESSAGE_BYTES_MAX, Need, ToDaemon, ToDomain, WireError};
 use upcall_shm::{DomainId, LayoutError, kernel_area, turn_page, user_area};
 use upcall_sys::OsError;
@@ -46,6 +46,7 @@ use upcall_sys::memfd::{MapError, ReadOnlyMapping, SharedMapping};
 use upcall_sys::readiness::{self, Direction};
 
 use crate::clock;
+use crate::offence::Offence;
 use crate::rights::Notice;
 use crate::seat::{Pages, Seat, Usher};
 use listener::Listener;
@@ -186,6 +187,7 @@ pub(crate) struct Domain {
     holdings: Arc<Mutex<Holdings>>,
     /// `None`: the daemon hung up.
     answers: mpsc::Receiver<Option<ToDomain>>,
+    offences: mpsc::Receiver<Offence>,
     requests: u64,
     hung_up: Arc<AtomicBool>,
 }
@@ -264,6 +266,8 @@ impl Domain {
         let Opened { connection, seats, orphaned, real_time, switch_cost } =
             open(path, name, policy)?;
         let (answers_in, answers) = mpsc::channel();
+        // Few: who offends too often gets no more turns.
+        let (offences_in, offences) = mpsc::channel();
         let connection = Arc::new(connection);
         let holdings = Arc::new(Mutex::new(Holdings {
             connection: Some(connection.clone()),
@@ -277,6 +281,7 @@ impl Domain {
             orphaned,
             holdings: holdings.clone(),
             answers: answers_in,
+            offences: offences_in,
             hung_up: Arc::new(AtomicBool::new(false)),
         };
         let hung_up = listener.hung_up.clone();
@@ -289,7 +294,7 @@ impl Domain {
             .name("upcall-domain".into())
             .spawn(move || listener.run(connection))
             .map_err(|error| AttachError::Daemon(error.to_string()))?;
-        let domain = Domain { holdings, answers, requests: 0, hung_up };
+        let domain = Domain { holdings, answers, offences, requests: 0, hung_up };
         Ok(Attached { domain, seats: taken, real_time, switch_cost })
     }
 
@@ -346,6 +351,11 @@ impl Domain {
         }
     }
 
+    /// The offences since the last call.
+    pub(crate) fn offences(&mut self) -> impl Iterator<Item = Offence> {
+        self.offences.try_iter()
+    }
+
     /// Gives a place back. If the daemon has gone, the next is not told of it.
     pub(crate) fn close(&self, order: u32) {
         let mut holdings = locked(&self.holdings);
@@ -375,16 +385,21 @@ fn pages(received: Received, me: DomainId, generation: u64) -> Result<Pages, Att
         return Err(AttachError::Daemon("a seat without its pages".to_owned()));
     };
     let turn = SharedMapping::from_fd(turn, turn_page::PAGE_BYTES)?;
+    let again = user.try_clone().map_err(|error| AttachError::Daemon(error.to_string()))?;
     let user = SharedMapping::from_fd(user, USER_AREA_BYTES)?;
+    let lent = SharedMapping::from_fd(again, USER_AREA_BYTES)?;
     let kernel = ReadOnlyMapping::from_fd(kernel, kernel_area::PAGE_BYTES)?;
     // What cannot be locked may be paged out: the notice of `Runtime` says so.
-    let _ = (turn.lock(), user.lock(), kernel.lock());
+    let _ = (turn.lock(), user.lock(), lent.lock(), kernel.lock());
     turn.dont_fork()?;
     user.dont_fork()?;
+    lent.dont_fork()?;
     kernel.dont_fork()?;
+    let user = Owner::create(user, me, generation)?;
     Ok(Pages {
         turn: Arc::new(TurnPage::attach(turn)?),
-        user: Owner::create(user, me, generation)?,
+        mask: Arc::new(LentMask::attach(lent)?),
+        user,
         kernel: Reader::attach(kernel)?,
     })
 }

@@ -20,6 +20,8 @@ use upcall_core::record::JobRecord;
 use upcall_core::scheduler::{Command, Counters, Input, Outcome};
 use upcall_core::time::{Instant, Span};
 use upcall_core::trace::{Record, Traced};
+use upcall_shm::user_area::LentMask;
+use upcall_sys::memfd::SharedMapping;
 
 use crate::batch::{Authority, Batch, Grant, Use};
 use crate::clock;
@@ -110,6 +112,8 @@ pub(crate) struct Shared {
     interrupts: AtomicU32,
     /// Counts ends of activity; a futex for those who wait for them.
     pub(crate) inactive_epoch: Arc<Epoch>,
+    /// Where tasks show their masks to other domains, if there are any.
+    pub(crate) mask: Option<Arc<LentMask<SharedMapping>>>,
 }
 
 /// A counter that can be waited for.
@@ -324,7 +328,8 @@ impl Executive {
         let (retired, retired_out) = rtrb::RingBuffer::new(ACTIVITIES_MAX as usize);
         let line = seat.as_ref().map(Seat::line);
         let doorbell = line.map(Doorbell::among_domains).unwrap_or_default();
-        let shared = Arc::new(Shared::new(doorbell, inactive_epoch));
+        let mask = seat.as_ref().map(Seat::lent_mask);
+        let shared = Arc::new(Shared { mask, ..Shared::new(doorbell, inactive_epoch) });
         let mut scheduler = Traced::new(ACTIVITIES_MAX, discipline);
         let records = traced.then(|| {
             let (ring, records) = Ring::new();

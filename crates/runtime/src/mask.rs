@@ -2,7 +2,8 @@
 //! quantum, or user interrupts away, without a system call.
 //!
 //! Used by handlers through [`Batch::mask_preemption`] and
-//! [`Batch::mask_interrupts`]. The level stands in the batch,
+//! [`Batch::mask_interrupts`]; a task has [`crate::Task::mask_preemption`], whose level
+//! stands in its cell and, while it is polled, in the user area too. The level stands in the batch,
 //! which asks nobody while it is above 0; among domains also in the user area, where
 //! the daemon and the others see it. A request that comes meanwhile is not lost: it stays
 //! where it is made (the bell, the clock, the yield request in the kernel area), and

@@ -26,6 +26,7 @@ use crate::executive::{
     ACTIVITIES_MAX, Control, Epoch, Executive, Handler, Job, Link, Outcomes, Retired, Work,
 };
 use crate::need::{CreateError, Need};
+use crate::offence::Offence;
 use crate::reactor::Reactor;
 use crate::rights::Notice;
 use crate::seat::Seat;
@@ -754,6 +755,13 @@ impl Runtime {
         }
     }
 
+    /// What the daemon's guardian had to do about this process since the last call, in
+    /// order: a handler kept its CPU, and others waited. Told a moment after it was done;
+    /// without [`Config::daemon`] there is none. Does not wait. Allocates if there is any.
+    pub fn offences(&mut self) -> Vec<Offence> {
+        self.domain.as_mut().map(|domain| domain.offences().collect()).unwrap_or_default()
+    }
+
     /// The CPU of a handler and its number there, by which records call it;
     /// `None` if it is closed. The number is used again then.
     pub fn place(&self, id: HandlerId) -> Option<(u32, ActivityId)> {
@@ -786,7 +794,7 @@ impl Runtime {
     pub fn stop(mut self, on_job: impl FnMut(HandlerId, &Job)) -> Report {
         self.quit();
         self.poll(on_job);
-        let mut report = Report::default();
+        let mut report = Report { offences: self.offences(), ..Report::default() };
         let virtual_time = self.virtual_time.take();
         report.virtual_handlers = virtual_time.map(VirtualTime::into_reports).unwrap_or_default();
         self.poll_trace(|cpu, record| report.trace.push((cpu, *record)));

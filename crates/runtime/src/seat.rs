@@ -19,7 +19,7 @@ use upcall_core::time::Instant;
 use upcall_shm::DomainId;
 use upcall_shm::kernel_area::{Interrupts, Reader, State};
 use upcall_shm::turn_page::{ASLEEP, TurnPage};
-use upcall_shm::user_area::{Counters, Mask, NEVER, Owner, Peer, Rank, Slot, SlotState};
+use upcall_shm::user_area::{Counters, LentMask, Mask, NEVER, Owner, Peer, Rank, Slot, SlotState};
 use upcall_sys::futex;
 use upcall_sys::memfd::{ReadOnlyMapping, SharedMapping};
 
@@ -105,6 +105,8 @@ impl Line {
 pub(crate) struct Pages {
     pub(crate) turn: Arc<TurnPage<SharedMapping>>,
     pub(crate) user: Owner<SharedMapping>,
+    /// Of the own area, for tasks.
+    pub(crate) mask: Arc<LentMask<SharedMapping>>,
     pub(crate) kernel: Reader<ReadOnlyMapping>,
 }
 
@@ -280,6 +282,11 @@ impl Seat {
         let pushed = self.predecessors.push(next);
         debug_assert!(pushed.is_ok());
         true
+    }
+
+    /// Where a task that is polled shows its mask, since the seat is not at hand then.
+    pub(crate) fn lent_mask(&self) -> Arc<LentMask<SharedMapping>> {
+        self.pages.mask.clone()
     }
 
     /// Takes up the domains that have come; whether any has.

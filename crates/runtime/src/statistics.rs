@@ -9,6 +9,7 @@ use upcall_core::trace::Record;
 
 use crate::executive::Job;
 use crate::latency::Latency;
+use crate::offence::Offence;
 use crate::virtual_time::VirtualReport;
 
 /// Statistics of one activity.
@@ -91,6 +92,10 @@ pub struct Report {
     /// Names of the handlers that were still in their abort phase when its time was
     /// over; see [`Runtime::abort`](crate::Runtime::abort).
     pub unfinished: Vec<String>,
+    /// The end of the offences, behind what [`Runtime::offences`] gave.
+    ///
+    /// [`Runtime::offences`]: crate::Runtime::offences
+    pub offences: Vec<Offence>,
     /// The end of the trace, behind what [`Runtime::poll_trace`] gave.
     ///
     /// [`Runtime::poll_trace`]: crate::Runtime::poll_trace

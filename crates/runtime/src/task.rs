@@ -131,6 +131,9 @@ impl Task {
     ///
     /// A masked stretch is one quantum, and if it takes longer than declared, one
     /// quantum overrun. The other waits end a message and let others run even so.
+    /// Among domains the mask is seen by the others, as that of
+    /// [`Batch::mask_preemption`](crate::Batch::mask_preemption) is: a store more, and a
+    /// fence at the end.
     pub fn mask_preemption(&self) -> PreemptionMask<'_> {
         self.cell.mask(true);
         PreemptionMask { cell: &self.cell }

@@ -29,10 +29,12 @@ pub mod wire;
 mod domain;
 mod edge;
 mod fault;
+mod measure;
 mod words;
 
 pub use domain::{DOMAINS_MAX, DomainId};
 pub use fault::{LayoutError, PeerFault};
+pub use measure::Measure;
 
 #[cfg(not(loom))]
 use core::sync::atomic::{AtomicU64, Ordering, fence};

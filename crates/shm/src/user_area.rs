@@ -42,6 +42,7 @@ use crate::{AtomicU64, LayoutError};
 use layout::{KIND, word};
 
 mod layout;
+mod lent_mask;
 #[cfg(loom)]
 #[cfg(test)]
 mod loom_tests;
@@ -52,6 +53,7 @@ mod peer;
 mod tests;
 
 pub use layout::{LAYOUT_VERSION, PAGE_BYTES, PAGE_SLOTS, SLOT_PAGES_MAX};
+pub use lent_mask::LentMask;
 pub use owner::{NoSlot, Owner};
 pub use peer::{Peer, Running};
 

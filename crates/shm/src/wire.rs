@@ -184,7 +184,7 @@ pub enum ToDomain {
     Offence {
         /// On which CPU.
         cpu: u32,
-        /// 1 out-prioritised, 2 demoted, 3 about to be killed.
+        /// The number of a [`Measure`](crate::Measure).
         measure: u32,
         /// How long it had kept the turn after it should have yielded.
         held_ns: u64,

@@ -32,8 +32,8 @@ pub mod work;
 pub use upcall_runtime::{
     ACTIVITIES_MAX, ActivityReport, Attach, AttachError, Batch, Checkpoint, Config, CreateError,
     Endings, FIFO_PRIORITY, HandlerId, Interrupt, InterruptError, IoInterrupt, IoWait, Job,
-    Latency, Machine, MaskedBatch, Mode, Need, Notice, OsError, PreemptionMask, Record, Report,
-    Runtime, StartError, Statistics, Task, TimeAdvance, TimedSleep, VirtualReport,
+    Latency, Machine, MaskedBatch, Measure, Mode, Need, Notice, Offence, OsError, PreemptionMask,
+    Record, Report, Runtime, StartError, Statistics, Task, TimeAdvance, TimedSleep, VirtualReport,
     VirtualStatistics, activity, admission, allowed_cpus, clock, cost, daemon_answers,
     daemon_socket, default_cpus, load, policy, qos, record, scheduler, status, switch_cost,
     thread_cpu_ns, time, udp,

@@ -11,9 +11,10 @@ pub const GATE: Gate =
 
 /// Each program a test calls, by the name that stands behind its `needs `, and its
 /// Debian package.
-pub const PROGRAMS: [(&str, &str); 9] = [
+pub const PROGRAMS: [(&str, &str); 10] = [
     ("ffmpeg", "ffmpeg"),
     ("strace", "strace"),
+    ("gdb", "gdb"),
     ("setpriv", "util-linux"),
     ("chrt", "util-linux"),
     ("ip", "iproute2"),

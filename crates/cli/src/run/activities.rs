@@ -106,6 +106,11 @@ impl Activities {
         self.runtime.poll(|id, job| shown(created, id, job, &mut on_job));
     }
 
+    /// What the daemon's guardian has done about this process since, a line each.
+    pub fn offences(&mut self) -> Vec<String> {
+        self.runtime.offences().iter().map(ToString::to_string).collect()
+    }
+
     /// The present state, in order of creation.
     pub fn rows(&self) -> Vec<Row> {
         let rows = self.created.iter().filter_map(|created| {
@@ -150,6 +155,7 @@ impl Activities {
             switches: outcome::switches(mode, &report),
             wakeup_latency_ns: outcome::percentiles(&report.wakeup),
             stuck: report.stuck,
+            offences: report.offences.iter().map(ToString::to_string).collect(),
         };
         (part, report.trace)
     }

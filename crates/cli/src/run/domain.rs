@@ -91,7 +91,7 @@ fn run(orders: &Receiver<ToDomain>) -> Result<(), Over> {
             jobs.push((activity, Line::from(job)));
         }
     });
-    say(&FromDomain::State { rows: Vec::new(), jobs })?;
+    say(&FromDomain::State { rows: Vec::new(), jobs, offences: Vec::new() })?;
     say(&FromDomain::Done(Box::new(part)))
 }
 
@@ -158,7 +158,8 @@ fn watch(orders: &Receiver<ToDomain>, ours: &mut Activities, log: bool) -> Resul
                 jobs.push((activity, Line::from(job)));
             }
         });
-        say(&FromDomain::State { rows: ours.rows(), jobs })?;
+        let offences = ours.offences();
+        say(&FromDomain::State { rows: ours.rows(), jobs, offences })?;
     }
 }
 

@@ -87,6 +87,8 @@ pub enum FromDomain {
         rows: Vec<Row>,
         /// Jobs that ended since the last one, with the positions of their activities.
         jobs: Vec<(usize, Line)>,
+        /// What the daemon's guardian did about it since, a line each.
+        offences: Vec<String>,
     },
     Done(Box<Part>),
     Failed {

@@ -42,6 +42,8 @@ struct Parent<'p, 's> {
     parts: Vec<Option<Part>>,
     notices: Vec<String>,
     broken: Vec<String>,
+    /// The daemon is this run's own, and says itself what its guardian does.
+    own_daemon: bool,
     log: &'p mut Option<JobLog>,
 }
 
@@ -62,6 +64,7 @@ pub fn run(
     let mut own;
     let mut parent = Parent::start(spec, plan, order, log)?;
     own = daemon::ensure(&socket, plan)?;
+    parent.own_daemon = own.is_some();
     let cpus = parent.attach(&socket, spec, || {
         if let Some(own) = &mut own {
             own.joined();
@@ -141,6 +144,7 @@ impl<'p, 's> Parent<'p, 's> {
             homes,
             notices,
             broken: Vec::new(),
+            own_daemon: false,
             log,
         })
     }
@@ -262,7 +266,8 @@ impl<'p, 's> Parent<'p, 's> {
         }
         match self.processes[process].hear(within) {
             Ok(None) => return false,
-            Ok(Some(FromDomain::State { rows, jobs })) => {
+            Ok(Some(FromDomain::State { rows, jobs, offences })) => {
+                self.offended(process, offences);
                 for row in rows {
                     if let Some(known) = self.rows.get_mut(row.activity) {
                         *known = row;
@@ -276,7 +281,8 @@ impl<'p, 's> Parent<'p, 's> {
                     }
                 }
             }
-            Ok(Some(FromDomain::Done(part))) if self.is_of(process, &part) => {
+            Ok(Some(FromDomain::Done(mut part))) if self.is_of(process, &part) => {
+                self.offended(process, std::mem::take(&mut part.offences));
                 self.parts[process] = Some(*part);
             }
             Ok(Some(FromDomain::Failed { message })) => self.lose(process, &message),
@@ -284,6 +290,17 @@ impl<'p, 's> Parent<'p, 's> {
             Err(gone) => self.lose(process, &gone),
         }
         true
+    }
+
+    /// The guardian acted against a domain: said once, and noted for the end.
+    fn offended(&mut self, process: usize, offences: Vec<String>) {
+        for offence in offences {
+            let line = format!("domain `{}` {offence}", self.processes[process].domain);
+            if !self.own_daemon {
+                eprintln!("upcall: {line}");
+            }
+            self.notices.push(line);
+        }
     }
 
     /// Whether a part is what the process was to do.

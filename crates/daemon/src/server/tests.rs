@@ -141,3 +141,45 @@ fn a_domain_that_was_passed_over_while_blocked_is_interrupted_when_it_is_back() 
     drop((sleeper, other));
     daemon.stop();
 }
+
+#[test]
+fn a_domain_is_told_of_its_offences_and_the_other_of_none() {
+    let daemon = Running::start(|_| {});
+    let (mut hog, mut victim) = (daemon.domain("hog"), daemon.domain("victim"));
+    let stuck = hog
+        .handler("stuck", params(50), |batch| {
+            // CPU time, so that a machine that is busy elsewhere does not shorten it.
+            let until = upcall_runtime::thread_cpu_ns() + 60_000_000;
+            while upcall_runtime::thread_cpu_ns() < until {}
+            batch.finish();
+        })
+        .unwrap();
+    let well = victim.handler("well", params(10), spin).unwrap();
+    victim.run(well).unwrap();
+    hog.run(stuck).unwrap();
+    let mut offences = Vec::new();
+    let give_up = std::time::Instant::now() + Duration::from_secs(60);
+    while offences.is_empty() {
+        assert!(std::time::Instant::now() < give_up, "it was told of nothing in a minute");
+        std::thread::sleep(Duration::from_millis(5));
+        offences.extend(hog.offences());
+    }
+    let cpu = hog.config().cpus[0];
+    hog.wait(&[stuck], Some(Span::from_secs(60)));
+    assert!(victim.offences().is_empty());
+    assert!(victim.stop(|_, _| {}).offences.is_empty());
+    // What came after the last look is in the report: together what the daemon says.
+    std::thread::sleep(Duration::from_millis(100));
+    offences.extend(hog.stop(|_, _| {}).offences);
+    let events = daemon.stop();
+    let of_hog = |event: &Event| match event {
+        Event::Offence { name, cpu, measure, held, .. } if name == "hog" => {
+            Some((*cpu, *measure as u32, *held))
+        }
+        _ => None,
+    };
+    let told = offences.iter().map(|of| (of.cpu, of.measure as u32, of.held));
+    assert_eq!(told.collect::<Vec<_>>(), events.iter().filter_map(of_hog).collect::<Vec<_>>());
+    assert!(offences.iter().all(|of| of.cpu == cpu && !of.held.is_zero()), "{offences:?}");
+    assert_eq!(offences[0].measure, Measure::OutPrioritised);
+}

@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use upcall_core::time::Span;
-use upcall_shm::DomainId;
 use upcall_shm::user_area::Peer;
 use upcall_shm::wire::{ToDaemon, ToDomain};
+use upcall_shm::{DomainId, Measure};
 use upcall_sys::local::{Connection, Received};
 use upcall_sys::memfd::ReadOnlyMapping;
 use upcall_sys::readiness::{self, Direction};
@@ -21,6 +21,7 @@ use upcall_sys::readiness::{self, Direction};
 use super::{AttachError, Held, Holdings, Opened, USER_AREA_BYTES};
 use super::{locked, next_message, open, out_of_place, receive};
 use crate::clock;
+use crate::offence::Offence;
 use crate::rights::Notice;
 use crate::seat::{Neighbour, Seat, Usher};
 
@@ -43,6 +44,7 @@ pub(super) struct Listener {
     pub(super) orphaned: Arc<AtomicBool>,
     pub(super) holdings: Arc<Mutex<Holdings>>,
     pub(super) answers: mpsc::Sender<Option<ToDomain>>,
+    pub(super) offences: mpsc::Sender<Offence>,
     pub(super) hung_up: Arc<AtomicBool>,
 }
 
@@ -91,6 +93,14 @@ impl Listener {
                 Ok(Some((ToDomain::Peer { cpu, domain, generation }, received))) => {
                     // A peer that cannot be mapped does not take part for this domain.
                     let _ = introduce(&mut self.ushers, (cpu, domain, generation), received);
+                }
+                Ok(Some((ToDomain::Offence { cpu, measure, held_ns }, _))) => {
+                    // A measure that is not known here is another version's.
+                    let held = Span::from_nanos(held_ns);
+                    let offence =
+                        Measure::of_number(measure).map(|measure| Offence { cpu, measure, held });
+                    // Nobody listens when the runtime is just being dropped.
+                    let _ = offence.map(|offence| self.offences.send(offence));
                 }
                 Ok(Some((message, _))) => {
                     let _ = self.answers.send(Some(message));

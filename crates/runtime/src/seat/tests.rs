@@ -13,8 +13,10 @@ use crate::doorbell::Doorbell;
 use crate::executive::Shared;
 use crate::gate::Gate;
 use crate::interrupt::{Interrupt, Interrupts};
+use crate::task::{Address, Task, TaskCell, TaskWork};
 use crate::trace::Ring;
 use upcall_core::policy::rmdp::RMDP;
+use upcall_core::scheduler::Outcome;
 use upcall_core::time::Span;
 use upcall_core::trace::Traced;
 
@@ -42,10 +44,13 @@ fn seat_and_usher() -> (Seat, Usher, Peer<SharedMapping>, Writer<SharedMapping>)
     let owner = Owner::create(user, me, GENERATION.get()).unwrap();
     let mapped = SharedMapping::from_fd(user_fd, user_bytes).unwrap();
     let peer = Peer::attach(mapped, me, GENERATION.get()).unwrap();
+    let lent_fd = owner.memory().fd().try_clone_to_owned().unwrap();
+    let lent = SharedMapping::from_fd(lent_fd, user_bytes).unwrap();
     let kernel = ReadOnlyMapping::from_fd(kernel_fd, kernel_area::PAGE_BYTES).unwrap();
     let pages = Pages {
         turn: Arc::new(TurnPage::create(turn, 0).unwrap()),
         user: owner,
+        mask: Arc::new(LentMask::attach(lent).unwrap()),
         kernel: Reader::attach(kernel).unwrap(),
     };
     // It has the turn: nothing but a request makes it look.
@@ -167,4 +172,51 @@ fn a_seat_that_moves_on_takes_its_orders_and_counts_along_and_no_ring_is_lost() 
     assert_eq!((shown(0), shown(1)), (7, u64::from(u32::MAX)));
     next_usher.clear();
     assert!(next_usher.predecessors.pop().is_err());
+}
+
+#[test]
+fn others_see_the_mask_of_a_task_while_it_is_polled_and_the_request_is_heard_after() {
+    let (mut seat, peer, daemon) = seat();
+    let mut shared = Shared::new(Doorbell::default(), Arc::default());
+    shared.mask = Some(seat.lent_mask());
+    let shared = Arc::new(shared);
+    let cell = Arc::new(TaskCell::new(crate::clock::now));
+    cell.bind(Address { shared, id: ActivityId(0), watcher: None });
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let (noted, task) = (seen.clone(), Task::new(cell.clone()));
+    let peer = Arc::new(peer);
+    let looked = peer.clone();
+    let mut work = TaskWork::new(cell, async move {
+        let note = |what| noted.lock().unwrap().push((what, looked.is_masked(Mask::Preemption)));
+        note("before");
+        task.checkpoint().await;
+        let outer = task.mask_preemption();
+        let inner = task.mask_preemption();
+        daemon.request_yield(DomainId::new(ME).unwrap());
+        drop(inner);
+        note("masked");
+        task.checkpoint().await;
+        // A wait that ends the message, the guard in hand.
+        task.timed_sleep(Instant::from_nanos(1)).await;
+        note("again");
+        drop(outer);
+        note("after");
+        task.checkpoint().await;
+        note("not reached");
+    });
+    let mut upcall = || {
+        let mut scheduler: Traced<Ring> = Traced::new(1, &RMDP);
+        let doorbell = &Doorbell::default();
+        let seat = Some(&mut seat);
+        let mut gate = Gate { scheduler: &mut scheduler, doorbell, seat, interrupts: None };
+        let outcome = work.upcall(&mut gate, &grant()).used.outcome;
+        assert!(!peer.is_masked(Mask::Preemption), "nobody runs");
+        outcome
+    };
+    assert_eq!(upcall(), Outcome::Done);
+    // The scheduler was asked at the first checkpoint after, and knows of nothing that runs.
+    assert_eq!(upcall(), Outcome::Yielded);
+    let seen = seen.lock().unwrap();
+    let expected = [("before", false), ("masked", true), ("again", true), ("after", false)];
+    assert_eq!(*seen, expected);
 }

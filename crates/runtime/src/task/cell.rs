@@ -140,6 +140,20 @@ impl TaskCell {
     pub(crate) fn mask(&self, more: bool) {
         let masks = self.masks.load();
         self.masks.store(if more { masks + 1 } else { masks - 1 });
+        self.show_mask(self.masks.load());
+    }
+
+    /// Shows other domains that the task holds so many masks.
+    fn show_mask(&self, masks: u64) {
+        if let Some(mask) = self.address.get().and_then(|address| address.shared.mask.as_ref()) {
+            mask.show(u32::try_from(masks).unwrap_or(u32::MAX));
+        }
+    }
+
+    /// Whether others may ask for the CPU in other ways than by the doorbell and the
+    /// clock: at each quantum's end the executive is asked.
+    fn has_neighbours(&self) -> bool {
+        self.address.get().is_some_and(|address| address.shared.mask.is_some())
     }
 
     /// At a checkpoint: a PDU is done. While masked the quantum stays used up, and
@@ -156,7 +170,7 @@ impl TaskCell {
         }
         let now = self.now();
         self.meter(now);
-        if self.is_rung() || now.as_nanos() >= self.check_at.load() {
+        if self.is_rung() || self.has_neighbours() || now.as_nanos() >= self.check_at.load() {
             return false;
         }
         self.next_quantum();
@@ -181,6 +195,23 @@ impl TaskCell {
         self.quantum_overruns.store(0);
         self.pdus.store(0);
         self.go_on(grant.check_at);
+        // A guard that it held when it ended a message.
+        let masks = self.masks.load();
+        if masks > 0 {
+            self.show_mask(masks);
+        }
+    }
+
+    /// An upcall ends: a mask that it still holds is nobody's till the next.
+    pub(crate) fn release(&self) {
+        if self.masks.load() > 0 {
+            self.show_mask(0);
+        }
+    }
+
+    /// Until when nobody outranks it, as it was told last.
+    pub(crate) fn check_at(&self) -> Instant {
+        Instant::from_nanos(self.check_at.load())
     }
 
     /// Nobody outranks it before `check_at`.

@@ -100,10 +100,12 @@ impl TaskWork {
                     let next = Next { critical, from: now };
                     return self.turn(grant, now, Outcome::Done, Some(next));
                 }
-                Ok(Poll::Pending) if self.cell.said_checkpoint() => match gate.go_on(now, now) {
-                    Some(check_at) => self.cell.go_on(check_at),
-                    None => return self.turn(grant, now, Outcome::Yielded, None),
-                },
+                Ok(Poll::Pending) if self.cell.said_checkpoint() => {
+                    match gate.go_on(now, self.cell.check_at()) {
+                        Some(check_at) => self.cell.go_on(check_at),
+                        None => return self.turn(grant, now, Outcome::Yielded, None),
+                    }
+                }
                 Ok(Poll::Pending) => {
                     self.state = State::Waiting { critical: self.cell.said_io() };
                     let sleep = self.cell.said_sleep();
@@ -120,6 +122,7 @@ impl TaskWork {
     }
 
     fn turn(&self, grant: &Grant, end: Instant, outcome: Outcome, next: Option<Next>) -> Turn {
+        self.cell.release();
         if outcome != Outcome::Yielded {
             self.cell.meter(end);
         }

@@ -1,0 +1,90 @@
+//! Two users' halls on one CPU, on real pages and without threads.
+
+use core::num::NonZeroU64;
+
+use upcall_shm::turn_page::TurnPage;
+use upcall_shm::user_area::{NEVER, Owner, Peer, Rank, Slot, SlotState};
+use upcall_sys::memfd::{ReadOnlyMapping, SharedMapping};
+
+use super::*;
+use crate::hall::{Member, PROXY_GENERATION, USER_AREA_BYTES};
+
+const AT: Instant = Instant::from_nanos(1_000_000);
+
+fn site() -> (Site, Arc<Hall>, Arc<Hall>) {
+    let (site, hall) = (Site::new(0), |uid| Arc::new(Hall::new(0, uid).unwrap()));
+    let (one, other) = (hall(1), hall(2));
+    site.set_halls(|halls| halls.extend([one.clone(), other.clone()]));
+    (site, one, other)
+}
+
+/// A domain of `hall`, and what it writes with.
+fn member(hall: &Hall, number: u32) -> Owner<SharedMapping> {
+    let (domain, generation) = (DomainId::new(number).unwrap(), NonZeroU64::MIN);
+    let area = SharedMapping::create("user", USER_AREA_BYTES).unwrap();
+    let fd = area.fd().try_clone_to_owned().unwrap();
+    let owner = Owner::create(area, domain, generation.get()).unwrap();
+    let memory = SharedMapping::from_fd(fd, USER_AREA_BYTES).unwrap();
+    let member = Arc::new(Member::new((domain, generation), (1, 1), memory).unwrap());
+    hall.kernel.attach(domain, generation, 1, 1);
+    hall.set_members(|members| members.push(member));
+    owner
+}
+
+/// What a domain of `hall` writes with into the turn page.
+fn writer(hall: &Hall) -> TurnPage<SharedMapping> {
+    let fd = hall.turn.memory().fd().try_clone_to_owned().unwrap();
+    let memory = SharedMapping::from_fd(fd, upcall_shm::turn_page::PAGE_BYTES).unwrap();
+    TurnPage::attach(memory).unwrap()
+}
+
+#[test]
+fn who_writes_that_he_has_the_turn_has_it_only_where_the_cpu_was_given() {
+    let (site, one, other) = site();
+    let liar = DomainId::new(1).unwrap();
+    writer(&other).reset(liar);
+    assert_eq!(other.turn.holder(), Ok(liar));
+    assert!(!site.is_held(&other));
+    site.grant(&one);
+    assert!(!site.is_held(&one) && !site.is_held(&other));
+    one.turn.reset(liar);
+    assert!(site.is_held(&one) && !site.is_held(&other));
+    site.grant(&other);
+    assert!(!site.is_held(&one) && site.is_held(&other));
+    site.grant_nobody();
+    assert!(!site.is_held(&one) && !site.is_held(&other));
+}
+
+#[test]
+fn a_hall_is_shown_who_became_ready_in_another_and_told_once() {
+    let (site, one, other) = site();
+    let (_mine, mut theirs) = (member(&one, 1), member(&other, 2));
+    let mut known = Known::default();
+    known.refresh(&site);
+    let mapping =
+        ReadOnlyMapping::from_fd(one.proxy_fd.try_clone().unwrap(), USER_AREA_BYTES).unwrap();
+    let proxy = Peer::attach(mapping, DomainId::DAEMON, PROXY_GENERATION.get()).unwrap();
+    known.show_others(&one, AT);
+    assert_eq!(proxy.best(AT.as_nanos()), Ok(None));
+
+    let rank = Rank { key: 7, order: 3 };
+    theirs.publish(Some(rank));
+    assert!(known.show_others(&one, AT));
+    assert_eq!(proxy.best(AT.as_nanos()), Ok(Some(rank)));
+    assert!(!known.show_others(&one, AT));
+
+    // What is released later is shown with its time.
+    let next_release_ns = AT.as_nanos() + 5;
+    theirs.set(0, Slot { next_release_ns, rank, state: SlotState::Waiting }).unwrap();
+    theirs.publish(None);
+    assert!(known.show_others(&one, AT));
+    assert_eq!(proxy.best(AT.as_nanos()), Ok(None));
+    assert_eq!(proxy.next_release(), Ok(next_release_ns));
+    assert_eq!(proxy.best(next_release_ns), Ok(Some(rank)));
+
+    // Who has gone is not shown any more.
+    other.set_members(Vec::clear);
+    known.refresh(&site);
+    assert!(known.show_others(&one, AT));
+    assert_eq!((proxy.best(next_release_ns), proxy.next_release()), (Ok(None), Ok(NEVER)));
+}

@@ -1,0 +1,339 @@
+//! Domains of two users on one CPU under root's daemon, each in a process of its own.
+//!
+//! A child is this program once more, as another user: with [`ROLE`] in its environment
+//! the test [`child`] plays that role.
+
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use upcall_core::activity::ActivityParams;
+use upcall_core::admission::Share;
+use upcall_core::time::{Instant, Span};
+use upcall_daemon::server::{Access, Config, Daemon, Event, Stopper};
+use upcall_runtime::{Attach, Config as RuntimeConfig, CreateError, Runtime, clock, status};
+
+const ROLE: &str = "UPCALL_TEST_ROLE";
+const NOBODY: u32 = 65534;
+const SOMEBODY: u32 = 65533;
+
+/// One daemon at a time: two would share a CPU without knowing of each other.
+static ALONE: Mutex<()> = Mutex::new(());
+
+struct Running {
+    stopper: Stopper,
+    thread: JoinHandle<Vec<Event>>,
+    directory: tempfile::TempDir,
+    socket: PathBuf,
+    /// This program, where others may start it.
+    program: PathBuf,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Running {
+    fn start(change: impl FnOnce(&mut Config)) -> Self {
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("upcalld");
+        let program = directory.path().join("child");
+        std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+        for path in [directory.path(), &program] {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let cpu = *upcall_runtime::default_cpus().unwrap().last().unwrap();
+        let mut config = Config::new(socket.clone(), vec![cpu]);
+        config.access = Access::Everyone;
+        change(&mut config);
+        let daemon = Daemon::start(config).unwrap();
+        let stopper = daemon.stopper();
+        let thread = std::thread::spawn(move || {
+            let mut events = Vec::new();
+            daemon.run(|event, _| events.push(event.clone()));
+            events
+        });
+        Running { stopper, thread, directory, socket, program, _alone: alone }
+    }
+
+    fn child(&self, uid: u32, role: &str) -> Playing {
+        let mut command = Command::new(&self.program);
+        command.args(["child", "--exact", "--nocapture"]).env(ROLE, role);
+        let child = command
+            .env("UPCALL_SOCKET", &self.socket)
+            .current_dir(self.directory.path())
+            .uid(uid)
+            .gid(uid)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn();
+        let mut child = child.unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        Playing { child, output }
+    }
+
+    fn stop(self) -> Vec<Event> {
+        self.stopper.stop();
+        self.thread.join().unwrap()
+    }
+}
+
+/// A child; killed when it is dropped.
+struct Playing {
+    child: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Playing {
+    /// The rest of the next line that begins with `word`.
+    fn hear(&mut self, word: &str) -> String {
+        let mut said = String::new();
+        loop {
+            let mut line = String::new();
+            assert!(self.output.read_line(&mut line).unwrap() > 0, "no {word:?} after {said}");
+            // The test program does not end its own line before the child's first.
+            if let Some((_, rest)) = line.split_once(&format!("#{word} ")) {
+                return rest.trim_end().to_owned();
+            }
+            said.push_str(&line);
+        }
+    }
+
+    fn numbers(&mut self, word: &str) -> Vec<u64> {
+        let line = self.hear(word);
+        line.split(' ').filter(|word| !word.is_empty()).map(|word| word.parse().unwrap()).collect()
+    }
+
+    fn say(&mut self, line: &str) {
+        writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
+    }
+}
+
+impl Drop for Playing {
+    fn drop(&mut self) {
+        let _ = (self.child.kill(), self.child.wait());
+    }
+}
+
+/// Not a test of its own: what the others start.
+#[test]
+fn child() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    match role.split('|').collect::<Vec<_>>()[..] {
+        ["work", name, period_ms, batch] => {
+            work(name, period_ms.parse().unwrap(), batch.parse().unwrap());
+        }
+        ["share", period_ms, batch] => share(period_ms.parse().unwrap(), batch.parse().unwrap()),
+        _ => panic!("unknown role {role:?}"),
+    }
+}
+
+fn attached(name: &str) -> Result<Runtime, upcall_runtime::StartError> {
+    let daemon = Some(Attach { socket: upcall_runtime::daemon_socket(), name: name.to_owned() });
+    Runtime::start(RuntimeConfig { daemon, ..RuntimeConfig::default() })
+}
+
+fn said() -> String {
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    line.trim().to_owned()
+}
+
+/// Tells that it is `ready`, is told when to begin, works until it is told to end, and tells
+/// its releases, starts, boundaries and how many jobs were released, completed and missed.
+fn work(name: &str, period_ms: u64, batch: u32) {
+    let mut runtime = match attached(name) {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            println!("#rejected {error}");
+            return;
+        }
+    };
+    let need = ActivityParams::new(Span::from_millis(period_ms), Span::from_micros(600));
+    let boundaries = Arc::new(Mutex::new(Vec::with_capacity(100_000)));
+    let noted = boundaries.clone();
+    let id = runtime.handler(name, need.batch(batch).quantum(1), move |batch| {
+        while batch.proceed() {
+            let now = clock::now();
+            noted.lock().unwrap().push(now.as_nanos());
+            while clock::now() < now + Span::from_micros(400) {}
+        }
+    });
+    let id = id.unwrap();
+    for notice in runtime.notices() {
+        println!("#notice {notice}");
+    }
+    println!("#ready {}", descriptors());
+    runtime.run_at(&[id], Instant::from_nanos(said().parse().unwrap())).unwrap();
+    assert_eq!(said(), "end");
+    let mut jobs = Vec::new();
+    let report = runtime.stop(|_, job| jobs.push(job.record));
+    let list = |of: &mut dyn Iterator<Item = u64>| {
+        of.map(|number| number.to_string()).collect::<Vec<_>>().join(" ")
+    };
+    println!("#releases {}", list(&mut jobs.iter().map(|job| job.release.as_nanos())));
+    println!("#starts {}", list(&mut jobs.iter().map(|job| job.start.as_nanos())));
+    println!("#boundaries {}", list(&mut boundaries.lock().unwrap().iter().copied()));
+    let counters = report.activities[0].counters.unwrap();
+    let lost = report.jobs_lost;
+    println!("#counters {} {} {lost}", counters.completed, counters.misses);
+}
+
+/// Asks for one share after the other until it is refused, and tells why.
+fn share(period_ms: u64, batch: u32) {
+    let mut runtime = attached("greedy").unwrap();
+    let need = ActivityParams::new(Span::from_millis(period_ms), Span::from_micros(1_000));
+    for number in 0..100 {
+        match runtime.handler(&number.to_string(), need.batch(batch), |_| {}) {
+            Ok(_) => {}
+            Err(CreateError::RefusedThere { reason, .. }) => {
+                println!("#refused {number} {reason}");
+                let _ = std::io::stdin().read(&mut [0]);
+                return;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    panic!("it was never refused");
+}
+
+/// The areas that this process has mapped or open: names and inodes.
+fn descriptors() -> String {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let mut found: Vec<String> = maps
+        .lines()
+        .filter(|line| line.contains("memfd:upcall"))
+        .map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let name = words[5].trim_start_matches("/memfd:");
+            format!("{name}:{}:{}", words[4], &words[1][..2])
+        })
+        .collect();
+    found.sort();
+    found.dedup();
+    found.join(" ")
+}
+
+fn is_root() -> bool {
+    upcall_sys::process::effective_user() == 0
+}
+
+#[test]
+#[ignore = "needs root"]
+fn the_better_rank_of_another_user_runs_at_the_next_boundary() {
+    assert!(is_root());
+    let daemon = Running::start(|_| {});
+    // Its jobs are of 50 quanta, of which those of the other fall into the midst.
+    let mut long = daemon.child(NOBODY, "work|long|100|50");
+    let mut short = daemon.child(SOMEBODY, "work|short|9|1");
+    let (seen_by_long, seen_by_short) = (long.hear("ready"), short.hear("ready"));
+    assert_nothing_shared(&seen_by_long, &seen_by_short);
+    let at = (clock::now() + Span::from_millis(50)).as_nanos().to_string();
+    long.say(&at);
+    short.say(&at);
+    std::thread::sleep(Duration::from_millis(1_500));
+    let (mut told, mut jobs) = (Vec::new(), Vec::new());
+    for child in [&mut short, &mut long] {
+        child.say("end");
+        told.push(["releases", "starts", "boundaries"].map(|word| child.numbers(word)));
+        jobs.push(child.numbers("counters"));
+    }
+    let events = daemon.stop();
+    let refusals = events.iter().filter(|event| matches!(event, Event::Refused { .. })).count();
+    assert_eq!((events.iter().filter(|event| is_offence(event)).count(), refusals), (0, 0));
+    let [short, long] = &told[..] else { panic!("two tell") };
+    // Ten long jobs in whole, had the machine a third of the time.
+    assert!(jobs[1][0] >= 5 && jobs[0][0] >= 50, "{jobs:?}");
+    let mut amid = 0;
+    for (&release, &start) in short[0].iter().zip(&short[1]) {
+        // One quantum had its leave already when the other was released.
+        let begun = long[2].iter().filter(|&&at| (release..start).contains(&at)).count();
+        assert!(begun <= 1, "{begun} quanta of the long job between {release} and {start}");
+        let runs = |at: &u64| (release.saturating_sub(3_000_000)..release).contains(at);
+        amid += usize::from(long[2].iter().any(runs));
+    }
+    // Else nothing was seen.
+    assert!(amid >= 10, "{amid} releases amid a long job");
+}
+
+fn is_offence(event: &Event) -> bool {
+    matches!(event, Event::Offence { .. })
+}
+
+/// Neither has anything the other may write, nor the other's own pages at all.
+fn assert_nothing_shared(one: &str, other: &str) {
+    let (one, other): (Vec<_>, Vec<_>) = (one.split(' ').collect(), other.split(' ').collect());
+    for pages in [&one, &other] {
+        for name in ["upcall-turn:", "upcall-domain:", "upcall-kernel:", "upcall-others:"] {
+            let found = pages.iter().filter(|page| page.starts_with(name)).count();
+            assert_eq!(found, 1, "{name} in {pages:?}");
+        }
+        let written = pages.iter().filter(|page| page.ends_with(":rw")).count();
+        assert_eq!(written, 2, "the turn page and the own area: {pages:?}");
+    }
+    for page in &one {
+        let inode = page.rsplit(':').nth(1).unwrap();
+        let shared = other.iter().any(|page| page.rsplit(':').nth(1) == Some(inode));
+        assert!(!shared, "{page} is mapped by both");
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_users_quota_is_its_own_and_refuses_with_the_reason() {
+    assert!(is_root());
+    let daemon = Running::start(|config| {
+        config.quota.domains_max = 1;
+        config.quota.share_max_ppm = Share::from_ppm(250_000).unwrap().ppm().into();
+    });
+    // A tenth of the CPU each time.
+    let mut greedy = daemon.child(NOBODY, "share|100|10");
+    let refused = greedy.hear("refused");
+    assert!(refused.starts_with("2 "), "{refused}");
+    assert!(refused.contains("quota"), "{refused}");
+    let mut second = daemon.child(NOBODY, "work|second|100|1");
+    let rejected = second.hear("rejected");
+    assert!(rejected.contains("the user has 1 domains, which is its quota"), "{rejected}");
+    // What one user has used up is no concern of another.
+    let mut other = daemon.child(SOMEBODY, "share|100|10");
+    assert!(other.hear("refused").starts_with("2 "));
+    let told = status::status(&daemon.socket).unwrap();
+    let mut users: Vec<u32> = told.domains.iter().map(|domain| domain.uid).collect();
+    users.sort_unstable();
+    assert_eq!(users, [SOMEBODY, NOBODY]);
+    let events = daemon.stop();
+    let refused = events.iter().filter(|event| matches!(event, Event::Refused { .. })).count();
+    assert_eq!(refused, 3, "{events:?}");
+}
+
+#[test]
+#[ignore = "needs root"]
+fn who_ends_amid_a_turn_leaves_the_cpu_to_the_other_user() {
+    assert!(is_root());
+    let daemon = Running::start(|_| {});
+    let mut stays = daemon.child(NOBODY, "work|stays|20|5");
+    let ready = stays.hear("ready");
+    assert!(!ready.is_empty());
+    stays.say(&clock::now().as_nanos().to_string());
+    for _ in 0..5 {
+        let mut goes = daemon.child(SOMEBODY, "work|goes|10|5");
+        goes.hear("ready");
+        goes.say(&clock::now().as_nanos().to_string());
+        std::thread::sleep(Duration::from_millis(33));
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    stays.say("end");
+    let releases = stays.numbers("releases");
+    let counters = stays.numbers("counters");
+    // One may be under way at the end. Each release had its job.
+    assert!(counters[0] + 1 >= releases.len() as u64 && counters[0] > 10, "{counters:?}");
+    let gaps = releases.windows(2).filter(|pair| pair[1] - pair[0] != 20_000_000).count();
+    let missed = counters[1];
+    assert!(gaps as u64 <= missed, "{gaps} releases left out, {missed} jobs missed");
+    assert!(!daemon.stop().iter().any(is_offence));
+}

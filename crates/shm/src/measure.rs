@@ -1,0 +1,31 @@
+//! What the guardian does about a domain that does not yield.
+
+/// Each harder than the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Measure {
+    /// Its thread is beneath everyone else's until it comes to a boundary.
+    OutPrioritised = 1,
+    /// Its thread is of ordinary class.
+    Demoted = 2,
+    /// Its process gets SIGKILL.
+    Killed = 3,
+}
+
+impl Measure {
+    /// The measure that a message numbers so; `None`: there is none.
+    pub fn of_number(number: u32) -> Option<Self> {
+        [Measure::OutPrioritised, Measure::Demoted, Measure::Killed]
+            .into_iter()
+            .find(|&measure| measure as u32 == number)
+    }
+}
+
+impl core::fmt::Display for Measure {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Measure::OutPrioritised => "others go first",
+            Measure::Demoted => "demoted to the ordinary class",
+            Measure::Killed => "killed",
+        })
+    }
+}
