@@ -25,7 +25,8 @@ Examples:
   upcalld --cpus 2,3 --policy dws --kill
 
 It prints a line for each domain that comes, goes, is refused or offends. SIGTERM and
-Ctrl-C end it; domains then go on by themselves with what they had.";
+Ctrl-C end it; domains then go on by themselves with what they had, and attach to the
+next daemon at the same socket.";
 
 /// What can be typed.
 #[derive(Debug, clap::Args)]

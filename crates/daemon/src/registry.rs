@@ -8,7 +8,8 @@ use core::fmt;
 use std::collections::BTreeMap;
 
 use upcall_core::activity::{ActivityParams, Terms, WorkClass};
-use upcall_core::admission::{Platform, ReservationId, Reservations, Share};
+use upcall_core::admission::{Platform, Refusal, Reservation, ReservationId, Reservations};
+use upcall_core::admission::{Share, Spot};
 use upcall_core::policy::Discipline;
 use upcall_core::time::Span;
 use upcall_shm::DOMAINS_MAX;
@@ -103,6 +104,24 @@ pub struct Grant {
     pub response_max: Option<Span>,
 }
 
+/// An activity that a domain says it has had since before this daemon was there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claimed {
+    /// Where it runs.
+    pub cpu: u32,
+    /// Its place in the order of admission, as the former daemon granted it.
+    pub order: u32,
+    /// To be placed even if the tests fail, now as then.
+    pub unscreened: bool,
+    /// Taken at its word: the CPU's own test need not pass again. What the former
+    /// daemon promised stands, though this one may have measured a dearer hand-off, or
+    /// have admitted newcomers meanwhile.
+    pub trusted: bool,
+}
+
+/// No order above this is claimed: there always are fresh ones beyond.
+pub const CLAIMED_ORDER_MAX: u32 = 3 << 30;
+
 /// See the module's head.
 #[derive(Debug)]
 pub struct Registry {
@@ -154,7 +173,7 @@ impl fmt::Display for AttachError {
 impl core::error::Error for AttachError {}
 
 /// Why an activity gets no place.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum PlaceError {
     /// No such domain: it was detached meanwhile.
@@ -177,6 +196,17 @@ pub enum PlaceError {
     },
     /// The domain's slots on that CPU are taken.
     TooMany,
+    /// It claims a place that somebody has, or that nobody can have had.
+    Order(u32),
+    /// It claims a place on a CPU that is not scheduled here.
+    Cpu(u32),
+    /// With what it claims, the CPU would have more to do than it can.
+    Full {
+        /// That one.
+        cpu: u32,
+        /// With this one, of 1.
+        utilization: f64,
+    },
 }
 
 impl fmt::Display for PlaceError {
@@ -194,11 +224,26 @@ impl fmt::Display for PlaceError {
             PlaceError::TooMany => {
                 write!(f, "the domain has {ACTIVITIES_MAX} activities on the CPU, which is all")
             }
+            PlaceError::Order(order) => write!(
+                f,
+                "place {order} in the order of admission is taken, or above {CLAIMED_ORDER_MAX}"
+            ),
+            PlaceError::Cpu(cpu) => write!(f, "CPU {cpu} is not among those of the daemon"),
+            PlaceError::Full { cpu, utilization } => {
+                write!(f, "CPU {cpu} would be used to {:.1} %, expected 100", utilization * 100.0)
+            }
         }
     }
 }
 
 impl core::error::Error for PlaceError {}
+
+impl From<Refusal> for PlaceError {
+    fn from(refusal: Refusal) -> Self {
+        let hint = refusal.hint.map(|hint| hint.to_string()).unwrap_or_default();
+        PlaceError::Refused { reason: refusal.reason.to_string(), hint }
+    }
+}
 
 impl PlaceError {
     /// What would fit, in a line, or nothing.
@@ -273,23 +318,76 @@ impl Registry {
         let reservation = match asked {
             Ok(reservation) => reservation,
             Err(_) if unscreened => self.reservations.reserve_unscreened(name, params, &terms),
-            Err(refusal) => {
-                let hint = refusal.hint.map(|hint| hint.to_string()).unwrap_or_default();
-                return Err(PlaceError::Refused { reason: refusal.reason.to_string(), hint });
-            }
+            Err(refusal) => return Err(refusal.into()),
         };
-        let (id, cpu) = (reservation.id, reservation.cpu);
-        let domain = self.domains.get_mut(&number).ok_or(PlaceError::Gone)?;
-        if domain.activities.values().filter(|activity| activity.cpu == cpu).count()
-            >= ACTIVITIES_MAX
-        {
-            self.reservations.release(id);
-            return Err(PlaceError::TooMany);
-        }
         let order = self.created_ever;
         self.created_ever += 1;
         let name = name.to_owned();
+        let Reservation { id, cpu } = reservation;
         let activity = Activity { reservation: id, cpu, name, params, unscreened: refused };
+        self.enter(number, order, activity)
+    }
+
+    /// Fresh places in the order of admission begin at `first`, if none was given yet.
+    pub fn begin_orders_at(&mut self, first: u32) {
+        self.created_ever = self.created_ever.max(first.min(CLAIMED_ORDER_MAX));
+    }
+
+    /// Reserves a place for an activity that a former daemon had admitted, just where
+    /// it was. Its user's quota binds as ever. The CPU's test must pass, unless the claim
+    /// is trusted: then it is enough that the CPU is not used beyond 100 %.
+    ///
+    /// # Errors
+    /// See [`PlaceError`]; nothing changed.
+    pub fn claim(
+        &mut self,
+        number: u32,
+        name: &str,
+        need: &Need,
+        claimed: Claimed,
+    ) -> Result<Grant, PlaceError> {
+        let uid = self.domains.get(&number).ok_or(PlaceError::Gone)?.owner.uid;
+        let Claimed { cpu, order, unscreened, trusted } = claimed;
+        let (params, terms) = wanted(need)?;
+        let held = |domain: &Domain| domain.activities.contains_key(&order);
+        if order > CLAIMED_ORDER_MAX || self.domains.values().any(held) {
+            return Err(PlaceError::Order(order));
+        }
+        self.check_quota(uid, &params)?;
+        let behind = self.domains.values().flat_map(|domain| domain.activities.range(order..));
+        let juniors: Vec<_> = behind.map(|(_, activity)| activity.reservation).collect();
+        let spot = Spot { cpu, juniors: &juniors };
+        let (reservation, refused) = match self.reservations.reserve_at(spot, name, params, &terms)
+        {
+            Ok(reservation) => (reservation, false),
+            Err(Some(refusal)) if !unscreened && !trusted => return Err(refusal.into()),
+            Err(_) => {
+                let placed = self.reservations.reserve_unscreened_at(spot, name, params, &terms);
+                (placed.ok_or(PlaceError::Cpu(cpu))?, unscreened)
+            }
+        };
+        let Reservation { id, cpu } = reservation;
+        let loads = self.reservations.load();
+        let utilization = loads.iter().find(|load| load.cpu == cpu).map_or(0.0, |l| l.utilization);
+        if utilization > 1.0 && !refused {
+            self.reservations.release(id);
+            return Err(PlaceError::Full { cpu, utilization });
+        }
+        let name = name.to_owned();
+        let activity = Activity { reservation: id, cpu, name, params, unscreened: refused };
+        let grant = self.enter(number, order, activity)?;
+        self.created_ever = self.created_ever.max(order + 1);
+        Ok(grant)
+    }
+
+    /// Notes an activity that has its reservation, or releases it.
+    fn enter(&mut self, number: u32, order: u32, activity: Activity) -> Result<Grant, PlaceError> {
+        let (id, cpu) = (activity.reservation, activity.cpu);
+        let domain = self.domains.get_mut(&number).ok_or(PlaceError::Gone)?;
+        if domain.activities.values().filter(|other| other.cpu == cpu).count() >= ACTIVITIES_MAX {
+            self.reservations.release(id);
+            return Err(PlaceError::TooMany);
+        }
         domain.activities.insert(order, activity);
         Ok(Grant { cpu, order, response_max: self.reservations.response_max(id) })
     }

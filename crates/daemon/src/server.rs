@@ -30,7 +30,7 @@ use std::time::Duration;
 use upcall_core::admission::{Platform, Share};
 use upcall_core::policy::Discipline;
 use upcall_core::policy::rmdp::RMDP;
-use upcall_core::time::Span;
+use upcall_core::time::{Instant, Span};
 use upcall_shm::DomainId;
 use upcall_shm::wire::{MESSAGE_BYTES_MAX, ToDaemon, ToDomain};
 pub use upcall_sys::local::Access;
@@ -38,13 +38,13 @@ use upcall_sys::local::{Connection, Credentials, Listener, Received};
 use upcall_sys::memfd::SharedMapping;
 use upcall_sys::process::{PidFd, Signal, ThreadState, thread_state};
 use upcall_sys::readiness::{Direction, Readiness, Watch};
-use upcall_sys::{OsError, schedule};
+use upcall_sys::{OsError, clock, schedule};
 
 use crate::calibrate;
 use crate::guardian::{self, Guardian, Measure, Offence, Rules};
 use crate::hall::{Hall, HallError, Member, PROXY_GENERATION, USER_AREA_BYTES};
 use crate::kls::{self, DOMAIN_PRIORITY, Kls};
-use crate::registry::{Owner, Quota, Registry};
+use crate::registry::{Claimed, Grant, Owner, PlaceError, Quota, Registry};
 use crate::site::Site;
 use crate::status::{Scene, Telling};
 
@@ -74,6 +74,10 @@ pub struct Config {
     pub grace: Span,
     /// Whether one that was demoted is killed.
     pub kill: bool,
+    /// For so long from its start on, it takes domains at their word that say what a
+    /// former daemon at the socket had admitted ([`Registry::claim`]). Who is new
+    /// meanwhile is admitted beside what has been claimed by then.
+    pub claims_within: Span,
 }
 
 impl Config {
@@ -90,6 +94,7 @@ impl Config {
             quota: Quota { domains_max: upcall_shm::DOMAINS_MAX as usize, share_max_ppm: u64::MAX },
             grace: Span::from_millis(5),
             kill: false,
+            claims_within: Span::from_secs(10),
         }
     }
 }
@@ -211,6 +216,8 @@ pub struct Daemon {
     config: Config,
     real_time: bool,
     switch_cost: Span,
+    /// The end of [`Config::claims_within`].
+    claims_until: Instant,
     registry: Registry,
     sites: Vec<Arc<Site>>,
     kls_threads: Vec<(Arc<Hall>, JoinHandle<()>)>,
@@ -318,10 +325,14 @@ impl Daemon {
             switch_cost,
             wakeup_latency: config.wakeup_latency,
         };
+        let mut registry = Registry::new(config.discipline, platform, config.quota);
+        let now = Instant::from_nanos(clock::monotonic_ns());
+        registry.begin_orders_at(first_order(now));
         Ok(Daemon {
             real_time,
             switch_cost,
-            registry: Registry::new(config.discipline, platform, config.quota),
+            claims_until: now + config.claims_within,
+            registry,
             sites,
             kls_threads: Vec::new(),
             sessions: BTreeMap::new(),
@@ -484,21 +495,14 @@ impl Daemon {
             ToDaemon::Create { request, unscreened, need, name } => {
                 let number = self.domain_of(session)?.number.number();
                 let placed = self.registry.create(number, &name, &need, unscreened);
-                let answer = match placed {
-                    Ok(grant) => ToDomain::Granted {
-                        request,
-                        cpu: grant.cpu,
-                        order: grant.order,
-                        response_max_ns: grant.response_max.map_or(u64::MAX, Span::as_nanos),
-                    },
-                    Err(error) => {
-                        let reason = error.to_string();
-                        self.refused(session, &format!("{name}: {reason}"));
-                        ToDomain::Refused { request, reason, hint: error.hint() }
-                    }
-                };
-                self.set_limits(session);
-                self.say(session, &answer, &[])
+                self.answer(session, request, &name, placed)
+            }
+            ToDaemon::Claim { request, unscreened, cpu, order, need, name } => {
+                let number = self.domain_of(session)?.number.number();
+                let trusted = Instant::from_nanos(clock::monotonic_ns()) < self.claims_until;
+                let claimed = Claimed { cpu, order, unscreened, trusted };
+                let placed = self.registry.claim(number, &name, &need, claimed);
+                self.answer(session, request, &name, placed)
             }
             ToDaemon::Close { order } => {
                 let number = self.domain_of(session)?.number.number();
@@ -515,6 +519,31 @@ impl Daemon {
                 Ok(())
             }
         }
+    }
+
+    /// Tells a domain whether an activity has a place.
+    fn answer(
+        &mut self,
+        session: u64,
+        request: u64,
+        name: &str,
+        placed: Result<Grant, PlaceError>,
+    ) -> Result<(), Over> {
+        let answer = match placed {
+            Ok(grant) => ToDomain::Granted {
+                request,
+                cpu: grant.cpu,
+                order: grant.order,
+                response_max_ns: grant.response_max.map_or(u64::MAX, Span::as_nanos),
+            },
+            Err(error) => {
+                let reason = error.to_string();
+                self.refused(session, &format!("{name}: {reason}"));
+                ToDomain::Refused { request, reason, hint: error.hint() }
+            }
+        };
+        self.set_limits(session);
+        self.say(session, &answer, &[])
     }
 
     /// Goes on answering an inspector; `false`: it is to be listened to later.
@@ -795,6 +824,13 @@ fn lower(process: &PidFd, member: &Member) {
     if schedule::set_ordinary_of(member.tid).is_err() {
         guardian::lower_leader(member);
     }
+}
+
+/// Where a daemon that starts at `now` begins with its places in the order of admission:
+/// above those of former ones, so that newcomers do not take what is still to be claimed.
+/// That holds for 99 days from boot, and if they created no more than 250 a second; else a claim may be refused.
+fn first_order(now: Instant) -> u32 {
+    u32::try_from(now.as_nanos() / 4_000_000).unwrap_or(u32::MAX).min(1 << 31)
 }
 
 const OFFENCE_BYTES: usize = 32;

@@ -6,31 +6,40 @@
 //!
 //! ```text
 //!   Connected -- Hello --> (1) Welcome, Seats -- Thread for each --> (2) Attached
-//!                                                                     |
-//!                                   the daemon hangs up, or speaks nonsense
-//!                                                                     v
-//!                                                             (3) Orphaned
+//!                                                                     |   ^
+//!                               the daemon hangs up, or speaks nonsense   |
+//!                                                                     v   | Hello, Claims,
+//!                                                             (3) Orphaned  Threads (4)
 //! ```
 //!
 //! 1. It has a number and its pages, and runs nothing yet.
 //! 2. The daemon knows its threads; it takes part.
-//! 3. It goes on with what it has, without turns: each executive by itself.
+//! 3. It goes on with what it has, without turns: each executive by itself. A daemon that
+//!    ends in order puts the threads into the ordinary class. After one that was
+//!    killed they keep the class they had, for their promises still stand: orphans on
+//!    one CPU then share it as FIFO threads of one priority do, the first until it sleeps, and nobody
+//!    guards them. What bounds them is what was admitted, and the kernel's limit on the
+//!    real-time classes.
+//! 4. The listener tries to connect again and again. It claims the places it had, and when the
+//!    daemon has taken its threads up, it hands each executive its new seat ([`crate::seat`]).
+//!    Until then the executives go on as orphans. A claim that is refused costs
+//!    nobody its turn: the activity runs on, with a notice, last among its equals.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
-use rtrb::Producer;
 use upcall_core::activity::{ActivityParams, Terms, WorkClass};
 use upcall_core::time::Span;
 use upcall_shm::kernel_area::Reader;
 use upcall_shm::turn_page::TurnPage;
-use upcall_shm::user_area::{LentMask, Owner, Peer};
+use upcall_shm::user_area::{LentMask, Owner};
 use upcall_shm::wire::{MESSAGE_BYTES_MAX, Need, ToDaemon, ToDomain, WireError};
-use upcall_shm::{DomainId, LayoutError, Measure, kernel_area, turn_page, user_area};
+use upcall_shm::{DomainId, LayoutError, kernel_area, turn_page, user_area};
 use upcall_sys::OsError;
 use upcall_sys::local::{Connection, ReceiveError, Received};
 use upcall_sys::memfd::{MapError, ReadOnlyMapping, SharedMapping};
@@ -38,7 +47,11 @@ use upcall_sys::readiness::{self, Direction};
 
 use crate::clock;
 use crate::offence::Offence;
-use crate::seat::{Bell, Neighbour, Pages, Seat};
+use crate::rights::Notice;
+use crate::seat::{Pages, Seat, Usher};
+use listener::Listener;
+
+mod listener;
 
 /// How long the daemon may take for an answer: it is an ordinary thread.
 const ANSWER_WITHIN: Span = Span::from_secs(10);
@@ -88,6 +101,8 @@ pub enum AttachError {
     Rejected(String),
     /// The daemon hung up or said nothing in time.
     Silent,
+    /// The daemon has gone, and there is no other yet.
+    Orphaned,
     /// The daemon said what no daemon of this version does.
     Daemon(String),
     /// Its pages could not be mapped.
@@ -104,6 +119,9 @@ impl fmt::Display for AttachError {
             }
             AttachError::Rejected(reason) => write!(f, "the daemon does not attach it: {reason}"),
             AttachError::Silent => f.write_str("the daemon did not answer"),
+            AttachError::Orphaned => {
+                f.write_str("it has gone; nothing new is admitted until there is one again")
+            }
             AttachError::Daemon(what) => {
                 write!(f, "the daemon is another version or wrong: {what}")
             }
@@ -166,62 +184,130 @@ pub(crate) struct Attached {
 /// See the module's head. Dropping it hangs up.
 #[derive(Debug)]
 pub(crate) struct Domain {
-    connection: Arc<Connection>,
-    answers: mpsc::Receiver<ToDomain>,
+    holdings: Arc<Mutex<Holdings>>,
+    /// `None`: the daemon hung up.
+    answers: mpsc::Receiver<Option<ToDomain>>,
     offences: mpsc::Receiver<Offence>,
     requests: u64,
     hung_up: Arc<AtomicBool>,
 }
 
+/// What the program's end and the listener both know. Never locked for longer than it takes to
+/// send a message.
+#[derive(Debug, Default)]
+struct Holdings {
+    /// `None`: it is an orphan.
+    connection: Option<Arc<Connection>>,
+    /// Counts attempts to attach. What was granted under one and is not noted when the
+    /// next begins is not claimed by it.
+    attempts: u64,
+    /// The activities that are to be claimed, by their places.
+    held: BTreeMap<u32, Held>,
+    /// The thread of each CPU.
+    threads: BTreeMap<u32, u32>,
+    notices: Vec<Notice>,
+}
+
+/// An activity as it was admitted.
+#[derive(Clone, Debug)]
+struct Held {
+    cpu: u32,
+    unscreened: bool,
+    need: Need,
+    name: String,
+}
+
+fn locked(holdings: &Mutex<Holdings>) -> MutexGuard<'_, Holdings> {
+    holdings.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a daemon gives to whom it attaches.
+struct Opened {
+    connection: Connection,
+    /// By CPU.
+    seats: Vec<(u32, Seat, Usher)>,
+    orphaned: Arc<AtomicBool>,
+    real_time: bool,
+    switch_cost: Span,
+}
+
+/// Connects and says hello. Blocks until the daemon has answered.
+fn open(path: &Path, name: &str, policy: &str) -> Result<Opened, AttachError> {
+    let connection = Connection::connect(path)
+        .map_err(|error| AttachError::Connect { path: path.to_owned(), error })?;
+    let (name, policy) = (name.to_owned(), policy.to_owned());
+    connection.send(&ToDaemon::Hello { name, policy }.encode(), &[])?;
+    let (message, _) = next_message(&connection)?;
+    let (number, generation, seat_count, real_time, switch_cost) = match message {
+        ToDomain::Welcome { domain, generation, seats, real_time, switch_cost_ns } => {
+            (domain, generation, seats, real_time, Span::from_nanos(switch_cost_ns))
+        }
+        ToDomain::Rejected { reason } => return Err(AttachError::Rejected(reason)),
+        other => return Err(out_of_place(&other)),
+    };
+    let me = DomainId::new(number)
+        .filter(|&me| me != DomainId::DAEMON)
+        .ok_or_else(|| AttachError::Daemon(format!("domain number {number}")))?;
+    let orphaned = Arc::new(AtomicBool::new(false));
+    let mut seats = Vec::new();
+    for _ in 0..seat_count {
+        let (message, received) = next_message(&connection)?;
+        let ToDomain::Seat { cpu } = message else { return Err(out_of_place(&message)) };
+        let pages = pages(received, me, generation)?;
+        let (seat, usher) = Seat::new(pages, me, orphaned.clone());
+        seats.push((cpu, seat, usher));
+    }
+    Ok(Opened { connection, seats, orphaned, real_time, switch_cost })
+}
+
 impl Domain {
     /// Attaches this process under `name`. Blocks until the daemon has answered.
     pub(crate) fn attach(path: &Path, name: &str, policy: &str) -> Result<Attached, AttachError> {
-        let connection = Connection::connect(path)
-            .map_err(|error| AttachError::Connect { path: path.to_owned(), error })?;
-        let (name, policy) = (name.to_owned(), policy.to_owned());
-        connection.send(&ToDaemon::Hello { name, policy }.encode(), &[])?;
-        let (message, _) = next_message(&connection)?;
-        let (number, generation, seat_count, real_time, switch_cost) = match message {
-            ToDomain::Welcome { domain, generation, seats, real_time, switch_cost_ns } => {
-                (domain, generation, seats, real_time, Span::from_nanos(switch_cost_ns))
-            }
-            ToDomain::Rejected { reason } => return Err(AttachError::Rejected(reason)),
-            other => return Err(out_of_place(&other)),
-        };
-        let me = DomainId::new(number)
-            .filter(|&me| me != DomainId::DAEMON)
-            .ok_or_else(|| AttachError::Daemon(format!("domain number {number}")))?;
-        let orphaned = Arc::new(AtomicBool::new(false));
+        let Opened { connection, seats, orphaned, real_time, switch_cost } =
+            open(path, name, policy)?;
+        let (answers_in, answers) = mpsc::channel();
         // Few: who offends too often gets no more turns.
         let (offences_in, offences) = mpsc::channel();
-        let mut listener =
-            Listener { halls: Vec::new(), orphaned: orphaned.clone(), offences: offences_in };
-        let mut seats = Vec::new();
-        for _ in 0..seat_count {
-            let (message, received) = next_message(&connection)?;
-            let ToDomain::Seat { cpu } = message else { return Err(out_of_place(&message)) };
-            let pages = pages(received, me, generation)?;
-            let (seat, arrivals) = Seat::new(pages, me, orphaned.clone());
-            listener.halls.push(Hall { cpu, bell: seat.bell(), arrivals });
-            seats.push((cpu, seat));
-        }
         let connection = Arc::new(connection);
-        let hung_up = Arc::new(AtomicBool::new(false));
-        let (answers_in, answers) = mpsc::channel();
-        let heard = connection.clone();
-        let stop = hung_up.clone();
+        let holdings = Arc::new(Mutex::new(Holdings {
+            connection: Some(connection.clone()),
+            ..Holdings::default()
+        }));
+        let mut listener = Listener {
+            path: path.to_owned(),
+            name: name.to_owned(),
+            policy: policy.to_owned(),
+            ushers: Vec::new(),
+            orphaned,
+            holdings: holdings.clone(),
+            answers: answers_in,
+            offences: offences_in,
+            hung_up: Arc::new(AtomicBool::new(false)),
+        };
+        let hung_up = listener.hung_up.clone();
+        let mut taken = Vec::new();
+        for (cpu, seat, usher) in seats {
+            listener.ushers.push((cpu, usher));
+            taken.push((cpu, seat));
+        }
         std::thread::Builder::new()
             .name("upcall-domain".into())
-            .spawn(move || listener.listen(&heard, &answers_in, &stop))
+            .spawn(move || listener.run(connection))
             .map_err(|error| AttachError::Daemon(error.to_string()))?;
-        let domain = Domain { connection, answers, offences, requests: 0, hung_up };
-        Ok(Attached { domain, seats, real_time, switch_cost })
+        let domain = Domain { holdings, answers, offences, requests: 0, hung_up };
+        Ok(Attached { domain, seats: taken, real_time, switch_cost })
     }
 
     /// Tells the daemon which thread is the virtual processor of a CPU. The daemon
     /// gives it its class.
     pub(crate) fn thread(&self, cpu: u32, tid: u32) -> Result<(), AttachError> {
-        Ok(self.connection.send(&ToDaemon::Thread { cpu, tid }.encode(), &[])?)
+        let mut holdings = locked(&self.holdings);
+        holdings.threads.insert(cpu, tid);
+        match &holdings.connection {
+            Some(connection) => Ok(connection.send(&ToDaemon::Thread { cpu, tid }.encode(), &[])?),
+            // The next daemon is told.
+            None => Ok(()),
+        }
     }
 
     /// Asks for a place. Blocks until the daemon has answered.
@@ -233,20 +319,34 @@ impl Domain {
         unscreened: bool,
     ) -> Result<Result<Place, NoPlace>, AttachError> {
         self.requests += 1;
-        let (request, need, name) = (self.requests, need(params, terms), name.to_owned());
-        let asked = ToDaemon::Create { request, unscreened, need, name };
-        self.connection.send(&asked.encode(), &[])?;
+        let (request, need) = (self.requests, need(params, terms));
+        let (connection, attempt) = {
+            let holdings = locked(&self.holdings);
+            // Of requests that were given up, and of daemons that have gone.
+            while self.answers.try_recv().is_ok() {}
+            let connection = holdings.connection.clone().ok_or(AttachError::Orphaned)?;
+            (connection, holdings.attempts)
+        };
+        let asked = ToDaemon::Create { request, unscreened, need, name: name.to_owned() };
+        connection.send(&asked.encode(), &[])?;
         let within = Duration::from(ANSWER_WITHIN);
         loop {
             match self.answers.recv_timeout(within).map_err(|_| AttachError::Silent)? {
-                ToDomain::Granted { request: of, cpu, order, .. } if of == request => {
+                None => return Err(AttachError::Orphaned),
+                Some(ToDomain::Granted { request: of, cpu, order, .. }) if of == request => {
+                    let mut holdings = locked(&self.holdings);
+                    if holdings.attempts != attempt {
+                        return Err(AttachError::Orphaned);
+                    }
+                    let name = name.to_owned();
+                    holdings.held.insert(order, Held { cpu, unscreened, need, name });
                     return Ok(Ok(Place { cpu, order }));
                 }
-                ToDomain::Refused { request: of, reason, hint } if of == request => {
+                Some(ToDomain::Refused { request: of, reason, hint }) if of == request => {
                     return Ok(Err(NoPlace { reason, hint }));
                 }
                 // Of a request that was given up.
-                _ => {}
+                Some(_) => {}
             }
         }
     }
@@ -256,9 +356,18 @@ impl Domain {
         self.offences.try_iter()
     }
 
-    /// Gives a place back. If the daemon has gone, there is nobody to tell.
+    /// Gives a place back. If the daemon has gone, the next is not told of it.
     pub(crate) fn close(&self, order: u32) {
-        let _ = self.connection.send(&ToDaemon::Close { order }.encode(), &[]);
+        let mut holdings = locked(&self.holdings);
+        holdings.held.remove(&order);
+        if let Some(connection) = &holdings.connection {
+            let _ = connection.send(&ToDaemon::Close { order }.encode(), &[]);
+        }
+    }
+
+    /// What there was to say since the last time.
+    pub(crate) fn take_notices(&self) -> Vec<Notice> {
+        std::mem::take(&mut locked(&self.holdings).notices)
     }
 }
 
@@ -266,91 +375,6 @@ impl Drop for Domain {
     fn drop(&mut self) {
         // Relaxed: the listener looks again after each wait.
         self.hung_up.store(true, Ordering::Relaxed);
-    }
-}
-
-/// One CPU, as the listener knows it.
-struct Hall {
-    cpu: u32,
-    bell: Bell,
-    arrivals: Producer<Neighbour>,
-}
-
-/// What listens to the daemon.
-struct Listener {
-    halls: Vec<Hall>,
-    orphaned: Arc<AtomicBool>,
-    offences: mpsc::Sender<Offence>,
-}
-
-/// How long the listener waits before it looks whether it is still wanted.
-const LOOK_EVERY: Span = Span::from_millis(100);
-
-impl Listener {
-    fn listen(
-        mut self,
-        connection: &Connection,
-        answers: &mpsc::Sender<ToDomain>,
-        hung_up: &AtomicBool,
-    ) {
-        // Relaxed: see `Domain::drop`.
-        while !hung_up.load(Ordering::Relaxed) {
-            let until = clock::now() + LOOK_EVERY;
-            let fd = connection.as_fd();
-            match readiness::wait_until(fd, Direction::Readable, Some(until.as_nanos())) {
-                Ok(false) => continue,
-                Ok(true) => {}
-                Err(_) => break,
-            }
-            match receive(connection) {
-                Ok(Some((ToDomain::Peer { cpu, domain, generation }, received))) => {
-                    // A peer that cannot be mapped does not take part for this domain.
-                    let _ = self.peer(cpu, domain, generation, received);
-                }
-                Ok(Some((ToDomain::Offence { cpu, measure, held_ns }, _))) => {
-                    // A measure that is not known here is another version's.
-                    let held = Span::from_nanos(held_ns);
-                    let offence =
-                        Measure::of_number(measure).map(|measure| Offence { cpu, measure, held });
-                    // Nobody listens when the runtime is just being dropped.
-                    let _ = offence.map(|offence| self.offences.send(offence));
-                }
-                Ok(Some((message, _))) => {
-                    let _ = answers.send(message);
-                }
-                Ok(None) => {}
-                Err(_) => break,
-            }
-        }
-        // Relaxed: the bell hands it over.
-        self.orphaned.store(true, Ordering::Relaxed);
-        self.halls.iter().for_each(|hall| hall.bell.ring());
-    }
-
-    fn peer(
-        &mut self,
-        cpu: u32,
-        domain: u32,
-        generation: u64,
-        received: Received,
-    ) -> Result<(), AttachError> {
-        let hall = self.halls.iter_mut().find(|hall| hall.cpu == cpu);
-        let fd = received.fds.into_iter().next();
-        let (Some(hall), Some(fd), Some(domain)) = (hall, fd, DomainId::new(domain)) else {
-            return Err(AttachError::Daemon("a peer without its area".to_owned()));
-        };
-        let mapping = ReadOnlyMapping::from_fd(fd, USER_AREA_BYTES)?;
-        let _ = (mapping.lock(), mapping.dont_fork());
-        let area = Peer::attach(mapping, domain, generation)?;
-        // Full only if the executive has not looked for dozens of arrivals.
-        let mut neighbour = Neighbour { domain, generation, area, is_there: false };
-        while let Err(rtrb::PushError::Full(back)) = hall.arrivals.push(neighbour) {
-            neighbour = back;
-            hall.bell.ring();
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        hall.bell.ring();
-        Ok(())
     }
 }
 

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use upcall_core::time::Instant;
 use upcall_sys::futex;
 
-use crate::seat::Bell;
+use crate::seat::Line;
 
 const SILENT: u32 = 0;
 const RUNG: u32 = 1;
@@ -18,72 +18,60 @@ const RUNG: u32 = 1;
 const ASLEEP: u32 = 2;
 
 /// See the module's head.
-#[derive(Debug)]
-pub(crate) enum Doorbell {
+#[derive(Debug, Default)]
+pub(crate) struct Doorbell {
     /// Within one process.
-    Own(AtomicU32),
-    /// Among domains.
-    Shared(Bell),
-}
-
-impl Default for Doorbell {
-    fn default() -> Self {
-        Doorbell::Own(AtomicU32::new(SILENT))
-    }
+    word: AtomicU32,
+    /// Among domains: rung instead. The executive answers at its seat.
+    line: Option<Line>,
 }
 
 impl Doorbell {
+    /// Of an executive among domains.
+    pub(crate) fn among_domains(line: Line) -> Self {
+        Doorbell { word: AtomicU32::new(SILENT), line: Some(line) }
+    }
+
     /// Asks for attention. From any thread; one system call if the executive sleeps.
     pub(crate) fn ring(&self) {
-        match self {
+        match &self.line {
+            Some(line) => line.ring(),
             // Release: what was put into the ring before is seen by whoever
             // acquires the word in `answer`.
-            Doorbell::Own(word) if word.swap(RUNG, Ordering::Release) == ASLEEP => {
-                futex::wake(word, 1);
+            None if self.word.swap(RUNG, Ordering::Release) == ASLEEP => {
+                futex::wake(&self.word, 1);
             }
-            Doorbell::Own(_) => {}
-            Doorbell::Shared(bell) => bell.ring(),
+            None => {}
         }
     }
 
-    /// Whether somebody wants attention. A load; wait-free.
+    /// Whether somebody wants attention. A load, among domains a few more; does not wait.
     #[inline]
     pub(crate) fn is_rung(&self) -> bool {
-        match self {
+        match &self.line {
+            Some(line) => line.is_rung(),
             // Relaxed: only decides whether to look; `answer` synchronises.
-            Doorbell::Own(word) => word.load(Ordering::Relaxed) == RUNG,
-            Doorbell::Shared(bell) => bell.is_rung(),
+            None => self.word.load(Ordering::Relaxed) == RUNG,
         }
     }
 
-    /// Takes note: `true` if it was rung since the last time.
+    /// Takes note: `true` if it was rung since the last time. Within one process.
     pub(crate) fn answer(&self) -> bool {
-        match self {
-            // Acquire pairs with the Release in `ring`.
-            Doorbell::Own(word) => self.is_rung() && word.swap(SILENT, Ordering::Acquire) == RUNG,
-            Doorbell::Shared(bell) => bell.answer(),
-        }
+        // Acquire pairs with the Release in `ring`.
+        self.is_rung() && self.word.swap(SILENT, Ordering::Acquire) == RUNG
     }
 
     /// Sleeps until it is rung or `deadline` has come. Returns at once if it is
-    /// rung already, and may return early. `true`: it was rung and that was taken
-    /// note of, as by [`Doorbell::answer`].
-    pub(crate) fn sleep_until(&self, deadline: Option<Instant>) -> bool {
-        let deadline_ns = deadline.map(Instant::as_nanos);
-        match self {
-            Doorbell::Own(word) => {
-                // Relaxed, both exchanges: a bell that was rung stays so until `answer`
-                // acquires it. Who rings between the first and the wait changes the word,
-                // and the kernel does not put to sleep.
-                let relaxed = Ordering::Relaxed;
-                if word.compare_exchange(SILENT, ASLEEP, relaxed, relaxed).is_ok() {
-                    // Whatever ends the wait, the caller looks at clock and bell again.
-                    let _ = futex::wait_until(word, ASLEEP, deadline_ns);
-                    let _ = word.compare_exchange(ASLEEP, SILENT, relaxed, relaxed);
-                }
-                false
-            }
-            Doorbell::Shared(bell) => bell.sleep_until(deadline_ns),
+    /// rung already, and may return early. Within one process.
+    pub(crate) fn sleep_until(&self, deadline: Option<Instant>) {
+        // Relaxed, both exchanges: a bell that was rung stays so until `answer`
+        // acquires it. Who rings between the first and the wait changes the word,
+        // and the kernel does not put to sleep.
+        let relaxed = Ordering::Relaxed;
+        if self.word.compare_exchange(SILENT, ASLEEP, relaxed, relaxed).is_ok() {
+            // Whatever ends the wait, the caller looks at clock and bell again.
+            let _ = futex::wait_until(&self.word, ASLEEP, deadline.map(Instant::as_nanos));
+            let _ = self.word.compare_exchange(ASLEEP, SILENT, relaxed, relaxed);
         }
     }
 }

@@ -326,7 +326,8 @@ impl Executive {
         let (controls_in, controls) = rtrb::RingBuffer::new(CONTROLS_MAX);
         let (jobs, jobs_out) = rtrb::RingBuffer::new(JOBS_MAX);
         let (retired, retired_out) = rtrb::RingBuffer::new(ACTIVITIES_MAX as usize);
-        let doorbell = seat.as_ref().map(|seat| Doorbell::Shared(seat.bell())).unwrap_or_default();
+        let line = seat.as_ref().map(Seat::line);
+        let doorbell = line.map(Doorbell::among_domains).unwrap_or_default();
         let mask = seat.as_ref().map(Seat::lent_mask);
         let shared = Arc::new(Shared { mask, ..Shared::new(doorbell, inactive_epoch) });
         let mut scheduler = Traced::new(ACTIVITIES_MAX, discipline);
@@ -358,13 +359,13 @@ impl Executive {
     pub(crate) fn run(mut self) -> Outcomes {
         let mut now = clock::now();
         loop {
-            if self.shared.doorbell.answer() && self.obey(now) == Obeyed::Quit {
+            if self.answer() && self.obey(now) == Obeyed::Quit {
                 return self.outcomes(now);
             }
             match self.turn(now) {
                 Turn::Own => {}
                 Turn::Elsewhere => {
-                    let rung = self.shared.doorbell.sleep_until(None);
+                    let rung = self.sleep_until(None);
                     now = clock::now();
                     match if rung { self.obey(now) } else { Obeyed::Something } {
                         Obeyed::Quit => return self.outcomes(now),
@@ -386,7 +387,7 @@ impl Executive {
                     let timer = self.interrupts.timer();
                     let until = deadline.map_or(timer, |deadline| deadline.min(timer));
                     let until = (until != Instant::FAR).then_some(until);
-                    let rung = self.shared.doorbell.sleep_until(until);
+                    let rung = self.sleep_until(until);
                     now = clock::now();
                     // Woken before, it was the doorbell.
                     if let Some(due) = deadline.filter(|&due| due <= now) {
@@ -397,6 +398,27 @@ impl Executive {
                         return self.outcomes(now);
                     }
                 }
+            }
+        }
+    }
+
+    /// Takes note of its bell: whether it was rung.
+    #[inline]
+    fn answer(&self) -> bool {
+        match &self.seat {
+            Some(seat) => seat.bell().answer(),
+            None => self.shared.doorbell.answer(),
+        }
+    }
+
+    /// Sleeps until it is rung or `deadline` has come, or less; `true`: it was rung, and
+    /// that was taken note of.
+    fn sleep_until(&self, deadline: Option<Instant>) -> bool {
+        match &self.seat {
+            Some(seat) => seat.bell().sleep_until(deadline.map(Instant::as_nanos)),
+            None => {
+                self.shared.doorbell.sleep_until(deadline);
+                false
             }
         }
     }
@@ -427,6 +449,14 @@ impl Executive {
     /// Carries out what controllers asked.
     fn obey(&mut self, now: Instant) -> Obeyed {
         let mut obeyed = Obeyed::Nothing;
+        // First of all: what was left before the old bell was rung is found below, and
+        // what comes now rings the new one.
+        if let Some(seat) = self.seat.as_mut()
+            && seat.move_on()
+        {
+            self.interrupts.moved_to(seat);
+            obeyed = Obeyed::Something;
+        }
         if self.seat.as_mut().is_some_and(Seat::take_in_peers) {
             obeyed = Obeyed::Something;
         }

@@ -33,7 +33,11 @@ impl Gate<'_> {
         if self.deliver(now) {
             now = crate::clock::now();
         }
-        if self.doorbell.is_rung() {
+        let is_rung = match &self.seat {
+            Some(seat) => seat.bell().is_rung(),
+            None => self.doorbell.is_rung(),
+        };
+        if is_rung {
             return None;
         }
         if now < check_at && !self.seat.as_ref().is_some_and(|seat| seat.wants_a_look()) {

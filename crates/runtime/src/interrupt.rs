@@ -76,6 +76,11 @@ impl Interrupts {
         self.handler = Some(handler);
     }
 
+    /// The executive is among the domains of another daemon: as for a new one.
+    pub(crate) fn moved_to(&mut self, seat: &Seat) {
+        self.seen = seat.interrupts();
+    }
+
     /// Asks for [`Interrupt::Timer`] at `at`, and at no other time.
     pub(crate) fn set_timer(&mut self, at: Instant) {
         self.timer = at;

@@ -25,6 +25,14 @@ pub enum Notice {
         /// Why not.
         error: OsError,
     },
+    /// A daemon that was started again did not take an activity over: it goes on, but
+    /// nothing is promised to it any more.
+    NotTakenOver {
+        /// Its name.
+        activity: String,
+        /// What the daemon said.
+        reason: String,
+    },
 }
 
 impl fmt::Display for Notice {
@@ -44,6 +52,11 @@ impl fmt::Display for Notice {
                 f,
                 "memory is not locked ({error}): a page fault may delay a handler; grant it with \
                  `ulimit -l unlimited` or the capability cap_ipc_lock"
+            ),
+            Notice::NotTakenOver { activity, reason } => write!(
+                f,
+                "the daemon was started again and did not take over `{activity}` ({reason}): it goes \
+                 on, and nothing is promised to it; close it and create it again"
             ),
             Notice::NoPinning { cpu, error } => write!(
                 f,

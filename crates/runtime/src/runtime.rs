@@ -290,7 +290,8 @@ impl Runtime {
         Ok(runtime)
     }
 
-    /// What the system did not grant, one line each.
+    /// What the system did not grant, one line each; as of the last [`Runtime::poll`] also
+    /// what a daemon that was started again did not.
     pub fn notices(&self) -> &[Notice] {
         &self.notices
     }
@@ -724,6 +725,7 @@ impl Runtime {
     /// each to `on_job`. To be called a few times a second by whoever wants
     /// complete statistics; the counters are complete without it.
     pub fn poll(&mut self, mut on_job: impl FnMut(HandlerId, &Job)) {
+        self.notices.extend(self.domain.iter().flat_map(Domain::take_notices));
         for (executive, thread) in self.executives.iter_mut().enumerate() {
             while let Ok(job) = thread.link.jobs.pop() {
                 let owner = self.activities.iter_mut().enumerate().find_map(|(index, activity)| {

@@ -9,8 +9,8 @@
 //! counts as having nothing: its own promise may break, nobody else's does.
 
 use rtrb::{Consumer, Producer};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use upcall_core::activity::ActivityId;
 use upcall_core::policy::Standing;
@@ -68,6 +68,38 @@ impl Bell {
     }
 }
 
+/// Where other threads of this process find the bell of an executive, which is another
+/// one after the daemon was started again. The executive itself never waits for it
+/// in an upcall or a hand-off: it has its seat.
+#[derive(Clone, Debug)]
+pub(crate) struct Line(Arc<RwLock<Bell>>);
+
+impl Line {
+    pub(crate) fn new(bell: Bell) -> Self {
+        Line(Arc::new(RwLock::new(bell)))
+    }
+
+    /// As [`Bell::ring`]. What was left for the executive before is seen, whichever bell
+    /// it was: who rings the old one is done before [`Line::move_to`] is, and so
+    /// before the executive has its new seat.
+    pub(crate) fn ring(&self) {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).ring();
+    }
+
+    /// As [`Bell::is_rung`]; `false` while it is being moved, for it is rung after. Does
+    /// not wait.
+    #[inline]
+    pub(crate) fn is_rung(&self) -> bool {
+        self.0.try_read().is_ok_and(|bell| bell.is_rung())
+    }
+
+    /// From now on `bell` is rung. To be called before the seat is handed over, and the
+    /// old bell rung after that.
+    fn move_to(&self, bell: Bell) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = bell;
+    }
+}
+
 /// The pages of a domain on a CPU, as they come from the daemon.
 #[derive(Debug)]
 pub(crate) struct Pages {
@@ -92,6 +124,8 @@ pub(crate) enum Next {
 pub(crate) struct Seat {
     pages: Pages,
     me: DomainId,
+    bell: Bell,
+    line: Line,
     /// Few: each is looked at in every hand-off.
     peers: Vec<Neighbour>,
     /// Of each activity its place in the order of admission; `None`: there is none.
@@ -107,6 +141,12 @@ pub(crate) struct Seat {
     orphaned: Arc<AtomicBool>,
     /// Domains that were attached since; rung for.
     arrivals: Consumer<Neighbour>,
+    /// The seat to take instead, once there is another daemon; rung for.
+    successors: Consumer<Box<Seat>>,
+    /// Where this one goes then.
+    predecessors: Producer<Box<Seat>>,
+    /// Places of activities that the daemon of this seat does not know.
+    unclaimed: Vec<u32>,
     /// Of the kernel area, when the peers were last compared with it; `None`: not yet.
     epoch: Option<u64>,
     counters: Counters,
@@ -125,21 +165,73 @@ pub(crate) struct Neighbour {
 /// Most domains that may come before the executive looks.
 const ARRIVALS_MAX: usize = 2 * upcall_shm::DOMAINS_MAX as usize;
 
+/// The listener's end of a seat: see [`crate::domain`].
+pub(crate) struct Usher {
+    line: Line,
+    bell: Bell,
+    arrivals: Producer<Neighbour>,
+    successors: Producer<Box<Seat>>,
+    predecessors: Consumer<Box<Seat>>,
+}
+
+impl Usher {
+    /// Has the executive look.
+    pub(crate) fn ring(&self) {
+        self.bell.ring();
+    }
+
+    /// Tells of another domain. Waits if the executive has not looked for dozens of them.
+    pub(crate) fn introduce(&mut self, mut neighbour: Neighbour) {
+        while let Err(rtrb::PushError::Full(back)) = self.arrivals.push(neighbour) {
+            neighbour = back;
+            self.ring();
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        self.ring();
+    }
+
+    /// Has the executive take `seat` instead, whose usher is `next`; this one is of no
+    /// use after.
+    pub(crate) fn replace(&mut self, mut seat: Box<Seat>, next: &mut Usher) {
+        next.line.clone_from(&self.line);
+        seat.line.clone_from(&self.line);
+        self.line.move_to(next.bell.clone());
+        // There is room: a seat has one successor.
+        let pushed = self.successors.push(seat);
+        debug_assert!(pushed.is_ok());
+        self.ring();
+    }
+
+    /// Unmaps the seat that was given up, if the executive has left it.
+    pub(crate) fn clear(&mut self) {
+        drop(self.predecessors.pop());
+    }
+}
+
 impl Seat {
-    /// The seat of domain `me`, and where to say who else has come. Allocates.
-    pub(crate) fn new(
-        pages: Pages,
-        me: DomainId,
-        orphaned: Arc<AtomicBool>,
-    ) -> (Self, Producer<Neighbour>) {
+    /// The seat of domain `me`, and the other end of it. Allocates.
+    pub(crate) fn new(pages: Pages, me: DomainId, orphaned: Arc<AtomicBool>) -> (Self, Usher) {
         let (arrivals_in, arrivals) = rtrb::RingBuffer::new(ARRIVALS_MAX);
+        let (successors_in, successors) = rtrb::RingBuffer::new(1);
+        let (predecessors, predecessors_out) = rtrb::RingBuffer::new(1);
         let peers = Vec::with_capacity(upcall_shm::DOMAINS_MAX as usize + 1);
         let orders = vec![None; ACTIVITIES_MAX as usize];
         let counters = Counters::default();
         let (orders_used, found, is_best, epoch) = (0, None, false, None);
+        let bell = Bell::new(pages.turn.clone(), me);
+        let line = Line::new(bell.clone());
+        let usher = Usher {
+            line: line.clone(),
+            bell: bell.clone(),
+            arrivals: arrivals_in,
+            successors: successors_in,
+            predecessors: predecessors_out,
+        };
         let seat = Seat {
             pages,
             me,
+            bell,
+            line,
             peers,
             orders,
             orders_used,
@@ -147,15 +239,49 @@ impl Seat {
             is_best,
             orphaned,
             arrivals,
+            successors,
+            predecessors,
+            unclaimed: Vec::new(),
             epoch,
             counters,
         };
-        (seat, arrivals_in)
+        (seat, usher)
     }
 
-    /// Its bell.
-    pub(crate) fn bell(&self) -> Bell {
-        Bell::new(self.pages.turn.clone(), self.me)
+    /// Its bell, for the executive alone: it is the same as long as this is the seat.
+    #[inline]
+    pub(crate) fn bell(&self) -> &Bell {
+        &self.bell
+    }
+
+    /// Its bell, for all others.
+    pub(crate) fn line(&self) -> Line {
+        self.line.clone()
+    }
+
+    /// The daemon of this seat refused to have these places back. Allocates.
+    pub(crate) fn set_unclaimed(&mut self, orders: Vec<u32>) {
+        self.unclaimed = orders;
+    }
+
+    /// Moves to the next seat, if the listener has found one; whether it has. What the
+    /// domain has and has counted goes along. A load, if there is none.
+    pub(crate) fn move_on(&mut self) -> bool {
+        let Ok(mut next) = self.successors.pop() else { return false };
+        std::mem::swap(&mut next.orders, &mut self.orders);
+        for order in next.orders.iter_mut().flatten() {
+            // Somebody else may have that place: it is the last among equals.
+            if next.unclaimed.contains(order) {
+                *order = u32::MAX;
+            }
+        }
+        next.orders_used = self.orders_used;
+        next.counters = self.counters;
+        std::mem::swap(self, &mut *next);
+        // There is room: this seat has one predecessor.
+        let pushed = self.predecessors.push(next);
+        debug_assert!(pushed.is_ok());
+        true
     }
 
     /// Where a task that is polled shows its mask, since the seat is not at hand then.

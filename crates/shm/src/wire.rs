@@ -106,6 +106,21 @@ pub enum ToDaemon {
         /// As granted.
         order: u32,
     },
+    /// It has an activity since before this daemon was there: answered as `Create` is.
+    Claim {
+        /// Comes back with the answer.
+        request: u64,
+        /// As when it was created.
+        unscreened: bool,
+        /// Where it runs.
+        cpu: u32,
+        /// As the former daemon granted.
+        order: u32,
+        /// What it needs.
+        need: Need,
+        /// For people.
+        name: String,
+    },
     /// How do things stand? From who is no domain; answered by [`ToDomain::Status`]es.
     Inspect,
 }
@@ -238,6 +253,12 @@ impl ToDaemon {
                 encode(3, &words, &[name])
             }
             ToDaemon::Close { order } => encode(4, &[u64::from(*order)], &[]),
+            ToDaemon::Claim { request, unscreened, cpu, order, need, name } => {
+                let (cpu, order) = (u64::from(*cpu), u64::from(*order));
+                let mut words = vec![*request, u64::from(*unscreened), cpu, order];
+                words.extend(need.words());
+                encode(5, &words, &[name])
+            }
             ToDaemon::Inspect => encode(INSPECT, &[], &[]),
         }
     }
@@ -262,8 +283,16 @@ impl ToDaemon {
                 name: text()?,
             }),
             (4, &[order]) => Ok(ToDaemon::Close { order: narrow(order, content)? }),
+            (5, &[request, unscreened, cpu, order, ref need @ ..]) => Ok(ToDaemon::Claim {
+                request,
+                unscreened: flag(unscreened, content)?,
+                cpu: narrow(cpu, content)?,
+                order: narrow(order, content)?,
+                need: Need::of(need, content)?,
+                name: text()?,
+            }),
             (INSPECT, []) => Ok(ToDaemon::Inspect),
-            (1..=4 | INSPECT, _) => Err(content),
+            (1..=5 | INSPECT, _) => Err(content),
             _ => Err(WireError::Kind { found: kind }),
         }
         .and_then(|message| if texts.is_empty() { Ok(message) } else { Err(content) })

@@ -111,6 +111,16 @@ pub struct Reservation {
     pub cpu: u32,
 }
 
+/// Where an activity is to be again: it was admitted there before, by somebody who
+/// does not know any more.
+#[derive(Clone, Copy, Debug)]
+pub struct Spot<'a> {
+    /// On this CPU and no other.
+    pub cpu: u32,
+    /// Among equals it stands before these.
+    pub juniors: &'a [ReservationId],
+}
+
 /// How much of one CPU is given away.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CpuLoad {
@@ -188,14 +198,17 @@ impl Reservations {
             let steps = &mut Steps::of_analysis();
             let verdict = self.discipline.screen(cpu.number, &ranked, &self.platform, steps);
             if verdict.failure.is_none() {
-                return Ok(self.place(at, name, params, terms, verdict));
+                let place = cpu.place_of(self.discipline, &params);
+                return Ok(self.place(at, place, name, params, terms, verdict));
             }
             trials.push((at, verdict));
         }
         let nearest = trials.into_iter().min_by(|(_, a), (_, b)| a.excess().total_cmp(&b.excess()));
         // Invariant: there is at least one CPU, and each was tried.
         let (at, verdict) = nearest.expect("a platform has a CPU");
-        Err(self.refusal(&self.cpus[at], name, params, terms, verdict))
+        let cpu = &self.cpus[at];
+        let place = cpu.place_of(self.discipline, &params);
+        Err(self.refusal(cpu, place, name, params, terms, verdict))
     }
 
     /// Places it on the least utilized CPU whatever the tests say (`--soft`).
@@ -215,7 +228,60 @@ impl Reservations {
         let ranked = self.cpus[at].ranked_with(self.discipline, &params, terms);
         let steps = &mut Steps::of_analysis();
         let verdict = self.discipline.screen(self.cpus[at].number, &ranked, &self.platform, steps);
-        self.place(at, name, params, terms, verdict)
+        let place = self.cpus[at].place_of(self.discipline, &params);
+        self.place(at, place, name, params, terms, verdict)
+    }
+
+    /// As [`Reservations::reserve`], but at `spot` and nowhere else.
+    ///
+    /// # Errors
+    /// `None`: the platform has no such CPU. Else why the CPU cannot take it, and one
+    /// change that would fit. Nothing changed.
+    pub fn reserve_at(
+        &mut self,
+        spot: Spot<'_>,
+        name: &str,
+        params: ActivityParams,
+        terms: &Terms,
+    ) -> Result<Reservation, Option<Refusal>> {
+        if let Err(error) = params.validated() {
+            return Err(Some(Refusal::of_params(name, error)));
+        }
+        let (at, place, verdict) = self.tried_at(spot, &params, terms).ok_or(None)?;
+        if verdict.failure.is_some() {
+            return Err(Some(self.refusal(&self.cpus[at], place, name, params, terms, verdict)));
+        }
+        Ok(self.place(at, place, name, params, terms, verdict))
+    }
+
+    /// Places it at `spot` whatever the tests say; `None` if the platform has no such
+    /// CPU. `params` must be valid.
+    pub fn reserve_unscreened_at(
+        &mut self,
+        spot: Spot<'_>,
+        name: &str,
+        params: ActivityParams,
+        terms: &Terms,
+    ) -> Option<Reservation> {
+        debug_assert_eq!(params.validated(), Ok(params));
+        let (at, place, verdict) = self.tried_at(spot, &params, terms)?;
+        Some(self.place(at, place, name, params, terms, verdict))
+    }
+
+    /// The CPU and the place on it that `spot` means, and what the tests say of it.
+    fn tried_at(
+        &self,
+        spot: Spot<'_>,
+        params: &ActivityParams,
+        terms: &Terms,
+    ) -> Option<(usize, usize, Verdict)> {
+        let at = self.cpus.iter().position(|cpu| cpu.number == spot.cpu)?;
+        let cpu = &self.cpus[at];
+        let place = cpu.place_before(self.discipline, params, spot.juniors);
+        let mut ranked = cpu.ranked();
+        ranked.insert(place, (*params, *terms));
+        let steps = &mut Steps::of_analysis();
+        Some((at, place, self.discipline.screen(cpu.number, &ranked, &self.platform, steps)))
     }
 
     /// Takes a reservation back; no effect if it is gone already.
@@ -268,6 +334,7 @@ impl Reservations {
     fn place(
         &mut self,
         at: usize,
+        place: usize,
         name: &str,
         params: ActivityParams,
         terms: &Terms,
@@ -276,7 +343,6 @@ impl Reservations {
         let id = ReservationId(self.next_id);
         self.next_id += 1;
         let cpu = &mut self.cpus[at];
-        let place = cpu.place_of(self.discipline, &params);
         cpu.members.insert(place, Member { id, name: name.to_owned(), params, terms: *terms });
         cpu.verdict = verdict;
         Reservation { id, cpu: cpu.number }
@@ -285,12 +351,12 @@ impl Reservations {
     fn refusal(
         &self,
         cpu: &Cpu,
+        place: usize,
         name: &str,
         params: ActivityParams,
         terms: &Terms,
         verdict: Verdict,
     ) -> Refusal {
-        let place = cpu.place_of(self.discipline, &params);
         let victim = |index: usize| match index.cmp(&place) {
             core::cmp::Ordering::Less => cpu.members[index].name.clone(),
             core::cmp::Ordering::Equal => name.to_owned(),
@@ -308,6 +374,21 @@ impl Cpu {
     fn place_of(&self, discipline: &Discipline, params: &ActivityParams) -> usize {
         let key = (discipline.order)(params);
         self.members.partition_point(|member| (discipline.order)(&member.params) <= key)
+    }
+
+    /// The same, but before those of its equals that are among `juniors`.
+    fn place_before(
+        &self,
+        discipline: &Discipline,
+        params: &ActivityParams,
+        juniors: &[ReservationId],
+    ) -> usize {
+        let key = (discipline.order)(params);
+        let end = self.place_of(discipline, params);
+        let junior = |member: &&Member| {
+            (discipline.order)(&member.params) == key && juniors.contains(&member.id)
+        };
+        end - self.members[..end].iter().rev().take_while(junior).count()
     }
 
     /// What the members ask for, best first.

@@ -395,3 +395,41 @@ fn consistent(tests: &[TestResult]) -> Result<(), TestCaseError> {
     }
     Ok(())
 }
+
+#[test]
+fn what_is_put_back_stands_where_it_stood_whatever_comes_first() {
+    let mut before = Reservations::new(platform(&[0, 1]), &RMDP);
+    let set = [task(20, 3), task(10, 2), task(20, 4), task(20, 5)];
+    let ids = set.map(|params| before.reserve("t", params, &Terms::default()).unwrap().id);
+    let mut after = Reservations::new(platform(&[0, 1]), &RMDP);
+    let mut back: Vec<(usize, ReservationId)> = Vec::new();
+    for at in [3, 0, 2, 1] {
+        let juniors: Vec<_> =
+            back.iter().filter(|(other, _)| *other > at).map(|(_, id)| *id).collect();
+        let spot = Spot { cpu: 0, juniors: &juniors };
+        let put = after.reserve_at(spot, "t", set[at], &Terms::default()).unwrap();
+        assert_eq!(put.cpu, 0);
+        back.push((at, put.id));
+    }
+    for (at, id) in back {
+        assert_eq!(after.response_max(id), before.response_max(ids[at]), "{at}");
+    }
+}
+
+#[test]
+fn what_does_not_fit_back_is_refused_on_its_own_cpu_unless_nothing_is_screened() {
+    let mut reservations = Reservations::new(platform(&[0, 1]), &RMDP);
+    reservations.reserve("a", task(10, 8), &Terms::default()).unwrap();
+    let spot = |cpu| Spot { cpu, juniors: &[] };
+    let refusal = reservations.reserve_at(spot(0), "b", task(10, 2), &Terms::default());
+    assert_eq!(refusal.unwrap_err().unwrap().name, "b");
+    let stranger = reservations.reserve_at(spot(7), "b", task(10, 2), &Terms::default());
+    assert!(stranger.unwrap_err().is_none());
+    assert!(
+        reservations.reserve_unscreened_at(spot(7), "b", task(10, 2), &Terms::default()).is_none()
+    );
+    assert_eq!(reservations.load()[0].utilization, 0.8);
+    let placed = reservations.reserve_unscreened_at(spot(0), "b", task(10, 2), &Terms::default());
+    assert_eq!(placed.unwrap().cpu, 0);
+    assert_eq!(reservations.load()[0].utilization, 1.0);
+}

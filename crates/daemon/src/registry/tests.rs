@@ -126,3 +126,80 @@ fn a_domain_has_no_more_activities_than_slots() {
     let (_, domain) = registry.domains().next().unwrap();
     assert_eq!(domain.activities().count(), ACTIVITIES_MAX);
 }
+
+fn claimed(cpu: u32, order: u32) -> Claimed {
+    Claimed { cpu, order, unscreened: false, trusted: true }
+}
+
+#[test]
+fn what_is_claimed_is_where_it_was_and_newcomers_come_behind() {
+    let mut before = registry();
+    let [a, b] = ["a", "b"].map(|name| before.attach(owner(0), name, "rmdp").unwrap());
+    let grants = [(a, 50), (b, 60), (b, 20), (a, 10)]
+        .map(|(number, percent)| before.create(number, "x", &need(percent), false).unwrap());
+    let mut after = registry();
+    let [b, a] = ["b", "a"].map(|name| after.attach(owner(0), name, "rmdp").unwrap());
+    // As chance has it: the last first.
+    for (at, number, percent) in [(3, a, 10), (1, b, 60), (0, a, 50), (2, b, 20)] {
+        let Grant { cpu, order, .. } = grants[at];
+        let grant = after.claim(number, "x", &need(percent), claimed(cpu, order)).unwrap();
+        assert_eq!((grant.cpu, grant.order), (cpu, order));
+    }
+    let listed = |registry: &Registry| {
+        let mut all: Vec<_> = (1..=2)
+            .flat_map(|number| {
+                registry
+                    .listed(number)
+                    .map(|l| (l.order, l.cpu, l.response_max))
+                    .collect::<Vec<_>>()
+            })
+            .collect();
+        all.sort_unstable();
+        all
+    };
+    assert_eq!(listed(&after), listed(&before));
+    let newcomer = after.create(a, "y", &need(5), false).unwrap();
+    assert!(newcomer.order > grants[3].order);
+    assert!(matches!(after.create(a, "y", &need(80), false), Err(PlaceError::Refused { .. })));
+}
+
+#[test]
+fn a_trusted_claim_needs_no_test_but_a_cpu_that_can_and_a_place_that_is_free() {
+    let mut registry = registry();
+    let [a, b] = ["a", "b"].map(|name| registry.attach(owner(0), name, "rmdp").unwrap());
+    registry.claim(a, "x", &need(80), claimed(1, 7)).unwrap();
+    let mut claim = |percent, claimed| registry.claim(b, "y", &need(percent), claimed);
+    assert_eq!(claim(1, claimed(1, 7)), Err(PlaceError::Order(7)));
+    let beyond = CLAIMED_ORDER_MAX + 1;
+    assert_eq!(claim(1, claimed(1, beyond)), Err(PlaceError::Order(beyond)));
+    assert_eq!(claim(1, claimed(3, 8)), Err(PlaceError::Cpu(3)));
+    assert!(matches!(claim(21, claimed(1, 8)), Err(PlaceError::Full { cpu: 1, .. })));
+    // 95 % is above the limit: not without trust.
+    let distrusted = Claimed { trusted: false, ..claimed(1, 8) };
+    assert!(matches!(claim(15, distrusted), Err(PlaceError::Refused { .. })));
+    assert!(claim(10, distrusted).is_ok());
+    assert!(claim(5, claimed(1, 9)).is_ok());
+    // What was never screened may be beyond all.
+    assert!(claim(50, Claimed { unscreened: true, ..claimed(1, 10) }).is_ok());
+}
+
+#[test]
+fn a_claim_that_lies_gets_no_more_than_its_users_quota() {
+    let mut registry = registry();
+    let user = registry.attach(owner(7), "u", "rmdp").unwrap();
+    registry.claim(user, "x", &need(50), claimed(1, 0)).unwrap();
+    let error = registry.claim(user, "y", &need(1), claimed(2, 1)).unwrap_err();
+    assert_eq!(error, PlaceError::Quota { found_ppm: 510_000, share_max_ppm: 500_000 });
+    assert_eq!(registry.reservations().load()[1].utilization, 0.0);
+}
+
+#[test]
+fn the_highest_place_that_can_be_claimed_leaves_fresh_ones() {
+    let mut registry = registry();
+    let number = registry.attach(owner(0), "a", "rmdp").unwrap();
+    registry.begin_orders_at(1_000);
+    assert_eq!(registry.create(number, "x", &need(1), false).unwrap().order, 1_000);
+    registry.claim(number, "y", &need(1), claimed(1, CLAIMED_ORDER_MAX)).unwrap();
+    let fresh = registry.create(number, "z", &need(1), false).unwrap().order;
+    assert_eq!(fresh, CLAIMED_ORDER_MAX + 1);
+}

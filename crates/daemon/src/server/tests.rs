@@ -2,6 +2,7 @@
 
 use super::*;
 
+mod again;
 mod status;
 
 use std::sync::atomic::AtomicU32;
@@ -26,8 +27,16 @@ impl Running {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("upcalld");
+        let (stopper, thread) = Running::serve(&socket, change);
+        Running { stopper, thread: Some(thread), socket, _directory: directory, _alone: alone }
+    }
+
+    fn serve(
+        socket: &std::path::Path,
+        change: impl FnOnce(&mut Config),
+    ) -> (Stopper, JoinHandle<Vec<Event>>) {
         let cpu = *schedule::allowed_cpus().unwrap().last().unwrap();
-        let mut config = Config::new(socket.clone(), vec![cpu]);
+        let mut config = Config::new(socket.to_owned(), vec![cpu]);
         change(&mut config);
         let daemon = Daemon::start(config).unwrap();
         let stopper = daemon.stopper();
@@ -36,8 +45,7 @@ impl Running {
             daemon.run(|event, _| events.push(event.clone()));
             events
         });
-        let thread = Some(thread);
-        Running { stopper, thread, socket, _directory: directory, _alone: alone }
+        (stopper, thread)
     }
 
     fn domain(&self, name: &str) -> Runtime {
@@ -45,9 +53,14 @@ impl Running {
         Runtime::start(RuntimeConfig { daemon, ..RuntimeConfig::default() }).unwrap()
     }
 
-    fn stop(mut self) -> Vec<Event> {
+    /// Nobody listens at the socket from now on.
+    fn end(&mut self) -> Vec<Event> {
         self.stopper.stop();
         self.thread.take().unwrap().join().unwrap()
+    }
+
+    fn stop(mut self) -> Vec<Event> {
+        self.end()
     }
 }
 

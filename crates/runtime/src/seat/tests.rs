@@ -26,6 +26,11 @@ const GENERATION: NonZeroU64 = NonZeroU64::MIN;
 
 /// A seat, and what a peer and the daemon have of it.
 fn seat() -> (Seat, Peer<SharedMapping>, Writer<SharedMapping>) {
+    let (seat, _, peer, writer) = seat_and_usher();
+    (seat, peer, writer)
+}
+
+fn seat_and_usher() -> (Seat, Usher, Peer<SharedMapping>, Writer<SharedMapping>) {
     let me = DomainId::new(ME).unwrap();
     let turn = SharedMapping::create("turn", turn_page::PAGE_BYTES).unwrap();
     let kernel = SharedMapping::create_to_seal("kernel", kernel_area::PAGE_BYTES).unwrap();
@@ -50,8 +55,8 @@ fn seat() -> (Seat, Peer<SharedMapping>, Writer<SharedMapping>) {
     };
     // It has the turn: nothing but a request makes it look.
     assert!(pages.turn.pass(pages.turn.turn().unwrap(), me));
-    let (seat, _) = Seat::new(pages, me, Arc::default());
-    (seat, peer, writer)
+    let (seat, usher) = Seat::new(pages, me, Arc::default());
+    (seat, usher, peer, writer)
 }
 
 fn grant() -> Grant {
@@ -136,6 +141,37 @@ fn what_the_daemon_raises_is_delivered_once_when_the_mask_goes() {
     assert_eq!(*seen.lock().unwrap(), [Interrupt::Resume]);
     assert!(batch.proceed());
     assert_eq!(seen.lock().unwrap().len(), 1);
+}
+
+#[test]
+fn a_seat_that_moves_on_takes_its_orders_and_counts_along_and_no_ring_is_lost() {
+    let (mut seat, mut usher, _, _) = seat_and_usher();
+    let (mut next, mut next_usher, peer, _) = seat_and_usher();
+    let line = seat.line();
+    for (id, order) in [(0, 7), (1, 9)] {
+        seat.set_order(ActivityId(id), Some(order));
+    }
+    seat.counters.handoffs = 3;
+    assert!(!seat.move_on());
+    let old_bell = seat.bell().clone();
+    next.set_unclaimed(vec![9]);
+    usher.replace(Box::new(next), &mut next_usher);
+    // The old bell says that there is something; who rings now rings the new one.
+    assert!(old_bell.answer());
+    line.ring();
+    assert!(!old_bell.is_rung());
+    assert!(seat.move_on());
+    assert!(!seat.move_on());
+    assert!(seat.bell().is_rung() && line.is_rung());
+    assert!(seat.bell().answer());
+    assert_eq!(seat.orders[..3], [Some(7), Some(u32::MAX), None]);
+    assert_eq!(seat.handoffs(), 3);
+    // It shows them on its new page.
+    seat.publish(&Scheduler::new(ACTIVITIES_MAX, &RMDP));
+    let shown = |slot| peer.slot(slot).unwrap().rank.order;
+    assert_eq!((shown(0), shown(1)), (7, u64::from(u32::MAX)));
+    next_usher.clear();
+    assert!(next_usher.predecessors.pop().is_err());
 }
 
 #[test]

@@ -21,6 +21,14 @@ fn from_domain() -> Vec<ToDaemon> {
         ToDaemon::Thread { cpu: 1, tid: u32::MAX },
         ToDaemon::Create { request: u64::MAX, unscreened: true, need, name: "ton".into() },
         ToDaemon::Close { order: 7 },
+        ToDaemon::Claim {
+            request: 1,
+            unscreened: false,
+            cpu: 2,
+            order: u32::MAX,
+            need,
+            name: "bild".into(),
+        },
         ToDaemon::Inspect,
     ]
 }

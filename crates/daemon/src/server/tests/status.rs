@@ -25,19 +25,19 @@ impl Running {
 }
 
 /// A domain's socket, spoken to by hand.
-struct ByHand(Connection);
+pub(super) struct ByHand(Connection);
 
 impl ByHand {
-    fn connect(daemon: &Running) -> Self {
+    pub(super) fn connect(daemon: &Running) -> Self {
         ByHand(Connection::connect(&daemon.socket).unwrap())
     }
 
-    fn say(&self, message: &ToDaemon) {
+    pub(super) fn say(&self, message: &ToDaemon) {
         self.0.send(&message.encode(), &[]).unwrap();
     }
 
     /// The next message with its descriptors; `None`: it was hung up on.
-    fn hear(&self) -> Option<(ToDomain, Vec<OwnedFd>)> {
+    pub(super) fn hear(&self) -> Option<(ToDomain, Vec<OwnedFd>)> {
         wait_until(self.0.as_fd(), Direction::Readable, None).unwrap();
         let mut buffer = [0; MESSAGE_BYTES_MAX];
         let Received { len, fds } = self.0.receive(&mut buffer).ok()?;
@@ -45,7 +45,7 @@ impl ByHand {
     }
 
     /// Attaches; number, generation, and the descriptors of its only seat.
-    fn attach(&self) -> (DomainId, u64, u32, Vec<OwnedFd>) {
+    pub(super) fn attach(&self) -> (DomainId, u64, u32, Vec<OwnedFd>) {
         self.say(&ToDaemon::Hello { name: "by hand".into(), policy: "rmdp".into() });
         let Some((ToDomain::Welcome { domain, generation, .. }, _)) = self.hear() else {
             panic!("no welcome");

@@ -1,0 +1,267 @@
+//! A daemon that ends, and another at the same socket, while domains run.
+
+use super::status::ByHand;
+use super::*;
+use upcall_runtime::status::{Status, status};
+use upcall_runtime::{CreateError, HandlerId, Notice};
+use upcall_shm::wire::Need;
+
+impl Running {
+    /// Another daemon at the same socket.
+    fn begin_again(&mut self, change: impl FnOnce(&mut Config)) {
+        let (stopper, thread) = Running::serve(&self.socket, change);
+        (self.stopper, self.thread) = (stopper, Some(thread));
+    }
+}
+
+/// A price for hand-offs, so that two daemons admit the same.
+fn priced(config: &mut Config) {
+    config.switch_cost = Some(Span::from_micros(20));
+}
+
+/// As above, and it believes nobody.
+fn distrustful(config: &mut Config) {
+    priced(config);
+    config.claims_within = Span::ZERO;
+}
+
+#[track_caller]
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let give_up = std::time::Instant::now() + Duration::from_secs(60);
+    while !done() {
+        assert!(std::time::Instant::now() < give_up, "no {what} in a minute");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn completed(domains: &mut [Runtime], handlers: &[Vec<HandlerId>]) -> Vec<u64> {
+    let mut counts = Vec::new();
+    for (domain, ids) in domains.iter_mut().zip(handlers) {
+        domain.poll(|_, _| {});
+        counts.extend(ids.iter().map(|&id| domain.statistics(id).unwrap().jobs));
+    }
+    counts
+}
+
+/// Waits until each handler has completed some more jobs.
+#[track_caller]
+fn all_go_on(domains: &mut [Runtime], handlers: &[Vec<HandlerId>]) {
+    let before = completed(domains, handlers);
+    wait_until("jobs of all", || {
+        let now = completed(domains, handlers);
+        now.iter().zip(&before).all(|(now, before)| *now > before + 3)
+    });
+}
+
+/// Who has what and where, as the daemon tells it.
+fn reserved(status: &Status) -> Vec<(u32, u32, String, u64, String)> {
+    let mut all: Vec<_> = status
+        .domains
+        .iter()
+        .flat_map(|domain| {
+            domain.activities.iter().map(|activity| {
+                let name = activity.name.clone();
+                (activity.order, activity.cpu, name, activity.reserved_ppm, domain.name.clone())
+            })
+        })
+        .collect();
+    all.sort_unstable();
+    all
+}
+
+fn handoffs(status: &Status) -> u64 {
+    status.domains.iter().flat_map(|domain| &domain.seats).map(|seat| seat.counters.handoffs).sum()
+}
+
+/// Domains of a handler of 20 % and one of 10 % each, all running.
+fn set(daemon: &Running, names: &[&str]) -> (Vec<Runtime>, Vec<Vec<HandlerId>>) {
+    let mut domains: Vec<_> = names.iter().map(|name| daemon.domain(name)).collect();
+    let handlers: Vec<Vec<_>> = domains
+        .iter_mut()
+        .map(|domain| {
+            let create = |period_ms: u64| {
+                let params =
+                    ActivityParams::new(Span::from_millis(period_ms), Span::from_micros(500));
+                domain.handler(&format!("t{period_ms}"), params.batch(4), spin).unwrap()
+            };
+            [10, 20].map(create).to_vec()
+        })
+        .collect();
+    for (domain, ids) in domains.iter_mut().zip(&handlers) {
+        domain.run_at(ids, upcall_runtime::clock::now()).unwrap();
+    }
+    (domains, handlers)
+}
+
+#[test]
+fn domains_outlive_their_daemon_and_lose_no_reservation_to_the_next() {
+    let mut daemon = Running::start(priced);
+    let (mut domains, handlers) = set(&daemon, &["left", "right"]);
+    all_go_on(&mut domains, &handlers);
+    let before = reserved(&status(&daemon.socket).unwrap());
+    assert_eq!(before.len(), 4, "{before:?}");
+
+    for _ in 0..2 {
+        daemon.end();
+        all_go_on(&mut domains, &handlers);
+        let error = domains[0].handler("new", params(100), spin).unwrap_err();
+        assert!(matches!(error, CreateError::Daemon(_)), "{error:?}");
+
+        daemon.begin_again(priced);
+        wait_until("domain attached again", || {
+            reserved(&status(&daemon.socket).unwrap()) == before
+        });
+        wait_until("turn", || {
+            let told = status(&daemon.socket).unwrap();
+            told.domains.iter().all(|domain| domain.seats.len() == 1)
+        });
+        let passed = handoffs(&status(&daemon.socket).unwrap());
+        all_go_on(&mut domains, &handlers);
+        wait_until("hand-offs", || handoffs(&status(&daemon.socket).unwrap()) > passed + 10);
+    }
+
+    // 60 % are taken, and the hand-offs'.
+    let mut newcomer = daemon.domain("newcomer");
+    let wide = ActivityParams::new(Span::from_millis(10), Span::from_millis(4));
+    let error = newcomer.handler("wide", wide, spin).unwrap_err();
+    assert!(matches!(error, CreateError::RefusedThere { .. }), "{error:?}");
+    // What is created now comes behind, and what is closed is gone.
+    let small = domains[1].handler("small", params(100), spin).unwrap();
+    domains[1].run(small).unwrap();
+    assert!(domains[0].close(handlers[0][0]).is_some());
+    let after = reserved(&status(&daemon.socket).unwrap());
+    assert_eq!(after.len(), 4, "{after:?}");
+    assert_eq!(after[..3], before[1..]);
+    assert_eq!(after[3].2, "small");
+    assert!(domains.iter().all(|domain| domain.notices().iter().all(is_of_rights)));
+    let reports: Vec<_> = domains.into_iter().map(|domain| domain.stop(|_, _| {})).collect();
+    assert!(reports.iter().all(|report| report.stuck.is_empty()));
+    drop(newcomer);
+    let events = daemon.stop();
+    let offences = events.iter().filter(|event| matches!(event, Event::Offence { .. }));
+    assert_eq!(offences.count(), 0, "{events:?}");
+}
+
+fn is_of_rights(notice: &Notice) -> bool {
+    !matches!(notice, Notice::NotTakenOver { .. })
+}
+
+#[test]
+fn what_is_closed_while_there_is_no_daemon_is_not_claimed() {
+    let mut daemon = Running::start(priced);
+    let (mut domains, handlers) = set(&daemon, &["one"]);
+    daemon.end();
+    wait_until("orphan", || domains[0].handler("new", params(100), spin).is_err());
+    assert!(domains[0].close(handlers[0][1]).is_some());
+    daemon.begin_again(priced);
+    let names = || {
+        let told = reserved(&status(&daemon.socket).unwrap());
+        told.into_iter().map(|(_, _, name, ..)| name).collect::<Vec<_>>()
+    };
+    wait_until("claim", || !names().is_empty());
+    wait_until("second attachment", || domains[0].handler("new", params(100), spin).is_ok());
+    assert_eq!(names(), ["t10", "new"]);
+    drop(domains);
+    daemon.stop();
+}
+
+#[test]
+fn a_claim_after_the_grace_must_fit_and_one_that_is_refused_goes_on_with_a_notice() {
+    let mut daemon = Running::start(priced);
+    let (mut domains, handlers) = set(&daemon, &["one"]);
+    all_go_on(&mut domains, &handlers);
+    daemon.end();
+    // With 25 % only the first fits: it has 20 %, and the second 10 %.
+    daemon.begin_again(|config| {
+        distrustful(config);
+        config.cpu_limit = Share::from_ppm(250_000).unwrap();
+    });
+    wait_until("notice", || {
+        domains[0].poll(|_, _| {});
+        !domains[0].notices().iter().all(is_of_rights)
+    });
+    let refused: Vec<_> =
+        domains[0].notices().iter().filter(|notice| !is_of_rights(notice)).collect();
+    let [Notice::NotTakenOver { activity, .. }] = refused[..] else { panic!("{refused:?}") };
+    assert_eq!(activity, "t20");
+    let told = reserved(&status(&daemon.socket).unwrap());
+    assert_eq!(told.iter().map(|(_, _, name, ..)| name.as_str()).collect::<Vec<_>>(), ["t10"]);
+    all_go_on(&mut domains, &handlers);
+    drop(domains);
+    daemon.stop();
+}
+
+#[test]
+fn within_the_grace_a_promise_stands_that_would_not_be_made_again() {
+    let mut daemon = Running::start(priced);
+    let (mut domains, handlers) = set(&daemon, &["one"]);
+    daemon.end();
+    daemon.begin_again(|config| {
+        priced(config);
+        config.cpu_limit = Share::from_ppm(250_000).unwrap();
+    });
+    wait_until("claims", || reserved(&status(&daemon.socket).unwrap()).len() == 2);
+    all_go_on(&mut domains, &handlers);
+    domains[0].poll(|_, _| {});
+    assert!(domains[0].notices().iter().all(is_of_rights), "{:?}", domains[0].notices());
+    drop(domains);
+    daemon.stop();
+}
+
+#[test]
+fn a_daemon_that_schedules_otherwise_does_not_get_the_orphans() {
+    let mut daemon = Running::start(priced);
+    let (mut domains, handlers) = set(&daemon, &["one"]);
+    daemon.end();
+    daemon.begin_again(|config| {
+        priced(config);
+        config.discipline = &upcall_core::policy::dws::DWS;
+    });
+    all_go_on(&mut domains, &handlers);
+    let events = daemon.end();
+    assert!(!events.iter().any(|event| matches!(event, Event::Attached { .. })), "{events:?}");
+    daemon.begin_again(priced);
+    wait_until("claims", || reserved(&status(&daemon.socket).unwrap()).len() == 2);
+    drop(domains);
+    daemon.stop();
+}
+
+#[test]
+fn a_claim_that_lies_takes_no_place_that_is_taken_and_no_more_than_there_is() {
+    let mut daemon = Running::start(priced);
+    let (mut domains, handlers) = set(&daemon, &["honest"]);
+    daemon.end();
+    daemon.begin_again(priced);
+    wait_until("claims", || reserved(&status(&daemon.socket).unwrap()).len() == 2);
+    let before = reserved(&status(&daemon.socket).unwrap());
+    let liar = ByHand::connect(&daemon);
+    let (_, _, cpu, _) = liar.attach();
+    let claim = |order: u32, cpu: u32, percent: u64| {
+        let need = Need {
+            period_ns: 10_000_000,
+            deadline_ns: 10_000_000,
+            batch: 1,
+            quantum: 1,
+            pdu_cost_ns: percent * 100_000,
+            ..Need::default()
+        };
+        let name = "lie".to_owned();
+        liar.say(&ToDaemon::Claim { request: 1, unscreened: false, cpu, order, need, name });
+        match liar.hear() {
+            Some((ToDomain::Refused { reason, .. }, _)) => Some(reason),
+            Some((ToDomain::Granted { .. }, _)) => None,
+            other => panic!("{other:?}"),
+        }
+    };
+    let taken = before[0].0;
+    assert!(claim(taken, cpu, 1).unwrap().contains("is taken"));
+    assert!(claim(5, cpu, 75).unwrap().contains("expected 100"));
+    assert!(claim(5, cpu + 1, 1).unwrap().contains("not among those"));
+    assert!(claim(u32::MAX, cpu, 1).unwrap().contains("above"));
+    assert_eq!(reserved(&status(&daemon.socket).unwrap()), before);
+    // One that could be true is believed.
+    assert_eq!(claim(5, cpu, 1), None);
+    all_go_on(&mut domains, &handlers);
+    drop((domains, liar));
+    daemon.stop();
+}
