@@ -164,11 +164,12 @@ impl Hall {
         }
     }
 
-    /// Ends the KLS thread.
+    /// Tells the KLS thread to end; again and again, until it has.
     pub(crate) fn quit(&self) {
         // Release pairs with the Acquire in `is_over`; the bell comes after it.
         self.quit.store(true, Ordering::Release);
-        self.ring(DomainId::DAEMON);
+        // Somebody may have overwritten the bell.
+        self.rouse();
     }
 
     pub(crate) fn is_over(&self) -> bool {

@@ -190,6 +190,9 @@ impl From<OsError> for StartError {
 /// Policies whose ranks compare between schedulers.
 const ACROSS_DOMAINS: [&str; 3] = ["rmdp", "rm", "dws"];
 
+/// How often a KLS thread is told to end.
+const QUIT_EVERY: Duration = Duration::from_millis(1);
+
 /// Numbers of watches; a session has two from [`SESSIONS`] on.
 const LISTENER: u64 = 0;
 const OFFENCES: u64 = 1;
@@ -778,7 +781,11 @@ impl Drop for Daemon {
         // Relaxed: it looks at every tick.
         self.guardian_quit.store(true, Ordering::Relaxed);
         for (hall, thread) in self.kls_threads.drain(..) {
-            hall.quit();
+            // A domain that scribbles can undo one waking, not each of them.
+            while !thread.is_finished() {
+                hall.quit();
+                std::thread::sleep(QUIT_EVERY);
+            }
             let _ = thread.join();
         }
         let _ = self.guardian.take().map(JoinHandle::join);

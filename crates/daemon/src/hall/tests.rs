@@ -35,3 +35,23 @@ fn a_member_that_is_back_is_told_so_and_only_then() {
         assert_eq!(told(State::Attached), []);
     }
 }
+
+/// Found by the bench `hostile`: a daemon that did not end, after a domain had scribbled on
+/// the page in which its thread sleeps.
+#[test]
+fn a_kls_thread_whose_bell_was_overwritten_ends_all_the_same() {
+    let cpu = *upcall_sys::schedule::allowed_cpus().unwrap().last().unwrap();
+    let site = Arc::new(crate::site::Site::new(cpu));
+    let hall = Arc::new(Hall::new(cpu, 1000).unwrap());
+    site.set_halls(|halls| halls.push(hall.clone()));
+    let thread = crate::kls::start(crate::kls::Kls::new(site, hall.clone(), false)).unwrap();
+    let bell = hall.turn.bell(DomainId::DAEMON);
+    while bell.load(Ordering::Relaxed) != u64::from(ASLEEP) {
+        std::thread::yield_now();
+    }
+    // Between the word and the kernel there is a moment; after it, nobody hears a ring.
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    bell.store(0, Ordering::Relaxed);
+    hall.quit();
+    thread.join().unwrap();
+}
