@@ -100,6 +100,11 @@ impl Member {
         self.offences.load(Ordering::Relaxed)
     }
 
+    /// Whether it has something to run at `now`, as it says. One that is at fault has not.
+    pub(crate) fn wants_cpu(&self, now: Instant) -> bool {
+        self.area.best(now.as_nanos()).is_ok_and(|best| best.is_some())
+    }
+
     /// Relaxed: nothing is handed over with it.
     pub(crate) fn is(&self, state: State) -> bool {
         self.state.load(Ordering::Relaxed) == state as u8

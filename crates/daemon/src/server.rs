@@ -371,9 +371,7 @@ impl Daemon {
     /// domains there are then.
     pub fn run(mut self, mut on_event: impl FnMut(&Event, usize)) {
         loop {
-            for event in std::mem::take(&mut self.events) {
-                on_event(&event, self.domains());
-            }
+            self.hand_out(&mut on_event);
             let mut ready = Vec::new();
             let readiness = self.readiness.clone();
             if !readiness.wait(|number| ready.push(number)) {
@@ -381,11 +379,19 @@ impl Daemon {
             }
             ready.into_iter().for_each(|number| self.serve(number));
         }
-        let sessions: Vec<u64> = self.sessions.keys().copied().collect();
-        sessions.into_iter().for_each(|session| self.end(session, "the daemon ends"));
+        self.end_all();
+        self.hand_out(&mut on_event);
+    }
+
+    fn hand_out(&mut self, on_event: &mut impl FnMut(&Event, usize)) {
         for event in std::mem::take(&mut self.events) {
             on_event(&event, self.domains());
         }
+    }
+
+    fn end_all(&mut self) {
+        let sessions: Vec<u64> = self.sessions.keys().copied().collect();
+        sessions.into_iter().for_each(|session| self.end(session, "the daemon ends"));
     }
 
     fn serve(&mut self, number: u64) {
@@ -550,17 +556,13 @@ impl Daemon {
             Ok(number) => number,
             Err(error) => {
                 let reason = error.to_string();
-                self.refused(session, &reason);
-                let _ = self.say(session, &ToDomain::Rejected { reason: reason.clone() }, &[]);
-                return Err(Over(reason));
+                return Err(self.rejected(session, reason));
             }
         };
         let seated = self.seats_for(session, owner, number);
         if let Err(Over(reason)) = seated {
             self.registry.detach(number);
-            self.refused(session, &reason);
-            let _ = self.say(session, &ToDomain::Rejected { reason: reason.clone() }, &[]);
-            return Err(Over(reason));
+            return Err(self.rejected(session, reason));
         }
         // Relaxed: a count.
         self.attached_ever.fetch_add(1, Ordering::Relaxed);
@@ -767,6 +769,13 @@ impl Daemon {
         Ok(session.connection.send(&message.encode(), fds)?)
     }
 
+    /// A domain cannot be attached: it is told so, and its session ends.
+    fn rejected(&mut self, session: u64, reason: String) -> Over {
+        self.refused(session, &reason);
+        let _ = self.say(session, &ToDomain::Rejected { reason: reason.clone() }, &[]);
+        Over(reason)
+    }
+
     fn refused(&mut self, session: u64, reason: &str) {
         let Some(Session { credentials, .. }) = self.sessions.get(&session) else { return };
         let owner = Owner { uid: credentials.uid, pid: credentials.pid };
@@ -776,8 +785,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        let sessions: Vec<u64> = self.sessions.keys().copied().collect();
-        sessions.into_iter().for_each(|session| self.end(session, "the daemon ends"));
+        self.end_all();
         // Relaxed: it looks at every tick.
         self.guardian_quit.store(true, Ordering::Relaxed);
         for (hall, thread) in self.kls_threads.drain(..) {
