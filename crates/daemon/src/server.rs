@@ -187,9 +187,6 @@ impl From<OsError> for StartError {
     }
 }
 
-/// Policies whose ranks compare between schedulers.
-const ACROSS_DOMAINS: [&str; 3] = ["rmdp", "rm", "dws"];
-
 /// How often a KLS thread is told to end.
 const QUIT_EVERY: Duration = Duration::from_millis(1);
 
@@ -274,7 +271,7 @@ impl Daemon {
     /// # Errors
     /// See [`StartError`].
     pub fn start(config: Config) -> Result<Self, StartError> {
-        if !ACROSS_DOMAINS.contains(&config.discipline.name) {
+        if !config.discipline.across_domains {
             return Err(StartError::Policy(config.discipline.name));
         }
         let allowed = schedule::allowed_cpus()?;
