@@ -32,6 +32,7 @@ use upcall_core::policy::Discipline;
 use upcall_core::policy::rmdp::RMDP;
 use upcall_core::time::Span;
 use upcall_shm::DomainId;
+use upcall_shm::user_area::AREA_BYTES;
 use upcall_shm::wire::{MESSAGE_BYTES_MAX, ToDaemon, ToDomain};
 pub use upcall_sys::local::Access;
 use upcall_sys::local::{Connection, Credentials, Listener, Received};
@@ -42,7 +43,7 @@ use upcall_sys::{OsError, schedule};
 
 use crate::calibrate;
 use crate::guardian::{self, Guardian, Measure, Offence, Rules};
-use crate::hall::{Hall, HallError, Member, PROXY_GENERATION, USER_AREA_BYTES};
+use crate::hall::{Hall, HallError, Member, PROXY_GENERATION};
 use crate::kls::{self, DOMAIN_PRIORITY, Kls};
 use crate::registry::{Owner, Quota, Registry};
 use crate::site::Site;
@@ -581,7 +582,7 @@ impl Daemon {
             if hall.turn.holder() == Ok(id) {
                 hall.turn.reset(DomainId::DAEMON);
             }
-            let memory = SharedMapping::create_to_seal("upcall-domain", USER_AREA_BYTES)?;
+            let memory = SharedMapping::create_to_seal("upcall-domain", AREA_BYTES)?;
             // Refused is as good as before: such a page may be slow once.
             let _ = memory.lock();
             memory.dont_fork()?;
