@@ -156,12 +156,17 @@ fn false_life(socket: &Path) {
     }
 }
 
-/// Gets the turn as one would by the rules.
-fn be_ready(raw: &mut Raw) {
+/// Says that it has something to run, better than all else.
+fn claim_best(raw: &mut Raw) {
     raw.owner.publish(Some(Rank { key: 0, order: 0 }));
     if raw.turn.request_recheck() {
         ring_daemon(raw);
     }
+}
+
+/// Gets the turn as one would by the rules.
+fn be_ready(raw: &mut Raw) {
+    claim_best(raw);
     while raw.turn.holder() != Ok(raw.me) {
         sleep(raw);
     }
@@ -190,15 +195,14 @@ fn sleep(raw: &Raw) {
     raw.turn.rouse(raw.me);
 }
 
-fn false_rank(socket: &Path) {
+/// Claims the best rank for ever; whenever it has the turn, it acts and returns it.
+fn in_each_turn(socket: &Path, mut act: impl FnMut(&Raw)) {
     let mut raw = Raw::attach(socket, "attacker");
-    raw.owner.publish(Some(Rank { key: 0, order: 0 }));
-    if raw.turn.request_recheck() {
-        ring_daemon(&raw);
-    }
+    claim_best(&mut raw);
     loop {
         match raw.turn.turn() {
             Ok(turn) if turn.holder() == raw.me => {
+                act(&raw);
                 raw.turn.pass(turn, upcall_shm::DomainId::DAEMON);
                 ring_daemon(&raw);
             }
@@ -207,27 +211,19 @@ fn false_rank(socket: &Path) {
     }
 }
 
+fn false_rank(socket: &Path) {
+    in_each_turn(socket, |_| {});
+}
+
 fn greed(socket: &Path) {
-    let mut raw = Raw::attach(socket, "attacker");
-    raw.owner.publish(Some(Rank { key: 0, order: 0 }));
-    if raw.turn.request_recheck() {
-        ring_daemon(&raw);
-    }
-    loop {
-        match raw.turn.turn() {
-            Ok(turn) if turn.holder() == raw.me => {
-                for _ in 0..10 {
-                    let now = clock::monotonic_ns();
-                    raw.owner.set_running(Some(0), now);
-                    raw.owner.set_asked(now);
-                    spin(100_000);
-                }
-                raw.turn.pass(turn, upcall_shm::DomainId::DAEMON);
-                ring_daemon(&raw);
-            }
-            _ => sleep(&raw),
+    in_each_turn(socket, |raw| {
+        for _ in 0..10 {
+            let now = clock::monotonic_ns();
+            raw.owner.set_running(Some(0), now);
+            raw.owner.set_asked(now);
+            spin(100_000);
         }
-    }
+    });
 }
 
 fn scribble(socket: &Path) {

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 
 use upcall_shm::DomainId;
 use upcall_shm::turn_page::{PAGE_BYTES, TurnPage};
-use upcall_shm::user_area::{Owner, words_of};
+use upcall_shm::user_area::{AREA_BYTES, Owner};
 use upcall_shm::wire::{MESSAGE_BYTES_MAX, Need, ToDaemon, ToDomain};
 use upcall_sys::local::{Connection, Received};
 use upcall_sys::memfd::SharedMapping;
@@ -35,7 +35,7 @@ impl Raw {
         };
         let (seat, received) = next(&connection);
         let ToDomain::Seat { cpu } = seat else { panic!("expected a seat, found {seat:?}") };
-        let bytes = [PAGE_BYTES, words_of(1) * 8];
+        let bytes = [PAGE_BYTES, AREA_BYTES];
         let map = |at: usize| {
             let fd = received.fds[at].as_fd().try_clone_to_owned().expect("descriptors are left");
             SharedMapping::from_fd(fd, bytes[at]).expect("it is a page")

@@ -44,8 +44,6 @@ const LEAD: Span = Span::from_millis(100);
 const DRAIN_MAX: Span = Span::from_secs(2);
 /// How often job records are taken in and the live table drawn.
 const POLL_EVERY: Duration = Duration::from_millis(100);
-/// Policies whose ranks compare between processes (docs/decisions/0008).
-const ACROSS_PROCESSES: [&str; 3] = ["rmdp", "rm", "dws"];
 
 /// How one run is to be done.
 #[derive(Clone, Copy, Debug)]
@@ -148,9 +146,7 @@ pub fn domains<'s>(plan: &Plan<'s>) -> Vec<&'s str> {
 
 /// Whether each domain gets a process of its own.
 pub fn is_across_processes(plan: &Plan<'_>, mode: Mode) -> bool {
-    mode == Mode::Upcall
-        && domains(plan).len() > 1
-        && ACROSS_PROCESSES.contains(&plan.discipline.name)
+    mode == Mode::Upcall && domains(plan).len() > 1 && plan.discipline.across_domains
 }
 
 /// Runs `plan` and says how it went. `started` is called when all is set up and

@@ -234,6 +234,10 @@ fn policies_whose_ranks_mean_nothing_elsewhere_say_so() {
         (scheduler.best().is_some(), scheduler.upcoming(id).is_some())
     };
     let showing: Vec<_> = DISCIPLINES.iter().map(|d| (d.name, shows(d))).collect();
+    for (discipline, (_, shown)) in DISCIPLINES.iter().zip(&showing) {
+        let across = discipline.across_domains;
+        assert_eq!(*shown, (across, across), "{}", discipline.name);
+    }
     let (yes, no) = ((true, true), (false, false));
     assert_eq!(showing, [("rmdp", yes), ("rm", yes), ("dws", yes), ("ps", no), ("dwcs", no)]);
 }

@@ -41,6 +41,7 @@ use upcall_shm::turn_page::Turn;
 use upcall_sys::process::{ThreadState, cpu_time_of, thread_state};
 use upcall_sys::{clock, schedule};
 
+use crate::clock::now;
 use crate::hall::{Hall, Limits, Member, Members};
 use crate::kls;
 use crate::site::{Known, Site};
@@ -93,6 +94,13 @@ pub(crate) struct Guardian<R> {
     sites: Vec<Watch>,
     report: R,
     quit: Arc<AtomicBool>,
+}
+
+/// One look at one CPU: when it is, by which rules, and whom to tell.
+struct Tick<'t> {
+    now: Instant,
+    rules: &'t Rules,
+    report: &'t mut dyn FnMut(Offence),
 }
 
 /// One CPU, as the guardian remembers it.
@@ -169,35 +177,35 @@ impl<R: FnMut(Offence)> Guardian<R> {
             at = (at + TICK).max(now());
             clock::sleep_until_ns(at.as_nanos());
             for watch in &mut self.sites {
-                watch.tick(&self.rules, &mut self.report);
+                watch.look(&mut Tick { now: now(), rules: &self.rules, report: &mut self.report });
             }
         }
     }
 }
 
 impl Watch {
-    fn tick(&mut self, rules: &Rules, report: &mut impl FnMut(Offence)) {
+    fn look(&mut self, tick: &mut Tick<'_>) {
         let mut known = std::mem::take(&mut self.known);
         known.refresh(&self.site);
         for record in &mut self.records {
             record.seen = false;
         }
         let (mut waits, mut elsewhere, mut holder) = (false, false, None);
-        let now = now();
+        let now = tick.now;
         for (hall, members) in known.halls() {
             let turn = hall.turn.turn().ok().map(Turn::holder);
             for member in members.iter() {
-                let wants = member.area.best(now.as_nanos()).is_ok_and(|best| best.is_some());
-                self.see(member, now, wants || turn == Some(member.domain));
+                let wants_cpu = member.wants_cpu(now) || turn == Some(member.domain);
+                self.see(member, now, wants_cpu);
             }
-            self.see_to_offenders(hall, members, now, rules, report);
-            self.see_to_scribblers(hall, members, now, rules, report);
+            self.see_to_offenders(hall, members, tick);
+            self.see_to_scribblers(hall, members, tick);
             let Ok(turn) = hall.turn_or_reset() else { continue };
             // Who wrote that he has it, where no domain has it, has not.
             let is_held = self.site.is_held(hall);
             let has_turn = if is_held { turn.holder() } else { DomainId::DAEMON };
             for member in members.iter() {
-                self.see_to_stray(hall, member, has_turn, now, rules, report);
+                self.see_to_stray(hall, member, has_turn, tick);
             }
             if let Some(member) = members.iter().find(|member| member.domain == has_turn) {
                 holder = Some((hall, member, turn));
@@ -212,10 +220,10 @@ impl Watch {
             if known.show_others(hall, now) {
                 let _ = hall.turn.request_recheck();
             }
-            self.see_to_idler(hall, member, turn, now, rules, report);
+            self.see_to_idler(hall, member, turn, tick);
         }
         match holder.filter(|_| waits) {
-            Some((hall, member, turn)) => self.hold(hall, member, turn, now, rules, report),
+            Some((hall, member, turn)) => self.hold(hall, member, turn, tick),
             None => self.asked = None,
         }
         if waits && holder.is_none_or(|(_, member, _)| self.is_idle(member)) {
@@ -233,25 +241,17 @@ impl Watch {
     /// `member` has the turn, uses no CPU time, and does not run; another user waits. If
     /// it is blocked, its KLS thread passes over it at once; it goes on so only where
     /// somebody writes all the while that it sleeps on its bell, and is to be woken.
-    fn see_to_idler(
-        &mut self,
-        hall: &Hall,
-        member: &Member,
-        turn: Turn,
-        now: Instant,
-        rules: &Rules,
-        report: &mut impl FnMut(Offence),
-    ) {
+    fn see_to_idler(&mut self, hall: &Hall, member: &Member, turn: Turn, tick: &mut Tick<'_>) {
         let Some(record) = self.record_of(member) else { return };
         // Without the real-time class it may only be kept from running.
         let running = thread_state(member.pid, member.tid) == Ok(ThreadState::Running);
-        if record.used_ns > 0 || running || !rules.real_time {
+        if record.used_ns > 0 || running || !tick.rules.real_time {
             return;
         }
         record.idle_ticks += 1;
         if record.idle_ticks > IDLE_TICKS_MAX {
             record.idle_ticks = 0;
-            self.offended(hall, member, 0, now, rules, report);
+            self.offended(hall, member, 0, tick);
             take(hall, turn);
         }
     }
@@ -277,107 +277,75 @@ impl Watch {
     }
 
     /// `member` has the turn while somebody waits.
-    fn hold(
-        &mut self,
-        hall: &Hall,
-        member: &Member,
-        turn: Turn,
-        now: Instant,
-        rules: &Rules,
-        report: &mut impl FnMut(Offence),
-    ) {
+    fn hold(&mut self, hall: &Hall, member: &Member, turn: Turn, tick: &mut Tick<'_>) {
         let asked = self.asked.filter(|asked| asked.turn == turn);
         let Some(record) = self.record_of(member) else { return };
         let cpu_ns = record.cpu_ns;
-        let mut held_ns = record.overuse_ns(rules);
+        let mut held_ns = record.overuse_ns(tick.rules);
         match asked {
             None => {
                 hall.kernel.request_yield(member.domain);
-                self.asked = Some(Asked { turn, at: now, cpu_ns });
+                self.asked = Some(Asked { turn, at: tick.now, cpu_ns });
             }
-            Some(asked) if gave_a_sign(member, asked.at, now) => {
+            Some(asked) if gave_a_sign(member, asked.at, tick.now) => {
                 hall.kernel.clear_yield(member.domain);
                 self.asked = None;
             }
             Some(asked) => {
-                let quantum = Span::from_nanos(member.limits.quantum_ns_max.load(Relaxed));
                 let since = cpu_ns.saturating_sub(asked.cpu_ns);
-                let late = since > (quantum + rules.grace).as_nanos();
-                held_ns = late.then_some(since).or(held_ns);
+                held_ns = tick.rules.is_too_long(member, since).then_some(since).or(held_ns);
             }
         }
         if let Some(held_ns) = held_ns {
             self.asked = None;
-            self.offended(hall, member, held_ns, now, rules, report);
+            self.offended(hall, member, held_ns, tick);
             hall.kernel.clear_yield(member.domain);
             take(hall, turn);
         }
     }
 
-    fn offended(
-        &mut self,
-        hall: &Hall,
-        member: &Member,
-        held_ns: u64,
-        now: Instant,
-        rules: &Rules,
-        report: &mut impl FnMut(Offence),
-    ) {
+    fn offended(&mut self, hall: &Hall, member: &Member, held_ns: u64, tick: &mut Tick<'_>) {
         let Some(record) = self.record_of(member) else { return };
         record.offences += 1;
-        record.sunk = Some(Sunk { cpu_ns: record.cpu_ns, at: now, is_ordinary: false });
+        record.sunk = Some(Sunk { cpu_ns: record.cpu_ns, at: tick.now, is_ordinary: false });
         hall.count_offence(member);
         if record.offences >= OFFENCES_MAX {
             record.sunk = None;
-            demote(hall, member, held_ns, rules, report);
+            demote(hall, member, held_ns, tick);
             return;
         }
-        if rules.real_time {
+        if tick.rules.real_time {
             // Refused only if it has ended.
             let _ = schedule::set_fifo_not_inherited_of(member.tid, OFFENDER_PRIORITY);
         }
         hall.set_state(member, State::Demoted);
-        report(offence(hall, member, Measure::OutPrioritised, held_ns));
+        tick.tell(hall, member, Measure::OutPrioritised, held_ns);
         // It sees that it takes no turns when it wakes.
         hall.ring(member.domain);
     }
 
     /// Raises who gave a sign and owes nothing, and demotes who runs on.
-    fn see_to_offenders(
-        &mut self,
-        hall: &Hall,
-        members: &Members,
-        now: Instant,
-        rules: &Rules,
-        report: &mut impl FnMut(Offence),
-    ) {
+    fn see_to_offenders(&mut self, hall: &Hall, members: &Members, tick: &mut Tick<'_>) {
         for member in members.iter() {
             let Some(record) = self.record_of(member) else { continue };
             let Some(sunk) = record.sunk else { continue };
             let ran_ns = record.cpu_ns.saturating_sub(sunk.cpu_ns);
-            let sign = hall.is_asleep(member) || gave_a_sign(member, sunk.at, now);
-            if sign && record.owed_ns <= 0 && now.since(sunk.at) >= SUNK_MIN {
+            let sign = hall.is_asleep(member) || gave_a_sign(member, sunk.at, tick.now);
+            if sign && record.owed_ns <= 0 && tick.now.since(sunk.at) >= SUNK_MIN {
                 record.sunk = None;
-                raise(hall, member, rules);
+                raise(hall, member, tick.rules);
             } else if !sunk.is_ordinary && ran_ns > DEMOTED_AFTER.as_nanos() {
                 // Signs or not: so much of the real-time class is not for it.
                 record.sunk = Some(Sunk { is_ordinary: true, ..sunk });
                 hall.count_offence(member);
-                demote(hall, member, ran_ns, rules, report);
+                demote(hall, member, ran_ns, tick);
             }
         }
     }
 
     /// Puts the turn page right. Who wrote where it has nothing to write, and nobody else
     /// can, is told by its own area.
-    fn see_to_scribblers(
-        &mut self,
-        hall: &Hall,
-        members: &Members,
-        now: Instant,
-        rules: &Rules,
-        report: &mut impl FnMut(Offence),
-    ) {
+    fn see_to_scribblers(&mut self, hall: &Hall, members: &Members, tick: &mut Tick<'_>) {
         if hall.turn.audit().is_err() {
             hall.turn.repair();
         }
@@ -389,7 +357,7 @@ impl Watch {
             // No second chance: it is broken.
             record.offences = record.offences.max(OFFENCES_MAX - 1);
             let used_ns = record.used_ns;
-            self.offended(hall, member, used_ns, now, rules, report);
+            self.offended(hall, member, used_ns, tick);
         }
     }
 
@@ -400,32 +368,46 @@ impl Watch {
         hall: &Hall,
         member: &Member,
         has_turn: DomainId,
-        now: Instant,
-        rules: &Rules,
-        report: &mut impl FnMut(Offence),
+        tick: &mut Tick<'_>,
     ) {
         let Some(record) = self.record_of(member) else { return };
-        let sign = record.stray.is_some_and(|(_, at)| gave_a_sign(member, at, now));
+        let sign = record.stray.is_some_and(|(_, at)| gave_a_sign(member, at, tick.now));
         let is_well = has_turn == member.domain || hall.is_asleep(member) || sign;
         if member.is(State::Demoted) || is_well {
             record.stray = None;
             // Signs may be false; what it used is not.
-            let overuse_ns = record.overuse_ns(rules).filter(|_| sign);
-            if let Some(used_ns) = overuse_ns.filter(|_| !member.is(State::Demoted)) {
-                self.offended(hall, member, used_ns, now, rules, report);
+            if sign
+                && !member.is(State::Demoted)
+                && let Some(used_ns) = record.overuse_ns(tick.rules)
+            {
+                self.offended(hall, member, used_ns, tick);
             }
             return;
         }
-        let (since_cpu_ns, _) = *record.stray.get_or_insert((record.cpu_ns, now));
+        let (since_cpu_ns, _) = *record.stray.get_or_insert((record.cpu_ns, tick.now));
         let ran_ns = record.cpu_ns.saturating_sub(since_cpu_ns);
-        let quantum = Span::from_nanos(member.limits.quantum_ns_max.load(Relaxed));
-        if ran_ns > (quantum + rules.grace).as_nanos() {
-            self.offended(hall, member, ran_ns, now, rules, report);
+        if tick.rules.is_too_long(member, ran_ns) {
+            self.offended(hall, member, ran_ns, tick);
         }
     }
 
     fn record_of(&mut self, member: &Member) -> Option<&mut Record> {
         self.records.iter_mut().find(|record| core::ptr::eq(&*record.member, member))
+    }
+}
+
+impl Rules {
+    /// Whether `ran_ns` of CPU time is more than `member` may run without asking.
+    fn is_too_long(&self, member: &Member, ran_ns: u64) -> bool {
+        let quantum = Span::from_nanos(member.limits.quantum_ns_max.load(Relaxed));
+        ran_ns > (quantum + self.grace).as_nanos()
+    }
+}
+
+impl Tick<'_> {
+    fn tell(&mut self, hall: &Hall, member: &Member, measure: Measure, held_ns: u64) {
+        let generation = member.generation.get();
+        (self.report)(Offence { cpu: hall.cpu, generation, measure, held_ns });
     }
 }
 
@@ -487,20 +469,14 @@ fn raise(hall: &Hall, member: &Member, rules: &Rules) {
     hall.ring(member.domain);
 }
 
-fn demote(
-    hall: &Hall,
-    member: &Member,
-    held_ns: u64,
-    rules: &Rules,
-    report: &mut impl FnMut(Offence),
-) {
+fn demote(hall: &Hall, member: &Member, held_ns: u64, tick: &mut Tick<'_>) {
     hall.set_state(member, State::Demoted);
-    if rules.real_time {
+    if tick.rules.real_time {
         let _ = schedule::set_ordinary_of(member.tid);
     }
-    report(offence(hall, member, Measure::Demoted, held_ns));
-    if rules.kill {
-        report(offence(hall, member, Measure::Killed, held_ns));
+    tick.tell(hall, member, Measure::Demoted, held_ns);
+    if tick.rules.kill {
+        tick.tell(hall, member, Measure::Killed, held_ns);
     }
     // It sees that it is alone when it wakes.
     hall.ring(member.domain);
@@ -510,7 +486,7 @@ fn demote(
 fn somebody_waits(hall: &Hall, members: &Members, has_turn: DomainId, now: Instant) -> bool {
     let others = members.iter().filter(|member| member.domain != has_turn);
     let mut present = others.filter(|member| hall.is_present(member));
-    present.any(|member| member.area.best(now.as_nanos()).is_ok_and(|best| best.is_some()))
+    present.any(|member| member.wants_cpu(now))
 }
 
 /// Whether a domain said something since it was asked. A time that has not come yet is
@@ -535,12 +511,4 @@ fn take(hall: &Hall, turn: Turn) {
     if hall.turn.pass(turn, DomainId::DAEMON) {
         hall.ring(DomainId::DAEMON);
     }
-}
-
-fn offence(hall: &Hall, member: &Member, measure: Measure, held_ns: u64) -> Offence {
-    Offence { cpu: hall.cpu, generation: member.generation.get(), measure, held_ns }
-}
-
-fn now() -> Instant {
-    Instant::from_nanos(clock::monotonic_ns())
 }

@@ -20,8 +20,6 @@ use upcall_sys::{OsError, futex};
 #[cfg(test)]
 mod tests;
 
-/// Bytes of a domain's user area: a page of slots, 128 activities.
-pub(crate) const USER_AREA_BYTES: usize = user_area::words_of(1) * 8;
 /// What the daemon itself is called in a hall, and stays.
 pub(crate) const PROXY_GENERATION: NonZeroU64 = NonZeroU64::MIN;
 
@@ -100,6 +98,11 @@ impl Member {
         self.offences.load(Ordering::Relaxed)
     }
 
+    /// Whether it has something to run at `now`, as it says. One that is at fault has not.
+    pub(crate) fn wants_cpu(&self, now: Instant) -> bool {
+        self.area.best(now.as_nanos()).is_ok_and(|best| best.is_some())
+    }
+
     /// Relaxed: nothing is handed over with it.
     pub(crate) fn is(&self, state: State) -> bool {
         self.state.load(Ordering::Relaxed) == state as u8
@@ -114,7 +117,7 @@ impl Hall {
     pub(crate) fn new(cpu: u32, uid: u32) -> Result<Self, HallError> {
         let turn = SharedMapping::create("upcall-turn", turn_page::PAGE_BYTES)?;
         let kernel = SharedMapping::create_to_seal("upcall-kernel", kernel_area::PAGE_BYTES)?;
-        let proxy = SharedMapping::create_to_seal("upcall-others", USER_AREA_BYTES)?;
+        let proxy = SharedMapping::create_to_seal("upcall-others", user_area::AREA_BYTES)?;
         for pages in [&turn, &kernel, &proxy] {
             // Refused is as good as before: such a page may be slow once.
             let _ = pages.lock();

@@ -39,8 +39,9 @@ use upcall_shm::kernel_area::State;
 use upcall_shm::turn_page::Turn;
 use upcall_shm::user_area::Rank;
 use upcall_sys::process::{ThreadState, thread_state};
-use upcall_sys::{clock, futex, schedule};
+use upcall_sys::{futex, schedule};
 
+use crate::clock::now;
 use crate::hall::{Hall, Member};
 use crate::site::{Known, Site};
 
@@ -116,7 +117,7 @@ impl Kls {
         if self.site.is_held(&self.hall) {
             return Choice::Again;
         }
-        let now = Instant::from_nanos(clock::monotonic_ns());
+        let now = now();
         if let Some((hall, _)) = self.known.halls().find(|(hall, _)| self.site.is_held(hall)) {
             // Its holder looks at its next boundary.
             if self.known.show_others(hall, now) {
@@ -193,7 +194,7 @@ impl Kls {
     }
 
     fn wait_a_little(&self) {
-        let until = Instant::from_nanos(clock::monotonic_ns()) + LOOK_EVERY;
+        let until = now() + LOOK_EVERY;
         self.hall.sleep_until(Some(until));
     }
 }

@@ -21,6 +21,7 @@ pub mod guardian;
 pub mod registry;
 pub mod server;
 
+mod clock;
 mod hall;
 mod kls;
 mod site;

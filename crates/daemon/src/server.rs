@@ -32,6 +32,7 @@ use upcall_core::policy::Discipline;
 use upcall_core::policy::rmdp::RMDP;
 use upcall_core::time::{Instant, Span};
 use upcall_shm::DomainId;
+use upcall_shm::user_area::AREA_BYTES;
 use upcall_shm::wire::{MESSAGE_BYTES_MAX, ToDaemon, ToDomain};
 pub use upcall_sys::local::Access;
 use upcall_sys::local::{Connection, Credentials, Listener, Received};
@@ -42,7 +43,7 @@ use upcall_sys::{OsError, clock, schedule};
 
 use crate::calibrate;
 use crate::guardian::{self, Guardian, Measure, Offence, Rules};
-use crate::hall::{Hall, HallError, Member, PROXY_GENERATION, USER_AREA_BYTES};
+use crate::hall::{Hall, HallError, Member, PROXY_GENERATION};
 use crate::kls::{self, DOMAIN_PRIORITY, Kls};
 use crate::registry::{Claimed, Grant, Owner, PlaceError, Quota, Registry};
 use crate::site::Site;
@@ -192,9 +193,6 @@ impl From<OsError> for StartError {
     }
 }
 
-/// Policies whose ranks compare between schedulers.
-const ACROSS_DOMAINS: [&str; 3] = ["rmdp", "rm", "dws"];
-
 /// How often a KLS thread is told to end.
 const QUIT_EVERY: Duration = Duration::from_millis(1);
 
@@ -281,7 +279,7 @@ impl Daemon {
     /// # Errors
     /// See [`StartError`].
     pub fn start(config: Config) -> Result<Self, StartError> {
-        if !ACROSS_DOMAINS.contains(&config.discipline.name) {
+        if !config.discipline.across_domains {
             return Err(StartError::Policy(config.discipline.name));
         }
         let allowed = schedule::allowed_cpus()?;
@@ -382,9 +380,7 @@ impl Daemon {
     /// domains there are then.
     pub fn run(mut self, mut on_event: impl FnMut(&Event, usize)) {
         loop {
-            for event in std::mem::take(&mut self.events) {
-                on_event(&event, self.domains());
-            }
+            self.hand_out(&mut on_event);
             let mut ready = Vec::new();
             let readiness = self.readiness.clone();
             if !readiness.wait(|number| ready.push(number)) {
@@ -392,11 +388,19 @@ impl Daemon {
             }
             ready.into_iter().for_each(|number| self.serve(number));
         }
-        let sessions: Vec<u64> = self.sessions.keys().copied().collect();
-        sessions.into_iter().for_each(|session| self.end(session, "the daemon ends"));
+        self.end_all();
+        self.hand_out(&mut on_event);
+    }
+
+    fn hand_out(&mut self, on_event: &mut impl FnMut(&Event, usize)) {
         for event in std::mem::take(&mut self.events) {
             on_event(&event, self.domains());
         }
+    }
+
+    fn end_all(&mut self) {
+        let sessions: Vec<u64> = self.sessions.keys().copied().collect();
+        sessions.into_iter().for_each(|session| self.end(session, "the daemon ends"));
     }
 
     fn serve(&mut self, number: u64) {
@@ -579,17 +583,13 @@ impl Daemon {
             Ok(number) => number,
             Err(error) => {
                 let reason = error.to_string();
-                self.refused(session, &reason);
-                let _ = self.say(session, &ToDomain::Rejected { reason: reason.clone() }, &[]);
-                return Err(Over(reason));
+                return Err(self.rejected(session, reason));
             }
         };
         let seated = self.seats_for(session, owner, number);
         if let Err(Over(reason)) = seated {
             self.registry.detach(number);
-            self.refused(session, &reason);
-            let _ = self.say(session, &ToDomain::Rejected { reason: reason.clone() }, &[]);
-            return Err(Over(reason));
+            return Err(self.rejected(session, reason));
         }
         // Relaxed: a count.
         self.attached_ever.fetch_add(1, Ordering::Relaxed);
@@ -611,7 +611,7 @@ impl Daemon {
             if hall.turn.holder() == Ok(id) {
                 hall.turn.reset(DomainId::DAEMON);
             }
-            let memory = SharedMapping::create_to_seal("upcall-domain", USER_AREA_BYTES)?;
+            let memory = SharedMapping::create_to_seal("upcall-domain", AREA_BYTES)?;
             // Refused is as good as before: such a page may be slow once.
             let _ = memory.lock();
             memory.dont_fork()?;
@@ -796,6 +796,13 @@ impl Daemon {
         Ok(session.connection.send(&message.encode(), fds)?)
     }
 
+    /// A domain cannot be attached: it is told so, and its session ends.
+    fn rejected(&mut self, session: u64, reason: String) -> Over {
+        self.refused(session, &reason);
+        let _ = self.say(session, &ToDomain::Rejected { reason: reason.clone() }, &[]);
+        Over(reason)
+    }
+
     fn refused(&mut self, session: u64, reason: &str) {
         let Some(Session { credentials, .. }) = self.sessions.get(&session) else { return };
         let owner = Owner { uid: credentials.uid, pid: credentials.pid };
@@ -805,8 +812,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        let sessions: Vec<u64> = self.sessions.keys().copied().collect();
-        sessions.into_iter().for_each(|session| self.end(session, "the daemon ends"));
+        self.end_all();
         // Relaxed: it looks at every tick.
         self.guardian_quit.store(true, Ordering::Relaxed);
         for (hall, thread) in self.kls_threads.drain(..) {

@@ -46,6 +46,7 @@ use upcall_sys::memfd::{MapError, ReadOnlyMapping, SharedMapping};
 use upcall_sys::readiness::{self, Direction};
 
 use crate::clock;
+use crate::executive::ACTIVITIES_MAX;
 use crate::offence::Offence;
 use crate::rights::Notice;
 use crate::seat::{Pages, Seat, Usher};
@@ -55,11 +56,8 @@ mod listener;
 
 /// How long the daemon may take for an answer: it is an ordinary thread.
 const ANSWER_WITHIN: Span = Span::from_secs(10);
-/// Slots of a user area, in pages: as many as an executive has activities.
-const SLOT_PAGES: usize = 1;
-
-/// Bytes of a user area.
-pub const USER_AREA_BYTES: usize = user_area::words_of(SLOT_PAGES) * 8;
+/// A slot for each activity that an executive may have.
+const _: () = assert!(user_area::PAGE_SLOTS == ACTIVITIES_MAX as usize);
 
 /// Where the daemon is expected: `$UPCALL_SOCKET`; else `upcall.sock` in
 /// `$XDG_RUNTIME_DIR`; else `/run/upcall.sock`, where only root can have put one.
@@ -386,8 +384,8 @@ fn pages(received: Received, me: DomainId, generation: u64) -> Result<Pages, Att
     };
     let turn = SharedMapping::from_fd(turn, turn_page::PAGE_BYTES)?;
     let again = user.try_clone().map_err(|error| AttachError::Daemon(error.to_string()))?;
-    let user = SharedMapping::from_fd(user, USER_AREA_BYTES)?;
-    let lent = SharedMapping::from_fd(again, USER_AREA_BYTES)?;
+    let user = SharedMapping::from_fd(user, user_area::AREA_BYTES)?;
+    let lent = SharedMapping::from_fd(again, user_area::AREA_BYTES)?;
     let kernel = ReadOnlyMapping::from_fd(kernel, kernel_area::PAGE_BYTES)?;
     // What cannot be locked may be paged out: the notice of `Runtime` says so.
     let _ = (turn.lock(), user.lock(), lent.lock(), kernel.lock());

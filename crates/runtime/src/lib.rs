@@ -56,7 +56,7 @@ pub use upcall_core::{activity, admission, cost, policy, qos, record, scheduler,
 pub use batch::Batch;
 pub use calibrate::switch_cost;
 pub use config::{Attach, Config, FIFO_PRIORITY, Mode};
-pub use domain::{AttachError, USER_AREA_BYTES, daemon_answers, daemon_socket};
+pub use domain::{AttachError, daemon_answers, daemon_socket};
 pub use executive::{ACTIVITIES_MAX, Job};
 pub use interrupt::Interrupt;
 pub use latency::Latency;

@@ -44,8 +44,6 @@ const STOP_GRACE: Duration = Duration::from_millis(500);
 const STOP_LOOKS_MIN: u32 = 20;
 /// How often a thread that waits takes in records meanwhile.
 const LOOK_EVERY: Span = Span::from_millis(100);
-/// Policies whose ranks compare between the schedulers of several domains.
-const ACROSS_DOMAINS: [&str; 3] = ["rmdp", "rm", "dws"];
 /// Stack that a scheduling thread touches before it starts.
 const STACK_BYTES: usize = 256 * 1024;
 
@@ -228,7 +226,7 @@ impl Runtime {
             None => (None, Vec::new()),
             Some(daemon) => {
                 let (mode, policy) = (config.mode, config.discipline.name);
-                if mode != Mode::Upcall || !ACROSS_DOMAINS.contains(&policy) {
+                if mode != Mode::Upcall || !config.discipline.across_domains {
                     return Err(StartError::NotAcrossDomains { mode, policy });
                 }
                 let attached = Domain::attach(&daemon.socket, &daemon.name, policy)

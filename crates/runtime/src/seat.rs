@@ -466,14 +466,11 @@ impl Seat {
         let _ = self.pages.turn.take_recheck();
         let own = scheduler.running_standing(now).and_then(|standing| self.rank(standing))?;
         self.found = self.best_other(now).filter(|(other, _)| *other < own);
-        (self.has_turn() && self.found.is_none()).then(|| self.preempt_at(scheduler, now))
+        (self.has_turn() && self.found.is_none()).then(|| self.preempt_at(own))
     }
 
-    fn preempt_at(&self, scheduler: &Scheduler, now: Instant) -> Instant {
-        let Some(own) = scheduler.running_standing(now).and_then(|standing| self.rank(standing))
-        else {
-            return Instant::FAR;
-        };
+    /// The earliest moment at which a domain may outrank `own`.
+    fn preempt_at(&self, own: Rank) -> Instant {
         let moments = self.present().filter_map(|(_, peer)| peer.outranks_at(own).ok());
         moments.min().map_or(Instant::FAR, Instant::from_nanos)
     }

@@ -31,7 +31,7 @@
 
 use crate::edge::{Edge, barrier, ordering};
 use crate::words::Words;
-use crate::{AtomicU64, DOMAINS_MAX, DomainId, LayoutError, Ordering, PeerFault};
+use crate::{AtomicU64, DomainId, LayoutError, Ordering, PeerFault};
 use Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::num::NonZeroU64;
 use layout::{KIND, word};
@@ -139,13 +139,7 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
     /// # Errors
     /// Wrong length, or a word that is not 0.
     pub fn create(words: W, cpu: u32) -> Result<Self, LayoutError> {
-        let words = Words::new(KIND, words, PAGE_WORDS)?;
-        words.check_unused(KIND, |_| true)?;
-        words.mark(KIND);
-        // Relaxed: handing the memory over orders these.
-        words.store(word::CPU, u64::from(cpu), Relaxed);
-        words.store(word::DOMAINS, u64::from(DOMAINS_MAX), Relaxed);
-        Ok(Writer(words))
+        Words::create_of_cpu(KIND, words, PAGE_WORDS, cpu).map(Writer)
     }
 
     /// The memory, to be handed to domains.
@@ -247,13 +241,7 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
     /// # Errors
     /// It is no such page, of another version, or its reserved words are used.
     pub fn attach(words: W) -> Result<Self, LayoutError> {
-        let words = Words::new(KIND, words, PAGE_WORDS)?;
-        words.check_kind(KIND)?;
-        let cpu = words.identity(KIND, "CPU", word::CPU, (0, u64::from(u32::MAX)))?;
-        let domains = u64::from(DOMAINS_MAX);
-        words.identity(KIND, "domains", word::DOMAINS, (domains, domains))?;
-        words.check_unused(KIND, word::is_reserved)?;
-        let cpu = u32::try_from(cpu).unwrap_or(u32::MAX); // was checked
+        let (words, cpu) = Words::attach_of_cpu(KIND, words, PAGE_WORDS, word::is_reserved)?;
         Ok(Reader { words, cpu })
     }
 

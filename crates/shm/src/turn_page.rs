@@ -156,12 +156,7 @@ impl<W: AsRef<[AtomicU64]>> TurnPage<W> {
     /// # Errors
     /// Wrong length, or a word that is not 0.
     pub fn create(words: W, cpu: u32) -> Result<Self, LayoutError> {
-        let words = Words::new(KIND, words, PAGE_WORDS)?;
-        words.check_unused(KIND, |_| true)?;
-        words.mark(KIND);
-        // Relaxed: handing the memory over orders these.
-        words.store(word::CPU, u64::from(cpu), Relaxed);
-        words.store(word::DOMAINS, u64::from(DOMAINS_MAX), Relaxed);
+        let words = Words::create_of_cpu(KIND, words, PAGE_WORDS, cpu)?;
         Ok(TurnPage { words, cpu })
     }
 
@@ -171,13 +166,7 @@ impl<W: AsRef<[AtomicU64]>> TurnPage<W> {
     /// # Errors
     /// It is no such page, of another version, or its reserved words are used.
     pub fn attach(words: W) -> Result<Self, LayoutError> {
-        let words = Words::new(KIND, words, PAGE_WORDS)?;
-        words.check_kind(KIND)?;
-        let cpu = words.identity(KIND, "CPU", word::CPU, (0, u64::from(u32::MAX)))?;
-        let domains = u64::from(DOMAINS_MAX);
-        words.identity(KIND, "domains", word::DOMAINS, (domains, domains))?;
-        words.check_unused(KIND, word::is_reserved)?;
-        let (_, cpu) = halves(cpu);
+        let (words, cpu) = Words::attach_of_cpu(KIND, words, PAGE_WORDS, word::is_reserved)?;
         Ok(TurnPage { words, cpu })
     }
 
@@ -325,10 +314,8 @@ impl<W: AsRef<[AtomicU64]>> TurnPage<W> {
     /// Writes once more what identifies the page, and 0 to reserved words: after
     /// [`Self::audit`] found them written. By the daemon. O([`PAGE_WORDS`]).
     pub fn repair(&self) {
-        self.words.mark(KIND);
-        // Relaxed: nobody has got anything by them.
-        self.words.store(word::CPU, u64::from(self.cpu), Relaxed);
-        self.words.store(word::DOMAINS, u64::from(DOMAINS_MAX), Relaxed);
+        // Relaxed, all of it: nobody has got anything by them.
+        self.words.mark_of_cpu(KIND, self.cpu);
         (0..PAGE_WORDS)
             .filter(|&word| word::is_reserved(word))
             .for_each(|word| self.words.store(word, 0, Relaxed));
@@ -340,10 +327,7 @@ impl<W: AsRef<[AtomicU64]>> TurnPage<W> {
     /// # Errors
     /// [`PeerFault::Reserved`]: some domain of the user scribbles.
     pub fn audit(&self) -> Result<(), PeerFault> {
-        let identity = self.words.check_kind(KIND).is_ok()
-            && self.words.load(word::CPU, Relaxed) == u64::from(self.cpu)
-            && self.words.load(word::DOMAINS, Relaxed) == u64::from(DOMAINS_MAX);
-        if !identity {
+        if self.words.check_of_cpu(KIND) != Ok(self.cpu) {
             return Err(PeerFault::Reserved { page: KIND.page, offset: 0 });
         }
         match self.words.first_used(word::is_reserved) {

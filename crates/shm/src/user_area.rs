@@ -65,6 +65,10 @@ pub const fn words_of(slot_pages: usize) -> usize {
     word::HEADER + slot_pages * (PAGE_BYTES / 8)
 }
 
+/// Bytes of the area that a domain shares with the daemon and its peers: one page of
+/// slots. Both ends map so much, so it belongs to the protocol.
+pub const AREA_BYTES: usize = words_of(1) * 8;
+
 /// What is compared across domains: the smaller outranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {

@@ -1,6 +1,6 @@
 //! The words of a page, found to be as many as it has.
 
-use crate::{AtomicU64, LayoutError, Ordering};
+use crate::{AtomicU64, DOMAINS_MAX, LayoutError, Ordering};
 use Ordering::Relaxed;
 
 /// A cache line: the most that two writers must not share.
@@ -8,6 +8,11 @@ pub(crate) const LINE_BYTES: usize = 64;
 
 /// The same in words.
 pub(crate) const LINE_WORDS: usize = LINE_BYTES / 8;
+
+/// Where a page that all domains of a CPU share names that CPU, and how many they may
+/// be: behind magic and version.
+pub(crate) const CPU: usize = 2;
+pub(crate) const DOMAINS: usize = 3;
 
 /// What tells one kind of page from another, and from older ones.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +51,48 @@ impl<W: AsRef<[AtomicU64]>> Words<W> {
     #[inline]
     pub(crate) fn store(&self, word: usize, value: u64, order: Ordering) {
         self.at(word).store(value, order);
+    }
+
+    /// Makes `words`, all zero, a page of `kind` for all domains of a CPU.
+    pub(crate) fn create_of_cpu(
+        kind: Kind,
+        words: W,
+        expected: usize,
+        cpu: u32,
+    ) -> Result<Self, LayoutError> {
+        let words = Words::new(kind, words, expected)?;
+        words.check_unused(kind, |_| true)?;
+        words.mark_of_cpu(kind, cpu);
+        Ok(words)
+    }
+
+    /// Writes what identifies such a page. Relaxed: handing the memory over orders it.
+    pub(crate) fn mark_of_cpu(&self, kind: Kind, cpu: u32) {
+        self.mark(kind);
+        self.store(CPU, u64::from(cpu), Relaxed);
+        self.store(DOMAINS, u64::from(DOMAINS_MAX), Relaxed);
+    }
+
+    /// Takes up such a page that another created; says of which CPU it is.
+    pub(crate) fn attach_of_cpu(
+        kind: Kind,
+        words: W,
+        expected: usize,
+        is_reserved: impl Fn(usize) -> bool,
+    ) -> Result<(Self, u32), LayoutError> {
+        let words = Words::new(kind, words, expected)?;
+        let cpu = words.check_of_cpu(kind)?;
+        words.check_unused(kind, is_reserved)?;
+        Ok((words, cpu))
+    }
+
+    /// That it is such a page: of which CPU.
+    pub(crate) fn check_of_cpu(&self, kind: Kind) -> Result<u32, LayoutError> {
+        self.check_kind(kind)?;
+        let cpu = self.identity(kind, "CPU", CPU, (0, u64::from(u32::MAX)))?;
+        let domains = u64::from(DOMAINS_MAX);
+        self.identity(kind, "domains", DOMAINS, (domains, domains))?;
+        Ok(u32::try_from(cpu).unwrap_or(u32::MAX)) // was checked
     }
 
     /// Writes the first two words. Relaxed: the page is shared with nobody yet.

@@ -10,14 +10,9 @@
 #include <unistd.h>
 #include <upcall.h>
 
-#define EXPECT(what)                                                                               \
-    do {                                                                                           \
-        if (!(what)) {                                                                             \
-            fprintf(stderr, "line %d: %s does not hold (last refusal: %s)\n", __LINE__, #what,     \
-                    rts_refusal());                                                                \
-            _exit(1);                                                                              \
-        }                                                                                          \
-    } while (0)
+/* exit() would begin the abort phase that is looked at. */
+#define EXPECT_END _exit
+#include "expect.h"
 
 /* A connection: its handler closes it in three steps, a period each. */
 struct pcb {

@@ -7,15 +7,7 @@
 #include <stdlib.h>
 #include <time.h>
 #include <upcall.h>
-
-#define EXPECT(what)                                                                               \
-    do {                                                                                           \
-        if (!(what)) {                                                                             \
-            fprintf(stderr, "line %d: %s does not hold (last refusal: %s)\n", __LINE__, #what,     \
-                    rts_refusal());                                                                \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
+#include "expect.h"
 
 static void handler(struct rts_funargs *args)
 {

@@ -11,16 +11,9 @@
 #include <time.h>
 #include <unistd.h>
 #include <upcall.h>
+#include "expect.h"
 
 #define MILLISECOND INT64_C(1000000)
-#define EXPECT(what)                                                                               \
-    do {                                                                                           \
-        if (!(what)) {                                                                             \
-            fprintf(stderr, "line %d: %s does not hold (last refusal: %s)\n", __LINE__, #what,     \
-                    rts_refusal());                                                                \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
 
 static struct rts_attr every(uint64_t period_ms, uint32_t batch, uint32_t quantum)
 {

@@ -9,7 +9,7 @@ use upcall_sim::trace::{Clock, Header, Named};
 
 use super::activities::{Activities, bind, shortfall};
 use super::load::Load;
-use super::{ACROSS_PROCESSES, LEAD, Measured, Order, POLL_EVERY, domains, drain_time};
+use super::{LEAD, Measured, Order, POLL_EVERY, domains, drain_time};
 use crate::csv::JobLog;
 use crate::exit::Failure;
 use crate::live::Live;
@@ -101,7 +101,7 @@ pub fn run(
 fn one_process(plan: &Plan<'_>, mode: Mode) -> Option<String> {
     let domains = domains(plan).len();
     let policy = plan.discipline.name;
-    (mode == Mode::Upcall && domains > 1 && !ACROSS_PROCESSES.contains(&policy)).then(|| {
+    (mode == Mode::Upcall && domains > 1 && !plan.discipline.across_domains).then(|| {
         format!(
             "the {domains} domains run in one process: ranks under {policy} do not compare across processes"
         )

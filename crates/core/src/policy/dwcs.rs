@@ -83,6 +83,7 @@ pub static DWCS: Discipline = Discipline {
     name: "dwcs",
     preemptive: false,
     time_quantum: None,
+    across_domains: false,
     groups: Vec::new(),
     policy: |_, capacity| Box::new(WindowConstrained::new(capacity)),
     // Ties are by creation, and the verdict knows no ranks.

@@ -47,6 +47,7 @@ pub static DWS: Discipline = Discipline {
     name: "dws",
     preemptive: false,
     time_quantum: None,
+    across_domains: true,
     groups: Vec::new(),
     policy: |_, capacity| Box::new(DeadlineWorkahead::new(capacity)),
     // Ranks change from message to message: the order means nothing to `verdict`.

@@ -41,6 +41,9 @@ pub struct Discipline {
     /// The longest an activity is served before another may be, where the policy
     /// shares time out; `None` where it does not.
     pub time_quantum: Option<Span>,
+    /// Whether its ranks compare between schedulers ([`Policy::standing`]), so that the
+    /// domains of a CPU can be put in one order.
+    pub across_domains: bool,
     /// PS: groups of activities that share one part of the CPU.
     pub groups: Vec<ps::Group>,
     /// One CPU's policy for activities numbered `0..capacity`; takes all memory

@@ -115,6 +115,7 @@ pub const fn with_quantum(quantum: Span) -> Discipline {
         name: "ps",
         preemptive: false,
         time_quantum: Some(quantum),
+        across_domains: false,
         policy: |discipline, capacity| {
             let quantum = quantum_of(discipline);
             Box::new(ProportionalShare::with_groups(capacity, quantum, &discipline.groups))

@@ -14,6 +14,7 @@ pub static RM: Discipline = Discipline {
     name: "rm",
     preemptive: true,
     time_quantum: None,
+    across_domains: true,
     groups: Vec::new(),
     policy: |_, capacity| Box::new(RateMonotonic::new(capacity)),
     order: |params| params.period.as_nanos(),

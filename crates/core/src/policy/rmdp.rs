@@ -18,6 +18,7 @@ pub static RMDP: Discipline = Discipline {
     name: "rmdp",
     preemptive: false,
     time_quantum: None,
+    across_domains: true,
     groups: Vec::new(),
     policy: |_, capacity| Box::new(RateMonotonic::new(capacity)),
     order: |params| params.period.as_nanos(),

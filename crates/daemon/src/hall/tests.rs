@@ -10,10 +10,10 @@ fn a_member_that_is_back_is_told_so_and_only_then() {
     let hall = Hall::new(0, 0).unwrap();
     let domain = DomainId::new(1).unwrap();
     let generation = NonZeroU64::new(2).unwrap();
-    let area = SharedMapping::create("user", USER_AREA_BYTES).unwrap();
+    let area = SharedMapping::create("user", user_area::AREA_BYTES).unwrap();
     let fd = area.fd().try_clone_to_owned().unwrap();
     let _owner = Owner::create(area, domain, generation.get()).unwrap();
-    let memory = SharedMapping::from_fd(fd, USER_AREA_BYTES).unwrap();
+    let memory = SharedMapping::from_fd(fd, user_area::AREA_BYTES).unwrap();
     let member = Member::new((domain, generation), (1, 1), memory).unwrap();
     hall.kernel.attach(domain, generation, 1, 1);
 

@@ -3,11 +3,11 @@
 use core::num::NonZeroU64;
 
 use upcall_shm::turn_page::TurnPage;
-use upcall_shm::user_area::{NEVER, Owner, Peer, Rank, Slot, SlotState};
+use upcall_shm::user_area::{AREA_BYTES, NEVER, Owner, Peer, Rank, Slot, SlotState};
 use upcall_sys::memfd::{ReadOnlyMapping, SharedMapping};
 
 use super::*;
-use crate::hall::{Member, PROXY_GENERATION, USER_AREA_BYTES};
+use crate::hall::{Member, PROXY_GENERATION};
 
 const AT: Instant = Instant::from_nanos(1_000_000);
 
@@ -21,10 +21,10 @@ fn site() -> (Site, Arc<Hall>, Arc<Hall>) {
 /// A domain of `hall`, and what it writes with.
 fn member(hall: &Hall, number: u32) -> Owner<SharedMapping> {
     let (domain, generation) = (DomainId::new(number).unwrap(), NonZeroU64::MIN);
-    let area = SharedMapping::create("user", USER_AREA_BYTES).unwrap();
+    let area = SharedMapping::create("user", AREA_BYTES).unwrap();
     let fd = area.fd().try_clone_to_owned().unwrap();
     let owner = Owner::create(area, domain, generation.get()).unwrap();
-    let memory = SharedMapping::from_fd(fd, USER_AREA_BYTES).unwrap();
+    let memory = SharedMapping::from_fd(fd, AREA_BYTES).unwrap();
     let member = Arc::new(Member::new((domain, generation), (1, 1), memory).unwrap());
     hall.kernel.attach(domain, generation, 1, 1);
     hall.set_members(|members| members.push(member));
@@ -61,8 +61,7 @@ fn a_hall_is_shown_who_became_ready_in_another_and_told_once() {
     let (_mine, mut theirs) = (member(&one, 1), member(&other, 2));
     let mut known = Known::default();
     known.refresh(&site);
-    let mapping =
-        ReadOnlyMapping::from_fd(one.proxy_fd.try_clone().unwrap(), USER_AREA_BYTES).unwrap();
+    let mapping = ReadOnlyMapping::from_fd(one.proxy_fd.try_clone().unwrap(), AREA_BYTES).unwrap();
     let proxy = Peer::attach(mapping, DomainId::DAEMON, PROXY_GENERATION.get()).unwrap();
     known.show_others(&one, AT);
     assert_eq!(proxy.best(AT.as_nanos()), Ok(None));

@@ -11,14 +11,14 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use upcall_core::time::Span;
-use upcall_shm::user_area::Peer;
+use upcall_shm::user_area::{self, Peer};
 use upcall_shm::wire::{ToDaemon, ToDomain};
 use upcall_shm::{DomainId, Measure};
 use upcall_sys::local::{Connection, Received};
 use upcall_sys::memfd::ReadOnlyMapping;
 use upcall_sys::readiness::{self, Direction};
 
-use super::{AttachError, Held, Holdings, Opened, USER_AREA_BYTES};
+use super::{AttachError, Held, Holdings, Opened};
 use super::{locked, next_message, open, out_of_place, receive};
 use crate::clock;
 use crate::offence::Offence;
@@ -240,7 +240,7 @@ fn introduce(
     let (Some((_, usher)), Some(fd), Some(domain)) = (usher, fd, DomainId::new(domain)) else {
         return Err(AttachError::Daemon("a peer without its area".to_owned()));
     };
-    let mapping = ReadOnlyMapping::from_fd(fd, USER_AREA_BYTES)?;
+    let mapping = ReadOnlyMapping::from_fd(fd, user_area::AREA_BYTES)?;
     let _ = (mapping.lock(), mapping.dont_fork());
     let area = Peer::attach(mapping, domain, generation)?;
     usher.introduce(Neighbour { domain, generation, area, is_there: false });

@@ -34,7 +34,7 @@ fn seat_and_usher() -> (Seat, Usher, Peer<SharedMapping>, Writer<SharedMapping>)
     let me = DomainId::new(ME).unwrap();
     let turn = SharedMapping::create("turn", turn_page::PAGE_BYTES).unwrap();
     let kernel = SharedMapping::create_to_seal("kernel", kernel_area::PAGE_BYTES).unwrap();
-    let user_bytes = user_area::words_of(1) * 8;
+    let user_bytes = user_area::AREA_BYTES;
     let user = SharedMapping::create("user", user_bytes).unwrap();
     kernel.seal_future_writes().unwrap();
     let kernel_fd = kernel.read_only_fd().unwrap();

@@ -5,7 +5,7 @@
 //! and with it the golden table in the tests.
 
 use crate::domain::LINES;
-use crate::words::{Kind, LINE_BYTES};
+use crate::words::{CPU, DOMAINS, Kind, LINE_BYTES};
 use core::mem::{offset_of, size_of};
 
 /// Version of this layout.
@@ -62,6 +62,7 @@ const _: () = {
     assert!(offset_of!(KernelArea, identity) == 0);
     assert!(offset_of!(KernelArea, domains) == 64);
     assert!(offset_of!(KernelArea, reserved) == 34 * 64);
+    assert!(offset_of!(Identity, cpu) == 8 * CPU && offset_of!(Identity, domains) == 8 * DOMAINS);
     // What is not named below is reserved.
     assert!(offset_of!(Identity, magic) == 0 && offset_of!(Identity, version) == 8);
     assert!(offset_of!(Identity, reserved) == 8 * 5);
@@ -73,8 +74,6 @@ pub(super) mod word {
     use super::{DomainLine, Identity, KernelArea, LINES, offset_of};
     use crate::words::LINE_WORDS;
 
-    pub const CPU: usize = offset_of!(KernelArea, identity.cpu) / 8;
-    pub const DOMAINS: usize = offset_of!(KernelArea, identity.domains) / 8;
     pub const EPOCH: usize = offset_of!(KernelArea, identity.epoch) / 8;
 
     /// Within a domain's line.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::DOMAINS_MAX;
 use proptest::prelude::*;
 
 const PAGE: &str = "kernel area";

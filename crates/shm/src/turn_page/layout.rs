@@ -5,7 +5,7 @@
 //! and with it the golden table in the tests.
 
 use crate::domain::LINES;
-use crate::words::{Kind, LINE_BYTES};
+use crate::words::{CPU, DOMAINS, Kind, LINE_BYTES};
 use core::mem::{offset_of, size_of};
 
 /// Version of this layout.
@@ -70,6 +70,7 @@ const _: () = {
     assert!(offset_of!(TurnPage, recheck) == 128);
     assert!(offset_of!(TurnPage, reserved) == 192);
     assert!(offset_of!(TurnPage, bells) == 512);
+    assert!(offset_of!(Identity, cpu) == 8 * CPU && offset_of!(Identity, domains) == 8 * DOMAINS);
     // What is not named below is reserved.
     assert!(offset_of!(Identity, magic) == 0 && offset_of!(Identity, version) == 8);
     assert!(offset_of!(Identity, reserved) == 8 * 4);
@@ -83,8 +84,6 @@ pub(super) mod word {
     use super::{Identity, LINES, TurnPage, offset_of};
     use crate::words::LINE_WORDS;
 
-    pub const CPU: usize = offset_of!(TurnPage, identity.cpu) / 8;
-    pub const DOMAINS: usize = offset_of!(TurnPage, identity.domains) / 8;
     pub const TURN: usize = offset_of!(TurnPage, turn.turn) / 8;
     pub const RECHECK: usize = offset_of!(TurnPage, recheck.recheck) / 8;
 

@@ -147,7 +147,7 @@ fn a_domain_whose_page_is_at_fault_is_told_as_such() {
     let daemon = Running::start(|_| {});
     let domain = ByHand::connect(&daemon);
     let (number, generation, cpu, mut fds) = domain.attach();
-    let page = || SharedMapping::from_fd(fds[1].try_clone().unwrap(), USER_AREA_BYTES).unwrap();
+    let page = || SharedMapping::from_fd(fds[1].try_clone().unwrap(), AREA_BYTES).unwrap();
     let (mapping, scribbler) = (page(), page());
     fds.clear();
     let _owner = user_area::Owner::create(mapping, number, generation).unwrap();
