@@ -109,7 +109,10 @@ fn a_flood_costs_its_own_stream_and_no_other() {
         assert_eq!(sent, of("received") + of("dropped.socket"), "{flooded:#}");
         assert_eq!(of("offered"), sent, "{flooded:#}");
         assert_eq!(of("received"), of("processed") + of("dropped.queue") + of("unread"));
-        assert!(of("dropped.socket") > 0 && of("processed") > 0, "{flooded:#}");
+        assert!(of("dropped.socket") > 0, "{flooded:#}");
+        if of("processed") == 0 {
+            return Err(format!("the flooded stream was never served: {run:#}"));
+        }
         let steady = named(&run, "streams", "steady");
         let lost = number(steady, "dropped.socket") + number(steady, "dropped.interface");
         let late = number(steady, "late");
