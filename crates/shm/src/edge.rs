@@ -19,6 +19,11 @@ pub(crate) enum Edge {
     /// oneself holder and the look for wishes.
     RequestFence,
     IdleFence,
+    /// I/O events: a leaf of bits, raised and taken; the client's bell, rung and heard.
+    IoLeafRaise,
+    IoLeafTake,
+    IoRing,
+    IoRouse,
     /// User area: around what is published, and around what is read.
     SequenceOdd,
     SequenceEven,

@@ -9,17 +9,19 @@
 //!
 //! | module | what is shared |
 //! |---|---|
+//! | [`io_events`] | which descriptors a loop is interested in, and which are ready |
 //! | [`load_page`] | what a load-generating child reports to its parent |
 //! | [`turn_page`] | who of one user's domains has the CPU, and how the others are woken |
 //! | [`user_area`] | what a domain says of itself: best rank, next releases, what runs |
 //! | [`kernel_area`] | what the daemon says of each domain, and asks of it |
 //! | [`wire`] | the messages between a domain and the daemon |
 //!
-//! The middle three make up split-level scheduling (decision 0008). Their numbers
+//! The turn page, the user and the kernel area make up split-level scheduling (decision 0008). Their numbers
 //! of domains are [`DomainId`], their errors [`LayoutError`] and [`PeerFault`].
 
 #![forbid(unsafe_code)]
 
+pub mod io_events;
 pub mod kernel_area;
 pub mod load_page;
 pub mod turn_page;

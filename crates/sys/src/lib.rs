@@ -19,6 +19,7 @@
 //! | [`local`] | messages and descriptors between processes of this machine |
 //! | [`process`] | child processes that leave nothing behind; processes and threads of others |
 //! | [`readiness`] | waiting until descriptors are readable or writable |
+//! | [`io_uring`], [`io_epoll`] | watching thousands of descriptors: completions read from memory, or by epoll |
 //! | [`machine`] | what this machine is |
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
@@ -31,6 +32,8 @@ mod error;
 #[cfg(test)]
 mod forked;
 pub mod futex;
+pub mod io_epoll;
+pub mod io_uring;
 pub mod local;
 pub mod machine;
 pub mod memfd;

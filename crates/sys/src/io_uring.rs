@@ -1,0 +1,354 @@
+//! Watching descriptors with io_uring: one multishot poll for each, completions read from memory.
+//!
+//! Called by the runtime's I/O service. A *watch* is a poll request that stays
+//! (`IORING_POLL_ADD_MULTI`, Linux 5.13): the kernel puts a completion into the ring each time its
+//! descriptor becomes ready, and the ring is read without a system call ([`PollRing::harvest`]).
+//! See io_uring_enter(2), io_uring_setup(2).
+//!
+//! ```text
+//!   watch --submit--> watched --ready: completion with F_MORE--> watched
+//!                        |  +-----completion without F_MORE----> ended: to be watched again, or never
+//!                        +--------unwatch-----------------------> gone
+//! ```
+//!
+//! It is edge-triggered: a completion says that something came, and no other need follow until
+//! more comes. Watching anew looks first, and says at once what is ready already.
+//!
+//! What ends a watch: a full ring (its last completion is kept by the kernel, `IORING_FEAT_NODROP`,
+//! and fetched by [`PollRing::harvest`] with a system call), the end of the thread that submitted it
+//! (`ECANCELED`), and a descriptor that cannot be polled.
+//!
+//! Completions are put into the ring by the thread that submitted the watch, in the kernel: at its next
+//! system call or interrupt, and it is interrupted for that purpose if it is running. So a thread that only
+//! looks at memory sees them. The price: a system call in which that thread sleeps may return `EINTR`.
+//! A watch holds its file: it is not closed before [`PollRing::unwatch`] was submitted.
+
+use crate::OsError;
+use crate::clock::monotonic_ns;
+use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
+use std::os::fd::RawFd;
+
+/// The token of requests whose completion says nothing.
+const NOBODY: u64 = u64::MAX;
+
+/// What became of a watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum After {
+    /// It goes on.
+    Watched,
+    /// It has ended; what it was for is to be watched anew.
+    Ended,
+    /// It cannot be: the descriptor is closed or always ready. Watching anew would say the same.
+    Never,
+}
+
+/// One watch has something to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Readiness {
+    /// Of the watch.
+    pub token: u64,
+    /// There is something to read, or the end has come, or a failure.
+    pub readable: bool,
+    /// There is room to write, or nobody reads any more, or a failure.
+    pub writable: bool,
+    /// Whether more will come.
+    pub after: After,
+}
+
+/// Events of poll(2) that make a descriptor readable and writable here. A failure or a hang-up
+/// does both: the call that is tried next says which.
+const READABLE: i32 = (libc::POLLIN | libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) as i32;
+const WRITABLE: i32 = (libc::POLLOUT | libc::POLLHUP | libc::POLLERR) as i32;
+
+/// A ring and its watches, until dropped.
+pub struct PollRing {
+    ring: IoUring,
+    /// System calls made.
+    kernel_calls: u64,
+}
+
+impl std::fmt::Debug for PollRing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PollRing").field("kernel_calls", &self.kernel_calls).finish_non_exhaustive()
+    }
+}
+
+impl PollRing {
+    /// A ring with room for `completions` (rounded up to a power of two, 32768 at most). One
+    /// descriptor; memory locked by the kernel.
+    ///
+    /// # Errors
+    /// `EPERM` or `ENOSYS` where io_uring is refused (`kernel.io_uring_disabled`, seccomp),
+    /// `EOPNOTSUPP` where it has no multishot poll (before Linux 5.13), `EMFILE`, `ENOMEM`.
+    pub fn new(completions: u32) -> Result<Self, OsError> {
+        let completions = completions.clamp(2, 32_768);
+        let ring = IoUring::builder()
+            .dontfork()
+            .setup_clamp()
+            .setup_cqsize(completions)
+            .build((completions / 2).clamp(1, 256))
+            .map_err(OsError::of_io("io_uring_setup"))?;
+        let mut probe = Probe::new();
+        ring.submitter()
+            .register_probe(&mut probe)
+            .map_err(OsError::of_io("io_uring_register(IORING_REGISTER_PROBE)"))?;
+        // Multishot came in 5.13, as did tagged resources: it has no flag of its own.
+        let parameters = ring.params();
+        if !(probe.is_supported(opcode::PollAdd::CODE)
+            && parameters.is_feature_nodrop()
+            && parameters.is_feature_ext_arg()
+            && parameters.is_feature_resource_tagging())
+        {
+            return Err(OsError::new("io_uring_setup", libc::EOPNOTSUPP));
+        }
+        Ok(PollRing { ring, kernel_calls: 0 })
+    }
+
+    /// Watches `fd` under `token`, not `u64::MAX` and not one in use, from the next
+    /// [`Self::submit`] on; a number that is not open says so by a [`Readiness`]. A system
+    /// call only if the queue is full (256 requests).
+    ///
+    /// # Errors
+    /// What the kernel said of the requests before (`ENOMEM`); this one is not made.
+    pub fn watch(
+        &mut self,
+        fd: RawFd,
+        readable: bool,
+        writable: bool,
+        token: u64,
+    ) -> Result<(), OsError> {
+        let mut events = 0;
+        if readable {
+            events |= libc::POLLIN | libc::POLLRDHUP;
+        }
+        if writable {
+            events |= libc::POLLOUT;
+        }
+        #[expect(clippy::cast_sign_loss, reason = "a mask")]
+        let events = i32::from(events) as u32;
+        let poll = opcode::PollAdd::new(types::Fd(fd), events).multi(true).build();
+        self.push(&poll.user_data(token))
+    }
+
+    /// Ends the watch of `token`, if there is one, at the next [`Self::submit`]. It may say something once
+    /// more until then, and nothing after what [`Self::harvest`] says next.
+    ///
+    /// # Errors
+    /// As [`Self::watch`].
+    pub fn unwatch(&mut self, token: u64) -> Result<(), OsError> {
+        self.push(&opcode::PollRemove::new(token).build().user_data(NOBODY))
+    }
+
+    /// Hands the requests made so far to the kernel: one system call if there are any.
+    ///
+    /// # Errors
+    /// What the kernel said (`ENOMEM`, `EAGAIN`, `EBUSY`): the rest are handed over by the next call.
+    pub fn submit(&mut self) -> Result<(), OsError> {
+        while !self.ring.submission().is_empty() {
+            self.kernel_calls += 1;
+            match self.ring.submit() {
+                Ok(_) => {}
+                Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
+                Err(error) => return Err(OsError::of_io("io_uring_enter")(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Says what the ring holds. No system call, unless it had overflowed: then one fetches what
+    /// the kernel kept. Does not block or allocate; O(completions).
+    pub fn harvest(&mut self, mut ready: impl FnMut(Readiness)) {
+        loop {
+            // Dropping the queue hands the places back to the kernel.
+            for completion in self.ring.completion() {
+                readiness(&completion).into_iter().for_each(&mut ready);
+            }
+            if !self.ring.submission().cq_overflow() {
+                return;
+            }
+            self.kernel_calls += 1;
+            // What it cannot fetch now is fetched next time: the flag stays.
+            if self.ring.submit_and_wait(0).is_err() || self.ring.completion().is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Blocks until the ring holds something or until `deadline_ns` (`CLOCK_MONOTONIC`; `None`: for
+    /// as long as it takes); hands over the requests made so far. A signal may cut it short. One system
+    /// call, none if the ring holds something; does not allocate.
+    ///
+    /// # Errors
+    /// What the kernel said (`ENOMEM`, `EAGAIN`, `EBUSY`).
+    pub fn wait(&mut self, deadline_ns: Option<u64>) -> Result<(), OsError> {
+        self.submit()?;
+        if !self.ring.completion().is_empty() || self.ring.submission().cq_overflow() {
+            return Ok(());
+        }
+        self.kernel_calls += 1;
+        let waited = match deadline_ns {
+            None => self.ring.submit_and_wait(1),
+            Some(deadline_ns) => {
+                let left_ns = deadline_ns.saturating_sub(monotonic_ns());
+                let span = types::Timespec::from(std::time::Duration::from_nanos(left_ns));
+                self.ring.submitter().submit_with_args(1, &types::SubmitArgs::new().timespec(&span))
+            }
+        };
+        match waited {
+            Ok(_) => Ok(()),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ETIME | libc::EINTR)) => Ok(()),
+            Err(error) => Err(OsError::of_io("io_uring_enter")(error)),
+        }
+    }
+
+    /// System calls made since [`PollRing::new`].
+    pub fn kernel_calls(&self) -> u64 {
+        self.kernel_calls
+    }
+
+    fn push(&mut self, request: &squeue::Entry) -> Result<(), OsError> {
+        if self.ring.submission().is_full() {
+            self.submit()?;
+        }
+        // SAFETY: a poll request and its removal hold numbers only: the kernel reads and
+        // writes no memory of ours for them.
+        unsafe { self.ring.submission().push(request) }
+            .map_err(|_| OsError::new("io_uring_enter", libc::EBUSY))
+    }
+}
+
+/// What a completion says; `None`: nothing.
+fn readiness(completion: &cqueue::Entry) -> Option<Readiness> {
+    let (token, result) = (completion.user_data(), completion.result());
+    if token == NOBODY {
+        return None;
+    }
+    let ended = !cqueue::more(completion.flags());
+    Some(match result {
+        0.. => Readiness {
+            token,
+            readable: result & READABLE != 0,
+            writable: result & WRITABLE != 0,
+            after: if ended { After::Ended } else { After::Watched },
+        },
+        // Nothing came; whether something would is seen when it is watched anew.
+        _ if matches!(-result, libc::ECANCELED | libc::ENOMEM | libc::EAGAIN | libc::EINTR) => {
+            Readiness { token, readable: false, writable: false, after: After::Ended }
+        }
+        // EBADF: the call that is tried next says the same.
+        _ => Readiness { token, readable: true, writable: true, after: After::Never },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{EventfdFlags, eventfd};
+    use std::io::Write;
+    use std::os::fd::{AsRawFd, OwnedFd};
+
+    fn harvest(ring: &mut PollRing) -> Vec<Readiness> {
+        let mut found = Vec::new();
+        ring.harvest(|readiness| found.push(readiness));
+        found
+    }
+
+    fn events(count: usize) -> Vec<OwnedFd> {
+        (0..count).map(|_| eventfd(0, EventfdFlags::NONBLOCK).unwrap()).collect()
+    }
+
+    fn add_one(fd: &OwnedFd) {
+        rustix::io::write(fd, &1u64.to_ne_bytes()).unwrap();
+    }
+
+    #[test]
+    fn readiness_is_read_from_memory_without_a_system_call() {
+        let mut ring = PollRing::new(64).unwrap();
+        let fds = events(4);
+        for (token, fd) in (0..).zip(&fds) {
+            ring.watch(fd.as_raw_fd(), true, false, token).unwrap();
+        }
+        ring.submit().unwrap();
+        assert_eq!(harvest(&mut ring), []);
+        let before = ring.kernel_calls();
+        for _ in 0..5 {
+            add_one(&fds[2]);
+            let one =
+                Readiness { token: 2, readable: true, writable: false, after: After::Watched };
+            assert_eq!(harvest(&mut ring), [one]);
+        }
+        assert_eq!(ring.kernel_calls(), before);
+    }
+
+    #[test]
+    fn a_ring_that_overflows_loses_nothing() {
+        let mut ring = PollRing::new(2).unwrap();
+        let fds = events(100);
+        for (token, fd) in (0..).zip(&fds) {
+            ring.watch(fd.as_raw_fd(), true, false, token).unwrap();
+        }
+        ring.submit().unwrap();
+        fds.iter().for_each(add_one);
+        let found = harvest(&mut ring);
+        for token in 0..100 {
+            assert!(found.iter().any(|one| one.token == token && one.readable), "{token}");
+        }
+        // Those that did not fit have ended, and say so: they are the ones to watch anew.
+        let ended: Vec<u64> =
+            found.iter().filter(|one| one.after == After::Ended).map(|one| one.token).collect();
+        assert!(ended.len() >= 98, "{}", ended.len());
+        for &token in &ended {
+            let fd = &fds[usize::try_from(token).unwrap()];
+            ring.watch(fd.as_raw_fd(), true, false, token).unwrap();
+        }
+        ring.submit().unwrap();
+        let again = harvest(&mut ring);
+        assert!(ended.iter().all(|token| again.iter().any(|one| one.token == *token)));
+    }
+
+    #[test]
+    fn what_is_unwatched_is_silent_and_its_file_is_let_go() {
+        let mut ring = PollRing::new(64).unwrap();
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        ring.watch(reader.as_raw_fd(), true, false, 7).unwrap();
+        ring.submit().unwrap();
+        drop(reader);
+        // The watch holds the reading end.
+        writer.write_all(b"x").unwrap();
+        assert!(harvest(&mut ring)[0].readable);
+        ring.unwatch(7).unwrap();
+        ring.submit().unwrap();
+        assert!(harvest(&mut ring).iter().all(|one| !one.readable));
+        assert_eq!(writer.write_all(b"x").unwrap_err().kind(), std::io::ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn a_number_that_is_not_open_is_told_and_not_watched() {
+        let mut ring = PollRing::new(64).unwrap();
+        ring.watch(1 << 30, true, false, 7).unwrap();
+        ring.submit().unwrap();
+        let never = Readiness { token: 7, readable: true, writable: true, after: After::Never };
+        assert_eq!(harvest(&mut ring), [never]);
+    }
+
+    #[test]
+    fn a_wait_ends_with_an_event_or_at_the_deadline() {
+        let mut ring = PollRing::new(64).unwrap();
+        let fds = events(1);
+        ring.watch(fds[0].as_raw_fd(), true, false, 7).unwrap();
+        let deadline_ns = monotonic_ns() + 2_000_000;
+        while monotonic_ns() < deadline_ns {
+            ring.wait(Some(deadline_ns)).unwrap();
+        }
+        assert_eq!(harvest(&mut ring), []);
+        std::thread::scope(|threads| {
+            threads.spawn(|| add_one(&fds[0]));
+            let mut found = Vec::new();
+            while found.is_empty() {
+                ring.wait(None).unwrap();
+                found = harvest(&mut ring);
+            }
+            assert_eq!(found[0].token, 7);
+        });
+    }
+}
