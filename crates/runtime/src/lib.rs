@@ -29,6 +29,7 @@ mod doorbell;
 mod executive;
 mod gate;
 mod interrupt;
+pub mod io_events;
 mod latency;
 pub mod load;
 mod mask;

@@ -18,7 +18,6 @@ const EVENTS_MAX: usize = 256;
 #[derive(Debug)]
 pub struct PollSet {
     epoll: OwnedFd,
-    events: Vec<MaybeUninit<epoll::Event>>,
     found: Vec<Readiness>,
     kernel_calls: u64,
 }
@@ -31,8 +30,7 @@ impl PollSet {
     pub fn new() -> Result<Self, OsError> {
         let epoll =
             epoll::create(epoll::CreateFlags::CLOEXEC).map_err(OsError::of("epoll_create1"))?;
-        let events = (0..EVENTS_MAX).map(|_| MaybeUninit::uninit()).collect();
-        Ok(PollSet { epoll, events, found: Vec::with_capacity(EVENTS_MAX), kernel_calls: 0 })
+        Ok(PollSet { epoll, found: Vec::with_capacity(EVENTS_MAX), kernel_calls: 0 })
     }
 
     /// Watches `fd` under `token`, in place of what was watched under this number. A file that
@@ -78,6 +76,17 @@ impl PollSet {
         let _ = self.with(fd, |epoll, fd| epoll::delete(epoll, fd));
     }
 
+    /// Whether the kernel can tell when `fd` becomes ready: `false` for a file that always is
+    /// (`EPERM`). The set is as before, `fd` not in it. Two system calls.
+    pub fn can_tell(&mut self, fd: RawFd) -> bool {
+        let nothing = (epoll::EventData::new_u64(0), epoll::EventFlags::empty());
+        let added = self.with(fd, |epoll, fd| epoll::add(epoll, fd, nothing.0, nothing.1));
+        if added.is_ok() {
+            self.unwatch(fd);
+        }
+        added != Err(Errno::PERM)
+    }
+
     /// Says what was found. No system call.
     pub fn harvest(&mut self, ready: impl FnMut(Readiness)) {
         self.found.drain(..).for_each(ready);
@@ -100,9 +109,10 @@ impl PollSet {
             })
         });
         self.kernel_calls += 1;
-        match epoll::wait(&self.epoll, &mut self.events[..], left.as_ref()) {
+        let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS_MAX];
+        match epoll::wait(&self.epoll, &mut events, left.as_ref()) {
             Ok((events, _)) => {
-                self.found.extend(events.iter().map(readiness));
+                self.found.extend(events.iter().map(|event| readiness(*event)));
                 Ok(())
             }
             Err(Errno::INTR) => Ok(()),
@@ -130,7 +140,7 @@ impl PollSet {
     }
 }
 
-fn readiness(event: &epoll::Event) -> Readiness {
+fn readiness(event: epoll::Event) -> Readiness {
     // The kernel packs the structure: by value.
     let (flags, data) = (event.flags, event.data);
     let both = epoll::EventFlags::HUP | epoll::EventFlags::ERR;

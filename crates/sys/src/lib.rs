@@ -20,6 +20,7 @@
 //! | [`process`] | child processes that leave nothing behind; processes and threads of others |
 //! | [`readiness`] | waiting until descriptors are readable or writable |
 //! | [`io_uring`], [`io_epoll`] | watching thousands of descriptors: completions read from memory, or by epoll |
+//! | [`descriptors`] | how many descriptors there may be |
 //! | [`machine`] | what this machine is |
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
@@ -28,6 +29,7 @@ compile_error!(
 );
 
 pub mod clock;
+pub mod descriptors;
 mod error;
 #[cfg(test)]
 mod forked;

@@ -1,0 +1,382 @@
+//! I/O event delivery: an event loop over thousands of descriptors that makes no system call
+//! for a readiness (ecalls-2001 §3.2).
+//!
+//! Used by event loops, through the facade; by nothing else here. A [`Poller`] says which of its
+//! descriptors are ready, in the words of crates such as `polling` and `mio`. Interest and
+//! readiness are bits of a page ([`upcall_shm::io_events`]); a feeder sees to the kernel.
+//!
+//! ```text
+//!   Feed::Ring                                Feed::RingThread, Feed::EpollThread
+//!   the loop's thread                         the loop's thread       a thread of the poller
+//!   Poller -> page -> Feeder -> io_uring      Poller -> page   <--->  Feeder -> the kernel
+//!             page <- completions in memory             bell   <---   (futex wake if it sleeps)
+//! ```
+//!
+//! Which one when is decision 0012.
+//!
+//! # What an event means
+//!
+//! Something came since the event before: *edge-triggered*. Call (read, accept, write) until it
+//! would block; only then is another event promised. [`Poller::modify`] looks anew, and says again what
+//! is still ready. An event may be spurious, so descriptors are to be non-blocking. A hang-up or a failure is
+//! both readable and writable, as far as there is interest in it: the next call says which. A file
+//! that is always ready is said to be so once.
+//!
+//! A descriptor is to be deleted before it is closed, and its file stays open until the call of
+//! [`Poller::try_next`] or [`Poller::wait`] after that. Who closes one without deleting it and adds another of
+//! the same number is told of the new one only.
+
+use std::fmt;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use upcall_shm::LayoutError;
+use upcall_shm::io_events::{
+    ASLEEP, DESCRIPTORS_MAX, Interest as Stated, IoClient, IoService, PAGE_BYTES, READABLE,
+    WRITABLE,
+};
+use upcall_sys::memfd::{MapError, SharedMapping};
+use upcall_sys::{OsError, clock, futex};
+
+use feeder::{Feeder, Source};
+use service::Service;
+
+mod feeder;
+mod service;
+
+/// What a descriptor is watched for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interest {
+    /// There is something to read, or the end has come.
+    Readable,
+    /// There is room to write, or nobody reads any more.
+    Writable,
+    /// Either.
+    Both,
+}
+
+impl Interest {
+    const fn bits(self) -> u8 {
+        match self {
+            Interest::Readable => READABLE,
+            Interest::Writable => WRITABLE,
+            Interest::Both => READABLE | WRITABLE,
+        }
+    }
+}
+
+/// One descriptor may be ready: see the module's head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// As given to [`Poller::add`] or [`Poller::modify`].
+    pub key: usize,
+    /// To be read from.
+    pub readable: bool,
+    /// To be written to.
+    pub writable: bool,
+}
+
+/// Who hears from the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Feed {
+    /// The loop's own thread, from the memory of io_uring. The loop's thread is interrupted as
+    /// events come, and a system call it sleeps in may return `EINTR`; it is the cheapest by far.
+    Ring,
+    /// A thread that sleeps in io_uring. For a loop that bears no interruption.
+    RingThread,
+    /// A thread that sleeps in epoll: where io_uring is refused.
+    EpollThread,
+}
+
+/// Why there is no poller.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum PollerError {
+    /// No memory for its page.
+    Memory(MapError),
+    /// Its page cannot be one.
+    Layout(LayoutError),
+    /// The kernel refused io_uring, epoll, a descriptor or a thread.
+    Os(OsError),
+}
+
+impl fmt::Display for PollerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PollerError::Memory(error) => write!(f, "no page for I/O events: {error}"),
+            PollerError::Layout(error) => write!(f, "no page for I/O events: {error}"),
+            PollerError::Os(error) => write!(f, "no I/O events: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for PollerError {}
+
+/// Why a descriptor is not watched, or not any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum InterestError {
+    /// Its number is too large for the page.
+    TooLarge {
+        /// The number.
+        found: i32,
+    },
+    /// It was not added.
+    NotAdded {
+        /// The number.
+        found: i32,
+    },
+}
+
+impl fmt::Display for InterestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            InterestError::TooLarge { found } => {
+                write!(
+                    f,
+                    "descriptor {found} cannot be watched, expected 0 to {}",
+                    DESCRIPTORS_MAX - 1
+                )
+            }
+            InterestError::NotAdded { found } => {
+                write!(f, "descriptor {found} is not watched, expected one that was added")
+            }
+        }
+    }
+}
+
+impl std::error::Error for InterestError {}
+
+/// The page's memory, of the loop and of the thread that feeds it.
+#[derive(Clone, Debug)]
+struct Memory(Arc<SharedMapping>);
+
+impl AsRef<[AtomicU64]> for Memory {
+    fn as_ref(&self) -> &[AtomicU64] {
+        self.0.words()
+    }
+}
+
+/// What the loop said of a number.
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry {
+    key: usize,
+    generation: u32,
+    added: bool,
+}
+
+#[derive(Debug)]
+enum Feeding {
+    Own(Box<Feeder<Memory>>),
+    Thread(Service),
+}
+
+/// Says which of many descriptors are ready. One loop has one; dropped, it watches no more.
+///
+/// With [`Feed::Ring`] it is to be used by the thread that first used it: another may, and after the
+/// first has ended nothing is lost, but while the first sleeps it must wake for the kernel's sake.
+#[derive(Debug)]
+pub struct Poller {
+    client: IoClient<Memory>,
+    feeding: Feeding,
+    /// By the descriptor's number.
+    entries: Vec<Entry>,
+    /// Interest was stated that the feeder was not told of.
+    changed: bool,
+}
+
+impl Poller {
+    /// A poller by [`Feed::Ring`], or by [`Feed::EpollThread`] where io_uring is refused. Two
+    /// descriptors and 548 KiB, or five and a thread. Allocates.
+    ///
+    /// # Errors
+    /// No memory, no descriptors.
+    pub fn new() -> Result<Self, PollerError> {
+        Poller::fed_by(Feed::Ring).or_else(|_| Poller::fed_by(Feed::EpollThread))
+    }
+
+    /// A poller fed so and not otherwise.
+    ///
+    /// # Errors
+    /// As [`Poller::new`]; io_uring is refused (`EPERM`, `ENOSYS`, `EOPNOTSUPP` before Linux 5.13).
+    pub fn fed_by(feed: Feed) -> Result<Self, PollerError> {
+        let memory = SharedMapping::create("upcall-io-events", PAGE_BYTES);
+        let memory = Memory(Arc::new(memory.map_err(PollerError::Memory)?));
+        let client = IoClient::create(memory.clone()).map_err(PollerError::Layout)?;
+        let page = IoService::attach(memory).map_err(PollerError::Layout)?;
+        let source = match feed {
+            Feed::Ring | Feed::RingThread => Source::ring(),
+            Feed::EpollThread => Source::epoll(),
+        };
+        let feeder = Feeder::new(page, source.map_err(PollerError::Os)?);
+        let feeding = match feed {
+            Feed::Ring => Feeding::Own(Box::new(feeder)),
+            Feed::RingThread | Feed::EpollThread => {
+                Feeding::Thread(Service::start(feeder).map_err(PollerError::Os)?)
+            }
+        };
+        Ok(Poller { client, feeding, entries: Vec::new(), changed: false })
+    }
+
+    /// Watches `fd` under `key`, any number, from the next [`Poller::try_next`] or [`Poller::wait`] on; at
+    /// once ready is said at once. In place of whatever was added under the same number. No
+    /// system call here; may allocate.
+    ///
+    /// # Errors
+    /// [`InterestError::TooLarge`]: 65,536 or more.
+    pub fn add(
+        &mut self,
+        fd: impl AsFd,
+        key: usize,
+        interest: Interest,
+    ) -> Result<(), InterestError> {
+        let found = fd.as_fd().as_raw_fd();
+        let number =
+            usize::try_from(found).ok().filter(|&number| number < DESCRIPTORS_MAX as usize);
+        let number = number.ok_or(InterestError::TooLarge { found })?;
+        if number >= self.entries.len() {
+            self.entries.resize(number + 1, Entry::default());
+        }
+        self.entries[number].key = key;
+        self.state(number, interest.bits());
+        Ok(())
+    }
+
+    /// Another key or interest for a descriptor that was added; what is still ready is said again. No
+    /// system call here; does not allocate.
+    ///
+    /// # Errors
+    /// [`InterestError::NotAdded`].
+    pub fn modify(
+        &mut self,
+        fd: impl AsFd,
+        key: usize,
+        interest: Interest,
+    ) -> Result<(), InterestError> {
+        let number = self.added(fd)?;
+        self.entries[number].key = key;
+        self.state(number, interest.bits());
+        Ok(())
+    }
+
+    /// Watches `fd` no more: it may be closed now. Nothing more is said of it. No system call
+    /// here; does not allocate.
+    ///
+    /// # Errors
+    /// [`InterestError::NotAdded`].
+    pub fn delete(&mut self, fd: impl AsFd) -> Result<(), InterestError> {
+        let number = self.added(fd)?;
+        self.state(number, 0);
+        Ok(())
+    }
+
+    /// The next event, if there is one by now. No system call, but for stating interest that has
+    /// changed, all of it together, and after more events than the ring holds (32,768). Does not
+    /// block or allocate. One load where nothing came, and one of the ring's; else O(words touched).
+    #[inline]
+    pub fn try_next(&mut self) -> Option<Event> {
+        if self.changed {
+            self.flush();
+        }
+        loop {
+            if let Some(event) = self.take() {
+                return Some(event);
+            }
+            let heard = match &mut self.feeding {
+                Feeding::Own(feeder) => feeder.harvest(),
+                Feeding::Thread(_) => false,
+            };
+            if !heard {
+                return None;
+            }
+        }
+    }
+
+    /// The next event; blocks until there is one or until `deadline_ns` (`CLOCK_MONOTONIC`; `None`:
+    /// for as long as it takes). `None`: the deadline has come. At most one system call for what
+    /// [`Poller::try_next`] has not.
+    ///
+    /// # Errors
+    /// What the kernel said (`ENOMEM`, `EAGAIN`): nothing is lost, it may be called again.
+    pub fn wait(&mut self, deadline_ns: Option<u64>) -> Result<Option<Event>, OsError> {
+        loop {
+            if let Feeding::Thread(_) = self.feeding {
+                // Before the look: who raises after it rings again.
+                self.client.rouse();
+            }
+            if let Some(event) = self.try_next() {
+                return Ok(Some(event));
+            }
+            if deadline_ns.is_some_and(|deadline_ns| clock::monotonic_ns() >= deadline_ns) {
+                return Ok(None);
+            }
+            match &mut self.feeding {
+                Feeding::Own(feeder) => feeder.wait(deadline_ns)?,
+                Feeding::Thread(_) => {
+                    if self.client.doze() {
+                        // Why it returns does not matter: all is looked at again.
+                        futex::wait_shared_until(self.client.bell(), ASLEEP, deadline_ns);
+                    }
+                }
+            }
+        }
+    }
+
+    /// How many descriptors are known to be ready: the paper's `flag`. Two loads; a hint, for
+    /// [`Poller::try_next`] looks further.
+    pub fn active(&self) -> u64 {
+        self.client.active()
+    }
+
+    /// System calls that the loop's own thread made through this poller, sleeping in a futex
+    /// left out. For tests and benches.
+    pub fn kernel_calls(&self) -> u64 {
+        match &self.feeding {
+            Feeding::Own(feeder) => feeder.kernel_calls(),
+            Feeding::Thread(service) => service.doorbell_calls(),
+        }
+    }
+
+    fn added(&self, fd: impl AsFd) -> Result<usize, InterestError> {
+        let found = fd.as_fd().as_raw_fd();
+        usize::try_from(found)
+            .ok()
+            .filter(|&number| self.entries.get(number).is_some_and(|entry| entry.added))
+            .ok_or(InterestError::NotAdded { found })
+    }
+
+    /// Of a number that has an entry.
+    fn state(&mut self, number: usize, bits: u8) {
+        let entry = &mut self.entries[number];
+        // 0 is for never; a watch of 2^32 - 1 registrations ago is long gone.
+        entry.generation = entry.generation.wrapping_add(1).max(1);
+        entry.added = bits != 0;
+        let stated = Stated { bits, generation: entry.generation };
+        // Below 65536, or there were no entry.
+        self.changed |= u32::try_from(number).is_ok_and(|number| self.client.state(number, stated));
+    }
+
+    #[inline]
+    fn take(&mut self) -> Option<Event> {
+        loop {
+            let (number, bits) = self.client.take()?;
+            // A service that is behind may say what was deleted.
+            if let Some(entry) = self.entries.get(number as usize).filter(|entry| entry.added) {
+                let (readable, writable) = (bits & READABLE != 0, bits & WRITABLE != 0);
+                return Some(Event { key: entry.key, readable, writable });
+            }
+        }
+    }
+
+    #[cold]
+    fn flush(&mut self) {
+        match &mut self.feeding {
+            Feeding::Own(feeder) => self.changed = !feeder.apply(),
+            Feeding::Thread(service) => {
+                service.ring();
+                self.changed = false;
+            }
+        }
+    }
+}

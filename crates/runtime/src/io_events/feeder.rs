@@ -1,0 +1,312 @@
+//! Between the page of I/O events and the kernel.
+//!
+//! Used by the poller, on the loop's thread, or by its service on another. It arms what the page
+//! states and raises what the kernel says.
+//!
+//! ```text
+//!         (1) stated                (2) after: Ended
+//!   none ------------> watched ------------------------> undone
+//!    ^                  |   ^                              |
+//!    +---(3) stated ----+   +---(4) next pass, in order ---+
+//! ```
+//!
+//! 1. A generation of its own: it is part of the watch's token, so what comes for an older one is known.
+//! 2. A full ring, a kernel without memory, a thread that has gone.
+//! 3. Under another generation, with interest or without.
+//! 4. Whatever the kernel could not take. A watch made anew looks first, so nothing is lost between.
+
+use std::os::fd::RawFd;
+use std::sync::atomic::AtomicU64;
+
+use upcall_shm::io_events::{IoService, READABLE, WRITABLE};
+use upcall_sys::OsError;
+use upcall_sys::io_epoll::PollSet;
+use upcall_sys::io_uring::{After, PollRing, Readiness};
+
+/// Completions the ring has room for: what does not fit is not lost, but dear.
+const COMPLETIONS: u32 = 32_768;
+
+/// Where the kernel is heard.
+#[derive(Debug)]
+pub(super) enum Source {
+    Ring(PollRing),
+    Set(PollSet),
+}
+
+impl Source {
+    pub(super) fn ring() -> Result<Self, OsError> {
+        PollRing::new(COMPLETIONS).map(Source::Ring)
+    }
+
+    pub(super) fn epoll() -> Result<Self, OsError> {
+        PollSet::new().map(Source::Set)
+    }
+
+    fn watch(&mut self, watch: Watch) -> Result<(), OsError> {
+        let Watch { fd, bits, token } = watch;
+        let (readable, writable) = (bits & READABLE != 0, bits & WRITABLE != 0);
+        match self {
+            Source::Ring(ring) => ring.watch(fd, readable, writable, token),
+            Source::Set(set) => set.watch(fd, readable, writable, token),
+        }
+    }
+
+    fn unwatch(&mut self, watch: Watch) -> Result<(), OsError> {
+        match self {
+            Source::Ring(ring) => ring.unwatch(watch.token),
+            Source::Set(set) => {
+                set.unwatch(watch.fd);
+                Ok(())
+            }
+        }
+    }
+
+    fn submit(&mut self) -> Result<(), OsError> {
+        match self {
+            Source::Ring(ring) => ring.submit(),
+            Source::Set(_) => Ok(()),
+        }
+    }
+
+    fn wait(&mut self, deadline_ns: Option<u64>) -> Result<(), OsError> {
+        match self {
+            Source::Ring(ring) => ring.wait(deadline_ns),
+            Source::Set(set) => set.wait(deadline_ns),
+        }
+    }
+
+    fn harvest(&mut self, ready: impl FnMut(Readiness)) {
+        match self {
+            Source::Ring(ring) => ring.harvest(ready),
+            Source::Set(set) => set.harvest(ready),
+        }
+    }
+}
+
+/// One watch of the kernel's.
+#[derive(Clone, Copy, Debug)]
+struct Watch {
+    fd: RawFd,
+    bits: u8,
+    token: u64,
+}
+
+/// What the kernel is still to be told.
+#[derive(Clone, Copy, Debug)]
+enum Request {
+    Watch(Watch),
+    Unwatch(Watch),
+}
+
+/// What is armed for a number.
+#[derive(Clone, Copy, Debug, Default)]
+struct Armed {
+    generation: u32,
+    bits: u8,
+}
+
+/// The token of the doorbell: a descriptor there cannot be.
+const DOORBELL: u64 = u64::MAX - 1;
+
+fn token(number: u32, generation: u32) -> u64 {
+    u64::from(generation) << 32 | u64::from(number)
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub(super) struct Feeder<W> {
+    page: IoService<W>,
+    source: Source,
+    /// By the descriptor's number.
+    armed: Vec<Armed>,
+    undone: Vec<Request>,
+    doorbell: Option<Watch>,
+    /// To ask whether the kernel can tell when a descriptor is ready; made when first asked.
+    asked: Option<PollSet>,
+}
+
+impl<W: AsRef<[AtomicU64]>> Feeder<W> {
+    pub(super) fn new(page: IoService<W>, source: Source) -> Self {
+        Feeder { page, source, armed: Vec::new(), undone: Vec::new(), doorbell: None, asked: None }
+    }
+
+    /// Has `fd` make [`Self::wait`] return and [`Self::harvest`] say `true`, as if its own.
+    pub(super) fn watch_doorbell(&mut self, fd: RawFd) {
+        let doorbell = Watch { fd, bits: READABLE, token: DOORBELL };
+        self.doorbell = Some(doorbell);
+        self.request(Request::Watch(doorbell));
+        // What is not taken by the kernel now is by the next pass.
+        let _ = self.source.submit();
+    }
+
+    /// Tells the kernel what was stated: `false`, it did not take all of it, and this is to be called
+    /// again. May allocate.
+    pub(super) fn apply(&mut self) -> bool {
+        self.retry();
+        while let Some((number, stated)) = self.page.take_update() {
+            let at = number as usize;
+            if at >= self.armed.len() {
+                self.armed.resize(at + 1, Armed::default());
+            }
+            let before = self.armed[at];
+            if before.generation == stated.generation {
+                continue;
+            }
+            self.armed[at] = Armed { generation: stated.generation, bits: stated.bits };
+            if before.bits != 0 {
+                self.request(Request::Unwatch(watch(number, before)));
+            }
+            if stated.bits != 0 {
+                self.request(Request::Watch(watch(number, self.armed[at])));
+            }
+        }
+        self.source.submit().is_ok() && self.undone.is_empty()
+    }
+
+    /// Raises what the kernel has said, without a system call unless watches ended. `true`: there
+    /// was something.
+    #[inline]
+    pub(super) fn harvest(&mut self) -> bool {
+        let mut any = false;
+        let Feeder { page, source, armed, undone, asked, doorbell } = self;
+        source.harvest(|ready| {
+            any = true;
+            if ready.token != DOORBELL {
+                hear(ready, page, armed, undone, asked);
+            } else if ready.after == After::Ended {
+                undone.extend(doorbell.map(Request::Watch));
+            }
+        });
+        if !self.undone.is_empty() {
+            self.retry();
+            any |= self.source.submit().is_ok();
+        }
+        any
+    }
+
+    /// Blocks until the kernel says something or until `deadline_ns`.
+    pub(super) fn wait(&mut self, deadline_ns: Option<u64>) -> Result<(), OsError> {
+        self.retry();
+        self.source.wait(deadline_ns)
+    }
+
+    /// The page's end, to ring its bell.
+    pub(super) fn page(&self) -> &IoService<W> {
+        &self.page
+    }
+
+    pub(super) fn kernel_calls(&self) -> u64 {
+        let source = match &self.source {
+            Source::Ring(ring) => ring.kernel_calls(),
+            Source::Set(set) => set.kernel_calls(),
+        };
+        source + self.asked.as_ref().map_or(0, PollSet::kernel_calls)
+    }
+
+    fn retry(&mut self) {
+        if self.undone.is_empty() {
+            return;
+        }
+        for request in std::mem::take(&mut self.undone) {
+            // Stated anew meanwhile: then the newest statement sees to it.
+            let stale = matches!(request, Request::Watch(watch) if !self.is_current(watch.token));
+            if !stale {
+                self.request(request);
+            }
+        }
+    }
+
+    fn is_current(&self, token: u64) -> bool {
+        token == DOORBELL || current(&self.armed, token).is_some()
+    }
+
+    fn request(&mut self, request: Request) {
+        let done = match request {
+            // After one that is undone: they are to come in order.
+            _ if !self.undone.is_empty() => Err(()),
+            Request::Watch(watch) => self.source.watch(watch).map_err(drop),
+            Request::Unwatch(watch) => self.source.unwatch(watch).map_err(drop),
+        };
+        if done.is_err() {
+            self.undone.push(request);
+        }
+    }
+}
+
+fn watch(number: u32, armed: Armed) -> Watch {
+    let fd = RawFd::try_from(number).unwrap_or(-1); // below 65536
+    Watch { fd, bits: armed.bits, token: token(number, armed.generation) }
+}
+
+/// The number that `token` is of, and what is armed for it; `None`: not any more.
+#[expect(clippy::cast_possible_truncation, reason = "the halves are what is wanted")]
+#[inline]
+fn current(armed: &[Armed], token: u64) -> Option<(u32, Armed)> {
+    let (number, generation) = (token as u32, (token >> 32) as u32);
+    let armed = armed.get(number as usize).copied()?;
+    (armed.generation == generation && armed.bits != 0).then_some((number, armed))
+}
+
+/// One thing the kernel said.
+#[inline]
+fn hear<W: AsRef<[AtomicU64]>>(
+    ready: Readiness,
+    page: &mut IoService<W>,
+    armed: &[Armed],
+    undone: &mut Vec<Request>,
+    asked: &mut Option<PollSet>,
+) {
+    let Some((number, armed)) = current(armed, ready.token) else {
+        return; // of an older watch
+    };
+    let found =
+        if ready.readable { READABLE } else { 0 } | if ready.writable { WRITABLE } else { 0 };
+    page.raise(number, found & armed.bits);
+    if ready.after == After::Ended {
+        let watch = watch(number, armed);
+        // One that is always ready ends each time. Epoll says of which that holds.
+        if asked.is_none() {
+            *asked = PollSet::new().ok();
+        }
+        if asked.as_mut().is_none_or(|asked| asked.can_tell(watch.fd)) {
+            undone.push(Request::Watch(watch));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::UnixStream;
+    use upcall_shm::io_events::{Interest, IoClient, PAGE_WORDS};
+
+    /// Sixty descriptors and a ring of four: most completions do not fit, and end their watch.
+    #[test]
+    fn a_ring_that_is_far_too_small_loses_no_edge() {
+        let words: Vec<AtomicU64> = (0..PAGE_WORDS).map(|_| AtomicU64::new(0)).collect();
+        let mut client = IoClient::create(&words).unwrap();
+        let source = Source::Ring(PollRing::new(4).unwrap());
+        let mut feeder = Feeder::new(IoService::attach(&words).unwrap(), source);
+        let mut pairs: Vec<_> = (0..60).map(|_| UnixStream::pair().unwrap()).collect();
+        for (near, _) in &pairs {
+            let number = u32::try_from(near.as_raw_fd()).unwrap();
+            assert!(client.state(number, Interest { bits: READABLE, generation: 1 }));
+        }
+        assert!(feeder.apply());
+        for round in 0..50 {
+            pairs.iter_mut().for_each(|(_, far)| far.write_all(b"x").unwrap());
+            let mut left: Vec<RawFd> = pairs.iter().map(|(near, _)| near.as_raw_fd()).collect();
+            while !left.is_empty() {
+                let heard = feeder.harvest();
+                while let Some((number, bits)) = client.take() {
+                    assert_eq!(bits, READABLE);
+                    left.retain(|&fd| fd.unsigned_abs() != number);
+                }
+                assert!(heard || left.is_empty(), "round {round}: {left:?} were never said");
+            }
+            pairs.iter_mut().for_each(|(near, _)| near.read_exact(&mut [0]).unwrap());
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The thread that feeds a poller's page.
+//!
+//! Started by the poller where its loop does not hear the kernel itself. It sleeps in io_uring or
+//! epoll, sets bits, and wakes the loop if that sleeps. It has the class and the CPUs of whoever
+//! starts it.
+//!
+//! ```text
+//!   poller                                  service
+//!   states interest; ring: a byte  ------>  wait returns; the byte is read; apply
+//!   doze, futex wait               <------  harvest; ring: asleep? futex wake
+//! ```
+//!
+//! The byte is read before interest is looked at, so what is stated after the look has a byte of its own.
+
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use upcall_sys::{OsError, clock, futex};
+
+use super::Memory;
+use super::feeder::Feeder;
+
+/// How long to leave the kernel alone after it refused to wait (`ENOMEM`).
+const REFUSED_NS: u64 = 1_000_000;
+
+/// See the module's head. Ends with the value.
+#[derive(Debug)]
+pub(super) struct Service {
+    doorbell: UnixStream,
+    doorbell_calls: u64,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Service {
+    /// Starts the thread. Two descriptors; allocates.
+    ///
+    /// # Errors
+    /// What the kernel said (`EMFILE`, `EAGAIN`).
+    pub(super) fn start(feeder: Feeder<Memory>) -> Result<Self, OsError> {
+        let os = |operation| {
+            move |error: std::io::Error| OsError::new(operation, error.raw_os_error().unwrap_or(0))
+        };
+        let (doorbell, door) = UnixStream::pair().map_err(os("socketpair"))?;
+        for end in [&doorbell, &door] {
+            end.set_nonblocking(true).map_err(os("ioctl(FIONBIO)"))?;
+        }
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let thread = std::thread::Builder::new()
+            .name("upcall-io-events".to_owned())
+            .spawn(move || serve(feeder, door, &stopped))
+            .map_err(os("clone"))?;
+        Ok(Service { doorbell, doorbell_calls: 0, stop, thread: Some(thread) })
+    }
+
+    /// Has the service look at what was stated. One system call.
+    pub(super) fn ring(&mut self) {
+        self.doorbell_calls += 1;
+        // Full: then there are bytes to be read, and the thread will look.
+        let _ = self.doorbell.write(&[0]);
+    }
+
+    pub(super) fn doorbell_calls(&self) -> u64 {
+        self.doorbell_calls
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // Release pairs with the Acquire in `serve`, though nothing but the flag is handed over.
+        self.stop.store(true, Ordering::Release);
+        self.ring();
+        // A panic there was reported there.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+fn serve(mut feeder: Feeder<Memory>, mut door: UnixStream, stopped: &AtomicBool) {
+    feeder.watch_doorbell(door.as_raw_fd());
+    // Acquire pairs with the Release in `drop`.
+    while !stopped.load(Ordering::Acquire) {
+        if feeder.wait(None).is_err() {
+            clock::sleep_until_ns(clock::monotonic_ns() + REFUSED_NS);
+        }
+        let heard = feeder.harvest();
+        while door.read(&mut [0; 64]).is_ok_and(|read| read > 0) {}
+        feeder.apply();
+        // What was told to the kernel just now may be ready already.
+        if (feeder.harvest() || heard) && feeder.page().ring() {
+            futex::wake_shared(feeder.page().bell(), 1);
+        }
+    }
+}

@@ -1,0 +1,444 @@
+//! What a poller promises, by whatever it is fed: one suite over all of them, with real descriptors.
+#![expect(clippy::unwrap_used, reason = "a test that fails says where")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{ErrorKind, PipeReader, PipeWriter, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Mutex, PoisonError};
+
+use upcall_runtime::io_events::{Event, Feed, Interest, InterestError, Poller};
+use upcall_sys::clock::monotonic_ns;
+
+const FEEDS: [Feed; 3] = [Feed::Ring, Feed::RingThread, Feed::EpollThread];
+
+/// Numbers of descriptors are the process's: one test at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn each(test: fn(&mut Poller, Feed)) {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for feed in FEEDS {
+        println!("{feed:?}");
+        test(&mut Poller::fed_by(feed).unwrap(), feed);
+    }
+}
+
+fn pair() -> (UnixStream, UnixStream) {
+    let (near, far) = UnixStream::pair().unwrap();
+    near.set_nonblocking(true).unwrap();
+    far.set_nonblocking(true).unwrap();
+    (near, far)
+}
+
+/// As a loop would: the next event, that must come.
+fn next(poller: &mut Poller) -> Event {
+    poller.wait(Some(monotonic_ns() + 20_000_000_000)).unwrap().expect("no event in 20 s")
+}
+
+fn readable(key: usize) -> Event {
+    Event { key, readable: true, writable: false }
+}
+
+/// Interest has reached the kernel and all that came of it has come: a pair of our own speaks last.
+/// What else was said meanwhile. (The kernel says what happened in order.)
+fn settle(poller: &mut Poller) -> Vec<Event> {
+    const FENCE: usize = usize::MAX;
+    let (near, mut far) = pair();
+    let mut said = Vec::new();
+    far.write_all(b"x").unwrap();
+    poller.add(&near, FENCE, Interest::Readable).unwrap();
+    loop {
+        let event = next(poller);
+        if event.key == FENCE {
+            break;
+        }
+        said.push(event);
+    }
+    poller.delete(&near).unwrap();
+    said.extend(std::iter::from_fn(|| poller.try_next()));
+    said
+}
+
+fn drain(stream: &mut UnixStream) -> usize {
+    let mut bytes = 0;
+    loop {
+        match stream.read(&mut [0; 512]) {
+            Ok(0) => return bytes,
+            Ok(read) => bytes += read,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return bytes,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn what_comes_is_said_at_each_edge_and_nothing_else() {
+    each(|poller, _| {
+        let (mut near, mut far) = pair();
+        let (idle, _idle_peer) = pair();
+        poller.add(&near, 7, Interest::Readable).unwrap();
+        poller.add(&idle, 8, Interest::Readable).unwrap();
+        assert_eq!(settle(poller), []);
+        for _ in 0..50 {
+            far.write_all(b"x").unwrap();
+            assert_eq!(next(poller), readable(7));
+            assert_eq!(drain(&mut near), 1);
+        }
+        assert!(settle(poller).iter().all(|event| *event == readable(7)));
+        assert_eq!(poller.active(), 0);
+    });
+}
+
+#[test]
+fn what_was_ready_before_it_was_added_is_said() {
+    each(|poller, _| {
+        let (near, mut far) = pair();
+        far.write_all(b"x").unwrap();
+        poller.add(&near, 7, Interest::Readable).unwrap();
+        assert_eq!(next(poller), readable(7));
+        // Not read: no edge; but who asks anew is told anew.
+        assert_eq!(settle(poller), []);
+        poller.modify(&near, 9, Interest::Readable).unwrap();
+        assert_eq!(next(poller), readable(9));
+    });
+}
+
+#[test]
+fn only_what_there_is_interest_in_is_said() {
+    each(|poller, _| {
+        let (mut near, mut far) = pair();
+        poller.add(&near, 7, Interest::Writable).unwrap();
+        assert_eq!(next(poller), Event { key: 7, readable: false, writable: true });
+        far.write_all(b"x").unwrap();
+        assert!(settle(poller).iter().all(|event| !event.readable));
+        poller.modify(&near, 7, Interest::Both).unwrap();
+        assert_eq!(next(poller), Event { key: 7, readable: true, writable: true });
+        // Filled: not writable until the other end reads.
+        poller.modify(&near, 7, Interest::Readable).unwrap();
+        settle(poller);
+        while near.write(&[0; 4096]).is_ok() {}
+        poller.modify(&near, 7, Interest::Writable).unwrap();
+        assert_eq!(settle(poller), []);
+        assert!(drain(&mut far) > 4096);
+        assert!(next(poller).writable);
+    });
+}
+
+#[test]
+fn a_hang_up_is_readable_and_for_who_writes_writable() {
+    each(|poller, _| {
+        let (mut near, far) = pair();
+        poller.add(&near, 7, Interest::Readable).unwrap();
+        assert_eq!(settle(poller), []);
+        drop(far);
+        assert_eq!(next(poller), readable(7));
+        assert_eq!(near.read(&mut [0]).unwrap(), 0);
+        settle(poller); // it ends: nobody is told again and again
+        assert_eq!(settle(poller), []);
+
+        let (reader, mut writer): (PipeReader, PipeWriter) = std::io::pipe().unwrap();
+        writer.write_all(&[0; 65_536]).unwrap();
+        poller.add(&writer, 8, Interest::Writable).unwrap();
+        assert_eq!(settle(poller), []);
+        drop(reader);
+        assert_eq!(next(poller), Event { key: 8, readable: false, writable: true });
+        assert_eq!(writer.write(b"x").unwrap_err().kind(), ErrorKind::BrokenPipe);
+    });
+}
+
+#[test]
+fn what_is_deleted_is_silent_even_if_it_was_ready() {
+    each(|poller, _| {
+        let (near, mut far) = pair();
+        let (other, mut other_far) = pair();
+        poller.add(&near, 7, Interest::Readable).unwrap();
+        poller.add(&other, 8, Interest::Readable).unwrap();
+        assert_eq!(settle(poller), []);
+        far.write_all(b"x").unwrap();
+        other_far.write_all(b"x").unwrap();
+        // Both are known by now, one of them said.
+        let first = next(poller).key;
+        let (gone, gone_far) =
+            if first == 7 { (&other, &mut other_far) } else { (&near, &mut far) };
+        poller.delete(gone).unwrap();
+        gone_far.write_all(b"x").unwrap();
+        assert!(settle(poller).iter().all(|event| event.key == first));
+        let not_added = Err(InterestError::NotAdded { found: gone.as_raw_fd() });
+        assert_eq!(poller.delete(gone), not_added);
+        assert_eq!(poller.modify(gone, 1, Interest::Both), not_added);
+    });
+}
+
+#[test]
+fn a_deleted_descriptor_that_is_closed_is_closed_for_its_peer() {
+    each(|poller, _| {
+        let (near, mut far) = pair();
+        poller.add(&near, 7, Interest::Readable).unwrap();
+        assert_eq!(settle(poller), []);
+        poller.delete(&near).unwrap();
+        drop(near);
+        assert_eq!(settle(poller), []);
+        assert_eq!(far.read(&mut [0]).unwrap(), 0);
+    });
+}
+
+#[test]
+fn a_number_that_is_used_again_speaks_for_the_new_file_only() {
+    each(|poller, feed| {
+        for delete in [true, false] {
+            for round in 0..100 {
+                let (near, mut far) = pair();
+                let number = near.as_raw_fd();
+                poller.add(&near, 1, Interest::Readable).unwrap();
+                if round % 3 == 0 {
+                    settle(poller);
+                }
+                // A second descriptor keeps the old file, and what watches it, alive.
+                let kept = near.try_clone().unwrap();
+                far.write_all(b"old").unwrap();
+                if delete {
+                    poller.delete(&near).unwrap();
+                }
+                drop(near);
+                let (mut new, mut new_far) = pair();
+                assert_eq!(new.as_raw_fd(), number, "another test opened a file");
+                poller.add(&new, 2, Interest::Readable).unwrap();
+                far.write_all(b"old").unwrap();
+                let said = settle(poller);
+                // From another thread one may be on its way; it is spurious then.
+                let spurious = if feed == Feed::Ring { 0 } else { 1 };
+                assert!(said.len() <= spurious, "{said:?}");
+                assert!(said.iter().all(|event| event.key == 2), "{said:?}");
+                new_far.write_all(b"new").unwrap();
+                assert_eq!(next(poller), readable(2));
+                assert_eq!(drain(&mut new), 3);
+                poller.delete(&new).unwrap();
+                drop((kept, far, new_far));
+            }
+        }
+    });
+}
+
+#[test]
+fn closed_while_watched_and_never_deleted_harms_nobody() {
+    each(|poller, _| {
+        let (near, mut far) = pair();
+        poller.add(&near, 1, Interest::Both).unwrap();
+        settle(poller);
+        drop(near);
+        let _ = far.write(b"x");
+        drop(far);
+        settle(poller);
+        let (other, mut other_far) = pair();
+        poller.add(&other, 2, Interest::Readable).unwrap();
+        other_far.write_all(b"x").unwrap();
+        while next(poller).key != 2 {}
+    });
+}
+
+#[test]
+fn a_file_that_is_always_ready_is_said_once() {
+    each(|poller, _| {
+        for path in ["/proc/self/exe", "/dev/null"] {
+            let file = std::fs::File::open(path).unwrap();
+            poller.add(&file, 7, Interest::Readable).unwrap();
+            assert_eq!(next(poller), readable(7), "{path}");
+            settle(poller);
+            assert_eq!(settle(poller), [], "{path}");
+            poller.delete(&file).unwrap();
+        }
+    });
+}
+
+#[test]
+fn thousands_at_once_are_each_said_and_none_twice() {
+    each(|poller, _| {
+        // As many as there may be, fewer on a machine that is set up narrowly.
+        let limit = upcall_sys::descriptors::raise_limit().unwrap();
+        let pairs_max = usize::try_from(limit.saturating_sub(200) / 4 * 2).unwrap().min(3_000);
+        let mut pairs: Vec<_> = (0..pairs_max).map(|_| pair()).collect();
+        for (key, (near, _)) in pairs.iter().enumerate() {
+            poller.add(near, key, Interest::Readable).unwrap();
+        }
+        assert_eq!(settle(poller), []);
+        for round in 0..3 {
+            pairs.iter_mut().for_each(|(_, far)| far.write_all(b"x").unwrap());
+            let mut said = BTreeSet::new();
+            while said.len() < pairs_max {
+                let event = next(poller);
+                // Spurious ones are for what was drained.
+                let read = drain(&mut pairs[event.key].0);
+                assert!(said.insert(event.key) || read == 0, "round {round}: {event:?}");
+            }
+            assert!(poller.try_next().is_none_or(|event| drain(&mut pairs[event.key].0) == 0));
+        }
+        // All hang up at once, half of them deleted just before.
+        for (near, _) in pairs.iter().step_by(2) {
+            poller.delete(near).unwrap();
+        }
+        let nears: Vec<_> = pairs.into_iter().map(|(near, _)| near).collect();
+        let mut ended = BTreeSet::new();
+        while ended.len() < pairs_max / 2 {
+            ended.insert(next(poller).key);
+        }
+        assert!(ended.iter().all(|key| key % 2 == 1));
+        drop(nears);
+    });
+}
+
+#[test]
+fn a_busy_loop_makes_no_system_call_for_a_readiness() {
+    each(|poller, _| {
+        let mut pairs: Vec<_> = (0..100).map(|_| pair()).collect();
+        for (key, (near, _)) in pairs.iter().enumerate() {
+            poller.add(near, key, Interest::Readable).unwrap();
+        }
+        settle(poller);
+        poller.try_next();
+        let (before, mut events) = (poller.kernel_calls(), 0);
+        for _ in 0..20 {
+            pairs.iter_mut().for_each(|(_, far)| far.write_all(b"x").unwrap());
+            let mut left = pairs.len();
+            while left > 0 {
+                if let Some(event) = poller.try_next() {
+                    events += 1;
+                    left -= usize::from(drain(&mut pairs[event.key].0) > 0);
+                }
+            }
+        }
+        assert!(events >= 2_000);
+        assert_eq!(poller.kernel_calls(), before);
+    });
+}
+
+#[test]
+fn who_waits_is_woken_by_another_thread_each_time() {
+    each(|poller, _| {
+        let (mut near, mut far) = pair();
+        let (mut answers, mut answer) = pair();
+        answers.set_nonblocking(false).unwrap();
+        poller.add(&near, 7, Interest::Readable).unwrap();
+        std::thread::scope(|threads| {
+            threads.spawn(move || {
+                for _ in 0..2_000 {
+                    far.write_all(b"x").unwrap();
+                    answers.read_exact(&mut [0]).unwrap();
+                }
+            });
+            let mut read = 0;
+            while read < 2_000 {
+                assert_eq!(next(poller).key, 7);
+                let more = drain(&mut near);
+                read += more;
+                if more > 0 {
+                    answer.write_all(b"x").unwrap();
+                }
+            }
+        });
+        let deadline_ns = monotonic_ns() + 2_000_000;
+        while poller.wait(Some(deadline_ns)).unwrap().is_some() {}
+        assert!(monotonic_ns() >= deadline_ns);
+    });
+}
+
+#[test]
+fn another_thread_may_take_the_poller_and_nothing_is_lost() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for feed in FEEDS {
+        let (near, mut far) = pair();
+        let near_fd = near.as_fd().try_clone_to_owned().unwrap();
+        // The thread that armed it ends: the kernel ends its watches with it.
+        let mut poller = std::thread::spawn(move || {
+            let mut poller = Poller::fed_by(feed).unwrap();
+            poller.add(&near_fd, 7, Interest::Readable).unwrap();
+            settle(&mut poller);
+            std::mem::forget(near_fd);
+            poller
+        })
+        .join()
+        .unwrap();
+        far.write_all(b"x").unwrap();
+        assert_eq!(next(&mut poller), readable(7), "{feed:?}");
+    }
+}
+
+#[test]
+fn random_orders_come_to_what_poll_says() {
+    each(|poller, _| {
+        let mut state = 0x2545_f491_4f6c_dd1d_u64;
+        let mut random = move |below: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            usize::try_from(state % below as u64).unwrap()
+        };
+        let mut living = BTreeMap::<usize, (UnixStream, UnixStream)>::new();
+        let mut unread = BTreeMap::<usize, usize>::new();
+        for key in 0..2_000 {
+            let (near, far) = pair();
+            poller.add(&near, key, Interest::Readable).unwrap();
+            living.insert(key, (near, far));
+            for _ in 0..3 {
+                let keys: Vec<_> = living.keys().copied().collect();
+                let one = keys[random(keys.len())];
+                match random(6) {
+                    0..3 => {
+                        living.get_mut(&one).unwrap().1.write_all(b"x").unwrap();
+                        *unread.entry(one).or_default() += 1;
+                    }
+                    3 => {
+                        let (near, _) = &living[&one];
+                        poller.modify(near, one, Interest::Readable).unwrap();
+                    }
+                    4 if living.len() > 30 => {
+                        let (near, _far) = living.remove(&one).unwrap();
+                        unread.remove(&one);
+                        // Every other one is closed without a word.
+                        if random(2) == 0 {
+                            poller.delete(&near).unwrap();
+                        }
+                    }
+                    _ => {
+                        while let Some(event) = poller.try_next() {
+                            read(event, &mut living, &mut unread);
+                        }
+                    }
+                }
+            }
+        }
+        while !unread.is_empty() {
+            read(next(poller), &mut living, &mut unread);
+        }
+        assert!(living.values().all(|(near, _)| !has_input(near.as_fd())));
+    });
+
+    fn read(
+        event: Event,
+        living: &mut BTreeMap<usize, (UnixStream, UnixStream)>,
+        unread: &mut BTreeMap<usize, usize>,
+    ) {
+        // One that was closed without a word may still be told of.
+        if let Some((near, _)) = living.get_mut(&event.key) {
+            let bytes = drain(near);
+            assert_eq!(bytes, unread.remove(&event.key).unwrap_or(0));
+        }
+    }
+
+    fn has_input(fd: BorrowedFd<'_>) -> bool {
+        upcall_sys::readiness::is_ready(fd, upcall_sys::readiness::Direction::Readable).unwrap()
+    }
+}
+
+#[test]
+fn what_cannot_be_watched_is_refused() {
+    each(|poller, _| {
+        let (near, _far) = pair();
+        let found = near.as_raw_fd();
+        let error = poller.delete(&near).unwrap_err();
+        assert_eq!(error, InterestError::NotAdded { found });
+        assert_eq!(
+            error.to_string(),
+            format!("descriptor {found} is not watched, expected one that was added")
+        );
+    });
+}
