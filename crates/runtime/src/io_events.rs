@@ -80,10 +80,9 @@ pub struct Event {
 /// Who hears from the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feed {
-    /// The loop's own thread, from the memory of io_uring. The loop's thread is interrupted as
-    /// events come, and a system call it sleeps in may return `EINTR`; it is the cheapest by far.
+    /// The loop's own thread, from the memory of io_uring: cheapest.
     Ring,
-    /// A thread that sleeps in io_uring. For a loop that bears no interruption.
+    /// A thread that sleeps in io_uring: for a loop that must make no system call at all.
     RingThread,
     /// A thread that sleeps in epoll: where io_uring is refused.
     EpollThread,
@@ -172,10 +171,8 @@ enum Feeding {
     Thread(Service),
 }
 
-/// Says which of many descriptors are ready. One loop has one; dropped, it watches no more.
-///
-/// With [`Feed::Ring`] it is to be used by the thread that first used it: another may, and after the
-/// first has ended nothing is lost, but while the first sleeps it must wake for the kernel's sake.
+/// Says which of many descriptors are ready. One loop has one; dropped, it watches no more. It stays on
+/// the thread that made it, which io_uring serves alone.
 #[derive(Debug)]
 pub struct Poller {
     client: IoClient<Memory>,
@@ -199,23 +196,20 @@ impl Poller {
     /// A poller fed so and not otherwise.
     ///
     /// # Errors
-    /// As [`Poller::new`]; io_uring is refused (`EPERM`, `ENOSYS`, `EOPNOTSUPP` before Linux 5.13).
+    /// As [`Poller::new`]; io_uring is refused (`EPERM`, `ENOSYS`, `EINVAL` before Linux 6.1).
     pub fn fed_by(feed: Feed) -> Result<Self, PollerError> {
         let memory = SharedMapping::create("upcall-io-events", PAGE_BYTES);
         let memory = Memory(Arc::new(memory.map_err(PollerError::Memory)?));
         let client = IoClient::create(memory.clone()).map_err(PollerError::Layout)?;
         let page = IoService::attach(memory).map_err(PollerError::Layout)?;
-        let source = match feed {
-            Feed::Ring | Feed::RingThread => Source::ring(),
-            Feed::EpollThread => Source::epoll(),
-        };
-        let feeder = Feeder::new(page, source.map_err(PollerError::Os)?);
         let feeding = match feed {
-            Feed::Ring => Feeding::Own(Box::new(feeder)),
-            Feed::RingThread | Feed::EpollThread => {
-                Feeding::Thread(Service::start(feeder).map_err(PollerError::Os)?)
+            Feed::Ring => {
+                Source::ring().map(|source| Feeding::Own(Box::new(Feeder::new(page, source))))
             }
+            Feed::RingThread => Service::start(page, Source::ring).map(Feeding::Thread),
+            Feed::EpollThread => Service::start(page, Source::epoll).map(Feeding::Thread),
         };
+        let feeding = feeding.map_err(PollerError::Os)?;
         Ok(Poller { client, feeding, entries: Vec::new(), changed: false })
     }
 
@@ -271,9 +265,10 @@ impl Poller {
         Ok(())
     }
 
-    /// The next event, if there is one by now. No system call, but for stating interest that has
-    /// changed, all of it together, and after more events than the ring holds (32,768). Does not
-    /// block or allocate. One load where nothing came, and one of the ring's; else O(words touched).
+    /// The next event, if there is one by now. Does not block or allocate. No system call if nothing
+    /// came, and none for a readiness by itself: with [`Feed::Ring`] one for each 20 that came together (the
+    /// kernel's measure), when those known before have been taken. Interest that has changed costs another, all of it together. Two
+    /// loads where nothing came; else O(words touched).
     #[inline]
     pub fn try_next(&mut self) -> Option<Event> {
         if self.changed {

@@ -87,9 +87,11 @@ impl PollSet {
         added != Err(Errno::PERM)
     }
 
-    /// Says what was found. No system call.
-    pub fn harvest(&mut self, ready: impl FnMut(Readiness)) {
+    /// Says what was found; `false`: nothing. No system call.
+    pub fn harvest(&mut self, ready: impl FnMut(Readiness)) -> bool {
+        let any = !self.found.is_empty();
         self.found.drain(..).for_each(ready);
+        any
     }
 
     /// Blocks until something is found or until `deadline_ns` (`CLOCK_MONOTONIC`; `None`: for as

@@ -15,14 +15,15 @@
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
+use upcall_shm::io_events::IoService;
 use upcall_sys::{OsError, clock, futex};
 
 use super::Memory;
-use super::feeder::Feeder;
+use super::feeder::{Feeder, Source};
 
 /// How long to leave the kernel alone after it refused to wait (`ENOMEM`).
 const REFUSED_NS: u64 = 1_000_000;
@@ -37,11 +38,15 @@ pub(super) struct Service {
 }
 
 impl Service {
-    /// Starts the thread. Two descriptors; allocates.
+    /// Starts the thread, which makes what it hears the kernel by: io_uring serves one thread
+    /// only. Two descriptors; allocates.
     ///
     /// # Errors
-    /// What the kernel said (`EMFILE`, `EAGAIN`).
-    pub(super) fn start(feeder: Feeder<Memory>) -> Result<Self, OsError> {
+    /// What the kernel said (`EMFILE`, `EAGAIN`), to `source` too.
+    pub(super) fn start(
+        page: IoService<Memory>,
+        source: impl FnOnce() -> Result<Source, OsError> + Send + 'static,
+    ) -> Result<Self, OsError> {
         let os = |operation| {
             move |error: std::io::Error| OsError::new(operation, error.raw_os_error().unwrap_or(0))
         };
@@ -51,10 +56,20 @@ impl Service {
         }
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
+        let (started, starts) = mpsc::channel();
         let thread = std::thread::Builder::new()
             .name("upcall-io-events".to_owned())
-            .spawn(move || serve(feeder, door, &stopped))
+            .spawn(move || match source() {
+                Ok(source) => {
+                    // Whoever starts it waits for this.
+                    let _ = started.send(Ok(()));
+                    serve(Feeder::new(page, source), door, &stopped);
+                }
+                Err(error) => drop(started.send(Err(error))),
+            })
             .map_err(os("clone"))?;
+        // It ends without a word only if it panics.
+        starts.recv().unwrap_or(Err(OsError::new("clone", 0)))?;
         Ok(Service { doorbell, doorbell_calls: 0, stop, thread: Some(thread) })
     }
 
