@@ -104,7 +104,6 @@ impl Interest {
         u64::from(self.generation) << 32 | u64::from(self.bits)
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "the halves are what is wanted")]
     fn of_word(found: u64) -> Self {
         // What is not a direction is not an interest either.
         Interest { bits: (found & 3) as u8, generation: (found >> 32) as u32 }

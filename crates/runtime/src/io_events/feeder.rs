@@ -29,13 +29,13 @@ const COMPLETIONS: u32 = 32_768;
 /// Where the kernel is heard.
 #[derive(Debug)]
 pub(super) enum Source {
-    Ring(PollRing),
+    Ring(Box<PollRing>),
     Set(PollSet),
 }
 
 impl Source {
     pub(super) fn ring() -> Result<Self, OsError> {
-        PollRing::new(COMPLETIONS).map(Source::Ring)
+        PollRing::new(COMPLETIONS).map(|ring| Source::Ring(Box::new(ring)))
     }
 
     pub(super) fn epoll() -> Result<Self, OsError> {
@@ -285,7 +285,7 @@ mod tests {
     fn a_ring_that_is_far_too_small_loses_no_edge() {
         let words: Vec<AtomicU64> = (0..PAGE_WORDS).map(|_| AtomicU64::new(0)).collect();
         let mut client = IoClient::create(&words).unwrap();
-        let source = Source::Ring(PollRing::new(4).unwrap());
+        let source = Source::Ring(Box::new(PollRing::new(4).unwrap()));
         let mut feeder = Feeder::new(IoService::attach(&words).unwrap(), source);
         let mut pairs: Vec<_> = (0..60).map(|_| UnixStream::pair().unwrap()).collect();
         for (near, _) in &pairs {

@@ -110,9 +110,9 @@ pub(super) mod word {
     pub const fn is_reserved(word: usize) -> bool {
         match word {
             0..=DESCRIPTORS | RAISED | TAKEN | BELL | ACTIVE | UPDATED => false,
-            ..ACTIVE => true,
-            ..UPDATED => word < ACTIVE + TREE_SUMMARIES,
-            ..INTEREST => word < UPDATED + TREE_SUMMARIES,
+            _ if word < ACTIVE => true,
+            _ if word < UPDATED => word < ACTIVE + TREE_SUMMARIES,
+            _ if word < INTEREST => word < UPDATED + TREE_SUMMARIES,
             _ => word >= END,
         }
     }
