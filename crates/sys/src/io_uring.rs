@@ -19,7 +19,7 @@
 //!
 //! The kernel makes completions when it is asked to (`IORING_SETUP_DEFER_TASKRUN`, Linux 6.1): a flag in
 //! memory says that there are some to be made, and one call makes up to 20 of them (Linux 6.18). By default it would interrupt
-//! the thread for each, and have system calls in which that sleeps return `EINTR`; decision 0012 has
+//! the thread for each, and system calls in which that sleeps might return `EINTR`; decision 0012 has
 //! the prices. Only the thread that made the ring may use it.
 //!
 //! A watch holds its file: it is not closed before [`PollRing::unwatch`] was submitted and harvested.
