@@ -124,8 +124,8 @@ impl<W: AsRef<[AtomicU64]>> Taker<W> {
             let (written, payload) = read(&self.head.words, kind as usize)?;
             let seen = &mut self.seen[kind as usize];
             let since = written.wrapping_sub(*seen) & WRITTEN_MASK;
-            if since > WRITTEN_MASK >> 1 {
-                return Err(fault("stamp", written, *seen));
+            if since > PENDING_MAX >> 1 {
+                return Err(fault("events of a type", since, PENDING_MAX >> 1));
             }
             *seen = written;
             // 0: it was taken already, between its stamp and its bit.
