@@ -30,7 +30,7 @@ impl Limit {
             return Err(from);
         }
         let before = self.times[(at + self.times.len() - 1) % self.times.len()];
-        self.times[at] = if self.invocations == 0 { now } else { now.max(before) };
+        self.times[at] = now.max(before);
         self.invocations += 1;
         Ok(())
     }
