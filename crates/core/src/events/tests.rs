@@ -202,7 +202,7 @@ enum Step {
         source: u32,
         rank: u64,
         when: u8,
-        cause: bool,,
+        cause: bool,
     },
     Crossing,
     Scheduling,

@@ -322,6 +322,42 @@ fn segment_with(form: Form, word: usize, value: u64) -> Memory {
     words
 }
 
+/// A taker that sleeps unless it is told, and a raiser that tells only when it must, as fast as
+/// they can on this machine's own memory model.
+#[test]
+fn no_event_is_slept_through_between_threads() {
+    const EVENTS: u64 = 20_000;
+    let words = segment(RING);
+    let mut raiser = ring::Raiser::attach(&words, 4).unwrap();
+    let mut taker = ring::Taker::attach(&words, 4).unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for serial in 0..EVENTS {
+                loop {
+                    let raised = raiser.raise(&payload(serial)).unwrap();
+                    if raised.must_tell {
+                        tell.send(()).unwrap();
+                    }
+                    if raised.posted == Posted::Stored {
+                        break;
+                    }
+                    std::thread::yield_now();
+                }
+            }
+        });
+        let mut taken = 0;
+        while taken < EVENTS {
+            told.recv().expect("the raiser left without telling");
+            while let Some(event) = taker.take().unwrap() {
+                assert_eq!((event.serial, event.payload), (taken, payload(taken)));
+                taken += 1;
+            }
+        }
+    });
+    assert_eq!(taker.take(), Ok(None));
+}
+
 /// One step of either end.
 #[derive(Clone, Copy, Debug)]
 enum Step {
