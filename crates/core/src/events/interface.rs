@@ -132,7 +132,7 @@ pub enum Verdict {
 /// What is to be done next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Invoke the handler, and have it [`Delivery::take`].
+    /// Invoke the handler, and have it [`take`](super::Delivery::take).
     Invoke(HandlerId),
     /// The handler has run away; said once. It is held until then.
     RunAway {
