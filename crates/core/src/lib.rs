@@ -15,6 +15,7 @@
 //! | [`policy`] | who outranks whom |
 //! | [`scheduler`] | what one CPU does next |
 //! | [`cost`] | what a PDU costs, as observed |
+//! | [`events`] | which handler is invoked next, with which events of a channel |
 //! | [`record`] | what is known of a finished job |
 //! | [`trace`] | what crossed the interface, and the same again |
 
@@ -23,6 +24,7 @@
 pub mod activity;
 pub mod admission;
 pub mod cost;
+pub mod events;
 pub mod policy;
 pub mod qos;
 pub mod record;

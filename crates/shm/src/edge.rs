@@ -6,6 +6,27 @@ use crate::{Ordering, fence};
 /// One side of what hands something over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Edge {
+    /// Channel: events accepted, and found to be; how far the taker looked, and
+    /// found by the raiser.
+    ChannelRaised,
+    ChannelRaisedLoad,
+    ChannelAdvance,
+    ChannelTaken,
+    /// Channel: between an event and the look at the taker; between having
+    /// found nothing and the look for events.
+    ChannelTellFence,
+    ChannelSettleFence,
+    /// Channel: the bit of an entry, set and found; cleared and found to be free.
+    BitSet,
+    BitTake,
+    BitFound,
+    BitClear,
+    BitFree,
+    /// Channel: around what a typed entry holds, as it is written and read.
+    StampOdd,
+    StampEven,
+    StampFirst,
+    StampSecond,
     /// Turn page: the turn, given and found.
     Pass,
     Holder,

@@ -14,13 +14,15 @@
 //! | [`turn_page`] | who of one user's domains has the CPU, and how the others are woken |
 //! | [`user_area`] | what a domain says of itself: best rank, next releases, what runs |
 //! | [`kernel_area`] | what the daemon says of each domain, and asks of it |
+//! | [`channel`] | events between a client and a service, with or without payload |
 //! | [`wire`] | the messages between a domain and the daemon |
 //!
-//! The turn page, the user and the kernel area make up split-level scheduling (decision 0008). Their numbers
+//! Turn page, user area and kernel area make up split-level scheduling (decision 0008). Their numbers
 //! of domains are [`DomainId`], their errors [`LayoutError`] and [`PeerFault`].
 
 #![forbid(unsafe_code)]
 
+pub mod channel;
 pub mod io_events;
 pub mod kernel_area;
 pub mod load_page;

@@ -1,0 +1,83 @@
+//! Events that are only counted: the paper's `flag` (ecalls-2001 §2.3) by itself.
+
+use super::head::{RaiserHead, TakerHead};
+use super::{Form, KIND, TRIES_MAX};
+use crate::{AtomicU64, LayoutError, PeerFault};
+
+/// Most events that are pending in good faith: more is a count that went back.
+const PENDING_MAX: u64 = u64::MAX >> 1;
+
+/// Who raises. `W` is the memory, owned or borrowed.
+#[derive(Debug)]
+pub struct Raiser<W>(RaiserHead<W>);
+
+impl<W: AsRef<[AtomicU64]>> Raiser<W> {
+    /// Takes up a segment of [`Form::Counter`]; one raiser at a time. O(words).
+    ///
+    /// # Errors
+    /// It is no such segment, of another version, or its words cannot be.
+    pub fn attach(words: W) -> Result<Self, LayoutError> {
+        RaiserHead::attach(words, Form::Counter, PENDING_MAX).map(Raiser)
+    }
+
+    /// Counts an event. A store.
+    #[inline]
+    pub fn post(&mut self) {
+        self.0.accept();
+    }
+
+    /// See [`super::ring::Raiser::must_tell`].
+    ///
+    /// # Errors
+    /// The taker wrote what cannot be.
+    #[inline]
+    #[must_use = "the taker does not look by itself"]
+    pub fn must_tell(&mut self) -> Result<bool, PeerFault> {
+        self.0.must_tell()
+    }
+
+    /// [`Self::post`] and [`Self::must_tell`].
+    ///
+    /// # Errors
+    /// As [`Self::must_tell`]; the event was counted.
+    #[inline]
+    pub fn raise(&mut self) -> Result<bool, PeerFault> {
+        self.post();
+        self.must_tell()
+    }
+}
+
+/// Who takes. `W` is the memory, owned or borrowed.
+#[derive(Debug)]
+pub struct Taker<W>(TakerHead<W>);
+
+impl<W: AsRef<[AtomicU64]>> Taker<W> {
+    /// Takes up a segment of [`Form::Counter`]; one taker at a time. O(words).
+    ///
+    /// # Errors
+    /// As [`Raiser::attach`].
+    pub fn attach(words: W) -> Result<Self, LayoutError> {
+        TakerHead::attach(words, Form::Counter, PENDING_MAX).map(Taker)
+    }
+
+    /// All that is pending: how many events, at least 1. `None`: nothing, and who
+    /// raises next is told to tell. Wait-free; a load where nothing is new.
+    ///
+    /// # Errors
+    /// The count went back. [`PeerFault::Torn`]: it changed at every try; look again.
+    #[inline]
+    pub fn take(&mut self) -> Result<Option<u64>, PeerFault> {
+        for _ in 0..TRIES_MAX {
+            let raised = self.0.raised()?;
+            let pending = raised.wrapping_sub(self.0.taken);
+            if pending > 0 {
+                self.0.advance(raised);
+                return Ok(Some(pending));
+            }
+            if self.0.is_settled(raised) || self.0.settle()? {
+                return Ok(None);
+            }
+        }
+        Err(PeerFault::Torn { page: KIND.page })
+    }
+}

@@ -1,0 +1,125 @@
+//! Where everything stands in a segment.
+//!
+//! Written down once, as structures; the word numbers that the accessors use
+//! are taken from them. Change anything here and [`LAYOUT_VERSION`] changes,
+//! and with it the golden tables in the tests.
+
+use super::ENTRIES_MAX;
+use crate::words::{Kind, LINE_BYTES};
+use core::mem::{offset_of, size_of};
+
+/// Version of this layout.
+pub const LAYOUT_VERSION: u32 = 1;
+
+/// Bytes of a segment without entries.
+pub(super) const HEAD_BYTES: usize = 256;
+
+/// `upcchan` and a zero, in memory on a little-endian machine.
+pub(super) const KIND: Kind =
+    Kind { page: "channel", magic: u64::from_le_bytes(*b"upcchan\0"), version: LAYOUT_VERSION };
+
+#[repr(C, align(64))]
+struct Segment {
+    identity: Identity,
+    raiser: RaiserLine,
+    taker: TakerLine,
+    /// One bit an entry, the first lowest: written by both.
+    bits: [u64; BITS_WORDS],
+}
+
+#[repr(C, align(64))]
+struct Identity {
+    magic: u64,
+    /// A `u32` in a word of its own.
+    version: u64,
+    /// 1 counter, 2 typed, 3 slots, 4 ring.
+    form: u64,
+    /// Types, levels, or slots of a ring; 0 in a counter.
+    rows: u64,
+    /// Entries of a level; 1 for each type and each slot of a ring.
+    depth: u64,
+    reserved: [u64; 3],
+}
+
+#[repr(C, align(64))]
+struct RaiserLine {
+    /// Events accepted so far.
+    raised: u64,
+    /// Events for which there was no room, so far.
+    lost: u64,
+    reserved: [u64; 6],
+}
+
+#[repr(C, align(64))]
+struct TakerLine {
+    /// Of `raised`, how far the taker has looked.
+    taken: u64,
+    reserved: [u64; 7],
+}
+
+#[repr(C, align(64))]
+struct Entry {
+    /// Typed: twice the number of times it was written, odd while it is being written.
+    /// Slots and ring: how many events were accepted before.
+    stamp: u64,
+    payload: [u64; 7],
+}
+
+/// Words of the bit pattern: a cache line.
+pub(super) const BITS_WORDS: usize = LINE_BYTES / 8;
+
+const _: () = {
+    assert!(size_of::<Segment>() == HEAD_BYTES);
+    assert!(size_of::<Identity>() == LINE_BYTES);
+    assert!(size_of::<RaiserLine>() == LINE_BYTES);
+    assert!(size_of::<TakerLine>() == LINE_BYTES);
+    assert!(size_of::<Entry>() == LINE_BYTES);
+    assert!(offset_of!(Segment, identity) == 0);
+    assert!(offset_of!(Segment, raiser) == 64);
+    assert!(offset_of!(Segment, taker) == 128);
+    assert!(offset_of!(Segment, bits) == 192);
+    assert!(offset_of!(Identity, magic) == 0 && offset_of!(Identity, version) == 8);
+    assert!(offset_of!(Identity, form) == 16 && offset_of!(Identity, rows) == 24);
+    assert!(offset_of!(Identity, depth) == 32);
+    // What is not named below is reserved.
+    assert!(offset_of!(Identity, reserved) == 8 * 5);
+    assert!(offset_of!(RaiserLine, reserved) == 64 - 8 * 6);
+    assert!(offset_of!(TakerLine, reserved) == 64 - 8 * 7);
+    assert!(offset_of!(RaiserLine, lost) == 8);
+    assert!(offset_of!(Entry, stamp) == 0 && offset_of!(Entry, payload) == 8);
+    assert!(BITS_WORDS * 64 == ENTRIES_MAX as usize);
+};
+
+/// Numbers of words: offsets in bytes over 8.
+pub(super) mod word {
+    use super::{BITS_WORDS, HEAD_BYTES, Identity, RaiserLine, Segment, TakerLine, offset_of};
+    use crate::words::LINE_WORDS;
+
+    pub const FORM: usize = offset_of!(Identity, form) / 8;
+    pub const ROWS: usize = offset_of!(Identity, rows) / 8;
+    pub const DEPTH: usize = offset_of!(Identity, depth) / 8;
+    pub const RAISED: usize = offset_of!(Segment, raiser.raised) / 8;
+    pub const LOST: usize = offset_of!(Segment, raiser.lost) / 8;
+    pub const TAKEN: usize = offset_of!(Segment, taker.taken) / 8;
+    pub const BITS: usize = offset_of!(Segment, bits) / 8;
+    const ENTRIES: usize = HEAD_BYTES / 8;
+
+    /// The stamp of entry `entry`; its payload follows.
+    pub const fn entry(entry: usize) -> usize {
+        ENTRIES + entry * LINE_WORDS
+    }
+
+    /// Whether `word` is 0 in every segment, or in every one without bit pattern.
+    pub const fn is_reserved(word: usize, has_bits: bool) -> bool {
+        const IDENTITY: usize = offset_of!(Identity, reserved) / 8;
+        const RAISER: usize =
+            offset_of!(Segment, raiser) / 8 + offset_of!(RaiserLine, reserved) / 8;
+        const TAKER: usize = offset_of!(Segment, taker) / 8 + offset_of!(TakerLine, reserved) / 8;
+        match word {
+            0..RAISED => word >= IDENTITY,
+            RAISED..TAKEN => word >= RAISER,
+            TAKEN..BITS => word >= TAKER,
+            _ => !has_bits && word < BITS + BITS_WORDS,
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! The protocols under every interleaving and every reordering that the memory
+//! model allows, and the proof that each ordering is needed.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p upcall-shm --release`
+
+use super::*;
+use crate::edge::{Edge, check, each_breaks};
+
+use core::iter::repeat_with;
+use loom::thread;
+use std::sync::Arc;
+
+/// Memory that both ends own; loom need not watch that.
+type Memory = Arc<[AtomicU64]>;
+
+fn zeros(count: usize) -> Memory {
+    repeat_with(|| AtomicU64::new(0)).take(count).collect()
+}
+
+/// A new segment, made before any thread is started: `load_page`'s loom tests say why.
+fn segment(form: Form) -> Memory {
+    let words = zeros(form.words());
+    create(words.clone(), form).unwrap();
+    words
+}
+
+/// Both words tell which event it is.
+const fn payload(serial: u64) -> Payload {
+    [serial; PAYLOAD_WORDS]
+}
+
+/// What of a payload that is mixed up says so.
+fn which(event: Event) -> u64 {
+    assert_eq!(event.payload, payload(event.payload[0]), "mixed");
+    event.payload[0]
+}
+
+/// Takes until nothing is found, once; a raiser at work at every try is no more than that.
+fn found<T>(taken: Result<Option<T>, PeerFault>) -> Option<T> {
+    match taken {
+        Ok(found) => found,
+        Err(fault) => {
+            assert_eq!(fault, PeerFault::Torn { page: "channel" });
+            None
+        }
+    }
+}
+
+/// Two events are counted; the taker looks until it finds nothing, and once more if it is
+/// told.
+fn told_of_a_count() {
+    let words = segment(Form::Counter);
+    let mut raiser = counter::Raiser::attach(words.clone()).unwrap();
+    let mut taker = counter::Taker::attach(words).unwrap();
+    assert_eq!(raiser.raise(), Ok(true));
+    let raises = thread::spawn(move || raiser.raise().unwrap());
+    let (mut taken, mut settled) = (0, false);
+    for _ in 0..3 {
+        match taker.take() {
+            Ok(Some(count)) => taken += count,
+            Ok(None) => settled = true,
+            Err(fault) => assert_eq!(fault, PeerFault::Torn { page: "channel" }),
+        }
+        if settled {
+            break;
+        }
+    }
+    let must_tell = raises.join().unwrap();
+    assert!(taken == 2 || must_tell || !settled, "nobody told");
+    taken += taker.take().unwrap().unwrap_or(0);
+    assert_eq!(taken, 2);
+}
+
+/// Three events in a ring of one slot, whose taker says beforehand (`copied`) that it takes.
+fn ring_of_one() {
+    let words = segment(Form::Ring { slots: 1 });
+    let mut raiser = ring::Raiser::attach(words.clone(), 1).unwrap();
+    let mut taker = ring::Taker::attach(words, 1).unwrap();
+    let copied = zeros(1);
+    let raises = {
+        let copied = copied.clone();
+        thread::spawn(move || {
+            assert_eq!(raiser.post(&payload(1)), Ok(Posted::Stored));
+            let posted = raiser.post(&payload(2)).unwrap();
+            if posted == Posted::Stored {
+                assert_eq!(copied[0].load(Relaxed), 1, "written too early");
+            }
+            posted
+        })
+    };
+    copied[0].store(1, Relaxed);
+    let first = found(taker.take()).map(which);
+    assert!(matches!(first, None | Some(1)), "not handed over: {first:?}");
+    let posted = raises.join().unwrap();
+    let rest: Vec<_> = core::iter::from_fn(|| taker.take().unwrap()).map(which).collect();
+    let all: Vec<_> = first.into_iter().chain(rest).collect();
+    assert_eq!(all, if posted == Posted::Stored { vec![1, 2] } else { vec![1] });
+    assert_eq!(taker.lost(), u64::from(posted == Posted::Lost));
+}
+
+/// The same with one slot of one level.
+fn level_of_one() {
+    let words = segment(Form::Slots { levels: 1, depth: 1 });
+    let mut raiser = slots::Raiser::attach(words.clone(), 1, 1).unwrap();
+    let mut taker = slots::Taker::attach(words, 1, 1).unwrap();
+    let copied = zeros(1);
+    let raises = {
+        let copied = copied.clone();
+        thread::spawn(move || {
+            assert_eq!(raiser.post(0, &payload(1)), Ok(Posted::Stored));
+            let posted = raiser.post(0, &payload(2)).unwrap();
+            if posted == Posted::Stored {
+                assert_eq!(copied[0].load(Relaxed), 1, "written too early");
+            }
+            posted
+        })
+    };
+    copied[0].store(1, Relaxed);
+    let first = found(taker.take()).map(which);
+    assert!(matches!(first, None | Some(1)), "not handed over: {first:?}");
+    let posted = raises.join().unwrap();
+    let rest: Vec<_> = core::iter::from_fn(|| taker.take().unwrap()).map(which).collect();
+    let all: Vec<_> = first.into_iter().chain(rest).collect();
+    assert_eq!(all, if posted == Posted::Stored { vec![1, 2] } else { vec![1] });
+}
+
+/// A type is written again as its taker takes the one before: it finds either, whole, and
+/// none is left that it is not told of.
+fn overwritten() {
+    let words = segment(Form::Typed { types: 1 });
+    let mut raiser = typed::Raiser::attach(words.clone(), 1).unwrap();
+    let mut taker = typed::Taker::attach(words, 1).unwrap();
+    assert!(raiser.raise(0, &payload(1)).unwrap().must_tell);
+    let raises = thread::spawn(move || raiser.post(0, &payload(2)).unwrap());
+    let first = found(taker.take());
+    let posted = raises.join().unwrap();
+    let rest = taker.take().unwrap();
+    for event in [first, rest].into_iter().flatten() {
+        assert_eq!(which(event), event.serial + 1, "mixed");
+    }
+    let counted: u64 = [first, rest].into_iter().flatten().map(|event| event.merged + 1).sum();
+    assert_eq!(counted, 2, "{posted:?}");
+    let latest = rest.or(first).map(which);
+    assert_eq!(latest, Some(2), "the latest was lost");
+    assert_eq!(taker.take(), Ok(None));
+}
+
+/// Which event stands in an entry agrees with how often it was written.
+fn read_as_it_is_written() {
+    let words = segment(Form::Typed { types: 1 });
+    let mut raiser = typed::Raiser::attach(words.clone(), 1).unwrap();
+    let mut taker = typed::Taker::attach(words, 1).unwrap();
+    let raises = thread::spawn(move || {
+        raiser.post(0, &payload(1)).unwrap();
+    });
+    if let Some(event) = found(taker.take()) {
+        assert_eq!((event.serial, which(event)), (0, 1), "not handed over");
+    }
+    raises.join().unwrap();
+}
+
+/// Two types, one raised before the taker looks and one meanwhile: none is
+/// left that it was not told of.
+fn told_of_types() {
+    let words = segment(Form::Typed { types: 2 });
+    let mut raiser = typed::Raiser::attach(words.clone(), 2).unwrap();
+    let mut taker = typed::Taker::attach(words, 2).unwrap();
+    assert!(raiser.raise(1, &payload(1)).unwrap().must_tell);
+    assert_eq!(found(taker.take()).map(which), Some(1));
+    let raises = thread::spawn(move || raiser.raise(0, &payload(2)).unwrap());
+    let taken = taker.take();
+    let must_tell = raises.join().unwrap().must_tell;
+    if taken == Ok(None) {
+        assert!(must_tell, "nobody told");
+        assert_eq!(found(taker.take()).map(which), Some(2), "told too early");
+    }
+}
+
+/// A bit is the only thing that hands a value over: set, and then taken or found.
+fn handed_over_by_a_bit(takes: fn(&Words<Memory>) -> bool) {
+    let words = Words(segment(Form::Typed { types: 1 }));
+    let beside = zeros(1);
+    let sets = {
+        let (words, beside) = (Words(words.0.clone()), beside.clone());
+        thread::spawn(move || {
+            beside[0].store(1, Relaxed);
+            bits::set(&words, 0);
+        })
+    };
+    if takes(&words) {
+        assert_eq!(beside[0].load(Relaxed), 1, "not handed over");
+    }
+    sets.join().unwrap();
+}
+
+fn bit_found() {
+    handed_over_by_a_bit(|words| bits::first(words, 1).unwrap().is_some());
+}
+
+fn bit_taken() {
+    handed_over_by_a_bit(|words| {
+        let before = bits::is_set(words, 0);
+        bits::take(words, 0);
+        before
+    });
+}
+
+/// A count of a ring that is acquired brings what was stored before.
+fn count_hands_over() {
+    let words = segment(Form::Ring { slots: 1 });
+    let mut raiser = ring::Raiser::attach(words.clone(), 1).unwrap();
+    let mut taker = ring::Taker::attach(words, 1).unwrap();
+    let raises = thread::spawn(move || {
+        raiser.post(&payload(1)).unwrap();
+    });
+    if let Some(event) = found(taker.take()) {
+        assert_eq!(event.payload, payload(1), "not handed over");
+    }
+    raises.join().unwrap();
+}
+
+#[test]
+fn no_event_is_slept_through() {
+    check(None, told_of_a_count);
+    check(None, told_of_types);
+}
+
+#[test]
+fn a_slot_is_written_again_only_once_it_was_copied() {
+    check(None, ring_of_one);
+    check(None, level_of_one);
+    check(None, count_hands_over);
+}
+
+#[test]
+fn of_a_type_the_latest_is_found_whole() {
+    check(None, overwritten);
+    check(None, read_as_it_is_written);
+    check(None, bit_found);
+    check(None, bit_taken);
+}
+
+#[test]
+fn no_ordering_can_be_weaker() {
+    each_breaks(&[
+        (Edge::ChannelTellFence, told_of_a_count, "nobody told"),
+        (Edge::ChannelSettleFence, told_of_a_count, "nobody told"),
+        (Edge::ChannelRaised, count_hands_over, "not handed over"),
+        (Edge::ChannelRaisedLoad, count_hands_over, "not handed over"),
+        (Edge::ChannelAdvance, ring_of_one, "written too early"),
+        (Edge::ChannelTaken, ring_of_one, "written too early"),
+        (Edge::BitClear, level_of_one, "written too early"),
+        (Edge::BitFree, level_of_one, "written too early"),
+        (Edge::BitSet, bit_found, "not handed over"),
+        (Edge::BitFound, bit_found, "not handed over"),
+        (Edge::BitTake, bit_taken, "not handed over"),
+        (Edge::StampOdd, overwritten, "mixed"),
+        (Edge::StampEven, overwritten, "mixed"),
+        (Edge::StampFirst, overwritten, "mixed"),
+        (Edge::StampSecond, overwritten, "mixed"),
+    ]);
+}

@@ -1,0 +1,138 @@
+//! Events of one kind in entries of their own, by levels of priority.
+//!
+//! With one level it is the paper's list of entries of the same type in which an
+//! event takes the next free one; with one entry a level its list in which the position is the
+//! priority (ecalls-2001 §2.3, cases 1 and 2).
+
+use super::head::{RaiserHead, TakerHead};
+use super::{Event, Form, KIND, Payload, PostError, Posted, Raised, TRIES_MAX};
+use super::{bits, load_payload, store_payload, word};
+use crate::{AtomicU64, LayoutError, Ordering, PeerFault};
+use Ordering::Relaxed;
+
+/// As [`super::counter`]'s: the room is judged by the bits.
+const PENDING_MAX: u64 = u64::MAX >> 1;
+
+/// Who raises. `W` is the memory, owned or borrowed.
+#[derive(Debug)]
+pub struct Raiser<W> {
+    head: RaiserHead<W>,
+    levels: u32,
+    depth: u32,
+}
+
+impl<W: AsRef<[AtomicU64]>> Raiser<W> {
+    /// Takes up a segment of [`Form::Slots`]; one raiser at a time. O(words).
+    ///
+    /// # Errors
+    /// It is no such segment, of another version, or its words cannot be.
+    pub fn attach(words: W, levels: u32, depth: u32) -> Result<Self, LayoutError> {
+        let head = RaiserHead::attach(words, Form::Slots { levels, depth }, PENDING_MAX)?;
+        Ok(Raiser { head, levels, depth })
+    }
+
+    /// Puts an event in the first free entry of `level`: [`Posted::Stored`], or
+    /// [`Posted::Lost`] and counted if none is. Wait-free; a read-modify-write.
+    ///
+    /// # Errors
+    /// No such level, or the taker wrote what cannot be; nothing was posted.
+    #[inline]
+    pub fn post(&mut self, level: u32, payload: &Payload) -> Result<Posted, PostError> {
+        if level >= self.levels {
+            return Err(PostError::Row { found: level, rows: self.levels });
+        }
+        let from = level * self.depth;
+        let range = (from, from + self.depth);
+        let words = &self.head.words;
+        let Some(entry) = bits::first_free(words, range, self.levels * self.depth)? else {
+            self.head.lose();
+            return Ok(Posted::Lost);
+        };
+        store_payload(words, entry as usize, payload);
+        self.head.stamp(entry as usize);
+        bits::set(&self.head.words, entry);
+        self.head.accept();
+        Ok(Posted::Stored)
+    }
+
+    /// See [`super::ring::Raiser::must_tell`].
+    ///
+    /// # Errors
+    /// The taker wrote what cannot be.
+    #[inline]
+    #[must_use = "the taker does not look by itself"]
+    pub fn must_tell(&mut self) -> Result<bool, PeerFault> {
+        self.head.must_tell()
+    }
+
+    /// [`Self::post`] and [`Self::must_tell`].
+    ///
+    /// # Errors
+    /// As those two; what was posted before the second stays so.
+    #[inline]
+    pub fn raise(&mut self, level: u32, payload: &Payload) -> Result<Raised, PostError> {
+        let posted = self.post(level, payload)?;
+        Ok(Raised { posted, must_tell: self.must_tell()? })
+    }
+}
+
+/// Who takes. `W` is the memory, owned or borrowed.
+#[derive(Debug)]
+pub struct Taker<W> {
+    head: TakerHead<W>,
+    levels: u32,
+    depth: u32,
+}
+
+impl<W: AsRef<[AtomicU64]>> Taker<W> {
+    /// Takes up a segment of [`Form::Slots`]; one taker at a time. O(words).
+    ///
+    /// # Errors
+    /// As [`Raiser::attach`].
+    pub fn attach(words: W, levels: u32, depth: u32) -> Result<Self, LayoutError> {
+        let head = TakerHead::attach(words, Form::Slots { levels, depth }, PENDING_MAX)?;
+        Ok(Taker { head, levels, depth })
+    }
+
+    /// An event of the most urgent level that has any; within a level the
+    /// entry that stands first, which [`Event::serial`] tells from the oldest. `None`: nothing is
+    /// pending, and who raises next is told to tell. Wait-free; a load where nothing
+    /// is new, else at most 8 and a read-modify-write.
+    ///
+    /// # Errors
+    /// A bit without an entry, or a count that went back.
+    /// [`PeerFault::Torn`]: the count changed at every try; look again.
+    #[inline]
+    pub fn take(&mut self) -> Result<Option<Event>, PeerFault> {
+        for _ in 0..TRIES_MAX {
+            let raised = self.head.raised()?;
+            if self.head.is_settled(raised) {
+                return Ok(None);
+            }
+            if let Some(entry) = bits::first(&self.head.words, self.levels * self.depth)? {
+                return Ok(Some(self.copy(entry)));
+            }
+            self.head.advance(raised);
+            if self.head.settle()? {
+                return Ok(None);
+            }
+        }
+        Err(PeerFault::Torn { page: KIND.page })
+    }
+
+    /// How many events found their level full since this was asked last, as the
+    /// raiser says.
+    pub fn lost(&mut self) -> u64 {
+        self.head.lost()
+    }
+
+    /// Copies an entry whose bit was found set, then frees it.
+    fn copy(&self, entry: u32) -> Event {
+        let words = &self.head.words;
+        let payload = load_payload(words, entry as usize);
+        // Relaxed: `bits::first` has acquired it.
+        let serial = words.load(word::entry(entry as usize), Relaxed);
+        bits::free(words, entry);
+        Event { row: entry / self.depth, serial, merged: 0, payload }
+    }
+}

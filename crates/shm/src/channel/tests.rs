@@ -1,0 +1,359 @@
+use super::*;
+
+mod models;
+
+const PAGE: &str = "channel";
+
+type Memory = Vec<AtomicU64>;
+
+fn blank(form: Form) -> Memory {
+    (0..form.words()).map(|_| AtomicU64::new(0)).collect()
+}
+
+fn segment(form: Form) -> Memory {
+    let words = blank(form);
+    create(&words, form).unwrap();
+    words
+}
+
+fn payload(first: u64) -> Payload {
+    core::array::from_fn(|at| first + at as u64)
+}
+
+fn bytes(words: &Memory) -> Vec<u8> {
+    words.iter().flat_map(|word| word.load(Relaxed).to_le_bytes()).collect()
+}
+
+fn golden(len: usize, runs: &[(usize, &[u8])]) -> Vec<u8> {
+    let mut golden = vec![0; len];
+    golden[..9].copy_from_slice(b"upcchan\0\x01");
+    for &(offset, expected) in runs {
+        golden[offset..offset + expected.len()].copy_from_slice(expected);
+    }
+    golden
+}
+
+const TYPED: Form = Form::Typed { types: 70 };
+const SLOTS: Form = Form::Slots { levels: 3, depth: 2 };
+const RING: Form = Form::Ring { slots: 4 };
+const FORMS: [Form; 4] = [Form::Counter, TYPED, SLOTS, RING];
+
+#[test]
+fn every_byte_of_a_counter_stands_where_version_1_has_it() {
+    let words = segment(Form::Counter);
+    let mut raiser = counter::Raiser::attach(&words).unwrap();
+    let mut taker = counter::Taker::attach(&words).unwrap();
+    for _ in 0..0x102 {
+        raiser.post();
+    }
+    assert_eq!(taker.take(), Ok(Some(0x102)));
+    raiser.post();
+    let runs: &[(usize, &[u8])] = &[(16, &[1]), (64, &[3, 1]), (128, &[2, 1])];
+    assert_eq!(bytes(&words), golden(256, runs));
+}
+
+#[test]
+fn every_byte_of_typed_entries_stands_where_version_1_has_it() {
+    let words = segment(TYPED);
+    let mut raiser = typed::Raiser::attach(&words, 70).unwrap();
+    raiser.post(69, &payload(0x21)).unwrap();
+    raiser.post(69, &payload(0x11)).unwrap();
+    raiser.post(1, &payload(0x31)).unwrap();
+    let last = 256 + 69 * 64;
+    let runs: &[(usize, &[u8])] = &[
+        (16, &[2]),       // form
+        (24, &[70]),      // types
+        (32, &[1]),       // depth
+        (64, &[3]),       // raised
+        (192, &[2]),      // bit 1
+        (200, &[32]),     // bit 69
+        (256 + 64, &[2]), // written once
+        (last, &[4]),     // written twice
+    ];
+    let mut golden = golden(256 + 70 * 64, runs);
+    for word in 0..7 {
+        golden[256 + 64 + 8 + word * 8] = 0x31 + u8::try_from(word).unwrap();
+        golden[last + 8 + word * 8] = 0x11 + u8::try_from(word).unwrap();
+    }
+    assert_eq!(bytes(&words), golden);
+}
+
+#[test]
+fn every_byte_of_slots_stands_where_version_1_has_it() {
+    let words = segment(SLOTS);
+    let mut raiser = slots::Raiser::attach(&words, 3, 2).unwrap();
+    let mut taker = slots::Taker::attach(&words, 3, 2).unwrap();
+    for first in [0x11, 0x21, 0x31] {
+        raiser.post(2, &payload(first)).unwrap();
+    }
+    raiser.post(0, &payload(0x41)).unwrap();
+    assert_eq!(taker.take().unwrap().unwrap().payload, payload(0x41));
+    let runs: &[(usize, &[u8])] = &[
+        (16, &[3]),           // form
+        (24, &[3]),           // levels
+        (32, &[2]),           // depth
+        (64, &[3]),           // raised
+        (72, &[1]),           // lost
+        (192, &[0b11_0000]),  // both of level 2
+        (256, &[2]),          // of level 0, taken: third
+        (256 + 5 * 64, &[1]), // of level 2: the second
+    ];
+    let mut golden = golden(256 + 6 * 64, runs);
+    for (entry, first) in [(0, 0x41), (4, 0x11), (5, 0x21)] {
+        for word in 0..7 {
+            golden[256 + entry * 64 + 8 + word * 8] = first + u8::try_from(word).unwrap();
+        }
+    }
+    assert_eq!(bytes(&words), golden);
+}
+
+#[test]
+fn every_byte_of_a_ring_stands_where_version_1_has_it() {
+    let words = segment(RING);
+    let mut raiser = ring::Raiser::attach(&words, 4).unwrap();
+    let mut taker = ring::Taker::attach(&words, 4).unwrap();
+    for first in [0x11, 0x21, 0x31, 0x41, 0x51] {
+        raiser.post(&payload(first)).unwrap();
+    }
+    taker.take().unwrap();
+    raiser.post(&payload(0x61)).unwrap();
+    let runs: &[(usize, &[u8])] = &[
+        (16, &[4]),  // form
+        (24, &[4]),  // slots
+        (32, &[1]),  // depth
+        (64, &[5]),  // raised
+        (72, &[1]),  // lost
+        (128, &[1]), // taken
+        (256, &[4]), // the fifth
+        (320, &[1]),
+        (384, &[2]),
+        (448, &[3]),
+    ];
+    let mut golden = golden(256 + 4 * 64, runs);
+    for (entry, first) in [(0, 0x61), (1, 0x21), (2, 0x31), (3, 0x41)] {
+        for word in 0..7 {
+            golden[256 + entry * 64 + 8 + word * 8] = first + u8::try_from(word).unwrap();
+        }
+    }
+    assert_eq!(bytes(&words), golden);
+}
+
+#[test]
+fn only_forms_that_can_be_are_created_in_new_memory_of_their_size() {
+    for (form, name, found, max) in [
+        (Form::Typed { types: 0 }, "types", 0, 512),
+        (Form::Typed { types: 513 }, "types", 513, 512),
+        (Form::Slots { levels: 0, depth: 2 }, "levels times depth", 0, 512),
+        (Form::Slots { levels: 27, depth: 19 }, "levels times depth", 513, 512),
+        (Form::Slots { levels: 1 << 31, depth: 2 }, "levels times depth", u32::MAX.into(), 512),
+        (Form::Ring { slots: 0 }, "slots (a power of two)", 0, 65_536),
+        (Form::Ring { slots: 6 }, "slots (a power of two)", 6, 65_536),
+        (Form::Ring { slots: 1 << 17 }, "slots (a power of two)", 1 << 17, 65_536),
+    ] {
+        let expected = LayoutError::Value { page: PAGE, name, found, min: 1, max };
+        assert_eq!(create(Memory::new(), form), Err(expected));
+    }
+    for form in FORMS {
+        let expected = form.words();
+        let words = blank(form);
+        let error = LayoutError::Length { page: PAGE, found: expected - 1, expected };
+        assert_eq!(create(&words[1..], form), Err(error));
+        for word in 0..expected {
+            words[word].store(1, Relaxed);
+            let error = LayoutError::Used { page: PAGE, offset: word * 8 };
+            assert_eq!(create(&words, form), Err(error));
+            words[word].store(0, Relaxed);
+        }
+        assert_eq!(create(&words, form), Ok(()));
+    }
+}
+
+#[test]
+fn only_segments_of_the_form_agreed_on_are_taken_up() {
+    for form in FORMS {
+        for word in 0..32 {
+            let words = segment(form);
+            let found = 1 << 40;
+            words[word].store(found, Relaxed);
+            let [kind, rows, depth] = form.identity();
+            let value = |name, expected| LayoutError::Value {
+                page: PAGE,
+                name,
+                found,
+                min: expected,
+                max: expected,
+            };
+            let expected = match word {
+                0 => LayoutError::Magic { page: PAGE, found, expected: KIND.magic },
+                1 => LayoutError::Version { page: PAGE, found, expected: 1 },
+                2 => value("form", kind),
+                3 => value("rows", rows),
+                4 => value("depth", depth),
+                word::RAISED | word::LOST | word::TAKEN => continue, // in use
+                24..32 if form.has_bits() => continue,
+                _ => LayoutError::Used { page: PAGE, offset: word * 8 },
+            };
+            assert_eq!(attach(&words, form).unwrap_err(), expected);
+        }
+    }
+    let words = segment(Form::Ring { slots: 8 });
+    let error = typed::Taker::attach(&words, 8).unwrap_err();
+    assert_eq!(error, LayoutError::Value { page: PAGE, name: "form", found: 4, min: 2, max: 2 });
+}
+
+#[test]
+fn many_events_are_told_of_once() {
+    let words = segment(Form::Counter);
+    let mut raiser = counter::Raiser::attach(&words).unwrap();
+    let mut taker = counter::Taker::attach(&words).unwrap();
+    assert_eq!(raiser.must_tell(), Ok(false), "nothing was posted");
+    assert_eq!(raiser.raise(), Ok(true));
+    assert_eq!((raiser.raise(), raiser.raise()), (Ok(false), Ok(false)));
+    assert_eq!((taker.take(), taker.take()), (Ok(Some(3)), Ok(None)));
+    raiser.post();
+    raiser.post();
+    assert_eq!((raiser.must_tell(), raiser.must_tell()), (Ok(true), Ok(false)));
+    assert_eq!((taker.take(), taker.take()), (Ok(Some(2)), Ok(None)));
+}
+
+#[test]
+fn of_a_type_the_latest_counts_and_the_first_type_comes_first() {
+    let words = segment(TYPED);
+    let mut raiser = typed::Raiser::attach(&words, 70).unwrap();
+    let mut taker = typed::Taker::attach(&words, 70).unwrap();
+    let stored = |must_tell| Ok(Raised { posted: Posted::Stored, must_tell });
+    let merged = Ok(Raised { posted: Posted::Merged, must_tell: false });
+    assert_eq!(raiser.raise(69, &payload(1)), stored(true));
+    assert_eq!(raiser.raise(64, &payload(2)), stored(false));
+    assert_eq!(raiser.raise(69, &payload(3)), merged);
+    assert_eq!(raiser.post(70, &payload(0)), Err(PostError::Row { found: 70, rows: 70 }));
+    let event = |row, serial, merged, first| Event { row, serial, merged, payload: payload(first) };
+    assert_eq!(taker.take(), Ok(Some(event(64, 0, 0, 2))));
+    assert_eq!(taker.take(), Ok(Some(event(69, 1, 1, 3))));
+    assert_eq!(taker.take(), Ok(None));
+    assert_eq!(raiser.raise(69, &payload(4)), stored(true));
+    assert_eq!(taker.take(), Ok(Some(event(69, 2, 0, 4))));
+}
+
+#[test]
+fn a_full_level_loses_and_counts_and_the_others_go_on() {
+    let words = segment(SLOTS);
+    let mut raiser = slots::Raiser::attach(&words, 3, 2).unwrap();
+    let mut taker = slots::Taker::attach(&words, 3, 2).unwrap();
+    let posted: Vec<_> =
+        [1, 1, 1, 2, 0].map(|level| raiser.post(level, &payload(level.into())).unwrap()).into();
+    let (stored, lost) = (Posted::Stored, Posted::Lost);
+    assert_eq!(posted, [stored, stored, lost, stored, stored]);
+    assert_eq!(raiser.post(3, &payload(0)), Err(PostError::Row { found: 3, rows: 3 }));
+    let taken: Vec<_> = core::iter::from_fn(|| taker.take().unwrap())
+        .map(|event| (event.row, event.serial, event.payload[0]))
+        .collect();
+    assert_eq!(taken, [(0, 3, 0), (1, 0, 1), (1, 1, 1), (2, 2, 2)]);
+    assert_eq!((taker.lost(), taker.lost()), (1, 0));
+}
+
+#[test]
+fn whoever_follows_an_end_that_died_goes_on_where_it_was() {
+    let words = segment(TYPED);
+    let mut first = typed::Raiser::attach(&words, 70).unwrap();
+    let mut dead = typed::Taker::attach(&words, 70).unwrap();
+    assert!(first.raise(5, &payload(1)).unwrap().must_tell);
+    assert_eq!(dead.take().unwrap().map(|event| event.serial), Some(0));
+    let _ = first.post(5, &payload(2));
+    let _ = first.post(6, &payload(3));
+    words[word::entry(6)].store(5, Relaxed); // died as it wrote
+    let mut raiser = typed::Raiser::attach(&words, 70).unwrap();
+    let mut taker = typed::Taker::attach(&words, 70).unwrap();
+    assert_eq!(raiser.must_tell(), Ok(true), "it is not known whether the other told");
+    let event = taker.take().unwrap().unwrap();
+    assert_eq!((event.row, event.serial, event.merged), (5, 1, 0));
+    assert_eq!(taker.take(), Err(PeerFault::Torn { page: PAGE }));
+    assert!(raiser.post(6, &payload(4)).is_ok());
+    assert_eq!(taker.take().unwrap().unwrap().payload, payload(4));
+    assert_eq!(taker.take(), Ok(None));
+}
+
+#[test]
+fn what_a_peer_cannot_say_is_a_fault_and_spoils_no_more_than_the_segment() {
+    let fault = |name, found, max| PeerFault::Value { page: PAGE, name, found, max };
+    let words = segment(RING);
+    let mut raiser = ring::Raiser::attach(&words, 4).unwrap();
+    let mut taker = ring::Taker::attach(&words, 4).unwrap();
+    words[word::RAISED].store(5, Relaxed);
+    assert_eq!(taker.take(), Err(fault("pending", 5, 4)));
+    words[word::RAISED].store(0, Relaxed);
+    assert_eq!(taker.take(), Ok(None));
+    for _ in 0..3 {
+        raiser.post(&payload(1)).unwrap();
+    }
+    words[word::TAKEN].store(4, Relaxed);
+    assert_eq!(raiser.must_tell(), Err(fault("pending", u64::MAX, 3)));
+    words[word::TAKEN].store(2, Relaxed);
+    assert_eq!(raiser.must_tell(), Ok(true));
+    words[word::TAKEN].store(1, Relaxed); // back
+    raiser.post(&payload(1)).unwrap();
+    assert_eq!(raiser.must_tell(), Err(fault("pending", 3, 2)));
+    assert_eq!(
+        ring::Raiser::attach(&segment_with(RING, word::TAKEN, 1), 4).unwrap_err(),
+        LayoutError::Value { page: PAGE, name: "pending", found: u64::MAX, min: 0, max: 4 }
+    );
+
+    let words = segment(SLOTS);
+    let mut raiser = slots::Raiser::attach(&words, 3, 2).unwrap();
+    let mut taker = slots::Taker::attach(&words, 3, 2).unwrap();
+    words[word::BITS].store(1 << 6, Relaxed);
+    assert_eq!(taker.take(), Err(fault("bits", 64, 63)));
+    assert_eq!(raiser.post(0, &payload(1)), Err(fault("bits", 64, 63).into()));
+
+    let words = segment(TYPED);
+    let mut taker = typed::Taker::attach(&words, 70).unwrap();
+    words[word::entry(0)].store(u64::MAX - 1, Relaxed); // back by one
+    words[word::BITS].store(1, Relaxed);
+    let max = u64::MAX >> 2;
+    assert_eq!(taker.take(), Err(fault("events of a type", u64::MAX >> 1, max)));
+    words[word::BITS].store(u64::MAX, Relaxed); // bits without events
+    words[word::entry(0)].store(0, Relaxed);
+    assert_eq!(taker.take(), Ok(None));
+}
+
+fn segment_with(form: Form, word: usize, value: u64) -> Memory {
+    let words = segment(form);
+    words[word].store(value, Relaxed);
+    words
+}
+
+/// A taker that sleeps unless it is told, and a raiser that tells only when it must, as fast as
+/// they can on this machine's own memory model.
+#[test]
+fn no_event_is_slept_through_between_threads() {
+    const EVENTS: u64 = 20_000;
+    let words = segment(RING);
+    let mut raiser = ring::Raiser::attach(&words, 4).unwrap();
+    let mut taker = ring::Taker::attach(&words, 4).unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for serial in 0..EVENTS {
+                loop {
+                    let raised = raiser.raise(&payload(serial)).unwrap();
+                    if raised.must_tell {
+                        tell.send(()).unwrap();
+                    }
+                    if raised.posted == Posted::Stored {
+                        break;
+                    }
+                    std::thread::yield_now();
+                }
+            }
+        });
+        let mut taken = 0;
+        while taken < EVENTS {
+            told.recv().expect("the raiser left without telling");
+            while let Some(event) = taker.take().unwrap() {
+                assert_eq!((event.serial, event.payload), (taken, payload(taken)));
+                taken += 1;
+            }
+        }
+    });
+    assert_eq!(taker.take(), Ok(None));
+}

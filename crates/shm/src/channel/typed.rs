@@ -1,0 +1,185 @@
+//! Events of different types, of each of which the latest counts, such as QoS
+//! parameters (ecalls-2001 §2.3, case 3; §2.3.1 "only the most recent event is of interest").
+
+use super::head::{RaiserHead, TakerHead};
+use super::{Event, Form, KIND, Payload, PostError, Posted, Raised, TRIES_MAX};
+use super::{bits, fault, load_payload, store_payload, word};
+use crate::edge::{Edge, barrier, ordering};
+use crate::words::Words;
+use crate::{AtomicU64, LayoutError, Ordering, PeerFault};
+use Ordering::{Acquire, Relaxed, Release};
+
+/// As [`super::counter`]'s: any number of events may have been merged.
+const PENDING_MAX: u64 = u64::MAX >> 1;
+
+/// Who raises. `W` is the memory, owned or borrowed.
+#[derive(Debug)]
+pub struct Raiser<W> {
+    head: RaiserHead<W>,
+    types: u32,
+}
+
+impl<W: AsRef<[AtomicU64]>> Raiser<W> {
+    /// Takes up a segment of [`Form::Typed`]; one raiser at a time. O(words).
+    ///
+    /// # Errors
+    /// It is no such segment, of another version, or its words cannot be.
+    pub fn attach(words: W, types: u32) -> Result<Self, LayoutError> {
+        let head = RaiserHead::attach(words, Form::Typed { types }, PENDING_MAX)?;
+        Ok(Raiser { head, types })
+    }
+
+    /// Puts an event in the entry of `kind`: [`Posted::Stored`], or [`Posted::Merged`]
+    /// if one was pending there, whose place it takes. Wait-free; a read-modify-write.
+    ///
+    /// # Errors
+    /// No such type; nothing was posted.
+    #[inline]
+    pub fn post(&mut self, kind: u32, payload: &Payload) -> Result<Posted, PostError> {
+        if kind >= self.types {
+            return Err(PostError::Row { found: kind, rows: self.types });
+        }
+        write(&self.head.words, kind as usize, payload);
+        let was_set = bits::set(&self.head.words, kind);
+        self.head.accept();
+        Ok(if was_set { Posted::Merged } else { Posted::Stored })
+    }
+
+    /// See [`super::ring::Raiser::must_tell`].
+    ///
+    /// # Errors
+    /// The taker wrote what cannot be.
+    #[inline]
+    #[must_use = "the taker does not look by itself"]
+    pub fn must_tell(&mut self) -> Result<bool, PeerFault> {
+        self.head.must_tell()
+    }
+
+    /// [`Self::post`] and [`Self::must_tell`].
+    ///
+    /// # Errors
+    /// As those two; what was posted before the second stays so.
+    #[inline]
+    pub fn raise(&mut self, kind: u32, payload: &Payload) -> Result<Raised, PostError> {
+        let posted = self.post(kind, payload)?;
+        Ok(Raised { posted, must_tell: self.must_tell()? })
+    }
+}
+
+/// Who takes. `W` is the memory, owned or borrowed.
+#[derive(Debug)]
+pub struct Taker<W> {
+    head: TakerHead<W>,
+    /// Of each type, how often it had been written when it was taken last.
+    seen: Box<[u64]>,
+    types: u32,
+}
+
+impl<W: AsRef<[AtomicU64]>> Taker<W> {
+    /// Takes up a segment of [`Form::Typed`]; one taker at a time. O(words); allocates
+    /// a word a type.
+    ///
+    /// # Errors
+    /// As [`Raiser::attach`].
+    pub fn attach(words: W, types: u32) -> Result<Self, LayoutError> {
+        let head = TakerHead::attach(words, Form::Typed { types }, PENDING_MAX)?;
+        let seen = (0..types).map(|kind| written_before(&head.words, kind)).collect();
+        Ok(Taker { head, seen, types })
+    }
+
+    /// The latest event of the first type that has one pending, and how many of that type it
+    /// stands for. `None`: nothing is pending, and who raises next is told to tell.
+    /// Wait-free; a load where nothing is new, else at most 8 and a
+    /// read-modify-write, once more for each type that was written as it was taken.
+    ///
+    /// # Errors
+    /// A bit without an entry, or a count that went back. [`PeerFault::Torn`]: it was written
+    /// at every try; look again.
+    #[inline]
+    pub fn take(&mut self) -> Result<Option<Event>, PeerFault> {
+        for _ in 0..TRIES_MAX {
+            let raised = self.head.raised()?;
+            if self.head.is_settled(raised) {
+                return Ok(None);
+            }
+            if let Some(event) = self.first()? {
+                return Ok(Some(event));
+            }
+            self.head.advance(raised);
+            if self.head.settle()? {
+                return Ok(None);
+            }
+        }
+        Err(PeerFault::Torn { page: KIND.page })
+    }
+
+    /// Takes the first bit that is set and stands for something new.
+    fn first(&mut self) -> Result<Option<Event>, PeerFault> {
+        for _ in 0..=self.types {
+            let Some(kind) = bits::first(&self.head.words, self.types)? else {
+                return Ok(None);
+            };
+            // First the bit, then the entry: what is written after this sets it again.
+            bits::take(&self.head.words, kind);
+            let (written, payload) = read(&self.head.words, kind as usize)?;
+            let seen = &mut self.seen[kind as usize];
+            let since = written.wrapping_sub(*seen) & WRITTEN_MASK;
+            if since > PENDING_MAX >> 1 {
+                return Err(fault("events of a type", since, PENDING_MAX >> 1));
+            }
+            *seen = written;
+            // 0: it was taken already, between its stamp and its bit.
+            if let Some(merged) = since.checked_sub(1) {
+                let serial = written.wrapping_sub(1) & WRITTEN_MASK;
+                return Ok(Some(Event { row: kind, serial, merged, payload }));
+            }
+        }
+        Err(PeerFault::Torn { page: KIND.page })
+    }
+}
+
+/// How often an entry was written is a stamp without its lowest bit.
+const WRITTEN_MASK: u64 = u64::MAX >> 1;
+
+/// Writes an entry; it may be read meanwhile.
+fn write<W: AsRef<[AtomicU64]>>(words: &Words<W>, entry: usize, payload: &Payload) {
+    let at = word::entry(entry);
+    // Relaxed: its own word. It is odd already if a predecessor died here.
+    let odd = words.load(at, Relaxed) | 1;
+    words.store(at, odd, Relaxed);
+    // Pairs with the fence in `read`: who reads any of what follows reads `odd` or a later
+    // stamp after it.
+    barrier(Edge::StampOdd, Release);
+    store_payload(words, entry, payload);
+    // Pairs with the Acquire in `read`.
+    words.store(at, odd.wrapping_add(1), ordering(Edge::StampEven, Release));
+}
+
+/// Copies an entry as it was at one moment: how often it had been written, and what
+/// stood there.
+fn read<W: AsRef<[AtomicU64]>>(
+    words: &Words<W>,
+    entry: usize,
+) -> Result<(u64, Payload), PeerFault> {
+    let at = word::entry(entry);
+    for _ in 0..TRIES_MAX {
+        // Pairs with the Release in `write`.
+        let before = words.load(at, ordering(Edge::StampFirst, Acquire));
+        let payload = load_payload(words, entry);
+        // Pairs with the fence in `write`.
+        barrier(Edge::StampSecond, Acquire);
+        if words.load(at, Relaxed) == before && before & 1 == 0 {
+            return Ok((before >> 1, payload));
+        }
+        core::hint::spin_loop();
+    }
+    Err(PeerFault::Torn { page: KIND.page })
+}
+
+/// How often `kind` had been written before what is pending of it.
+fn written_before<W: AsRef<[AtomicU64]>>(words: &Words<W>, kind: u32) -> u64 {
+    // Relaxed: what handed the memory over ordered them.
+    let written = words.load(word::entry(kind as usize), Relaxed) >> 1;
+    let pending = bits::is_set(words, kind);
+    if pending { written.wrapping_sub(1) & WRITTEN_MASK } else { written }
+}
