@@ -14,14 +14,16 @@
 //! | [`user_area`] | what a domain says of itself: best rank, next releases, what runs |
 //! | [`kernel_area`] | what the daemon says of each domain, and asks of it |
 //! | [`wire`] | the messages between a domain and the daemon |
+//! | [`stream`] | data, between the ends of a FIFO |
 //!
-//! The middle three make up split-level scheduling (decision 0008). Their numbers
+//! The second to the fourth make up split-level scheduling (decision 0008). Their numbers
 //! of domains are [`DomainId`], their errors [`LayoutError`] and [`PeerFault`].
 
 #![forbid(unsafe_code)]
 
 pub mod kernel_area;
 pub mod load_page;
+pub mod stream;
 pub mod turn_page;
 pub mod user_area;
 pub mod wire;
