@@ -47,16 +47,13 @@ pub(crate) enum Edge {
     StreamPublishFence,
     StreamLeaveFence,
     StreamWaitFence,
-    /// Stream: what is waited for, said and found; the bell, rung and heard.
+    /// Stream: what is waited for, said and found; the bell, heard.
     StreamBellStore,
     StreamBellLoad,
-    StreamRing,
     StreamHear,
     /// Stream: that an end is gone, found.
     StreamGoneLoad,
-    /// Stream: between a release and the look at the source; between its going to
-    /// rest and the look at the level.
-    StreamStartFence,
+    /// Stream: between a source's going to rest and its look at the level.
     StreamRestFence,
 }
 

@@ -16,7 +16,7 @@
 //!
 //! 1. Any number of messages; nobody sees them yet.
 //! 2. One store for all of them, then a look whether the reader waits for so many
-//!    ([`mod@self`]'s wake rule stands in `stream/bell.rs`).
+//!    (the wake rule stands in `stream/bell.rs`).
 //! 3. Looks at the writer's index only when it has read all that it knows of.
 //! 4. What was done is not read again: `N_read` is of the reader alone, and each end is
 //!    claimed once ([`Stream::writer`], [`Stream::reader`]).
@@ -63,10 +63,9 @@
 //! | 384..512 | reserved | |
 //! | 512.. | the ring; of buffers: descriptors, numbers given back, buffers | writer; numbers given back reader |
 
-use crate::edge::{Edge, barrier};
 use crate::words::Words;
 use crate::{AtomicU64, LayoutError, Ordering};
-use Ordering::{Relaxed, SeqCst};
+use Ordering::Relaxed;
 use bell::DIED;
 use layout::{KIND, Shape, word};
 
@@ -267,12 +266,6 @@ impl<W: AsRef<[AtomicU64]>> Stream<W> {
     pub fn bell(&self, end: End) -> &AtomicU64 {
         self.words.at(end.line() + word::BELL)
     }
-}
-
-/// Between what one end did to the level or the activity, and its look at the other: of a reader
-/// that releases and a source that goes to rest one sees what the other did.
-fn start_fence(edge: Edge) {
-    barrier(edge, SeqCst);
 }
 
 /// Takes the resting source for its start: `true` for one caller only.

@@ -5,7 +5,7 @@
 //!   (1) wanted = index to wait for            (5) its index    -- Release
 //!   (2) bell = WAITING       -- Release       (6) fence
 //!   (3) fence                                 (7) bell WAITING? -- Acquire
-//!   (4) the peer's index: there? bell = 0         index there? bell = 0 -- Release
+//!   (4) the peer's index: there? bell = 0         index there? bell = 0
 //!       else sleeps while WAITING                 and the caller wakes
 //! ```
 //!
@@ -43,11 +43,12 @@ impl<W: AsRef<[AtomicU64]>> Words<W> {
             && self.ring(line)
     }
 
-    /// Rings for the end of `line`: whether it waited.
+    /// Rings for the end of `line`, behind a fence: whether it waited.
     #[inline]
     fn ring(&self, line: usize) -> bool {
-        // Release pairs with the Acquire in `end_wait`: the index, or that this end is gone.
-        self.at(line + word::BELL).swap(0, ordering(Edge::StreamRing, Release)) != 0
+        // Relaxed: the caller's fence makes it a release for the Acquire in `end_wait`, of the
+        // index or of that this end is gone.
+        self.at(line + word::BELL).swap(0, Relaxed) != 0
     }
 
     /// (1) to (3).
@@ -62,7 +63,7 @@ impl<W: AsRef<[AtomicU64]>> Words<W> {
 
     /// Waits no more: whether it was rung.
     pub(super) fn end_wait(&self, line: usize) -> bool {
-        // Pairs with the Release in `ring`.
+        // Pairs with the exchange in `ring`, behind a fence.
         self.at(line + word::BELL).swap(0, ordering(Edge::StreamHear, Acquire)) == 0
     }
 

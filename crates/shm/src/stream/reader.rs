@@ -2,10 +2,9 @@
 
 use super::bell::ENDED;
 use super::layout::{Shape, word};
-use super::{Closed, Due, Span, StreamError, StreamFault, Wait, Way, claim_start, start_fence};
+use super::{Closed, Due, Span, StreamError, StreamFault, Wait, Way, claim_start};
 use crate::AtomicU64;
 use crate::Ordering::Relaxed;
-use crate::edge::Edge;
 use crate::words::Words;
 
 /// See the module's head. One thread at a time.
@@ -224,8 +223,7 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
 
     /// Whether the source rests, is to go on, and nobody else tells it.
     fn starts(&mut self) -> bool {
-        // Pairs with the fence in `Writer::rest`.
-        start_fence(Edge::StreamStartFence);
+        // The fence in `publish`, behind the last release, pairs with that in `Writer::rest`.
         self.words.load(word::ACTIVE, Relaxed) == 0
             && self.refresh().is_ok()
             && self.written - self.released < self.shape.start_level

@@ -412,7 +412,7 @@ fn message(number: u64) -> [u64; 3] {
 
 #[test]
 fn two_threads_lose_nothing_and_read_nothing_twice() {
-    let count = if cfg!(debug_assertions) { 1_000_000 } else { 10_000_000 };
+    let count = if cfg!(debug_assertions) { 400_000 } else { 10_000_000 };
     for way in [
         Way::Messages { capacity: 4096 },
         Way::Slots { slots: 64, slot_bytes: 24 },

@@ -2,10 +2,10 @@
 
 use super::bell::ENDED;
 use super::layout::{Shape, word};
-use super::{Closed, Due, Span, StreamError, StreamFault, Wait, Way, claim_start, start_fence};
+use super::{Closed, Due, Span, StreamError, StreamFault, Wait, Way, claim_start};
 use crate::AtomicU64;
-use crate::Ordering::Relaxed;
-use crate::edge::Edge;
+use crate::Ordering::{Relaxed, SeqCst};
+use crate::edge::{Edge, barrier};
 use crate::words::Words;
 
 /// See the module's head. One thread at a time.
@@ -107,8 +107,8 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
         let due = Due { wake: self.publish(), start: false };
         // Relaxed: the fence orders it.
         self.words.store(word::ACTIVE, 0, Relaxed);
-        // Pairs with the fence in `Reader::release`.
-        start_fence(Edge::StreamRestFence);
+        // Pairs with the fence in `publish`, of a reader that releases.
+        barrier(Edge::StreamRestFence, SeqCst);
         // What is out of range is found when room is looked for.
         let level = self.committed.saturating_sub(self.words.index(word::READ));
         (due, level < self.shape.start_level && claim_start(&self.words))
