@@ -204,7 +204,7 @@ fn in_stream(cpus: [u32; 2], case: Case, way: impl Fn(u32, u32) -> Way) -> Vec<u
     let mut writer = end().writer().expect("the only one");
     let mut reader = end().reader().expect("the only one");
     let copied = matches!(way, Way::Messages { .. });
-    let units = if copied { case.batch * (case.size + 8) } else { case.batch } as u64;
+    let unit = if copied { case.size + 8 } else { 1 };
     let send: Send<'_> = Box::new(move |message, batch| {
         for _ in 0..batch {
             while !write(&mut writer, message, copied) {
@@ -216,9 +216,10 @@ fn in_stream(cpus: [u32; 2], case: Case, way: impl Fn(u32, u32) -> Way) -> Vec<u
         }
     });
     let receive: Receive<'_> = Box::new(move |message, batch| {
-        for _ in 0..batch {
+        for left in (1..=batch).rev() {
             while !read(&mut reader, message, copied) {
-                wait_for_data(&mut reader, case, units);
+                // For the rest of the batch: a writer that found no room committed a part.
+                wait_for_data(&mut reader, case, (left * unit) as u64);
             }
         }
         if reader.release().wake {
