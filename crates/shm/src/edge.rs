@@ -65,6 +65,22 @@ pub(crate) enum Edge {
     /// Kernel area: the table changed, told and found.
     EpochStore,
     EpochLoad,
+    /// Stream: an index, stored and found.
+    StreamIndexStore,
+    StreamIndexLoad,
+    /// Stream: between what an end did and its look whether the other waits; between
+    /// the wish to wait and the look at what the other did.
+    StreamPublishFence,
+    StreamLeaveFence,
+    StreamWaitFence,
+    /// Stream: what is waited for, said and found; the bell, heard.
+    StreamBellStore,
+    StreamBellLoad,
+    StreamHear,
+    /// Stream: that an end is gone, found.
+    StreamGoneLoad,
+    /// Stream: between a source's going to rest and its look at the level.
+    StreamRestFence,
 }
 
 /// A fence, unless a test leaves it out.

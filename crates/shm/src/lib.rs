@@ -16,6 +16,7 @@
 //! | [`kernel_area`] | what the daemon says of each domain, and asks of it |
 //! | [`channel`] | events between a client and a service, with or without payload |
 //! | [`wire`] | the messages between a domain and the daemon |
+//! | [`stream`] | data, between the ends of a FIFO |
 //!
 //! Turn page, user area and kernel area make up split-level scheduling (decision 0008). Their numbers
 //! of domains are [`DomainId`], their errors [`LayoutError`] and [`PeerFault`].
@@ -26,6 +27,7 @@ pub mod channel;
 pub mod io_events;
 pub mod kernel_area;
 pub mod load_page;
+pub mod stream;
 pub mod turn_page;
 pub mod user_area;
 pub mod wire;

@@ -1,0 +1,109 @@
+//! How one end waits for the other's index, and is woken: the same for both.
+//!
+//! ```text
+//!   who waits                                 who goes on
+//!   (1) wanted = index to wait for            (5) its index    -- Release
+//!   (2) bell = WAITING       -- Release       (6) fence
+//!   (3) fence                                 (7) bell WAITING? -- Acquire
+//!   (4) the peer's index: there? bell = 0         index there? bell = 0
+//!       else sleeps while WAITING                 and the caller wakes
+//! ```
+//!
+//! Of the fences one comes first: either (4) finds what (5) stored, or (7) finds what (2) stored.
+//! Who is woken finds the bell 0 (Acquire) and the index. Between the two loads of (7) and its
+//! exchange the peer may have begun to wait anew: it is then woken early, looks and waits again.
+
+use super::layout::{KIND, word};
+use super::{Closed, StreamFault};
+use crate::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use crate::edge::{Edge, barrier, ordering};
+use crate::words::Words;
+use crate::{AtomicU64, LayoutError};
+
+/// What a bell (the low half is the futex) holds while its end waits.
+pub const WAITING: u32 = 1;
+
+/// States of an end.
+pub(super) const OPEN: u64 = 0;
+pub(super) const ENDED: u64 = 1;
+pub(super) const DIED: u64 = 2;
+
+impl<W: AsRef<[AtomicU64]>> Words<W> {
+    /// (5) to (7): stores `index` to `word`, and says whether the end of `line` must be woken.
+    #[inline]
+    pub(super) fn publish(&self, word: usize, index: u64, line: usize) -> bool {
+        // Pairs with the Acquire in `index`.
+        self.store(word, index, ordering(Edge::StreamIndexStore, Release));
+        // Pairs with the fence in `begin_wait`.
+        barrier(Edge::StreamPublishFence, SeqCst);
+        let bell = self.at(line + word::BELL);
+        // Acquire pairs with the Release in `begin_wait`: `wanted` is of this wait.
+        bell.load(ordering(Edge::StreamBellLoad, Acquire)) != 0
+            && index >= self.load(line + word::WANTED, Relaxed)
+            && self.ring(line)
+    }
+
+    /// Rings for the end of `line`, behind a fence: whether it waited.
+    #[inline]
+    fn ring(&self, line: usize) -> bool {
+        // Relaxed: the caller's fence makes it a release for the Acquire in `end_wait`, of the
+        // index or of that this end is gone.
+        self.at(line + word::BELL).swap(0, Relaxed) != 0
+    }
+
+    /// (1) to (3).
+    pub(super) fn begin_wait(&self, line: usize, wanted: u64) {
+        self.store(line + word::WANTED, wanted, Relaxed);
+        // Pairs with the Acquire in `publish`.
+        let release = ordering(Edge::StreamBellStore, Release);
+        self.store(line + word::BELL, u64::from(WAITING), release);
+        // Pairs with the fences in `publish` and `leave`.
+        barrier(Edge::StreamWaitFence, SeqCst);
+    }
+
+    /// Waits no more: whether it was rung.
+    pub(super) fn end_wait(&self, line: usize) -> bool {
+        // Pairs with the exchange in `ring`, behind a fence.
+        self.at(line + word::BELL).swap(0, ordering(Edge::StreamHear, Acquire)) == 0
+    }
+
+    /// The peer's index; what was stored before it is seen.
+    #[inline]
+    pub(super) fn index(&self, word: usize) -> u64 {
+        // Pairs with the Release in `publish`.
+        self.load(word, ordering(Edge::StreamIndexLoad, Acquire))
+    }
+
+    /// Makes the caller the end of `line`.
+    pub(super) fn claim(&self, line: usize, name: &'static str) -> Result<(), LayoutError> {
+        // Relaxed: nothing is handed over with it.
+        match self.at(line + word::CLAIMED).swap(1, Relaxed) {
+            0 => Ok(()),
+            found => Err(LayoutError::Value { page: KIND.page, name, found, min: 0, max: 0 }),
+        }
+    }
+
+    /// Says that the end of `line` is gone, after all that it published; whether the end of
+    /// `peer` must be woken. The first to say so says how.
+    pub(super) fn leave(&self, line: usize, how: u64, peer: usize) -> bool {
+        // Relaxed: the fence in `publish` stands between the last index and this, and makes it
+        // a release for the Acquire in `gone`. A failure changes nothing.
+        let _ = self.at(line + word::GONE).compare_exchange(OPEN, how, Relaxed, Relaxed);
+        // Pairs with the fence in `begin_wait`.
+        barrier(Edge::StreamLeaveFence, SeqCst);
+        self.ring(peer)
+    }
+
+    /// Whether the end of `line` is gone. What it published last is seen by who looks at its
+    /// index after this.
+    #[inline]
+    pub(super) fn gone(&self, line: usize) -> Option<Closed> {
+        // Pairs with the store in `leave`, behind the fence in `publish`.
+        match self.load(line + word::GONE, ordering(Edge::StreamGoneLoad, Acquire)) {
+            OPEN => None,
+            ENDED => Some(Closed::Ended),
+            DIED => Some(Closed::Died),
+            found => Some(Closed::Fault(StreamFault::State { found })),
+        }
+    }
+}

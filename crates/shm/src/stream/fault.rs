@@ -1,0 +1,118 @@
+//! How a stream ends, and what a call asks that cannot be.
+
+use core::fmt;
+
+/// Why nothing comes or goes any more. What was committed before has been read by then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Closed {
+    /// The other end ended the stream: end of stream.
+    Ended,
+    /// The other end died without ending it, as the daemon found.
+    Died,
+    /// The other end did what an end that keeps to the protocol does not do.
+    Fault(StreamFault),
+}
+
+impl fmt::Display for Closed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Closed::Ended => f.write_str("stream was ended by its other end"),
+            Closed::Died => f.write_str("stream's other end died"),
+            Closed::Fault(fault) => fault.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for Closed {}
+
+/// What a peer wrote that cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StreamFault {
+    /// An index that went back, or on by more than there is.
+    Index {
+        /// `N_write` or `N_read`.
+        name: &'static str,
+        /// As found.
+        found: u64,
+        /// Least it may be.
+        min: u64,
+        /// Most it may be.
+        max: u64,
+    },
+    /// A message longer than what was committed of it, or than any may be.
+    Length {
+        /// In bytes, as found.
+        found: u64,
+        /// Most it may be.
+        max: u64,
+    },
+    /// A buffer that there is not, or that its finder has already.
+    Buffer {
+        /// Its number, as found.
+        found: u64,
+        /// How many there are.
+        buffers: u64,
+    },
+    /// A state of an end that there is not.
+    State {
+        /// As found.
+        found: u64,
+    },
+}
+
+impl fmt::Display for StreamFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            StreamFault::Index { name, found, min, max } => {
+                write!(f, "stream has {name} {found}, expected {min} to {max}")
+            }
+            StreamFault::Length { found, max } => {
+                write!(f, "stream has a message of {found} bytes, expected 0 to {max}")
+            }
+            StreamFault::Buffer { found, buffers } => {
+                write!(f, "stream hands over buffer {found}, expected one of {buffers} not had yet")
+            }
+            StreamFault::State { found } => {
+                write!(f, "stream has an end in state {found}, expected 0 to 2")
+            }
+        }
+    }
+}
+
+impl core::error::Error for StreamFault {}
+
+/// Why a message cannot be written or read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StreamError {
+    /// Nor will any other.
+    Closed(Closed),
+    /// It is longer than what it is to go into.
+    TooLong {
+        /// Its bytes.
+        found: usize,
+        /// Most that find room.
+        max: usize,
+    },
+}
+
+impl fmt::Display for StreamError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StreamError::Closed(closed) => closed.fmt(f),
+            StreamError::TooLong { found, max } => {
+                write!(f, "message has {found} bytes, expected 0 to {max}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for StreamError {}
+
+impl From<Closed> for StreamError {
+    fn from(closed: Closed) -> Self {
+        StreamError::Closed(closed)
+    }
+}

@@ -1,0 +1,209 @@
+//! The protocol under every interleaving and every reordering that the memory
+//! model allows, and the proof that each ordering is needed.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p upcall-shm --release`
+
+use super::*;
+use crate::edge::{Edge, check, each_breaks};
+use loom::sync::{Condvar, Mutex};
+use loom::thread;
+use std::sync::Arc;
+
+/// Memory that both ends own; loom need not watch that.
+type Memory = Arc<[AtomicU64]>;
+
+/// As in the loom tests of the turn page.
+#[derive(Default)]
+struct Futex(Mutex<()>, Condvar);
+
+impl Futex {
+    fn wait(&self, bell: &AtomicU64) {
+        let guard = self.0.lock().unwrap();
+        if bell.load(Relaxed) == u64::from(WAITING) {
+            drop(self.1.wait(guard).unwrap());
+        }
+    }
+
+    fn wake(&self) {
+        let _guard = self.0.lock().unwrap();
+        self.1.notify_one();
+    }
+}
+
+fn ends(way: Way, start_level: u64) -> (Writer<Memory>, Reader<Memory>) {
+    let words: Memory = (0..way.words().unwrap()).map(|_| AtomicU64::new(0)).collect();
+    Stream::create(words.clone(), way, 0, start_level).unwrap();
+    let end = || Stream::attach(words.clone(), 0).unwrap();
+    (end().writer().unwrap(), end().reader().unwrap())
+}
+
+const SLOTS: Way = Way::Slots { slots: 2, slot_bytes: 8 };
+const BUFFERS: Way = Way::Buffers { buffers: 1, buffer_bytes: 8 };
+
+/// A batch of two is written and the stream ended; the reader polls twice.
+fn a_batch_is_handed_over() {
+    let (mut writer, mut reader) = ends(SLOTS, 0);
+    let other = thread::spawn(move || {
+        assert!(writer.push(&[5; 8]).unwrap() && writer.push(&[6; 8]).unwrap());
+        let _ = writer.commit();
+        let _ = writer.end();
+    });
+    let mut expected = 5;
+    for _ in 0..3 {
+        let mut bytes = [0; 8];
+        match reader.pop(&mut bytes) {
+            Ok(Some(len)) => assert_eq!((len, bytes), (8, [expected; 8]), "read too early"),
+            Ok(None) => continue,
+            Err(_) => {
+                assert_eq!(expected, 7, "lost what was committed");
+                break;
+            }
+        }
+        expected += 1;
+    }
+    other.join().unwrap();
+}
+
+/// The reader waits until two are there; each is committed by itself.
+fn the_level_is_waited_for() {
+    let (mut writer, mut reader) = ends(SLOTS, 0);
+    let futex = Arc::new(Futex::default());
+    let other = {
+        let futex = futex.clone();
+        thread::spawn(move || {
+            for number in [5, 6] {
+                assert!(writer.push(&[number; 8]).unwrap());
+                if writer.commit().unwrap().wake {
+                    futex.wake();
+                }
+            }
+        })
+    };
+    if reader.wait(2).sleep {
+        futex.wait(reader.bell());
+        assert!(reader.rouse());
+    }
+    assert_eq!(reader.level(), Ok(2), "woken too early");
+    other.join().unwrap();
+}
+
+/// The reader waits; the writer ends.
+fn the_end_is_waited_for() {
+    let (writer, mut reader) = ends(SLOTS, 0);
+    let futex = Arc::new(Futex::default());
+    let other = {
+        let futex = futex.clone();
+        thread::spawn(move || {
+            if writer.end() {
+                futex.wake();
+            }
+        })
+    };
+    if reader.wait(1).sleep {
+        futex.wait(reader.bell());
+        assert!(reader.rouse());
+    }
+    assert_eq!(reader.front().unwrap_err(), Closed::Ended);
+    other.join().unwrap();
+}
+
+/// A buffer comes back while the other is the writer's already: what stood where its number
+/// is to stand names that one.
+fn a_buffer_comes_back() {
+    let (mut writer, mut reader) = ends(Way::Buffers { buffers: 2, buffer_bytes: 8 }, 0);
+    assert!(writer.push(&[1; 8]).unwrap() && writer.push(&[2; 8]).unwrap());
+    let _ = writer.commit();
+    reader.front().unwrap().unwrap().done();
+    let _ = reader.release();
+    assert!(writer.reserve(8).unwrap().is_some());
+    let other = thread::spawn(move || {
+        reader.front().unwrap().unwrap().done();
+        let _ = reader.release();
+    });
+    let _ = writer.wait(8);
+    writer.rouse();
+    let pushed = writer.push(&[3; 8]).and_then(|_| writer.push(&[4; 8]));
+    assert!(pushed.is_ok(), "was given back too early");
+    other.join().unwrap();
+}
+
+/// The writer waits for its only buffer.
+fn room_is_waited_for() {
+    let (mut writer, mut reader) = ends(BUFFERS, 0);
+    assert!(writer.push(&[1; 8]).unwrap());
+    let _ = writer.commit();
+    let futex = Arc::new(Futex::default());
+    let other = {
+        let futex = futex.clone();
+        thread::spawn(move || {
+            reader.front().unwrap().unwrap().done();
+            if reader.release().wake {
+                futex.wake();
+            }
+        })
+    };
+    if writer.wait(8).sleep {
+        futex.wait(writer.bell());
+        assert!(writer.rouse());
+    }
+    assert!(writer.push(&[2; 8]).unwrap(), "woken too early");
+    other.join().unwrap();
+}
+
+/// A source goes to rest as the level falls: one of the two has it go on.
+fn a_source_goes_to_rest() {
+    let (mut writer, mut reader) = ends(SLOTS, 1);
+    assert!(writer.push(&[1; 8]).unwrap());
+    let _ = writer.commit();
+    let other = thread::spawn(move || {
+        reader.front().unwrap().unwrap().done();
+        reader.release().start
+    });
+    let goes_on = writer.rest().1;
+    let started = other.join().unwrap();
+    assert!(goes_on || started, "rests for ever");
+    assert!(!(goes_on && started), "started twice");
+}
+
+#[test]
+fn a_batch_is_read_whole_and_then_the_end_is_found() {
+    check(None, a_batch_is_handed_over);
+}
+
+#[test]
+fn no_wake_is_lost_and_none_comes_too_early() {
+    check(None, the_level_is_waited_for);
+    check(None, the_end_is_waited_for);
+    check(None, room_is_waited_for);
+}
+
+#[test]
+fn a_buffer_that_comes_back_is_known() {
+    check(None, a_buffer_comes_back);
+}
+
+#[test]
+fn a_source_that_rests_is_started_once() {
+    check(None, a_source_goes_to_rest);
+}
+
+#[test]
+fn no_ordering_can_be_weaker() {
+    each_breaks(&[
+        (Edge::StreamIndexStore, a_batch_is_handed_over, "read too early"),
+        (Edge::StreamIndexLoad, a_batch_is_handed_over, "read too early"),
+        (Edge::StreamGoneLoad, a_batch_is_handed_over, "lost what was committed"),
+        (Edge::StreamIndexStore, a_buffer_comes_back, "was given back too early"),
+        (Edge::StreamIndexLoad, a_buffer_comes_back, "was given back too early"),
+        (Edge::StreamPublishFence, the_level_is_waited_for, "deadlock"),
+        (Edge::StreamWaitFence, the_level_is_waited_for, "deadlock"),
+        (Edge::StreamPublishFence, room_is_waited_for, "deadlock"),
+        (Edge::StreamLeaveFence, the_end_is_waited_for, "deadlock"),
+        (Edge::StreamWaitFence, the_end_is_waited_for, "deadlock"),
+        (Edge::StreamBellStore, the_level_is_waited_for, "woken too early"),
+        (Edge::StreamBellLoad, the_level_is_waited_for, "woken too early"),
+        (Edge::StreamHear, the_level_is_waited_for, "woken too early"),
+        (Edge::StreamPublishFence, a_source_goes_to_rest, "rests for ever"),
+        (Edge::StreamRestFence, a_source_goes_to_rest, "rests for ever"),
+    ]);
+}

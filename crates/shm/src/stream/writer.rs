@@ -1,0 +1,244 @@
+//! The end that writes.
+
+use super::bell::ENDED;
+use super::layout::{Shape, word};
+use super::{Closed, Due, Span, StreamError, StreamFault, Wait, Way, claim_start};
+use crate::AtomicU64;
+use crate::Ordering::{Relaxed, SeqCst};
+use crate::edge::{Edge, barrier};
+use crate::words::Words;
+
+/// See the module's head. One thread at a time.
+#[derive(Debug)]
+pub struct Writer<W> {
+    words: Words<W>,
+    shape: Shape,
+    /// Up to here it is written, but not told.
+    staged: u64,
+    /// `N_write`.
+    committed: u64,
+    /// `N_read`, as last seen.
+    read: u64,
+    buffers: Free,
+    closed: Option<Closed>,
+}
+
+impl<W: AsRef<[AtomicU64]>> Writer<W> {
+    pub(super) fn new(words: Words<W>, shape: Shape) -> Self {
+        let buffers = Free::new(shape.way);
+        Writer { words, shape, staged: 0, committed: 0, read: 0, buffers, closed: None }
+    }
+
+    /// Room for a message (or so many bytes) of `len`; `None`: not now. It is given up
+    /// unless staged. O(1), for buffers O(those given back).
+    ///
+    /// # Errors
+    /// Longer than any may be; or, where there is no room, the stream is closed.
+    #[inline]
+    pub fn reserve(&mut self, len: usize) -> Result<Option<Room<'_, W>>, StreamError> {
+        if len > self.shape.len_max {
+            return Err(StreamError::TooLong { found: len, max: self.shape.len_max });
+        }
+        let units = self.shape.units(len);
+        if self.shape.count - (self.staged - self.read) < units && !self.look(units)? {
+            return Ok(None);
+        }
+        Ok(Some(Room { writer: self, len }))
+    }
+
+    /// Reserves, fills and stages: `false` if there is no room now. O(bytes).
+    ///
+    /// # Errors
+    /// As [`Self::reserve`].
+    #[inline]
+    pub fn push(&mut self, bytes: &[u8]) -> Result<bool, StreamError> {
+        let Some(room) = self.reserve(bytes.len())? else { return Ok(false) };
+        room.span().fill(0, bytes);
+        room.stage(bytes.len());
+        Ok(true)
+    }
+
+    /// Hands over all that was staged: a store, a fence and two loads, whatever the number.
+    ///
+    /// # Errors
+    /// The reader is gone; nobody will read it.
+    #[inline]
+    pub fn commit(&mut self) -> Result<Due, Closed> {
+        let due = Due { wake: self.publish(), start: false };
+        match self.words.gone(word::READER) {
+            None => Ok(due),
+            Some(closed) => Err(self.close(closed)),
+        }
+    }
+
+    /// Commits, and wishes to wait until there is room for `len` (at most what there can be).
+    pub fn wait(&mut self, len: usize) -> Wait {
+        let due = Due { wake: self.publish(), start: false };
+        let units = self.shape.units(len.min(self.shape.len_max));
+        // Not before 0: then there is room already.
+        let wanted = (self.staged + units).saturating_sub(self.shape.count);
+        self.words.begin_wait(word::WRITER, wanted);
+        let sleep = matches!(self.look(units), Ok(false));
+        if !sleep {
+            self.words.end_wait(word::WRITER);
+        }
+        Wait { due, sleep }
+    }
+
+    /// After a wait, whether there was a sleep or not: whether the reader rang.
+    pub fn rouse(&mut self) -> bool {
+        self.words.end_wait(word::WRITER)
+    }
+
+    /// Its own bell, to sleep on; the reader's is [`Self::peer_bell`].
+    pub fn bell(&self) -> &AtomicU64 {
+        self.words.at(word::WRITER + word::BELL)
+    }
+
+    /// The reader's bell: the futex to be woken when that is due.
+    pub fn peer_bell(&self) -> &AtomicU64 {
+        self.words.at(word::READER + word::BELL)
+    }
+
+    /// A passive source has done what it was asked, commits and rests until it is started:
+    /// with `true` it is to go on at once, as the level is below `B_start` and nobody
+    /// will start it. With `B_start` 0 nobody ever does.
+    pub fn rest(&mut self) -> (Due, bool) {
+        let due = Due { wake: self.publish(), start: false };
+        // Relaxed: the fence orders it.
+        self.words.store(word::ACTIVE, 0, Relaxed);
+        // Pairs with the fence in `publish`, of a reader that releases.
+        barrier(Edge::StreamRestFence, SeqCst);
+        // What is out of range is found when room is looked for.
+        let level = self.committed.saturating_sub(self.words.index(word::READ));
+        (due, level < self.shape.start_level && claim_start(&self.words))
+    }
+
+    /// Ends the stream after all that was committed: whether the reader must be woken. What was
+    /// only staged is dropped.
+    #[must_use = "who waits must be woken"]
+    pub fn end(self) -> bool {
+        self.words.leave(word::WRITER, ENDED, word::READER)
+    }
+
+    #[inline]
+    fn publish(&mut self) -> bool {
+        if self.staged == self.committed {
+            return false;
+        }
+        self.committed = self.staged;
+        self.words.publish(word::WRITTEN, self.committed, word::READER)
+    }
+
+    /// Whether there is room for `units`, after a look at how far the reader is.
+    fn look(&mut self, units: u64) -> Result<bool, Closed> {
+        if let Some(closed) = self.closed {
+            return Err(closed);
+        }
+        let gone = self.words.gone(word::READER);
+        let found = self.words.index(word::READ);
+        let (min, max) = (self.read, self.committed);
+        if !(min..=max).contains(&found) {
+            let fault = StreamFault::Index { name: "N_read", found, min, max };
+            return Err(self.close(Closed::Fault(fault)));
+        }
+        if let Some(closed) = gone {
+            return Err(self.close(closed));
+        }
+        self.take_back(found)?;
+        Ok(self.shape.count - (self.staged - self.read) >= units)
+    }
+
+    /// The reader is at `found`: what it has given back is free.
+    fn take_back(&mut self, found: u64) -> Result<(), Closed> {
+        if let Way::Buffers { buffers, .. } = self.shape.way {
+            for index in self.read..found {
+                // Relaxed: the load of the index has acquired it.
+                let number = self.words.load(self.shape.back(index), Relaxed);
+                if !self.buffers.give_back(number) {
+                    let buffers = u64::from(buffers);
+                    let fault = StreamFault::Buffer { found: number, buffers };
+                    return Err(self.close(Closed::Fault(fault)));
+                }
+            }
+        }
+        self.read = found;
+        Ok(())
+    }
+
+    fn close(&mut self, closed: Closed) -> Closed {
+        *self.closed.get_or_insert(closed)
+    }
+}
+
+/// Room for a message, not seen by the reader yet.
+#[derive(Debug)]
+#[must_use = "room that is not staged is given up"]
+pub struct Room<'a, W> {
+    writer: &'a mut Writer<W>,
+    len: usize,
+}
+
+impl<W: AsRef<[AtomicU64]>> Room<'_, W> {
+    /// Where the message goes.
+    #[inline]
+    pub fn span(&self) -> Span<'_> {
+        let writer = &self.writer;
+        // Room is there only with a free buffer.
+        let buffer = writer.buffers.free.last().copied().unwrap_or(0);
+        writer.shape.span(&writer.words, writer.staged, buffer, self.len)
+    }
+
+    /// The message is there, of `len` bytes: at most what was reserved counts. It is committed
+    /// with the next [`Writer::commit`].
+    #[inline]
+    pub fn stage(self, len: usize) {
+        let Room { writer, len: max } = self;
+        let len = len.min(max);
+        let descriptor = match writer.shape.way {
+            Way::Buffers { .. } => len as u64 * (1 << 32) + u64::from(writer.buffers.lend()),
+            _ => len as u64,
+        };
+        if !matches!(writer.shape.way, Way::Bytes { .. }) {
+            // Relaxed: the index hands it over.
+            writer.words.store(writer.shape.head(writer.staged), descriptor, Relaxed);
+        }
+        writer.staged += writer.shape.units(len);
+    }
+}
+
+/// Which buffers are free. Of other ways: none.
+#[derive(Debug)]
+struct Free {
+    free: Vec<u32>,
+    lent: Vec<bool>,
+}
+
+impl Free {
+    fn new(way: Way) -> Self {
+        let Way::Buffers { buffers, .. } = way else {
+            return Free { free: Vec::new(), lent: Vec::new() };
+        };
+        Free { free: (0..buffers).rev().collect(), lent: vec![false; buffers as usize] }
+    }
+
+    #[inline]
+    fn lend(&mut self) -> u32 {
+        let buffer = self.free.pop().unwrap_or(0);
+        self.lent[buffer as usize] = true;
+        buffer
+    }
+
+    /// `false`: it was not lent. Never grows beyond the buffers there are: no allocation.
+    fn give_back(&mut self, number: u64) -> bool {
+        let (Ok(buffer), Ok(index)) = (u32::try_from(number), usize::try_from(number)) else {
+            return false;
+        };
+        match self.lent.get_mut(index) {
+            Some(lent) if *lent => *lent = false,
+            _ => return false,
+        }
+        self.free.push(buffer);
+        true
+    }
+}
