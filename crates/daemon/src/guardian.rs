@@ -14,7 +14,7 @@
 //!     +----------------- (4) ----------------- demoted ---- (6) if so configured ---> killed
 //! ```
 //!
-//! 1. The yield request in the kernel area: the domain looks at it at each boundary.
+//! 1. A yield request in the kernel area: at its next boundary the domain looks at the others.
 //! 2. It asked whether it may go on, made an upcall, or passed the turn.
 //! 3. In CPU time of its thread, so that neither an interrupt, nor a paused virtual
 //!    machine, nor a stopped process counts. A domain that runs without having the turn is
@@ -288,7 +288,6 @@ impl Watch {
                 self.asked = Some(Asked { turn, at: tick.now, cpu_ns });
             }
             Some(asked) if gave_a_sign(member, asked.at, tick.now) => {
-                hall.kernel.clear_yield(member.domain);
                 self.asked = None;
             }
             Some(asked) => {
@@ -299,7 +298,6 @@ impl Watch {
         if let Some(held_ns) = held_ns {
             self.asked = None;
             self.offended(hall, member, held_ns, tick);
-            hall.kernel.clear_yield(member.domain);
             take(hall, turn);
         }
     }

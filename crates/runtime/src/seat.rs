@@ -149,6 +149,8 @@ pub(crate) struct Seat {
     unclaimed: Vec<u32>,
     /// Of the kernel area, when the peers were last compared with it; `None`: not yet.
     epoch: Option<u64>,
+    /// Requests to yield that there were when it looked last at a boundary.
+    heeded: u64,
     counters: Counters,
 }
 
@@ -243,6 +245,7 @@ impl Seat {
             predecessors,
             unclaimed: Vec::new(),
             epoch,
+            heeded: 0,
             counters,
         };
         (seat, usher)
@@ -355,7 +358,7 @@ impl Seat {
     pub(crate) fn wants_a_look(&self) -> bool {
         !self.has_turn()
             || self.pages.turn.is_recheck()
-            || self.pages.kernel.yield_requested(self.me)
+            || self.pages.kernel.yield_requests(self.me) != self.heeded
     }
 
     /// Shows one level more of `mask`. A store.
@@ -462,6 +465,7 @@ impl Seat {
     /// concerned; `None` if one outranks it, or the turn was taken.
     pub(crate) fn may_go_on(&mut self, scheduler: &Scheduler, now: Instant) -> Option<Instant> {
         self.pages.user.set_asked(now.as_nanos());
+        self.heeded = self.pages.kernel.yield_requests(self.me);
         self.see_peers();
         let _ = self.pages.turn.take_recheck();
         let own = scheduler.running_standing(now).and_then(|standing| self.rank(standing))?;

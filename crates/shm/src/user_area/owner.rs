@@ -174,7 +174,7 @@ impl<W: AsRef<[AtomicU64]>> Owner<W> {
 
     /// One level less of `mask`; says how many are left (0 also if there was
     /// none). At 0 the caller must look for a request in its kernel area
-    /// (`kernel_area::Reader::yield_requested`, `interrupts`): one that came meanwhile
+    /// (`kernel_area::Reader::yield_requests`, `interrupts`): one that came meanwhile
     /// is seen now, or by now the one who made it saw the mask gone.
     /// A store; at 0 a fence as well, some 10 ns.
     #[inline]
