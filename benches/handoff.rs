@@ -53,14 +53,17 @@ fn compare() {
     let cpu = default_cpus().ok().and_then(|cpus| cpus.last().copied()).unwrap_or(0);
     println!("{}", heading("handoff"));
     // Before, between and after: the machine is not the same all the time.
-    let mut bare = ping_pong(cpu, rounds);
+    let mut bare = ping_pong(cpu, rounds, 0);
+    let mut seldom = Vec::new();
     let mut turn = pass_turns(cpu, rounds);
     let (mut to_often, mut to_long) = (Vec::new(), Vec::new());
     for _ in 0..2 {
         let (there, back) = hand_offs(cpu, millis);
         to_often.extend(there);
         to_long.extend(back);
-        bare.extend(ping_pong(cpu, rounds));
+        bare.extend(ping_pong(cpu, rounds, 0));
+        // Only the way there comes after the pause.
+        seldom.extend(ping_pong(cpu, rounds / 4, 100_000).into_iter().step_by(2));
         turn.extend(pass_turns(cpu, rounds));
     }
     let base = percentile(&mut bare, 50.0).max(1);
@@ -71,6 +74,7 @@ fn compare() {
     );
     for (name, samples) in [
         ("bare futex ping-pong, one way", &mut bare),
+        ("the same after 100 us of work, the way there", &mut seldom),
         ("the turn and its bell alone, one way", &mut turn),
         ("domain to domain, to one that outranks it", &mut to_often),
         ("domain to domain, back to one that had yielded", &mut to_long),
@@ -92,13 +96,16 @@ fn compare() {
 const CONTENTS: &str = "\
 what a row contains, beside its name
   ping-pong             a read of the clock, a store, wake, wait, the kernel's switch, a read of the clock
+  after work            the same where it is as seldom as between the domains below: the kernel's own path is
+                        not in the caches as it is where nothing else is done
   the turn alone        the same with the page that domains share: the turn is passed, a bell rung, a bell slept on
   to one that outranks  the same, and: the boundary at which the handler learns that it must yield, its return,
                         the decision, its ranks into the page; there the decision, and the upcall
   back                  the end of the job and its record, and the rest of it; there the upcall";
 
-/// Samples in ns, one way each, both ways.
-fn ping_pong(cpu: u32, rounds: usize) -> Vec<u64> {
+/// Samples in ns, one way each, both ways, the way there first. Before each, one side
+/// works for `work_ns`.
+fn ping_pong(cpu: u32, rounds: usize, work_ns: u64) -> Vec<u64> {
     let page = SharedMapping::create("upcall-bench", WORDS * 8).expect("a page");
     let path = format!("/proc/{}/fd/{}", std::process::id(), page.fd().as_raw_fd());
     let mut child = start(&format!("echo {cpu} {rounds} {path}"));
@@ -108,6 +115,7 @@ fn ping_pong(cpu: u32, rounds: usize) -> Vec<u64> {
         let mut stamps = Vec::with_capacity(2 * rounds);
         wait(&words[PONG]);
         for _ in 0..rounds {
+            work(work_ns);
             stamps.push(now());
             ring(&words[PING]);
             wait(&words[PONG]);
@@ -219,6 +227,11 @@ fn wait(word: &AtomicU64) {
     word.store(0, Ordering::Relaxed);
 }
 
+fn work(ns: u64) {
+    let until = now() + ns;
+    while now() < until {}
+}
+
 fn now() -> u64 {
     clock::now().as_nanos()
 }
@@ -278,8 +291,7 @@ fn domain(socket: &str, name: &'static str, millis: u64) {
         stamps.enter(entered);
         while batch.proceed() {
             if is_long {
-                let until = now() + 2_000;
-                while now() < until {}
+                work(2_000);
             }
             stamps.last = now();
         }

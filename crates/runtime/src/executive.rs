@@ -359,7 +359,7 @@ impl Executive {
     pub(crate) fn run(mut self) -> Outcomes {
         let mut now = clock::now();
         loop {
-            if self.answer() && self.obey(now) == Obeyed::Quit {
+            if self.answer() && self.heed(now) == Obeyed::Quit {
                 return self.outcomes(now);
             }
             match self.turn(now) {
@@ -367,7 +367,7 @@ impl Executive {
                 Turn::Elsewhere => {
                     let rung = self.sleep_until(None);
                     now = clock::now();
-                    match if rung { self.obey(now) } else { Obeyed::Something } {
+                    match if rung { self.heed(now) } else { Obeyed::Something } {
                         Obeyed::Quit => return self.outcomes(now),
                         Obeyed::Something => {}
                         Obeyed::Nothing => {
@@ -394,7 +394,7 @@ impl Executive {
                         self.wakeup.observe(now.since(due));
                     }
                     self.tell(now, Input::Tick);
-                    if rung && self.obey(now) == Obeyed::Quit {
+                    if rung && self.heed(now) == Obeyed::Quit {
                         return self.outcomes(now);
                     }
                 }
@@ -444,6 +444,15 @@ impl Executive {
             None => seat.publish(&self.scheduler),
         }
         Turn::Elsewhere
+    }
+
+    /// It was rung: obeys, unless it was for the turn alone.
+    #[inline]
+    fn heed(&mut self, now: Instant) -> Obeyed {
+        match &self.seat {
+            Some(seat) if !seat.take_asked() => Obeyed::Nothing,
+            _ => self.obey(now),
+        }
     }
 
     /// Carries out what controllers asked.

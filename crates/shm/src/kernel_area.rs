@@ -310,7 +310,17 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
     }
 }
 
+#[inline]
 fn check_state(found: u64) -> Result<Option<State>, PeerFault> {
+    // First of all what it mostly is: this is asked of every domain in each hand-off.
+    if found == State::Attached as u64 {
+        return Ok(Some(State::Attached));
+    }
+    check_rare_state(found)
+}
+
+#[cold]
+fn check_rare_state(found: u64) -> Result<Option<State>, PeerFault> {
     if found == 0 {
         return Ok(None);
     }
