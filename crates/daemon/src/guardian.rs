@@ -1,7 +1,8 @@
 //! Sees to it that a domain that should yield does.
 //!
-//! One thread above all domains. Every 5 ms it looks at whoever has the turn on
-//! each CPU while somebody else waits for it, and at what each domain has used.
+//! One thread above all domains, on a CPU that has none of them if there is one. Every
+//! 5 ms it looks at whoever has the turn on each CPU while somebody else waits for it, and
+//! at what each domain has used.
 //!
 //! ```text
 //!   keeps to the rules -- (1) somebody waits --> asked -- (2) sign of life --+
@@ -47,6 +48,9 @@ use crate::kls;
 use crate::site::{Known, Site};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+#[cfg(test)]
+mod tests;
+
 /// How often it looks.
 pub(crate) const TICK: Span = Span::from_millis(5);
 /// Its priority in `SCHED_FIFO`.
@@ -91,6 +95,8 @@ pub(crate) struct Rules {
 /// See the module's head.
 pub(crate) struct Guardian<R> {
     rules: Rules,
+    /// Where it may run itself; empty: anywhere.
+    cpus: Vec<u32>,
     sites: Vec<Watch>,
     report: R,
     quit: Arc<AtomicBool>,
@@ -155,18 +161,25 @@ struct Sunk {
 
 impl<R: FnMut(Offence)> Guardian<R> {
     pub(crate) fn new(
-        sites: impl Iterator<Item = Arc<Site>>,
+        (sites, allowed): (&[Arc<Site>], &[u32]),
         rules: Rules,
         quit: Arc<AtomicBool>,
         report: R,
     ) -> Self {
-        let watch =
-            |site| Watch { site, known: Known::default(), asked: None, records: Vec::new() };
-        Guardian { rules, sites: sites.map(watch).collect(), report, quit }
+        let watch = |site: &Arc<Site>| {
+            let (site, known) = (site.clone(), Known::default());
+            Watch { site, known, asked: None, records: Vec::new() }
+        };
+        let cpus = beside(sites, allowed);
+        Guardian { rules, cpus, sites: sites.iter().map(watch).collect(), report, quit }
     }
 
     /// Runs until told to quit, in a thread of its own.
     pub(crate) fn run(mut self) {
+        if !self.cpus.is_empty() {
+            // A CPU that went away: then it preempts those it guards.
+            let _ = schedule::pin_thread(&self.cpus);
+        }
         if self.rules.real_time {
             let _ = schedule::set_fifo(PRIORITY);
         }
@@ -181,6 +194,13 @@ impl<R: FnMut(Offence)> Guardian<R> {
             }
         }
     }
+}
+
+/// The CPUs of `allowed` that have no domains: there it preempts none at each tick, and
+/// none that took a higher priority keeps it from looking. Without such a CPU, none.
+fn beside(sites: &[Arc<Site>], allowed: &[u32]) -> Vec<u32> {
+    let is_free = |cpu: &u32| sites.iter().all(|site| site.cpu != *cpu);
+    allowed.iter().copied().filter(is_free).collect()
 }
 
 impl Watch {

@@ -308,7 +308,7 @@ impl Daemon {
         let (offences, reports) = Connection::pair()?;
         let guardian_quit = Arc::new(AtomicBool::new(false));
         let rules = Rules { real_time, grace: config.grace, kill: config.kill };
-        let guardian = Guardian::new(sites.iter().cloned(), rules, guardian_quit.clone(), {
+        let guardian = Guardian::new((&sites, &allowed), rules, guardian_quit.clone(), {
             // If the server is so far behind, the counts in the kernel area remain.
             move |offence| {
                 let _ = reports.send(&encode(&offence), &[]);
