@@ -43,13 +43,16 @@ use upcall_sys::process::{ThreadState, cpu_time_of, thread_state};
 use upcall_sys::{clock, schedule};
 
 use crate::clock::now;
-use crate::hall::{Hall, Limits, Member, Members};
+use crate::hall::{Hall, Member, Members};
 use crate::kls;
 use crate::site::{Known, Site};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+mod account;
 #[cfg(test)]
 mod tests;
+
+use account::Account;
 
 /// How often it looks.
 pub(crate) const TICK: Span = Span::from_millis(5);
@@ -65,13 +68,6 @@ const DEMOTED_AFTER: Span = Span::from_millis(50);
 const OFFENCES_MAX: u64 = 3;
 /// For so long at least an offender is beneath the others.
 const SUNK_MIN: Span = Span::from_millis(50);
-/// More is not remembered: a domain that has come to its senses is not shut out for long.
-const OWED_MAX_NS: i64 = 100_000_000;
-/// For how long a domain that is kept waiting is given credit.
-const CREDIT_OVER: Span = Span::from_secs(1);
-/// What a domain may use beyond what is reserved, in millionths of the CPU: hand-offs,
-/// waking, the runtime's own work.
-const SHARE_GRACE_PPM: u64 = 50_000;
 
 /// The guardian had to act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,20 +126,12 @@ struct Asked {
 struct Record {
     member: Arc<Member>,
     offences: u64,
-    /// CPU time of its thread, at this tick.
-    cpu_ns: u64,
-    /// As it was when it was first seen awake without the turn, and when; `None`: it
+    account: Account,
+    /// CPU time as it was when it was first seen awake without the turn, and when; `None`: it
     /// is not, or has given a sign since.
     stray: Option<(u64, Instant)>,
     /// `None`: it takes turns, or has offended too often to do so again.
     sunk: Option<Sunk>,
-    /// Since the look before.
-    used_ns: u64,
-    /// When CPU time was looked at last.
-    looked_at: Option<Instant>,
-    /// Used beyond what is reserved, and not made up for since. Below 0: what it may
-    /// catch up with, for it was kept waiting.
-    owed_ns: i64,
     /// Ticks at which it had the turn and made nothing of it, since it ran last.
     idle_ticks: u32,
     seen: bool,
@@ -216,7 +204,7 @@ impl Watch {
             let turn = hall.turn.turn().ok().map(Turn::holder);
             for member in members.iter() {
                 let wants_cpu = member.wants_cpu(now) || turn == Some(member.domain);
-                self.see(member, now, wants_cpu);
+                self.see(member, tick, wants_cpu);
             }
             self.see_to_offenders(hall, members, tick);
             self.see_to_scribblers(hall, members, tick);
@@ -255,7 +243,7 @@ impl Watch {
 
     /// Whether a domain used no CPU time since the last look.
     fn is_idle(&mut self, member: &Member) -> bool {
-        self.record_of(member).is_some_and(|record| record.used_ns == 0)
+        self.record_of(member).is_some_and(|record| record.account.used_ns == 0)
     }
 
     /// `member` has the turn, uses no CPU time, and does not run; another user waits. If
@@ -265,7 +253,7 @@ impl Watch {
         let Some(record) = self.record_of(member) else { return };
         // Without the real-time class it may only be kept from running.
         let running = thread_state(member.pid, member.tid) == Ok(ThreadState::Running);
-        if record.used_ns > 0 || running || !tick.rules.real_time {
+        if record.account.used_ns > 0 || running || !tick.rules.real_time {
             return;
         }
         record.idle_ticks += 1;
@@ -277,7 +265,7 @@ impl Watch {
     }
 
     /// Keeps the record of a domain, its use of CPU time above all.
-    fn see(&mut self, member: &Arc<Member>, now: Instant, wants_cpu: bool) {
+    fn see(&mut self, member: &Arc<Member>, tick: &Tick<'_>, wants_cpu: bool) {
         let cpu_ns = cpu_time_of(member.pid, member.tid).unwrap_or_else(|_| {
             // The process has ended, or become another program.
             lower_leader(member);
@@ -293,15 +281,18 @@ impl Watch {
             }
         };
         record.seen = true;
-        record.account(cpu_ns, now, wants_cpu);
+        record.account.enter((cpu_ns, wants_cpu), tick.now, &member.limits, tick.rules.grace);
+        if record.account.used_ns > 0 {
+            record.idle_ticks = 0;
+        }
     }
 
     /// `member` has the turn while somebody waits.
     fn hold(&mut self, hall: &Hall, member: &Member, turn: Turn, tick: &mut Tick<'_>) {
         let asked = self.asked.filter(|asked| asked.turn == turn);
         let Some(record) = self.record_of(member) else { return };
-        let cpu_ns = record.cpu_ns;
-        let mut held_ns = record.overuse_ns(tick.rules);
+        let cpu_ns = record.account.cpu_ns;
+        let mut held_ns = record.account.overuse_ns(&member.limits, tick.rules.grace);
         match asked {
             None => {
                 hall.kernel.request_yield(member.domain);
@@ -327,7 +318,8 @@ impl Watch {
     fn offended(&mut self, hall: &Hall, member: &Member, held_ns: u64, tick: &mut Tick<'_>) {
         let Some(record) = self.record_of(member) else { return };
         record.offences += 1;
-        record.sunk = Some(Sunk { cpu_ns: record.cpu_ns, at: tick.now, is_ordinary: false });
+        record.sunk =
+            Some(Sunk { cpu_ns: record.account.cpu_ns, at: tick.now, is_ordinary: false });
         hall.count_offence(member);
         if record.offences >= OFFENCES_MAX {
             record.sunk = None;
@@ -349,9 +341,9 @@ impl Watch {
         for member in members.iter() {
             let Some(record) = self.record_of(member) else { continue };
             let Some(sunk) = record.sunk else { continue };
-            let ran_ns = record.cpu_ns.saturating_sub(sunk.cpu_ns);
+            let ran_ns = record.account.cpu_ns.saturating_sub(sunk.cpu_ns);
             let sign = hall.is_asleep(member) || gave_a_sign(member, sunk.at, tick.now);
-            if sign && record.owed_ns <= 0 && tick.now.since(sunk.at) >= SUNK_MIN {
+            if sign && record.account.owed_ns <= 0 && tick.now.since(sunk.at) >= SUNK_MIN {
                 record.sunk = None;
                 raise(hall, member, tick.rules);
             } else if !sunk.is_ordinary && ran_ns > DEMOTED_AFTER.as_nanos() {
@@ -376,7 +368,7 @@ impl Watch {
             let Some(record) = self.record_of(member) else { continue };
             // No second chance: it is broken.
             record.offences = record.offences.max(OFFENCES_MAX - 1);
-            let used_ns = record.used_ns;
+            let used_ns = record.account.used_ns;
             self.offended(hall, member, used_ns, tick);
         }
     }
@@ -398,14 +390,14 @@ impl Watch {
             // Signs may be false; what it used is not.
             if sign
                 && !member.is(State::Demoted)
-                && let Some(used_ns) = record.overuse_ns(tick.rules)
+                && let Some(used_ns) = record.account.overuse_ns(&member.limits, tick.rules.grace)
             {
                 self.offended(hall, member, used_ns, tick);
             }
             return;
         }
-        let (since_cpu_ns, _) = *record.stray.get_or_insert((record.cpu_ns, tick.now));
-        let ran_ns = record.cpu_ns.saturating_sub(since_cpu_ns);
+        let (since_cpu_ns, _) = *record.stray.get_or_insert((record.account.cpu_ns, tick.now));
+        let ran_ns = record.account.cpu_ns.saturating_sub(since_cpu_ns);
         if tick.rules.is_too_long(member, ran_ns) {
             self.offended(hall, member, ran_ns, tick);
         }
@@ -436,46 +428,12 @@ impl Record {
         Record {
             member,
             offences: 0,
-            cpu_ns: 0,
+            account: Account::default(),
             stray: None,
             sunk: None,
-            used_ns: 0,
-            looked_at: None,
-            owed_ns: 0,
             idle_ticks: 0,
             seen: true,
         }
-    }
-
-    /// Puts what was used since the last look to account.
-    fn account(&mut self, cpu_ns: u64, now: Instant, wants_cpu: bool) {
-        let used_ns = cpu_ns.saturating_sub(self.cpu_ns);
-        self.cpu_ns = cpu_ns;
-        self.used_ns = used_ns;
-        if used_ns > 0 {
-            self.idle_ticks = 0;
-        }
-        let Some(before) = self.looked_at.replace(now) else { return };
-        let ppm = self.member.limits.share_ppm.load(Relaxed).saturating_add(SHARE_GRACE_PPM);
-        let due = |span: Span| {
-            let due = u128::from(span.as_nanos()) * u128::from(ppm) / 1_000_000;
-            i64::try_from(due).unwrap_or(i64::MAX)
-        };
-        let used = i64::try_from(used_ns).unwrap_or(i64::MAX);
-        let owed = self.owed_ns.saturating_add(used).saturating_sub(due(now.since(before)));
-        // Who wants nothing saves nothing up.
-        let least = if wants_cpu { -due(CREDIT_OVER) } else { 0 };
-        self.owed_ns = owed.clamp(least, OWED_MAX_NS);
-    }
-
-    /// What it owes, if that is too much: a job begun before it was looked at first, and
-    /// one that has come since, are within its rights.
-    fn overuse_ns(&self, rules: &Rules) -> Option<u64> {
-        let Limits { compute_ns, unscreened, .. } = &self.member.limits;
-        let jobs_ns = compute_ns.load(Relaxed).saturating_mul(2);
-        let most_ns = jobs_ns.saturating_add(rules.grace.as_nanos());
-        let owed_ns = u64::try_from(self.owed_ns).unwrap_or_default();
-        (owed_ns > most_ns && !unscreened.load(Relaxed)).then_some(owed_ns)
     }
 }
 
