@@ -27,8 +27,9 @@
 //!    offences.
 //! 6. The server sends SIGKILL.
 //!
-//! A domain may lie about signs of life and ranks. What it cannot lie about is CPU
-//! time: whatever it uses beyond what was reserved for it, it owes; who owes more than two
+//! A domain may lie about signs of life. A rank that it was not admitted with is found at
+//! the second look ([`crate::ranks`]): then it is out-prioritised, and has nothing until it
+//! shows the right ones. What it cannot lie about is CPU time: whatever it uses beyond what was reserved for it, it owes; who owes more than two
 //! jobs of each of its activities and the grace, and has the turn while somebody waits,
 //! has offended too, unless it has activities that admission refused.
 
@@ -62,6 +63,8 @@ pub(crate) const PRIORITY: u8 = kls::DOMAIN_PRIORITY + 2;
 const OFFENDER_PRIORITY: u8 = kls::PRIORITY - 1;
 /// So many ticks may a domain have the turn, not run, and keep another user waiting.
 const IDLE_TICKS_MAX: u32 = 3;
+/// At so many ticks in succession a false rank is a lie.
+const LIES_MAX: u32 = 2;
 /// CPU time that one who was out-prioritised may use before it is demoted.
 const DEMOTED_AFTER: Span = Span::from_millis(50);
 /// The offence at which a domain is demoted at once.
@@ -134,6 +137,8 @@ struct Record {
     sunk: Option<Sunk>,
     /// Ticks at which it had the turn and made nothing of it, since it ran last.
     idle_ticks: u32,
+    /// Ticks in succession at which it showed a rank that it was not admitted with.
+    lies: u32,
     seen: bool,
 }
 
@@ -208,6 +213,7 @@ impl Watch {
             }
             self.see_to_offenders(hall, members, tick);
             self.see_to_scribblers(hall, members, tick);
+            self.see_to_liars(hall, members, tick);
             let Ok(turn) = hall.turn_or_reset() else { continue };
             // Who wrote that he has it, where no domain has it, has not.
             let is_held = self.site.is_held(hall);
@@ -259,7 +265,7 @@ impl Watch {
         record.idle_ticks += 1;
         if record.idle_ticks > IDLE_TICKS_MAX {
             record.idle_ticks = 0;
-            self.offended(hall, member, 0, tick);
+            self.offended(hall, member, (Measure::OutPrioritised, 0), tick);
             take(hall, turn);
         }
     }
@@ -309,13 +315,20 @@ impl Watch {
         }
         if let Some(held_ns) = held_ns {
             self.asked = None;
-            self.offended(hall, member, held_ns, tick);
+            self.offended(hall, member, (Measure::OutPrioritised, held_ns), tick);
             hall.kernel.clear_yield(member.domain);
             take(hall, turn);
         }
     }
 
-    fn offended(&mut self, hall: &Hall, member: &Member, held_ns: u64, tick: &mut Tick<'_>) {
+    /// Acts, and tells it as that, or as what is harder where it has offended too often.
+    fn offended(
+        &mut self,
+        hall: &Hall,
+        member: &Member,
+        (measure, held_ns): (Measure, u64),
+        tick: &mut Tick<'_>,
+    ) {
         let Some(record) = self.record_of(member) else { return };
         record.offences += 1;
         record.sunk =
@@ -331,7 +344,7 @@ impl Watch {
             let _ = schedule::set_fifo_not_inherited_of(member.tid, OFFENDER_PRIORITY);
         }
         hall.set_state(member, State::Demoted);
-        tick.tell(hall, member, Measure::OutPrioritised, held_ns);
+        tick.tell(hall, member, measure, held_ns);
         // It sees that it takes no turns when it wakes.
         hall.ring(member.domain);
     }
@@ -343,7 +356,8 @@ impl Watch {
             let Some(sunk) = record.sunk else { continue };
             let ran_ns = record.account.cpu_ns.saturating_sub(sunk.cpu_ns);
             let sign = hall.is_asleep(member) || gave_a_sign(member, sunk.at, tick.now);
-            if sign && record.account.owed_ns <= 0 && tick.now.since(sunk.at) >= SUNK_MIN {
+            let is_over = record.account.owed_ns <= 0 && tick.now.since(sunk.at) >= SUNK_MIN;
+            if sign && is_over && !member.shows_false_rank(tick.now) {
                 record.sunk = None;
                 raise(hall, member, tick.rules);
             } else if !sunk.is_ordinary && ran_ns > DEMOTED_AFTER.as_nanos() {
@@ -369,7 +383,22 @@ impl Watch {
             // No second chance: it is broken.
             record.offences = record.offences.max(OFFENCES_MAX - 1);
             let used_ns = record.account.used_ns;
-            self.offended(hall, member, used_ns, tick);
+            self.offended(hall, member, (Measure::OutPrioritised, used_ns), tick);
+        }
+    }
+
+    /// A rank that it was not admitted with. At one look it may be that the domain is just
+    /// coming to know of what it was granted.
+    fn see_to_liars(&mut self, hall: &Hall, members: &Members, tick: &mut Tick<'_>) {
+        for member in members.iter() {
+            let lies = !member.is(State::Demoted) && member.shows_false_rank(tick.now);
+            let Some(record) = self.record_of(member) else { continue };
+            record.lies = if lies { record.lies + 1 } else { 0 };
+            if record.lies >= LIES_MAX {
+                record.lies = 0;
+                let used_ns = record.account.used_ns;
+                self.offended(hall, member, (Measure::Disbelieved, used_ns), tick);
+            }
         }
     }
 
@@ -392,14 +421,14 @@ impl Watch {
                 && !member.is(State::Demoted)
                 && let Some(used_ns) = record.account.overuse_ns(&member.limits, tick.rules.grace)
             {
-                self.offended(hall, member, used_ns, tick);
+                self.offended(hall, member, (Measure::OutPrioritised, used_ns), tick);
             }
             return;
         }
         let (since_cpu_ns, _) = *record.stray.get_or_insert((record.account.cpu_ns, tick.now));
         let ran_ns = record.account.cpu_ns.saturating_sub(since_cpu_ns);
         if tick.rules.is_too_long(member, ran_ns) {
-            self.offended(hall, member, ran_ns, tick);
+            self.offended(hall, member, (Measure::OutPrioritised, ran_ns), tick);
         }
     }
 
@@ -432,6 +461,7 @@ impl Record {
             stray: None,
             sunk: None,
             idle_ticks: 0,
+            lies: 0,
             seen: true,
         }
     }
