@@ -345,7 +345,7 @@ impl Registry {
     ///
     /// # Errors
     /// See [`PlaceError`]; nothing is reserved, but what it runs on in no place is no lie
-    /// ([`Registry::admitted`]).
+    /// (`Registry::admitted`).
     pub fn claim(
         &mut self,
         number: u32,

@@ -128,7 +128,10 @@ fn activities_that_come_and_go_are_no_lies() {
         let config = RuntimeConfig { daemon: Some(attach), discipline, ..RuntimeConfig::default() };
         let mut domain = Runtime::start(config).unwrap();
         for round in 0..20 {
-            let ids = [10, 20].map(|ms| domain.handler("t", params(ms + round), spin).unwrap());
+            let ids = [10, 20].map(|ms| {
+                let name = format!("t{ms}");
+                domain.handler(&name, params(ms + round), spin).unwrap()
+            });
             domain.run_at(&ids, upcall_runtime::clock::now()).unwrap();
             std::thread::sleep(Duration::from_millis(15));
             assert!(ids.into_iter().all(|id| domain.close(id).is_some()));
