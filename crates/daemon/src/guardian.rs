@@ -28,7 +28,7 @@
 //! 6. The server sends SIGKILL.
 //!
 //! A domain may lie about signs of life. A rank that it was not admitted with is found at
-//! the second look ([`crate::ranks`]): then it is out-prioritised, and has nothing until it
+//! the second look (`ranks`): then it is out-prioritised, and has nothing until it
 //! shows the right ones. What it cannot lie about is CPU time: whatever it uses beyond what was reserved for it, it owes; who owes more than two
 //! jobs of each of its activities and the grace, and has the turn while somebody waits,
 //! has offended too, unless it has activities that admission refused.
