@@ -54,7 +54,7 @@ impl ByHand {
         (DomainId::new(domain).unwrap(), generation, cpu, fds)
     }
 
-    fn create(&self, name: &str) {
+    pub(super) fn create(&self, name: &str) -> u32 {
         let need = Need {
             period_ns: 1_000_000_000,
             deadline_ns: 1_000_000_000,
@@ -64,8 +64,13 @@ impl ByHand {
             ..Need::default()
         };
         self.say(&ToDaemon::Create { request: 1, unscreened: false, need, name: name.to_owned() });
-        let answer = self.hear();
-        assert!(matches!(answer, Some((ToDomain::Granted { .. }, _))), "{answer:?}");
+        loop {
+            match self.hear() {
+                Some((ToDomain::Granted { order, .. }, _)) => return order,
+                Some((ToDomain::Peer { .. }, _)) => {}
+                answer => panic!("{answer:?}"),
+            }
+        }
     }
 }
 
