@@ -124,6 +124,22 @@ fn started_as(pid: u32, word: &str) -> Vec<u32> {
     descendants(pid).into_iter().filter(is_one).collect()
 }
 
+/// Real-time priorities of the threads beneath `pid` that run handlers, by process;
+/// 0 for an ordinary thread.
+fn priorities(pid: u32) -> Vec<Vec<u32>> {
+    let of = |pid: u32| {
+        let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        let stats = threads.filter_map(|task| fs::read_to_string(task.path().join("stat")).ok());
+        let handlers = stats.filter(|stat| stat.contains("(upcall-cpu"));
+        // proc_pid_stat(5): field 40, of which the third follows the name.
+        let of_thread = |stat: String| stat.rsplit_once(')')?.1.split(' ').nth(38)?.parse().ok();
+        let mut found: Vec<u32> = handlers.filter_map(of_thread).collect();
+        found.sort_unstable();
+        found
+    };
+    started_as(pid, "__domain").into_iter().map(of).collect()
+}
+
 #[track_caller]
 fn assert_all_ran(run: &Value, activities: usize) {
     assert_eq!(list(run, "activities").len(), activities, "{run:#}");
@@ -159,6 +175,96 @@ fn domains_run_as_processes_under_a_daemon_and_leave_nothing_behind() {
     let lines = fs::read_to_string(&log).unwrap().lines().count() as u64;
     let jobs = list(&run, "activities").iter().map(|each| number(each, "completed")).sum::<u64>();
     assert_eq!(lines, 1 + jobs);
+}
+
+/// The priorities are by period among all processes, and no process knows the others.
+#[test]
+fn where_the_kernel_decides_domains_are_processes_too_and_need_no_daemon() {
+    let _machine = machine();
+    for mode in ["threads", "fifo"] {
+        let set = Set::new(SET);
+        let log = set.spec.beside("jobs.csv");
+        let mut running = set.start(&["--mode", mode, "--duration", "3s", "--csv", &log]);
+        let pid = running.pid();
+        let ready = |found: &[Vec<u32>]| found.len() == 3 && found.iter().all(|of| of.len() == 2);
+        wait_until("six threads", || ready(&priorities(pid)) || !running.runs());
+        // The class is given a moment after the name; jobs come later.
+        let lines = || fs::read_to_string(&log).map_or(0, |log| log.lines().count());
+        wait_until("jobs", || lines() > 1 || !running.runs());
+        let (mut found, daemons) = (priorities(pid), started_as(pid, "daemon"));
+        let all = descendants(pid);
+        let done = running.finish();
+        let run = done.assert_code(&[0, 4]).json();
+        set.assert_nothing_is_left(&all);
+        assert!(daemons.is_empty(), "{daemons:?}");
+        assert_all_ran(&run, 6);
+        assert_eq!((text(&run, "mode"), number(&run, "switches.domain")), (mode, 0));
+        let [voice] = list(&run, "streams") else { panic!("{run:#}") };
+        assert!(number(voice, "processed") > 10, "{voice:#}");
+        let lines = lines() as u64;
+        let jobs = list(&run, "activities").iter().map(|each| number(each, "completed"));
+        assert_eq!(lines, 1 + jobs.sum::<u64>());
+
+        let periods: Vec<u64> =
+            list(&run, "activities").iter().map(|each| number(each, "period_ns")).collect();
+        let real_time = mode == "fifo" && truth(&run, "platform.real_time");
+        let first = found.iter().flatten().copied().max().unwrap();
+        assert_eq!(first > 0, real_time, "{found:?} {run:#}");
+        let priority = |period: &u64| {
+            let mut shorter: Vec<_> = periods.iter().filter(|other| *other < period).collect();
+            shorter.sort_unstable();
+            shorter.dedup();
+            if real_time { first - shorter.len() as u32 } else { 0 }
+        };
+        // The activities stand in the file by domain, two each.
+        let mut expected: Vec<Vec<u32>> =
+            periods.chunks(2).map(|two| two.iter().map(priority).collect()).collect();
+        expected.iter_mut().for_each(|of| of.sort_unstable());
+        (found.sort(), expected.sort());
+        assert_eq!(found, expected, "{run:#}");
+    }
+}
+
+#[test]
+fn a_comparison_has_the_same_processes_in_every_mode() {
+    let _machine = machine();
+    let set = Set::new(SET);
+    let log = set.spec.beside("jobs.csv");
+    let done = set.start(&["--compare", "--duration", "1s", "--csv", &log]).finish();
+    let compared = done.assert_code(&[0, 4]).json();
+    set.assert_nothing_is_left(&[]);
+    let lines = fs::read_to_string(&log).unwrap();
+    let runs = list(&compared, "runs");
+    let modes: Vec<_> = runs.iter().map(|run| text(run, "mode")).collect();
+    assert_eq!(modes, ["upcall", "threads", "fifo"]);
+    for run in runs {
+        assert_all_ran(run, 6);
+        let jobs = list(run, "activities").iter().map(|each| number(each, "completed"));
+        let mode = format!("{},", text(run, "mode"));
+        let logged = lines.lines().filter(|line| line.starts_with(&mode)).count() as u64;
+        assert_eq!(logged, jobs.sum::<u64>(), "{mode}");
+    }
+    assert!(number(&runs[0], "switches.domain") > 10, "{compared:#}");
+}
+
+#[test]
+fn a_domain_that_is_killed_where_the_kernel_decides_costs_only_its_own_part() {
+    let _machine = machine();
+    let set = Set::new(SET);
+    let log = set.spec.beside("jobs.csv");
+    let mut running = set.start(&["--mode", "threads", "--duration", "3600s", "--csv", &log]);
+    let lines = || fs::read_to_string(&log).map_or(0, |log| log.lines().count());
+    wait_until("hundreds of jobs", || lines() > 100 || !running.runs());
+    let all = descendants(running.pid());
+    support::signal(started_as(running.pid(), "__domain")[0], "KILL");
+    let then = lines();
+    wait_until("jobs of the others", || lines() > then + 100 || !running.runs());
+    running.signal("INT");
+    let run = running.finish().assert_code(&[4]).json();
+    set.assert_nothing_is_left(&all);
+    assert_all_ran(&run, 6);
+    let mut broken = list(&run, "broken").iter().filter_map(Value::as_str);
+    assert!(broken.any(|line| line.contains("signal: 9")), "{run:#}");
 }
 
 #[test]

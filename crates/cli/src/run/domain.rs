@@ -8,6 +8,7 @@ use std::io::{BufRead, Write};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
+use upcall::admission::Share;
 use upcall::time::{Instant, Span};
 use upcall::{Attach, Config, CreateError, Mode, Runtime};
 
@@ -78,15 +79,18 @@ fn run(orders: &Receiver<ToDomain>) -> Result<(), Over> {
     }
     say(&FromDomain::Ready { notices })?;
 
-    let mut ours = Activities::new(attach(orders, &setup, &spec)?);
+    let mode = Mode::ALL.into_iter().find(|mode| mode.name() == setup.mode);
+    let mode = mode.ok_or_else(|| Failure::new(format_args!("found mode {}", setup.mode)))?;
+    let mut ours = Activities::new(start(orders, &setup, &spec, mode)?);
     let at = create_all(orders, &mut ours, &plan, endpoints)?;
     ours.run_at(at).map_err(Failure::new)?;
-    say(&FromDomain::Running)?;
+    let notices = ours.runtime.notices().iter().map(ToString::to_string).collect();
+    say(&FromDomain::Running { notices })?;
     let drain = watch(orders, &mut ours, setup.log)?;
     // Anything that is said now, or the end of the input, ends it.
     let _ = orders.recv_timeout(drain);
     let mut jobs = Vec::new();
-    let (part, _) = ours.stop(&plan, Mode::Upcall, |activity, job| {
+    let (part, _) = ours.stop(&plan, mode, |activity, job| {
         if setup.log {
             jobs.push((activity, Line::from(job)));
         }
@@ -95,21 +99,30 @@ fn run(orders: &Receiver<ToDomain>) -> Result<(), Over> {
     say(&FromDomain::Done(Box::new(part)))
 }
 
-/// Attaches to the daemon.
-fn attach(orders: &Receiver<ToDomain>, setup: &Setup, spec: &Spec) -> Result<Runtime, Over> {
-    let socket = match next(orders)? {
-        ToDomain::Attach { socket } => socket,
+/// Starts the runtime, which attaches to the daemon if there is one.
+fn start(
+    orders: &Receiver<ToDomain>,
+    setup: &Setup,
+    spec: &Spec,
+    mode: Mode,
+) -> Result<Runtime, Over> {
+    let daemon = match next(orders)? {
+        ToDomain::Start { daemon } => daemon,
         other => return Err(out_of_place(&other)),
     };
     let runtime = Runtime::start(Config {
-        discipline: spec.policy,
+        cpus: setup.cpus.clone(),
+        cpu_limit: Share::from_ppm(setup.cpu_limit_ppm).unwrap_or(Share::CPU_LIMIT_DEFAULT),
+        switch_cost: Some(Span::from_nanos(setup.switch_cost_ns)),
+        wakeup_latency: Span::from_nanos(setup.wakeup_latency_ns),
+        discipline: plan::discipline(spec, None)?,
+        mode,
         unscreened: setup.soft,
-        daemon: Some(Attach { socket, name: setup.domain.clone() }),
-        ..Config::default()
+        trace: false,
+        daemon: daemon.map(|socket| Attach { socket, name: setup.domain.clone() }),
     })
     .map_err(|error| Failure::new(format_args!("domain `{}`: {error}", setup.domain)))?;
-    let notices = runtime.notices().iter().map(ToString::to_string).collect();
-    say(&FromDomain::Attached { cpus: runtime.config().cpus.clone(), notices })?;
+    say(&FromDomain::Started { cpus: runtime.config().cpus.clone() })?;
     Ok(runtime)
 }
 
@@ -123,6 +136,15 @@ fn create_all(
     loop {
         let activity = match next(orders)? {
             ToDomain::Create { activity } => activity,
+            ToDomain::Elsewhere { activity } => {
+                let Some(planned) = plan.get(activity) else {
+                    return Err(out_of_place(&ToDomain::Elsewhere { activity }));
+                };
+                let need = (planned.params, planned.terms);
+                let reserved = ours.runtime.reserve_elsewhere(planned.name(), need);
+                reserved.map_err(Failure::new)?;
+                continue;
+            }
             ToDomain::Run { at_ns } => return Ok(Instant::from_nanos(at_ns)),
             other => return Err(out_of_place(&other)),
         };
