@@ -12,8 +12,10 @@ use std::process::Command;
 use serde_json::Value;
 use support::{
     Running, SpecFile, UPCALL, descendants, is_alive, list, machine, number, on_a_cpu, text, truth,
-    wait_until, with_ports,
+    upcall, wait_until, with_ports,
 };
+use upcall::scheduler::Command as CoreCommand;
+use upcall_sim::trace::{Crossing, Record, read_all};
 
 /// Three domains of two activities each, one of them a stream; a third of a CPU.
 const SET: &str = r#"
@@ -101,8 +103,13 @@ impl Set {
 
     /// Starts it for an hour and waits until hundreds of jobs are done.
     fn started(&self) -> Running {
+        self.started_with(&[])
+    }
+
+    fn started_with(&self, options: &[&str]) -> Running {
         let log = self.spec.beside("jobs.csv");
-        let mut running = self.start(&["--duration", "3600s", "--csv", &log]);
+        let always = ["--duration", "3600s", "--csv", &log];
+        let mut running = self.start(&[&always, options].concat());
         let lines = || fs::read_to_string(&log).map_or(0, |log| log.lines().count());
         wait_until("hundreds of jobs", || lines() > 100 || !running.runs());
         assert!(running.runs(), "{:#?}", running.finish());
@@ -251,10 +258,9 @@ fn a_comparison_has_the_same_processes_in_every_mode() {
 fn a_domain_that_is_killed_where_the_kernel_decides_costs_only_its_own_part() {
     let _machine = machine();
     let set = Set::new(SET);
+    let mut running = set.started_with(&["--mode", "threads"]);
     let log = set.spec.beside("jobs.csv");
-    let mut running = set.start(&["--mode", "threads", "--duration", "3600s", "--csv", &log]);
     let lines = || fs::read_to_string(&log).map_or(0, |log| log.lines().count());
-    wait_until("hundreds of jobs", || lines() > 100 || !running.runs());
     let all = descendants(running.pid());
     support::signal(started_as(running.pid(), "__domain")[0], "KILL");
     let then = lines();
@@ -342,7 +348,8 @@ fn ctrl_c_ends_all_domains_and_prints_the_outcome() {
 fn a_domain_that_is_killed_costs_only_its_own_part() {
     let _machine = machine();
     let set = Set::new(SET);
-    let mut running = set.started();
+    let trace = set.spec.beside("trace");
+    let mut running = set.started_with(&["--trace", &trace]);
     let all = descendants(running.pid());
     let victim = started_as(running.pid(), "__domain")[0];
     support::signal(victim, "KILL");
@@ -362,6 +369,10 @@ fn a_domain_that_is_killed_costs_only_its_own_part() {
         list(&run, "activities").iter().partition(|each| text(each, "domain") == domain);
     assert_eq!((its.len(), others.len()), (2, 4), "{run:#}");
     assert!(others.iter().all(|each| number(each, "response_ns.max") > 0), "{run:#}");
+    // What it decided until then is there, and that of the others to the end.
+    let replay = upcall(&["sim", "--json", "--replay", &trace]).assert_code(&[0]).json();
+    assert_eq!(list(&replay, "cpus").len(), 3, "{replay:#}");
+    assert!(list(&replay, "cpus").iter().all(|of| number(of, "commands") > 10), "{replay:#}");
 }
 
 #[test]
@@ -388,12 +399,42 @@ fn what_cannot_be_set_up_in_a_domain_is_told_with_its_place() {
 }
 
 #[test]
-fn a_trace_of_several_processes_is_refused() {
+fn a_trace_of_several_processes_gives_the_same_commands_again_domain_by_domain() {
+    let _machine = machine();
     let set = Set::new(SET);
     let trace = set.spec.beside("trace");
-    let done = set.start(&["--duration", "1s", "--trace", &trace]).finish();
-    assert!(done.assert_code(&[2]).stderr.contains("found 3 domains"), "{done:#?}");
-    assert!(!fs::exists(trace).unwrap());
+    let run = set.start(&["--duration", "1s", "--trace", &trace]).finish();
+    let run = run.assert_code(&[0, 4]).json();
+    let replayed = upcall(&["sim", "--json", "--replay", &trace]);
+    let replay = replayed.assert_code(&[0]).json();
+    assert!(truth(&replay, "same"), "{replay:#}");
+    let domains: Vec<_> = list(&replay, "cpus").iter().map(|of| text(of, "domain")).collect();
+    assert_eq!(domains, ["robot", "intercom", "recorder"]);
+    let jobs = list(&run, "activities").iter().map(|each| number(each, "completed")).sum::<u64>();
+    // Each was begun and ended by a command at least.
+    assert!(number(&replay, "commands") >= 2 * jobs, "{jobs} {replay:#}");
+    let traces = read_all(&fs::read(&trace).unwrap()).unwrap();
+    let ended = |record: &&Record| match record.crossing {
+        Crossing::Command(Some(CoreCommand::JobDone(job)))
+        | Crossing::Notice(Some(CoreCommand::JobDone(job))) => job.completed,
+        _ => false,
+    };
+    let told = traces.iter().flat_map(|of| of.records.iter().flatten());
+    assert_eq!(told.filter(ended).count() as u64, jobs);
+
+    let picture = set.spec.beside("trace.svg");
+    upcall(&["plot", &trace, "-o", &picture]).assert_code(&[0]);
+    let picture = fs::read_to_string(&picture).unwrap();
+    let arrivals = format!("store={trace}");
+    let spec = set.spec.path();
+    let again = upcall(&["sim", spec, "--duration", "1s", "--json", "--arrivals", &arrivals]);
+    let again = again.assert_code(&[0, 4]).json();
+    for activity in list(&run, "activities") {
+        let (name, cpu) = (text(activity, "name"), number(activity, "cpu"));
+        let domain = text(activity, "domain");
+        assert!(picture.contains(&format!("{name} · CPU {cpu} · {domain}")), "{name}");
+    }
+    assert!(number(support::named(&again, "activities", "store"), "jobs") > 2, "{again:#}");
 }
 
 #[test]

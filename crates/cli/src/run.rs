@@ -164,7 +164,7 @@ pub fn run(
     started: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<output::Run, Failure> {
     if is_across_processes(plan, order.mode) {
-        parent::run(spec, plan, order, log, interrupted, started)
+        parent::run(spec, plan, order, (log, trace), interrupted, started)
     } else {
         here::run(spec, plan, order, (log, trace), interrupted, started)
     }

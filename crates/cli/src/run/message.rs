@@ -73,6 +73,8 @@ pub struct Setup {
     pub wakeup_latency_ns: u64,
     /// Whether jobs are to be told of one by one.
     pub log: bool,
+    /// If there is to be a trace: which process in it this one is.
+    pub traced: Option<u16>,
 }
 
 /// From a domain's process.
@@ -101,6 +103,8 @@ pub enum FromDomain {
         jobs: Vec<(usize, Line)>,
         /// What the daemon's guardian did about it since, a line each.
         offences: Vec<String>,
+        /// What the trace has since, in whole packets.
+        trace: Vec<u8>,
     },
     Done(Box<Part>),
     Failed {

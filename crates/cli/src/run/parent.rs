@@ -27,6 +27,7 @@ use crate::exit::Failure;
 use crate::live::Live;
 use crate::plan::{Plan, Planned};
 use crate::spec::Spec;
+use crate::trace::TraceFile;
 use crate::{outcome, output};
 
 /// How long a process may take beyond the drain to say how it went.
@@ -47,6 +48,7 @@ struct Parent<'p, 's> {
     /// The daemon is this run's own, and says itself what its guardian does.
     own_daemon: bool,
     log: &'p mut Option<JobLog>,
+    trace: &'p mut Option<TraceFile>,
 }
 
 /// See [`super::run`].
@@ -57,14 +59,14 @@ pub fn run(
     spec: &Spec,
     plan: &Plan<'_>,
     order: Order,
-    log: &mut Option<JobLog>,
+    files: (&mut Option<JobLog>, &mut Option<TraceFile>),
     interrupted: &AtomicBool,
     started: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<output::Run, Failure> {
     let socket = (order.mode == Mode::Upcall).then(upcall::daemon_socket);
     // Dropped after the processes: it ends when the last has gone.
     let mut own = None;
-    let mut parent = Parent::start(spec, plan, order, log)?;
+    let mut parent = Parent::start(spec, plan, order, files)?;
     if let Some(socket) = &socket {
         own = daemon::ensure(socket, plan)?;
     }
@@ -80,6 +82,9 @@ pub fn run(
     started()?;
     if let Some(log) = parent.log {
         log.begin();
+    }
+    if let Some(trace) = parent.trace {
+        trace.begin_elsewhere();
     }
     let drops_before = upcall::load::interface_drops();
     let start = clock::now() + LEAD;
@@ -118,7 +123,7 @@ impl<'p, 's> Parent<'p, 's> {
         spec: &Spec,
         plan: &'p Plan<'s>,
         order: Order,
-        log: &'p mut Option<JobLog>,
+        (log, trace): (&'p mut Option<JobLog>, &'p mut Option<TraceFile>),
     ) -> Result<Self, Failure> {
         let domains = domains(plan);
         let home = |planned: &Planned<'_>| {
@@ -126,9 +131,13 @@ impl<'p, 's> Parent<'p, 's> {
         };
         let homes = plan.activities.iter().map(home).collect();
         let mut processes = Vec::new();
-        for domain in &domains {
+        for (domain, number) in domains.iter().zip(1..) {
             let mut process = Process::start(domain)?;
-            process.say(&ToDomain::Setup(setup(spec, plan, domain, order, log.is_some())));
+            process.say(&ToDomain::Setup(Setup {
+                log: log.is_some(),
+                traced: trace.is_some().then_some(number),
+                ..setup(spec, plan, domain, order)
+            }));
             processes.push(process);
         }
         let mut notices = Vec::new();
@@ -150,6 +159,7 @@ impl<'p, 's> Parent<'p, 's> {
             broken: Vec::new(),
             own_daemon: false,
             log,
+            trace,
         })
     }
 
@@ -279,7 +289,10 @@ impl<'p, 's> Parent<'p, 's> {
         }
         match self.processes[process].hear(within) {
             Ok(None) => return false,
-            Ok(Some(FromDomain::State { rows, jobs, offences })) => {
+            Ok(Some(FromDomain::State { rows, jobs, offences, trace })) => {
+                if let Some(file) = self.trace {
+                    file.append(&trace);
+                }
                 self.offended(process, offences);
                 for row in rows {
                     if let Some(known) = self.rows.get_mut(row.activity) {
@@ -364,7 +377,8 @@ impl<'p, 's> Parent<'p, 's> {
     }
 }
 
-fn setup(spec: &Spec, plan: &Plan<'_>, domain: &str, order: Order, log: bool) -> Setup {
+/// Without a log or a trace.
+fn setup(spec: &Spec, plan: &Plan<'_>, domain: &str, order: Order) -> Setup {
     let costs = plan.activities.iter().map(|planned| planned.params.pdu_cost.as_nanos());
     let platform = &plan.platform;
     Setup {
@@ -378,7 +392,8 @@ fn setup(spec: &Spec, plan: &Plan<'_>, domain: &str, order: Order, log: bool) ->
         cpu_limit_ppm: platform.cpu_limit.ppm(),
         switch_cost_ns: platform.switch_cost.as_nanos(),
         wakeup_latency_ns: platform.wakeup_latency.as_nanos(),
-        log,
+        log: false,
+        traced: None,
     }
 }
 
