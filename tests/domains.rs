@@ -221,13 +221,14 @@ fn where_the_kernel_decides_domains_are_processes_too_and_need_no_daemon() {
             let mut shorter: Vec<_> = periods.iter().filter(|other| *other < period).collect();
             shorter.sort_unstable();
             shorter.dedup();
-            if real_time { first - shorter.len() as u32 } else { 0 }
+            if real_time { first - u32::try_from(shorter.len()).unwrap() } else { 0 }
         };
         // The activities stand in the file by domain, two each.
         let mut expected: Vec<Vec<u32>> =
             periods.chunks(2).map(|two| two.iter().map(priority).collect()).collect();
         expected.iter_mut().for_each(|of| of.sort_unstable());
-        (found.sort(), expected.sort());
+        found.sort();
+        expected.sort();
         assert_eq!(found, expected, "{run:#}");
     }
 }
