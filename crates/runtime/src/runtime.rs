@@ -5,6 +5,7 @@
 //! create, run, suspend, close and sleep follow rtu-1995 Table 1 and §6.
 
 mod abort;
+mod elsewhere;
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -12,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use upcall_core::activity::{ActivityId, ActivityParams, BATCH_MAX, Claim, ParamError, Terms};
-use upcall_core::admission::{Platform, Refusal, ReservationId, Reservations};
+use upcall_core::admission::{Platform, Refusal, Reservation, ReservationId, Reservations};
 use upcall_core::policy::dws::DWS;
 use upcall_core::policy::rmdp::RMDP;
 use upcall_core::scheduler::Counters;
@@ -60,6 +61,8 @@ pub struct Runtime {
     executives: Vec<ExecutiveThread>,
     /// By `HandlerId`; `None` once closed.
     activities: Vec<Option<Activity>>,
+    /// Periods of what runs in other processes.
+    elsewhere: Vec<Span>,
     inactive_epoch: Arc<Epoch>,
     notices: Vec<Notice>,
     /// From the first task on.
@@ -268,6 +271,7 @@ impl Runtime {
             domain,
             executives: Vec::new(),
             activities: Vec::new(),
+            elsewhere: Vec::new(),
             inactive_epoch: Arc::default(),
             notices,
             reactor: None,
@@ -479,20 +483,31 @@ impl Runtime {
         params: ActivityParams,
         terms: &Terms,
     ) -> Result<(Reserved, u32), CreateError> {
-        let unscreened = self.config.unscreened;
         if let Some(domain) = &mut self.domain {
-            let asked = domain.create(name, &params, terms, unscreened);
+            let asked = domain.create(name, &params, terms, self.config.unscreened);
             return match asked.map_err(|error| CreateError::Daemon(error.to_string()))? {
                 Ok(place) => Ok((Reserved::There(place.order), place.cpu)),
                 Err(no) => Err(CreateError::RefusedThere { reason: no.reason, hint: no.hint }),
             };
         }
-        let reservation = match self.reservations.reserve(name, params, terms) {
-            Ok(reservation) => reservation,
-            Err(_) if unscreened => self.reservations.reserve_unscreened(name, params, terms),
-            Err(refusal) => return Err(CreateError::Refused(Box::new(refusal))),
-        };
+        let reservation = self.reserve_here(name, params, terms)?;
         Ok((Reserved::Here(reservation.id), reservation.cpu))
+    }
+
+    /// Asks admission here.
+    fn reserve_here(
+        &mut self,
+        name: &str,
+        params: ActivityParams,
+        terms: &Terms,
+    ) -> Result<Reservation, CreateError> {
+        match self.reservations.reserve(name, params, terms) {
+            Ok(reservation) => Ok(reservation),
+            Err(_) if self.config.unscreened => {
+                Ok(self.reservations.reserve_unscreened(name, params, terms))
+            }
+            Err(refusal) => Err(CreateError::Refused(Box::new(refusal))),
+        }
     }
 
     /// Gives a place back.
@@ -943,22 +958,6 @@ impl Runtime {
             }
         }
         Ok(())
-    }
-
-    /// Priority of a handler's own thread: one below the next shorter period.
-    fn rate_monotonic_priority(&self, index: usize) -> u8 {
-        let live = || self.activities.iter().flatten();
-        let Some(own) = live().find(|activity| activity.executive == index) else {
-            return FIFO_PRIORITY;
-        };
-        let mut shorter: Vec<Span> = live()
-            .map(|other| other.params.period)
-            .filter(|&period| period < own.params.period)
-            .collect();
-        shorter.sort_unstable();
-        shorter.dedup();
-        let below = u8::try_from(shorter.len()).unwrap_or(u8::MAX);
-        FIFO_PRIORITY.saturating_sub(below).max(1)
     }
 }
 
