@@ -176,7 +176,7 @@ impl Shared {
     }
 
     /// Whether the activity is in its abort phase.
-    fn is_aborting(&self, id: ActivityId) -> bool {
+    pub(crate) fn is_aborting(&self, id: ActivityId) -> bool {
         // Acquire pairs with the Release in `set_aborting`.
         self.aborting[id.0 as usize].load(Ordering::Acquire) != 0
     }
@@ -494,8 +494,8 @@ impl Executive {
         let shared = self.shared.clone();
         for id in shared.take_woken() {
             obeyed = Obeyed::Something;
-            if let Some(Work::Task(task)) = &self.slots[id.0 as usize].work {
-                let next = task.woken(now);
+            if let Some(Work::Task(task)) = &mut self.slots[id.0 as usize].work {
+                let next = task.woken(now, shared.is_aborting(id));
                 self.tell_next(now, id, next);
             }
         }

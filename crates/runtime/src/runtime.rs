@@ -128,7 +128,6 @@ struct Activity {
     executive: usize,
     id: ActivityId,
     statistics: Statistics,
-    is_task: bool,
     /// Whether it goes on when the process ends, until it finishes.
     abort_phase: bool,
 }
@@ -518,13 +517,11 @@ impl Runtime {
             Reserved::There(order) => Some(order),
             Reserved::Here(_) => None,
         };
-        let is_task = matches!(work, Work::Task(_));
         self.send(executive, Control::Create { id, params, terms, work, order });
         let statistics = Statistics::default();
         let name = name.to_owned();
         let abort_phase = false;
-        let activity =
-            Activity { name, params, reserved, executive, id, statistics, is_task, abort_phase };
+        let activity = Activity { name, params, reserved, executive, id, statistics, abort_phase };
         self.activities.push(Some(activity));
         HandlerId(self.activities.len() - 1)
     }
