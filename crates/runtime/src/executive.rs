@@ -42,13 +42,14 @@ pub(crate) enum Work {
     Task(TaskWork),
 }
 
-/// Most activities on one executive.
-pub const ACTIVITIES_MAX: u32 = 128;
+/// Most activities on one executive: each has a slot in a user area.
+pub const ACTIVITIES_MAX: u32 = 256;
 
 /// Finished jobs that may wait for the collector; more are counted as lost
 /// from the per-job data (never from the counters).
 const JOBS_MAX: usize = 16 * 1024;
-const CONTROLS_MAX: usize = 4 * ACTIVITIES_MAX as usize;
+/// Who finds it full waits.
+const CONTROLS_MAX: usize = 512;
 
 /// What a controller asks of an executive.
 pub(crate) enum Control {

@@ -93,6 +93,10 @@ impl Runtime {
     /// See [`StartError`].
     pub fn start(mut config: Config) -> Result<Self, StartError> {
         let mut notices = Vec::new();
+        // Before areas are mapped: it would fault in all that there is of them.
+        if let Err(error) = upcall_sys::memory::lock_all() {
+            notices.push(Notice::NoMemoryLock(error));
+        }
         let (domain, seats) = match &config.daemon {
             None => (None, Vec::new()),
             Some(daemon) => {
@@ -144,9 +148,6 @@ impl Runtime {
             reactor: None,
             virtual_time: None,
         };
-        if let Err(error) = upcall_sys::memory::lock_all() {
-            runtime.notices.push(Notice::NoMemoryLock(error));
-        }
         if runtime.config.mode == Mode::Upcall {
             let mut seats: Vec<Option<Seat>> =
                 seats.into_iter().map(|(_, seat)| Some(seat)).collect();
