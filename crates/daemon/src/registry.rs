@@ -22,7 +22,7 @@ use crate::ranks::Admitted;
 mod tests;
 
 /// Most activities of a domain on one CPU: the slots of its user area.
-pub const ACTIVITIES_MAX: usize = 128;
+pub const ACTIVITIES_MAX: usize = upcall_shm::user_area::AREA_SLOTS;
 
 /// What one user may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

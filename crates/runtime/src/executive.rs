@@ -42,13 +42,14 @@ pub(crate) enum Work {
     Task(TaskWork),
 }
 
-/// Most activities on one executive.
-pub const ACTIVITIES_MAX: u32 = 128;
+/// Most activities on one executive: each has a slot in a user area.
+pub const ACTIVITIES_MAX: u32 = 256;
 
 /// Finished jobs that may wait for the collector; more are counted as lost
 /// from the per-job data (never from the counters).
 const JOBS_MAX: usize = 16 * 1024;
-const CONTROLS_MAX: usize = 4 * ACTIVITIES_MAX as usize;
+/// Who finds it full waits.
+const CONTROLS_MAX: usize = 512;
 
 /// What a controller asks of an executive.
 pub(crate) enum Control {
@@ -176,7 +177,7 @@ impl Shared {
     }
 
     /// Whether the activity is in its abort phase.
-    fn is_aborting(&self, id: ActivityId) -> bool {
+    pub(crate) fn is_aborting(&self, id: ActivityId) -> bool {
         // Acquire pairs with the Release in `set_aborting`.
         self.aborting[id.0 as usize].load(Ordering::Acquire) != 0
     }
@@ -503,8 +504,8 @@ impl Executive {
         let shared = self.shared.clone();
         for id in shared.take_woken() {
             obeyed = Obeyed::Something;
-            if let Some(Work::Task(task)) = &self.slots[id.0 as usize].work {
-                let next = task.woken(now);
+            if let Some(Work::Task(task)) = &mut self.slots[id.0 as usize].work {
+                let next = task.woken(now, shared.is_aborting(id));
                 self.tell_next(now, id, next);
             }
         }

@@ -31,13 +31,14 @@ pub struct Owner<W> {
 impl<W: AsRef<[AtomicU64]>> Owner<W> {
     /// Makes `words` ([`super::words_of`] some pages), all zero and shared with
     /// nobody yet, the area of `domain`, `generation` being its own there. Nothing
-    /// is ready. Allocates a copy of the slots; O(words).
+    /// is ready. Allocates a copy of the slots; O(words of a page of slots): what is
+    /// beyond is not touched, and written before it is used.
     ///
     /// # Errors
     /// Wrong length, or a word that is not 0.
     pub fn create(words: W, domain: DomainId, generation: u64) -> Result<Self, LayoutError> {
         let (words, slots) = sized(words)?;
-        words.check_unused(KIND, |_| true)?;
+        words.check_unused(KIND, |word| word < super::words_of(1))?;
         words.mark(KIND);
         // Relaxed: handing the memory over orders these.
         words.store(word::DOMAIN, u64::from(domain.number()), Relaxed);
