@@ -85,7 +85,7 @@ fn only_pages_whose_identity_and_reserved_words_hold_are_attached() {
         words[word].store(found, Relaxed);
         let expected = match (word, word / 8, word % 8) {
             (0, ..) => LayoutError::Magic { page: PAGE, found, expected: KIND.magic },
-            (1, ..) => LayoutError::Version { page: PAGE, found, expected: 1 },
+            (1, ..) => LayoutError::Version { page: PAGE, found, expected: LAYOUT_VERSION },
             (2, ..) => {
                 LayoutError::Value { page: PAGE, name: "CPU", found, min: 0, max: 0xffff_ffff }
             }
