@@ -48,41 +48,52 @@ fn number<T: std::str::FromStr>(text: &str) -> T {
     text.parse().unwrap_or_else(|_| panic!("`{text}` is no number"))
 }
 
+/// Rows of the table; the first is what the others are compared with.
+const ROWS: [&str; 5] = [
+    "bare futex ping-pong, one way",
+    "the same after 100 us of work, the way there",
+    "the turn and its bell alone, one way",
+    "domain to domain, to one that outranks it",
+    "domain to domain, back to one that had yielded",
+];
+
 fn compare() {
-    let (rounds, millis) = if smoke() { (500, 300) } else { (20_000, 3_000) };
+    let (blocks, rounds, millis) = if smoke() { (1, 500, 300) } else { (15, 5_000, 500) };
     let cpu = default_cpus().ok().and_then(|cpus| cpus.last().copied()).unwrap_or(0);
     println!("{}", heading("handoff"));
-    // Before, between and after: the machine is not the same all the time.
-    let mut bare = ping_pong(cpu, rounds);
-    let mut turn = pass_turns(cpu, rounds);
-    let (mut to_often, mut to_long) = (Vec::new(), Vec::new());
-    for _ in 0..2 {
+    println!("{blocks} blocks, each with all rows; a ratio is of the medians of one block");
+    let mut samples: [Vec<u64>; ROWS.len()] = Default::default();
+    let mut ratios: [Vec<u64>; ROWS.len()] = Default::default();
+    for _ in 0..blocks {
+        // Together: the machine is not the same all the time.
         let (there, back) = hand_offs(cpu, millis);
-        to_often.extend(there);
-        to_long.extend(back);
-        bare.extend(ping_pong(cpu, rounds));
-        turn.extend(pass_turns(cpu, rounds));
+        let seldom = ping_pong(cpu, rounds / 2, 100_000);
+        let mut block = [
+            ping_pong(cpu, rounds, 0),
+            // Only the way there comes after the pause.
+            seldom.into_iter().step_by(2).collect(),
+            pass_turns(cpu, rounds),
+            there,
+            back,
+        ];
+        let base = percentile(&mut block[0], 50.0).max(1);
+        for (row, samples_of_row) in block.iter_mut().enumerate() {
+            ratios[row].push(1_000 * percentile(samples_of_row, 50.0) / base);
+            samples[row].append(samples_of_row);
+        }
     }
-    let base = percentile(&mut bare, 50.0).max(1);
     println!();
     println!(
-        "{:<52} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}",
-        "nanoseconds for one", "samples", "p10", "median", "p90", "p99", "/bare"
+        "{:<48} {:>7} {:>6} {:>6} {:>6} {:>6} {:>7} {:>5} {:>5}",
+        "nanoseconds for one", "samples", "p10", "median", "p90", "p99", "/bare", "p10", "p90"
     );
-    for (name, samples) in [
-        ("bare futex ping-pong, one way", &mut bare),
-        ("the turn and its bell alone, one way", &mut turn),
-        ("domain to domain, to one that outranks it", &mut to_often),
-        ("domain to domain, back to one that had yielded", &mut to_long),
-    ] {
+    for (name, (samples, ratios)) in ROWS.iter().zip(samples.iter_mut().zip(&mut ratios)) {
         let count = samples.len();
-        let median = percentile(samples, 50.0);
+        let [p10, median, p90, p99] = [10.0, 50.0, 90.0, 99.0].map(|of| percentile(samples, of));
+        let [low, ratio, high] =
+            [10.0, 50.0, 90.0].map(|of| percentile(ratios, of) as f64 / 1_000.0);
         println!(
-            "{name:<52} {count:>8} {:>8} {median:>8} {:>8} {:>8} {:>8.2}",
-            percentile(samples, 10.0),
-            percentile(samples, 90.0),
-            percentile(samples, 99.0),
-            median as f64 / base as f64,
+            "{name:<48} {count:>7} {p10:>6} {median:>6} {p90:>6} {p99:>6} {ratio:>7.2} {low:>5.2} {high:>5.2}"
         );
     }
     println!();
@@ -92,13 +103,16 @@ fn compare() {
 const CONTENTS: &str = "\
 what a row contains, beside its name
   ping-pong             a read of the clock, a store, wake, wait, the kernel's switch, a read of the clock
+  after work            the same where it is as seldom as between the domains below: the kernel's own path is
+                        not in the caches as it is where nothing else is done
   the turn alone        the same with the page that domains share: the turn is passed, a bell rung, a bell slept on
   to one that outranks  the same, and: the boundary at which the handler learns that it must yield, its return,
                         the decision, its ranks into the page; there the decision, and the upcall
   back                  the end of the job and its record, and the rest of it; there the upcall";
 
-/// Samples in ns, one way each, both ways.
-fn ping_pong(cpu: u32, rounds: usize) -> Vec<u64> {
+/// Samples in ns, one way each, both ways, the way there first. Before each, one side
+/// works for `work_ns`.
+fn ping_pong(cpu: u32, rounds: usize, work_ns: u64) -> Vec<u64> {
     let page = SharedMapping::create("upcall-bench", WORDS * 8).expect("a page");
     let path = format!("/proc/{}/fd/{}", std::process::id(), page.fd().as_raw_fd());
     let mut child = start(&format!("echo {cpu} {rounds} {path}"));
@@ -108,6 +122,7 @@ fn ping_pong(cpu: u32, rounds: usize) -> Vec<u64> {
         let mut stamps = Vec::with_capacity(2 * rounds);
         wait(&words[PONG]);
         for _ in 0..rounds {
+            work(work_ns);
             stamps.push(now());
             ring(&words[PING]);
             wait(&words[PONG]);
@@ -219,6 +234,11 @@ fn wait(word: &AtomicU64) {
     word.store(0, Ordering::Relaxed);
 }
 
+fn work(ns: u64) {
+    let until = now() + ns;
+    while now() < until {}
+}
+
 fn now() -> u64 {
     clock::now().as_nanos()
 }
@@ -278,8 +298,7 @@ fn domain(socket: &str, name: &'static str, millis: u64) {
         stamps.enter(entered);
         while batch.proceed() {
             if is_long {
-                let until = now() + 2_000;
-                while now() < until {}
+                work(2_000);
             }
             stamps.last = now();
         }

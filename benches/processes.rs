@@ -90,12 +90,13 @@ fn experiments() {
     println!("under load: {LOAD_THREADS} spinning threads of ordinary class on the same CPU");
     println!();
     println!(
-        "{:>9} {:>6} {:>5} {:<9} {:>8} {:>7} {:>7} {:>10} {:>10} {:>9} {:>9} {:>9} {:>8} {:>8}",
+        "{:>9} {:>6} {:>5} {:<9} {:>8} {:>7} {:>7} {:>7} {:>10} {:>10} {:>9} {:>9} {:>9} {:>8} {:>8}",
         "processes",
         "load",
         "CPU %",
         "yielding",
         "admitted",
+        "busy %",
         "jobs",
         "missed",
         "slack ms",
@@ -120,21 +121,22 @@ fn experiments() {
                         format!("{:>8.1} {:>8.1}", fewer(0), fewer(1))
                     });
                     immediate = Some(of);
-                    println!("{} {fewer}", line(setting, &outcome));
+                    println!("{} {fewer}", line(setting, &outcome, millis));
                 }
             }
         }
     }
 }
 
-fn line(setting: Setting, outcome: &Outcome) -> String {
+fn line(setting: Setting, outcome: &Outcome, millis: u64) -> String {
     let Setting { processes, utilization, quantum, loaded } = setting;
     let handlers = u64::from(processes) * PERIODS_MS.len() as u64;
     format!(
-        "{processes:>9} {:>6} {utilization:>5} {:<9} {:>8} {:>7} {:>7} {:>10.2} {:>10.2} {:>9} {:>9} {:>9}",
+        "{processes:>9} {:>6} {utilization:>5} {:<9} {:>8} {:>7.1} {:>7} {:>7} {:>10.2} {:>10.2} {:>9} {:>9} {:>9}",
         if loaded { "spin" } else { "idle" },
         if quantum == 1 { "immediate" } else { "delayed" },
         format!("{}/{handlers}", outcome.admitted),
+        outcome.cpu_ns as f64 / millis as f64 / 1e4,
         outcome.jobs,
         outcome.misses,
         outcome.slack_ns_min as f64 / 1e6,
@@ -159,6 +161,7 @@ struct Outcome {
     hand_offs: u64,
     /// From one domain to another, as the simulator has it.
     simulated: u64,
+    cpu_ns: u64,
 }
 
 fn run(setting: Setting, millis: u64) -> Outcome {
@@ -203,11 +206,13 @@ fn run(setting: Setting, millis: u64) -> Outcome {
         switches: 0,
         hand_offs: 0,
         simulated,
+        cpu_ns: 0,
     };
     for mut domain in domains {
         let told = domain.hear();
         let numbers: Vec<i64> = told.split(' ').map(number).collect();
-        let &[jobs, misses, slack, slack_longest, switches, hand_offs] = numbers.as_slice() else {
+        let &[jobs, misses, slack, slack_longest, switches, hand_offs, cpu_ns] = numbers.as_slice()
+        else {
             panic!("a domain said `{told}`")
         };
         all.jobs += jobs.unsigned_abs();
@@ -216,6 +221,7 @@ fn run(setting: Setting, millis: u64) -> Outcome {
         all.slack_longest_ns_min = all.slack_longest_ns_min.min(slack_longest);
         all.switches += switches.unsigned_abs();
         all.hand_offs += hand_offs.unsigned_abs();
+        all.cpu_ns += cpu_ns.unsigned_abs();
         let _ = domain.child.wait();
     }
     if let Some(load) = load {
@@ -338,21 +344,44 @@ fn domain(socket: &Path, place: usize, share_ppm: u64, quantum: u32, millis: u64
     std::io::stdin().read_line(&mut line).expect("a start");
     let start = Instant::from_nanos(number(line.trim()));
     runtime.run_at(&ids, start).expect("its thread is there");
+    // What attaching took is not of the experiment.
+    std::thread::sleep(start.since(clock::now()).into());
+    let before = kernel_account();
     let until = start + Span::from_millis(millis);
     while clock::now() < until {
         std::thread::sleep(Duration::from_millis(50));
         runtime.poll(|_, _| {});
     }
+    let after = kernel_account();
     let report = runtime.stop(|_, _| {});
     let counters = || report.activities.iter().filter_map(|activity| activity.counters);
     let longest = report.activities.last().and_then(|activity| activity.counters);
     println!(
-        "{} {} {} {} {} {}",
+        "{} {} {} {} {} {} {}",
         counters().map(|of| of.jobs).sum::<u64>(),
         counters().map(|of| of.misses).sum::<u64>(),
         counters().map(|of| of.slack_ns_min).min().unwrap_or(i64::MAX),
         longest.map_or(i64::MAX, |of| of.slack_ns_min),
-        report.kernel_switches,
+        after[0] - before[0],
         report.domain_switches,
+        after[1] - before[1],
     );
+}
+
+/// What the kernel counted of this process's executive: switches, and its CPU time in
+/// nanoseconds (proc_pid_status(5); `schedstat`: Documentation/scheduler/sched-stats.rst).
+fn kernel_account() -> [u64; 2] {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("/proc is mounted");
+    let text = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
+    let is_executive =
+        |path: &std::path::PathBuf| text(&path.join("comm")).starts_with("upcall-cpu");
+    let paths = tasks.filter_map(|task| Some(task.ok()?.path())).filter(is_executive);
+    paths.fold([0, 0], |[switches, cpu_ns], path| {
+        let status = text(&path.join("status"));
+        let counts = status.lines().filter(|line| line.contains("ctxt_switches"));
+        let counts = counts.filter_map(|line| line.split_whitespace().last()?.parse::<u64>().ok());
+        let schedstat = text(&path.join("schedstat"));
+        let ran = schedstat.split(' ').next().and_then(|word| word.parse::<u64>().ok());
+        [switches + counts.sum::<u64>(), cpu_ns + ran.unwrap_or(0)]
+    })
 }

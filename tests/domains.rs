@@ -12,8 +12,10 @@ use std::process::Command;
 use serde_json::Value;
 use support::{
     Running, SpecFile, UPCALL, descendants, is_alive, list, machine, number, on_a_cpu, text, truth,
-    wait_until, with_ports,
+    upcall, wait_until, with_ports,
 };
+use upcall::scheduler::Command as CoreCommand;
+use upcall_sim::trace::{Crossing, Record, read_all};
 
 /// Three domains of two activities each, one of them a stream; a third of a CPU.
 const SET: &str = r#"
@@ -101,8 +103,13 @@ impl Set {
 
     /// Starts it for an hour and waits until hundreds of jobs are done.
     fn started(&self) -> Running {
+        self.started_with(&[])
+    }
+
+    fn started_with(&self, options: &[&str]) -> Running {
         let log = self.spec.beside("jobs.csv");
-        let mut running = self.start(&["--duration", "3600s", "--csv", &log]);
+        let always = ["--duration", "3600s", "--csv", &log];
+        let mut running = self.start(&[&always, options].concat());
         let lines = || fs::read_to_string(&log).map_or(0, |log| log.lines().count());
         wait_until("hundreds of jobs", || lines() > 100 || !running.runs());
         assert!(running.runs(), "{:#?}", running.finish());
@@ -122,6 +129,22 @@ fn started_as(pid: u32, word: &str) -> Vec<u32> {
         line.split(|byte| *byte == 0).nth(1) == Some(word.as_bytes())
     };
     descendants(pid).into_iter().filter(is_one).collect()
+}
+
+/// Real-time priorities of the threads beneath `pid` that run handlers, by process;
+/// 0 for an ordinary thread.
+fn priorities(pid: u32) -> Vec<Vec<u32>> {
+    let of = |pid: u32| {
+        let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        let stats = threads.filter_map(|task| fs::read_to_string(task.path().join("stat")).ok());
+        let handlers = stats.filter(|stat| stat.contains("(upcall-cpu"));
+        // proc_pid_stat(5): field 40, of which the third follows the name.
+        let of_thread = |stat: String| stat.rsplit_once(')')?.1.split(' ').nth(38)?.parse().ok();
+        let mut found: Vec<u32> = handlers.filter_map(of_thread).collect();
+        found.sort_unstable();
+        found
+    };
+    started_as(pid, "__domain").into_iter().map(of).collect()
 }
 
 #[track_caller]
@@ -159,6 +182,96 @@ fn domains_run_as_processes_under_a_daemon_and_leave_nothing_behind() {
     let lines = fs::read_to_string(&log).unwrap().lines().count() as u64;
     let jobs = list(&run, "activities").iter().map(|each| number(each, "completed")).sum::<u64>();
     assert_eq!(lines, 1 + jobs);
+}
+
+/// The priorities are by period among all processes, and no process knows the others.
+#[test]
+fn where_the_kernel_decides_domains_are_processes_too_and_need_no_daemon() {
+    let _machine = machine();
+    for mode in ["threads", "fifo"] {
+        let set = Set::new(SET);
+        let log = set.spec.beside("jobs.csv");
+        let mut running = set.start(&["--mode", mode, "--duration", "3s", "--csv", &log]);
+        let pid = running.pid();
+        let ready = |found: &[Vec<u32>]| found.len() == 3 && found.iter().all(|of| of.len() == 2);
+        wait_until("six threads", || ready(&priorities(pid)) || !running.runs());
+        // The class is given a moment after the name; jobs come later.
+        let lines = || fs::read_to_string(&log).map_or(0, |log| log.lines().count());
+        wait_until("jobs", || lines() > 1 || !running.runs());
+        let (mut found, daemons) = (priorities(pid), started_as(pid, "daemon"));
+        let all = descendants(pid);
+        let done = running.finish();
+        let run = done.assert_code(&[0, 4]).json();
+        set.assert_nothing_is_left(&all);
+        assert!(daemons.is_empty(), "{daemons:?}");
+        assert_all_ran(&run, 6);
+        assert_eq!((text(&run, "mode"), number(&run, "switches.domain")), (mode, 0));
+        let [voice] = list(&run, "streams") else { panic!("{run:#}") };
+        assert!(number(voice, "processed") > 10, "{voice:#}");
+        let lines = lines() as u64;
+        let jobs = list(&run, "activities").iter().map(|each| number(each, "completed"));
+        assert_eq!(lines, 1 + jobs.sum::<u64>());
+
+        let periods: Vec<u64> =
+            list(&run, "activities").iter().map(|each| number(each, "period_ns")).collect();
+        let real_time = mode == "fifo" && truth(&run, "platform.real_time");
+        let first = found.iter().flatten().copied().max().unwrap();
+        assert_eq!(first > 0, real_time, "{found:?} {run:#}");
+        let priority = |period: &u64| {
+            let mut shorter: Vec<_> = periods.iter().filter(|other| *other < period).collect();
+            shorter.sort_unstable();
+            shorter.dedup();
+            if real_time { first - u32::try_from(shorter.len()).unwrap() } else { 0 }
+        };
+        // The activities stand in the file by domain, two each.
+        let mut expected: Vec<Vec<u32>> =
+            periods.chunks(2).map(|two| two.iter().map(priority).collect()).collect();
+        expected.iter_mut().for_each(|of| of.sort_unstable());
+        found.sort();
+        expected.sort();
+        assert_eq!(found, expected, "{run:#}");
+    }
+}
+
+#[test]
+fn a_comparison_has_the_same_processes_in_every_mode() {
+    let _machine = machine();
+    let set = Set::new(SET);
+    let log = set.spec.beside("jobs.csv");
+    let done = set.start(&["--compare", "--duration", "1s", "--csv", &log]).finish();
+    let compared = done.assert_code(&[0, 4]).json();
+    set.assert_nothing_is_left(&[]);
+    let lines = fs::read_to_string(&log).unwrap();
+    let runs = list(&compared, "runs");
+    let modes: Vec<_> = runs.iter().map(|run| text(run, "mode")).collect();
+    assert_eq!(modes, ["upcall", "threads", "fifo"]);
+    for run in runs {
+        assert_all_ran(run, 6);
+        let jobs = list(run, "activities").iter().map(|each| number(each, "completed"));
+        let mode = format!("{},", text(run, "mode"));
+        let logged = lines.lines().filter(|line| line.starts_with(&mode)).count() as u64;
+        assert_eq!(logged, jobs.sum::<u64>(), "{mode}");
+    }
+    assert!(number(&runs[0], "switches.domain") > 10, "{compared:#}");
+}
+
+#[test]
+fn a_domain_that_is_killed_where_the_kernel_decides_costs_only_its_own_part() {
+    let _machine = machine();
+    let set = Set::new(SET);
+    let mut running = set.started_with(&["--mode", "threads"]);
+    let log = set.spec.beside("jobs.csv");
+    let lines = || fs::read_to_string(&log).map_or(0, |log| log.lines().count());
+    let all = descendants(running.pid());
+    support::signal(started_as(running.pid(), "__domain")[0], "KILL");
+    let then = lines();
+    wait_until("jobs of the others", || lines() > then + 100 || !running.runs());
+    running.signal("INT");
+    let run = running.finish().assert_code(&[4]).json();
+    set.assert_nothing_is_left(&all);
+    assert_all_ran(&run, 6);
+    let mut broken = list(&run, "broken").iter().filter_map(Value::as_str);
+    assert!(broken.any(|line| line.contains("signal: 9")), "{run:#}");
 }
 
 #[test]
@@ -236,7 +349,8 @@ fn ctrl_c_ends_all_domains_and_prints_the_outcome() {
 fn a_domain_that_is_killed_costs_only_its_own_part() {
     let _machine = machine();
     let set = Set::new(SET);
-    let mut running = set.started();
+    let trace = set.spec.beside("trace");
+    let mut running = set.started_with(&["--trace", &trace]);
     let all = descendants(running.pid());
     let victim = started_as(running.pid(), "__domain")[0];
     support::signal(victim, "KILL");
@@ -256,6 +370,10 @@ fn a_domain_that_is_killed_costs_only_its_own_part() {
         list(&run, "activities").iter().partition(|each| text(each, "domain") == domain);
     assert_eq!((its.len(), others.len()), (2, 4), "{run:#}");
     assert!(others.iter().all(|each| number(each, "response_ns.max") > 0), "{run:#}");
+    // What it decided until then is there, and that of the others to the end.
+    let replay = upcall(&["sim", "--json", "--replay", &trace]).assert_code(&[0]).json();
+    assert_eq!(list(&replay, "cpus").len(), 3, "{replay:#}");
+    assert!(list(&replay, "cpus").iter().all(|of| number(of, "commands") > 10), "{replay:#}");
 }
 
 #[test]
@@ -282,12 +400,42 @@ fn what_cannot_be_set_up_in_a_domain_is_told_with_its_place() {
 }
 
 #[test]
-fn a_trace_of_several_processes_is_refused() {
+fn a_trace_of_several_processes_gives_the_same_commands_again_domain_by_domain() {
+    let _machine = machine();
     let set = Set::new(SET);
     let trace = set.spec.beside("trace");
-    let done = set.start(&["--duration", "1s", "--trace", &trace]).finish();
-    assert!(done.assert_code(&[2]).stderr.contains("found 3 domains"), "{done:#?}");
-    assert!(!fs::exists(trace).unwrap());
+    let run = set.start(&["--duration", "1s", "--trace", &trace]).finish();
+    let run = run.assert_code(&[0, 4]).json();
+    let replayed = upcall(&["sim", "--json", "--replay", &trace]);
+    let replay = replayed.assert_code(&[0]).json();
+    assert!(truth(&replay, "same"), "{replay:#}");
+    let domains: Vec<_> = list(&replay, "cpus").iter().map(|of| text(of, "domain")).collect();
+    assert_eq!(domains, ["robot", "intercom", "recorder"]);
+    let jobs = list(&run, "activities").iter().map(|each| number(each, "completed")).sum::<u64>();
+    // Each was begun and ended by a command at least.
+    assert!(number(&replay, "commands") >= 2 * jobs, "{jobs} {replay:#}");
+    let traces = read_all(&fs::read(&trace).unwrap()).unwrap();
+    let ended = |record: &&Record| match record.crossing {
+        Crossing::Command(Some(CoreCommand::JobDone(job)))
+        | Crossing::Notice(Some(CoreCommand::JobDone(job))) => job.completed,
+        _ => false,
+    };
+    let told = traces.iter().flat_map(|of| of.records.iter().flatten());
+    assert_eq!(told.filter(ended).count() as u64, jobs);
+
+    let picture = set.spec.beside("trace.svg");
+    upcall(&["plot", &trace, "-o", &picture]).assert_code(&[0]);
+    let picture = fs::read_to_string(&picture).unwrap();
+    let arrivals = format!("store={trace}");
+    let spec = set.spec.path();
+    let again = upcall(&["sim", spec, "--duration", "1s", "--json", "--arrivals", &arrivals]);
+    let again = again.assert_code(&[0, 4]).json();
+    for activity in list(&run, "activities") {
+        let (name, cpu) = (text(activity, "name"), number(activity, "cpu"));
+        let domain = text(activity, "domain");
+        assert!(picture.contains(&format!("{name} · CPU {cpu} · {domain}")), "{name}");
+    }
+    assert!(number(support::named(&again, "activities", "store"), "jobs") > 2, "{again:#}");
 }
 
 #[test]

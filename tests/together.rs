@@ -6,11 +6,16 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use support::{Running, folder, machine, root};
+use support::{Running, a_cpu, folder, machine, root, wait_until};
+use upcall::activity::ActivityParams;
+use upcall::time::Span;
+use upcall::{Attach, Config, Runtime, clock};
+
+const UPCALLD: &str = env!("CARGO_BIN_EXE_upcalld");
 
 const HANDLERS: usize = 8;
 const JOBS: usize = 200;
@@ -49,32 +54,102 @@ fn masking_preemption_and_interrupts_takes_no_system_call() {
     assert_no_call_between(&["masked"]);
 }
 
+/// Among domains too: the turn is passed on when no handler of this one is ready, and
+/// not between two that are. By perf: strace stops a thread at each call, and who is
+/// stopped with the turn loses it.
+#[test]
+#[ignore = "needs perf and root"]
+fn between_two_ready_handlers_of_a_domain_there_is_no_system_call() {
+    let program = together();
+    let _machine = machine();
+    let folder = folder();
+    let socket = folder.path().join("upcall.sock");
+    let mut command = Command::new(UPCALLD);
+    command.args(["--cpus", &a_cpu().to_string(), "--switch-cost", "20us", "--socket"]);
+    let mut daemon = Running::start(command.arg(&socket));
+    wait_until("the daemon", || {
+        assert!(daemon.runs(), "the daemon ended");
+        upcall::status::status(&socket).is_ok()
+    });
+    // Another domain, whose handler the others outrank.
+    let attach = Attach { socket: socket.clone(), name: "beside".into() };
+    let mut beside = Runtime::start(Config { daemon: Some(attach), ..Config::default() })
+        .expect("the daemon answers");
+    let need = ActivityParams::new(Span::from_millis(20), Span::from_micros(200));
+    let handler =
+        beside.handler("beside", need, |batch| while batch.proceed() {}).expect("there is room");
+    beside.run_at(&[handler], clock::now()).expect("it is suspended");
+
+    let log = folder.path().join("calls");
+    let mut command = Command::new("perf");
+    command.args(["trace", "--summary", "--output"]).arg(&log).arg("--").arg(program);
+    run_all(command.env("UPCALL_SOCKET", &socket), &[]);
+    let text = fs::read_to_string(&log).expect("perf wrote it");
+    assert!(!text.contains("LOST"), "{text}");
+    let report = beside.stop(|_, _| {});
+    let jobs = report.activities[0].counters.map_or(0, |counters| counters.completed);
+    assert!(jobs > 2 && report.domain_switches > 2, "{jobs} jobs, {report:#?}");
+    // Two for each time that the turn is passed on: to ring and to sleep.
+    assert_few(&summed_up("upcall-cpu", &text), 2);
+}
+
 #[track_caller]
 fn assert_no_call_between(arguments: &[&str]) {
     let program = together();
     let _machine = machine();
+    // One to sleep.
+    assert_few(&calls_in(&program, arguments), 1);
+}
+
+/// Calls of the thread that runs all handlers, by strace.
+#[track_caller]
+fn calls_in(program: &Path, arguments: &[&str]) -> BTreeMap<String, usize> {
     let folder = folder();
     let log = folder.path().join("calls");
     let mut command = Command::new("strace");
     command.args(["-f", "-o"]).arg(&log).arg(program);
+    run_all(command.env_remove("UPCALL_SOCKET"), arguments);
+    calls_of("upcall-cpu", &fs::read_to_string(&log).expect("strace wrote it"))
+}
+
+/// Has all handlers upcalled JOBS times.
+#[track_caller]
+fn run_all(command: &mut Command, arguments: &[&str]) {
     command.args([HANDLERS.to_string(), JOBS.to_string()]).args(arguments);
-    let done = Running::start(&mut command).finish();
+    let done = Running::start(command).finish();
     done.assert_code(&[0]);
     let upcalls = HANDLERS * JOBS;
     // A release that comes while the one before still runs, as may happen under
     // strace, is a job too; what counts is that all were upcalled.
     assert!(done.stdout.starts_with(&format!("upcalls {upcalls}, jobs {upcalls},")), "{done:#?}");
+}
 
-    let calls = calls_of("upcall-cpu", &fs::read_to_string(&log).expect("strace wrote it"));
+/// So many for each of the JOBS moments of release, and none for each upcall.
+#[track_caller]
+fn assert_few(calls: &BTreeMap<String, usize>, of_a_moment: usize) {
     let futex = calls.get("futex").copied().unwrap_or(0);
     let others: usize = calls.values().sum::<usize>() - futex;
-    // One to sleep until each of the JOBS moments of release. Besides: a bell
-    // that is rung for each handler's creation and start wakes it once, and it
-    // wakes the one who waits for the end of each.
-    let sleeps_max = JOBS + 4 * HANDLERS + 16;
+    // Besides: a bell that is rung for each handler's creation and start wakes it
+    // once, and it wakes the one who waits for the end of each.
+    let sleeps_max = of_a_moment * (JOBS + 4 * HANDLERS) + 16;
     assert!(futex > 0, "strace did not see the sleeps: {calls:?}");
     assert!(futex <= sleeps_max, "{futex} futex calls, expected at most {sleeps_max}: {calls:?}");
     assert!(others <= SETUP_MAX, "{others} other calls, expected at most {SETUP_MAX}: {calls:?}");
+}
+
+/// The same from perf's summary: a line with the thread, a table with its calls, an
+/// empty line behind it.
+fn summed_up(name: &str, summary: &str) -> BTreeMap<String, usize> {
+    let of_thread = |line: &&str| line.starts_with(name) && line.contains(" events, ");
+    let lines = summary.lines().map(str::trim);
+    assert_eq!(lines.clone().filter(of_thread).count(), 1, "threads named {name} in {summary}");
+    let table = lines.skip_while(|line| !of_thread(line)).skip_while(|line| !line.contains("---"));
+    let rows = table.skip(1).take_while(|line| !line.is_empty());
+    let count = |row: &str| {
+        let mut columns = row.split_whitespace();
+        Some((columns.next()?.to_owned(), columns.next()?.parse().ok()?))
+    };
+    rows.filter_map(count).collect()
 }
 
 /// How often each system call was made by the thread of that name, from strace's
@@ -106,7 +181,7 @@ fn calls_of(name: &str, log: &str) -> BTreeMap<String, usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::calls_of;
+    use super::{calls_of, summed_up};
 
     #[test]
     fn calls_are_counted_for_one_thread_and_where_they_begin() {
@@ -122,6 +197,33 @@ mod tests {
         assert_eq!(
             calls.into_iter().collect::<Vec<_>>(),
             [("futex".to_owned(), 1), ("prctl".to_owned(), 1)]
+        );
+    }
+    #[test]
+    fn calls_of_one_thread_are_in_its_table() {
+        let summary = "
+ Summary of events:
+
+ together (7), 9 events, 90.0%
+
+   syscall            calls  errors  total       min
+                                     (msec)    (msec)
+   --------------- --------  ------ -------- ---------
+   brk                    8      0     1.557     0.002
+
+ upcall-cpu1 (8), 2 events, 10.0%
+
+   syscall            calls  errors  total       min
+                                     (msec)    (msec)
+   --------------- --------  ------ -------- ---------
+   futex                222      0   955.054     0.002
+   gettid                 2      0     0.002     0.002
+
+";
+        let calls = summed_up("upcall-cpu", summary);
+        assert_eq!(
+            calls.into_iter().collect::<Vec<_>>(),
+            [("futex".to_owned(), 222), ("gettid".to_owned(), 2)]
         );
     }
 }

@@ -71,7 +71,7 @@ fn rewrite(path: &Path, change: impl FnOnce(&mut Trace)) {
 fn a_live_run_gives_the_same_commands_again() {
     let _machine = machine();
     let (_folder, path) = file();
-    // Several domains would be several processes, of which there is no trace.
+    // Several domains would be several processes: `domains.rs` has those.
     let spec = SpecFile::new(TASKS.replace("media", "control"));
     let run = upcall(&["run", spec.path(), "--duration", "1s", "--json", "--trace", text(&path)]);
     // A machine without rights or time may break promises; it decides all the same.

@@ -44,7 +44,7 @@ pub enum Outside {
     Debugger,
 }
 
-pub const ATTACKS: [Attack; 24] = [
+pub const ATTACKS: [Attack; 25] = [
     attack("none", "a domain that keeps to the rules", behave),
     attack("endless loop", "a handler never asks and never returns", endless),
     attack("no turn", "its thread loops without ever having the turn", without_turn),
@@ -52,6 +52,7 @@ pub const ATTACKS: [Attack; 24] = [
     attack("false life", "as before, and says all the while that it asks", false_life),
     attack("false rank", "always ready with the best rank, returns the turn at once", false_rank),
     attack("greed", "always ready with the best rank, and works", greed),
+    attack("greed, no lie", "the same with the rank it was admitted with", greed_as_admitted),
     attack("scribble", "random words over all it can write, and on", scribble),
     attack("scribble beside", "the same from an ordinary thread on another CPU", scribble_beside),
     attack("blocks", "a handler sleeps in the kernel, 20 ms each time", blocks),
@@ -156,9 +157,12 @@ fn false_life(socket: &Path) {
     }
 }
 
-/// Says that it has something to run, better than all else.
-fn claim_best(raw: &mut Raw) {
-    raw.owner.publish(Some(Rank { key: 0, order: 0 }));
+/// Better than all else.
+const FALSE_RANK: Rank = Rank { key: 0, order: 0 };
+
+/// Says that it has something to run.
+fn claim(raw: &mut Raw, rank: Rank) {
+    raw.owner.publish(Some(rank));
     if raw.turn.request_recheck() {
         ring_daemon(raw);
     }
@@ -166,7 +170,8 @@ fn claim_best(raw: &mut Raw) {
 
 /// Gets the turn as one would by the rules.
 fn be_ready(raw: &mut Raw) {
-    claim_best(raw);
+    let rank = raw.rank;
+    claim(raw, rank);
     while raw.turn.holder() != Ok(raw.me) {
         sleep(raw);
     }
@@ -195,10 +200,12 @@ fn sleep(raw: &Raw) {
     raw.turn.rouse(raw.me);
 }
 
-/// Claims the best rank for ever; whenever it has the turn, it acts and returns it.
-fn in_each_turn(socket: &Path, mut act: impl FnMut(&Raw)) {
+/// Claims a rank for ever, its own if it is not told another; whenever it has the turn, it
+/// acts and returns it.
+fn in_each_turn(socket: &Path, rank: Option<Rank>, mut act: impl FnMut(&Raw)) {
     let mut raw = Raw::attach(socket, "attacker");
-    claim_best(&mut raw);
+    let rank = rank.unwrap_or(raw.rank);
+    claim(&mut raw, rank);
     loop {
         match raw.turn.turn() {
             Ok(turn) if turn.holder() == raw.me => {
@@ -212,18 +219,24 @@ fn in_each_turn(socket: &Path, mut act: impl FnMut(&Raw)) {
 }
 
 fn false_rank(socket: &Path) {
-    in_each_turn(socket, |_| {});
+    in_each_turn(socket, Some(FALSE_RANK), |_| {});
 }
 
 fn greed(socket: &Path) {
-    in_each_turn(socket, |raw| {
-        for _ in 0..10 {
-            let now = clock::monotonic_ns();
-            raw.owner.set_running(Some(0), now);
-            raw.owner.set_asked(now);
-            spin(100_000);
-        }
-    });
+    in_each_turn(socket, Some(FALSE_RANK), work_and_ask);
+}
+
+fn greed_as_admitted(socket: &Path) {
+    in_each_turn(socket, None, work_and_ask);
+}
+
+fn work_and_ask(raw: &Raw) {
+    for _ in 0..10 {
+        let now = clock::monotonic_ns();
+        raw.owner.set_running(Some(0), now);
+        raw.owner.set_asked(now);
+        spin(100_000);
+    }
 }
 
 fn scribble(socket: &Path) {

@@ -6,12 +6,15 @@ use std::sync::atomic::AtomicU64;
 
 use upcall_shm::DomainId;
 use upcall_shm::turn_page::{PAGE_BYTES, TurnPage};
-use upcall_shm::user_area::{AREA_BYTES, Owner};
+use upcall_shm::user_area::{AREA_BYTES, Owner, Rank};
 use upcall_shm::wire::{MESSAGE_BYTES_MAX, Need, ToDaemon, ToDomain};
 use upcall_sys::local::{Connection, Received};
 use upcall_sys::memfd::SharedMapping;
 use upcall_sys::readiness::{self, Direction};
 use upcall_sys::{clock, process, schedule};
+
+/// Of what it reserves: before all victims.
+const PERIOD_NS: u64 = 5_000_000;
 
 /// See the module's head.
 pub struct Raw {
@@ -21,6 +24,8 @@ pub struct Raw {
     /// The turn page and the user area once more, to scribble on.
     pub pages: [SharedMapping; 2],
     pub owner: Owner<SharedMapping>,
+    /// What it was admitted with.
+    pub rank: Rank,
 }
 
 impl Raw {
@@ -41,8 +46,9 @@ impl Raw {
             SharedMapping::from_fd(fd, bytes[at]).expect("it is a page")
         };
         let me = DomainId::new(domain).expect("the daemon numbers right");
-        let raw = Raw {
+        let mut raw = Raw {
             me,
+            rank: Rank { key: PERIOD_NS, order: 0 },
             turn: TurnPage::attach(map(0)).expect("a turn page"),
             pages: [map(0), map(1)],
             owner: Owner::create(map(1), me, generation).expect("a blank area"),
@@ -50,15 +56,15 @@ impl Raw {
         };
         schedule::pin_thread(&[cpu]).expect("its own CPU");
         raw.say(&ToDaemon::Thread { cpu, tid: process::thread_id() });
-        raw.create();
+        raw.rank.order = raw.create().into();
         raw
     }
 
     /// A small reservation, so that it is like others.
-    fn create(&self) {
+    fn create(&self) -> u32 {
         let need = Need {
-            period_ns: 5_000_000,
-            deadline_ns: 5_000_000,
+            period_ns: PERIOD_NS,
+            deadline_ns: PERIOD_NS,
             batch: 1,
             quantum: 1,
             pdu_cost_ns: 100_000,
@@ -68,7 +74,7 @@ impl Raw {
         self.say(&ToDaemon::Create { request: 1, unscreened: false, need, name });
         loop {
             match next(&self.connection).0 {
-                ToDomain::Granted { .. } => return,
+                ToDomain::Granted { order, .. } => return order,
                 ToDomain::Refused { reason, .. } => panic!("{reason}"),
                 _ => {}
             }

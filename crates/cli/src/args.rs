@@ -238,7 +238,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
     /// Write a Perfetto trace, to be opened at ui.perfetto.dev or checked with
-    /// `upcall sim --replay`. In mode upcall only.
+    /// `upcall sim --replay`. In mode upcall only. Of several domains one file has all,
+    /// each as a scheduler of its own.
     #[arg(long, value_name = "FILE", conflicts_with = "compare")]
     pub trace: Option<PathBuf>,
 }

@@ -118,12 +118,6 @@ fn run_command(args: &RunArgs) -> Result<Exit, Failure> {
             "--trace: found mode {found}, where the kernel decides; expected mode upcall"
         )));
     }
-    let domains = run::domains(&plan).len();
-    if args.trace.is_some() && run::is_across_processes(&plan, args.mode.into()) {
-        return Err(Failure::new(format_args!(
-            "--trace: found {domains} domains, each a process of its own; expected one domain"
-        )));
-    }
     let mut trace = args.trace.as_deref().map(trace::TraceFile::open).transpose()?;
     let runs = match run_modes(args, &spec, &plan, &mut log, &mut trace) {
         Err(failure) if args.json && failure.refusal().is_some() => {

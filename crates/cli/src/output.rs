@@ -281,6 +281,9 @@ pub struct Replay {
 #[derive(Debug, Serialize)]
 pub struct ReplayedCpu {
     pub cpu: u32,
+    /// Whose scheduler, where each domain has its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub domain: Option<String>,
     pub inputs: u64,
     pub commands: u64,
     pub silences: u64,
@@ -290,7 +293,9 @@ pub struct ReplayedCpu {
 #[derive(Debug, Serialize)]
 pub struct Divergence {
     pub cpu: u32,
-    /// Place among the CPU's records, from 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub domain: Option<String>,
+    /// Place among the scheduler's records, from 0.
     pub record: usize,
     pub at_ns: u64,
     pub text: String,

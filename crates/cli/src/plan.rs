@@ -145,7 +145,10 @@ pub fn mapped<'s>(
 }
 
 /// The policy that was asked for, or the spec's.
-fn discipline(spec: &Spec, policy: Option<&str>) -> Result<&'static Discipline, Failure> {
+///
+/// # Errors
+/// There is none of that name.
+pub fn discipline(spec: &Spec, policy: Option<&str>) -> Result<&'static Discipline, Failure> {
     let word = policy.unwrap_or(spec.policy.name);
     let known = discipline_named(word)?;
     let differs = spec.time_quantum != ps::QUANTUM_DEFAULT || !spec.groups.is_empty();

@@ -53,14 +53,17 @@ pub fn plot(from: &Path, to: &Path, window: Window) -> Result<(), Failure> {
             of_outcome(&outcome).map_err(|error| Failure::of_file(from, error))?
         }
         _ => {
-            let trace =
-                upcall_sim::trace::read(&bytes).map_err(|error| Failure::of_file(from, error))?;
-            let replayed = Replayed::of(&trace);
+            let traces = upcall_sim::trace::read_all(&bytes)
+                .map_err(|error| Failure::of_file(from, error))?;
+            let replayed = match traces.as_slice() {
+                [trace] => Replayed::of(trace),
+                _ => Err("the CPUs are shared by several processes".to_owned()),
+            };
             if let Err(why) = &replayed {
                 let from = from.display();
                 eprintln!("upcall: {from}: lag and wake-up latency are not drawn: {why}");
             }
-            of_trace(&Schedule::of(&trace), replayed.as_ref().ok(), window)
+            of_trace(&Schedule::of(&traces), replayed.as_ref().ok(), window)
                 .map_err(|error| Failure::of_file(from, error))?
         }
     };

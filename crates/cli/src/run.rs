@@ -3,7 +3,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`here`] | all of a plan in this process |
-//! | [`parent`] | each domain in a process of its own, under a daemon |
+//! | [`parent`] | each domain in a process of its own, in mode upcall under a daemon |
 //! | [`domain`] | that process |
 //! | [`process`], [`message`] | its handle, and what is said |
 //! | [`daemon`] | the daemon, if nobody else has started one |
@@ -144,9 +144,10 @@ pub fn domains<'s>(plan: &Plan<'s>) -> Vec<&'s str> {
     domains
 }
 
-/// Whether each domain gets a process of its own.
+/// Whether each domain gets a process of its own. Where the kernel decides, ranks need
+/// not compare.
 pub fn is_across_processes(plan: &Plan<'_>, mode: Mode) -> bool {
-    mode == Mode::Upcall && domains(plan).len() > 1 && plan.discipline.across_domains
+    domains(plan).len() > 1 && (mode != Mode::Upcall || plan.discipline.across_domains)
 }
 
 /// Runs `plan` and says how it went. `started` is called when all is set up and
@@ -163,7 +164,7 @@ pub fn run(
     started: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<output::Run, Failure> {
     if is_across_processes(plan, order.mode) {
-        parent::run(spec, plan, order, log, interrupted, started)
+        parent::run(spec, plan, order, (log, trace), interrupted, started)
     } else {
         here::run(spec, plan, order, (log, trace), interrupted, started)
     }

@@ -282,14 +282,23 @@ fn verdict(run: &Run) -> String {
 /// What a replay compared, and `same commands` or the first that differs.
 pub fn replay(replay: &Replay) -> String {
     let mut text = format!("policy {}, clock {}\n", replay.policy, replay.clock);
+    let place = |cpu: u32, domain: &Option<String>| match domain {
+        Some(domain) => format!("CPU {cpu}, domain {domain}"),
+        None => format!("CPU {cpu}"),
+    };
     for cpu in &replay.cpus {
         text += &format!(
-            "CPU {}: {} inputs, {} commands, {} times no command\n",
-            cpu.cpu, cpu.inputs, cpu.commands, cpu.silences
+            "{}: {} inputs, {} commands, {} times no command\n",
+            place(cpu.cpu, &cpu.domain),
+            cpu.inputs,
+            cpu.commands,
+            cpu.silences
         );
     }
     text + &match &replay.divergence {
-        Some(found) => format!("other commands: CPU {}, {}\n", found.cpu, found.text),
+        Some(found) => {
+            format!("other commands: {}, {}\n", place(found.cpu, &found.domain), found.text)
+        }
         None if replay.lost > 0 => String::new(),
         None => "same commands\n".to_owned(),
     }

@@ -1,11 +1,11 @@
 //! `--trace` and `--replay`: the file around `upcall_sim::trace`.
 
 use std::fs::File;
-use std::io::{self, BufWriter};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use upcall::Record;
-use upcall_sim::trace::{Header, Writer, read};
+use upcall_sim::trace::{CpuReplay, Header, Writer, read_all};
 
 use crate::exit::Failure;
 use crate::log_file::{empty, open_kept};
@@ -23,6 +23,8 @@ enum State {
     /// Opened; what was in it is still there.
     Open(File),
     Begun(Writer<BufWriter<File>>),
+    /// By other processes, each with a writer of its own.
+    BegunElsewhere(BufWriter<File>),
     /// The first error; later records are not tried.
     Failed(io::Error),
 }
@@ -46,6 +48,22 @@ impl TraceFile {
         self.state = begun.map_or_else(State::Failed, State::Begun);
     }
 
+    /// Empties the file, for what other processes write.
+    pub fn begin_elsewhere(&mut self) {
+        let State::Open(file) = &self.state else { return };
+        let begun = empty(file).and_then(|()| file.try_clone()).map(BufWriter::new);
+        self.state = begun.map_or_else(State::Failed, State::BegunElsewhere);
+    }
+
+    /// Appends whole packets that another process wrote. An error is kept for `finish`.
+    pub fn append(&mut self, packets: &[u8]) {
+        if let State::BegunElsewhere(file) = &mut self.state
+            && let Err(error) = file.write_all(packets)
+        {
+            self.state = State::Failed(error);
+        }
+    }
+
     /// Writes a record. An error, such as a full disk, is kept for `finish`.
     pub fn record(&mut self, cpu: u32, record: &Record) {
         if let State::Begun(writer) = &mut self.state
@@ -63,6 +81,7 @@ impl TraceFile {
         let finished = match self.state {
             State::Open(_) => Ok(()),
             State::Begun(writer) => writer.finish().map(drop),
+            State::BegunElsewhere(mut file) => file.flush(),
             State::Failed(error) => Err(error),
         };
         finished.map_err(|error| {
@@ -77,11 +96,12 @@ impl TraceFile {
 /// The file cannot be read, or is no trace; says where.
 pub fn replay(path: &Path) -> Result<output::Replay, Failure> {
     let bytes = std::fs::read(path).map_err(|error| Failure::of_file(path, error))?;
-    let trace = read(&bytes).map_err(|error| Failure::of_file(path, error))?;
+    let traces = read_all(&bytes).map_err(|error| Failure::of_file(path, error))?;
+    let header = &traces[0].header;
     let mut replay = output::Replay {
         mode: "replay",
-        policy: trace.header.discipline.name,
-        clock: trace.header.clock.name(),
+        policy: header.discipline.name,
+        clock: header.clock.name(),
         cpus: Vec::new(),
         inputs: 0,
         commands: 0,
@@ -90,31 +110,12 @@ pub fn replay(path: &Path) -> Result<output::Replay, Failure> {
         same: true,
         divergence: None,
     };
-    for of_cpu in trace.replay() {
-        let cpu = of_cpu.cpu;
-        match of_cpu.outcome {
-            Ok(done) => {
-                replay.inputs += done.inputs;
-                replay.commands += done.commands;
-                replay.silences += done.silences;
-                replay.lost += done.lost;
-                replay.cpus.push(output::ReplayedCpu {
-                    cpu,
-                    inputs: done.inputs,
-                    commands: done.commands,
-                    silences: done.silences,
-                    lost: done.lost,
-                });
-            }
-            Err(divergence) if replay.divergence.is_none() => {
-                replay.divergence = Some(output::Divergence {
-                    cpu,
-                    record: divergence.index,
-                    at_ns: divergence.recorded.now.as_nanos(),
-                    text: divergence.to_string(),
-                });
-            }
-            Err(_) => {}
+    for trace in &traces {
+        // Of several processes each is a domain.
+        let domain = (traces.len() > 1).then(|| trace.header.activities.first()).flatten();
+        let domain = domain.map(|activity| activity.domain.clone());
+        for of_cpu in trace.replay() {
+            take_in(&mut replay, domain.clone(), of_cpu);
         }
     }
     let compared = replay.inputs + replay.commands + replay.silences + replay.lost;
@@ -123,4 +124,35 @@ pub fn replay(path: &Path) -> Result<output::Replay, Failure> {
     }
     replay.same = replay.divergence.is_none() && replay.lost == 0;
     Ok(replay)
+}
+
+/// Adds what came of one scheduler's replay.
+fn take_in(replay: &mut output::Replay, domain: Option<String>, of_cpu: CpuReplay) {
+    let cpu = of_cpu.cpu;
+    match of_cpu.outcome {
+        Ok(done) => {
+            replay.inputs += done.inputs;
+            replay.commands += done.commands;
+            replay.silences += done.silences;
+            replay.lost += done.lost;
+            replay.cpus.push(output::ReplayedCpu {
+                cpu,
+                domain,
+                inputs: done.inputs,
+                commands: done.commands,
+                silences: done.silences,
+                lost: done.lost,
+            });
+        }
+        Err(divergence) if replay.divergence.is_none() => {
+            replay.divergence = Some(output::Divergence {
+                cpu,
+                domain,
+                record: divergence.index,
+                at_ns: divergence.recorded.now.as_nanos(),
+                text: divergence.to_string(),
+            });
+        }
+        Err(_) => {}
+    }
 }

@@ -152,7 +152,14 @@ impl Scheduler {
 
     /// As [`Scheduler::poll_command`], but begins no upcall: for a driver that
     /// has more inputs to hand in first. O(log n).
+    #[inline]
     pub fn poll_notice(&mut self) -> Option<Command> {
+        // Mostly there is none, which is seen without a call.
+        let none = self.commands.is_empty() && self.lost.is_empty();
+        if none { None } else { self.notice() }
+    }
+
+    fn notice(&mut self) -> Option<Command> {
         if let Some(command) = self.commands.pop_front() {
             return Some(command);
         }
@@ -435,6 +442,9 @@ impl Scheduler {
     fn release_due(&mut self, now: Instant) {
         self.policy.tick(now);
         self.drop_lost(now, false);
+        if self.next_release() > now {
+            return;
+        }
         while let Some((at, number)) = self.releases.peek() {
             if at > now {
                 break;
@@ -447,7 +457,7 @@ impl Scheduler {
                 continue;
             };
             // A driver that was late by many periods releases them in one step.
-            let periods = now.since(at).as_nanos() / slot.params.period.as_nanos();
+            let periods = now.since(at).whole(slot.params.period);
             let due = if slot.on_demand.is_some() { 1 } else { periods + 1 };
             slot.settle(now);
             let idle = slot.add_jobs(due, slot.next_release);

@@ -99,6 +99,13 @@ impl Span {
         Span(self.0.saturating_mul(n))
     }
 
+    /// How many times `period`, not zero, fits. Less than once, which is the rule where it is
+    /// asked, costs no division.
+    #[inline]
+    pub(crate) const fn whole(self, period: Span) -> u64 {
+        if self.0 < period.0 { 0 } else { self.0 / period.0 }
+    }
+
     /// `self * n`, or `None` where that does not fit.
     pub const fn checked_mul(self, n: u64) -> Option<Span> {
         match self.0.checked_mul(n) {

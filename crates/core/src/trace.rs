@@ -93,7 +93,7 @@ impl<S: Sink> Traced<S> {
     pub fn handle(&mut self, now: Instant, input: Input) -> Result<(), InputError> {
         self.now = now;
         let told = self.scheduler.handle(now, input);
-        self.note(Crossing::Input { input, refused: told.is_err() });
+        self.note(|| Crossing::Input { input, refused: told.is_err() });
         told
     }
 
@@ -101,14 +101,14 @@ impl<S: Sink> Traced<S> {
     pub fn poll_command(&mut self, now: Instant) -> Option<Command> {
         self.now = now;
         let command = self.scheduler.poll_command(now);
-        self.note(Crossing::Command(command));
+        self.note(|| Crossing::Command(command));
         command
     }
 
     /// As [`Scheduler::poll_notice`].
     pub fn poll_notice(&mut self) -> Option<Command> {
         let notice = self.scheduler.poll_notice();
-        self.note(Crossing::Notice(notice));
+        self.note(|| Crossing::Notice(notice));
         notice
     }
 
@@ -118,9 +118,10 @@ impl<S: Sink> Traced<S> {
     }
 
     #[inline]
-    fn note(&mut self, crossing: Crossing) {
+    fn note(&mut self, crossing: impl FnOnce() -> Crossing) {
+        // A crossing is large: it is made only where it is wanted.
         if let Some(sink) = &mut self.sink {
-            sink.note(Record { now: self.now, crossing });
+            sink.note(Record { now: self.now, crossing: crossing() });
         }
     }
 }

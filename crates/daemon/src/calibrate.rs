@@ -14,14 +14,17 @@ use upcall_sys::{clock, futex, schedule};
 use crate::hall::HallError;
 use crate::kls::DOMAIN_PRIORITY;
 
-/// There and back, so often; the cost is the 99th percentile.
-const ROUNDS: usize = 1_000;
+/// There and back, so often at a time; the cost is the 99th percentile.
+const ROUNDS: usize = 400;
+/// Times; the least counts. What else has the CPU meanwhile makes them dearer, and
+/// nothing makes them cheaper; what was measured is admitted by as long as the daemon runs.
+const TIMES: usize = 10;
 /// Added to what was measured, in percent.
 const MARGIN_PERCENT: u64 = 20;
 
 type Page = TurnPage<SharedMapping>;
 
-/// The cost of a hand-off on `cpu`, with a margin. Takes some 10 ms; on a machine that
+/// The cost of a hand-off on `cpu`, with a margin. Takes some 30 ms; on a machine that
 /// is busy, longer.
 ///
 /// # Errors
@@ -39,7 +42,7 @@ pub fn handoff_cost(cpu: u32, real_time: bool) -> Result<Span, HallError> {
     let answering = page.clone();
     let other = std::thread::spawn(move || {
         prepare();
-        for _ in 0..ROUNDS {
+        for _ in 0..ROUNDS * TIMES {
             wait_for(&answering, there);
             pass(&answering, here);
         }
@@ -47,8 +50,8 @@ pub fn handoff_cost(cpu: u32, real_time: bool) -> Result<Span, HallError> {
     let page = page.clone();
     let measuring = std::thread::spawn(move || {
         prepare();
-        let mut costs_ns = Vec::with_capacity(ROUNDS);
-        for _ in 0..ROUNDS {
+        let mut costs_ns = Vec::with_capacity(ROUNDS * TIMES);
+        for _ in 0..ROUNDS * TIMES {
             let before = clock::monotonic_ns();
             pass(&page, there);
             wait_for(&page, here);
@@ -58,8 +61,11 @@ pub fn handoff_cost(cpu: u32, real_time: bool) -> Result<Span, HallError> {
     });
     let mut costs_ns = measuring.join().unwrap_or_default();
     let _ = other.join();
-    costs_ns.sort_unstable();
-    let p99_ns = costs_ns.get(costs_ns.len() * 99 / 100).copied().unwrap_or_default();
+    let high = |costs_ns: &mut [u64]| {
+        costs_ns.sort_unstable();
+        costs_ns.get(costs_ns.len() * 99 / 100).copied()
+    };
+    let p99_ns = costs_ns.chunks_mut(ROUNDS).filter_map(high).min().unwrap_or_default();
     Ok(Span::from_nanos(p99_ns + p99_ns * MARGIN_PERCENT / 100))
 }
 

@@ -1,7 +1,8 @@
 //! Sees to it that a domain that should yield does.
 //!
-//! One thread above all domains. Every 5 ms it looks at whoever has the turn on
-//! each CPU while somebody else waits for it, and at what each domain has used.
+//! One thread above all domains, on a CPU that has none of them if there is one. Every
+//! 5 ms it looks at whoever has the turn on each CPU while somebody else waits for it, and
+//! at what each domain has used.
 //!
 //! ```text
 //!   keeps to the rules -- (1) somebody waits --> asked -- (2) sign of life --+
@@ -14,7 +15,7 @@
 //!     +----------------- (4) ----------------- demoted ---- (6) if so configured ---> killed
 //! ```
 //!
-//! 1. The yield request in the kernel area: the domain looks at it at each boundary.
+//! 1. A yield request in the kernel area: at its next boundary the domain looks at the others.
 //! 2. It asked whether it may go on, made an upcall, or passed the turn.
 //! 3. In CPU time of its thread, so that neither an interrupt, nor a paused virtual
 //!    machine, nor a stopped process counts. A domain that runs without having the turn is
@@ -26,8 +27,9 @@
 //!    offences.
 //! 6. The server sends SIGKILL.
 //!
-//! A domain may lie about signs of life and ranks. What it cannot lie about is CPU
-//! time: whatever it uses beyond what was reserved for it, it owes; who owes more than two
+//! A domain may lie about signs of life. A rank that it was not admitted with is found at
+//! the second look (`ranks`): then it is out-prioritised, and has nothing until it
+//! shows the right ones. What it cannot lie about is CPU time: whatever it uses beyond what was reserved for it, it owes; who owes more than two
 //! jobs of each of its activities and the grace, and has the turn while somebody waits,
 //! has offended too, unless it has activities that admission refused.
 
@@ -42,10 +44,16 @@ use upcall_sys::process::{ThreadState, cpu_time_of, thread_state};
 use upcall_sys::{clock, schedule};
 
 use crate::clock::now;
-use crate::hall::{Hall, Limits, Member, Members};
+use crate::hall::{Hall, Member, Members};
 use crate::kls;
 use crate::site::{Known, Site};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+mod account;
+#[cfg(test)]
+mod tests;
+
+use account::Account;
 
 /// How often it looks.
 pub(crate) const TICK: Span = Span::from_millis(5);
@@ -55,19 +63,14 @@ pub(crate) const PRIORITY: u8 = kls::DOMAIN_PRIORITY + 2;
 const OFFENDER_PRIORITY: u8 = kls::PRIORITY - 1;
 /// So many ticks may a domain have the turn, not run, and keep another user waiting.
 const IDLE_TICKS_MAX: u32 = 3;
+/// At so many ticks in succession a false rank is a lie.
+const LIES_MAX: u32 = 2;
 /// CPU time that one who was out-prioritised may use before it is demoted.
 const DEMOTED_AFTER: Span = Span::from_millis(50);
 /// The offence at which a domain is demoted at once.
 const OFFENCES_MAX: u64 = 3;
 /// For so long at least an offender is beneath the others.
 const SUNK_MIN: Span = Span::from_millis(50);
-/// More is not remembered: a domain that has come to its senses is not shut out for long.
-const OWED_MAX_NS: i64 = 100_000_000;
-/// For how long a domain that is kept waiting is given credit.
-const CREDIT_OVER: Span = Span::from_secs(1);
-/// What a domain may use beyond what is reserved, in millionths of the CPU: hand-offs,
-/// waking, the runtime's own work.
-const SHARE_GRACE_PPM: u64 = 50_000;
 
 /// The guardian had to act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +94,8 @@ pub(crate) struct Rules {
 /// See the module's head.
 pub(crate) struct Guardian<R> {
     rules: Rules,
+    /// Where it may run itself; empty: anywhere.
+    cpus: Vec<u32>,
     sites: Vec<Watch>,
     report: R,
     quit: Arc<AtomicBool>,
@@ -124,22 +129,16 @@ struct Asked {
 struct Record {
     member: Arc<Member>,
     offences: u64,
-    /// CPU time of its thread, at this tick.
-    cpu_ns: u64,
-    /// As it was when it was first seen awake without the turn, and when; `None`: it
+    account: Account,
+    /// CPU time as it was when it was first seen awake without the turn, and when; `None`: it
     /// is not, or has given a sign since.
     stray: Option<(u64, Instant)>,
     /// `None`: it takes turns, or has offended too often to do so again.
     sunk: Option<Sunk>,
-    /// Since the look before.
-    used_ns: u64,
-    /// When CPU time was looked at last.
-    looked_at: Option<Instant>,
-    /// Used beyond what is reserved, and not made up for since. Below 0: what it may
-    /// catch up with, for it was kept waiting.
-    owed_ns: i64,
     /// Ticks at which it had the turn and made nothing of it, since it ran last.
     idle_ticks: u32,
+    /// Ticks in succession at which it showed a rank that it was not admitted with.
+    lies: u32,
     seen: bool,
 }
 
@@ -155,18 +154,25 @@ struct Sunk {
 
 impl<R: FnMut(Offence)> Guardian<R> {
     pub(crate) fn new(
-        sites: impl Iterator<Item = Arc<Site>>,
+        (sites, allowed): (&[Arc<Site>], &[u32]),
         rules: Rules,
         quit: Arc<AtomicBool>,
         report: R,
     ) -> Self {
-        let watch =
-            |site| Watch { site, known: Known::default(), asked: None, records: Vec::new() };
-        Guardian { rules, sites: sites.map(watch).collect(), report, quit }
+        let watch = |site: &Arc<Site>| {
+            let (site, known) = (site.clone(), Known::default());
+            Watch { site, known, asked: None, records: Vec::new() }
+        };
+        let cpus = beside(sites, allowed);
+        Guardian { rules, cpus, sites: sites.iter().map(watch).collect(), report, quit }
     }
 
     /// Runs until told to quit, in a thread of its own.
     pub(crate) fn run(mut self) {
+        if !self.cpus.is_empty() {
+            // A CPU that went away: then it preempts those it guards.
+            let _ = schedule::pin_thread(&self.cpus);
+        }
         if self.rules.real_time {
             let _ = schedule::set_fifo(PRIORITY);
         }
@@ -183,6 +189,13 @@ impl<R: FnMut(Offence)> Guardian<R> {
     }
 }
 
+/// The CPUs of `allowed` that have no domains: there it preempts none at each tick, and
+/// none that took a higher priority keeps it from looking. Without such a CPU, none.
+fn beside(sites: &[Arc<Site>], allowed: &[u32]) -> Vec<u32> {
+    let is_free = |cpu: &u32| sites.iter().all(|site| site.cpu != *cpu);
+    allowed.iter().copied().filter(is_free).collect()
+}
+
 impl Watch {
     fn look(&mut self, tick: &mut Tick<'_>) {
         let mut known = std::mem::take(&mut self.known);
@@ -196,10 +209,11 @@ impl Watch {
             let turn = hall.turn.turn().ok().map(Turn::holder);
             for member in members.iter() {
                 let wants_cpu = member.wants_cpu(now) || turn == Some(member.domain);
-                self.see(member, now, wants_cpu);
+                self.see(member, tick, wants_cpu);
             }
             self.see_to_offenders(hall, members, tick);
             self.see_to_scribblers(hall, members, tick);
+            self.see_to_liars(hall, members, tick);
             let Ok(turn) = hall.turn_or_reset() else { continue };
             // Who wrote that he has it, where no domain has it, has not.
             let is_held = self.site.is_held(hall);
@@ -235,7 +249,7 @@ impl Watch {
 
     /// Whether a domain used no CPU time since the last look.
     fn is_idle(&mut self, member: &Member) -> bool {
-        self.record_of(member).is_some_and(|record| record.used_ns == 0)
+        self.record_of(member).is_some_and(|record| record.account.used_ns == 0)
     }
 
     /// `member` has the turn, uses no CPU time, and does not run; another user waits. If
@@ -245,19 +259,19 @@ impl Watch {
         let Some(record) = self.record_of(member) else { return };
         // Without the real-time class it may only be kept from running.
         let running = thread_state(member.pid, member.tid) == Ok(ThreadState::Running);
-        if record.used_ns > 0 || running || !tick.rules.real_time {
+        if record.account.used_ns > 0 || running || !tick.rules.real_time {
             return;
         }
         record.idle_ticks += 1;
         if record.idle_ticks > IDLE_TICKS_MAX {
             record.idle_ticks = 0;
-            self.offended(hall, member, 0, tick);
+            self.offended(hall, member, (Measure::OutPrioritised, 0), tick);
             take(hall, turn);
         }
     }
 
     /// Keeps the record of a domain, its use of CPU time above all.
-    fn see(&mut self, member: &Arc<Member>, now: Instant, wants_cpu: bool) {
+    fn see(&mut self, member: &Arc<Member>, tick: &Tick<'_>, wants_cpu: bool) {
         let cpu_ns = cpu_time_of(member.pid, member.tid).unwrap_or_else(|_| {
             // The process has ended, or become another program.
             lower_leader(member);
@@ -273,22 +287,24 @@ impl Watch {
             }
         };
         record.seen = true;
-        record.account(cpu_ns, now, wants_cpu);
+        record.account.enter((cpu_ns, wants_cpu), tick.now, &member.limits, tick.rules.grace);
+        if record.account.used_ns > 0 {
+            record.idle_ticks = 0;
+        }
     }
 
     /// `member` has the turn while somebody waits.
     fn hold(&mut self, hall: &Hall, member: &Member, turn: Turn, tick: &mut Tick<'_>) {
         let asked = self.asked.filter(|asked| asked.turn == turn);
         let Some(record) = self.record_of(member) else { return };
-        let cpu_ns = record.cpu_ns;
-        let mut held_ns = record.overuse_ns(tick.rules);
+        let cpu_ns = record.account.cpu_ns;
+        let mut held_ns = record.account.overuse_ns(&member.limits, tick.rules.grace);
         match asked {
             None => {
                 hall.kernel.request_yield(member.domain);
                 self.asked = Some(Asked { turn, at: tick.now, cpu_ns });
             }
             Some(asked) if gave_a_sign(member, asked.at, tick.now) => {
-                hall.kernel.clear_yield(member.domain);
                 self.asked = None;
             }
             Some(asked) => {
@@ -298,16 +314,23 @@ impl Watch {
         }
         if let Some(held_ns) = held_ns {
             self.asked = None;
-            self.offended(hall, member, held_ns, tick);
-            hall.kernel.clear_yield(member.domain);
+            self.offended(hall, member, (Measure::OutPrioritised, held_ns), tick);
             take(hall, turn);
         }
     }
 
-    fn offended(&mut self, hall: &Hall, member: &Member, held_ns: u64, tick: &mut Tick<'_>) {
+    /// Acts, and tells it as that, or as what is harder where it has offended too often.
+    fn offended(
+        &mut self,
+        hall: &Hall,
+        member: &Member,
+        (measure, held_ns): (Measure, u64),
+        tick: &mut Tick<'_>,
+    ) {
         let Some(record) = self.record_of(member) else { return };
         record.offences += 1;
-        record.sunk = Some(Sunk { cpu_ns: record.cpu_ns, at: tick.now, is_ordinary: false });
+        record.sunk =
+            Some(Sunk { cpu_ns: record.account.cpu_ns, at: tick.now, is_ordinary: false });
         hall.count_offence(member);
         if record.offences >= OFFENCES_MAX {
             record.sunk = None;
@@ -319,7 +342,7 @@ impl Watch {
             let _ = schedule::set_fifo_not_inherited_of(member.tid, OFFENDER_PRIORITY);
         }
         hall.set_state(member, State::Demoted);
-        tick.tell(hall, member, Measure::OutPrioritised, held_ns);
+        tick.tell(hall, member, measure, held_ns);
         // It sees that it takes no turns when it wakes.
         hall.ring(member.domain);
     }
@@ -329,9 +352,10 @@ impl Watch {
         for member in members.iter() {
             let Some(record) = self.record_of(member) else { continue };
             let Some(sunk) = record.sunk else { continue };
-            let ran_ns = record.cpu_ns.saturating_sub(sunk.cpu_ns);
+            let ran_ns = record.account.cpu_ns.saturating_sub(sunk.cpu_ns);
             let sign = hall.is_asleep(member) || gave_a_sign(member, sunk.at, tick.now);
-            if sign && record.owed_ns <= 0 && tick.now.since(sunk.at) >= SUNK_MIN {
+            let is_over = record.account.owed_ns <= 0 && tick.now.since(sunk.at) >= SUNK_MIN;
+            if sign && is_over && !member.shows_false_rank(tick.now) {
                 record.sunk = None;
                 raise(hall, member, tick.rules);
             } else if !sunk.is_ordinary && ran_ns > DEMOTED_AFTER.as_nanos() {
@@ -356,8 +380,23 @@ impl Watch {
             let Some(record) = self.record_of(member) else { continue };
             // No second chance: it is broken.
             record.offences = record.offences.max(OFFENCES_MAX - 1);
-            let used_ns = record.used_ns;
-            self.offended(hall, member, used_ns, tick);
+            let used_ns = record.account.used_ns;
+            self.offended(hall, member, (Measure::OutPrioritised, used_ns), tick);
+        }
+    }
+
+    /// A rank that it was not admitted with. At one look it may be that the domain is just
+    /// coming to know of what it was granted.
+    fn see_to_liars(&mut self, hall: &Hall, members: &Members, tick: &mut Tick<'_>) {
+        for member in members.iter() {
+            let lies = !member.is(State::Demoted) && member.shows_false_rank(tick.now);
+            let Some(record) = self.record_of(member) else { continue };
+            record.lies = if lies { record.lies + 1 } else { 0 };
+            if record.lies >= LIES_MAX {
+                record.lies = 0;
+                let used_ns = record.account.used_ns;
+                self.offended(hall, member, (Measure::Disbelieved, used_ns), tick);
+            }
         }
     }
 
@@ -378,16 +417,16 @@ impl Watch {
             // Signs may be false; what it used is not.
             if sign
                 && !member.is(State::Demoted)
-                && let Some(used_ns) = record.overuse_ns(tick.rules)
+                && let Some(used_ns) = record.account.overuse_ns(&member.limits, tick.rules.grace)
             {
-                self.offended(hall, member, used_ns, tick);
+                self.offended(hall, member, (Measure::OutPrioritised, used_ns), tick);
             }
             return;
         }
-        let (since_cpu_ns, _) = *record.stray.get_or_insert((record.cpu_ns, tick.now));
-        let ran_ns = record.cpu_ns.saturating_sub(since_cpu_ns);
+        let (since_cpu_ns, _) = *record.stray.get_or_insert((record.account.cpu_ns, tick.now));
+        let ran_ns = record.account.cpu_ns.saturating_sub(since_cpu_ns);
         if tick.rules.is_too_long(member, ran_ns) {
-            self.offended(hall, member, ran_ns, tick);
+            self.offended(hall, member, (Measure::OutPrioritised, ran_ns), tick);
         }
     }
 
@@ -416,46 +455,13 @@ impl Record {
         Record {
             member,
             offences: 0,
-            cpu_ns: 0,
+            account: Account::default(),
             stray: None,
             sunk: None,
-            used_ns: 0,
-            looked_at: None,
-            owed_ns: 0,
             idle_ticks: 0,
+            lies: 0,
             seen: true,
         }
-    }
-
-    /// Puts what was used since the last look to account.
-    fn account(&mut self, cpu_ns: u64, now: Instant, wants_cpu: bool) {
-        let used_ns = cpu_ns.saturating_sub(self.cpu_ns);
-        self.cpu_ns = cpu_ns;
-        self.used_ns = used_ns;
-        if used_ns > 0 {
-            self.idle_ticks = 0;
-        }
-        let Some(before) = self.looked_at.replace(now) else { return };
-        let ppm = self.member.limits.share_ppm.load(Relaxed).saturating_add(SHARE_GRACE_PPM);
-        let due = |span: Span| {
-            let due = u128::from(span.as_nanos()) * u128::from(ppm) / 1_000_000;
-            i64::try_from(due).unwrap_or(i64::MAX)
-        };
-        let used = i64::try_from(used_ns).unwrap_or(i64::MAX);
-        let owed = self.owed_ns.saturating_add(used).saturating_sub(due(now.since(before)));
-        // Who wants nothing saves nothing up.
-        let least = if wants_cpu { -due(CREDIT_OVER) } else { 0 };
-        self.owed_ns = owed.clamp(least, OWED_MAX_NS);
-    }
-
-    /// What it owes, if that is too much: a job begun before it was looked at first, and
-    /// one that has come since, are within its rights.
-    fn overuse_ns(&self, rules: &Rules) -> Option<u64> {
-        let Limits { compute_ns, unscreened, .. } = &self.member.limits;
-        let jobs_ns = compute_ns.load(Relaxed).saturating_mul(2);
-        let most_ns = jobs_ns.saturating_add(rules.grace.as_nanos());
-        let owed_ns = u64::try_from(self.owed_ns).unwrap_or_default();
-        (owed_ns > most_ns && !unscreened.load(Relaxed)).then_some(owed_ns)
     }
 }
 

@@ -17,6 +17,8 @@ use upcall_shm::{DomainId, PeerFault};
 use upcall_sys::memfd::{MapError, SharedMapping};
 use upcall_sys::{OsError, futex};
 
+use crate::ranks::Ranks;
+
 #[cfg(test)]
 mod tests;
 
@@ -61,7 +63,7 @@ pub(crate) struct Member {
 }
 
 /// What a domain may do here, as admitted: set by the server, held by the guardian.
-/// Relaxed throughout: each counts for itself.
+/// Relaxed throughout: each number counts for itself.
 #[derive(Debug, Default)]
 pub(crate) struct Limits {
     /// Longest quantum.
@@ -72,6 +74,8 @@ pub(crate) struct Limits {
     pub(crate) compute_ns: AtomicU64,
     /// It has activities that admission refused: nothing is promised to anybody.
     pub(crate) unscreened: AtomicBool,
+    /// What it may show.
+    pub(crate) ranks: Mutex<Ranks>,
 }
 
 impl Member {
@@ -101,6 +105,17 @@ impl Member {
     /// Whether it has something to run at `now`, as it says. One that is at fault has not.
     pub(crate) fn wants_cpu(&self, now: Instant) -> bool {
         self.area.best(now.as_nanos()).is_ok_and(|best| best.is_some())
+    }
+
+    /// Whether it shows a rank that it was not admitted with. Not while the server is just
+    /// changing what that is: waits for nobody. For the guardian.
+    pub(crate) fn shows_false_rank(&self, now: Instant) -> bool {
+        let ranks = match self.limits.ranks.try_lock() {
+            Ok(ranks) => ranks,
+            Err(TryLockError::Poisoned(ranks)) => ranks.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        ranks.is_lied_about(&self.area, now)
     }
 
     /// Relaxed: nothing is handed over with it.

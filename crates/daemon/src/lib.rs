@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`registry`] | who is attached and what is reserved; pure |
 //! | `hall`, `site` | the pages of one user on one CPU; the halls of one CPU |
+//! | `ranks` | what a domain may show of itself |
 //! | `kls` | the thread beneath the domains of a hall |
 //! | `guardian` | the thread above all |
 //! | [`calibrate`] | what a hand-off costs here |
@@ -24,6 +25,7 @@ pub mod server;
 mod clock;
 mod hall;
 mod kls;
+mod ranks;
 mod site;
 mod status;
 

@@ -11,15 +11,18 @@ use upcall_core::activity::{ActivityParams, Terms, WorkClass};
 use upcall_core::admission::{Platform, Refusal, Reservation, ReservationId, Reservations};
 use upcall_core::admission::{Share, Spot};
 use upcall_core::policy::Discipline;
+use upcall_core::policy::dws::DWS;
 use upcall_core::time::Span;
 use upcall_shm::DOMAINS_MAX;
 use upcall_shm::wire::Need;
+
+use crate::ranks::Admitted;
 
 #[cfg(test)]
 mod tests;
 
 /// Most activities of a domain on one CPU: the slots of its user area.
-pub const ACTIVITIES_MAX: usize = 128;
+pub const ACTIVITIES_MAX: usize = upcall_shm::user_area::AREA_SLOTS;
 
 /// What one user may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +52,8 @@ pub struct Domain {
     /// For people.
     pub name: String,
     activities: BTreeMap<u32, Activity>,
+    /// What it claimed in vain and runs on, last among equals: where, and its rank.
+    unclaimed: Vec<(u32, Admitted)>,
 }
 
 #[derive(Clone, Debug)]
@@ -57,6 +62,7 @@ struct Activity {
     cpu: u32,
     name: String,
     params: ActivityParams,
+    terms: Terms,
     /// Admission refused it.
     unscreened: bool,
 }
@@ -285,8 +291,8 @@ impl Registry {
         let number = free.ok_or(AttachError::Full)?;
         self.attached_ever += 1;
         let generation = self.attached_ever;
-        let (name, activities) = (name.to_owned(), BTreeMap::new());
-        self.domains.insert(number, Domain { generation, owner, name, activities });
+        let (name, activities, unclaimed) = (name.to_owned(), BTreeMap::new(), Vec::new());
+        self.domains.insert(number, Domain { generation, owner, name, activities, unclaimed });
         Ok(number)
     }
 
@@ -324,7 +330,7 @@ impl Registry {
         self.created_ever += 1;
         let name = name.to_owned();
         let Reservation { id, cpu } = reservation;
-        let activity = Activity { reservation: id, cpu, name, params, unscreened: refused };
+        let activity = Activity { reservation: id, cpu, name, params, terms, unscreened: refused };
         self.enter(number, order, activity)
     }
 
@@ -338,8 +344,29 @@ impl Registry {
     /// is trusted: then it is enough that the CPU is not used beyond 100 %.
     ///
     /// # Errors
-    /// See [`PlaceError`]; nothing changed.
+    /// See [`PlaceError`]; nothing is reserved, but what it runs on in no place is no lie
+    /// (`Registry::admitted`).
     pub fn claim(
+        &mut self,
+        number: u32,
+        name: &str,
+        need: &Need,
+        claimed: Claimed,
+    ) -> Result<Grant, PlaceError> {
+        let placed = self.claim_place(number, name, need, claimed);
+        if placed.is_err()
+            && let Ok((params, terms)) = wanted(need)
+            && let Some(domain) = self.domains.get_mut(&number)
+            && domain.unclaimed.iter().filter(|(cpu, _)| *cpu == claimed.cpu).count()
+                < ACTIVITIES_MAX
+        {
+            let rank = admitted(self.discipline, u32::MAX, &params, &terms);
+            domain.unclaimed.push((claimed.cpu, rank));
+        }
+        placed
+    }
+
+    fn claim_place(
         &mut self,
         number: u32,
         name: &str,
@@ -374,7 +401,7 @@ impl Registry {
             return Err(PlaceError::Full { cpu, utilization });
         }
         let name = name.to_owned();
-        let activity = Activity { reservation: id, cpu, name, params, unscreened: refused };
+        let activity = Activity { reservation: id, cpu, name, params, terms, unscreened: refused };
         let grant = self.enter(number, order, activity)?;
         self.created_ever = self.created_ever.max(order + 1);
         Ok(grant)
@@ -411,6 +438,16 @@ impl Registry {
             usage.unscreened |= activity.unscreened;
         }
         usage
+    }
+
+    /// Which ranks a domain may show on a CPU. Allocates.
+    pub(crate) fn admitted(&self, number: u32, cpu: u32) -> Vec<Admitted> {
+        let Some(domain) = self.domains.get(&number) else { return Vec::new() };
+        let here = domain.activities.iter().filter(|(_, activity)| activity.cpu == cpu);
+        let admitted =
+            here.map(|(&order, of)| admitted(self.discipline, order, &of.params, &of.terms));
+        let unclaimed = domain.unclaimed.iter().filter(|(at, _)| *at == cpu);
+        admitted.chain(unclaimed.map(|(_, rank)| *rank)).collect()
     }
 
     /// What tells a domain from the one that had its number before.
@@ -479,6 +516,27 @@ impl Domain {
         self.activities
             .iter()
             .map(|(order, activity)| (*order, activity.name.as_str(), activity.cpu))
+    }
+}
+
+/// The best ranks that an activity may have, by the keys of `rm`, `rmdp` and `dws`.
+fn admitted(
+    discipline: &Discipline,
+    order: u32,
+    params: &ActivityParams,
+    terms: &Terms,
+) -> Admitted {
+    if discipline.name != DWS.name {
+        return Admitted { order, key_min: params.period.as_nanos(), delay: None };
+    }
+    // The level is in the two highest bits.
+    match terms.class {
+        WorkClass::RealTime => {
+            let delay = terms.delay_bound.unwrap_or(params.deadline);
+            Admitted { order, key_min: delay.as_nanos(), delay: Some(delay) }
+        }
+        WorkClass::Interactive => Admitted { order, key_min: 1 << 62, delay: None },
+        WorkClass::Background => Admitted { order, key_min: 3 << 62, delay: None },
     }
 }
 

@@ -22,8 +22,8 @@ use core::num::NonZeroU64;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -308,7 +308,7 @@ impl Daemon {
         let (offences, reports) = Connection::pair()?;
         let guardian_quit = Arc::new(AtomicBool::new(false));
         let rules = Rules { real_time, grace: config.grace, kill: config.kill };
-        let guardian = Guardian::new(sites.iter().cloned(), rules, guardian_quit.clone(), {
+        let guardian = Guardian::new((&sites, &allowed), rules, guardian_quit.clone(), {
             // If the server is so far behind, the counts in the kernel area remain.
             move |offence| {
                 let _ = reports.send(&encode(&offence), &[]);
@@ -726,6 +726,10 @@ impl Daemon {
             limits.share_ppm.store(usage.share_ppm, Ordering::Relaxed);
             limits.compute_ns.store(usage.compute.as_nanos(), Ordering::Relaxed);
             limits.unscreened.store(usage.unscreened, Ordering::Relaxed);
+            let admitted = self.registry.admitted(number.number(), hall.cpu);
+            let mut ranks = limits.ranks.lock().unwrap_or_else(PoisonError::into_inner);
+            ranks.set(admitted, Instant::from_nanos(clock::monotonic_ns()));
+            drop(ranks);
             hall.kernel.set_quantum(*number, usage.quantum_max.as_nanos());
         }
     }

@@ -57,7 +57,7 @@ mod listener;
 /// How long the daemon may take for an answer: it is an ordinary thread.
 const ANSWER_WITHIN: Span = Span::from_secs(10);
 /// A slot for each activity that an executive may have.
-const _: () = assert!(user_area::PAGE_SLOTS == ACTIVITIES_MAX as usize);
+const _: () = assert!(user_area::AREA_SLOTS == ACTIVITIES_MAX as usize);
 
 /// Where the daemon is expected: `$UPCALL_SOCKET`; else `upcall.sock` in
 /// `$XDG_RUNTIME_DIR`; else `/run/upcall.sock`, where only root can have put one.

@@ -42,13 +42,14 @@ pub(crate) enum Work {
     Task(TaskWork),
 }
 
-/// Most activities on one executive.
-pub const ACTIVITIES_MAX: u32 = 128;
+/// Most activities on one executive: each has a slot in a user area.
+pub const ACTIVITIES_MAX: u32 = 256;
 
 /// Finished jobs that may wait for the collector; more are counted as lost
 /// from the per-job data (never from the counters).
 const JOBS_MAX: usize = 16 * 1024;
-const CONTROLS_MAX: usize = 4 * ACTIVITIES_MAX as usize;
+/// Who finds it full waits.
+const CONTROLS_MAX: usize = 512;
 
 /// What a controller asks of an executive.
 pub(crate) enum Control {
@@ -176,7 +177,7 @@ impl Shared {
     }
 
     /// Whether the activity is in its abort phase.
-    fn is_aborting(&self, id: ActivityId) -> bool {
+    pub(crate) fn is_aborting(&self, id: ActivityId) -> bool {
         // Acquire pairs with the Release in `set_aborting`.
         self.aborting[id.0 as usize].load(Ordering::Acquire) != 0
     }
@@ -359,7 +360,7 @@ impl Executive {
     pub(crate) fn run(mut self) -> Outcomes {
         let mut now = clock::now();
         loop {
-            if self.answer() && self.obey(now) == Obeyed::Quit {
+            if self.answer() && self.heed(now) == Obeyed::Quit {
                 return self.outcomes(now);
             }
             match self.turn(now) {
@@ -367,7 +368,7 @@ impl Executive {
                 Turn::Elsewhere => {
                     let rung = self.sleep_until(None);
                     now = clock::now();
-                    match if rung { self.obey(now) } else { Obeyed::Something } {
+                    match if rung { self.heed(now) } else { Obeyed::Something } {
                         Obeyed::Quit => return self.outcomes(now),
                         Obeyed::Something => {}
                         Obeyed::Nothing => {
@@ -394,7 +395,7 @@ impl Executive {
                         self.wakeup.observe(now.since(due));
                     }
                     self.tell(now, Input::Tick);
-                    if rung && self.obey(now) == Obeyed::Quit {
+                    if rung && self.heed(now) == Obeyed::Quit {
                         return self.outcomes(now);
                     }
                 }
@@ -446,6 +447,15 @@ impl Executive {
         Turn::Elsewhere
     }
 
+    /// It was rung: obeys, unless it was for the turn alone.
+    #[inline]
+    fn heed(&mut self, now: Instant) -> Obeyed {
+        match &self.seat {
+            Some(seat) if !seat.take_asked() => Obeyed::Nothing,
+            _ => self.obey(now),
+        }
+    }
+
     /// Carries out what controllers asked.
     fn obey(&mut self, now: Instant) -> Obeyed {
         let mut obeyed = Obeyed::Nothing;
@@ -494,8 +504,8 @@ impl Executive {
         let shared = self.shared.clone();
         for id in shared.take_woken() {
             obeyed = Obeyed::Something;
-            if let Some(Work::Task(task)) = &self.slots[id.0 as usize].work {
-                let next = task.woken(now);
+            if let Some(Work::Task(task)) = &mut self.slots[id.0 as usize].work {
+                let next = task.woken(now, shared.is_aborting(id));
                 self.tell_next(now, id, next);
             }
         }

@@ -3,49 +3,41 @@
 //! Used by programs through the facade. It lives in the program's own threads
 //! of ordinary class; the handlers run in the executives' threads. Semantics of
 //! create, run, suspend, close and sleep follow rtu-1995 Table 1 and §6.
+//!
+//! Here: what a runtime is, delivery, and what is known of it. `start`, `creation`
+//! and `ending` are the rest of its life, `abort` what comes before the end of the process.
 
 mod abort;
+mod creation;
+mod elsewhere;
+mod ending;
+pub(crate) mod interrupts;
+mod start;
 
 use std::sync::Arc;
-use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use upcall_core::activity::{ActivityId, ActivityParams, BATCH_MAX, Claim, ParamError, Terms};
-use upcall_core::admission::{Platform, Refusal, ReservationId, Reservations};
-use upcall_core::policy::dws::DWS;
-use upcall_core::policy::rmdp::RMDP;
-use upcall_core::scheduler::Counters;
+use upcall_core::activity::{ActivityId, ActivityParams, Claim};
+use upcall_core::admission::{Refusal, ReservationId, Reservations};
 use upcall_core::time::{Instant, Span};
-use upcall_core::trace::{Crossing, Record};
+use upcall_core::trace::Record;
 
-use crate::batch::Batch;
-use crate::config::{Config, FIFO_PRIORITY, Mode};
-use crate::domain::{AttachError, Domain};
-use crate::executive::{
-    ACTIVITIES_MAX, Control, Epoch, Executive, Handler, Job, Link, Outcomes, Retired, Work,
-};
-use crate::need::{CreateError, Need};
+use crate::clock;
+use crate::config::Config;
+use crate::domain::Domain;
+use crate::executive::{Control, Epoch, Executive, Job, Link, Outcomes, Retired};
+use crate::need::CreateError;
 use crate::offence::Offence;
 use crate::reactor::Reactor;
 use crate::rights::Notice;
-use crate::seat::Seat;
-use crate::statistics::{ActivityReport, Report, Statistics};
-use crate::task::{Address, Task, TaskCell, TaskWork};
-use crate::virtual_time::{VirtualReport, VirtualStatistics, VirtualTime};
-use crate::{calibrate, clock};
+use crate::statistics::Statistics;
+use crate::virtual_time::{VirtualStatistics, VirtualTime};
 
-pub(crate) mod interrupts;
+pub use start::{StartError, default_cpus};
 
-/// How long `stop` waits for a handler to yield.
-const STOP_GRACE: Duration = Duration::from_millis(500);
-/// Fewest times it looks before it gives up: a virtual machine that was paused
-/// finds the grace used up, and nobody has run meanwhile.
-const STOP_LOOKS_MIN: u32 = 20;
 /// How often a thread that waits takes in records meanwhile.
 const LOOK_EVERY: Span = Span::from_millis(100);
-/// Stack that a scheduling thread touches before it starts.
-const STACK_BYTES: usize = 256 * 1024;
 
 /// Names a handler or task of one runtime. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -60,6 +52,8 @@ pub struct Runtime {
     executives: Vec<ExecutiveThread>,
     /// By `HandlerId`; `None` once closed.
     activities: Vec<Option<Activity>>,
+    /// Periods of what runs in other processes.
+    elsewhere: Vec<Span>,
     inactive_epoch: Arc<Epoch>,
     notices: Vec<Notice>,
     /// From the first task on.
@@ -110,17 +104,6 @@ impl ExecutiveThread {
     }
 }
 
-impl Drop for Runtime {
-    /// Ends all delivery, as [`Runtime::stop`] does. In a thread that panics, handlers
-    /// have their abort phase before: see [`Runtime::give_abort_phase`].
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.abort_phase(abort::WITHIN_AT_PANIC, |_, _| {});
-        }
-        self.quit();
-    }
-}
-
 struct Activity {
     name: String,
     params: ActivityParams,
@@ -128,7 +111,6 @@ struct Activity {
     executive: usize,
     id: ActivityId,
     statistics: Statistics,
-    is_task: bool,
     /// Whether it goes on when the process ends, until it finishes.
     abort_phase: bool,
 }
@@ -141,153 +123,7 @@ enum Reserved {
     There(u32),
 }
 
-/// What admission gave an activity.
-struct Admitted {
-    reserved: Reserved,
-    executive: usize,
-    id: ActivityId,
-}
-
-/// Why a runtime did not start.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub enum StartError {
-    /// A CPU was named that this process may not use.
-    CpuNotAllowed {
-        /// That one.
-        cpu: u32,
-        /// The ones it may use.
-        allowed: Vec<u32>,
-    },
-    /// A CPU was named twice.
-    CpuTwice(u32),
-    /// [`Config::trace`] in a mode in which the kernel decides.
-    NothingToTrace(Mode),
-    /// A scheduling thread did not start.
-    Thread(String),
-    /// [`Config::daemon`] in a mode in which the kernel decides, or under a policy
-    /// whose ranks mean nothing to other processes (PS, DWCS).
-    NotAcrossDomains {
-        /// The mode.
-        mode: Mode,
-        /// The policy.
-        policy: &'static str,
-    },
-    /// The daemon did not attach this process.
-    Attach(Arc<AttachError>),
-    /// The CPUs this process may use could not be found out.
-    Cpus(upcall_sys::OsError),
-}
-
-impl std::fmt::Display for StartError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            StartError::CpuNotAllowed { cpu, allowed } => {
-                write!(f, "CPU {cpu} is not among the CPUs this process may use, {allowed:?}")
-            }
-            StartError::CpuTwice(cpu) => write!(f, "CPU {cpu} is named twice"),
-            StartError::NothingToTrace(mode) => {
-                write!(f, "a trace in mode {}, expected mode upcall", mode.name())
-            }
-            StartError::Thread(error) => write!(f, "a scheduling thread did not start: {error}"),
-            StartError::NotAcrossDomains { mode, policy } => write!(
-                f,
-                "mode {} under `{policy}` across processes, expected mode upcall under rmdp, rm or dws",
-                mode.name()
-            ),
-            StartError::Attach(error) => error.fmt(f),
-            StartError::Cpus(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for StartError {}
-
-/// The CPUs handlers use when nobody names any: all that are allowed but CPU 0,
-/// or CPU 0 if it is alone (contract, `cpus`).
-///
-/// # Errors
-/// The system does not tell.
-pub fn default_cpus() -> Result<Vec<u32>, StartError> {
-    let allowed = upcall_sys::schedule::allowed_cpus().map_err(StartError::Cpus)?;
-    let rest: Vec<u32> = allowed.iter().copied().filter(|&cpu| cpu != 0).collect();
-    Ok(if rest.is_empty() { allowed } else { rest })
-}
-
 impl Runtime {
-    /// Starts the scheduling threads and takes what rights there are; what was
-    /// not granted is in [`Runtime::notices`]. Blocks for a few milliseconds.
-    ///
-    /// # Errors
-    /// See [`StartError`].
-    pub fn start(mut config: Config) -> Result<Self, StartError> {
-        let mut notices = Vec::new();
-        let (domain, seats) = match &config.daemon {
-            None => (None, Vec::new()),
-            Some(daemon) => {
-                let (mode, policy) = (config.mode, config.discipline.name);
-                if mode != Mode::Upcall || !config.discipline.across_domains {
-                    return Err(StartError::NotAcrossDomains { mode, policy });
-                }
-                let attached = Domain::attach(&daemon.socket, &daemon.name, policy)
-                    .map_err(|error| StartError::Attach(Arc::new(error)))?;
-                config.cpus = attached.seats.iter().map(|(cpu, _)| *cpu).collect();
-                config.switch_cost = Some(attached.switch_cost);
-                if !attached.real_time {
-                    notices.push(Notice::NoRealTimeDaemon);
-                }
-                (Some(attached.domain), attached.seats)
-            }
-        };
-        if config.cpus.is_empty() {
-            config.cpus = default_cpus()?;
-        }
-        if config.trace && config.mode != Mode::Upcall {
-            return Err(StartError::NothingToTrace(config.mode));
-        }
-        let allowed = upcall_sys::schedule::allowed_cpus().map_err(StartError::Cpus)?;
-        for (position, &cpu) in config.cpus.iter().enumerate() {
-            if config.cpus[..position].contains(&cpu) {
-                return Err(StartError::CpuTwice(cpu));
-            }
-            if !allowed.contains(&cpu) {
-                return Err(StartError::CpuNotAllowed { cpu, allowed });
-            }
-        }
-        let switch_cost = *config.switch_cost.get_or_insert_with(calibrate::switch_cost);
-        let platform = Platform {
-            cpus: config.cpus.clone(),
-            cpu_limit: config.cpu_limit,
-            switch_cost,
-            wakeup_latency: config.wakeup_latency,
-        };
-        let reservations = Reservations::new(platform, config.discipline);
-        let mut runtime = Runtime {
-            config,
-            reservations,
-            domain,
-            executives: Vec::new(),
-            activities: Vec::new(),
-            inactive_epoch: Arc::default(),
-            notices,
-            reactor: None,
-            virtual_time: None,
-        };
-        if let Err(error) = upcall_sys::memory::lock_all() {
-            runtime.notices.push(Notice::NoMemoryLock(error));
-        }
-        if runtime.config.mode == Mode::Upcall {
-            let mut seats: Vec<Option<Seat>> =
-                seats.into_iter().map(|(_, seat)| Some(seat)).collect();
-            seats.resize_with(runtime.config.cpus.len(), || None);
-            for (cpu, seat) in runtime.config.cpus.clone().into_iter().zip(seats) {
-                let executive = runtime.add_executive(cpu, seat);
-                runtime.launch(executive).map_err(StartError::Thread)?;
-            }
-        }
-        Ok(runtime)
-    }
-
     /// What the system did not grant, one line each; as of the last [`Runtime::poll`] also
     /// what a daemon that was started again did not.
     pub fn notices(&self) -> &[Notice] {
@@ -302,231 +138,6 @@ impl Runtime {
     /// The setup in force, with what was left open filled in.
     pub fn config(&self) -> &Config {
         &self.config
-    }
-
-    /// Creates a handler, suspended, if admission finds room for it
-    /// (`rts_creat`, rtu-1995 §6). May be called while others run.
-    ///
-    /// A need without a cost is measured first: the handler runs on trial in
-    /// this thread, up to half a second, and consumes what it processes.
-    /// Allocates; O(n) analyses for n handlers.
-    ///
-    /// # Errors
-    /// See [`CreateError`]; a refusal says what would fit.
-    pub fn handler<F>(
-        &mut self,
-        name: &str,
-        need: impl Into<Need>,
-        handler: F,
-    ) -> Result<HandlerId, CreateError>
-    where
-        F: FnMut(&mut Batch<'_>) + Send + 'static,
-    {
-        self.check_name(name)?;
-        let mut handler: Handler = Box::new(handler);
-        let mut need = need.into();
-        let switch_cost = self.config.switch_cost.unwrap_or_default();
-        if need.pdu_cost().is_zero() {
-            // Any cost gives the batch: mapping derives it from rate and delay.
-            let batch = need.with_cost(Span::from_nanos(1)).params(switch_cost)?.batch;
-            let cost =
-                calibrate::pdu_cost(&mut handler, batch).ok_or(CreateError::NothingToMeasure)?;
-            need = need.with_cost(cost);
-        }
-        let params = need.params(switch_cost)?;
-        let terms = need.terms();
-        let admitted = self.admit(name, params, &terms)?;
-        Ok(self.enter(name, admitted, params, terms, Work::Handler(handler)))
-    }
-
-    /// Creates a task, suspended, if admission finds room for it: a lightweight
-    /// process (split-level-1991 §3.1), whose code is the future that `task` makes.
-    /// It is run, suspended, closed and waited for as a handler is; it ends when
-    /// the future does. The cost of a PDU must be declared; a PDU is what it does
-    /// between two checkpoints. May be called while others run. Allocates.
-    ///
-    /// ```no_run
-    /// # use upcall_runtime::{Config, Runtime, activity::ActivityParams, policy::dws::DWS};
-    /// # use upcall_runtime::{clock, time::Span};
-    /// # let mut runtime = Runtime::start(Config { discipline: &DWS, ..Config::default() })?;
-    /// let need = ActivityParams::new(Span::from_millis(20), Span::from_micros(100));
-    /// let blink = runtime.task("blink", need, async move |task| {
-    ///     for _ in 0..50 {
-    ///         task.timed_sleep(clock::now() + Span::from_millis(20)).await;
-    ///     }
-    /// })?;
-    /// runtime.run(blink)?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Runtime::handler`], and [`CreateError::NotForTasks`] under another
-    /// policy than DWS.
-    pub fn task<F, T>(
-        &mut self,
-        name: &str,
-        need: impl Into<Need>,
-        task: F,
-    ) -> Result<HandlerId, CreateError>
-    where
-        F: FnOnce(Task) -> T,
-        T: Future<Output = ()> + Send + 'static,
-    {
-        self.check_name(name)?;
-        if self.config.discipline.name != DWS.name {
-            return Err(CreateError::NotForTasks { policy: self.config.discipline.name });
-        }
-        let need = need.into();
-        let params = need.params(self.config.switch_cost.unwrap_or_default())?;
-        let terms = Terms { on_demand: true, ..need.terms() };
-        // Before anything is reserved: it is the caller's code, and may panic.
-        let cell = Arc::new(TaskCell::new(clock::now));
-        let work = TaskWork::new(cell.clone(), task(Task::new(cell.clone())));
-        if self.reactor.is_none() {
-            let real_time = self.config.mode != Mode::Threads;
-            self.reactor = Some(Reactor::start(real_time).map_err(CreateError::Thread)?);
-        }
-        let admitted = self.admit(name, params, &terms)?;
-        let shared = self.executives[admitted.executive].link.shared.clone();
-        let watcher = self.reactor.as_ref().map(|reactor| reactor.watcher(&shared, admitted.id));
-        cell.bind(Address { shared, id: admitted.id, watcher });
-        Ok(self.enter(name, admitted, params, terms, Work::Task(work)))
-    }
-
-    /// Creates a virtual-time handler, suspended: one without a period and without a
-    /// real-time rank, for protocols that need no guarantee (rtu-1995 §9). While it is
-    /// delivered it is upcalled whenever the kernel runs this process as an ordinary
-    /// one, by the thread `upcall-virtual`, which all virtual handlers share. They take turns in
-    /// the order of their creation: [`Batch::proceed`] answers `false` at the end of
-    /// `quantum` PDUs if another waits, and else goes on. Nothing is promised to it
-    /// and nothing reserved for it, so admission has no say.
-    ///
-    /// Virtual handlers of a process never interleave inside a quantum, and share data
-    /// without a lock. Real-time handlers and tasks preempt them anywhere, as they do
-    /// every ordinary thread.
-    ///
-    /// It is run, suspended, waited for and stopped as others are, and closed by
-    /// [`Runtime::close_virtual`]. One that finds nothing to do should say
-    /// [`Batch::finish`] and be run again when there is: until then it is upcalled
-    /// over and over. It may have an abort phase ([`Runtime::give_abort_phase`]).
-    /// May be called while others run. Allocates.
-    ///
-    /// # Errors
-    /// [`CreateError::NameTaken`]; [`CreateError::Params`] if `quantum` is 0 or above
-    /// [`BATCH_MAX`]; [`CreateError::Thread`].
-    pub fn virtual_handler<F>(
-        &mut self,
-        name: &str,
-        quantum: u32,
-        handler: F,
-    ) -> Result<HandlerId, CreateError>
-    where
-        F: FnMut(&mut Batch<'_>) + Send + 'static,
-    {
-        self.check_name(name)?;
-        if !(1..=BATCH_MAX).contains(&quantum) {
-            return Err(CreateError::Params(ParamError::Quantum { quantum, batch: BATCH_MAX }));
-        }
-        let virtual_time = match self.virtual_time.take() {
-            Some(started) => started,
-            None => VirtualTime::start(self.inactive_epoch.clone()).map_err(CreateError::Thread)?,
-        };
-        let id = HandlerId(self.activities.len());
-        self.activities.push(None);
-        virtual_time.enter(id, name, quantum, Box::new(handler));
-        self.virtual_time = Some(virtual_time);
-        Ok(id)
-    }
-
-    fn check_name(&self, name: &str) -> Result<(), CreateError> {
-        let virtual_name = self.virtual_time.as_ref().is_some_and(|known| known.has_name(name));
-        let mut live = self.activities.iter().flatten();
-        if virtual_name || live.any(|activity| activity.name == name) {
-            return Err(CreateError::NameTaken(name.to_owned()));
-        }
-        Ok(())
-    }
-
-    /// Reserves, and finds an executive and a number on it.
-    fn admit(
-        &mut self,
-        name: &str,
-        params: ActivityParams,
-        terms: &Terms,
-    ) -> Result<Admitted, CreateError> {
-        let (reserved, cpu) = self.reserve(name, params, terms)?;
-        let executive = match self.config.mode {
-            Mode::Upcall => self
-                .executives
-                .iter()
-                .position(|executive| executive.cpu == cpu)
-                .expect("one executive was made for each CPU"),
-            Mode::Threads | Mode::Fifo => self.add_executive(cpu, None),
-        };
-        let Some(number) = self.executives[executive].taken.iter().position(|&taken| !taken) else {
-            self.release(reserved);
-            return Err(CreateError::TooMany { activities_max: ACTIVITIES_MAX });
-        };
-        self.executives[executive].taken[number] = true;
-        let id = ActivityId(u32::try_from(number).expect("below ACTIVITIES_MAX"));
-        Ok(Admitted { reserved, executive, id })
-    }
-
-    /// Asks admission, here or in the daemon, for a place: the reservation and its CPU.
-    fn reserve(
-        &mut self,
-        name: &str,
-        params: ActivityParams,
-        terms: &Terms,
-    ) -> Result<(Reserved, u32), CreateError> {
-        let unscreened = self.config.unscreened;
-        if let Some(domain) = &mut self.domain {
-            let asked = domain.create(name, &params, terms, unscreened);
-            return match asked.map_err(|error| CreateError::Daemon(error.to_string()))? {
-                Ok(place) => Ok((Reserved::There(place.order), place.cpu)),
-                Err(no) => Err(CreateError::RefusedThere { reason: no.reason, hint: no.hint }),
-            };
-        }
-        let reservation = match self.reservations.reserve(name, params, terms) {
-            Ok(reservation) => reservation,
-            Err(_) if unscreened => self.reservations.reserve_unscreened(name, params, terms),
-            Err(refusal) => return Err(CreateError::Refused(Box::new(refusal))),
-        };
-        Ok((Reserved::Here(reservation.id), reservation.cpu))
-    }
-
-    /// Gives a place back.
-    fn release(&mut self, reserved: Reserved) {
-        match (reserved, &self.domain) {
-            (Reserved::Here(id), _) => self.reservations.release(id),
-            (Reserved::There(order), Some(domain)) => domain.close(order),
-            (Reserved::There(_), None) => {}
-        }
-    }
-
-    /// Hands an admitted activity to its executive.
-    fn enter(
-        &mut self,
-        name: &str,
-        admitted: Admitted,
-        params: ActivityParams,
-        terms: Terms,
-        work: Work,
-    ) -> HandlerId {
-        let Admitted { reserved, executive, id } = admitted;
-        let order = match reserved {
-            Reserved::There(order) => Some(order),
-            Reserved::Here(_) => None,
-        };
-        let is_task = matches!(work, Work::Task(_));
-        self.send(executive, Control::Create { id, params, terms, work, order });
-        let statistics = Statistics::default();
-        let name = name.to_owned();
-        let abort_phase = false;
-        let activity =
-            Activity { name, params, reserved, executive, id, statistics, is_task, abort_phase };
-        self.activities.push(Some(activity));
-        HandlerId(self.activities.len() - 1)
     }
 
     /// Delivers a handler periodically from now on (`rts_run`).
@@ -611,70 +222,6 @@ impl Runtime {
         }
         self.send(executive, Control::Reweigh { id: number, claim });
         Ok(())
-    }
-
-    /// Suspends a handler, gives back all it held (`rts_close`), and says how it
-    /// did. Blocks until the executive let go of it, a quantum normally.
-    ///
-    /// `None` if it is closed already, or if it did not yield within half a
-    /// second: then it still holds what it held, and may be closed again. Also `None`
-    /// for a virtual-time handler, which is closed nevertheless: its report is another
-    /// one, [`Runtime::close_virtual`].
-    pub fn close(&mut self, id: HandlerId) -> Option<ActivityReport> {
-        let Some(activity) = &self.activities[id.0] else {
-            let _ = self.close_virtual(id);
-            return None;
-        };
-        let (executive, number) = (activity.executive, activity.id);
-        // A close that was given up is under way already, or done by now.
-        if !self.executives[executive].closing.contains(&number) {
-            self.executives[executive].closing.push(number);
-            self.send(executive, Control::Close { id: number });
-        }
-        self.launch(executive).ok()?;
-        let give_up = clock::now() + Span::from(STOP_GRACE);
-        loop {
-            let mut retired = Vec::new();
-            while let Ok(one) = self.executives[executive].link.retired.pop() {
-                retired.push(one);
-            }
-            // Their last records were sent before they were retired.
-            self.poll(|_, _| {});
-            self.executives[executive].retired.extend(retired);
-            let kept = &mut self.executives[executive].retired;
-            if let Some(at) = kept.iter().position(|retired| retired.id == number) {
-                // The handler is dropped here, not in the executive.
-                let counters = kept.swap_remove(at).counters;
-                let thread = &mut self.executives[executive];
-                thread.closing.retain(|&closing| closing != number);
-                thread.taken[number.0 as usize] = false;
-                let activity = self.activities[id.0].take()?;
-                self.release(activity.reserved);
-                return Some(self.report_of(activity, counters));
-            }
-            if clock::now() >= give_up {
-                return None;
-            }
-            std::thread::sleep(Duration::from_micros(200));
-        }
-    }
-
-    /// Suspends a virtual-time handler, drops it, and says how it did. Blocks until it
-    /// returned, a quantum normally.
-    ///
-    /// `None` if it is closed already, or is none, or if it did not return within half
-    /// a second: then it may be closed again.
-    pub fn close_virtual(&mut self, id: HandlerId) -> Option<VirtualReport> {
-        let virtual_time = self.virtual_time.as_ref().filter(|known| known.has(id))?;
-        virtual_time.suspend(id);
-        let give_up = clock::now() + Span::from(STOP_GRACE);
-        loop {
-            let report = virtual_time.take(id);
-            if report.is_some() || clock::now() >= give_up {
-                return report;
-            }
-            std::thread::sleep(Duration::from_micros(200));
-        }
     }
 
     /// What a virtual-time handler has done; `None` if it is closed, or is none.
@@ -787,108 +334,6 @@ impl Runtime {
         }
     }
 
-    /// Ends all delivery and says how it went. Waits half a second for handlers
-    /// to yield; one that does not is left behind and named in the report.
-    pub fn stop(mut self, on_job: impl FnMut(HandlerId, &Job)) -> Report {
-        self.quit();
-        self.poll(on_job);
-        let mut report = Report { offences: self.offences(), ..Report::default() };
-        let virtual_time = self.virtual_time.take();
-        report.virtual_handlers = virtual_time.map(VirtualTime::into_reports).unwrap_or_default();
-        self.poll_trace(|cpu, record| report.trace.push((cpu, *record)));
-        let mut outcomes = Vec::new();
-        for executive in &mut self.executives {
-            let finished = executive.thread.take_if(|thread| thread.is_finished());
-            if executive.thread.is_some() {
-                report.stuck.push(executive.cpu);
-            }
-            // Relaxed: a statistic; the thread was joined or is given up.
-            let lost = &executive.link.shared.jobs_lost;
-            report.jobs_lost += lost.load(std::sync::atomic::Ordering::Relaxed);
-            let outcome = finished.and_then(|thread| thread.join().ok());
-            let records = outcome.as_ref().map_or(0, |(outcome, _)| outcome.records_lost);
-            if records > 0 {
-                let gap = Record { now: clock::now(), crossing: Crossing::Lost { records } };
-                report.trace.push((executive.cpu, gap));
-            }
-            outcomes.push(outcome);
-        }
-        for (outcome, kernel_switches) in outcomes.iter().flatten() {
-            report.activity_switches += outcome.switches;
-            report.domain_switches += outcome.handoffs;
-            report.kernel_switches += kernel_switches;
-            report.wakeup.merge(&outcome.wakeup);
-        }
-        for activity in std::mem::take(&mut self.activities).into_iter().flatten() {
-            let counters = outcomes[activity.executive]
-                .as_ref()
-                .and_then(|(outcome, _)| outcome.counters[activity.id.0 as usize]);
-            report.activities.push(self.report_of(activity, counters));
-        }
-        report
-    }
-
-    /// Tells all executives to quit, and gives them the grace to do so.
-    fn quit(&mut self) {
-        for executive in 0..self.executives.len() {
-            if self.executives[executive].runs() {
-                self.send(executive, Control::Quit);
-            }
-        }
-        if let Some(virtual_time) = &self.virtual_time {
-            virtual_time.quit();
-        }
-        let runs = |runtime: &Self| {
-            let mut executives = runtime.executives.iter();
-            executives.any(ExecutiveThread::runs)
-                || runtime.virtual_time.as_ref().is_some_and(VirtualTime::runs)
-        };
-        let give_up = clock::now() + Span::from(STOP_GRACE);
-        let mut looks = 0;
-        while (clock::now() < give_up || looks < STOP_LOOKS_MIN) && runs(self) {
-            std::thread::sleep(Duration::from_millis(1));
-            looks += 1;
-        }
-    }
-
-    fn report_of(&self, activity: Activity, counters: Option<Counters>) -> ActivityReport {
-        let executive = &self.executives[activity.executive];
-        ActivityReport {
-            name: activity.name,
-            cpu: executive.cpu,
-            params: activity.params,
-            counters,
-            statistics: activity.statistics,
-            faulted: executive.link.shared.is_faulted(activity.id),
-        }
-    }
-
-    fn add_executive(&mut self, cpu: u32, seat: Option<Seat>) -> usize {
-        // Alone on its thread, a handler needs no policy: the kernel has its own.
-        let (meter_cpu, discipline) = match self.config.mode {
-            Mode::Upcall => (false, self.config.discipline),
-            Mode::Threads | Mode::Fifo => (true, &RMDP),
-        };
-        let (executive, link) = Executive::new(
-            discipline,
-            meter_cpu,
-            self.config.trace,
-            self.inactive_epoch.clone(),
-            seat,
-        );
-        self.executives.push(ExecutiveThread {
-            cpu,
-            link,
-            waiting: Some(executive),
-            thread: None,
-            taken: vec![false; ACTIVITIES_MAX as usize],
-            closing: Vec::new(),
-            retired: Vec::new(),
-            has_interrupt_handler: false,
-        });
-        self.executives.len() - 1
-    }
-
     fn send(&mut self, executive: usize, control: Control) {
         self.post(executive, control);
         self.executives[executive].link.shared.doorbell.ring();
@@ -905,72 +350,4 @@ impl Runtime {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
-
-    /// Starts the thread of an executive, if it does not run yet.
-    fn launch(&mut self, index: usize) -> Result<(), String> {
-        let fifo_priority = match self.config.mode {
-            // The daemon gives it its class.
-            Mode::Upcall if self.domain.is_some() => None,
-            Mode::Upcall => Some(FIFO_PRIORITY),
-            Mode::Threads => None,
-            Mode::Fifo => Some(self.rate_monotonic_priority(index)),
-        };
-        let executive = &mut self.executives[index];
-        let Some(waiting) = executive.waiting.take() else { return Ok(()) };
-        let cpu = executive.cpu;
-        let (notices_in, notices) = mpsc::channel();
-        let thread = std::thread::Builder::new()
-            .name(format!("upcall-cpu{cpu}"))
-            .spawn(move || {
-                let tid = upcall_sys::process::thread_id();
-                let _ = notices_in.send((tid, prepare_thread(cpu, fifo_priority)));
-                let outcomes = waiting.run();
-                (outcomes, upcall_sys::schedule::thread_switches())
-            })
-            .map_err(|error| error.to_string())?;
-        executive.thread = Some(thread);
-        let (tid, found) = notices.recv().map_err(|error| error.to_string())?;
-        if let Some(domain) = &self.domain {
-            domain.thread(cpu, tid).map_err(|error| error.to_string())?;
-        }
-        for notice in found {
-            let known = self
-                .notices
-                .iter()
-                .any(|old| std::mem::discriminant(old) == std::mem::discriminant(&notice));
-            if !known {
-                self.notices.push(notice);
-            }
-        }
-        Ok(())
-    }
-
-    /// Priority of a handler's own thread: one below the next shorter period.
-    fn rate_monotonic_priority(&self, index: usize) -> u8 {
-        let live = || self.activities.iter().flatten();
-        let Some(own) = live().find(|activity| activity.executive == index) else {
-            return FIFO_PRIORITY;
-        };
-        let mut shorter: Vec<Span> = live()
-            .map(|other| other.params.period)
-            .filter(|&period| period < own.params.period)
-            .collect();
-        shorter.sort_unstable();
-        shorter.dedup();
-        let below = u8::try_from(shorter.len()).unwrap_or(u8::MAX);
-        FIFO_PRIORITY.saturating_sub(below).max(1)
-    }
-}
-
-/// Pins, raises, and pre-faults the calling thread; says what was not granted.
-fn prepare_thread(cpu: u32, fifo_priority: Option<u8>) -> Vec<Notice> {
-    let mut notices = Vec::new();
-    if let Err(error) = upcall_sys::schedule::pin_thread(&[cpu]) {
-        notices.push(Notice::NoPinning { cpu, error });
-    }
-    upcall_sys::memory::prefault_stack::<STACK_BYTES>();
-    if let Some(Err(error)) = fifo_priority.map(upcall_sys::schedule::set_fifo) {
-        notices.push(Notice::NoRealTimeClass(error));
-    }
-    notices
 }

@@ -72,31 +72,56 @@ impl Bell {
 /// one after the daemon was started again. The executive itself never waits for it
 /// in an upcall or a hand-off: it has its seat.
 #[derive(Clone, Debug)]
-pub(crate) struct Line(Arc<RwLock<Bell>>);
+pub(crate) struct Line(Arc<Ends>);
+
+#[derive(Debug)]
+struct Ends {
+    bell: RwLock<Bell>,
+    /// Whether anything was left for the executive: a turn that is passed to it rings the
+    /// same bell, and it need not look for messages then.
+    asked: AtomicBool,
+}
 
 impl Line {
     pub(crate) fn new(bell: Bell) -> Self {
-        Line(Arc::new(RwLock::new(bell)))
+        Line(Arc::new(Ends { bell: RwLock::new(bell), asked: AtomicBool::new(false) }))
+    }
+
+    /// Says that something was left for the executive. Then its bell is rung.
+    fn ask(&self) {
+        // Release pairs with the Acquire in `take_asked`. An exchange, so that of two who ask
+        // before it is taken both are seen.
+        self.0.asked.swap(true, Ordering::Release);
+    }
+
+    /// Whether anything was left, by the executive that has heard its bell. A load, if not:
+    /// who asks rings after that, so what is missed here is announced by another ring.
+    #[inline]
+    fn take_asked(&self) -> bool {
+        // Relaxed: only spares the swap; whoever rang the bell that was heard is seen to have
+        // asked before (`TurnPage::ring`). Acquire pairs with the Release in `ask`.
+        self.0.asked.load(Ordering::Relaxed) && self.0.asked.swap(false, Ordering::Acquire)
     }
 
     /// As [`Bell::ring`]. What was left for the executive before is seen, whichever bell
     /// it was: who rings the old one is done before [`Line::move_to`] is, and so
     /// before the executive has its new seat.
     pub(crate) fn ring(&self) {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).ring();
+        self.ask();
+        self.0.bell.read().unwrap_or_else(PoisonError::into_inner).ring();
     }
 
     /// As [`Bell::is_rung`]; `false` while it is being moved, for it is rung after. Does
     /// not wait.
     #[inline]
     pub(crate) fn is_rung(&self) -> bool {
-        self.0.try_read().is_ok_and(|bell| bell.is_rung())
+        self.0.bell.try_read().is_ok_and(|bell| bell.is_rung())
     }
 
     /// From now on `bell` is rung. To be called before the seat is handed over, and the
     /// old bell rung after that.
     fn move_to(&self, bell: Bell) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = bell;
+        *self.0.bell.write().unwrap_or_else(PoisonError::into_inner) = bell;
     }
 }
 
@@ -149,6 +174,8 @@ pub(crate) struct Seat {
     unclaimed: Vec<u32>,
     /// Of the kernel area, when the peers were last compared with it; `None`: not yet.
     epoch: Option<u64>,
+    /// Requests to yield that there were when it looked last at a boundary.
+    heeded: u64,
     counters: Counters,
 }
 
@@ -177,6 +204,7 @@ pub(crate) struct Usher {
 impl Usher {
     /// Has the executive look.
     pub(crate) fn ring(&self) {
+        self.line.ask();
         self.bell.ring();
     }
 
@@ -243,6 +271,7 @@ impl Seat {
             predecessors,
             unclaimed: Vec::new(),
             epoch,
+            heeded: 0,
             counters,
         };
         (seat, usher)
@@ -252,6 +281,13 @@ impl Seat {
     #[inline]
     pub(crate) fn bell(&self) -> &Bell {
         &self.bell
+    }
+
+    /// Whether anything was left for the executive since the last time, which has just heard
+    /// its bell. A load, if not.
+    #[inline]
+    pub(crate) fn take_asked(&self) -> bool {
+        self.line.take_asked()
     }
 
     /// Its bell, for all others.
@@ -355,7 +391,7 @@ impl Seat {
     pub(crate) fn wants_a_look(&self) -> bool {
         !self.has_turn()
             || self.pages.turn.is_recheck()
-            || self.pages.kernel.yield_requested(self.me)
+            || self.pages.kernel.yield_requests(self.me) != self.heeded
     }
 
     /// Shows one level more of `mask`. A store.
@@ -462,6 +498,7 @@ impl Seat {
     /// concerned; `None` if one outranks it, or the turn was taken.
     pub(crate) fn may_go_on(&mut self, scheduler: &Scheduler, now: Instant) -> Option<Instant> {
         self.pages.user.set_asked(now.as_nanos());
+        self.heeded = self.pages.kernel.yield_requests(self.me);
         self.see_peers();
         let _ = self.pages.turn.take_recheck();
         let own = scheduler.running_standing(now).and_then(|standing| self.rank(standing))?;
@@ -476,28 +513,39 @@ impl Seat {
     }
 
     fn best_other(&self, now: Instant) -> Option<(Rank, DomainId)> {
-        let bests = self.present().filter_map(|(domain, peer)| {
-            let rank = peer.best(now.as_nanos()).ok()??;
-            Some((rank, domain))
-        });
-        bests.min_by_key(|(rank, _)| *rank)
+        let mut best: Option<(Rank, DomainId)> = None;
+        for (domain, peer) in self.present() {
+            if let Ok(Some(rank)) = peer.best(now.as_nanos())
+                && best.is_none_or(|(least, _)| rank < least)
+            {
+                best = Some((rank, domain));
+            }
+        }
+        best
     }
 
-    /// The peers that would run if they had the turn. One that was blocked is back
-    /// when it sleeps on its bell.
+    /// The peers that would run if they had the turn.
+    #[inline]
     fn present(&self) -> impl Iterator<Item = (DomainId, &Peer<ReadOnlyMapping>)> {
-        self.peers.iter().filter(|peer| peer.is_there).filter_map(|peer| {
-            let Neighbour { domain, area, .. } = peer;
-            let there = match self.pages.kernel.state(*domain).ok()?? {
-                State::Attached => true,
-                State::Blocked | State::Stopped => {
-                    let asleep = u64::from(ASLEEP);
-                    self.pages.turn.bell(*domain).load(Ordering::Relaxed) == asleep
-                }
-                State::Demoted => false,
-            };
-            there.then_some((*domain, area))
-        })
+        let there = self.peers.iter().filter(|peer| peer.is_there);
+        there.filter(|peer| self.would_run(peer.domain)).map(|peer| (peer.domain, &peer.area))
+    }
+
+    #[inline]
+    fn would_run(&self, domain: DomainId) -> bool {
+        match self.pages.kernel.state(domain) {
+            Ok(Some(State::Attached)) => true,
+            state => self.is_back(domain, state.ok().flatten()),
+        }
+    }
+
+    /// One that was blocked is back when it sleeps on its bell.
+    #[cold]
+    fn is_back(&self, domain: DomainId, state: Option<State>) -> bool {
+        let asleep = u64::from(ASLEEP);
+        // Relaxed: nothing is handed over with it.
+        matches!(state, Some(State::Blocked | State::Stopped))
+            && self.pages.turn.bell(domain).load(Ordering::Relaxed) == asleep
     }
 
     fn rank(&self, standing: Standing) -> Option<Rank> {

@@ -42,6 +42,11 @@
 //! means: at most one message a period, and whatever ends a message, a wait for a
 //! lock as well as `io_wait`, uses one up. Interactive and background tasks have no
 //! such limit.
+//!
+//! When the process ends in an orderly way, a task that was given an abort phase
+//! ([`Runtime::give_abort_phase`](crate::Runtime::give_abort_phase)) is woken with
+//! [`Task::aborting`] true, out of whatever it waits for, and then polled as before
+//! until it ends or the bound has passed. All others are suspended, and dropped.
 
 use std::future::Future;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -100,13 +105,14 @@ impl Task {
     /// Ends the present message; the next one logically arrives at `until`. Never
     /// goes on before that.
     pub fn timed_sleep(&self, until: Instant) -> TimedSleep<'_> {
-        TimedSleep { cell: &self.cell, until, said: false }
+        TimedSleep { cell: &self.cell, until, wait: None }
     }
 
     /// Ends the present message; the next one comes when `fd` is readable, at its
     /// end, or has failed, and logically arrives at `critical` (which may have
     /// passed, or be still to come).
     ///
+    /// Cut short by the abort phase, it fails with `ECANCELED`: see [`Task::aborting`].
     /// Some system calls a wait: one if it is ready already, six otherwise. The wait
     /// itself is another thread's.
     pub fn io_wait<'a>(&'a self, fd: &'a impl AsFd, critical: Instant) -> IoWait<'a> {
@@ -139,6 +145,51 @@ impl Task {
         PreemptionMask { cell: &self.cell }
     }
 
+    /// Whether the process ends, and the task should come to its end too (rtu-1996 §7.3):
+    /// only if it was given an abort phase
+    /// ([`Runtime::give_abort_phase`](crate::Runtime::give_abort_phase)). Once true it
+    /// stays so. A load.
+    ///
+    /// What the task awaits when the phase begins is cut short, so that it can look:
+    /// `time_advance` and `timed_sleep` return before their time, and `io_wait` with
+    /// `ECANCELED` unless its descriptor is ready. Waits that begin in the phase are
+    /// whole ones.
+    pub fn aborting(&self) -> bool {
+        self.cell.is_aborting()
+    }
+
+    /// Completes when [`Task::aborting`] becomes true: to be raced with what is none of
+    /// ours, such as a channel. Awaited alone it ends the message.
+    ///
+    /// ```no_run
+    /// # use std::future::{Future, poll_fn};
+    /// # use std::pin::pin;
+    /// # use std::task::Poll;
+    /// # use upcall_runtime::Task;
+    /// # async fn next_order() -> u32 { 0 }
+    /// # fn say_goodbye() {}
+    /// # async fn serve(task: Task) {
+    /// let mut end = pin!(task.aborted());
+    /// let mut order = pin!(next_order());
+    /// // `select!` of a library does the same.
+    /// let order = poll_fn(|context| match end.as_mut().poll(context) {
+    ///     Poll::Ready(()) => Poll::Ready(None),
+    ///     Poll::Pending => order.as_mut().poll(context).map(Some),
+    /// });
+    /// if order.await.is_none() {
+    ///     say_goodbye();
+    /// }
+    /// # }
+    /// ```
+    pub async fn aborted(&self) {
+        // The phase begins with a wake-up, so no waker need be kept.
+        let is_there = |_: &mut Context<'_>| match self.aborting() {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        };
+        std::future::poll_fn(is_there).await;
+    }
+
     /// When it was polled, without a look at the clock.
     pub fn now(&self) -> Instant {
         self.cell.polled_at()
@@ -150,7 +201,7 @@ impl Task {
         direction: Direction,
         critical: Instant,
     ) -> IoWait<'a> {
-        IoWait { cell: &self.cell, fd, direction, critical, state: IoState::New }
+        IoWait { cell: &self.cell, fd, direction, critical, state: IoState::New, wait: None }
     }
 }
 
@@ -195,7 +246,25 @@ impl Future for TimeAdvance<'_> {
 pub struct TimedSleep<'a> {
     cell: &'a TaskCell,
     until: Instant,
-    said: bool,
+    /// Once it was polled.
+    wait: Option<Wait>,
+}
+
+/// A wait that has begun.
+#[derive(Clone, Copy, Debug)]
+struct Wait {
+    in_abort_phase: bool,
+}
+
+impl Wait {
+    fn begin(cell: &TaskCell) -> Self {
+        Wait { in_abort_phase: cell.is_aborting() }
+    }
+
+    /// Whether the abort phase has begun since.
+    fn is_cut_short(self, cell: &TaskCell) -> bool {
+        !self.in_abort_phase && cell.is_aborting()
+    }
 }
 
 impl Future for TimedSleep<'_> {
@@ -203,10 +272,13 @@ impl Future for TimedSleep<'_> {
 
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
         // Also if it is over already: the message before ends here.
-        if self.said && self.cell.polled_at() >= self.until {
+        if let Some(wait) = self.wait
+            && (self.cell.polled_at() >= self.until || wait.is_cut_short(self.cell))
+        {
             return Poll::Ready(());
         }
-        self.said = true;
+        let cell = self.cell;
+        self.wait.get_or_insert_with(|| Wait::begin(cell));
         self.cell.say_sleep(self.until);
         Poll::Pending
     }
@@ -221,6 +293,8 @@ pub struct IoWait<'a> {
     direction: Direction,
     critical: Instant,
     state: IoState,
+    /// Once it was polled.
+    wait: Option<Wait>,
 }
 
 #[derive(Debug)]
@@ -233,9 +307,12 @@ enum IoState {
 
 impl IoWait<'_> {
     fn step(&mut self) -> Result<Poll<()>, OsError> {
+        let cell = self.cell;
+        let wait = *self.wait.get_or_insert_with(|| Wait::begin(cell));
         match &self.state {
             IoState::Advanced => return Ok(Poll::Ready(())),
             IoState::Watched(watch) if watch.is_ready()? => return Ok(Poll::Ready(())),
+            IoState::Watched(_) if wait.is_cut_short(cell) => return Err(CUT_SHORT),
             // Polled for another reason, or another was faster.
             IoState::Watched(watch) => watch.arm()?,
             IoState::New if is_ready(self.fd, self.direction)? => {
@@ -254,6 +331,8 @@ impl IoWait<'_> {
     }
 }
 
+/// What is said of a wait that the abort phase ends: `ECANCELED`.
+const CUT_SHORT: OsError = OsError::new("io_wait at the end of the process", 125);
 /// What is said where nobody watches descriptors, outside a runtime: `ENXIO`.
 const NOBODY: OsError = OsError::new("io_wait outside a runtime", 6);
 

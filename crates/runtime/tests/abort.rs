@@ -3,13 +3,16 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+use std::future::pending;
+use std::os::unix::net::UnixDatagram;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use upcall_runtime::activity::ActivityParams;
+use upcall_runtime::policy::dws::DWS;
 use upcall_runtime::time::Span;
-use upcall_runtime::{Batch, Config, HandlerId, Mode, Runtime, clock};
+use upcall_runtime::{Batch, Config, HandlerId, Mode, Runtime, Task, clock};
 
 /// One runtime at a time: two would share CPUs without knowing of each other.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -19,9 +22,13 @@ const LONG: Span = Span::from_secs(60);
 const FAREWELLS: u32 = 3;
 
 fn start(mode: Mode) -> (Runtime, MutexGuard<'static, ()>) {
+    start_as(Config { mode, ..Config::default() })
+}
+
+fn start_as(config: Config) -> (Runtime, MutexGuard<'static, ()>) {
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let switch_cost = Some(Span::from_micros(1));
-    (Runtime::start(Config { mode, switch_cost, ..Config::default() }).unwrap(), alone)
+    (Runtime::start(Config { switch_cost, ..config }).unwrap(), alone)
 }
 
 /// Attempts at what a busy machine may spoil: where time is bounded it may give the
@@ -179,4 +186,97 @@ fn farewells_at_drop(panics: bool) -> u32 {
 fn a_panic_that_drops_the_runtime_is_an_end_and_an_ordinary_drop_is_not() {
     assert_eq!(farewells_at_drop(false), 0);
     in_some_attempt(|| farewells_at_drop(true) == FAREWELLS);
+}
+
+/// Counts when it is dropped.
+struct Held(Arc<AtomicU32>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Creates a task and runs it until it has been polled once.
+fn run_task<T>(
+    runtime: &mut Runtime,
+    name: &str,
+    code: impl FnOnce(Task, UnixDatagram) -> T,
+) -> (HandlerId, UnixDatagram)
+where
+    T: Future<Output = ()> + Send + 'static,
+{
+    let (near, far) = UnixDatagram::pair().unwrap();
+    near.set_nonblocking(true).unwrap();
+    let need = ActivityParams::new(Span::from_millis(2), Span::from_micros(10));
+    let id = runtime.task(name, need, |task| code(task, near)).unwrap();
+    runtime.run(id).unwrap();
+    far.recv(&mut [0; 8]).unwrap();
+    (id, far)
+}
+
+/// Says hello, serves its peer, and says goodbye when the process ends.
+async fn serves(task: Task, peer: UnixDatagram) {
+    peer.send(b"hello").unwrap();
+    while let Ok(()) = task.io_wait(&peer, clock::now()).await {
+        let _ = peer.recv(&mut [0; 8]);
+    }
+    assert!(task.aborting(), "nothing else ends a wait for a socket that is open");
+    task.timed_sleep(clock::now() + Span::from_millis(1)).await;
+    peer.send(b"goodbye").unwrap();
+}
+
+/// What is left of a peer when the runtime has ended.
+fn last_words(far: &UnixDatagram) -> Vec<u8> {
+    let mut words = [0; 8];
+    far.set_nonblocking(true).unwrap();
+    let len = far.recv(&mut words).unwrap_or(0);
+    words[..len].to_vec()
+}
+
+#[test]
+fn a_task_with_an_abort_phase_is_woken_from_its_wait_and_polled_until_it_ends() {
+    for mode in Mode::ALL {
+        let (mut runtime, _alone) =
+            start_as(Config { mode, discipline: &DWS, ..Config::default() });
+        let (polite, far) = run_task(&mut runtime, "polite", serves);
+        let (_, plain) = run_task(&mut runtime, "plain", serves);
+        runtime.give_abort_phase(polite);
+        let report = runtime.abort(LONG, |_, _| {});
+        assert!(report.unfinished.is_empty(), "{:?}", report.unfinished);
+        assert_eq!(last_words(&far), b"goodbye", "{}", mode.name());
+        assert_eq!(last_words(&plain), b"", "it has no abort phase");
+        assert!(report.activities.iter().all(|activity| !activity.faulted));
+    }
+}
+
+#[test]
+fn a_task_that_does_not_end_in_its_abort_phase_is_dropped_and_named() {
+    let (mut runtime, _alone) = start_as(Config { discipline: &DWS, ..Config::default() });
+    let drops = Arc::new(AtomicU32::new(0));
+    let held = Held(drops.clone());
+    let (deaf, _far) = run_task(&mut runtime, "deaf", async move |_, peer| {
+        let _held = held;
+        peer.send(b"hello").unwrap();
+        pending::<()>().await;
+    });
+    runtime.give_abort_phase(deaf);
+    let report = runtime.abort(Span::from_millis(10), |_, _| {});
+    assert_eq!(report.unfinished, ["deaf"]);
+    assert_eq!(drops.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn a_panic_that_drops_the_runtime_gives_its_tasks_their_abort_phase() {
+    in_some_attempt(|| {
+        let (mut runtime, _alone) = start_as(Config { discipline: &DWS, ..Config::default() });
+        let (polite, far) = run_task(&mut runtime, "polite", serves);
+        runtime.give_abort_phase(polite);
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            let _runtime = runtime;
+            panic!("on purpose");
+        }));
+        assert!(ended.is_err());
+        last_words(&far) == b"goodbye"
+    });
 }

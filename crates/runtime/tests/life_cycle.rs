@@ -342,3 +342,22 @@ fn a_handler_that_takes_whole_quanta_counts_only_what_it_keeps() {
     assert!(!report.activities[0].faulted);
     assert_eq!(report.activities[0].counters.unwrap().completed, 3);
 }
+
+#[test]
+fn what_runs_elsewhere_takes_its_place_and_nothing_else() {
+    for mode in Mode::ALL {
+        let (runtime, _alone) = start(mode);
+        let cpus = runtime.config().cpus.iter().copied().take(1).collect();
+        drop(runtime);
+        let config = Config { mode, cpus, ..Config::default() };
+        let mut runtime = Runtime::start(config).expect("the CPU is allowed");
+        runtime.reserve_elsewhere("theirs", every(10, 7_000)).expect("there is room");
+        let refused = runtime.handler("ours", every(10, 4_000), |_| {});
+        assert!(matches!(refused, Err(CreateError::Refused(_))), "{refused:?}");
+        let refused = runtime.reserve_elsewhere("theirs too", every(10, 4_000));
+        assert!(matches!(refused, Err(CreateError::Refused(_))), "{refused:?}");
+        runtime.handler("ours", every(10, 500), |_| {}).expect("there is room for this");
+        let report = runtime.stop(|_, _| {});
+        assert_eq!(report.activities.len(), 1);
+    }
+}

@@ -17,16 +17,16 @@
 //! ```
 //!
 //! What (6) copies of a line is of one domain, that of the generation. Each word by
-//! itself may change while the domain is there. User interrupts are counts, for
-//! the domain may write nothing here: it compares with what it saw last
-//! ([`Interrupts::since`]).
+//! itself may change while the domain is there. Requests to yield and user interrupts are
+//! counts, for the domain may write nothing here: it compares with what it saw last
+//! ([`Reader::yield_requests`], [`Interrupts::since`]).
 //!
 //! # Layout
 //!
 //! | bytes | words of 8 bytes, native order | written by |
 //! |---|---|---|
 //! | 0..64 | magic, version, CPU, most domains, epoch, 3 reserved | daemon |
-//! | 64..2176 | a line for each of 33 domains, the daemon first: state (1 attached, 2 blocked, 3 stopped, 4 demoted), generation (0: nobody), longest quantum (ns), yield request (0 or 1), interrupts (bits 0..21 timer, 21..42 I/O ready, 42..63 resume), offences, process, 1 reserved | daemon |
+//! | 64..2176 | a line for each of 33 domains, the daemon first: state (1 attached, 2 blocked, 3 stopped, 4 demoted), generation (0: nobody), longest quantum (ns), yield requests, interrupts (bits 0..21 timer, 21..42 I/O ready, 42..63 resume), offences, process, 1 reserved | daemon |
 //! | 2176..4096 | reserved | |
 
 use crate::edge::{Edge, barrier, ordering};
@@ -157,7 +157,7 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
         barrier(Edge::GenerationNone, Release);
         self.0.store(line + word::STATE, State::Attached as u64, Relaxed);
         self.0.store(line + word::QUANTUM_NS_MAX, quantum_ns_max, Relaxed);
-        self.0.store(line + word::YIELD_REQUEST, 0, Relaxed);
+        self.0.store(line + word::YIELD_REQUESTS, 0, Relaxed);
         self.0.store(line + word::OFFENCES, 0, Relaxed);
         self.0.store(line + word::PID, u64::from(pid), Relaxed);
         // Release pairs with the Acquire in `Reader::entry`.
@@ -187,17 +187,12 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
     /// Asks `domain` to yield at its next boundary, or when it unmasks. After it
     /// the mask may be looked at ([`crate::user_area::Peer::is_masked`]).
     pub fn request_yield(&self, domain: DomainId) {
-        // Relaxed: nothing is handed over with it.
-        self.0.store(word::line(domain.line()) + word::YIELD_REQUEST, 1, Relaxed);
+        // Relaxed: nothing is handed over with it, and the guardian alone counts.
+        let word = word::line(domain.line()) + word::YIELD_REQUESTS;
+        self.0.store(word, self.0.load(word, Relaxed).wrapping_add(1), Relaxed);
         // Pairs with the fence in `user_area::Owner::unmask`: either the owner
         // sees the request, or who looks at the mask now sees it gone.
         barrier(Edge::YieldFence, SeqCst);
-    }
-
-    /// Takes the request back, once `domain` has yielded.
-    pub fn clear_yield(&self, domain: DomainId) {
-        // Relaxed: at worst it yields once for nothing.
-        self.0.store(word::line(domain.line()) + word::YIELD_REQUEST, 0, Relaxed);
     }
 
     /// Raises `interrupt` in `domain`. What was stored before is seen by who
@@ -298,12 +293,12 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
         check_state(self.words.load(word::line(domain.line()) + word::STATE, Relaxed))
     }
 
-    /// Whether `domain`, the caller's own, is asked to yield. A Relaxed load, for
-    /// each boundary.
+    /// How often `domain`, the caller's own, was asked to yield so far: it is to look
+    /// whether it may go on when this has changed. A Relaxed load, for each boundary.
     #[inline]
-    pub fn yield_requested(&self, domain: DomainId) -> bool {
+    pub fn yield_requests(&self, domain: DomainId) -> u64 {
         // Relaxed: nothing is handed over with it.
-        self.words.load(word::line(domain.line()) + word::YIELD_REQUEST, Relaxed) != 0
+        self.words.load(word::line(domain.line()) + word::YIELD_REQUESTS, Relaxed)
     }
 
     /// The interrupts raised in `domain` so far. A load.
@@ -315,7 +310,17 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
     }
 }
 
+#[inline]
 fn check_state(found: u64) -> Result<Option<State>, PeerFault> {
+    // First of all what it mostly is: this is asked of every domain in each hand-off.
+    if found == State::Attached as u64 {
+        return Ok(Some(State::Attached));
+    }
+    check_rare_state(found)
+}
+
+#[cold]
+fn check_rare_state(found: u64) -> Result<Option<State>, PeerFault> {
     if found == 0 {
         return Ok(None);
     }

@@ -65,9 +65,17 @@ pub const fn words_of(slot_pages: usize) -> usize {
     word::HEADER + slot_pages * (PAGE_BYTES / 8)
 }
 
-/// Bytes of the area that a domain shares with the daemon and its peers: one page of
-/// slots. Both ends map so much, so it belongs to the protocol.
-pub const AREA_BYTES: usize = words_of(1) * 8;
+/// Pages of slots in the area that a domain shares with the daemon and its peers. A page
+/// takes memory from the first use of a slot in it on: neither end looks at what is
+/// beyond the slots used, and where the area is mapped only the header and the first
+/// page are faulted in.
+const SLOT_PAGES: usize = 2;
+
+/// Slots of that area: how many activities a domain may have on a CPU.
+pub const AREA_SLOTS: usize = SLOT_PAGES * PAGE_SLOTS;
+
+/// Bytes of that area. Both ends map so much, so it belongs to the protocol.
+pub const AREA_BYTES: usize = words_of(SLOT_PAGES) * 8;
 
 /// What is compared across domains: the smaller outranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

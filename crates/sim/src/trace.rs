@@ -20,6 +20,11 @@
 //! ```text
 //! header (policy, capacity, clock) of each CPU, groups, activities  ->  records
 //! ```
+//!
+//! Several processes on the same CPUs, each with a scheduler of its own on each of them,
+//! have one file: what each of them wrote, cut between packets and put together in any
+//! way that keeps its own order. [`Header::process`] keeps them apart, and
+//! [`read_all`] gives a [`Trace`] of each, which replays by itself.
 
 use core::fmt;
 use upcall_core::activity::ActivityId;
@@ -35,7 +40,7 @@ mod reader;
 mod tests;
 mod writer;
 
-pub use reader::{CAPACITY_MAX, Cause, PACKET_BYTES_MAX, ReadError, read};
+pub use reader::{CAPACITY_MAX, Cause, PACKET_BYTES_MAX, ReadError, read, read_all};
 pub use upcall_core::trace::{Crossing, Record};
 pub use writer::Writer;
 
@@ -47,6 +52,8 @@ pub const FORMAT: u32 = 1;
 /// What is known before the first record.
 #[derive(Clone, Debug)]
 pub struct Header {
+    /// Which of the processes in the file: 0 if it is the only one. No two have the same.
+    pub process: u16,
     /// The policy of every CPU.
     pub discipline: &'static Discipline,
     /// Its time quantum, if it has one: the file may have another than the
@@ -81,6 +88,7 @@ impl Header {
             }
         }
         Header {
+            process: 0,
             discipline: spec.discipline,
             time_quantum: spec.discipline.time_quantum,
             groups: spec.discipline.groups.clone(),
@@ -178,7 +186,7 @@ impl fmt::Display for Clock {
     }
 }
 
-/// The rows of the file, each its own number.
+/// The rows of a process, each its own number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Row {
     Cpu(u32),
@@ -190,21 +198,21 @@ enum Row {
 }
 
 impl Row {
-    fn uuid(self) -> u64 {
+    fn uuid(self, process: u16) -> u64 {
         let (kind, number) = match self {
             Row::Cpu(number) => (1, number),
             Row::Core(number) => (2, number),
             Row::Domain(number) => (3, number),
             Row::Activity(number) => (4, number),
         };
-        kind << 32 | u64::from(number)
+        u64::from(process) << 40 | kind << 32 | u64::from(number)
     }
 
-    /// The CPU whose core's row this is.
-    fn core_of(uuid: u64) -> Option<u32> {
-        if uuid >> 32 != 2 {
+    /// The process and the CPU whose core's row this is.
+    fn core_of(uuid: u64) -> Option<(u16, u32)> {
+        if uuid >> 32 & 0xff != 2 {
             return None;
         }
-        u32::try_from(uuid & 0xffff_ffff).ok()
+        Some((u16::try_from(uuid >> 40).ok()?, u32::try_from(uuid & 0xffff_ffff).ok()?))
     }
 }

@@ -62,7 +62,8 @@ pub struct SharedMapping {
 }
 
 impl SharedMapping {
-    /// New zeroed memory of `bytes`, a multiple of 8, faulted in. `name` is
+    /// New zeroed memory of `bytes`, a multiple of 8: the first 8 KiB are faulted in, what
+    /// is beyond takes memory when it is touched first. `name` is
     /// for `/proc/<pid>/maps` and need not be unique. Whoever gets the descriptor
     /// may write; that cannot be changed later.
     ///
@@ -139,8 +140,8 @@ impl SharedMapping {
         }
     }
 
-    /// Keeps the pages in memory until they are unmapped (mlock(2)). They were
-    /// faulted in when mapped; a locked page is not swapped out either.
+    /// Keeps the pages in memory until they are unmapped (mlock2(2)): those that were
+    /// faulted in when mapped from now on, each other from when it is touched.
     ///
     /// # Errors
     /// `EPERM` or `ENOMEM` if `RLIMIT_MEMLOCK` is 0 or too little, without

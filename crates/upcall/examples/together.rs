@@ -19,6 +19,10 @@
 //! each of the 200 moments at which it must sleep until the next, not one for
 //! each of the 1600 upcalls (`tests/together.rs` counts them).
 //!
+//! With `UPCALL_SOCKET` naming a daemon's socket it is one domain among others, on
+//! the daemon's CPUs. Then there are two calls at each of the moments, to pass the
+//! turn on and to sleep until it comes back, and still none for each upcall.
+//!
 //! It prints one line, `upcalls 1600, jobs 1600, missed 0`, and says on standard
 //! error what right is missing, if one is.
 
@@ -28,7 +32,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use upcall::activity::ActivityParams;
 use upcall::time::Span;
-use upcall::{Config, HandlerId, Runtime, clock, default_cpus};
+use upcall::{Attach, Config, HandlerId, Runtime, clock, default_cpus};
 
 /// Long against what eight handlers take, short enough to be done soon.
 const PERIOD: Span = Span::from_millis(5);
@@ -46,7 +50,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // One CPU: with more, there would be a thread for each.
     let cpus = default_cpus()?.into_iter().take(1).collect();
-    let mut runtime = Runtime::start(Config { cpus, ..Config::default() })?;
+    let daemon = std::env::var_os("UPCALL_SOCKET")
+        .map(|socket| Attach { socket: socket.into(), name: "together".into() });
+    let mut runtime = Runtime::start(Config { cpus, daemon, ..Config::default() })?;
     let upcalls = Arc::new(AtomicU64::new(0));
     let ids = (0..handlers)
         .map(|number| create(&mut runtime, number, (jobs, masked), upcalls.clone()))

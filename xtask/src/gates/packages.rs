@@ -11,9 +11,10 @@ pub const GATE: Gate =
 
 /// Each program a test calls, by the name that stands behind its `needs `, and its
 /// Debian package.
-pub const PROGRAMS: [(&str, &str); 10] = [
+pub const PROGRAMS: [(&str, &str); 11] = [
     ("ffmpeg", "ffmpeg"),
     ("strace", "strace"),
+    ("perf", "linux-perf"),
     ("gdb", "gdb"),
     ("setpriv", "util-linux"),
     ("chrt", "util-linux"),

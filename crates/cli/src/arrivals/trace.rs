@@ -23,10 +23,12 @@ pub(super) fn read(
     if bytes.len() as u64 > TRACE_BYTES_MAX {
         return Err(ArrivalsError::TraceTooLong);
     }
-    let trace = trace::read(&bytes).map_err(ArrivalsError::Trace)?;
+    let traces = trace::read_all(&bytes).map_err(ArrivalsError::Trace)?;
     drop(bytes);
-    let Some(named) = trace.header.activities.iter().find(|named| named.name == name) else {
-        let names = trace.header.activities.iter().map(|named| named.name.clone());
+    let all =
+        || traces.iter().flat_map(|of| of.header.activities.iter().map(move |each| (of, each)));
+    let Some((trace, named)) = all().find(|(_, named)| named.name == name) else {
+        let names = all().map(|(_, named)| named.name.clone());
         return Err(ArrivalsError::NoActivity { known: names.take(NAMES_TOLD).collect() });
     };
     let (mut jobs, mut lost) = (0, 0_u64);

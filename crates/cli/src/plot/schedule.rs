@@ -39,56 +39,18 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// Rows in the order of CPUs, and on each as the header has them. O(n log n).
-    pub fn of(trace: &Trace) -> Schedule {
+    /// Rows in the order of the processes' CPUs, and on each as the header has them.
+    /// O(n log n).
+    pub fn of(traces: &[Trace]) -> Schedule {
         let mut rows = Vec::new();
-        let mut until_ns = trace.header.start.as_nanos();
-        for (&(cpu, _), records) in trace.header.cpus.iter().zip(&trace.records) {
-            let mut of_cpu: BTreeMap<u32, Row> = BTreeMap::new();
-            let mut order = Vec::new();
-            for named in trace.header.activities.iter().filter(|named| named.cpu == cpu) {
-                order.push(named.id.0);
-                let (domain, name) = (named.domain.clone(), named.name.clone());
-                let (id, runs, jobs) = (named.id, Vec::new(), Vec::new());
-                of_cpu.insert(id.0, Row { cpu, id, domain, name, runs, jobs, period_ns: 0 });
-            }
-            let mut running = None;
-            for record in records {
-                let now_ns = record.now.as_nanos();
-                until_ns = until_ns.max(now_ns);
-                match record.crossing {
-                    Crossing::Input { input: Input::Create { id, params, .. }, refused: false } => {
-                        if let Some(row) = of_cpu.get_mut(&id.0) {
-                            row.period_ns = params.period.as_nanos();
-                        }
-                    }
-                    Crossing::Input { input: Input::Returned { .. }, refused: false } => {
-                        if let Some((id, from_ns, resumed)) = running.take()
-                            && let Some(row) = of_cpu.get_mut(&id)
-                        {
-                            row.runs.push(Run { from_ns, until_ns: now_ns, resumed });
-                        }
-                    }
-                    Crossing::Command(Some(command)) | Crossing::Notice(Some(command)) => {
-                        match command {
-                            Command::Upcall { id, resumed, .. } => {
-                                running = Some((id.0, now_ns, resumed));
-                            }
-                            Command::JobDone(job) => {
-                                if let Some(row) = of_cpu.get_mut(&job.id.0) {
-                                    row.jobs.push(job);
-                                }
-                            }
-                            _ => {}
-                        }
-                    }
-                    _ => {}
-                }
-            }
-            rows.extend(order.iter().filter_map(|id| of_cpu.remove(id)));
+        let starts = traces.iter().map(|trace| trace.header.start.as_nanos());
+        let from_ns = starts.min().unwrap_or(0);
+        let mut until_ns = from_ns;
+        for trace in traces {
+            until_ns = until_ns.max(add_rows(&mut rows, trace));
         }
-        let from_ns = trace.header.start.as_nanos();
-        Schedule { policy: trace.header.discipline.name, rows, from_ns, until_ns }
+        let policy = traces.first().map_or("", |trace| trace.header.discipline.name);
+        Schedule { policy, rows, from_ns, until_ns }
     }
 
     /// So much from the start as a page shows well: some of the longest periods.
@@ -97,4 +59,53 @@ impl Schedule {
         let whole = self.until_ns - self.from_ns;
         if longest == 0 { whole } else { whole.min(longest.saturating_mul(4)) }
     }
+}
+
+/// Adds the rows of one process: when its last record is.
+fn add_rows(rows: &mut Vec<Row>, trace: &Trace) -> u64 {
+    let mut until_ns = trace.header.start.as_nanos();
+    for (&(cpu, _), records) in trace.header.cpus.iter().zip(&trace.records) {
+        let mut of_cpu: BTreeMap<u32, Row> = BTreeMap::new();
+        let mut order = Vec::new();
+        for named in trace.header.activities.iter().filter(|named| named.cpu == cpu) {
+            order.push(named.id.0);
+            let (domain, name) = (named.domain.clone(), named.name.clone());
+            let (id, runs, jobs) = (named.id, Vec::new(), Vec::new());
+            of_cpu.insert(id.0, Row { cpu, id, domain, name, runs, jobs, period_ns: 0 });
+        }
+        let mut running = None;
+        for record in records {
+            let now_ns = record.now.as_nanos();
+            until_ns = until_ns.max(now_ns);
+            match record.crossing {
+                Crossing::Input { input: Input::Create { id, params, .. }, refused: false } => {
+                    if let Some(row) = of_cpu.get_mut(&id.0) {
+                        row.period_ns = params.period.as_nanos();
+                    }
+                }
+                Crossing::Input { input: Input::Returned { .. }, refused: false } => {
+                    if let Some((id, from_ns, resumed)) = running.take()
+                        && let Some(row) = of_cpu.get_mut(&id)
+                    {
+                        row.runs.push(Run { from_ns, until_ns: now_ns, resumed });
+                    }
+                }
+                Crossing::Command(Some(command)) | Crossing::Notice(Some(command)) => match command
+                {
+                    Command::Upcall { id, resumed, .. } => {
+                        running = Some((id.0, now_ns, resumed));
+                    }
+                    Command::JobDone(job) => {
+                        if let Some(row) = of_cpu.get_mut(&job.id.0) {
+                            row.jobs.push(job);
+                        }
+                    }
+                    _ => {}
+                },
+                _ => {}
+            }
+        }
+        rows.extend(order.iter().filter_map(|id| of_cpu.remove(id)));
+    }
+    until_ns
 }

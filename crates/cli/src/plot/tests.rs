@@ -22,7 +22,7 @@ fn schedule(cost_us: u64) -> Schedule {
     simulation.run_traced(Span::from_millis(100), &mut |_| {}, &mut |cpu, record| {
         writer.record(cpu, record).unwrap();
     });
-    Schedule::of(&read(&writer.finish().unwrap()).unwrap())
+    Schedule::of(&[read(&writer.finish().unwrap()).unwrap()])
 }
 
 fn count(picture: &str, what: &str) -> usize {

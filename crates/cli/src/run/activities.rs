@@ -6,6 +6,7 @@ use upcall::time::Instant;
 use upcall::udp::StreamCounters;
 use upcall::work::{Work, WorkKind};
 use upcall::{CreateError, HandlerId, Job, Mode, Record, Runtime};
+use upcall_sim::trace::{Clock, Header, Named};
 
 use super::{Part, Row, StreamCounts};
 use crate::exit::Failure;
@@ -98,6 +99,27 @@ impl Activities {
     /// A scheduling thread did not start.
     pub fn run_at(&mut self, at: Instant) -> Result<(), CreateError> {
         self.runtime.run_at(&self.handlers(), at)
+    }
+
+    /// Who is who in a trace that began at `start`.
+    pub fn trace_header(&self, plan: &[Planned<'_>], process: u16, start: Instant) -> Header {
+        let named = |created: &Created| {
+            let (cpu, id) = self.runtime.place(created.handler)?;
+            let planned = &plan[created.activity];
+            let (name, domain) = (planned.name().to_owned(), planned.domain().to_owned());
+            Some(Named { cpu, id, name, domain })
+        };
+        let config = self.runtime.config();
+        Header {
+            process,
+            discipline: config.discipline,
+            time_quantum: config.discipline.time_quantum,
+            groups: config.discipline.groups.clone(),
+            clock: Clock::Monotonic,
+            start,
+            cpus: config.cpus.iter().map(|&cpu| (cpu, upcall::ACTIVITIES_MAX)).collect(),
+            activities: self.created.iter().filter_map(named).collect(),
+        }
     }
 
     /// Takes in what ended, and shows each job with the position of its activity.

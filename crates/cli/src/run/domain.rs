@@ -6,10 +6,11 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::time::Duration;
 
+use upcall::admission::Share;
 use upcall::time::{Instant, Span};
-use upcall::{Attach, Config, CreateError, Mode, Runtime};
+use upcall::{Attach, Config, CreateError, Mode, Record, Runtime, clock};
+use upcall_sim::trace::Writer;
 
 use super::POLL_EVERY;
 use super::activities::{Activities, bind, shortfall};
@@ -78,38 +79,64 @@ fn run(orders: &Receiver<ToDomain>) -> Result<(), Over> {
     }
     say(&FromDomain::Ready { notices })?;
 
-    let mut ours = Activities::new(attach(orders, &setup, &spec)?);
+    let mode = Mode::ALL.into_iter().find(|mode| mode.name() == setup.mode);
+    let mode = mode.ok_or_else(|| Failure::new(format_args!("found mode {}", setup.mode)))?;
+    let opened = clock::now();
+    let mut ours = Activities::new(start(orders, &setup, &spec, mode)?);
     let at = create_all(orders, &mut ours, &plan, endpoints)?;
+    let header = setup.traced.map(|process| ours.trace_header(&plan, process, opened));
+    let writer = header.map(|header| Writer::new(Vec::new(), &header));
+    let mut trace = Trace(writer.transpose().map_err(Failure::new)?);
     ours.run_at(at).map_err(Failure::new)?;
-    say(&FromDomain::Running)?;
-    let drain = watch(orders, &mut ours, setup.log)?;
-    // Anything that is said now, or the end of the input, ends it.
-    let _ = orders.recv_timeout(drain);
+    let notices = ours.runtime.notices().iter().map(ToString::to_string).collect();
+    say(&FromDomain::Running { notices })?;
+    let until = clock::now() + watch(orders, &mut ours, &mut trace, setup.log)?;
+    loop {
+        let heard = orders.recv_timeout(POLL_EVERY.min(until.since(clock::now()).into()));
+        trace.take_in(&mut ours)?;
+        // Anything that is said now, or the end of the input, ends it.
+        if !matches!(heard, Err(RecvTimeoutError::Timeout)) || clock::now() >= until {
+            break;
+        }
+    }
     let mut jobs = Vec::new();
-    let (part, _) = ours.stop(&plan, Mode::Upcall, |activity, job| {
+    let (part, records) = ours.stop(&plan, mode, |activity, job| {
         if setup.log {
             jobs.push((activity, Line::from(job)));
         }
     });
-    say(&FromDomain::State { rows: Vec::new(), jobs, offences: Vec::new() })?;
+    for (cpu, record) in &records {
+        trace.record(*cpu, record)?;
+    }
+    let (rows, offences, trace) = (Vec::new(), Vec::new(), trace.packets());
+    say(&FromDomain::State { rows, jobs, offences, trace })?;
     say(&FromDomain::Done(Box::new(part)))
 }
 
-/// Attaches to the daemon.
-fn attach(orders: &Receiver<ToDomain>, setup: &Setup, spec: &Spec) -> Result<Runtime, Over> {
-    let socket = match next(orders)? {
-        ToDomain::Attach { socket } => socket,
+/// Starts the runtime, which attaches to the daemon if there is one.
+fn start(
+    orders: &Receiver<ToDomain>,
+    setup: &Setup,
+    spec: &Spec,
+    mode: Mode,
+) -> Result<Runtime, Over> {
+    let daemon = match next(orders)? {
+        ToDomain::Start { daemon } => daemon,
         other => return Err(out_of_place(&other)),
     };
     let runtime = Runtime::start(Config {
-        discipline: spec.policy,
+        cpus: setup.cpus.clone(),
+        cpu_limit: Share::from_ppm(setup.cpu_limit_ppm).unwrap_or(Share::CPU_LIMIT_DEFAULT),
+        switch_cost: Some(Span::from_nanos(setup.switch_cost_ns)),
+        wakeup_latency: Span::from_nanos(setup.wakeup_latency_ns),
+        discipline: plan::discipline(spec, None)?,
+        mode,
         unscreened: setup.soft,
-        daemon: Some(Attach { socket, name: setup.domain.clone() }),
-        ..Config::default()
+        trace: setup.traced.is_some(),
+        daemon: daemon.map(|socket| Attach { socket, name: setup.domain.clone() }),
     })
     .map_err(|error| Failure::new(format_args!("domain `{}`: {error}", setup.domain)))?;
-    let notices = runtime.notices().iter().map(ToString::to_string).collect();
-    say(&FromDomain::Attached { cpus: runtime.config().cpus.clone(), notices })?;
+    say(&FromDomain::Started { cpus: runtime.config().cpus.clone() })?;
     Ok(runtime)
 }
 
@@ -123,6 +150,15 @@ fn create_all(
     loop {
         let activity = match next(orders)? {
             ToDomain::Create { activity } => activity,
+            ToDomain::Elsewhere { activity } => {
+                let Some(planned) = plan.get(activity) else {
+                    return Err(out_of_place(&ToDomain::Elsewhere { activity }));
+                };
+                let need = (planned.params, planned.terms);
+                let reserved = ours.runtime.reserve_elsewhere(planned.name(), need);
+                reserved.map_err(Failure::new)?;
+                continue;
+            }
             ToDomain::Run { at_ns } => return Ok(Instant::from_nanos(at_ns)),
             other => return Err(out_of_place(&other)),
         };
@@ -144,10 +180,15 @@ fn create_all(
 }
 
 /// Tells how it goes until it is to stop: how long it may drain.
-fn watch(orders: &Receiver<ToDomain>, ours: &mut Activities, log: bool) -> Result<Duration, Over> {
+fn watch(
+    orders: &Receiver<ToDomain>,
+    ours: &mut Activities,
+    trace: &mut Trace,
+    log: bool,
+) -> Result<Span, Over> {
     loop {
         match orders.recv_timeout(POLL_EVERY) {
-            Ok(ToDomain::Stop { drain_ns }) => return Ok(Duration::from_nanos(drain_ns)),
+            Ok(ToDomain::Stop { drain_ns }) => return Ok(Span::from_nanos(drain_ns)),
             Ok(other) => return Err(out_of_place(&other)),
             Err(RecvTimeoutError::Disconnected) => return Err(Over::Unheard),
             Err(RecvTimeoutError::Timeout) => {}
@@ -159,7 +200,34 @@ fn watch(orders: &Receiver<ToDomain>, ours: &mut Activities, log: bool) -> Resul
             }
         });
         let offences = ours.offences();
-        say(&FromDomain::State { rows: ours.rows(), jobs, offences })?;
+        trace.take_in(ours)?;
+        let (rows, trace) = (ours.rows(), trace.packets());
+        say(&FromDomain::State { rows, jobs, offences, trace })?;
+    }
+}
+
+/// The trace, if there is to be one.
+struct Trace(Option<Writer<Vec<u8>>>);
+
+impl Trace {
+    /// Writes what the trace's rings hold before they are full.
+    fn take_in(&mut self, ours: &mut Activities) -> Result<(), Failure> {
+        let mut taken = Ok(());
+        ours.runtime.poll_trace(|cpu, record| {
+            if taken.is_ok() {
+                taken = self.record(cpu, record);
+            }
+        });
+        taken
+    }
+
+    fn record(&mut self, cpu: u32, record: &Record) -> Result<(), Failure> {
+        self.0.as_mut().map_or(Ok(()), |writer| writer.record(cpu, record)).map_err(Failure::new)
+    }
+
+    /// What was written since the last call.
+    fn packets(&mut self) -> Vec<u8> {
+        self.0.as_mut().map(|writer| std::mem::take(writer.out_mut())).unwrap_or_default()
     }
 }
 

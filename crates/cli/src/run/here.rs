@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use upcall::time::{Instant, Span};
 use upcall::{Config, Mode, Runtime, clock};
-use upcall_sim::trace::{Clock, Header, Named};
 
 use super::activities::{Activities, bind, shortfall};
 use super::load::Load;
@@ -13,7 +12,7 @@ use super::{LEAD, Measured, Order, POLL_EVERY, domains, drain_time};
 use crate::csv::JobLog;
 use crate::exit::Failure;
 use crate::live::Live;
-use crate::plan::{Plan, Planned};
+use crate::plan::Plan;
 use crate::spec::Spec;
 use crate::trace::TraceFile;
 use crate::{outcome, output};
@@ -55,7 +54,7 @@ pub fn run(
 
     started()?;
     if let Some(trace) = trace {
-        trace.begin(&trace_header(&ours, plan, opened));
+        trace.begin(&ours.trace_header(&plan.activities, 0, opened));
     }
     if let Some(log) = log {
         log.begin();
@@ -171,24 +170,5 @@ fn drain(
     while clock::now() < end && !interrupted.load(Ordering::Relaxed) {
         std::thread::sleep(Duration::from(end.since(clock::now())).min(POLL_EVERY));
         files.poll_trace(ours);
-    }
-}
-
-/// Who is who in the trace.
-fn trace_header(ours: &Activities, plan: &Plan<'_>, start: Instant) -> Header {
-    let handlers = ours.handlers();
-    let named = |(planned, &handler): (&Planned<'_>, _)| {
-        let (cpu, id) = ours.runtime.place(handler)?;
-        let (name, domain) = (planned.name().to_owned(), planned.domain().to_owned());
-        Some(Named { cpu, id, name, domain })
-    };
-    Header {
-        discipline: plan.discipline,
-        time_quantum: plan.discipline.time_quantum,
-        groups: plan.discipline.groups.clone(),
-        clock: Clock::Monotonic,
-        start,
-        cpus: plan.platform.cpus.iter().map(|&cpu| (cpu, upcall::ACTIVITIES_MAX)).collect(),
-        activities: plan.activities.iter().zip(&handlers).filter_map(named).collect(),
     }
 }

@@ -5,10 +5,11 @@
 //!   parent                                child
 //!   Setup        ------------------->
 //!                <-------------------     Ready: its sockets are bound
-//!   Attach       ------------------->
-//!                <-------------------     Attached to the daemon
+//!   Start        ------------------->
+//!                <-------------------     Started: attached to the daemon, if there is one
 //!   Create       ------------------->                               for each of its activities
 //!                <-------------------     Created, or Refused
+//!   Elsewhere    ------------------->                               for each of the others, amid them
 //!   Run          ------------------->
 //!                <-------------------     Running, then State ten times a second
 //!   Stop         ------------------->
@@ -30,11 +31,16 @@ use crate::csv::Line;
 #[derive(Debug, Deserialize, Serialize)]
 pub enum ToDomain {
     Setup(Setup),
-    Attach {
-        socket: PathBuf,
+    Start {
+        /// None where the kernel decides.
+        daemon: Option<PathBuf>,
     },
     /// Position among the activities of the plan.
     Create {
+        activity: usize,
+    },
+    /// Another process creates it.
+    Elsewhere {
         activity: usize,
     },
     /// When the first period begins, on the monotonic clock.
@@ -56,12 +62,19 @@ pub struct Setup {
     pub name: String,
     pub text: String,
     pub domain: String,
+    pub mode: String,
     pub soft: bool,
     /// Of each activity's PDU, as declared or measured by the parent.
     pub pdu_costs_ns: Vec<u64>,
+    /// The platform's numbers, where there is no daemon that has its own.
+    pub cpus: Vec<u32>,
+    pub cpu_limit_ppm: u32,
     pub switch_cost_ns: u64,
+    pub wakeup_latency_ns: u64,
     /// Whether jobs are to be told of one by one.
     pub log: bool,
+    /// If there is to be a trace: which process in it this one is.
+    pub traced: Option<u16>,
 }
 
 /// From a domain's process.
@@ -70,10 +83,9 @@ pub enum FromDomain {
     Ready {
         notices: Vec<String>,
     },
-    Attached {
-        /// The daemon's.
+    Started {
+        /// The daemon's, if there is one.
         cpus: Vec<u32>,
-        notices: Vec<String>,
     },
     Created {
         cpu: u32,
@@ -82,13 +94,17 @@ pub enum FromDomain {
         reason: String,
         hint: String,
     },
-    Running,
+    Running {
+        notices: Vec<String>,
+    },
     State {
         rows: Vec<Row>,
         /// Jobs that ended since the last one, with the positions of their activities.
         jobs: Vec<(usize, Line)>,
         /// What the daemon's guardian did about it since, a line each.
         offences: Vec<String>,
+        /// What the trace has since, in whole packets.
+        trace: Vec<u8>,
     },
     Done(Box<Part>),
     Failed {

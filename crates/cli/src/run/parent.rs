@@ -1,7 +1,8 @@
-//! Each domain of a plan in a process of its own, under a daemon.
+//! Each domain of a plan in a process of its own: under a daemon, or where the kernel
+//! decides without one.
 //!
 //! ```text
-//!   (1) processes started, sockets bound --> (2) daemon --> (3) attached --> (4) created,
+//!   (1) processes started, sockets bound --> (2) daemon --> (3) started --> (4) created,
 //!   one by one in the order of the file --> (5) run --> (6) senders stopped, drained, merged
 //! ```
 //!
@@ -9,10 +10,11 @@
 //! part, and the run is reported as broken. The daemon ranks equals in the order of
 //! admission, so (4) makes ties go to the activity that stands first in the file.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use upcall::Mode;
 use upcall::clock;
 use upcall::time::{Instant, Span};
 
@@ -25,6 +27,7 @@ use crate::exit::Failure;
 use crate::live::Live;
 use crate::plan::{Plan, Planned};
 use crate::spec::Spec;
+use crate::trace::TraceFile;
 use crate::{outcome, output};
 
 /// How long a process may take beyond the drain to say how it went.
@@ -45,6 +48,7 @@ struct Parent<'p, 's> {
     /// The daemon is this run's own, and says itself what its guardian does.
     own_daemon: bool,
     log: &'p mut Option<JobLog>,
+    trace: &'p mut Option<TraceFile>,
 }
 
 /// See [`super::run`].
@@ -55,17 +59,19 @@ pub fn run(
     spec: &Spec,
     plan: &Plan<'_>,
     order: Order,
-    log: &mut Option<JobLog>,
+    files: (&mut Option<JobLog>, &mut Option<TraceFile>),
     interrupted: &AtomicBool,
     started: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<output::Run, Failure> {
-    let socket = upcall::daemon_socket();
+    let socket = (order.mode == Mode::Upcall).then(upcall::daemon_socket);
     // Dropped after the processes: it ends when the last has gone.
-    let mut own;
-    let mut parent = Parent::start(spec, plan, order, log)?;
-    own = daemon::ensure(&socket, plan)?;
+    let mut own = None;
+    let mut parent = Parent::start(spec, plan, order, files)?;
+    if let Some(socket) = &socket {
+        own = daemon::ensure(socket, plan)?;
+    }
     parent.own_daemon = own.is_some();
-    let cpus = parent.attach(&socket, spec, || {
+    let cpus = parent.launch(socket.as_deref(), spec, || {
         if let Some(own) = &mut own {
             own.joined();
         }
@@ -76,6 +82,9 @@ pub fn run(
     started()?;
     if let Some(log) = parent.log {
         log.begin();
+    }
+    if let Some(trace) = parent.trace {
+        trace.begin_elsewhere();
     }
     let drops_before = upcall::load::interface_drops();
     let start = clock::now() + LEAD;
@@ -103,7 +112,7 @@ pub fn run(
         interface_drops: upcall::load::interface_drops().saturating_sub(drops_before),
         broken,
         cpus,
-        alone: own.is_some(),
+        alone: socket.is_none() || own.is_some(),
     };
     Ok(outcome::outcome(plan, order, measured))
 }
@@ -114,7 +123,7 @@ impl<'p, 's> Parent<'p, 's> {
         spec: &Spec,
         plan: &'p Plan<'s>,
         order: Order,
-        log: &'p mut Option<JobLog>,
+        (log, trace): (&'p mut Option<JobLog>, &'p mut Option<TraceFile>),
     ) -> Result<Self, Failure> {
         let domains = domains(plan);
         let home = |planned: &Planned<'_>| {
@@ -122,9 +131,13 @@ impl<'p, 's> Parent<'p, 's> {
         };
         let homes = plan.activities.iter().map(home).collect();
         let mut processes = Vec::new();
-        for domain in &domains {
+        for (domain, number) in domains.iter().zip(1..) {
             let mut process = Process::start(domain)?;
-            process.say(&ToDomain::Setup(setup(spec, plan, domain, order, log.is_some())));
+            process.say(&ToDomain::Setup(Setup {
+                log: log.is_some(),
+                traced: trace.is_some().then_some(number),
+                ..setup(spec, plan, domain, order)
+            }));
             processes.push(process);
         }
         let mut notices = Vec::new();
@@ -146,35 +159,34 @@ impl<'p, 's> Parent<'p, 's> {
             broken: Vec::new(),
             own_daemon: false,
             log,
+            trace,
         })
     }
 
-    /// Has all attach to the daemon, whose CPUs these are.
-    fn attach(
+    /// Has all start, and attach to the daemon if there is one: on which CPUs.
+    fn launch(
         &mut self,
-        socket: &std::path::Path,
+        daemon: Option<&Path>,
         spec: &Spec,
         mut joined: impl FnMut(),
     ) -> Result<Vec<u32>, Failure> {
         let mut used = Vec::new();
         for process in &mut self.processes {
-            process.say(&ToDomain::Attach { socket: PathBuf::from(socket) });
-            let (cpus, found) = match process.answer()? {
-                FromDomain::Attached { cpus, notices } => (cpus, notices),
+            process.say(&ToDomain::Start { daemon: daemon.map(Path::to_owned) });
+            let cpus = match process.answer()? {
+                FromDomain::Started { cpus } => cpus,
                 other => return Err(out_of_place(process, &other)),
             };
             joined();
-            if spec.cpus.is_some() && !same(&cpus, &self.plan.platform.cpus) {
+            if let Some(socket) = daemon
+                && spec.cpus.is_some()
+                && !same(&cpus, &self.plan.platform.cpus)
+            {
                 return Err(Failure::new(format_args!(
                     "the daemon at {} schedules CPUs {cpus:?}, the spec names {:?}",
                     socket.display(),
                     self.plan.platform.cpus
                 )));
-            }
-            for notice in found {
-                if !self.notices.contains(&notice) {
-                    self.notices.push(notice);
-                }
             }
             used = cpus;
         }
@@ -185,8 +197,13 @@ impl<'p, 's> Parent<'p, 's> {
     fn create(&mut self) -> Result<Vec<u32>, Failure> {
         let mut used = Vec::new();
         for (activity, planned) in self.plan.activities.iter().enumerate() {
+            for (place, process) in self.processes.iter_mut().enumerate() {
+                process.say(&match place == self.homes[activity] {
+                    true => ToDomain::Create { activity },
+                    false => ToDomain::Elsewhere { activity },
+                });
+            }
             let process = &mut self.processes[self.homes[activity]];
-            process.say(&ToDomain::Create { activity });
             match process.answer()? {
                 FromDomain::Created { cpu } => used.push(cpu),
                 FromDomain::Refused { reason, hint } => {
@@ -209,7 +226,13 @@ impl<'p, 's> Parent<'p, 's> {
         }
         for process in &mut self.processes {
             match process.answer()? {
-                FromDomain::Running => {}
+                FromDomain::Running { notices } => {
+                    for notice in notices {
+                        if !self.notices.contains(&notice) {
+                            self.notices.push(notice);
+                        }
+                    }
+                }
                 other => return Err(out_of_place(process, &other)),
             }
         }
@@ -266,7 +289,10 @@ impl<'p, 's> Parent<'p, 's> {
         }
         match self.processes[process].hear(within) {
             Ok(None) => return false,
-            Ok(Some(FromDomain::State { rows, jobs, offences })) => {
+            Ok(Some(FromDomain::State { rows, jobs, offences, trace })) => {
+                if let Some(file) = self.trace {
+                    file.append(&trace);
+                }
                 self.offended(process, offences);
                 for row in rows {
                     if let Some(known) = self.rows.get_mut(row.activity) {
@@ -351,16 +377,23 @@ impl<'p, 's> Parent<'p, 's> {
     }
 }
 
-fn setup(spec: &Spec, plan: &Plan<'_>, domain: &str, order: Order, log: bool) -> Setup {
+/// Without a log or a trace.
+fn setup(spec: &Spec, plan: &Plan<'_>, domain: &str, order: Order) -> Setup {
     let costs = plan.activities.iter().map(|planned| planned.params.pdu_cost.as_nanos());
+    let platform = &plan.platform;
     Setup {
         name: spec.source.name().to_owned(),
         text: spec.source.text().to_owned(),
         domain: domain.to_owned(),
+        mode: order.mode.name().to_owned(),
         soft: order.soft,
         pdu_costs_ns: costs.collect(),
-        switch_cost_ns: plan.platform.switch_cost.as_nanos(),
-        log,
+        cpus: platform.cpus.clone(),
+        cpu_limit_ppm: platform.cpu_limit.ppm(),
+        switch_cost_ns: platform.switch_cost.as_nanos(),
+        wakeup_latency_ns: platform.wakeup_latency.as_nanos(),
+        log: false,
+        traced: None,
     }
 }
 

@@ -28,6 +28,12 @@ impl<K: Ord + Copy> IndexedHeap<K> {
         self.entries.first().copied()
     }
 
+    /// Whether there is no entry. O(1).
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     /// Puts `number` in, or moves it if it is in already. O(log n).
     pub(crate) fn set(&mut self, key: K, number: u32) {
         let at = match self.place[number as usize] {

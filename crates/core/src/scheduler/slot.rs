@@ -110,10 +110,13 @@ impl Slot {
     /// How many of the jobs that were there ahead have releases before `now`,
     /// and how many of these releases found the job before unfinished.
     pub(super) fn reached(&self, now: Instant) -> (u64, u64) {
+        if self.ahead == 0 {
+            return (0, 0);
+        }
         let before = self.unfinished - self.ahead;
         let first = self.release + self.params.period.saturating_mul(before);
         let since_ns = now.since(first).as_nanos();
-        if self.ahead == 0 || since_ns == 0 {
+        if since_ns == 0 {
             return (0, 0);
         }
         let reached = ((since_ns - 1) / self.params.period.as_nanos() + 1).min(self.ahead);

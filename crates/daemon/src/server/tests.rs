@@ -3,10 +3,11 @@
 use super::*;
 
 mod again;
+mod lies;
 mod status;
 
 use std::sync::atomic::AtomicU32;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use upcall_core::activity::ActivityParams;
 use upcall_core::admission::Share;
 use upcall_runtime::{Attach, Batch, Config as RuntimeConfig, Runtime};

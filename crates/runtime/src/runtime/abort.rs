@@ -1,10 +1,11 @@
 //! The abort phase: what a handler has still to do when its process ends
 //! (rtu-1996 §7.3).
 //!
-//! A handler that speaks a protocol owes its peer an end. When the process ends in an
+//! A handler or task that speaks a protocol owes its peer an end. When the process ends in an
 //! orderly way, those that were given the phase are upcalled on, with
-//! [`Batch::aborting`](crate::Batch::aborting) true, until they finish; all others are
-//! suspended. In the paper the kernel waits for them without end; here a bound stands
+//! [`Batch::aborting`](crate::Batch::aborting) true, until they finish, and a task is
+//! polled on, with [`Task::aborting`](crate::Task::aborting) true, until it ends; all others
+//! are suspended. In the paper the kernel waits for them without end; here a bound stands
 //! in the way of one that never does. A process that is killed has no such phase.
 //!
 //! ```text
@@ -13,7 +14,8 @@
 //!       \--abort, was not--> suspended
 //! ```
 //!
-//! 1. Upcalled each period as before: nobody's promise suffers from it.
+//! 1. Upcalled each period as before: nobody's promise suffers from it. A task is woken
+//!    out of what it waits for, once, and then goes on as before.
 //! 2. Ended as by [`Runtime::stop`], and named in [`Report::unfinished`].
 
 use upcall_core::time::Span;
@@ -29,11 +31,12 @@ use super::{HandlerId, LOOK_EVERY, Runtime};
 pub(super) const WITHIN_AT_PANIC: Span = Span::from_millis(500);
 
 impl Runtime {
-    /// Gives a handler an abort phase (rtu-1996 §7.3): if it is active when the process
+    /// Gives a handler or task an abort phase (rtu-1996 §7.3): if it is active when the process
     /// ends in an orderly way, it is upcalled on, with
     /// [`Batch::aborting`](crate::Batch::aborting) true, until it calls
-    /// [`Batch::finish`](crate::Batch::finish). No effect on a handler that is closed,
-    /// and on tasks.
+    /// [`Batch::finish`](crate::Batch::finish). A task is polled on, with
+    /// [`Task::aborting`](crate::Task::aborting) true and what it awaits cut short, until
+    /// it ends. No effect on one that is closed.
     ///
     /// An orderly end is [`Runtime::abort`], or a panic that drops the runtime while it
     /// unwinds: then for at most half a second. [`Runtime::stop`] and an ordinary drop
@@ -65,7 +68,7 @@ impl Runtime {
     /// ```
     pub fn give_abort_phase(&mut self, id: HandlerId) {
         if let Some(activity) = &mut self.activities[id.0] {
-            activity.abort_phase = !activity.is_task;
+            activity.abort_phase = true;
         } else if let Some(virtual_time) = &self.virtual_time {
             virtual_time.give_abort_phase(id);
         }
@@ -74,7 +77,7 @@ impl Runtime {
     /// Ends the process's handlers in an orderly way, and says how it went: those that
     /// have an abort phase are waited for, for `within` at most, then all is ended as by
     /// [`Runtime::stop`]. A handler that did not finish in time is named in
-    /// [`Report::unfinished`]. One whose period is longer than `within` may not be
+    /// [`Report::unfinished`], and a task dropped. One whose period is longer than `within` may not be
     /// upcalled any more. Blocks for `within` and half a second at most.
     pub fn abort(mut self, within: Span, mut on_job: impl FnMut(HandlerId, &Job)) -> Report {
         let unfinished = self.abort_phase(within, &mut on_job);
@@ -120,6 +123,11 @@ impl Runtime {
             } else {
                 self.post(executive, Control::Suspend { id: number });
             }
+        }
+        for activity in self.activities.iter().flatten().filter(|known| known.abort_phase) {
+            // A task is to look now; a handler is not woken by it. The flag came before.
+            let shared = &self.executives[activity.executive].link.shared;
+            shared.wake(activity.id);
         }
         // Also for the flags: a handler that runs returns at its next boundary, and is
         // called again with the news.

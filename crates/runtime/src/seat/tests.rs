@@ -97,6 +97,19 @@ fn others_see_the_mask_as_long_as_it_is_held_and_the_request_is_heard_after() {
 }
 
 #[test]
+fn a_request_to_yield_makes_it_look_once_though_nobody_takes_it_back() {
+    let (mut seat, _, daemon) = seat();
+    let scheduler: Traced<Ring> = Traced::new(1, &RMDP);
+    for request in 0..3 {
+        assert!(!seat.wants_a_look(), "{request}");
+        daemon.request_yield(DomainId::new(ME).unwrap());
+        assert!(seat.wants_a_look(), "{request}");
+        // Nothing runs there that might go on.
+        assert_eq!(seat.may_go_on(&scheduler, crate::clock::now()), None);
+    }
+}
+
+#[test]
 fn a_guard_that_is_never_dropped_masks_to_the_end_of_the_upcall_and_no_longer() {
     let (mut seat, peer, _daemon) = seat();
     let mut scheduler: Traced<Ring> = Traced::new(1, &RMDP);

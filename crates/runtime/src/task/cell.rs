@@ -117,6 +117,11 @@ impl TaskCell {
 
     // The task's side.
 
+    /// Whether the process ends. A load; once true it stays so.
+    pub(crate) fn is_aborting(&self) -> bool {
+        self.address.get().is_some_and(|address| address.shared.is_aborting(address.id))
+    }
+
     pub(crate) fn polled_at(&self) -> Instant {
         Instant::from_nanos(self.polled_at.load())
     }

@@ -107,7 +107,7 @@ impl Cpu {
             self.shared.doorbell.answer();
             let woken: Vec<_> = self.shared.take_woken().collect();
             for id in woken {
-                let next = self.tasks[id.0 as usize].woken(now());
+                let next = self.tasks[id.0 as usize].woken(now(), self.shared.is_aborting(id));
                 self.tell_next(id, next);
             }
             if let Some(command) = self.scheduler.poll_command(now()) {
@@ -132,7 +132,7 @@ impl Cpu {
             check_at,
             start: now(),
             resumed,
-            aborting: false,
+            aborting: self.shared.is_aborting(id),
         };
         let task = &mut self.tasks[id.0 as usize];
         let doorbell = &self.shared.doorbell;
@@ -287,4 +287,61 @@ fn more_checkpoints_than_the_batch_do_not_end_the_message() {
     cpu.run_until(at(200));
     assert_eq!((cpu.counters(0).completed, cpu.counters(0).jobs), (1, 1));
     assert_eq!(cpu.counters(1).completed, 10);
+}
+
+/// What each of four tasks, which wait for a second, notes once the process ends at 5 ms.
+fn ended_at_5(has_phase: bool) -> Vec<(u64, String)> {
+    let (mut cpu, log) = (Cpu::new(), Log::default());
+    let [sleeps, advances, awaits, goes_on] = std::array::from_fn(|_| log.clone());
+    cpu.task(every(1), of(WorkClass::Interactive), async move |task| {
+        task.timed_sleep(at(1_000)).await;
+        sleeps.note(format!("slept {}", task.aborting()));
+    });
+    cpu.task(every(1), of(WorkClass::Interactive), async move |task| {
+        task.time_advance(at(1_000)).await;
+        advances.note(format!("advanced {}", task.aborting()));
+    });
+    cpu.task(every(1), of(WorkClass::Interactive), async move |task| {
+        task.aborted().await;
+        task.aborted().await;
+        awaits.note("aborted");
+    });
+    cpu.task(every(1), of(WorkClass::Interactive), async move |task| {
+        task.timed_sleep(at(1_000)).await;
+        task.timed_sleep(at(20)).await;
+        goes_on.note("slept");
+        task.time_advance(at(30)).await;
+        goes_on.note("advanced");
+    });
+    cpu.run_until(at(5));
+    assert_eq!(log.seen(), []);
+    for id in (0..4).map(ActivityId) {
+        if has_phase {
+            cpu.shared.set_aborting(id);
+        }
+        cpu.shared.wake(id);
+    }
+    cpu.run_until(at(15));
+    // Whoever wakes it then: only the first time was news.
+    cpu.shared.wake(ActivityId(3));
+    cpu.run_until(at(25));
+    cpu.shared.wake(ActivityId(3));
+    cpu.run_until(at(100));
+    log.seen()
+}
+
+#[test]
+fn the_abort_phase_cuts_short_what_is_awaited_and_nothing_that_begins_in_it() {
+    let expected =
+        [(5, "slept true"), (5, "advanced true"), (5, "aborted"), (20, "slept"), (30, "advanced")];
+    let seen = ended_at_5(true);
+    assert_eq!(seen.len(), expected.len());
+    for (at, what) in expected {
+        assert!(seen.contains(&(at, what.to_owned())), "{what} at {at} ms: {seen:?}");
+    }
+}
+
+#[test]
+fn a_wake_up_without_an_abort_phase_cuts_nothing_short() {
+    assert_eq!(ended_at_5(false), []);
 }

@@ -19,6 +19,8 @@ pub(crate) struct TaskWork {
     cell: Arc<TaskCell>,
     waker: Waker,
     state: State,
+    /// Whether it was polled, or is about to be, with the news that the process ends.
+    knows_of_abort: bool,
 }
 
 /// As drawn in the head of [`super`], as far as the core does not know it.
@@ -56,7 +58,7 @@ impl TaskWork {
         future: impl Future<Output = ()> + Send + 'static,
     ) -> Self {
         let waker = Waker::from(cell.clone());
-        TaskWork { future: Box::pin(future), cell, waker, state: State::Set }
+        TaskWork { future: Box::pin(future), cell, waker, state: State::Set, knows_of_abort: false }
     }
 
     pub(crate) fn has_ended(&self) -> bool {
@@ -73,9 +75,12 @@ impl TaskWork {
         self.cell.close();
     }
 
-    /// What a wake-up brings it.
-    pub(crate) fn woken(&self, now: Instant) -> Option<Next> {
+    /// What a wake-up brings it. The first one in the abort phase brings the news of that,
+    /// and does not wait for a message that is to come.
+    pub(crate) fn woken(&mut self, now: Instant, aborting: bool) -> Option<Next> {
+        let is_news = aborting && !std::mem::replace(&mut self.knows_of_abort, aborting);
         match self.state {
+            State::Set if is_news => Some(Next { critical: now, from: now }),
             State::Waiting { critical } => {
                 Some(Next { critical: critical.unwrap_or(now), from: now })
             }
@@ -87,6 +92,7 @@ impl TaskWork {
     pub(crate) fn upcall(&mut self, gate: &mut Gate<'_>, grant: &Grant) -> Turn {
         self.cell.grant(grant);
         self.state = State::Set;
+        self.knows_of_abort |= grant.aborting;
         let mut now = grant.start;
         loop {
             self.cell.listen(now);

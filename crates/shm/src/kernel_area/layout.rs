@@ -9,7 +9,7 @@ use crate::words::{CPU, DOMAINS, Kind, LINE_BYTES};
 use core::mem::{offset_of, size_of};
 
 /// Version of this layout.
-pub const LAYOUT_VERSION: u32 = 1;
+pub const LAYOUT_VERSION: u32 = 2;
 
 /// Bytes of a kernel area.
 pub const PAGE_BYTES: usize = 4096;
@@ -46,7 +46,7 @@ struct DomainLine {
     generation: u64,
     quantum_ns_max: u64,
     /// 0: go on.
-    yield_request: u64,
+    yield_requests: u64,
     /// Three counts of 21 bits, the first lowest.
     interrupts: u64,
     offences: u64,
@@ -80,7 +80,7 @@ pub(super) mod word {
     pub const STATE: usize = offset_of!(DomainLine, state) / 8;
     pub const GENERATION: usize = offset_of!(DomainLine, generation) / 8;
     pub const QUANTUM_NS_MAX: usize = offset_of!(DomainLine, quantum_ns_max) / 8;
-    pub const YIELD_REQUEST: usize = offset_of!(DomainLine, yield_request) / 8;
+    pub const YIELD_REQUESTS: usize = offset_of!(DomainLine, yield_requests) / 8;
     pub const INTERRUPTS: usize = offset_of!(DomainLine, interrupts) / 8;
     pub const OFFENCES: usize = offset_of!(DomainLine, offences) / 8;
     pub const PID: usize = offset_of!(DomainLine, pid) / 8;

@@ -88,7 +88,7 @@ fn unmask() {
     owner.mask(Mask::Preemption);
     let domain = thread::spawn(move || {
         assert_eq!(owner.unmask(Mask::Preemption), 0);
-        reader.yield_requested(ME)
+        reader.yield_requests(ME) != 0
     });
     writer.request_yield(ME);
     let masked = peer.is_masked(Mask::Preemption);

@@ -31,13 +31,14 @@ pub struct Owner<W> {
 impl<W: AsRef<[AtomicU64]>> Owner<W> {
     /// Makes `words` ([`super::words_of`] some pages), all zero and shared with
     /// nobody yet, the area of `domain`, `generation` being its own there. Nothing
-    /// is ready. Allocates a copy of the slots; O(words).
+    /// is ready. Allocates a copy of the slots; O(words of a page of slots): what is
+    /// beyond is not touched, and written before it is used.
     ///
     /// # Errors
     /// Wrong length, or a word that is not 0.
     pub fn create(words: W, domain: DomainId, generation: u64) -> Result<Self, LayoutError> {
         let (words, slots) = sized(words)?;
-        words.check_unused(KIND, |_| true)?;
+        words.check_unused(KIND, |word| word < super::words_of(1))?;
         words.mark(KIND);
         // Relaxed: handing the memory over orders these.
         words.store(word::DOMAIN, u64::from(domain.number()), Relaxed);
@@ -174,7 +175,7 @@ impl<W: AsRef<[AtomicU64]>> Owner<W> {
 
     /// One level less of `mask`; says how many are left (0 also if there was
     /// none). At 0 the caller must look for a request in its kernel area
-    /// (`kernel_area::Reader::yield_requested`, `interrupts`): one that came meanwhile
+    /// (`kernel_area::Reader::yield_requests`, `interrupts`): one that came meanwhile
     /// is seen now, or by now the one who made it saw the mask gone.
     /// A store; at 0 a fence as well, some 10 ns.
     #[inline]

@@ -65,6 +65,7 @@ impl<W: AsRef<[AtomicU64]>> Peer<W> {
     ///
     /// # Errors
     /// It was writing at every try, or says that it uses more slots than it has.
+    #[inline]
     pub fn best(&self, now_ns: u64) -> Result<Option<Rank>, PeerFault> {
         let best = self.read(|slots| {
             let released = copies(slots).filter(|slot| slot.next_release_ns <= now_ns);
@@ -167,34 +168,53 @@ impl<W: AsRef<[AtomicU64]>> Peer<W> {
     /// What `look` makes of the slots in use, all of one moment.
     #[inline]
     fn read<T>(&self, look: impl Fn(&[SlotWords]) -> T) -> Result<T, PeerFault> {
-        for _ in 0..TRIES_MAX {
-            // Acquire pairs with the Release at the end of `Owner::publish`.
-            let first = ordering(Edge::SequenceFirst, Acquire);
-            let before = self.words.load(word::SEQUENCE, first);
-            if before.is_multiple_of(2) {
-                // An honest owner never stores one too many, at any moment.
-                let used = self.below("slots used", word::SLOTS_USED)?;
-                let words = &self.words.0.as_ref()[word::HEADER..word::slot(used)];
-                let found = look(words.as_chunks().0);
-                // Pairs with the fence in `Owner::publish`: had anything newer
-                // been read, a newer sequence is read now.
-                barrier(Edge::SequenceSecond, Acquire);
-                if self.words.load(word::SEQUENCE, Relaxed) == before {
-                    return Ok(found);
-                }
-            }
+        match self.try_read(&look)? {
+            Some(found) => Ok(found),
+            None => self.read_again(look),
+        }
+    }
+
+    /// All tries but the first: out of the way of who need not wait for anybody.
+    #[cold]
+    fn read_again<T>(&self, look: impl Fn(&[SlotWords]) -> T) -> Result<T, PeerFault> {
+        for _ in 1..TRIES_MAX {
             core::hint::spin_loop();
+            if let Some(found) = self.try_read(&look)? {
+                return Ok(found);
+            }
         }
         Err(PeerFault::Torn { page: KIND.page })
     }
 
+    /// `None`: the owner was writing.
+    #[inline]
+    fn try_read<T>(&self, look: impl Fn(&[SlotWords]) -> T) -> Result<Option<T>, PeerFault> {
+        // Acquire pairs with the Release at the end of `Owner::publish`.
+        let first = ordering(Edge::SequenceFirst, Acquire);
+        let before = self.words.load(word::SEQUENCE, first);
+        if !before.is_multiple_of(2) {
+            return Ok(None);
+        }
+        // An honest owner never stores one too many, at any moment.
+        let used = self.below("slots used", word::SLOTS_USED)?;
+        let words = &self.words.0.as_ref()[word::HEADER..word::slot(used)];
+        let found = look(words.as_chunks().0);
+        // Pairs with the fence in `Owner::publish`: had anything newer
+        // been read, a newer sequence is read now.
+        barrier(Edge::SequenceSecond, Acquire);
+        let after = self.words.load(word::SEQUENCE, Relaxed);
+        Ok((after == before).then_some(found))
+    }
+
     /// Of what is ready. Within [`Self::read`] only.
+    #[inline]
     fn ready(&self) -> Rank {
         let key = self.words.load(word::READY_KEY, Relaxed);
         Rank { key, order: self.words.load(word::READY_ORDER, Relaxed) }
     }
 
     /// A word that is no more than there are slots.
+    #[inline]
     fn below(&self, name: &'static str, word: usize) -> Result<usize, PeerFault> {
         let found = self.words.load(word, Relaxed);
         match usize::try_from(found) {

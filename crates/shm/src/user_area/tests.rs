@@ -434,3 +434,23 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_is_beyond_the_first_page_of_slots_is_written_before_it_is_read_and_not_touched_before() {
+    let words = blank(4);
+    // Left there by nobody in particular: in a new area it is 0, but neither end looks.
+    words[words_of(1)..].iter().for_each(|word| word.store(7, Relaxed));
+    let (mut owner, peer) = ends(&words);
+    owner.set(0, slot(100, 40, 0)).unwrap();
+    owner.publish(None);
+    assert_eq!(peer.best(99), Ok(None));
+    assert!(words[words_of(1)..].iter().all(|word| word.load(Relaxed) == 7));
+    owner.set(PAGE_SLOTS + 5, slot(50, 20, 1)).unwrap();
+    owner.publish(None);
+    assert_eq!(peer.next_release(), Ok(50));
+    assert_eq!(peer.best(99), Ok(Some(rank(20, 1))));
+    assert_eq!(peer.slot(PAGE_SLOTS), Ok(Slot::FREE));
+    assert!(words[words_of(2)..].iter().all(|word| word.load(Relaxed) == 7));
+    assert_eq!((AREA_BYTES, AREA_SLOTS), (words_of(2) * 8, 256));
+    assert_eq!(owner.set(512, Slot::FREE), Err(NoSlot { index: 512, slots: 512 }));
+}

@@ -68,6 +68,11 @@ pub enum Cause {
     },
     /// There is no header in the whole file.
     NoTrace,
+    /// More than the one process that was expected.
+    Several {
+        /// How many.
+        processes: usize,
+    },
 }
 
 impl fmt::Display for ReadError {
@@ -87,6 +92,9 @@ impl fmt::Display for ReadError {
             Cause::Twice(what) => write!(f, "{what} stands there twice"),
             Cause::Word { field, found } => write!(f, "found {field} `{found}`, which is unknown"),
             Cause::NoHeader { cpu } => write!(f, "a record of CPU {cpu} without a header before"),
+            Cause::Several { processes } => {
+                write!(f, "found a trace of {processes} processes, expected one")
+            }
             Cause::NoTrace => f.write_str("found no trace that Upcall wrote"),
         }
     }
@@ -101,12 +109,23 @@ impl core::error::Error for ReadError {
     }
 }
 
-/// Reads a whole trace. Packets of others are skipped, as are the rows for
-/// people. O(n).
+/// Reads a whole trace of one process; see [`read_all`].
 ///
 /// # Errors
 /// The first thing that cannot be; see [`Cause`].
 pub fn read(bytes: &[u8]) -> Result<Trace, ReadError> {
+    let mut traces = read_all(bytes)?;
+    let processes = traces.len();
+    let one = traces.pop().filter(|_| processes == 1);
+    one.ok_or(ReadError { offset: bytes.len(), cause: Cause::Several { processes } })
+}
+
+/// Reads a whole trace: of each process in the order of their numbers, at least one.
+/// Packets of others are skipped, as are the rows for people. O(n).
+///
+/// # Errors
+/// The first thing that cannot be; see [`Cause`].
+pub fn read_all(bytes: &[u8]) -> Result<Vec<Trace>, ReadError> {
     let mut reader = Reader::default();
     let mut rest = bytes;
     while !rest.is_empty() {
@@ -114,7 +133,12 @@ pub fn read(bytes: &[u8]) -> Result<Trace, ReadError> {
         let taken = take_packet(&mut rest).and_then(|packet| reader.packet(packet));
         taken.map_err(|cause| ReadError { offset, cause })?;
     }
-    reader.trace().ok_or(ReadError { offset: bytes.len(), cause: Cause::NoTrace })
+    let processes = reader.processes.into_iter();
+    let traces: Vec<_> = processes.filter_map(|(number, of)| of.trace(number)).collect();
+    match traces.is_empty() {
+        true => Err(ReadError { offset: bytes.len(), cause: Cause::NoTrace }),
+        false => Ok(traces),
+    }
 }
 
 /// Cuts off the first packet.
@@ -149,6 +173,15 @@ fn take_varint(rest: &mut &[u8]) -> Result<u64, Cause> {
 
 #[derive(Default)]
 struct Reader {
+    /// By number.
+    processes: BTreeMap<u16, Process>,
+    /// By all of them.
+    taken: u64,
+}
+
+/// What is known of one process.
+#[derive(Default)]
+struct Process {
     known: Option<(&'static Discipline, Option<Span>, Clock, Instant)>,
     groups: Vec<ps::Group>,
     cpus: Vec<(u32, u32)>,
@@ -159,9 +192,31 @@ struct Reader {
 }
 
 impl Reader {
-    fn trace(self) -> Option<Trace> {
+    fn packet(&mut self, bytes: &[u8]) -> Result<(), Cause> {
+        let packet = Packet::decode(bytes).map_err(Cause::Packet)?;
+        let Some(event) = packet.event else { return Ok(()) };
+        let Some((process, cpu)) = event.track.and_then(Row::core_of) else { return Ok(()) };
+        let name_iid = event.name_iid.ok_or(Cause::Missing("name"))?;
+        let kind = Kind::of_iid(name_iid).ok_or(Cause::Range { field: "name", found: name_iid })?;
+        let now = Instant::from_nanos(packet.timestamp.ok_or(Cause::Missing("timestamp"))?);
+        let (values, texts) = annotations(event)?;
+        let of = self.processes.entry(process).or_default();
+        // Records are many, and take nothing.
+        if !matches!(kind, Kind::Header | Kind::Group) {
+            return of.event((kind, cpu, now), &values, texts, 0);
+        }
+        let elsewhere = self.taken - of.taken();
+        of.event((kind, cpu, now), &values, texts, elsewhere)?;
+        self.taken = elsewhere + of.taken();
+        Ok(())
+    }
+}
+
+impl Process {
+    fn trace(self, process: u16) -> Option<Trace> {
         let (discipline, time_quantum, clock, start) = self.known?;
         let header = Header {
+            process,
             discipline,
             time_quantum,
             groups: self.groups,
@@ -173,25 +228,29 @@ impl Reader {
         Some(Trace { header, records: self.records })
     }
 
-    fn packet(&mut self, bytes: &[u8]) -> Result<(), Cause> {
-        let packet = Packet::decode(bytes).map_err(Cause::Packet)?;
-        let Some(event) = packet.event else { return Ok(()) };
-        let Some(cpu) = event.track.and_then(Row::core_of) else { return Ok(()) };
-        let name_iid = event.name_iid.ok_or(Cause::Missing("name"))?;
-        let kind = Kind::of_iid(name_iid).ok_or(Cause::Range { field: "name", found: name_iid })?;
-        let now = packet.timestamp.ok_or(Cause::Missing("timestamp"))?;
-        let (values, texts) = annotations(event)?;
+    /// What a replay takes of [`CAPACITY_MAX`].
+    fn taken(&self) -> u64 {
+        self.cpus.iter().map(|&(_, capacity)| u64::from(capacity)).sum::<u64>()
+            * (self.groups.len() as u64 + 1)
+    }
+
+    fn event(
+        &mut self,
+        (kind, cpu, now): (Kind, u32, Instant),
+        values: &Values,
+        texts: Texts,
+        elsewhere: u64,
+    ) -> Result<(), Cause> {
         let place = self.places.get(&cpu).copied();
         match (kind, place) {
-            (Kind::Header, None) => self.header(cpu, Instant::from_nanos(now), &values, &texts),
+            (Kind::Header, None) => self.header(cpu, now, values, &texts, elsewhere),
             (Kind::Header, Some(_)) => Err(Cause::Twice("the header of a CPU")),
             (_, None) => Err(Cause::NoHeader { cpu }),
-            (Kind::Activity, Some(_)) => self.activity(cpu, &values, texts),
-            (Kind::Group, Some(_)) => self.group(&values),
+            (Kind::Activity, Some(_)) => self.activity(cpu, values, texts),
+            (Kind::Group, Some(_)) => self.group(values, elsewhere),
             (_, Some(place)) => {
-                if let Some(crossing) = decode(kind, &values)? {
-                    let record = Record { now: Instant::from_nanos(now), crossing };
-                    self.records[place].push(record);
+                if let Some(crossing) = decode(kind, values)? {
+                    self.records[place].push(Record { now, crossing });
                 }
                 Ok(())
             }
@@ -204,15 +263,16 @@ impl Reader {
         start: Instant,
         values: &Values,
         texts: &Texts,
+        elsewhere: u64,
     ) -> Result<(), Cause> {
         let format = values.small(Field::Format)?;
         if format != FORMAT {
             return Err(Bad::Range(Field::Format, format.into()).into());
         }
         let capacity = values.small(Field::Capacity)?;
-        let others: u64 = self.cpus.iter().map(|&(_, capacity)| u64::from(capacity)).sum();
-        let taken = (others + u64::from(capacity)) * (self.groups.len() as u64 + 1);
-        if taken > u64::from(CAPACITY_MAX) || self.cpus.len() >= CPUS_MAX {
+        let more = u64::from(capacity) * (self.groups.len() as u64 + 1);
+        if elsewhere + self.taken() + more > u64::from(CAPACITY_MAX) || self.cpus.len() >= CPUS_MAX
+        {
             return Err(Bad::Range(Field::Capacity, capacity.into()).into());
         }
         let word = |field: Field, found: &str| Cause::Word {
@@ -250,15 +310,14 @@ impl Reader {
     }
 
     /// The next group, if the policy may have it.
-    fn group(&mut self, values: &Values) -> Result<(), Cause> {
+    fn group(&mut self, values: &Values, elsewhere: u64) -> Result<(), Cause> {
         let (place, group) = decode_group(values)?;
         let range = |field: Field, found: u64| Cause::from(Bad::Range(field, found));
         if usize::try_from(place).ok() != Some(self.groups.len()) {
             return Err(range(Field::Id, place.into()));
         }
         self.groups.push(group);
-        let all: u64 = self.cpus.iter().map(|&(_, capacity)| u64::from(capacity)).sum();
-        let taken = all * (self.groups.len() as u64 + 1);
+        let taken = elsewhere + self.taken();
         let quantum = self.known.and_then(|(_, quantum, ..)| quantum);
         let quantum = quantum.filter(|_| taken <= u64::from(CAPACITY_MAX));
         match quantum.map(|quantum| ps::with_groups(quantum, self.groups.clone())) {

@@ -114,6 +114,7 @@ fn header() -> Header {
         domain: domain.to_owned(),
     };
     Header {
+        process: 0,
         discipline: DISCIPLINES[0],
         time_quantum: DISCIPLINES[0].time_quantum,
         groups: Vec::new(),
@@ -172,6 +173,48 @@ fn every_crossing_comes_back_from_the_file() {
         let of_cpu = all.iter().filter(|(of, _)| *of == cpu).map(|(_, record)| *record);
         assert_eq!(*records, of_cpu.collect::<Vec<_>>());
     }
+}
+
+/// Two processes on one CPU, whose activities have the same numbers there.
+#[test]
+fn processes_are_kept_apart_however_their_packets_are_mixed() {
+    let records = one_of_each();
+    let mut whole = Vec::new();
+    let mut writers = [1, 2].map(|process| {
+        let mut header = Header { process, ..header() };
+        header.activities[0].name = format!("audio of {process}");
+        Writer::new(Vec::new(), &header).unwrap()
+    });
+    for (turn, (cpu, record)) in records.iter().enumerate() {
+        for (writer, every) in writers.iter_mut().zip([2, 3]) {
+            writer.record(*cpu, record).unwrap();
+            if turn % every == 0 {
+                whole.append(writer.out_mut());
+            }
+        }
+    }
+    let ends = writers.map(|writer| writer.finish().unwrap());
+    assert!(!ends[1].is_empty());
+    whole.extend(ends.concat());
+    let traces = read_all(&whole).unwrap();
+    assert_eq!(traces.iter().map(|trace| trace.header.process).collect::<Vec<_>>(), [1, 2]);
+    let alone = read(&written(&header(), records)).unwrap();
+    for trace in &traces {
+        assert_eq!(trace.records, alone.records);
+        assert_eq!((&trace.header.cpus, trace.header.activities.len()), (&vec![(2, 8), (0, 4)], 2));
+        let name = &trace.header.activities[0].name;
+        assert_eq!(*name, format!("audio of {}", trace.header.process));
+    }
+    let error = read(&whole).unwrap_err();
+    assert_eq!(error.cause, Cause::Several { processes: 2 });
+    assert!(error.to_string().ends_with("found a trace of 2 processes, expected one"));
+    // Nor together: as of CPUs.
+    let big = |process| {
+        let cpus = vec![(7, CAPACITY_MAX / 2 + 1)];
+        written(&Header { process, cpus, activities: Vec::new(), ..header() }, [])
+    };
+    let error = read_all(&[big(1), big(2)].concat()).unwrap_err().to_string();
+    assert!(error.contains("capacity 131073 is out of range"), "{error}");
 }
 
 /// As it would be after `with_groups`.

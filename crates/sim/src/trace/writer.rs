@@ -20,6 +20,7 @@ use upcall_core::trace::{Crossing, Record};
 #[derive(Debug)]
 pub struct Writer<W> {
     out: W,
+    process: u16,
     bytes: Vec<u8>,
     cpus: BTreeMap<u32, Cpu>,
     /// Place and name of each activity, by CPU and number.
@@ -43,7 +44,9 @@ impl<W: io::Write> Writer<W> {
     /// # Errors
     /// `out` does not take it.
     pub fn new(out: W, header: &Header) -> io::Result<Self> {
-        let sequences = header.cpus.iter().zip(1u32..);
+        // What a sequence or a flow is called must differ from those of other processes.
+        let process = header.process;
+        let sequences = header.cpus.iter().zip(u32::from(process) << 16 | 1..);
         let cpus = sequences.map(|(&(cpu, _), sequence)| {
             (cpu, Cpu { sequence, running: None, flows: BTreeMap::new() })
         });
@@ -52,10 +55,11 @@ impl<W: io::Write> Writer<W> {
         });
         let mut writer = Writer {
             out,
+            process,
             bytes: Vec::new(),
             cpus: cpus.collect(),
             named: named.collect(),
-            flows: 0,
+            flows: u64::from(process) << 40,
         };
         for &(cpu, capacity) in &header.cpus {
             writer.begin_cpu(header, cpu, capacity)?;
@@ -100,6 +104,11 @@ impl<W: io::Write> Writer<W> {
         }
     }
 
+    /// What it writes to, such as a `Vec` to be emptied: whole packets are in it.
+    pub fn out_mut(&mut self) -> &mut W {
+        &mut self.out
+    }
+
     /// Flushes, and gives back what was written to. What was not written stays
     /// unknown to the file: a trace may end anywhere.
     ///
@@ -132,7 +141,10 @@ impl<W: io::Write> Writer<W> {
             sequence_flags: Some(FLAG_CLEARED),
             ..Packet::default()
         })?;
-        self.row(Row::Cpu(cpu), &format!("CPU {cpu}"), None)?;
+        // Of several processes each is a domain.
+        let of = header.activities.first().filter(|_| header.process > 0);
+        let of = of.map_or_else(String::new, |activity| format!(", domain {}", activity.domain));
+        self.row(Row::Cpu(cpu), &format!("CPU {cpu}{of}"), None)?;
         self.row(Row::Core(cpu), "core", Some(Row::Cpu(cpu)))?;
         let mut numbers = Values::NONE.with(Field::Format, FORMAT).with(Field::Capacity, capacity);
         if let Some(quantum) = header.time_quantum {
@@ -158,9 +170,9 @@ impl<W: io::Write> Writer<W> {
 
     fn row(&mut self, row: Row, name: &str, parent: Option<Row>) -> io::Result<()> {
         let track = Track {
-            uuid: Some(row.uuid()),
+            uuid: Some(row.uuid(self.process)),
             name: Some(name.to_owned()),
-            parent: parent.map(Row::uuid),
+            parent: parent.map(|parent| parent.uuid(self.process)),
         };
         self.packet(&Packet { track: Some(track), ..Packet::default() })
     }
@@ -187,7 +199,7 @@ impl<W: io::Write> Writer<W> {
             annotations: numbers.chain(texts).collect(),
             kind: Some(INSTANT),
             name_iid: Some(kind.iid()),
-            track: Some(Row::Core(cpu).uuid()),
+            track: Some(Row::Core(cpu).uuid(self.process)),
             ..Event::default()
         };
         self.event(cpu, now, event)
@@ -205,9 +217,10 @@ impl<W: io::Write> Writer<W> {
             state.flows.insert(id.0, flow);
         }
         let (row, name) = self.who(cpu, id);
+        let process = self.process;
         let event = |row: Row, flow: Option<u64>| Event {
             kind: Some(SLICE_BEGIN),
-            track: Some(row.uuid()),
+            track: Some(row.uuid(process)),
             name: Some(name.clone()),
             flows: flow.into_iter().collect(),
             ..Event::default()
@@ -223,8 +236,8 @@ impl<W: io::Write> Writer<W> {
         let Some(id) = self.cpu(cpu)?.running.take() else { return Ok(()) };
         let (row, _) = self.who(cpu, id);
         for row in row.into_iter().chain([Row::Cpu(cpu)]) {
-            let event =
-                Event { kind: Some(SLICE_END), track: Some(row.uuid()), ..Event::default() };
+            let track = Some(row.uuid(self.process));
+            let event = Event { kind: Some(SLICE_END), track, ..Event::default() };
             self.event(cpu, now, event)?;
         }
         Ok(())
@@ -255,7 +268,7 @@ impl<W: io::Write> Writer<W> {
         let Some(row) = id.and_then(|id| self.who(cpu, id).0) else { return Ok(()) };
         let event = Event {
             kind: Some(INSTANT),
-            track: Some(row.uuid()),
+            track: Some(row.uuid(self.process)),
             name: Some(name.to_owned()),
             flows: flow.into_iter().collect(),
             ..Event::default()

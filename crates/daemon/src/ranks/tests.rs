@@ -1,0 +1,90 @@
+//! What a domain may show, on a real area and in numbers.
+
+use upcall_shm::DomainId;
+use upcall_shm::user_area::{AREA_BYTES, Owner, Slot, SlotState};
+
+use super::*;
+
+const NOW: Instant = Instant::from_nanos(1_000_000_000);
+/// 10 ms, third in the order of admission.
+const PERIODIC: Admitted = Admitted { order: 3, key_min: 10_000_000, delay: None };
+
+fn ranks(admitted: Admitted) -> Ranks {
+    let mut ranks = Ranks::default();
+    ranks.set(vec![admitted], NOW);
+    ranks
+}
+
+fn area() -> (Owner<SharedMapping>, Peer<SharedMapping>) {
+    let domain = DomainId::new(1).unwrap();
+    let memory = SharedMapping::create("user", AREA_BYTES).unwrap();
+    let fd = memory.fd().try_clone_to_owned().unwrap();
+    let owner = Owner::create(memory, domain, 1).unwrap();
+    let memory = SharedMapping::from_fd(fd, AREA_BYTES).unwrap();
+    (owner, Peer::attach(memory, domain, 1).unwrap())
+}
+
+fn waiting(key: u64, order: u64, next_release_ns: u64) -> Slot {
+    Slot { next_release_ns, rank: Rank { key, order }, state: SlotState::Waiting }
+}
+
+#[test]
+fn a_rank_that_is_ready_must_have_been_admitted() {
+    let (mut owner, area) = area();
+    let ranks = ranks(PERIODIC);
+    for (ready, lies) in [
+        (None, false),
+        (Some(Rank { key: 10_000_000, order: 3 }), false),
+        // Worse than it might be harms nobody.
+        (Some(Rank { key: 20_000_000, order: 3 }), false),
+        (Some(Rank { key: 9_999_999, order: 3 }), true),
+        (Some(Rank { key: 10_000_000, order: 2 }), true),
+        (Some(Rank { key: 10_000_000, order: u64::from(u32::MAX) }), true),
+        (Some(Rank { key: 10_000_000, order: 3 + (1 << 32) }), true),
+    ] {
+        owner.publish(ready);
+        assert_eq!(ranks.is_lied_about(&area, NOW), lies, "{ready:?}");
+    }
+}
+
+#[test]
+fn so_must_the_ranks_of_what_is_to_come_in_any_slot() {
+    let (mut owner, area) = area();
+    let ranks = ranks(PERIODIC);
+    for (slot, lies) in [
+        (waiting(10_000_000, 3, 5), false),
+        (waiting(0, 0, 5), true),
+        (waiting(0, 3, 5), true),
+        // Of what is suspended nobody makes anything.
+        (waiting(0, 0, NEVER), false),
+    ] {
+        owner.set(100, slot).unwrap();
+        owner.publish(Some(Rank { key: 10_000_000, order: 3 }));
+        assert_eq!(ranks.is_lied_about(&area, NOW), lies, "{slot:?}");
+    }
+}
+
+#[test]
+fn a_deadline_is_not_before_its_release_and_the_delay() {
+    let (mut owner, area) = area();
+    let delay = Span::from_millis(10);
+    let ranks = ranks(Admitted { order: 3, key_min: 0, delay: Some(delay) });
+    let release_ns = NOW.as_nanos();
+    for (deadline_ns, lies) in [(release_ns + 10_000_000, false), (release_ns + 9_999_999, true)] {
+        owner.set(0, waiting(deadline_ns, 3, release_ns)).unwrap();
+        owner.publish(None);
+        assert_eq!(ranks.is_lied_about(&area, NOW), lies, "{deadline_ns}");
+    }
+}
+
+#[test]
+fn what_was_given_back_counts_for_a_while_and_no_longer() {
+    let (mut owner, area) = area();
+    owner.publish(Some(Rank { key: 10_000_000, order: 3 }));
+    let mut ranks = ranks(PERIODIC);
+    ranks.set(Vec::new(), NOW);
+    assert!(!ranks.is_lied_about(&area, NOW));
+    ranks.set(Vec::new(), NOW + CLOSED_FOR / 2);
+    assert!(!ranks.is_lied_about(&area, NOW + CLOSED_FOR / 2));
+    assert!(ranks.is_lied_about(&area, NOW + CLOSED_FOR));
+}

@@ -1,0 +1,263 @@
+//! How handlers and tasks come to be: measured, admitted, and handed to an executive.
+
+use std::sync::Arc;
+
+use upcall_core::activity::{ActivityId, ActivityParams, BATCH_MAX, ParamError, Terms};
+use upcall_core::admission::Reservation;
+use upcall_core::policy::dws::DWS;
+use upcall_core::time::Span;
+
+use crate::batch::Batch;
+use crate::config::Mode;
+use crate::executive::{ACTIVITIES_MAX, Control, Handler, Work};
+use crate::need::{CreateError, Need};
+use crate::reactor::Reactor;
+use crate::statistics::Statistics;
+use crate::task::{Address, Task, TaskCell, TaskWork};
+use crate::virtual_time::VirtualTime;
+use crate::{calibrate, clock};
+
+use super::{Activity, HandlerId, Reserved, Runtime};
+
+/// What admission gave an activity.
+struct Admitted {
+    reserved: Reserved,
+    executive: usize,
+    id: ActivityId,
+}
+
+impl Runtime {
+    /// Creates a handler, suspended, if admission finds room for it
+    /// (`rts_creat`, rtu-1995 §6). May be called while others run.
+    ///
+    /// A need without a cost is measured first: the handler runs on trial in
+    /// this thread, up to half a second, and consumes what it processes.
+    /// Allocates; O(n) analyses for n handlers.
+    ///
+    /// # Errors
+    /// See [`CreateError`]; a refusal says what would fit.
+    pub fn handler<F>(
+        &mut self,
+        name: &str,
+        need: impl Into<Need>,
+        handler: F,
+    ) -> Result<HandlerId, CreateError>
+    where
+        F: FnMut(&mut Batch<'_>) + Send + 'static,
+    {
+        self.check_name(name)?;
+        let mut handler: Handler = Box::new(handler);
+        let mut need = need.into();
+        let switch_cost = self.config.switch_cost.unwrap_or_default();
+        if need.pdu_cost().is_zero() {
+            // Any cost gives the batch: mapping derives it from rate and delay.
+            let batch = need.with_cost(Span::from_nanos(1)).params(switch_cost)?.batch;
+            let cost =
+                calibrate::pdu_cost(&mut handler, batch).ok_or(CreateError::NothingToMeasure)?;
+            need = need.with_cost(cost);
+        }
+        let params = need.params(switch_cost)?;
+        let terms = need.terms();
+        let admitted = self.admit(name, params, &terms)?;
+        Ok(self.enter(name, admitted, params, terms, Work::Handler(handler)))
+    }
+
+    /// Creates a task, suspended, if admission finds room for it: a lightweight
+    /// process (split-level-1991 §3.1), whose code is the future that `task` makes.
+    /// It is run, suspended, closed and waited for as a handler is; it ends when
+    /// the future does. The cost of a PDU must be declared; a PDU is what it does
+    /// between two checkpoints. May be called while others run. Allocates.
+    ///
+    /// ```no_run
+    /// # use upcall_runtime::{Config, Runtime, activity::ActivityParams, policy::dws::DWS};
+    /// # use upcall_runtime::{clock, time::Span};
+    /// # let mut runtime = Runtime::start(Config { discipline: &DWS, ..Config::default() })?;
+    /// let need = ActivityParams::new(Span::from_millis(20), Span::from_micros(100));
+    /// let blink = runtime.task("blink", need, async move |task| {
+    ///     for _ in 0..50 {
+    ///         task.timed_sleep(clock::now() + Span::from_millis(20)).await;
+    ///     }
+    /// })?;
+    /// runtime.run(blink)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Runtime::handler`], and [`CreateError::NotForTasks`] under another
+    /// policy than DWS.
+    pub fn task<F, T>(
+        &mut self,
+        name: &str,
+        need: impl Into<Need>,
+        task: F,
+    ) -> Result<HandlerId, CreateError>
+    where
+        F: FnOnce(Task) -> T,
+        T: Future<Output = ()> + Send + 'static,
+    {
+        self.check_name(name)?;
+        if self.config.discipline.name != DWS.name {
+            return Err(CreateError::NotForTasks { policy: self.config.discipline.name });
+        }
+        let need = need.into();
+        let params = need.params(self.config.switch_cost.unwrap_or_default())?;
+        let terms = Terms { on_demand: true, ..need.terms() };
+        // Before anything is reserved: it is the caller's code, and may panic.
+        let cell = Arc::new(TaskCell::new(clock::now));
+        let work = TaskWork::new(cell.clone(), task(Task::new(cell.clone())));
+        if self.reactor.is_none() {
+            let real_time = self.config.mode != Mode::Threads;
+            self.reactor = Some(Reactor::start(real_time).map_err(CreateError::Thread)?);
+        }
+        let admitted = self.admit(name, params, &terms)?;
+        let shared = self.executives[admitted.executive].link.shared.clone();
+        let watcher = self.reactor.as_ref().map(|reactor| reactor.watcher(&shared, admitted.id));
+        cell.bind(Address { shared, id: admitted.id, watcher });
+        Ok(self.enter(name, admitted, params, terms, Work::Task(work)))
+    }
+
+    /// Creates a virtual-time handler, suspended: one without a period and without a
+    /// real-time rank, for protocols that need no guarantee (rtu-1995 §9). While it is
+    /// delivered it is upcalled whenever the kernel runs this process as an ordinary
+    /// one, by the thread `upcall-virtual`, which all virtual handlers share. They take turns in
+    /// the order of their creation: [`Batch::proceed`] answers `false` at the end of
+    /// `quantum` PDUs if another waits, and else goes on. Nothing is promised to it
+    /// and nothing reserved for it, so admission has no say.
+    ///
+    /// Virtual handlers of a process never interleave inside a quantum, and share data
+    /// without a lock. Real-time handlers and tasks preempt them anywhere, as they do
+    /// every ordinary thread.
+    ///
+    /// It is run, suspended, waited for and stopped as others are, and closed by
+    /// [`Runtime::close_virtual`]. One that finds nothing to do should say
+    /// [`Batch::finish`] and be run again when there is: until then it is upcalled
+    /// over and over. It may have an abort phase ([`Runtime::give_abort_phase`]).
+    /// May be called while others run. Allocates.
+    ///
+    /// # Errors
+    /// [`CreateError::NameTaken`]; [`CreateError::Params`] if `quantum` is 0 or above
+    /// [`BATCH_MAX`]; [`CreateError::Thread`].
+    pub fn virtual_handler<F>(
+        &mut self,
+        name: &str,
+        quantum: u32,
+        handler: F,
+    ) -> Result<HandlerId, CreateError>
+    where
+        F: FnMut(&mut Batch<'_>) + Send + 'static,
+    {
+        self.check_name(name)?;
+        if !(1..=BATCH_MAX).contains(&quantum) {
+            return Err(CreateError::Params(ParamError::Quantum { quantum, batch: BATCH_MAX }));
+        }
+        let virtual_time = match self.virtual_time.take() {
+            Some(started) => started,
+            None => VirtualTime::start(self.inactive_epoch.clone()).map_err(CreateError::Thread)?,
+        };
+        let id = HandlerId(self.activities.len());
+        self.activities.push(None);
+        virtual_time.enter(id, name, quantum, Box::new(handler));
+        self.virtual_time = Some(virtual_time);
+        Ok(id)
+    }
+
+    fn check_name(&self, name: &str) -> Result<(), CreateError> {
+        let virtual_name = self.virtual_time.as_ref().is_some_and(|known| known.has_name(name));
+        let mut live = self.activities.iter().flatten();
+        if virtual_name || live.any(|activity| activity.name == name) {
+            return Err(CreateError::NameTaken(name.to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Reserves, and finds an executive and a number on it.
+    fn admit(
+        &mut self,
+        name: &str,
+        params: ActivityParams,
+        terms: &Terms,
+    ) -> Result<Admitted, CreateError> {
+        let (reserved, cpu) = self.reserve(name, params, terms)?;
+        let executive = match self.config.mode {
+            Mode::Upcall => self
+                .executives
+                .iter()
+                .position(|executive| executive.cpu == cpu)
+                .expect("one executive was made for each CPU"),
+            Mode::Threads | Mode::Fifo => self.add_executive(cpu, None),
+        };
+        let Some(number) = self.executives[executive].taken.iter().position(|&taken| !taken) else {
+            self.release(reserved);
+            return Err(CreateError::TooMany { activities_max: ACTIVITIES_MAX });
+        };
+        self.executives[executive].taken[number] = true;
+        let id = ActivityId(u32::try_from(number).expect("below ACTIVITIES_MAX"));
+        Ok(Admitted { reserved, executive, id })
+    }
+
+    /// Asks admission, here or in the daemon, for a place: the reservation and its CPU.
+    fn reserve(
+        &mut self,
+        name: &str,
+        params: ActivityParams,
+        terms: &Terms,
+    ) -> Result<(Reserved, u32), CreateError> {
+        if let Some(domain) = &mut self.domain {
+            let asked = domain.create(name, &params, terms, self.config.unscreened);
+            return match asked.map_err(|error| CreateError::Daemon(error.to_string()))? {
+                Ok(place) => Ok((Reserved::There(place.order), place.cpu)),
+                Err(no) => Err(CreateError::RefusedThere { reason: no.reason, hint: no.hint }),
+            };
+        }
+        let reservation = self.reserve_here(name, params, terms)?;
+        Ok((Reserved::Here(reservation.id), reservation.cpu))
+    }
+
+    /// Asks admission here.
+    pub(super) fn reserve_here(
+        &mut self,
+        name: &str,
+        params: ActivityParams,
+        terms: &Terms,
+    ) -> Result<Reservation, CreateError> {
+        match self.reservations.reserve(name, params, terms) {
+            Ok(reservation) => Ok(reservation),
+            Err(_) if self.config.unscreened => {
+                Ok(self.reservations.reserve_unscreened(name, params, terms))
+            }
+            Err(refusal) => Err(CreateError::Refused(Box::new(refusal))),
+        }
+    }
+
+    /// Gives a place back.
+    pub(super) fn release(&mut self, reserved: Reserved) {
+        match (reserved, &self.domain) {
+            (Reserved::Here(id), _) => self.reservations.release(id),
+            (Reserved::There(order), Some(domain)) => domain.close(order),
+            (Reserved::There(_), None) => {}
+        }
+    }
+
+    /// Hands an admitted activity to its executive.
+    fn enter(
+        &mut self,
+        name: &str,
+        admitted: Admitted,
+        params: ActivityParams,
+        terms: Terms,
+        work: Work,
+    ) -> HandlerId {
+        let Admitted { reserved, executive, id } = admitted;
+        let order = match reserved {
+            Reserved::There(order) => Some(order),
+            Reserved::Here(_) => None,
+        };
+        self.send(executive, Control::Create { id, params, terms, work, order });
+        let statistics = Statistics::default();
+        let name = name.to_owned();
+        let abort_phase = false;
+        let activity = Activity { name, params, reserved, executive, id, statistics, abort_phase };
+        self.activities.push(Some(activity));
+        HandlerId(self.activities.len() - 1)
+    }
+}

@@ -1,0 +1,240 @@
+//! How a runtime starts, and each of its scheduling threads.
+
+use std::sync::Arc;
+use std::sync::mpsc;
+
+use upcall_core::admission::{Platform, Reservations};
+use upcall_core::policy::rmdp::RMDP;
+
+use crate::calibrate;
+use crate::config::{Config, FIFO_PRIORITY, Mode};
+use crate::domain::{AttachError, Domain};
+use crate::executive::{ACTIVITIES_MAX, Executive};
+use crate::rights::Notice;
+use crate::seat::Seat;
+
+use super::{ExecutiveThread, Runtime};
+
+/// Stack that a scheduling thread touches before it starts.
+const STACK_BYTES: usize = 256 * 1024;
+
+/// Why a runtime did not start.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum StartError {
+    /// A CPU was named that this process may not use.
+    CpuNotAllowed {
+        /// That one.
+        cpu: u32,
+        /// The ones it may use.
+        allowed: Vec<u32>,
+    },
+    /// A CPU was named twice.
+    CpuTwice(u32),
+    /// [`Config::trace`] in a mode in which the kernel decides.
+    NothingToTrace(Mode),
+    /// A scheduling thread did not start.
+    Thread(String),
+    /// [`Config::daemon`] in a mode in which the kernel decides, or under a policy
+    /// whose ranks mean nothing to other processes (PS, DWCS).
+    NotAcrossDomains {
+        /// The mode.
+        mode: Mode,
+        /// The policy.
+        policy: &'static str,
+    },
+    /// The daemon did not attach this process.
+    Attach(Arc<AttachError>),
+    /// The CPUs this process may use could not be found out.
+    Cpus(upcall_sys::OsError),
+}
+
+impl std::fmt::Display for StartError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            StartError::CpuNotAllowed { cpu, allowed } => {
+                write!(f, "CPU {cpu} is not among the CPUs this process may use, {allowed:?}")
+            }
+            StartError::CpuTwice(cpu) => write!(f, "CPU {cpu} is named twice"),
+            StartError::NothingToTrace(mode) => {
+                write!(f, "a trace in mode {}, expected mode upcall", mode.name())
+            }
+            StartError::Thread(error) => write!(f, "a scheduling thread did not start: {error}"),
+            StartError::NotAcrossDomains { mode, policy } => write!(
+                f,
+                "mode {} under `{policy}` across processes, expected mode upcall under rmdp, rm or dws",
+                mode.name()
+            ),
+            StartError::Attach(error) => error.fmt(f),
+            StartError::Cpus(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// The CPUs handlers use when nobody names any: all that are allowed but CPU 0,
+/// or CPU 0 if it is alone (contract, `cpus`).
+///
+/// # Errors
+/// The system does not tell.
+pub fn default_cpus() -> Result<Vec<u32>, StartError> {
+    let allowed = upcall_sys::schedule::allowed_cpus().map_err(StartError::Cpus)?;
+    let rest: Vec<u32> = allowed.iter().copied().filter(|&cpu| cpu != 0).collect();
+    Ok(if rest.is_empty() { allowed } else { rest })
+}
+
+impl Runtime {
+    /// Starts the scheduling threads and takes what rights there are; what was
+    /// not granted is in [`Runtime::notices`]. Blocks for a few milliseconds.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn start(mut config: Config) -> Result<Self, StartError> {
+        let mut notices = Vec::new();
+        // Before areas are mapped: it would fault in all that there is of them.
+        if let Err(error) = upcall_sys::memory::lock_all() {
+            notices.push(Notice::NoMemoryLock(error));
+        }
+        let (domain, seats) = match &config.daemon {
+            None => (None, Vec::new()),
+            Some(daemon) => {
+                let (mode, policy) = (config.mode, config.discipline.name);
+                if mode != Mode::Upcall || !config.discipline.across_domains {
+                    return Err(StartError::NotAcrossDomains { mode, policy });
+                }
+                let attached = Domain::attach(&daemon.socket, &daemon.name, policy)
+                    .map_err(|error| StartError::Attach(Arc::new(error)))?;
+                config.cpus = attached.seats.iter().map(|(cpu, _)| *cpu).collect();
+                config.switch_cost = Some(attached.switch_cost);
+                if !attached.real_time {
+                    notices.push(Notice::NoRealTimeDaemon);
+                }
+                (Some(attached.domain), attached.seats)
+            }
+        };
+        if config.cpus.is_empty() {
+            config.cpus = default_cpus()?;
+        }
+        if config.trace && config.mode != Mode::Upcall {
+            return Err(StartError::NothingToTrace(config.mode));
+        }
+        let allowed = upcall_sys::schedule::allowed_cpus().map_err(StartError::Cpus)?;
+        for (position, &cpu) in config.cpus.iter().enumerate() {
+            if config.cpus[..position].contains(&cpu) {
+                return Err(StartError::CpuTwice(cpu));
+            }
+            if !allowed.contains(&cpu) {
+                return Err(StartError::CpuNotAllowed { cpu, allowed });
+            }
+        }
+        let switch_cost = *config.switch_cost.get_or_insert_with(calibrate::switch_cost);
+        let platform = Platform {
+            cpus: config.cpus.clone(),
+            cpu_limit: config.cpu_limit,
+            switch_cost,
+            wakeup_latency: config.wakeup_latency,
+        };
+        let reservations = Reservations::new(platform, config.discipline);
+        let mut runtime = Runtime {
+            config,
+            reservations,
+            domain,
+            executives: Vec::new(),
+            activities: Vec::new(),
+            elsewhere: Vec::new(),
+            inactive_epoch: Arc::default(),
+            notices,
+            reactor: None,
+            virtual_time: None,
+        };
+        if runtime.config.mode == Mode::Upcall {
+            let mut seats: Vec<Option<Seat>> =
+                seats.into_iter().map(|(_, seat)| Some(seat)).collect();
+            seats.resize_with(runtime.config.cpus.len(), || None);
+            for (cpu, seat) in runtime.config.cpus.clone().into_iter().zip(seats) {
+                let executive = runtime.add_executive(cpu, seat);
+                runtime.launch(executive).map_err(StartError::Thread)?;
+            }
+        }
+        Ok(runtime)
+    }
+
+    pub(super) fn add_executive(&mut self, cpu: u32, seat: Option<Seat>) -> usize {
+        // Alone on its thread, a handler needs no policy: the kernel has its own.
+        let (meter_cpu, discipline) = match self.config.mode {
+            Mode::Upcall => (false, self.config.discipline),
+            Mode::Threads | Mode::Fifo => (true, &RMDP),
+        };
+        let (executive, link) = Executive::new(
+            discipline,
+            meter_cpu,
+            self.config.trace,
+            self.inactive_epoch.clone(),
+            seat,
+        );
+        self.executives.push(ExecutiveThread {
+            cpu,
+            link,
+            waiting: Some(executive),
+            thread: None,
+            taken: vec![false; ACTIVITIES_MAX as usize],
+            closing: Vec::new(),
+            retired: Vec::new(),
+            has_interrupt_handler: false,
+        });
+        self.executives.len() - 1
+    }
+
+    /// Starts the thread of an executive, if it does not run yet.
+    pub(super) fn launch(&mut self, index: usize) -> Result<(), String> {
+        let fifo_priority = match self.config.mode {
+            // The daemon gives it its class.
+            Mode::Upcall if self.domain.is_some() => None,
+            Mode::Upcall => Some(FIFO_PRIORITY),
+            Mode::Threads => None,
+            Mode::Fifo => Some(self.rate_monotonic_priority(index)),
+        };
+        let executive = &mut self.executives[index];
+        let Some(waiting) = executive.waiting.take() else { return Ok(()) };
+        let cpu = executive.cpu;
+        let (notices_in, notices) = mpsc::channel();
+        let thread = std::thread::Builder::new()
+            .name(format!("upcall-cpu{cpu}"))
+            .spawn(move || {
+                let tid = upcall_sys::process::thread_id();
+                let _ = notices_in.send((tid, prepare_thread(cpu, fifo_priority)));
+                let outcomes = waiting.run();
+                (outcomes, upcall_sys::schedule::thread_switches())
+            })
+            .map_err(|error| error.to_string())?;
+        executive.thread = Some(thread);
+        let (tid, found) = notices.recv().map_err(|error| error.to_string())?;
+        if let Some(domain) = &self.domain {
+            domain.thread(cpu, tid).map_err(|error| error.to_string())?;
+        }
+        for notice in found {
+            let known = self
+                .notices
+                .iter()
+                .any(|old| std::mem::discriminant(old) == std::mem::discriminant(&notice));
+            if !known {
+                self.notices.push(notice);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Pins, raises, and pre-faults the calling thread; says what was not granted.
+fn prepare_thread(cpu: u32, fifo_priority: Option<u8>) -> Vec<Notice> {
+    let mut notices = Vec::new();
+    if let Err(error) = upcall_sys::schedule::pin_thread(&[cpu]) {
+        notices.push(Notice::NoPinning { cpu, error });
+    }
+    upcall_sys::memory::prefault_stack::<STACK_BYTES>();
+    if let Some(Err(error)) = fifo_priority.map(upcall_sys::schedule::set_fifo) {
+        notices.push(Notice::NoRealTimeClass(error));
+    }
+    notices
+}
