@@ -35,8 +35,10 @@
 //! # Waiting
 //!
 //! [`Reader::wait`] is `B_wakeup` and `waiting_for_IO` of the paper: the write that reaches
-//! the level says [`Due::wake`]. A passive source ([`Writer::rest`]) is started again by the
-//! reader once the level is below `B_start`: its release says [`Due::start`].
+//! the level says [`Due::wake`]. A reader with more than one thing to wait for watches its bell
+//! ([`Reader::watch`]), and is owed a wake only while it sleeps on it. A passive source
+//! ([`Writer::rest`]) is started again by the reader once the level is below `B_start`: its release
+//! says [`Due::start`].
 //!
 //! # Death
 //!
@@ -57,7 +59,7 @@
 //! | 0..64 | magic, version, generation, way, count, bytes of a unit, `B_start`, 1 reserved | who creates, before sharing |
 //! | 64..128 | `N_write`, 7 reserved | writer |
 //! | 128..192 | `N_read`, 7 reserved | reader |
-//! | 192..256 | of the reader: claimed, gone (0 open, 1 ended, 2 died), `N_write` wanted, bell (1: waits), 4 reserved | reader; bell also writer, gone also daemon |
+//! | 192..256 | of the reader: claimed, gone (0 open, 1 ended, 2 died), `N_write` wanted, bell (1: waits, 2: waits and does not sleep), 4 reserved | reader; bell also writer, gone also daemon |
 //! | 256..320 | of the writer: the same | writer; bell also reader, gone also daemon |
 //! | 320..384 | active (0: passive), 7 reserved | writer; reader, which starts it |
 //! | 384..512 | reserved | |
@@ -65,8 +67,8 @@
 
 use crate::words::Words;
 use crate::{AtomicU64, LayoutError, Ordering};
-use Ordering::Relaxed;
-use bell::DIED;
+use Ordering::{Acquire, Relaxed};
+use bell::{DIED, ENDED};
 use layout::{KIND, Shape, word};
 
 mod bell;
@@ -82,7 +84,7 @@ mod span;
 mod tests;
 mod writer;
 
-pub use bell::WAITING;
+pub use bell::{WAITING, WATCHED};
 pub use fault::{Closed, StreamError, StreamFault};
 pub use layout::{HEADER_BYTES, LAYOUT_VERSION};
 pub use reader::{Kept, Message, Reader};
@@ -150,6 +152,24 @@ impl End {
         match self {
             End::Writer => End::Reader,
             End::Reader => End::Writer,
+        }
+    }
+}
+
+/// How an end goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leaving {
+    /// In order: [`Closed::Ended`].
+    Ended,
+    /// It failed, and what it was to do is not all done: [`Closed::Died`].
+    Died,
+}
+
+impl Leaving {
+    const fn state(self) -> u64 {
+        match self {
+            Leaving::Ended => ENDED,
+            Leaving::Died => DIED,
         }
     }
 }
@@ -262,6 +282,25 @@ impl<W: AsRef<[AtomicU64]>> Stream<W> {
         self.words.leave(end.line(), DIED, end.other().line())
     }
 
+    /// Whether the wait of an end that watches ([`Reader::watch`]) is over. A load.
+    #[inline]
+    pub fn is_rung(&self, end: End) -> bool {
+        // Relaxed: only decides whether to look; `rouse` synchronises.
+        let bell = self.bell(end).load(Relaxed);
+        bell != u64::from(WATCHED) && bell != u64::from(WAITING)
+    }
+
+    /// An end that watches is going to sleep on its bell, while it is [`WAITING`]: `false` if it
+    /// was rung by now.
+    pub fn doze(&self, end: End) -> bool {
+        self.words.change_bell(end.line(), WATCHED, WAITING)
+    }
+
+    /// It sleeps no more, and watches again: `false` if it was rung.
+    pub fn stir(&self, end: End) -> bool {
+        self.words.change_bell(end.line(), WAITING, WATCHED)
+    }
+
     /// The bell of an end: its low half is the futex, waited on while it is [`WAITING`].
     pub fn bell(&self, end: End) -> &AtomicU64 {
         self.words.at(end.line() + word::BELL)
@@ -270,6 +309,7 @@ impl<W: AsRef<[AtomicU64]>> Stream<W> {
 
 /// Takes the resting source for its start: `true` for one caller only.
 fn claim_start<W: AsRef<[AtomicU64]>>(words: &Words<W>) -> bool {
-    // Relaxed: nothing is handed over with it; the fences decide who sees what.
-    words.at(word::ACTIVE).compare_exchange(0, 1, Relaxed, Relaxed).is_ok()
+    // Acquire pairs with the fence in `Writer::rest_until_started`: its bell is found. Apart from
+    // that nothing is handed over; the fences decide who sees what.
+    words.at(word::ACTIVE).compare_exchange(0, 1, Acquire, Relaxed).is_ok()
 }

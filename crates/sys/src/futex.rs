@@ -2,14 +2,16 @@
 //!
 //! Called by the runtime to park a thread and to wake it, within a process
 //! ([`wait_until`], [`wake`]) and between processes ([`wait_shared_until`],
-//! [`wake_shared`]). The two do not meet: who waits in one way is not woken in
+//! [`wake_shared`]); for several words at once ([`WaitSet`]). The two do not meet: who waits in one way is not woken in
 //! the other. See futex(2).
 
+use crate::OsError;
 use crate::clock::timespec;
+use core::marker::PhantomData;
 use core::num::NonZeroU32;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use rustix::io::Errno;
-use rustix::thread::futex;
+use rustix::thread::{ClockId, futex};
 
 /// Why [`wait_until`] or [`wait_shared_until`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +61,86 @@ pub fn wait_shared_until(word: &AtomicU64, expected_low: u32, deadline_ns: Optio
 /// a word may wake who sleeps on it.
 pub fn wake_shared(word: &AtomicU64, threads: u32) -> usize {
     wake_any(low_half(word), futex::Flags::empty(), threads)
+}
+
+/// Words that a thread waits for together: each with the value while which it sleeps.
+///
+/// For memory that may change at several places, each written by someone else, such as the bells of
+/// streams. 3 KiB on the stack; see futex2(2), `futex_waitv`, Linux 5.16.
+#[derive(Debug)]
+pub struct WaitSet<'a> {
+    waits: [futex::Wait; WaitSet::WORDS_MAX],
+    len: usize,
+    words: PhantomData<&'a AtomicU64>,
+}
+
+impl Default for WaitSet<'_> {
+    fn default() -> Self {
+        WaitSet::new()
+    }
+}
+
+impl<'a> WaitSet<'a> {
+    /// Most words: the kernel's `FUTEX_WAITV_MAX`.
+    pub const WORDS_MAX: usize = 128;
+
+    /// No word yet.
+    pub const fn new() -> Self {
+        let none = futex::Wait::new();
+        WaitSet { waits: [none; WaitSet::WORDS_MAX], len: 0, words: PhantomData }
+    }
+
+    /// Whether the kernel knows how.
+    ///
+    /// # Errors
+    /// `ENOSYS` before Linux 5.16, `EPERM` where it is filtered out.
+    pub fn is_known() -> Result<(), OsError> {
+        let word = AtomicU32::new(1);
+        let mut set = WaitSet::new();
+        set.add_private(&word, 0);
+        match set.wait(None) {
+            // It does not hold what is expected.
+            Ok(_) | Err(Errno::AGAIN) => Ok(()),
+            Err(errno) => Err(OsError::of("futex_waitv")(errno)),
+        }
+    }
+
+    /// One more, for [`wake`]. One that is too many is left out: whoever adds counts.
+    pub fn add_private(&mut self, word: &'a AtomicU32, expected: u32) {
+        self.add(word, expected, futex::WaitFlags::PRIVATE);
+    }
+
+    /// One more, for [`wake_shared`].
+    pub fn add_shared(&mut self, word: &'a AtomicU64, expected_low: u32) {
+        self.add(low_half(word), expected_low, futex::WaitFlags::empty());
+    }
+
+    /// Sleeps while each holds what was said, until one is woken or until `deadline_ns`, as
+    /// [`wait_until`] does for one. One system call, O(words); does not allocate.
+    pub fn wait_until(&self, deadline_ns: Option<u64>) -> Wake {
+        match self.wait(deadline_ns) {
+            Ok(_) => Wake::Woken,
+            Err(Errno::AGAIN) => Wake::Changed,
+            Err(Errno::TIMEDOUT) => Wake::TimedOut,
+            Err(_) => Wake::Interrupted,
+        }
+    }
+
+    fn add(&mut self, word: &'a AtomicU32, expected: u32, flags: futex::WaitFlags) {
+        if let Some(wait) = self.waits.get_mut(self.len) {
+            // The kernel reads through it and no more.
+            wait.uaddr = futex::WaitPtr::new(core::ptr::from_ref(word).cast_mut().cast());
+            wait.val = u64::from(expected);
+            wait.flags = flags | futex::WaitFlags::SIZE_U32;
+            self.len += 1;
+        }
+    }
+
+    fn wait(&self, deadline_ns: Option<u64>) -> Result<usize, Errno> {
+        let deadline = deadline_ns.map(timespec);
+        let waits = &self.waits[..self.len];
+        futex::waitv(waits, futex::WaitvFlags::empty(), deadline.as_ref(), ClockId::Monotonic)
+    }
 }
 
 /// The half of a word that the kernel compares.
@@ -229,6 +311,32 @@ mod tests {
         }
         assert!(monotonic_ns() >= deadline_ns);
         assert_eq!(wait_shared_until(&word, 0xFFFF_FFFF, None), Wake::Changed);
+    }
+
+    #[test]
+    fn of_several_words_any_wakes_and_a_changed_one_does_not_put_to_sleep() {
+        WaitSet::is_known().unwrap();
+        let (private, shared) = (AtomicU32::new(7), AtomicU64::new(0xABCD_0000_0001));
+        let sleep = |deadline_ns| {
+            let mut set = WaitSet::new();
+            set.add_private(&private, 7);
+            set.add_shared(&shared, 1);
+            set.wait_until(deadline_ns)
+        };
+        let ring: [&(dyn Fn() -> usize + Sync); 2] =
+            [&|| wake(&private, 1), &|| wake_shared(&shared, 1)];
+        std::thread::scope(|threads| {
+            for ring in ring {
+                let sleeper = threads.spawn(|| sleep(None));
+                while ring() == 0 {
+                    std::thread::yield_now();
+                }
+                assert_eq!(sleeper.join().unwrap(), Wake::Woken);
+            }
+        });
+        assert_eq!(sleep(Some(monotonic_ns() + 1_000_000)), Wake::TimedOut);
+        shared.store(2, Release);
+        assert_eq!(sleep(None), Wake::Changed);
     }
 
     #[test]

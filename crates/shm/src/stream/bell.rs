@@ -12,6 +12,11 @@
 //! Of the fences one comes first: either (4) finds what (5) stored, or (7) finds what (2) stored.
 //! Who is woken finds the bell 0 (Acquire) and the index. Between the two loads of (7) and its
 //! exchange the peer may have begun to wait anew: it is then woken early, looks and waits again.
+//!
+//! Who has more to do than to sleep on one bell puts `WATCHED` there in (2), and looks at it now
+//! and then: (7) sets it to 0 all the same, and nobody need be woken. Before it sleeps on
+//! this bell and others together, it makes each `WAITING`, and `WATCHED` again after. It is one
+//! word, so either (7) comes first and the exchange fails, or (7) finds `WAITING`.
 
 use super::layout::{KIND, word};
 use super::{Closed, StreamFault};
@@ -22,6 +27,8 @@ use crate::{AtomicU64, LayoutError};
 
 /// What a bell (the low half is the futex) holds while its end waits.
 pub const WAITING: u32 = 1;
+/// What it holds while its end waits and does not sleep.
+pub const WATCHED: u32 = 2;
 
 /// States of an end.
 pub(super) const OPEN: u64 = 0;
@@ -43,20 +50,20 @@ impl<W: AsRef<[AtomicU64]>> Words<W> {
             && self.ring(line)
     }
 
-    /// Rings for the end of `line`, behind a fence: whether it waited.
+    /// Rings for the end of `line`, behind a fence: whether it sleeps, or is about to.
     #[inline]
-    fn ring(&self, line: usize) -> bool {
+    pub(super) fn ring(&self, line: usize) -> bool {
         // Relaxed: the caller's fence makes it a release for the Acquire in `end_wait`, of the
         // index or of that this end is gone.
-        self.at(line + word::BELL).swap(0, Relaxed) != 0
+        self.at(line + word::BELL).swap(0, Relaxed) == u64::from(WAITING)
     }
 
-    /// (1) to (3).
-    pub(super) fn begin_wait(&self, line: usize, wanted: u64) {
+    /// (1) to (3), with `bell` `WAITING` or `WATCHED`.
+    pub(super) fn begin_wait(&self, line: usize, wanted: u64, bell: u32) {
         self.store(line + word::WANTED, wanted, Relaxed);
         // Pairs with the Acquire in `publish`.
         let release = ordering(Edge::StreamBellStore, Release);
-        self.store(line + word::BELL, u64::from(WAITING), release);
+        self.store(line + word::BELL, u64::from(bell), release);
         // Pairs with the fences in `publish` and `leave`.
         barrier(Edge::StreamWaitFence, SeqCst);
     }
@@ -65,6 +72,13 @@ impl<W: AsRef<[AtomicU64]>> Words<W> {
     pub(super) fn end_wait(&self, line: usize) -> bool {
         // Pairs with the exchange in `ring`, behind a fence.
         self.at(line + word::BELL).swap(0, ordering(Edge::StreamHear, Acquire)) == 0
+    }
+
+    /// From `WATCHED` to `WAITING` or back: `false` if it was rung meanwhile.
+    pub(super) fn change_bell(&self, line: usize, from: u32, to: u32) -> bool {
+        // Relaxed: nothing is handed over with it; `end_wait` synchronises.
+        let bell = self.at(line + word::BELL);
+        bell.compare_exchange(u64::from(from), u64::from(to), Relaxed, Relaxed).is_ok()
     }
 
     /// The peer's index; what was stored before it is seen.

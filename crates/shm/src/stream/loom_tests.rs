@@ -150,6 +150,58 @@ fn room_is_waited_for() {
     other.join().unwrap();
 }
 
+/// The reader watches its bell, and then sleeps on it: it is woken if it does.
+fn the_level_is_watched_for() {
+    let words: Memory = (0..SLOTS.words().unwrap()).map(|_| AtomicU64::new(0)).collect();
+    let stream = Stream::create(words.clone(), SLOTS, 0, 0).unwrap();
+    let end = || Stream::attach(words.clone(), 0).unwrap();
+    let (mut writer, mut reader) = (end().writer().unwrap(), end().reader().unwrap());
+    let futex = Arc::new(Futex::default());
+    let other = {
+        let futex = futex.clone();
+        thread::spawn(move || {
+            assert!(writer.push(&[5; 8]).unwrap());
+            if writer.commit().unwrap().wake {
+                futex.wake();
+            }
+        })
+    };
+    if reader.watch(1).sleep {
+        if stream.doze(End::Reader) {
+            futex.wait(reader.bell());
+            assert!(!stream.stir(End::Reader), "woken for nothing");
+        }
+        assert!(stream.is_rung(End::Reader) && reader.rouse());
+    }
+    assert_eq!(reader.level(), Ok(1), "woken too early");
+    other.join().unwrap();
+}
+
+/// A source goes to rest and sleeps until it is started.
+fn a_source_waits_to_be_started() {
+    let (mut writer, mut reader) = ends(SLOTS, 1);
+    assert!(writer.push(&[1; 8]).unwrap());
+    let _ = writer.commit();
+    let futex = Arc::new(Futex::default());
+    let other = {
+        let futex = futex.clone();
+        thread::spawn(move || {
+            reader.front().unwrap().unwrap().done();
+            let due = reader.release();
+            if due.wake {
+                futex.wake();
+            }
+            (due.start, reader)
+        })
+    };
+    let wait = writer.rest_until_started();
+    if wait.sleep {
+        futex.wait(writer.bell());
+        assert!(writer.rouse());
+    }
+    assert_eq!(other.join().unwrap().0, wait.sleep, "started twice, or by nobody");
+}
+
 /// A source goes to rest as the level falls: one of the two has it go on.
 fn a_source_goes_to_rest() {
     let (mut writer, mut reader) = ends(SLOTS, 1);
@@ -173,6 +225,7 @@ fn a_batch_is_read_whole_and_then_the_end_is_found() {
 #[test]
 fn no_wake_is_lost_and_none_comes_too_early() {
     check(None, the_level_is_waited_for);
+    check(None, the_level_is_watched_for);
     check(None, the_end_is_waited_for);
     check(None, room_is_waited_for);
 }
@@ -185,6 +238,7 @@ fn a_buffer_that_comes_back_is_known() {
 #[test]
 fn a_source_that_rests_is_started_once() {
     check(None, a_source_goes_to_rest);
+    check(None, a_source_waits_to_be_started);
 }
 
 #[test]
@@ -198,6 +252,9 @@ fn no_ordering_can_be_weaker() {
         (Edge::StreamPublishFence, the_level_is_waited_for, "deadlock"),
         (Edge::StreamWaitFence, the_level_is_waited_for, "deadlock"),
         (Edge::StreamPublishFence, room_is_waited_for, "deadlock"),
+        (Edge::StreamPublishFence, the_level_is_watched_for, "deadlock"),
+        (Edge::StreamWaitFence, the_level_is_watched_for, "deadlock"),
+        (Edge::StreamHear, the_level_is_watched_for, "woken too early"),
         (Edge::StreamLeaveFence, the_end_is_waited_for, "deadlock"),
         (Edge::StreamWaitFence, the_end_is_waited_for, "deadlock"),
         (Edge::StreamBellStore, the_level_is_waited_for, "woken too early"),
@@ -205,5 +262,6 @@ fn no_ordering_can_be_weaker() {
         (Edge::StreamHear, the_level_is_waited_for, "woken too early"),
         (Edge::StreamPublishFence, a_source_goes_to_rest, "rests for ever"),
         (Edge::StreamRestFence, a_source_goes_to_rest, "rests for ever"),
+        (Edge::StreamRestFence, a_source_waits_to_be_started, "deadlock"),
     ]);
 }

@@ -1,8 +1,8 @@
 //! The end that reads.
 
-use super::bell::ENDED;
+use super::bell::{ENDED, WAITING, WATCHED};
 use super::layout::{Shape, word};
-use super::{Closed, Due, Span, StreamError, StreamFault, Wait, Way, claim_start};
+use super::{Closed, Due, Leaving, Span, StreamError, StreamFault, Wait, Way, claim_start};
 use crate::AtomicU64;
 use crate::Ordering::Relaxed;
 use crate::words::Words;
@@ -83,16 +83,30 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
             self.released = self.done;
             wake = self.words.publish(word::READ, self.released, word::WRITER);
         }
-        Due { wake, start: self.shape.start_level != 0 && self.starts() }
+        let start = self.shape.start_level != 0 && self.starts();
+        // Behind the fence of the last release. It may wait to be started.
+        let wake = (start && self.words.ring(word::WRITER)) || wake;
+        Due { wake, start }
     }
 
     /// Releases, and wishes to wait for `units` (bytes, slots, descriptors) more than were read;
     /// at most as many as there can be.
     pub fn wait(&mut self, units: u64) -> Wait {
+        self.wait_with(units, WAITING)
+    }
+
+    /// As [`Self::wait`], for who does not sleep but looks now and then at
+    /// [`Stream::is_rung`](super::Stream::is_rung): no wake is due to it. With `sleep` it is to
+    /// look; then to `rouse`.
+    pub fn watch(&mut self, units: u64) -> Wait {
+        self.wait_with(units, WATCHED)
+    }
+
+    fn wait_with(&mut self, units: u64, bell: u32) -> Wait {
         let due = self.release();
         let most = self.released + self.shape.count;
         let wanted = self.taken.saturating_add(units.max(1)).min(most);
-        self.words.begin_wait(word::READER, wanted);
+        self.words.begin_wait(word::READER, wanted, bell);
         // Closed: the next look says so.
         let gone = self.words.gone(word::WRITER).is_some();
         let sleep = !gone && self.refresh().is_ok() && self.written < wanted;
@@ -148,6 +162,12 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
     #[must_use = "who waits must be woken"]
     pub fn end(self) -> bool {
         self.words.leave(word::READER, ENDED, word::WRITER)
+    }
+
+    /// As [`Self::end`], for who keeps the value: how, is what the writer will find.
+    #[must_use = "who waits must be woken"]
+    pub fn leave(&mut self, how: Leaving) -> bool {
+        self.words.leave(word::READER, how.state(), word::WRITER)
     }
 
     /// Whether there is more than was known of.

@@ -1,8 +1,8 @@
 //! The end that writes.
 
-use super::bell::ENDED;
+use super::bell::{ENDED, WAITING};
 use super::layout::{Shape, word};
-use super::{Closed, Due, Span, StreamError, StreamFault, Wait, Way, claim_start};
+use super::{Closed, Due, Leaving, Span, StreamError, StreamFault, Wait, Way, claim_start};
 use crate::AtomicU64;
 use crate::Ordering::{Relaxed, SeqCst};
 use crate::edge::{Edge, barrier};
@@ -77,7 +77,7 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
         let units = self.shape.units(len.min(self.shape.len_max));
         // Not before 0: then there is room already.
         let wanted = (self.staged + units).saturating_sub(self.shape.count);
-        self.words.begin_wait(word::WRITER, wanted);
+        self.words.begin_wait(word::WRITER, wanted, WAITING);
         let sleep = matches!(self.look(units), Ok(false));
         if !sleep {
             self.words.end_wait(word::WRITER);
@@ -110,8 +110,35 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
         // Pairs with the fence in `publish`, of a reader that releases.
         barrier(Edge::StreamRestFence, SeqCst);
         // What is out of range is found when room is looked for.
-        let level = self.committed.saturating_sub(self.words.index(word::READ));
-        (due, level < self.shape.start_level && claim_start(&self.words))
+        (due, self.level() < self.shape.start_level && claim_start(&self.words))
+    }
+
+    /// As [`Self::rest`], and waits to be started: with `sleep` it is to sleep on its bell, then to
+    /// `rouse` and go on. The release that starts it says [`Due::wake`] beside
+    /// [`Due::start`]; so does the reader's end. Without, it is to go on at once, or finds the stream
+    /// closed.
+    pub fn rest_until_started(&mut self) -> Wait {
+        let wake = self.publish();
+        // No index is ever there. The fence in it makes the store in `rest` a release, for the
+        // Acquire in `claim_start`: who starts it finds the bell.
+        self.words.begin_wait(word::WRITER, u64::MAX, WAITING);
+        let (_, goes_on) = self.rest();
+        let sleep = !goes_on && self.words.gone(word::READER).is_none();
+        if !sleep {
+            self.words.end_wait(word::WRITER);
+        }
+        Wait { due: Due { wake, start: false }, sleep }
+    }
+
+    /// How much is there that the reader has not given back, as of a look now. Loads.
+    pub fn level(&self) -> u64 {
+        self.committed.saturating_sub(self.words.index(word::READ))
+    }
+
+    /// As [`Self::end`], for who keeps the value: how, is what the reader will find.
+    #[must_use = "who waits must be woken"]
+    pub fn leave(&mut self, how: Leaving) -> bool {
+        self.words.leave(word::WRITER, how.state(), word::READER)
     }
 
     /// Ends the stream after all that was committed: whether the reader must be woken. What was

@@ -1,0 +1,122 @@
+//! Bytes from and to a descriptor that does not block.
+//!
+//! Called by the runtime, which moves them from and to streams. What is not ready says `EAGAIN`,
+//! and is waited for elsewhere ([`crate::readiness`], [`crate::io_uring`]). See read(2), write(2).
+
+use crate::OsError;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// A file, a pipe, a socket or a terminal that does not block as long as this lives. The
+/// flag is the open file's, so others who have it find it set too; afterwards it is as it was.
+#[derive(Debug)]
+pub struct NonBlocking {
+    fd: OwnedFd,
+    /// As they were.
+    flags: OFlags,
+    is_socket: bool,
+}
+
+impl NonBlocking {
+    /// Three system calls.
+    ///
+    /// # Errors
+    /// What the kernel said (`EBADF`, `EPERM` for an append-only file of others).
+    pub fn new(fd: OwnedFd) -> Result<Self, OsError> {
+        let flags = rustix::fs::fcntl_getfl(&fd).map_err(OsError::of("fcntl(F_GETFL)"))?;
+        rustix::fs::fcntl_setfl(&fd, flags | OFlags::NONBLOCK)
+            .map_err(OsError::of("fcntl(F_SETFL)"))?;
+        let is_socket = rustix::net::sockopt::socket_type(&fd).is_ok();
+        Ok(NonBlocking { fd, flags, is_socket })
+    }
+
+    /// Reads as much as is there and finds room; 0: the end, if there is room. Of datagrams, one.
+    /// One system call.
+    ///
+    /// # Errors
+    /// `EAGAIN`: nothing is there now. `EIO`, `ECONNRESET` and what else the kernel says.
+    pub fn read(&self, bytes: &mut [u8]) -> Result<usize, OsError> {
+        loop {
+            match rustix::io::read(&self.fd, &mut *bytes) {
+                Ok(len) => return Ok(len),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(OsError::of("read")(errno)),
+            }
+        }
+    }
+
+    /// Writes as much as finds room, and says how much. A socket that nobody reads raises no
+    /// signal; a pipe does (`SIGPIPE`, which Rust programs ignore). One system call.
+    ///
+    /// # Errors
+    /// `EAGAIN`: there is no room now. `EPIPE`, `ENOSPC` and what else the kernel says.
+    pub fn write(&self, bytes: &[u8]) -> Result<usize, OsError> {
+        loop {
+            let (operation, sent) = match self.is_socket {
+                true => ("send", rustix::net::send(&self.fd, bytes, SendFlags::NOSIGNAL)),
+                false => ("write", rustix::io::write(&self.fd, bytes)),
+            };
+            match sent {
+                Ok(len) => return Ok(len),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(OsError::of(operation)(errno)),
+            }
+        }
+    }
+}
+
+impl AsFd for NonBlocking {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for NonBlocking {
+    fn drop(&mut self) {
+        // It could be set before, and so can be now.
+        let _ = rustix::fs::fcntl_setfl(&self.fd, self.flags);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn what_is_not_ready_says_so_and_what_is_gone_too() {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let (input, output) = (OwnedFd::from(reader), OwnedFd::from(writer));
+        let (input, output) = (NonBlocking::new(input).unwrap(), NonBlocking::new(output).unwrap());
+        assert!(input.read(&mut [0; 8]).unwrap_err().is_would_block());
+        assert_eq!(output.write(b"three"), Ok(5));
+        let mut bytes = [0; 8];
+        assert_eq!(input.read(&mut bytes), Ok(5));
+        while output.write(&[0; 4096]).is_ok() {}
+        assert!(output.write(&[0; 4096]).unwrap_err().is_would_block());
+        drop(input);
+        assert_eq!(output.write(b"x").unwrap_err().to_string(), "write: Broken pipe (EPIPE)");
+    }
+
+    #[test]
+    fn a_socket_that_nobody_reads_raises_no_signal() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        drop(theirs);
+        let ours = NonBlocking::new(ours.into()).unwrap();
+        assert_eq!(ours.write(b"x").unwrap_err().to_string(), "send: Broken pipe (EPIPE)");
+        assert_eq!(ours.read(&mut [0]), Ok(0));
+    }
+
+    #[test]
+    fn the_file_blocks_again_afterwards() {
+        let (reader, _writer) = std::io::pipe().unwrap();
+        let kept = reader.try_clone().unwrap();
+        let is_set = || rustix::fs::fcntl_getfl(&kept).unwrap().contains(OFlags::NONBLOCK);
+        let input = NonBlocking::new(reader.into()).unwrap();
+        assert!(is_set());
+        drop(input);
+        assert!(!is_set());
+    }
+}
