@@ -8,7 +8,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use upcall_core::time::Instant;
-use upcall_sys::futex;
+use upcall_sys::futex::{self, WaitSet};
 
 use crate::seat::Line;
 
@@ -64,13 +64,27 @@ impl Doorbell {
     /// Sleeps until it is rung or `deadline` has come. Returns at once if it is
     /// rung already, and may return early. Within one process.
     pub(crate) fn sleep_until(&self, deadline: Option<Instant>) {
+        self.sleep_while(|word| {
+            let _ = futex::wait_until(word, ASLEEP, deadline.map(Instant::as_nanos));
+        });
+    }
+
+    /// As [`Doorbell::sleep_until`], or until a word of `others` changes. Its own is then among them.
+    pub(crate) fn sleep_among<'a>(&'a self, others: &mut WaitSet<'a>, deadline: Option<Instant>) {
+        self.sleep_while(|word| {
+            others.add_private(word, ASLEEP);
+            let _ = others.wait_until(deadline.map(Instant::as_nanos));
+        });
+    }
+
+    fn sleep_while<'a>(&'a self, sleep: impl FnOnce(&'a AtomicU32)) {
         // Relaxed, both exchanges: a bell that was rung stays so until `answer`
         // acquires it. Who rings between the first and the wait changes the word,
         // and the kernel does not put to sleep.
         let relaxed = Ordering::Relaxed;
         if self.word.compare_exchange(SILENT, ASLEEP, relaxed, relaxed).is_ok() {
             // Whatever ends the wait, the caller looks at clock and bell again.
-            let _ = futex::wait_until(&self.word, ASLEEP, deadline.map(Instant::as_nanos));
+            sleep(&self.word);
             let _ = self.word.compare_exchange(ASLEEP, SILENT, relaxed, relaxed);
         }
     }

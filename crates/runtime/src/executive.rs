@@ -21,6 +21,7 @@ use upcall_core::scheduler::{Command, Counters, Input, Outcome};
 use upcall_core::time::{Instant, Span};
 use upcall_core::trace::{Record, Traced};
 use upcall_shm::user_area::LentMask;
+use upcall_sys::futex::WaitSet;
 use upcall_sys::memfd::SharedMapping;
 
 use crate::batch::{Authority, Batch, Grant, Use};
@@ -30,6 +31,7 @@ use crate::gate::Gate;
 use crate::interrupt::{Interrupt, InterruptHandler, Interrupts, bit};
 use crate::latency::Latency;
 use crate::seat::{Next as NextTurn, Seat};
+use crate::stream::{StreamWork, WATCHES_MAX, set_among_domains};
 use crate::task::{Next, TaskWork};
 use crate::trace::Ring;
 
@@ -39,6 +41,7 @@ pub(crate) type Handler = Box<dyn FnMut(&mut Batch<'_>) + Send>;
 /// What an activity does when it is upcalled.
 pub(crate) enum Work {
     Handler(Handler),
+    Stream(Box<StreamWork>),
     Task(TaskWork),
 }
 
@@ -111,6 +114,8 @@ pub(crate) struct Shared {
     woken: [AtomicU64; ACTIVITIES_MAX as usize / 64],
     /// A bit for each user interrupt that was raised since.
     interrupts: AtomicU32,
+    /// 1 once there is a stream to watch. Of the executive's thread.
+    has_watches: AtomicU32,
     /// Counts ends of activity; a futex for those who wait for them.
     pub(crate) inactive_epoch: Arc<Epoch>,
     /// Where tasks show their masks to other domains, if there are any.
@@ -213,6 +218,12 @@ impl Shared {
         })
     }
 
+    /// Whether the executive has streams to watch. By what it upcalls.
+    pub(crate) fn has_watches(&self) -> bool {
+        // Relaxed: in the same thread.
+        self.has_watches.load(Ordering::Relaxed) != 0
+    }
+
     /// Requests a user interrupt. From any thread; a system call if the executive sleeps.
     pub(crate) fn interrupt(&self, kind: Interrupt) {
         // Release pairs with the Acquire in `take_interrupts`. The bell comes after it,
@@ -302,6 +313,8 @@ pub(crate) struct Executive {
     /// Among other domains, if it is.
     seat: Option<Seat>,
     interrupts: Interrupts,
+    /// Only for [`Executive::hear`]: streams that were rung, and when their messages arrive.
+    heard: Vec<(ActivityId, Instant)>,
 }
 
 #[derive(Default)]
@@ -349,6 +362,7 @@ impl Executive {
             meter_cpu,
             wakeup: Latency::default(),
             interrupts: Interrupts::new(shared.clone(), seat.as_ref()),
+            heard: Vec::with_capacity(WATCHES_MAX),
             seat,
         };
         let link =
@@ -359,7 +373,13 @@ impl Executive {
     /// Runs until told to quit.
     pub(crate) fn run(mut self) -> Outcomes {
         let mut now = clock::now();
+        if self.seat.is_some() {
+            set_among_domains();
+        }
         loop {
+            if self.interrupts.watches.any() {
+                self.hear(now);
+            }
             if self.answer() && self.heed(now) == Obeyed::Quit {
                 return self.outcomes(now);
             }
@@ -415,6 +435,9 @@ impl Executive {
     /// Sleeps until it is rung or `deadline` has come, or less; `true`: it was rung, and
     /// that was taken note of.
     fn sleep_until(&self, deadline: Option<Instant>) -> bool {
+        if self.interrupts.watches.any() {
+            return self.sleep_on_all(deadline);
+        }
         match &self.seat {
             Some(seat) => seat.bell().sleep_until(deadline.map(Instant::as_nanos)),
             None => {
@@ -422,6 +445,35 @@ impl Executive {
                 false
             }
         }
+    }
+
+    /// As [`Self::sleep_until`], or until a stream's level is reached.
+    fn sleep_on_all(&self, deadline: Option<Instant>) -> bool {
+        let mut set = WaitSet::new();
+        let watches = &self.interrupts.watches;
+        let is_quiet = watches.doze(&mut set);
+        let rung = match (&self.seat, is_quiet) {
+            (_, false) => false,
+            (Some(seat), true) => {
+                seat.bell().sleep_among(&mut set, deadline.map(Instant::as_nanos))
+            }
+            (None, true) => {
+                self.shared.doorbell.sleep_among(&mut set, deadline);
+                false
+            }
+        };
+        watches.stir();
+        rung
+    }
+
+    /// Makes eligible what reads a stream whose level is reached by now.
+    fn hear(&mut self, now: Instant) {
+        let mut heard = std::mem::take(&mut self.heard);
+        self.interrupts.watches.hear(now, |id, at| heard.push((id, at)));
+        for (id, at) in heard.drain(..) {
+            self.tell(now, Input::Message { id, critical: at, from: at });
+        }
+        self.heard = heard;
     }
 
     /// Whether this domain is to run now. If another is, what this one has is shown,
@@ -477,6 +529,7 @@ impl Executive {
                     if let Some(seat) = &mut self.seat {
                         seat.set_order(id, order);
                     }
+                    self.watch(id, &work);
                     let slot = &mut self.slots[id.0 as usize];
                     *slot = Slot { work: Some(work), params: Some(params), ..Slot::default() };
                     self.tell(now, Input::Create { id, params, terms });
@@ -504,16 +557,64 @@ impl Executive {
         let shared = self.shared.clone();
         for id in shared.take_woken() {
             obeyed = Obeyed::Something;
-            if let Some(Work::Task(task)) = &mut self.slots[id.0 as usize].work {
-                let next = task.woken(now, shared.is_aborting(id));
-                self.tell_next(now, id, next);
+            let aborting = shared.is_aborting(id);
+            match &mut self.slots[id.0 as usize].work {
+                Some(Work::Task(task)) => {
+                    let next = task.woken(now, aborting);
+                    self.tell_next(now, id, next);
+                }
+                // It is to know that the process ends, and not to wait for its stream.
+                Some(Work::Stream(_)) if aborting => {
+                    self.interrupts.watches.set_open(id, false);
+                    self.tell(now, Input::Message { id, critical: now, from: now });
+                }
+                _ => {}
             }
         }
         obeyed
     }
 
-    /// Delivers an activity from `at` on. A task that has ended stays so.
+    /// Knows the bell of a stream from now on.
+    fn watch(&mut self, id: ActivityId, work: &Work) {
+        let Work::Stream(stream) = work else { return };
+        // It was attached before; a peer that spoils the header since has no wakes.
+        if let Ok(watched) = stream.watched() {
+            self.interrupts.watches.add(id, watched);
+            // Relaxed: see `has_watches`.
+            self.shared.has_watches.store(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits for a stream's level, or tells the core that it is reached or the stream closed.
+    fn wait_for_level(&mut self, now: Instant, id: ActivityId) {
+        let Some(Work::Stream(stream)) = &mut self.slots[id.0 as usize].work else { return };
+        let waits = stream.waits();
+        let watches = &mut self.interrupts.watches;
+        watches.set_open(id, waits);
+        if !waits {
+            let at = watches.arrival(id, now);
+            self.tell(now, Input::Message { id, critical: at, from: at });
+        }
+    }
+
+    /// Delivers an activity from `at` on. A task that has ended stays so, and what reads a stream
+    /// that has.
     fn start(&mut self, now: Instant, id: ActivityId, at: Instant) {
+        if let Some(Work::Stream(stream)) = &self.slots[id.0 as usize].work {
+            if stream.has_ended() {
+                self.notice(Command::Inactive { id });
+                return;
+            }
+            let is_new = !self.scheduler.is_active(id);
+            // Released by its stream and by nothing else.
+            self.tell(now, Input::Run { id, at: Instant::FAR });
+            if is_new {
+                let offset = self.slots[id.0 as usize].params.map_or(Span::ZERO, |of| of.offset);
+                self.interrupts.watches.set_not_before(id, at + offset);
+                self.wait_for_level(now, id);
+            }
+            return;
+        }
         if let Some(Work::Task(task)) = &mut self.slots[id.0 as usize].work {
             if task.has_ended() {
                 self.notice(Command::Inactive { id });
@@ -576,6 +677,7 @@ impl Executive {
                 if let Some(seat) = &mut self.seat {
                     seat.set_order(id, None);
                 }
+                self.interrupts.watches.remove(id);
                 let Slot { work, last_counters, .. } =
                     std::mem::take(&mut self.slots[id.0 as usize]);
                 // There is room: the ring holds one of each activity, and a
@@ -624,6 +726,10 @@ impl Executive {
                 let (used, panicked) = upcall_handler(handler, batch);
                 (used, panicked, None)
             }
+            Some(Work::Stream(stream)) => {
+                let (used, panicked) = stream.upcall(Batch::new(Authority::Gate(gate), grant));
+                (used, panicked, None)
+            }
             Some(Work::Task(task)) => {
                 let turn = task.upcall(&mut gate, &grant);
                 (turn.used, turn.panicked, turn.next)
@@ -649,6 +755,9 @@ impl Executive {
         }
         self.tell(used.end, Input::Returned { pdus: used.pdus, outcome: used.outcome });
         self.tell_next(used.end, id, next);
+        if used.outcome == Outcome::Done {
+            self.wait_for_level(used.end, id);
+        }
         used.end
     }
 

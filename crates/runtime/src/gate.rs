@@ -9,7 +9,7 @@ use upcall_core::trace::Traced;
 use upcall_shm::user_area::Mask;
 
 use crate::doorbell::Doorbell;
-use crate::interrupt::Interrupts;
+use crate::interrupt::{Interrupt, Interrupts};
 use crate::seat::Seat;
 use crate::trace::Ring;
 
@@ -40,10 +40,28 @@ impl Gate<'_> {
         if is_rung {
             return None;
         }
-        if now < check_at && !self.seat.as_ref().is_some_and(|seat| seat.wants_a_look()) {
+        let heard = self.hear(now);
+        if !heard && now < check_at && !self.seat.as_ref().is_some_and(|seat| seat.wants_a_look()) {
             return Some(check_at);
         }
-        self.ask(now)
+        let answer = self.ask(now);
+        if let (true, None, Some(interrupts)) = (heard, answer, &mut self.interrupts) {
+            interrupts.note(Interrupt::IoReady);
+        }
+        answer
+    }
+
+    /// Makes eligible what reads a stream whose level is reached by now; whether there was any.
+    #[inline]
+    fn hear(&mut self, now: Instant) -> bool {
+        let Some(interrupts) = &mut self.interrupts else { return false };
+        let mut any = false;
+        interrupts.watches.hear(now, |id, at| {
+            any = true;
+            // While something runs, it leaves no command.
+            let _ = self.scheduler.handle(now, Input::Message { id, critical: at, from: at });
+        });
+        any
     }
 
     fn deliver(&mut self, now: Instant) -> bool {

@@ -1,6 +1,10 @@
 //! User interrupts of a virtual processor: a timer, a ready descriptor, its own return
 //! (split-level-1991 §3.2.1, §3.3).
 //!
+//! A stream whose level is reached, too, interrupts only where it would outrank what runs: the
+//! executive watches its bell ([`Watches`]) at the same places, tells the core, and requests
+//! [`Interrupt::IoReady`] if what runs must yield to it.
+//!
 //! An executive has one [`Interrupts`]; its handler is given by
 //! [`Runtime::on_interrupt`](crate::Runtime::on_interrupt). Who raises one sets a bit (the
 //! reactor), counts in the kernel area (the daemon), or set a time (a controller). The
@@ -29,6 +33,7 @@ use upcall_shm::kernel_area;
 
 use crate::executive::Shared;
 use crate::seat::Seat;
+use crate::stream::Watches;
 
 #[cfg(test)]
 mod tests;
@@ -55,6 +60,10 @@ pub(crate) struct Interrupts {
     masks: u32,
     /// Of the kernel area.
     seen: kernel_area::Interrupts,
+    /// Requested by the executive itself.
+    noted: u32,
+    /// The streams that may interrupt what runs.
+    pub(crate) watches: Watches,
 }
 
 impl std::fmt::Debug for Interrupts {
@@ -69,7 +78,8 @@ impl Interrupts {
     /// place.
     pub(crate) fn new(shared: Arc<Shared>, seat: Option<&Seat>) -> Self {
         let seen = seat.map(Seat::interrupts).unwrap_or_default();
-        Interrupts { handler: None, shared, timer: Instant::FAR, masks: 0, seen }
+        let watches = Watches::new();
+        Interrupts { handler: None, shared, timer: Instant::FAR, masks: 0, seen, noted: 0, watches }
     }
 
     pub(crate) fn set_handler(&mut self, handler: InterruptHandler) {
@@ -91,6 +101,11 @@ impl Interrupts {
         self.timer
     }
 
+    /// Requests an interrupt, to be delivered where the next are looked for.
+    pub(crate) fn note(&mut self, kind: Interrupt) {
+        self.noted |= bit(kind);
+    }
+
     pub(crate) fn raise_mask(&mut self) {
         self.masks += 1;
     }
@@ -109,7 +124,7 @@ impl Interrupts {
         if self.handler.is_none() || self.masks > 0 {
             return false;
         }
-        let mut requests = self.shared.take_interrupts();
+        let mut requests = self.shared.take_interrupts() | std::mem::take(&mut self.noted);
         if now >= self.timer {
             self.timer = Instant::FAR;
             requests |= bit(Interrupt::Timer);

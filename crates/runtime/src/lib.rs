@@ -12,7 +12,8 @@
 //! ```
 //!
 //! Beside handlers, under DWS, stand tasks: futures that the executive polls in the
-//! same order ([`Task`]). And beneath them all, for work that needs no promise, handlers
+//! same order ([`Task`]), and handlers that are upcalled when a stream's level is reached
+//! ([`Runtime::stream_handler`]). And beneath them all, for work that needs no promise, handlers
 //! in virtual time ([`Runtime::virtual_handler`]).
 //!
 //! [`Runtime`] admits and controls, the executive runs, the core decides. Used
@@ -41,6 +42,7 @@ mod runtime;
 mod seat;
 mod statistics;
 pub mod status;
+pub mod stream;
 mod task;
 mod trace;
 pub mod udp;

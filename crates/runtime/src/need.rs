@@ -6,6 +6,7 @@ use upcall_core::activity::{ActivityParams, ParamError, Terms};
 use upcall_core::admission::Refusal;
 use upcall_core::qos::{self, MapError, StreamSpec};
 use upcall_core::time::Span;
+use upcall_sys::OsError;
 
 /// What a handler needs. A PDU cost of zero means "measure it": the handler is
 /// then run on trial before admission, and what it processes is consumed.
@@ -93,6 +94,20 @@ pub enum CreateError {
         /// The policy that was chosen.
         policy: &'static str,
     },
+    /// Streams say when their next message is there, which these policies do not understand.
+    NotForStreams {
+        /// The policy that was chosen.
+        policy: &'static str,
+    },
+    /// A CPU reads as many streams as it can.
+    TooManyStreams {
+        /// That many.
+        streams_max: u32,
+    },
+    /// The kernel does not let a thread sleep on several words.
+    NoStreams(OsError),
+    /// The stream's memory was spoilt.
+    Stream(String),
     /// A scheduling thread did not start.
     Thread(String),
     /// The daemon's admission refused.
@@ -123,6 +138,16 @@ impl fmt::Display for CreateError {
             CreateError::NotForTasks { policy } => {
                 write!(f, "tasks need the policy `dws`, the runtime was started with `{policy}`")
             }
+            CreateError::NotForStreams { policy } => write!(
+                f,
+                "handlers of streams need the policy `dws`, `rmdp` or `rm`, the runtime was started \
+                 with `{policy}`"
+            ),
+            CreateError::TooManyStreams { streams_max } => {
+                write!(f, "a CPU reads at most {streams_max} streams")
+            }
+            CreateError::NoStreams(error) => write!(f, "no handlers of streams: {error}"),
+            CreateError::Stream(what) => f.write_str(what),
             CreateError::Thread(error) => write!(f, "a scheduling thread did not start: {error}"),
             CreateError::RefusedThere { reason, hint } if hint.is_empty() => f.write_str(reason),
             CreateError::RefusedThere { reason, hint } => write!(f, "{reason}; {hint}"),

@@ -110,6 +110,8 @@ struct Activity {
     reserved: Reserved,
     executive: usize,
     id: ActivityId,
+    /// Whether it reads a stream.
+    reads: bool,
     statistics: Statistics,
     /// Whether it goes on when the process ends, until it finishes.
     abort_phase: bool,

@@ -20,7 +20,7 @@ use upcall_shm::DomainId;
 use upcall_shm::kernel_area::{Interrupts, Reader, State};
 use upcall_shm::turn_page::{ASLEEP, TurnPage};
 use upcall_shm::user_area::{Counters, LentMask, Mask, NEVER, Owner, Peer, Rank, Slot, SlotState};
-use upcall_sys::futex;
+use upcall_sys::futex::{self, WaitSet};
 use upcall_sys::memfd::{ReadOnlyMapping, SharedMapping};
 
 use crate::executive::ACTIVITIES_MAX;
@@ -55,6 +55,19 @@ impl Bell {
     /// Takes note, by the executive.
     pub(crate) fn answer(&self) -> bool {
         self.page.answer(self.domain)
+    }
+
+    /// As [`Bell::sleep_until`], or until a word of `others` changes. Its own is then among them.
+    pub(crate) fn sleep_among<'a>(
+        &'a self,
+        others: &mut WaitSet<'a>,
+        deadline_ns: Option<u64>,
+    ) -> bool {
+        if self.page.doze(self.domain) {
+            others.add_shared(self.page.bell(self.domain), ASLEEP);
+            let _ = others.wait_until(deadline_ns);
+        }
+        self.page.rouse(self.domain)
     }
 
     /// Sleeps until it is rung or until `deadline_ns`; `true` if it was rung.

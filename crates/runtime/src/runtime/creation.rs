@@ -13,6 +13,7 @@ use crate::executive::{ACTIVITIES_MAX, Control, Handler, Work};
 use crate::need::{CreateError, Need};
 use crate::reactor::Reactor;
 use crate::statistics::Statistics;
+use crate::stream::{self, Inlet, StreamWork, WATCHES_MAX};
 use crate::task::{Address, Task, TaskCell, TaskWork};
 use crate::virtual_time::VirtualTime;
 use crate::{calibrate, clock};
@@ -114,6 +115,67 @@ impl Runtime {
         let watcher = self.reactor.as_ref().map(|reactor| reactor.watcher(&shared, admitted.id));
         cell.bind(Address { shared, id: admitted.id, watcher });
         Ok(self.enter(name, admitted, params, terms, Work::Task(work)))
+    }
+
+    /// Creates a handler whose input is a stream, suspended, if admission finds room for it: it is
+    /// upcalled when `level` (`B_wakeup`: bytes, slots or descriptors, 1 at least, and at most as many
+    /// as there can be) is there to be read, or the stream has ended, and not before. It is run, suspended,
+    /// closed and waited for as others are; it is finished when it has found the end of the stream.
+    ///
+    /// The message that reaches the level logically arrives then, or a period after the one before, for the
+    /// declared rate holds; `Terms::workahead_max` says how much sooner it may be processed (DWS), and the batch
+    /// how many PDUs in one upcall. If the level is still reached when the handler
+    /// returns, that is the next message. Every boundary of what runs beside it looks whether the level
+    /// is reached: a load for each stream of the CPU. The cost of a PDU must be declared. Allocates.
+    ///
+    /// ```no_run
+    /// # use upcall_runtime::{Config, Runtime, activity::ActivityParams, time::Span};
+    /// # use upcall_runtime::stream::{Stream, Way};
+    /// # let mut runtime = Runtime::start(Config::default())?;
+    /// let stream = Stream::create(Way::Slots { slots: 64, slot_bytes: 1024 }, 0)?;
+    /// let need = ActivityParams::new(Span::from_millis(10), Span::from_micros(50)).batch(8);
+    /// let video = runtime.stream_handler("video", need, stream.inlet()?, 8, |inlet, batch| {
+    ///     while let Some(message) = inlet.next(batch) {
+    ///         message.done();
+    ///     }
+    /// })?;
+    /// runtime.run(video)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Runtime::handler`]; [`CreateError::NotForStreams`] under PS and DWCS,
+    /// [`CreateError::TooManyStreams`] beyond 127 on a CPU, [`CreateError::NoStreams`] before Linux 5.16.
+    pub fn stream_handler<F>(
+        &mut self,
+        name: &str,
+        need: impl Into<Need>,
+        inlet: Inlet,
+        level: u64,
+        handler: F,
+    ) -> Result<HandlerId, CreateError>
+    where
+        F: FnMut(&mut Inlet, &mut Batch<'_>) + Send + 'static,
+    {
+        self.check_name(name)?;
+        if !self.config.discipline.across_domains {
+            return Err(CreateError::NotForStreams { policy: self.config.discipline.name });
+        }
+        stream::check_kernel().map_err(CreateError::NoStreams)?;
+        let need = need.into();
+        let params = need.params(self.config.switch_cost.unwrap_or_default())?;
+        let terms = Terms { on_demand: true, ..need.terms() };
+        let work = Box::new(StreamWork::new(inlet, level, handler));
+        work.watched().map_err(|error| CreateError::Stream(error.to_string()))?;
+        let admitted = self.admit(name, params, &terms)?;
+        let here = |known: &&Activity| known.reads && known.executive == admitted.executive;
+        if self.activities.iter().flatten().filter(here).count() >= WATCHES_MAX {
+            self.executives[admitted.executive].taken[admitted.id.0 as usize] = false;
+            self.release(admitted.reserved);
+            let streams_max = u32::try_from(WATCHES_MAX).unwrap_or(u32::MAX);
+            return Err(CreateError::TooManyStreams { streams_max });
+        }
+        Ok(self.enter(name, admitted, params, terms, Work::Stream(work)))
     }
 
     /// Creates a virtual-time handler, suspended: one without a period and without a
@@ -248,6 +310,7 @@ impl Runtime {
         work: Work,
     ) -> HandlerId {
         let Admitted { reserved, executive, id } = admitted;
+        let reads = matches!(work, Work::Stream(_));
         let order = match reserved {
             Reserved::There(order) => Some(order),
             Reserved::Here(_) => None,
@@ -256,7 +319,8 @@ impl Runtime {
         let statistics = Statistics::default();
         let name = name.to_owned();
         let abort_phase = false;
-        let activity = Activity { name, params, reserved, executive, id, statistics, abort_phase };
+        let activity =
+            Activity { name, params, reserved, executive, id, reads, statistics, abort_phase };
         self.activities.push(Some(activity));
         HandlerId(self.activities.len() - 1)
     }

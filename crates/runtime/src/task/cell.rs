@@ -175,11 +175,20 @@ impl TaskCell {
         }
         let now = self.now();
         self.meter(now);
-        if self.is_rung() || self.has_neighbours() || now.as_nanos() >= self.check_at.load() {
+        if self.is_rung()
+            || self.has_neighbours()
+            || self.has_watches()
+            || now.as_nanos() >= self.check_at.load()
+        {
             return false;
         }
         self.next_quantum();
         true
+    }
+
+    /// Whether streams may ask for the CPU: at each quantum's end the executive is asked.
+    fn has_watches(&self) -> bool {
+        self.address.get().is_some_and(|address| address.shared.has_watches())
     }
 
     fn is_rung(&self) -> bool {

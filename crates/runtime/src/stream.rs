@@ -1,0 +1,211 @@
+//! Streams of a runtime: data from domain to domain, and to handlers that are upcalled when enough
+//! of it is there (split-level-1991 §4). Decision 0010.
+//!
+//! A program makes a [`Stream`] and hands its descriptor to another process, or keeps both ends:
+//! an [`Outlet`] writes, an [`Inlet`] reads. [`Runtime::stream_handler`](crate::Runtime::stream_handler) ties an inlet to
+//! a scheduler; any thread may have either end and block on it. What moves the data is
+//! [`upcall_shm::stream`]; here is what must be done outside of it: who is woken, and by what.
+//!
+//! ```text
+//!   Outlet                     the stream's memory                executive of the reader's CPU
+//!   commit: N_write (1) ---->  level reached? bell 0 (2)  ----->  hears, at a boundary or turn (3)
+//!        futex, only if the bell says that it sleeps ---------->  wakes: it slept on all bells (4)
+//!                                                                 eligible: Input::Message (5)
+//! ```
+//!
+//! 1. A store and a fence. If nobody waits for this level, that is all.
+//! 2. One exchange, by the write that reaches the level, and by no other.
+//! 3. No system call: the executive is awake, and looks at each bell it watches between two upcalls,
+//!    and at each boundary of the handler that runs. That one must yield only if it is
+//!    outranked, and only then is [`Interrupt::IoReady`](crate::Interrupt::IoReady) requested.
+//! 4. One system call on either side. The executive sleeps on its doorbell and the bells of all its streams
+//!    together; a peer can write to its own stream's alone.
+//! 5. The message logically arrives now; the declared rate and `Terms::workahead_max` hold as
+//!    for a task.
+//!
+//! # Death
+//!
+//! An end that is dropped ends the stream; dropped by a panic, it died. Of one whose process was killed
+//! somebody who sees that must tell: [`Stream::mark_dead`], or a [`Porter`] that
+//! watches a descriptor. What was committed is read first in any case, then [`Closed`] is found.
+
+use std::fmt;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use upcall_shm::LayoutError;
+use upcall_shm::stream as shm;
+use upcall_sys::memfd::{MapError, SharedMapping};
+use upcall_sys::{OsError, futex};
+
+pub use shm::{Closed, End, Kept, Span, StreamError, StreamFault, Way};
+
+mod door;
+mod inlet;
+mod outlet;
+mod watches;
+mod work;
+
+pub use door::{Door, DoorError, Line, Offer};
+pub use inlet::Inlet;
+pub use outlet::Outlet;
+pub(crate) use outlet::set_among_domains;
+pub(crate) use watches::{WATCHES_MAX, Watches};
+pub(crate) use work::StreamWork;
+
+/// Each stream has memory of its own, which is not used again.
+const GENERATION: u64 = 1;
+
+/// The memory of a stream, of all who use it here.
+#[derive(Clone, Debug)]
+pub struct Memory(Arc<SharedMapping>);
+
+impl AsRef<[AtomicU64]> for Memory {
+    fn as_ref(&self) -> &[AtomicU64] {
+        self.0.words()
+    }
+}
+
+/// A message that is lent to its reader: in place, until it is done with.
+pub type Message<'a> = shm::Message<'a, Memory>;
+/// Room for a message that its writer fills in place, and then stages.
+pub type Room<'a> = shm::Room<'a, Memory>;
+
+/// A stream, seen by neither end. Cheap to copy; its memory goes with the last copy and end.
+#[derive(Clone, Debug)]
+pub struct Stream {
+    memory: Memory,
+}
+
+/// Why there is no stream, or no end of it.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// No memory, or a descriptor that cannot be one of a stream.
+    Memory(MapError),
+    /// The memory is no stream, a size is out of range, or the end was taken up before.
+    Layout(LayoutError),
+    /// The descriptor's size could not be found out.
+    Size(std::io::Error),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::Memory(error) => write!(f, "no memory for a stream: {error}"),
+            OpenError::Layout(error) => write!(f, "no stream: {error}"),
+            OpenError::Size(error) => write!(f, "size of a stream's memory: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+impl From<MapError> for OpenError {
+    fn from(error: MapError) -> Self {
+        OpenError::Memory(error)
+    }
+}
+
+impl From<LayoutError> for OpenError {
+    fn from(error: LayoutError) -> Self {
+        OpenError::Layout(error)
+    }
+}
+
+impl Stream {
+    /// A new one. A passive source that rests is started again once the reader has brought
+    /// the level below `start_level` (`B_start`, in units of the indexes); 0: no source
+    /// rests. Some system calls; allocates the memory, which is faulted in as it is used.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn create(way: Way, start_level: u64) -> Result<Self, OpenError> {
+        let bytes = way.words()? * 8;
+        let memory = Memory(Arc::new(SharedMapping::create("upcall-stream", bytes)?));
+        shm::Stream::create(memory.clone(), way, GENERATION, start_level)?;
+        Ok(Stream { memory })
+    }
+
+    /// The stream that another process created, by the descriptor that it handed over: inherited, or
+    /// through a socket (unix(7), `SCM_RIGHTS`). It may be in use.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn from_fd(fd: OwnedFd) -> Result<Self, OpenError> {
+        let file = File::from(fd);
+        let bytes = file.metadata().map_err(OpenError::Size)?.len();
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let memory = Memory(Arc::new(SharedMapping::from_fd(file.into(), bytes)?));
+        shm::Stream::attach(memory.clone(), GENERATION)?;
+        Ok(Stream { memory })
+    }
+
+    /// The descriptor, to hand to another process, which may then write to the stream's memory. Closed
+    /// on exec.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.memory.0.fd()
+    }
+
+    /// How its data moves.
+    ///
+    /// # Errors
+    /// The memory was spoilt meanwhile.
+    pub fn way(&self) -> Result<Way, OpenError> {
+        Ok(self.attach()?.way())
+    }
+
+    /// The end that writes. Allocates for [`Way::Buffers`].
+    ///
+    /// # Errors
+    /// It was taken up before, here or elsewhere.
+    pub fn outlet(&self) -> Result<Outlet, OpenError> {
+        Ok(Outlet::new(self.attach()?.writer()?))
+    }
+
+    /// The end that reads. Allocates for [`Way::Buffers`].
+    ///
+    /// # Errors
+    /// It was taken up before, here or elsewhere.
+    pub fn inlet(&self) -> Result<Inlet, OpenError> {
+        Ok(Inlet::new(self.attach()?.reader()?, self.clone()))
+    }
+
+    /// Says that an end's process is gone, and wakes the other end: for whoever knows, for an end
+    /// that dies by a signal cannot say so. One that ended in order stays so. What it committed is
+    /// read first.
+    ///
+    /// # Errors
+    /// The memory was spoilt meanwhile.
+    pub fn mark_dead(&self, end: End) -> Result<(), OpenError> {
+        let stream = self.attach()?;
+        if stream.mark_dead(end) {
+            let other = if end == End::Reader { End::Writer } else { End::Reader };
+            futex::wake_shared(stream.bell(other), 1);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn attach(&self) -> Result<shm::Stream<Memory>, LayoutError> {
+        shm::Stream::attach(self.memory.clone(), GENERATION)
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd()
+    }
+}
+
+/// Sleeps on `bell` while its end waits, or until `deadline_ns`.
+fn sleep_on(bell: &AtomicU64, deadline_ns: Option<u64>) {
+    // Whatever ends the wait, the caller looks again.
+    let _ = futex::wait_shared_until(bell, shm::WAITING, deadline_ns);
+}
+
+/// Whether the kernel lets an executive sleep on several bells.
+pub(crate) fn check_kernel() -> Result<(), OsError> {
+    futex::WaitSet::is_known()
+}

@@ -1,0 +1,142 @@
+//! How a stream's memory gets to another process: a socket at a path, where it is left.
+//!
+//! Used by programs whose domains do not start each other; those that do may let the child inherit
+//! the descriptor. The connection stays as a *line*: it hangs up when either process ends, however it
+//! does, and so tells a [`Porter`](super::Porter) that the other end died.
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+
+use upcall_core::time::Instant;
+use upcall_sys::OsError;
+use upcall_sys::local::{Access, Connection, Listener, ReceiveError, Received};
+use upcall_sys::readiness::{self, Direction};
+
+use super::{End, OpenError, Stream};
+
+/// What an offer begins with; the end that the other is to take follows.
+const OFFER: &[u8; 8] = b"upstrm01";
+const OFFER_BYTES: usize = OFFER.len() + 1;
+
+/// A place where other processes offer streams. The file stays when it is dropped.
+#[derive(Debug)]
+pub struct Door {
+    listener: Listener,
+}
+
+/// A stream that another process offered.
+#[derive(Debug)]
+pub struct Offer {
+    /// It.
+    pub stream: Stream,
+    /// The end that this process is to take.
+    pub end: End,
+    /// Hangs up when the other process is gone.
+    pub line: Line,
+}
+
+/// Becomes readable when the process at its other end is gone. As long as this lives, the other
+/// takes this one to be there.
+#[derive(Debug)]
+pub struct Line(Connection);
+
+/// Why no stream was handed over.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum DoorError {
+    /// What the system said.
+    Os(OsError),
+    /// The deadline has come.
+    Late,
+    /// The other process said what none of this version does, or hung up.
+    NoOffer,
+    /// The memory that came is not a stream's.
+    Open(OpenError),
+}
+
+impl fmt::Display for DoorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DoorError::Os(error) => error.fmt(f),
+            DoorError::Late => f.write_str("no stream was offered in time"),
+            DoorError::NoOffer => f.write_str("what came is no offer of a stream"),
+            DoorError::Open(error) => write!(f, "offered stream: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for DoorError {}
+
+impl From<OsError> for DoorError {
+    fn from(error: OsError) -> Self {
+        DoorError::Os(error)
+    }
+}
+
+impl Door {
+    /// Opens at `path`, for processes of this user. What a dead process left there is removed.
+    ///
+    /// # Errors
+    /// `EADDRINUSE` if somebody answers there, `ENAMETOOLONG`, `ENOENT`, `EACCES`.
+    pub fn bind(path: &Path) -> Result<Self, OsError> {
+        Ok(Door { listener: Listener::bind(path, Access::Owner)? })
+    }
+
+    /// The next stream that is offered. Blocks until `deadline`; allocates.
+    ///
+    /// # Errors
+    /// See [`DoorError`]; the door stays open.
+    pub fn accept(&self, deadline: Option<Instant>) -> Result<Offer, DoorError> {
+        let connection = loop {
+            wait(self.listener.as_fd(), deadline)?;
+            if let Some(connection) = self.listener.accept()? {
+                break connection;
+            }
+        };
+        wait(connection.as_fd(), deadline)?;
+        let mut bytes = [0; OFFER_BYTES];
+        let received = connection.receive(&mut bytes);
+        let Received { len, fds } = match received {
+            Ok(received) => received,
+            Err(ReceiveError::Os(error)) => return Err(error.into()),
+            Err(_) => return Err(DoorError::NoOffer),
+        };
+        let end = match bytes {
+            _ if len != OFFER_BYTES || !bytes.starts_with(OFFER) => return Err(DoorError::NoOffer),
+            [.., b'r'] => End::Reader,
+            [.., b'w'] => End::Writer,
+            _ => return Err(DoorError::NoOffer),
+        };
+        let [fd] = <[_; 1]>::try_from(fds).map_err(|_| DoorError::NoOffer)?;
+        let stream = Stream::from_fd(fd).map_err(DoorError::Open)?;
+        Ok(Offer { stream, end, line: Line(connection) })
+    }
+}
+
+impl Stream {
+    /// Offers it to the process that has its [`Door`] at `path`, which is to take `end`. Does not wait
+    /// until it does.
+    ///
+    /// # Errors
+    /// `ENOENT` if there is no door, `ECONNREFUSED` if nobody answers.
+    pub fn offer(&self, path: &Path, end: End) -> Result<Line, OsError> {
+        let connection = Connection::connect(path)?;
+        let mut bytes = [0; OFFER_BYTES];
+        bytes[..OFFER.len()].copy_from_slice(OFFER);
+        bytes[OFFER.len()] = if end == End::Reader { b'r' } else { b'w' };
+        connection.send(&bytes, &[self.fd()])?;
+        Ok(Line(connection))
+    }
+}
+
+impl AsFd for Line {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+fn wait(fd: BorrowedFd<'_>, deadline: Option<Instant>) -> Result<(), DoorError> {
+    let is_ready = readiness::wait_until(fd, Direction::Readable, deadline.map(Instant::as_nanos))?;
+    if is_ready { Ok(()) } else { Err(DoorError::Late) }
+}

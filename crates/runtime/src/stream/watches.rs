@@ -1,0 +1,108 @@
+//! The bells that an executive watches, one of each stream that it reads.
+//!
+//! Used by the executive of one CPU: between two upcalls, at the boundaries of what runs, and around
+//! its sleep. A bell in a peer's reach says no more than that its stream should be looked at.
+
+use upcall_core::activity::ActivityId;
+use upcall_core::time::Instant;
+use upcall_shm::stream::{self as shm, End, WAITING};
+use upcall_sys::futex::WaitSet;
+
+use super::Memory;
+
+/// Most streams that one executive reads: its own bell is one of the words it sleeps on.
+pub(crate) const WATCHES_MAX: usize = WaitSet::WORDS_MAX - 1;
+
+/// See the module's head.
+#[derive(Debug)]
+pub(crate) struct Watches {
+    /// Few: each that is open is looked at.
+    all: Vec<Watch>,
+    /// How many are open.
+    open: usize,
+}
+
+#[derive(Debug)]
+struct Watch {
+    id: ActivityId,
+    stream: shm::Stream<Memory>,
+    /// No message logically arrives before.
+    not_before: Instant,
+    is_open: bool,
+}
+
+impl Watches {
+    /// Takes all memory it needs.
+    pub(crate) fn new() -> Self {
+        Watches { all: Vec::with_capacity(WATCHES_MAX), open: 0 }
+    }
+
+    pub(crate) fn add(&mut self, id: ActivityId, stream: shm::Stream<Memory>) {
+        self.all.push(Watch { id, stream, not_before: Instant::ZERO, is_open: false });
+    }
+
+    pub(crate) fn remove(&mut self, id: ActivityId) {
+        self.all.retain(|watch| watch.id != id);
+        self.open = self.all.iter().filter(|watch| watch.is_open).count();
+    }
+
+    /// Its first message does not arrive before `at`.
+    pub(crate) fn set_not_before(&mut self, id: ActivityId, at: Instant) {
+        if let Some(watch) = self.all.iter_mut().find(|watch| watch.id == id) {
+            watch.not_before = at;
+        }
+    }
+
+    /// When a message that is found at `now` arrives.
+    pub(crate) fn arrival(&self, id: ActivityId, now: Instant) -> Instant {
+        let watch = self.all.iter().find(|watch| watch.id == id);
+        watch.map_or(now, |watch| watch.not_before.max(now))
+    }
+
+    /// Watches the bell of `id`, or does not any more.
+    pub(crate) fn set_open(&mut self, id: ActivityId, is_open: bool) {
+        if let Some(watch) = self.all.iter_mut().find(|watch| watch.id == id) {
+            self.open = self.open + usize::from(is_open) - usize::from(watch.is_open);
+            watch.is_open = is_open;
+        }
+    }
+
+    /// Whether any bell is watched.
+    #[inline]
+    pub(crate) fn any(&self) -> bool {
+        self.open > 0
+    }
+
+    /// Tells of each stream whose bell was rung, and when its message arrives if it is found at
+    /// `now`; it is not watched any more. A load for each that is open, if none was.
+    #[inline]
+    pub(crate) fn hear(&mut self, now: Instant, mut heard: impl FnMut(ActivityId, Instant)) {
+        if self.open == 0 {
+            return;
+        }
+        for watch in &mut self.all {
+            if watch.is_open && watch.stream.is_rung(End::Reader) {
+                watch.is_open = false;
+                self.open -= 1;
+                heard(watch.id, watch.not_before.max(now));
+            }
+        }
+    }
+
+    /// Adds the open bells to what is slept on; `false` if one was rung by now. Either way
+    /// [`Watches::stir`] follows.
+    pub(crate) fn doze<'a>(&'a self, set: &mut WaitSet<'a>) -> bool {
+        self.all.iter().filter(|watch| watch.is_open).all(|watch| {
+            set.add_shared(watch.stream.bell(End::Reader), WAITING);
+            watch.stream.doze(End::Reader)
+        })
+    }
+
+    /// The executive is awake.
+    pub(crate) fn stir(&self) {
+        for watch in self.all.iter().filter(|watch| watch.is_open) {
+            // One that was rung is heard next.
+            let _ = watch.stream.stir(End::Reader);
+        }
+    }
+}

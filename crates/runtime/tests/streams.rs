@@ -1,0 +1,453 @@
+//! Handlers that read streams, on real threads and in several processes: order, counts, and that
+//! nothing committed is lost. Whether a deadline is met depends on the machine; nothing here asks.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use upcall_runtime::activity::{ActivityParams, Terms, WorkClass};
+use upcall_runtime::policy::{Discipline, dws::DWS, ps::PS, rmdp::RMDP};
+use upcall_runtime::stream::{Closed, Door, DoorError, End, Inlet, Outlet, Stream, Way};
+use upcall_runtime::time::{Instant, Span};
+use upcall_runtime::{Config, CreateError, HandlerId, Interrupt, Mode, Runtime, clock};
+use upcall_sys::process::{self, Child, Exit, SpawnOptions};
+
+/// One runtime at a time: two would share CPUs without knowing of each other.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn start(mode: Mode, discipline: &'static Discipline) -> (Runtime, MutexGuard<'static, ()>) {
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let switch_cost = Some(Span::from_micros(1));
+    let config = Config { mode, cpus: vec![cpu()], switch_cost, discipline, ..Config::default() };
+    (Runtime::start(config).unwrap(), alone)
+}
+
+fn cpu() -> u32 {
+    upcall_runtime::default_cpus().unwrap()[0]
+}
+
+fn every_us(period_us: u64) -> ActivityParams {
+    ActivityParams::new(Span::from_micros(period_us), Span::from_nanos(100))
+}
+
+fn ended(runtime: &mut Runtime, id: HandlerId) {
+    assert_eq!(runtime.wait(&[id], Some(Span::from_secs(60))), [id], "it never ended");
+}
+
+fn a_minute() -> Option<Instant> {
+    Some(clock::now() + Span::from_secs(60))
+}
+
+const SLOTS: Way = Way::Slots { slots: 64, slot_bytes: 8 };
+
+fn write(outlet: &mut Outlet, number: u64) -> Result<(), Closed> {
+    while !outlet.push(&number.to_ne_bytes()).unwrap_or(false) {
+        outlet.commit()?;
+        assert!(outlet.wait(8, a_minute()), "no room was ever made");
+    }
+    outlet.commit()
+}
+
+/// The next number, if one is there.
+fn read(inlet: &mut Inlet) -> Option<u64> {
+    let mut bytes = [0; 8];
+    matches!(inlet.pop(&mut bytes), Ok(Some(8))).then(|| u64::from_ne_bytes(bytes))
+}
+
+/// What a handler saw: in each upcall how many messages, and the numbers.
+#[derive(Debug, Default)]
+struct Seen {
+    counts: Vec<usize>,
+    numbers: Vec<u64>,
+    closed: Option<Closed>,
+}
+
+type Shown = Arc<Mutex<Seen>>;
+
+/// A handler that takes all there is, as far as its batch goes, and notes it.
+fn take_all(
+    seen: &Shown,
+) -> impl FnMut(&mut Inlet, &mut upcall_runtime::Batch<'_>) + Send + 'static {
+    let seen = seen.clone();
+    move |inlet, batch| {
+        let mut seen = seen.lock().unwrap();
+        let mut count = 0;
+        while let Some(message) = inlet.next(batch) {
+            let mut bytes = [0; 8];
+            message.span().copy_to(0, &mut bytes);
+            message.done();
+            seen.numbers.push(u64::from_ne_bytes(bytes));
+            count += 1;
+        }
+        seen.counts.push(count);
+        seen.closed = inlet.closed();
+    }
+}
+
+#[test]
+fn a_handler_is_upcalled_when_its_level_is_reached_and_not_before() {
+    for (mode, discipline) in
+        [(Mode::Upcall, &DWS), (Mode::Upcall, &RMDP), (Mode::Threads, &RMDP), (Mode::Fifo, &RMDP)]
+    {
+        let (mut runtime, _alone) = start(mode, discipline);
+        let stream = Stream::create(SLOTS, 0).unwrap();
+        let (mut outlet, inlet) = (stream.outlet().unwrap(), stream.inlet().unwrap());
+        let seen = Shown::default();
+        let need = every_us(1_000).batch(8);
+        let id = runtime.stream_handler("reader", need, inlet, 4, take_all(&seen)).unwrap();
+        runtime.run(id).unwrap();
+        for number in 0..3 {
+            write(&mut outlet, number).unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(3));
+        }
+        assert!(seen.lock().unwrap().counts.is_empty(), "upcalled below its level");
+        assert_eq!(outlet.wakes(), 0, "a system call where nobody waits for so little");
+        for number in 3..100 {
+            write(&mut outlet, number).unwrap();
+        }
+        let wakes = outlet.wakes();
+        drop(outlet);
+        ended(&mut runtime, id);
+        let seen = seen.lock().unwrap();
+        assert_eq!(seen.numbers, (0..100).collect::<Vec<u64>>());
+        assert_eq!(seen.closed, Some(Closed::Ended));
+        // Only at the end may there be less than the level.
+        let before = &seen.counts[..seen.counts.len().saturating_sub(2)];
+        assert!(before.iter().all(|&count| count >= 4), "{seen:?}");
+        assert!(wakes >= 1 && wakes <= seen.counts.len() as u64, "{wakes} wakes, {seen:?}");
+    }
+}
+
+#[test]
+fn two_handlers_of_one_cpu_move_data_without_a_system_call() {
+    let (mut runtime, _alone) = start(Mode::Upcall, &DWS);
+    let stream = Stream::create(SLOTS, 0).unwrap();
+    let (mut outlet, inlet) = (stream.outlet().unwrap(), stream.inlet().unwrap());
+    let seen = Shown::default();
+    let need = every_us(500).batch(16);
+    let reader = runtime.stream_handler("reader", need, inlet, 2, take_all(&seen)).unwrap();
+    let (mut number, wakes) = (0, Arc::new(Mutex::new(u64::MAX)));
+    let counted = wakes.clone();
+    let writer = runtime
+        .handler("writer", every_us(2_000).batch(4), move |batch| {
+            while number < 400 && batch.proceed() {
+                assert!(outlet.push(&u64::to_ne_bytes(number)).unwrap(), "the reader is behind");
+                outlet.commit().unwrap();
+                number += 1;
+            }
+            *counted.lock().unwrap() = outlet.wakes();
+            if number == 400 {
+                batch.finish();
+            }
+        })
+        .unwrap();
+    runtime.run(reader).unwrap();
+    runtime.run(writer).unwrap();
+    ended(&mut runtime, writer);
+    assert_eq!(*wakes.lock().unwrap(), 0);
+    // Its end goes with it.
+    assert!(runtime.close(writer).is_some());
+    ended(&mut runtime, reader);
+    assert_eq!(seen.lock().unwrap().numbers, (0..400).collect::<Vec<u64>>());
+}
+
+#[test]
+fn who_reads_interrupts_what_it_outranks_at_the_next_boundary_and_nothing_else() {
+    for (reader_period_us, comes_between) in [(1_000, true), (900_000, false)] {
+        let (mut runtime, _alone) = start(Mode::Upcall, &RMDP);
+        let interrupts = Arc::new(Mutex::new(Vec::new()));
+        let noted = interrupts.clone();
+        runtime.on_interrupt(cpu(), move |kind| noted.lock().unwrap().push(kind)).unwrap();
+        let stream = Stream::create(SLOTS, 0).unwrap();
+        let (mut outlet, inlet) = (stream.outlet().unwrap(), stream.inlet().unwrap());
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let (reads, writes) = (log.clone(), log.clone());
+        let reader = runtime
+            .stream_handler("reader", every_us(reader_period_us), inlet, 1, move |inlet, batch| {
+                if let Some(message) = inlet.next(batch) {
+                    message.done();
+                    reads.lock().unwrap().push(1_000);
+                }
+                batch.finish();
+            })
+            .unwrap();
+        let writer = runtime
+            .handler("writer", every_us(500_000).batch(10), move |batch| {
+                let resumed = batch.resumed();
+                while batch.proceed() {
+                    let pdu = writes.lock().unwrap().iter().filter(|&&pdu| pdu < 1_000).count();
+                    writes.lock().unwrap().push(pdu);
+                    if pdu == 4 && !resumed {
+                        assert!(outlet.push(&[0; 8]).unwrap());
+                        outlet.commit().unwrap();
+                    }
+                }
+                if batch.remaining() == 0 {
+                    batch.finish();
+                }
+            })
+            .unwrap();
+        runtime.run(reader).unwrap();
+        runtime.run(writer).unwrap();
+        ended(&mut runtime, writer);
+        ended(&mut runtime, reader);
+        let mut expected: Vec<usize> = (0..10).collect();
+        expected.insert(if comes_between { 5 } else { 10 }, 1_000);
+        assert_eq!(*log.lock().unwrap(), expected);
+        let told: &[Interrupt] = if comes_between { &[Interrupt::IoReady] } else { &[] };
+        assert_eq!(*interrupts.lock().unwrap(), told);
+        let _ = runtime.stop(|_, _| {});
+    }
+}
+
+#[test]
+fn the_batch_and_the_rate_bound_what_is_processed_ahead() {
+    let (mut runtime, _alone) = start(Mode::Upcall, &DWS);
+    let stream = Stream::create(SLOTS, 0).unwrap();
+    let (mut outlet, inlet) = (stream.outlet().unwrap(), stream.inlet().unwrap());
+    for number in 0..40 {
+        write(&mut outlet, number).unwrap();
+    }
+    drop(outlet);
+    let seen = Shown::default();
+    let terms = Terms { workahead_max: 2, ..Terms::default() };
+    let need = (every_us(5_000).batch(8), terms);
+    let id = runtime.stream_handler("reader", need, inlet, 1, take_all(&seen)).unwrap();
+    let began = clock::now();
+    runtime.run(id).unwrap();
+    ended(&mut runtime, id);
+    let seen = seen.lock().unwrap();
+    assert_eq!(seen.counts, [8, 8, 8, 8, 8]);
+    // Five messages arrive a period apart, and the last is processed two periods ahead at most.
+    assert!(clock::now().since(began) >= Span::from_millis(10));
+}
+
+#[test]
+fn what_cannot_be_is_refused_by_name() {
+    let (mut runtime, _alone) = start(Mode::Upcall, &PS);
+    let stream = Stream::create(SLOTS, 0).unwrap();
+    let refused =
+        runtime.stream_handler("r", every_us(1_000), stream.inlet().unwrap(), 1, |_, _| {});
+    assert_eq!(refused, Err(CreateError::NotForStreams { policy: "ps" }));
+    assert!(stream.inlet().is_err(), "an end is not taken up twice");
+    assert_eq!(stream.outlet().unwrap().commit(), Err(Closed::Ended));
+    let file = std::fs::File::open("/proc/self/exe").unwrap();
+    assert!(Stream::from_fd(file.into()).is_err());
+}
+
+#[test]
+fn a_handler_that_panics_is_a_reader_that_died_and_a_suspended_one_reads_on() {
+    let (mut runtime, _alone) = start(Mode::Upcall, &DWS);
+    let stream = Stream::create(SLOTS, 0).unwrap();
+    let mut outlet = stream.outlet().unwrap();
+    let inlet = stream.inlet().unwrap();
+    let interactive = Terms { class: WorkClass::Interactive, ..Terms::default() };
+    let seen = Shown::default();
+    let mut take = take_all(&seen);
+    let id = runtime
+        .stream_handler(
+            "reader",
+            (every_us(1_000).batch(8), interactive),
+            inlet,
+            1,
+            move |inlet, batch| {
+                take(inlet, batch);
+                assert!(!batch.aborting());
+            },
+        )
+        .unwrap();
+    runtime.run(id).unwrap();
+    runtime.suspend(id);
+    ended(&mut runtime, id);
+    write(&mut outlet, 7).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(5));
+    assert!(seen.lock().unwrap().counts.is_empty());
+    runtime.run(id).unwrap();
+    while seen.lock().unwrap().numbers != [7] {
+        std::thread::yield_now();
+    }
+    runtime.give_abort_phase(id);
+    // It waits for its stream, and is told of the end of the process nevertheless.
+    let report = runtime.abort(Span::from_secs(60), |_, _| {});
+    assert!(report.unfinished.is_empty() && report.activities[0].faulted);
+    assert_eq!(outlet.push(&[0; 8]).and_then(|_| Ok(outlet.commit()?)), Err(Closed::Died.into()));
+}
+
+// What follows is in two processes. The other one is this program again, told by its environment
+// which part it has.
+
+const PART: &str = "UPCALL_TEST_PART";
+const FD: i32 = 9;
+const MESSAGES: u64 = 20_000;
+
+fn other_process(part: &str, stream: &Stream) -> Child {
+    let exe = std::env::current_exe().unwrap().into_os_string().into_string().unwrap();
+    let part = format!("{PART}={part}");
+    let command = ["env", &part, &exe, "--exact", "the_other_process", "--nocapture"];
+    let options = SpawnOptions {
+        stderr: process::Stream::Inherit,
+        inherit: Some((stream.as_fd(), FD)),
+        ..SpawnOptions::default()
+    };
+    let cpus = upcall_runtime::allowed_cpus().unwrap();
+    process::spawn(&command.map(str::to_owned), &cpus, options).unwrap()
+}
+
+fn exit_of(child: &Child) -> Exit {
+    let give_up = a_minute().unwrap();
+    loop {
+        if let Some(exit) = child.try_wait().unwrap() {
+            return exit;
+        }
+        assert!(clock::now() < give_up, "the other process does not end");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
+/// No test by itself: the other process of those below.
+#[test]
+fn the_other_process() {
+    let Ok(part) = std::env::var(PART) else { return };
+    let inherited = || Stream::from_fd(process::inherited_fd(FD).unwrap()).unwrap();
+    match part.as_str() {
+        "write" => {
+            let mut outlet = inherited().outlet().unwrap();
+            (0..MESSAGES).for_each(|number| write(&mut outlet, number).unwrap());
+        }
+        "write for ever" => {
+            let mut outlet = inherited().outlet().unwrap();
+            (0..).for_each(|number| write(&mut outlet, number).unwrap());
+        }
+        "read for ever" => {
+            let mut inlet = inherited().inlet().unwrap();
+            for expected in 0.. {
+                while inlet.level() == Ok(0) {
+                    inlet.wait(1, a_minute());
+                }
+                assert_eq!(read(&mut inlet), Some(expected));
+                inlet.release();
+            }
+        }
+        path => {
+            let stream = Stream::create(SLOTS, 0).unwrap();
+            let line = stream.offer(path.as_ref(), End::Reader).unwrap();
+            let mut outlet = stream.outlet().unwrap();
+            (0..100).for_each(|number| write(&mut outlet, number).unwrap());
+            drop(outlet);
+            drop(line);
+        }
+    }
+}
+
+#[test]
+fn a_handler_reads_what_another_process_writes() {
+    for discipline in [&DWS, &RMDP] {
+        let (mut runtime, _alone) = start(Mode::Upcall, discipline);
+        let stream = Stream::create(SLOTS, 0).unwrap();
+        let seen = Shown::default();
+        let need = every_us(100).batch(32);
+        let inlet = stream.inlet().unwrap();
+        let id = runtime.stream_handler("reader", need, inlet, 16, take_all(&seen)).unwrap();
+        runtime.run(id).unwrap();
+        let child = other_process("write", &stream);
+        ended(&mut runtime, id);
+        assert_eq!(exit_of(&child), Exit::Code(0));
+        let seen = seen.lock().unwrap();
+        assert!(seen.numbers.iter().copied().eq(0..MESSAGES));
+        assert_eq!(seen.closed, Some(Closed::Ended));
+        assert!(seen.counts.len() as u64 <= MESSAGES / 16 + 2, "upcalled below its level");
+    }
+}
+
+#[test]
+fn of_a_writer_that_was_killed_all_it_committed_is_read_and_then_its_death() {
+    let (mut runtime, _alone) = start(Mode::Upcall, &DWS);
+    let stream = Stream::create(SLOTS, 0).unwrap();
+    let seen = Shown::default();
+    let need = every_us(100).batch(32);
+    let inlet = stream.inlet().unwrap();
+    let id = runtime.stream_handler("reader", need, inlet, 16, take_all(&seen)).unwrap();
+    runtime.run(id).unwrap();
+    let child = other_process("write for ever", &stream);
+    while seen.lock().unwrap().numbers.len() < 1_000 {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    child.kill_group().unwrap();
+    assert_eq!(exit_of(&child), Exit::Signal(9));
+    stream.mark_dead(End::Writer).unwrap();
+    ended(&mut runtime, id);
+    let seen = seen.lock().unwrap();
+    assert!(seen.numbers.iter().copied().eq(0..seen.numbers.len() as u64));
+    assert_eq!(seen.closed, Some(Closed::Died));
+}
+
+#[test]
+fn of_a_reader_that_was_killed_the_writer_finds_the_death_and_does_not_wait() {
+    let stream = Stream::create(SLOTS, 0).unwrap();
+    let mut outlet = stream.outlet().unwrap();
+    let child = other_process("read for ever", &stream);
+    (0..1_000).for_each(|number| write(&mut outlet, number).unwrap());
+    child.kill_group().unwrap();
+    assert_eq!(exit_of(&child), Exit::Signal(9));
+    std::thread::scope(|threads| {
+        // It may be waiting for room by then, or come to wait.
+        let writer =
+            threads.spawn(|| (1_000..).find_map(|number| write(&mut outlet, number).err()));
+        stream.mark_dead(End::Reader).unwrap();
+        assert_eq!(writer.join().unwrap(), Some(Closed::Died));
+    });
+}
+
+#[test]
+fn a_stream_is_handed_over_at_a_door() {
+    let name = format!("upcall-door-{}", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    let door = Door::bind(&path).unwrap();
+    assert!(matches!(door.accept(Some(Instant::ZERO)), Err(DoorError::Late)));
+    let unused = Stream::create(SLOTS, 0).unwrap();
+    let child = other_process(path.to_str().unwrap(), &unused);
+    let offer = door.accept(a_minute()).unwrap();
+    assert_eq!(offer.end, End::Reader);
+    let mut inlet = offer.stream.inlet().unwrap();
+    for expected in 0..100 {
+        while inlet.level() == Ok(0) {
+            assert!(inlet.wait(1, a_minute()));
+        }
+        assert_eq!(read(&mut inlet), Some(expected));
+        inlet.release();
+    }
+    assert!(inlet.wait(1, a_minute()));
+    assert_eq!(inlet.front().unwrap_err(), Closed::Ended);
+    assert_eq!(exit_of(&child), Exit::Code(0));
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn a_source_that_rests_is_started_once_below_b_start_and_an_active_one_runs_on() {
+    let stream = Stream::create(SLOTS, 16).unwrap();
+    let (mut outlet, mut inlet) = (stream.outlet().unwrap(), stream.inlet().unwrap());
+    let source = std::thread::spawn(move || {
+        let mut levels = Vec::new();
+        for _ in 0..5 {
+            while outlet.push(&[1; 8]).unwrap() {}
+            assert!(outlet.rest(a_minute()), "it was never started");
+            levels.push(outlet.level());
+        }
+        levels
+    });
+    let mut read = 0;
+    while read < 5 * 64 {
+        assert!(inlet.wait(1, a_minute()));
+        if let Ok(Some(message)) = inlet.front() {
+            message.done();
+            inlet.release();
+            read += 1;
+        } else {
+            break;
+        }
+    }
+    let levels = source.join().unwrap();
+    assert_eq!(inlet.starts(), 5);
+    assert!(levels.iter().all(|&level| level < 16), "started too early: {levels:?}");
+}
