@@ -5,6 +5,7 @@ use super::*;
 mod again;
 mod lies;
 mod status;
+mod streams;
 
 use std::sync::atomic::AtomicU32;
 use std::sync::{Mutex, MutexGuard};
