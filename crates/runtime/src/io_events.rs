@@ -318,6 +318,20 @@ impl Poller {
         }
     }
 
+    /// Before the events are taken by who then sleeps on [`Poller::bell`] and other words.
+    pub(crate) fn rouse(&mut self) {
+        if let Feeding::Thread(_) = self.feeding {
+            self.client.rouse();
+        }
+    }
+
+    /// The word that changes when an event comes, and the value while which to sleep; `None`: one has come.
+    /// Only where a thread feeds it: the loop's own would have to ask the kernel.
+    pub(crate) fn bell(&mut self) -> Option<(&AtomicU64, u32)> {
+        let quiet = matches!(self.feeding, Feeding::Thread(_)) && self.client.doze();
+        quiet.then(|| (self.client.bell(), ASLEEP))
+    }
+
     /// How many descriptors are known to be ready: the paper's `flag`. Two loads; a hint, for
     /// [`Poller::try_next`] looks further.
     pub fn active(&self) -> u64 {

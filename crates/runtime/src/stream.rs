@@ -42,16 +42,20 @@ use upcall_sys::{OsError, futex};
 
 pub use shm::{Closed, End, Kept, Span, StreamError, StreamFault, Way};
 
+mod adapters;
 mod door;
 mod inlet;
 mod outlet;
+mod porter;
 mod watches;
 mod work;
 
+pub use adapters::{AsyncInlet, AsyncOutlet};
 pub use door::{Door, DoorError, Line, Offer};
 pub use inlet::Inlet;
 pub use outlet::Outlet;
 pub(crate) use outlet::set_among_domains;
+pub use porter::{Carried, CarryEnd, Porter, PorterError, Wait};
 pub(crate) use watches::{WATCHES_MAX, Watches};
 pub(crate) use work::StreamWork;
 
@@ -162,7 +166,7 @@ impl Stream {
     /// # Errors
     /// It was taken up before, here or elsewhere.
     pub fn outlet(&self) -> Result<Outlet, OpenError> {
-        Ok(Outlet::new(self.attach()?.writer()?))
+        Ok(Outlet::new(self.attach()?.writer()?, self.clone()))
     }
 
     /// The end that reads. Allocates for [`Way::Buffers`].

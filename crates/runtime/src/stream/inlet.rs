@@ -140,6 +140,13 @@ impl Inlet {
         sleep
     }
 
+    /// As [`Inlet::watch`], whether its bell is to be slept on.
+    pub(super) fn begin_wait(&mut self, units: u64) -> bool {
+        let Wait { due, sleep } = self.reader.wait(units);
+        self.see_to(due);
+        sleep
+    }
+
     /// After [`Inlet::watch`]; what it was rung for is seen.
     pub(crate) fn rouse(&mut self) {
         self.reader.rouse();

@@ -6,7 +6,7 @@ use upcall_core::time::Instant;
 use upcall_shm::stream::{Due, Leaving, Wait, Writer};
 use upcall_sys::futex;
 
-use super::{Closed, Memory, Room, StreamError, sleep_on};
+use super::{Closed, Memory, Room, Stream, StreamError, sleep_on};
 use crate::clock;
 
 thread_local! {
@@ -24,12 +24,13 @@ pub(crate) fn set_among_domains() {
 #[derive(Debug)]
 pub struct Outlet {
     writer: Writer<Memory>,
+    stream: Stream,
     wakes: u64,
 }
 
 impl Outlet {
-    pub(super) fn new(writer: Writer<Memory>) -> Self {
-        Outlet { writer, wakes: 0 }
+    pub(super) fn new(writer: Writer<Memory>, stream: Stream) -> Self {
+        Outlet { writer, stream, wakes: 0 }
     }
 
     /// Room for a message (or so many bytes) of `len`; `None`: not now. It is given up unless
@@ -104,6 +105,50 @@ impl Outlet {
         self.wakes
     }
 
+    /// Commits, and wishes to be rung when there is room for `len`: whether its bell is to be slept on.
+    pub(super) fn begin_wait(&mut self, len: usize) -> bool {
+        let wait = self.writer.wait(len);
+        self.see_to(wait.due);
+        wait.sleep
+    }
+
+    /// As [`Outlet::begin_wait`], when a source that rests is started.
+    pub(super) fn begin_rest(&mut self) -> bool {
+        let wait = self.writer.rest_until_started();
+        self.see_to(wait.due);
+        wait.sleep
+    }
+
+    /// As [`Outlet::begin_wait`], when the reader is gone.
+    pub(super) fn begin_wait_for_end(&mut self) -> bool {
+        let wait = self.writer.wait_for_end();
+        self.see_to(wait.due);
+        wait.sleep
+    }
+
+    /// After one of these.
+    pub(super) fn rouse(&mut self) {
+        self.writer.rouse();
+    }
+
+    pub(super) fn writer(&mut self) -> &mut Writer<Memory> {
+        &mut self.writer
+    }
+
+    pub(super) fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// It will write no more, though there was more to be written.
+    pub(super) fn fail(&mut self) {
+        self.leave(Leaving::Died);
+    }
+
+    fn leave(&mut self, how: Leaving) {
+        let wake = self.writer.leave(how);
+        self.see_to(Due { wake, start: false });
+    }
+
     /// Does what is due, and sleeps if it is to: whether it need not any more.
     fn is_over(&mut self, due: Due, sleep: bool, deadline: Option<Instant>) -> bool {
         self.see_to(due);
@@ -129,8 +174,6 @@ impl Outlet {
 
 impl Drop for Outlet {
     fn drop(&mut self) {
-        let how = if std::thread::panicking() { Leaving::Died } else { Leaving::Ended };
-        let wake = self.writer.leave(how);
-        self.see_to(Due { wake, start: false });
+        self.leave(if std::thread::panicking() { Leaving::Died } else { Leaving::Ended });
     }
 }

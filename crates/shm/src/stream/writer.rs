@@ -130,6 +130,38 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
         Wait { due: Due { wake, start: false }, sleep }
     }
 
+    /// As [`Self::wait`], for nothing but the reader's end: a source that has nothing to write is
+    /// told that nobody reads any more.
+    pub fn wait_for_end(&mut self) -> Wait {
+        let wake = self.publish();
+        self.words.begin_wait(word::WRITER, u64::MAX, WAITING);
+        let sleep = self.words.gone(word::READER).is_none();
+        if !sleep {
+            self.words.end_wait(word::WRITER);
+        }
+        Wait { due: Due { wake, start: false }, sleep }
+    }
+
+    /// How much room there is, in units of the indexes, as of a look now.
+    ///
+    /// # Errors
+    /// The stream is closed.
+    pub fn room(&mut self) -> Result<u64, Closed> {
+        self.look(0)?;
+        Ok(self.shape.count - (self.staged - self.read))
+    }
+
+    /// Whether a source that finds no room is to rest ([`Self::rest_until_started`]): `B_start` is
+    /// not 0.
+    pub fn rests(&self) -> bool {
+        self.shape.start_level != 0
+    }
+
+    /// Most bytes of a message; of plain bytes, of one write.
+    pub fn len_max(&self) -> usize {
+        self.shape.len_max
+    }
+
     /// How much is there that the reader has not given back, as of a look now. Loads.
     pub fn level(&self) -> u64 {
         self.committed.saturating_sub(self.words.index(word::READ))

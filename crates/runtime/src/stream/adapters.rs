@@ -1,0 +1,232 @@
+//! Ends of a stream for ordinary asynchronous code: the traits of `futures-core` and `futures-io`.
+//!
+//! For whoever awaits in another executor than ours, and for tasks. What is there is taken without a
+//! system call; who waits is woken by a [`Porter`], in its thread.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures_core::Stream as FuturesStream;
+use futures_io::{AsyncRead, AsyncWrite};
+use upcall_shm::stream as shm;
+
+use super::porter::{Desk, Porter, PorterError};
+use super::{Closed, End, Inlet, Memory, OpenError, Outlet, Stream, StreamError, Way};
+
+/// An inlet to be awaited: the messages of a stream, or its bytes. It ends when the writer has ended
+/// the stream; that the writer died or is at fault is an error, after all that was committed.
+#[derive(Debug)]
+pub struct AsyncInlet {
+    inlet: Inlet,
+    bell: Bell,
+    /// Bytes of the message at the front that were read.
+    read: usize,
+}
+
+/// An outlet to be awaited. What is written is committed at once. Closed or dropped, the stream ends.
+#[derive(Debug)]
+pub struct AsyncOutlet {
+    outlet: Option<Outlet>,
+    bell: Bell,
+}
+
+/// Who is told when the bell of an end rings.
+#[derive(Debug)]
+struct Bell {
+    desk: Arc<Desk>,
+    stream: Stream,
+    end: End,
+    /// Whether its stream has plain bytes.
+    is_bytes: bool,
+}
+
+impl Bell {
+    fn new(porter: &Porter, stream: &Stream, end: End) -> Result<Self, PorterError> {
+        let is_bytes = matches!(stream.way().map_err(PorterError::Open)?, Way::Bytes { .. });
+        porter.desk().take_bell()?;
+        Ok(Bell { desk: porter.desk().clone(), stream: stream.clone(), end, is_bytes })
+    }
+
+    /// Its end has begun to wait.
+    fn tell(&self, context: &Context<'_>) -> Result<(), OpenError> {
+        let stream: shm::Stream<Memory> = self.stream.attach()?;
+        self.desk.tell(stream, self.end, context.waker().clone());
+        Ok(())
+    }
+}
+
+impl Drop for Bell {
+    fn drop(&mut self) {
+        self.desk.give_bell_back();
+    }
+}
+
+impl Porter {
+    /// An inlet to be awaited. The porter must live as long as anybody waits; when it goes, it wakes all,
+    /// and who waits after that does so for ever.
+    ///
+    /// # Errors
+    /// [`PorterError::Full`].
+    pub fn inlet(&self, inlet: Inlet) -> Result<AsyncInlet, PorterError> {
+        let bell = Bell::new(self, inlet.stream(), End::Reader)?;
+        Ok(AsyncInlet { inlet, bell, read: 0 })
+    }
+
+    /// An outlet to be awaited. As [`Porter::inlet`].
+    ///
+    /// # Errors
+    /// [`PorterError::Full`].
+    pub fn outlet(&self, outlet: Outlet) -> Result<AsyncOutlet, PorterError> {
+        let bell = Bell::new(self, outlet.stream(), End::Writer)?;
+        Ok(AsyncOutlet { outlet: Some(outlet), bell })
+    }
+}
+
+impl AsyncInlet {
+    /// Ready once something is there, or the stream is closed.
+    fn poll_there(&mut self, context: &Context<'_>) -> Poll<Result<(), Closed>> {
+        loop {
+            self.inlet.rouse();
+            match self.inlet.front().map(|message| message.is_some()) {
+                Ok(true) => return Poll::Ready(Ok(())),
+                Ok(false) if self.inlet.begin_wait(1) => {
+                    // A header that was spoilt is a peer at fault, and would never wake.
+                    let told = self.bell.tell(context);
+                    return if told.is_ok() {
+                        Poll::Pending
+                    } else {
+                        Poll::Ready(Err(Closed::Died))
+                    };
+                }
+                Ok(false) => {}
+                Err(closed) => return Poll::Ready(Err(closed)),
+            }
+        }
+    }
+}
+
+/// Each message in memory of its own; of plain bytes, all there are.
+impl FuturesStream for AsyncInlet {
+    type Item = Result<Vec<u8>, Closed>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.get_mut();
+        match this.poll_there(context) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(Err(Closed::Ended)) => return Poll::Ready(None),
+            Poll::Ready(Err(closed)) => return Poll::Ready(Some(Err(closed))),
+            Poll::Ready(Ok(())) => {}
+        }
+        match this.inlet.front() {
+            Ok(Some(message)) => {
+                let mut bytes = vec![0; message.len() - this.read.min(message.len())];
+                message.span().copy_to(this.read, &mut bytes);
+                message.done();
+                this.read = 0;
+                this.inlet.release();
+                Poll::Ready(Some(Ok(bytes)))
+            }
+            // It was there; a peer took it back.
+            Ok(None) => Poll::Ready(Some(Err(Closed::Died))),
+            Err(closed) => Poll::Ready(Some(Err(closed))),
+        }
+    }
+}
+
+/// The bytes of all messages one after the other.
+impl AsyncRead for AsyncInlet {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        if bytes.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        loop {
+            match this.poll_there(context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Err(Closed::Ended)) => return Poll::Ready(Ok(0)),
+                Poll::Ready(Err(closed)) => return Poll::Ready(Err(failed(closed))),
+                Poll::Ready(Ok(())) => {}
+            }
+            let Ok(Some(message)) = this.inlet.front() else { continue };
+            let len = message.span().copy_to(this.read, bytes);
+            if this.bell.is_bytes {
+                message.done_with(len);
+                this.inlet.release();
+                return Poll::Ready(Ok(len));
+            }
+            this.read += len;
+            if this.read >= message.len() {
+                message.done();
+                this.read = 0;
+                this.inlet.release();
+            }
+            // A message of no bytes must not look like the end.
+            if len > 0 {
+                return Poll::Ready(Ok(len));
+            }
+        }
+    }
+}
+
+/// Each write is a message, of as much as one may have; of plain bytes, as much as there is room for.
+impl AsyncWrite for AsyncOutlet {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let Some(outlet) = &mut this.outlet else {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        };
+        loop {
+            outlet.rouse();
+            let room = match outlet.writer().room() {
+                Ok(room) => usize::try_from(room).unwrap_or(usize::MAX),
+                Err(closed) => return Poll::Ready(Err(failed(closed))),
+            };
+            let most = outlet.writer().len_max();
+            let most = if this.bell.is_bytes { most.min(room.max(1)) } else { most };
+            let bytes = &bytes[..bytes.len().min(most)];
+            match outlet.push(bytes).and_then(|pushed| Ok((pushed, outlet.commit()?).0)) {
+                Ok(true) => return Poll::Ready(Ok(bytes.len())),
+                Ok(false) if outlet.begin_wait(bytes.len()) => {
+                    let told = this.bell.tell(context);
+                    return if told.is_ok() {
+                        Poll::Pending
+                    } else {
+                        Poll::Ready(Err(failed(Closed::Died)))
+                    };
+                }
+                Ok(false) => {}
+                Err(StreamError::Closed(closed)) => return Poll::Ready(Err(failed(closed))),
+                Err(error) => return Poll::Ready(Err(io::Error::other(error))),
+            }
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().outlet = None;
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// The error that a closed stream is: that nobody reads or writes any more.
+fn failed(closed: Closed) -> io::Error {
+    let kind = match closed {
+        Closed::Ended => io::ErrorKind::BrokenPipe,
+        Closed::Died => io::ErrorKind::ConnectionReset,
+        _ => io::ErrorKind::InvalidData,
+    };
+    io::Error::new(kind, closed)
+}

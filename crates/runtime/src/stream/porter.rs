@@ -1,0 +1,456 @@
+//! The porter: carries bytes between streams and files, pipes, sockets and terminals, and watches
+//! over ends in other processes.
+//!
+//! Started by programs that want it. One ordinary thread, `upcall-porter`, which sleeps until a
+//! descriptor is ready or a stream has what is waited for, on all of them together. Whatever it
+//! carries is bounded by the stream: it reads no more than there is room for.
+//!
+//! ```text
+//!   descriptors --> Poller (its own thread) --bell--\
+//!   streams ----------------------------------bells--> upcall-porter --> a step of each carry
+//!   Porter's calls --> orders --------------word----/                    wakers, deaths
+//! ```
+//!
+//! A *source* reads a descriptor and writes a stream; at the end of its input the stream ends, and if
+//! the input fails it dies. If the stream has a `B_start` and there is no room, it rests until the reader
+//! starts it; otherwise it goes on whenever there is room. A *sink* reads a stream and writes a
+//! descriptor; what it could not write is not taken from the stream.
+
+use std::fmt;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::task::Waker;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use upcall_shm::stream::{self as shm, WAITING};
+use upcall_sys::OsError;
+use upcall_sys::futex::{self, WaitSet};
+use upcall_sys::transfer::NonBlocking;
+
+use super::{Closed, End, Inlet, Memory, OpenError, Outlet, Stream};
+use crate::io_events::{Feed, Interest, InterestError, Poller, PollerError};
+use carry::{Carry, Step};
+
+mod carry;
+
+/// Streams that may be waited for at a time: two words are its own.
+const BELLS_MAX: usize = WaitSet::WORDS_MAX - 2;
+
+/// See the module's head. Dropped, it stops: what it had not carried to the end died.
+#[derive(Debug)]
+pub struct Porter {
+    desk: Arc<Desk>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// How it is told.
+#[derive(Debug, Default)]
+pub(super) struct Desk {
+    /// Changes with each order.
+    word: AtomicU32,
+    orders: Mutex<Orders>,
+}
+
+#[derive(Debug, Default)]
+struct Orders {
+    new: Vec<Order>,
+    /// Streams that are in use, of those that may be.
+    bells: usize,
+    stop: bool,
+}
+
+enum Order {
+    Carry(Box<Carry>, mpsc::Sender<Carried>),
+    Guard(OwnedFd, Stream, End),
+    /// Wakes once the bell is no longer waited on.
+    Tell(shm::Stream<Memory>, End, Waker),
+}
+
+impl fmt::Debug for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Order::Carry(..) => "Carry",
+            Order::Guard(..) => "Guard",
+            Order::Tell(..) => "Tell",
+        })
+    }
+}
+
+/// What was carried, and why no more is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Carried {
+    /// Bytes that were handed over: by a source committed, by a sink written.
+    pub bytes: u64,
+    /// Why it ended.
+    pub end: CarryEnd,
+}
+
+/// Why a carry ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CarryEnd {
+    /// A source: its input has ended, and all of it was committed.
+    EndOfInput,
+    /// The stream is closed: for a sink [`Closed::Ended`] is the end of all there was.
+    Closed(Closed),
+    /// The descriptor failed.
+    Failed(OsError),
+    /// The porter was stopped.
+    Stopped,
+}
+
+/// The end of a carry, to be waited for. Dropped, the carry goes on.
+#[derive(Debug)]
+pub struct Wait(mpsc::Receiver<Carried>);
+
+impl Wait {
+    /// Blocks until the carry has ended, or for `most`: then `None`.
+    pub fn wait(&self, most: Option<Duration>) -> Option<Carried> {
+        match most {
+            None => self.0.recv().ok(),
+            Some(most) => self.0.recv_timeout(most).ok(),
+        }
+    }
+}
+
+/// Why a porter does not start, or take an order.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum PorterError {
+    /// The thread did not start.
+    Thread(std::io::Error),
+    /// Nobody watches descriptors.
+    Poller(PollerError),
+    /// The kernel does not let a thread sleep on several words, or a descriptor cannot be used.
+    Os(OsError),
+    /// A descriptor cannot be watched.
+    Interest(InterestError),
+    /// The stream's memory was spoilt.
+    Open(OpenError),
+    /// It has as many streams as it can.
+    Full {
+        /// That many.
+        streams_max: usize,
+    },
+}
+
+impl fmt::Display for PorterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PorterError::Thread(error) => write!(f, "the porter's thread did not start: {error}"),
+            PorterError::Poller(error) => error.fmt(f),
+            PorterError::Os(error) => error.fmt(f),
+            PorterError::Interest(error) => error.fmt(f),
+            PorterError::Open(error) => error.fmt(f),
+            PorterError::Full { streams_max } => {
+                write!(f, "a porter has at most {streams_max} streams")
+            }
+        }
+    }
+}
+
+impl std::error::Error for PorterError {}
+
+impl From<OsError> for PorterError {
+    fn from(error: OsError) -> Self {
+        PorterError::Os(error)
+    }
+}
+
+impl Porter {
+    /// Starts its thread and the one that watches its descriptors. Allocates.
+    ///
+    /// # Errors
+    /// See [`PorterError`].
+    pub fn start() -> Result<Self, PorterError> {
+        WaitSet::is_known()?;
+        let desk = Arc::new(Desk::default());
+        let (told, tells) = mpsc::channel();
+        let at = desk.clone();
+        let thread = std::thread::Builder::new()
+            .name("upcall-porter".to_owned())
+            .spawn(move || {
+                let poller = Poller::fed_by(Feed::RingThread);
+                match poller.or_else(|_| Poller::fed_by(Feed::EpollThread)) {
+                    Ok(poller) => {
+                        let _ = told.send(Ok(()));
+                        Round::new(at, poller).run();
+                    }
+                    Err(error) => drop(told.send(Err(error))),
+                }
+            })
+            .map_err(PorterError::Thread)?;
+        match tells.recv() {
+            Ok(Ok(())) => Ok(Porter { desk, thread: Some(thread) }),
+            Ok(Err(error)) => Err(PorterError::Poller(error)),
+            Err(_) => Err(PorterError::Thread(std::io::ErrorKind::Other.into())),
+        }
+    }
+
+    /// Carries what `fd` gives into a stream, until it ends: plain bytes, or what one read gives (at most
+    /// a message's room) as one message. `fd` does not block meanwhile, which others who have the same
+    /// open file find too. A file is read by this thread, and the others wait for its disk.
+    ///
+    /// # Errors
+    /// See [`PorterError`].
+    pub fn source(&self, fd: impl Into<OwnedFd>, outlet: Outlet) -> Result<Wait, PorterError> {
+        self.carry(Carry::source(NonBlocking::new(fd.into())?, outlet)?)
+    }
+
+    /// Carries what a stream gives to `fd`, until it ends: messages one after the other, of a stream socket or a
+    /// pipe their bounds are lost. Otherwise as [`Porter::source`].
+    ///
+    /// # Errors
+    /// See [`PorterError`].
+    pub fn sink(&self, inlet: Inlet, fd: impl Into<OwnedFd>) -> Result<Wait, PorterError> {
+        self.carry(Carry::sink(inlet, NonBlocking::new(fd.into())?)?)
+    }
+
+    /// Says that an end of `stream` died once `fd` is readable or hangs up: a pidfd, a
+    /// [`Line`](super::Line), a pipe that its process holds open.
+    ///
+    /// # Errors
+    /// `EMFILE`.
+    pub fn guard(&self, fd: &impl AsFd, stream: &Stream, end: End) -> Result<(), PorterError> {
+        let fd = fd.as_fd().try_clone_to_owned();
+        let fd = fd.map_err(|error| {
+            OsError::new("fcntl(F_DUPFD_CLOEXEC)", error.raw_os_error().unwrap_or(0))
+        })?;
+        self.desk.order(Order::Guard(fd, stream.clone(), end));
+        Ok(())
+    }
+
+    fn carry(&self, carry: Carry) -> Result<Wait, PorterError> {
+        self.desk.take_bell()?;
+        let (ended, ends) = mpsc::channel();
+        self.desk.order(Order::Carry(Box::new(carry), ended));
+        Ok(Wait(ends))
+    }
+
+    /// Where others ask to be woken.
+    pub(super) fn desk(&self) -> &Arc<Desk> {
+        &self.desk
+    }
+}
+
+impl Drop for Porter {
+    fn drop(&mut self) {
+        self.desk.orders.lock().unwrap_or_else(PoisonError::into_inner).stop = true;
+        self.desk.ring();
+        if let Some(thread) = self.thread.take() {
+            // It does not wait for anybody.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Desk {
+    fn order(&self, order: Order) {
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner).new.push(order);
+        self.ring();
+    }
+
+    fn ring(&self) {
+        // Release pairs with the Acquire in `Round::run`; the orders have their lock.
+        self.word.fetch_add(1, Ordering::Release);
+        futex::wake(&self.word, 1);
+    }
+
+    /// One stream more, until [`Desk::give_bell_back`].
+    pub(super) fn take_bell(&self) -> Result<(), PorterError> {
+        let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
+        if orders.bells == BELLS_MAX {
+            return Err(PorterError::Full { streams_max: BELLS_MAX });
+        }
+        orders.bells += 1;
+        Ok(())
+    }
+
+    pub(super) fn give_bell_back(&self) {
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner).bells -= 1;
+    }
+
+    /// Wakes `waker` once the bell of `end` is rung. For who has begun to wait.
+    pub(super) fn tell(&self, stream: shm::Stream<Memory>, end: End, waker: Waker) {
+        self.order(Order::Tell(stream, end, waker));
+    }
+}
+
+/// What the thread is at.
+struct Round {
+    desk: Arc<Desk>,
+    poller: Poller,
+    /// By the key of their descriptors.
+    wards: Vec<Option<Ward>>,
+    tells: Vec<(shm::Stream<Memory>, End, Waker)>,
+}
+
+enum Ward {
+    Carry { carry: Box<Carry>, ended: mpsc::Sender<Carried>, step: Step },
+    Guard { fd: OwnedFd, stream: Stream, end: End, is_over: bool },
+}
+
+impl Round {
+    fn new(desk: Arc<Desk>, poller: Poller) -> Self {
+        Round { desk, poller, wards: Vec::new(), tells: Vec::new() }
+    }
+
+    fn run(mut self) {
+        loop {
+            // Before all that is looked at. Acquire pairs with the Release in `Desk::ring`.
+            let seen = self.desk.word.load(Ordering::Acquire);
+            self.poller.rouse();
+            if self.obey() {
+                return self.stop();
+            }
+            self.take_events();
+            self.tells.retain(|(stream, end, waker)| {
+                let waits = is_waiting(stream, *end);
+                if !waits {
+                    waker.wake_by_ref();
+                }
+                waits
+            });
+            if !self.go_on() {
+                self.sleep(seen);
+            }
+        }
+    }
+
+    /// Takes new orders; `true`: to stop.
+    fn obey(&mut self) -> bool {
+        let (new, stop) = {
+            let mut orders = self.desk.orders.lock().unwrap_or_else(PoisonError::into_inner);
+            (std::mem::take(&mut orders.new), orders.stop)
+        };
+        for order in new {
+            let ward = match order {
+                // Of two that wait for the same end the later one is told.
+                Order::Tell(stream, end, waker) => {
+                    let same = |(known, of, _): &(shm::Stream<Memory>, End, Waker)| {
+                        *of == end && std::ptr::eq(known.bell(*of), stream.bell(end))
+                    };
+                    self.tells.retain(|tell| !same(tell));
+                    self.tells.push((stream, end, waker));
+                    continue;
+                }
+                Order::Carry(carry, ended) => Ward::Carry { carry, ended, step: Step::Again },
+                Order::Guard(fd, stream, end) => Ward::Guard { fd, stream, end, is_over: false },
+            };
+            self.enter(ward);
+        }
+        stop
+    }
+
+    fn enter(&mut self, ward: Ward) {
+        let free = self.wards.iter().position(Option::is_none);
+        let key = free.unwrap_or_else(|| {
+            self.wards.push(None);
+            self.wards.len() - 1
+        });
+        let watched = match &ward {
+            Ward::Carry { carry, .. } => self.poller.add(carry.fd(), key, carry.interest()),
+            Ward::Guard { fd, .. } => self.poller.add(fd, key, Interest::Readable),
+        };
+        self.wards[key] = Some(match (ward, watched) {
+            (Ward::Carry { mut carry, ended, .. }, Err(_)) => {
+                // Its number is beyond what can be watched.
+                let step = carry.fail(OsError::new("watch", 24));
+                Ward::Carry { carry, ended, step }
+            }
+            (ward, _) => ward,
+        });
+    }
+
+    fn take_events(&mut self) {
+        while let Some(event) = self.poller.try_next() {
+            match self.wards.get_mut(event.key).and_then(Option::as_mut) {
+                Some(Ward::Carry { step, .. }) => {
+                    if matches!(step, Step::Descriptor | Step::DescriptorOrEnd) {
+                        *step = Step::Again;
+                    }
+                }
+                Some(Ward::Guard { is_over, .. }) => *is_over = true,
+                None => {}
+            }
+        }
+    }
+
+    /// A step of each that can; `false`: there is nothing more to do.
+    fn go_on(&mut self) -> bool {
+        let mut any = false;
+        for place in &mut self.wards {
+            let is_over = match place {
+                None => false,
+                Some(Ward::Guard { fd, stream, end, is_over }) => {
+                    if *is_over {
+                        // A spoilt stream has nobody who could be told.
+                        let _ = stream.mark_dead(*end);
+                        let _ = self.poller.delete(&*fd);
+                    }
+                    *is_over
+                }
+                Some(Ward::Carry { carry, ended, step }) => {
+                    if step.is_on_bell() && !carry.waits() {
+                        *step = Step::Again;
+                    }
+                    if let Step::Again = step {
+                        *step = carry.step();
+                        any |= matches!(step, Step::Again);
+                    }
+                    if let Step::Over(carried) = step {
+                        let _ = self.poller.delete(carry.fd());
+                        // Nobody need wait for it.
+                        let _ = ended.send(*carried);
+                        self.desk.give_bell_back();
+                    }
+                    matches!(step, Step::Over(_))
+                }
+            };
+            if is_over {
+                *place = None;
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// Until something is to be done: a futex call.
+    fn sleep(&mut self, seen: u32) {
+        let mut set = WaitSet::new();
+        set.add_private(&self.desk.word, seen);
+        let Some((bell, expected)) = self.poller.bell() else { return };
+        set.add_shared(bell, expected);
+        for ward in self.wards.iter().flatten() {
+            if let Ward::Carry { carry, step, .. } = ward
+                && step.is_on_bell()
+            {
+                set.add_shared(carry.bell(), WAITING);
+            }
+        }
+        for (stream, end, _) in &self.tells {
+            set.add_shared(stream.bell(*end), WAITING);
+        }
+        // Whatever ends the wait, all is looked at again.
+        let _ = set.wait_until(None);
+    }
+
+    fn stop(self) {
+        for ward in self.wards.into_iter().flatten() {
+            if let Ward::Carry { mut carry, ended, .. } = ward {
+                let _ = ended.send(carry.stop());
+            }
+        }
+        for (_, _, waker) in self.tells {
+            waker.wake();
+        }
+    }
+}
+
+/// Whether an end still waits on its bell. A load.
+fn is_waiting(stream: &shm::Stream<Memory>, end: End) -> bool {
+    // Relaxed: only decides whether to look; the end's `rouse` synchronises.
+    stream.bell(end).load(Ordering::Relaxed) == u64::from(WAITING)
+}

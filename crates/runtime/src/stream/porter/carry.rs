@@ -1,0 +1,237 @@
+//! One carry: between a descriptor and a stream, step by step.
+//!
+//! ```text
+//!            step: something is moved
+//!             /\    (1) stream: no room, nothing there; bell rung -> step
+//!   ---> step ---> (2) descriptor: would block; event -> step, and if the reader goes
+//!             \--> (3) over: end of input, stream closed, failure
+//! ```
+//!
+//! Used by the porter's thread alone. No step blocks, but in a read of a file.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::AtomicU64;
+
+use upcall_shm::stream as shm;
+use upcall_sys::OsError;
+use upcall_sys::transfer::NonBlocking;
+
+use super::{Carried, CarryEnd, PorterError, is_waiting};
+use crate::io_events::Interest;
+use crate::stream::{Closed, End, Inlet, Memory, Outlet, StreamError, Way};
+
+/// Most bytes of one read or write.
+const BLOCK_BYTES: usize = 64 * 1024;
+/// Reads or writes before others have their turn.
+const BLOCKS_MAX: u32 = 8;
+
+/// What a carry waits for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Step {
+    /// Nothing.
+    Again,
+    /// The bell of its end.
+    Bell,
+    Descriptor,
+    /// Either.
+    DescriptorOrEnd,
+    Over(Carried),
+}
+
+impl Step {
+    pub(super) fn is_on_bell(self) -> bool {
+        matches!(self, Step::Bell | Step::DescriptorOrEnd)
+    }
+}
+
+/// See the module's head.
+pub(super) struct Carry {
+    fd: NonBlocking,
+    way: Moves,
+    /// To look at the bell.
+    stream: shm::Stream<Memory>,
+    buffer: Vec<u8>,
+    bytes: u64,
+    /// A source that found no room, and was at rest since.
+    rested: bool,
+}
+
+enum Moves {
+    In(Outlet),
+    Out {
+        inlet: Inlet,
+        /// Bytes of the message at the front that were written.
+        written: usize,
+    },
+}
+
+impl Carry {
+    /// Allocates.
+    pub(super) fn source(fd: NonBlocking, mut outlet: Outlet) -> Result<Self, PorterError> {
+        let stream = outlet.stream().attach().map_err(|error| PorterError::Open(error.into()))?;
+        let most = match stream.way() {
+            // So that it goes on before all is read.
+            Way::Bytes { capacity } | Way::Messages { capacity } => capacity as usize / 4,
+            _ => outlet.writer().len_max(),
+        };
+        let buffer = vec![0; most.min(BLOCK_BYTES).min(outlet.writer().len_max())];
+        Ok(Carry { fd, way: Moves::In(outlet), stream, buffer, bytes: 0, rested: false })
+    }
+
+    /// Allocates.
+    pub(super) fn sink(inlet: Inlet, fd: NonBlocking) -> Result<Self, PorterError> {
+        let stream = inlet.stream().attach().map_err(|error| PorterError::Open(error.into()))?;
+        let buffer = vec![0; BLOCK_BYTES];
+        let way = Moves::Out { inlet, written: 0 };
+        Ok(Carry { fd, way, stream, buffer, bytes: 0, rested: false })
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    pub(super) fn interest(&self) -> Interest {
+        match self.way {
+            Moves::In(_) => Interest::Readable,
+            Moves::Out { .. } => Interest::Writable,
+        }
+    }
+
+    fn end(&self) -> End {
+        match self.way {
+            Moves::In(_) => End::Writer,
+            Moves::Out { .. } => End::Reader,
+        }
+    }
+
+    pub(super) fn bell(&self) -> &AtomicU64 {
+        self.stream.bell(self.end())
+    }
+
+    /// Whether its end still waits.
+    pub(super) fn waits(&self) -> bool {
+        is_waiting(&self.stream, self.end())
+    }
+
+    /// Moves what can be moved, up to a measure.
+    pub(super) fn step(&mut self) -> Step {
+        for _ in 0..BLOCKS_MAX {
+            let step = match &self.way {
+                Moves::In(_) => self.read_one(),
+                Moves::Out { .. } => self.write_one(),
+            };
+            if !matches!(step, Step::Again) {
+                return step;
+            }
+        }
+        Step::Again
+    }
+
+    fn read_one(&mut self) -> Step {
+        let Moves::In(outlet) = &mut self.way else { return Step::Again };
+        outlet.rouse();
+        // Also where there is room: nothing is read that nobody will read.
+        if let Err(closed) = outlet.writer().room() {
+            return self.over(CarryEnd::Closed(closed));
+        }
+        match outlet.reserve(self.buffer.len()) {
+            Ok(Some(_)) => self.rested = false,
+            Ok(None) => {
+                // Below `B_start` there may not be room for a block: then it waits for that.
+                let rests = outlet.writer().rests() && !self.rested;
+                self.rested = rests;
+                let waits = match rests {
+                    true => outlet.begin_rest(),
+                    false => outlet.begin_wait(self.buffer.len()),
+                };
+                return if waits { Step::Bell } else { Step::Again };
+            }
+            Err(error) => return self.over_by(error),
+        }
+        match self.fd.read(&mut self.buffer) {
+            Ok(0) => self.over(CarryEnd::EndOfInput),
+            Ok(len) => {
+                // There is room for all of it.
+                let pushed = outlet.push(&self.buffer[..len]);
+                match pushed.and_then(|_| Ok(outlet.commit()?)) {
+                    Ok(()) => {
+                        self.bytes += len as u64;
+                        Step::Again
+                    }
+                    Err(error) => self.over_by(error),
+                }
+            }
+            Err(error) if error.is_would_block() => {
+                // If the reader has gone by now, the next step finds it.
+                if outlet.begin_wait_for_end() { Step::DescriptorOrEnd } else { Step::Again }
+            }
+            Err(error) => self.fail(error),
+        }
+    }
+
+    fn write_one(&mut self) -> Step {
+        let Moves::Out { inlet, written } = &mut self.way else { return Step::Again };
+        inlet.rouse();
+        let copied = match inlet.front() {
+            Ok(Some(message)) => message.span().copy_to(*written, &mut self.buffer),
+            Ok(None) => {
+                return if inlet.begin_wait(1) { Step::Bell } else { Step::Again };
+            }
+            Err(closed) => return self.over(CarryEnd::Closed(closed)),
+        };
+        // A message of no bytes is one all the same, and nothing to be written.
+        let wrote = if copied == 0 { Ok(0) } else { self.fd.write(&self.buffer[..copied]) };
+        match wrote {
+            Ok(len) => {
+                self.bytes += len as u64;
+                *written += len;
+                let is_bytes = matches!(self.stream.way(), Way::Bytes { .. });
+                if let Ok(Some(message)) = inlet.front() {
+                    if is_bytes {
+                        message.done_with(*written);
+                        *written = 0;
+                    } else if *written >= message.len() {
+                        message.done();
+                        *written = 0;
+                    }
+                }
+                inlet.release();
+                Step::Again
+            }
+            Err(error) if error.is_would_block() => Step::Descriptor,
+            Err(error) => self.fail(error),
+        }
+    }
+
+    /// The descriptor failed: the other end of the stream finds that this one died.
+    pub(super) fn fail(&mut self, error: OsError) -> Step {
+        self.die();
+        self.over(CarryEnd::Failed(error))
+    }
+
+    /// It is not to go on.
+    pub(super) fn stop(&mut self) -> Carried {
+        self.die();
+        Carried { bytes: self.bytes, end: CarryEnd::Stopped }
+    }
+
+    fn die(&mut self) {
+        match &mut self.way {
+            Moves::In(outlet) => outlet.fail(),
+            Moves::Out { inlet, .. } => inlet.fail(),
+        }
+    }
+
+    fn over_by(&mut self, error: StreamError) -> Step {
+        let closed = match error {
+            StreamError::Closed(closed) => closed,
+            // What is longer than can be is not asked for.
+            _ => Closed::Died,
+        };
+        self.over(CarryEnd::Closed(closed))
+    }
+
+    fn over(&self, end: CarryEnd) -> Step {
+        Step::Over(Carried { bytes: self.bytes, end })
+    }
+}

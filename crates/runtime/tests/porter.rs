@@ -1,0 +1,296 @@
+//! Sources, sinks and adapters: that nothing is lost, that all is bounded, and how they end.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::future::{Future, poll_fn};
+use std::io::{Read, Seek, Write};
+use std::os::unix::net::UnixStream;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::Duration;
+
+use futures_core::Stream as _;
+use futures_io::{AsyncRead, AsyncWrite};
+use upcall_runtime::stream::{Carried, CarryEnd, Closed, End, Inlet, Porter, Stream, Wait, Way};
+
+const MINUTE: Option<Duration> = Some(Duration::from_secs(60));
+const BYTES: Way = Way::Bytes { capacity: 4096 };
+
+/// Bytes that do not repeat soon.
+fn noise(len: usize) -> Vec<u8> {
+    let mut state = 0x2545_F491_4F6C_DD1D_u64;
+    let next = |_| {
+        // Marsaglia's xorshift.
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()[3]
+    };
+    (0..len).map(next).collect()
+}
+
+fn file_of(bytes: &[u8]) -> std::fs::File {
+    let path = std::env::temp_dir().join(format!("upcall-{}-{:p}", std::process::id(), bytes));
+    let mut file = std::fs::File::options();
+    let mut file = file.create_new(true).read(true).write(true).open(&path).unwrap();
+    std::fs::remove_file(path).unwrap();
+    file.write_all(bytes).unwrap();
+    file.rewind().unwrap();
+    file
+}
+
+/// All that comes, read by a thread, and how it ended.
+fn read_all(inlet: &mut Inlet) -> (Vec<u8>, Closed) {
+    let mut all = Vec::new();
+    let mut bytes = [0; 1000];
+    loop {
+        match inlet.pop(&mut bytes) {
+            Ok(Some(len)) => all.extend_from_slice(&bytes[..len]),
+            Ok(None) => assert!(inlet.wait(1, None)),
+            Err(_) => return (all, inlet.closed().unwrap()),
+        }
+        inlet.release();
+    }
+}
+
+fn end_of(wait: &Wait) -> Carried {
+    wait.wait(MINUTE).expect("it never ended")
+}
+
+#[test]
+fn a_file_goes_through_two_streams_and_a_pipe_into_another_file() {
+    let porter = Porter::start().unwrap();
+    let content = noise(1_000_003);
+    for (way, start_level) in [
+        (BYTES, 0),
+        (BYTES, 1024),
+        (BYTES, 4096),
+        (Way::Messages { capacity: 4096 }, 2048),
+        (Way::Slots { slots: 4, slot_bytes: 512 }, 2),
+        (Way::Buffers { buffers: 4, buffer_bytes: 1024 }, 0),
+    ] {
+        let (first, second) = (Stream::create(way, start_level), Stream::create(way, 0));
+        let (first, second) = (first.unwrap(), second.unwrap());
+        let (reader, writer) = std::io::pipe().unwrap();
+        let mut copy = file_of(&[]);
+        let source = porter.source(file_of(&content), first.outlet().unwrap()).unwrap();
+        let into_pipe = porter.sink(first.inlet().unwrap(), writer).unwrap();
+        let from_pipe = porter.source(reader, second.outlet().unwrap()).unwrap();
+        let sink = porter.sink(second.inlet().unwrap(), copy.try_clone().unwrap()).unwrap();
+        let bytes = content.len() as u64;
+        let read = Carried { bytes, end: CarryEnd::EndOfInput };
+        let written = Carried { bytes, end: CarryEnd::Closed(Closed::Ended) };
+        assert_eq!([end_of(&source), end_of(&from_pipe)], [read, read]);
+        assert_eq!([end_of(&into_pipe), end_of(&sink)], [written, written]);
+        let mut copied = Vec::new();
+        copy.rewind().unwrap();
+        copy.read_to_end(&mut copied).unwrap();
+        assert!(copied == content, "{way:?}: other bytes");
+    }
+}
+
+#[test]
+fn a_source_is_bounded_by_its_stream_and_rests_until_below_b_start() {
+    let porter = Porter::start().unwrap();
+    let stream = Stream::create(BYTES, 1024).unwrap();
+    let mut inlet = stream.inlet().unwrap();
+    let mut file = file_of(&noise(100_000));
+    let source = porter.source(file.try_clone().unwrap(), stream.outlet().unwrap()).unwrap();
+    let mut read = 0;
+    while read < 100_000 {
+        assert!(inlet.wait(1, None));
+        // What it took from the file is in the stream or was read.
+        let at = file.stream_position().unwrap();
+        assert!(at <= read + 4096, "{at} taken, {read} read");
+        let mut bytes = [0; 512];
+        read += inlet.pop(&mut bytes).unwrap().unwrap() as u64;
+        inlet.release();
+    }
+    assert_eq!(end_of(&source).end, CarryEnd::EndOfInput);
+    // From full to below 1024: 3 KiB and a bit each time.
+    assert!((20..=34).contains(&inlet.starts()), "{} starts", inlet.starts());
+}
+
+#[test]
+fn an_active_source_waits_for_what_comes_and_is_told_when_nobody_reads() {
+    let porter = Porter::start().unwrap();
+    let stream = Stream::create(BYTES, 0).unwrap();
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let source = porter.source(theirs, stream.outlet().unwrap()).unwrap();
+    let mut inlet = stream.inlet().unwrap();
+    for round in 0..50u8 {
+        (&ours).write_all(&[round; 3]).unwrap();
+        let mut got = Vec::new();
+        while got.len() < 3 {
+            assert!(inlet.wait(1, None));
+            let mut bytes = [0; 3];
+            let len = inlet.pop(&mut bytes).unwrap().unwrap();
+            got.extend_from_slice(&bytes[..len]);
+            inlet.release();
+        }
+        assert_eq!(got, [round; 3]);
+    }
+    assert!(source.wait(Some(Duration::ZERO)).is_none());
+    drop(inlet);
+    let ended = Carried { bytes: 150, end: CarryEnd::Closed(Closed::Ended) };
+    assert_eq!(end_of(&source), ended);
+}
+
+#[test]
+fn a_descriptor_that_fails_is_a_death_with_its_reason() {
+    let porter = Porter::start().unwrap();
+    // Nobody reads the pipe.
+    let stream = Stream::create(BYTES, 0).unwrap();
+    let (reader, writer) = std::io::pipe().unwrap();
+    let sink = porter.sink(stream.inlet().unwrap(), writer).unwrap();
+    drop(reader);
+    let mut outlet = stream.outlet().unwrap();
+    assert!(outlet.push(b"lost").unwrap());
+    outlet.commit().unwrap();
+    let Carried { bytes: 0, end: CarryEnd::Failed(error) } = end_of(&sink) else { panic!() };
+    assert_eq!(error.to_string(), "write: Broken pipe (EPIPE)");
+    assert_eq!(outlet.commit(), Err(Closed::Died));
+    // A directory cannot be read.
+    let stream = Stream::create(BYTES, 0).unwrap();
+    let directory = std::fs::File::open("/").unwrap();
+    let source = porter.source(directory, stream.outlet().unwrap()).unwrap();
+    let Carried { bytes: 0, end: CarryEnd::Failed(error) } = end_of(&source) else { panic!() };
+    assert_eq!(error.to_string(), "read: Is a directory (EISDIR)");
+    let mut inlet = stream.inlet().unwrap();
+    assert_eq!(read_all(&mut inlet), (Vec::new(), Closed::Died));
+}
+
+#[test]
+fn a_full_device_keeps_what_was_not_written_in_the_stream() {
+    let porter = Porter::start().unwrap();
+    let stream = Stream::create(BYTES, 0).unwrap();
+    let mut outlet = stream.outlet().unwrap();
+    assert!(outlet.push(&noise(1000)).unwrap());
+    outlet.commit().unwrap();
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let sink = porter.sink(stream.inlet().unwrap(), full).unwrap();
+    let Carried { bytes: 0, end: CarryEnd::Failed(error) } = end_of(&sink) else { panic!() };
+    assert_eq!(error.to_string(), "write: No space left on device (ENOSPC)");
+    assert_eq!(outlet.level(), 1000);
+}
+
+#[test]
+fn who_holds_a_pipe_open_is_taken_to_be_there_until_it_is_closed() {
+    let porter = Porter::start().unwrap();
+    let stream = Stream::create(BYTES, 0).unwrap();
+    let mut inlet = stream.inlet().unwrap();
+    // As of a process that was killed: neither drop nor end, and its descriptors closed.
+    let mut outlet = stream.outlet().unwrap();
+    let (line, held) = std::io::pipe().unwrap();
+    porter.guard(&line, &stream, End::Writer).unwrap();
+    assert!(outlet.push(b"before").unwrap());
+    outlet.commit().unwrap();
+    std::mem::forget(outlet);
+    let deadline = upcall_runtime::clock::now() + upcall_runtime::time::Span::from_millis(20);
+    assert!(!inlet.wait(7, Some(deadline)));
+    drop(held);
+    assert_eq!(read_all(&mut inlet), (b"before".to_vec(), Closed::Died));
+}
+
+#[test]
+fn a_porter_that_is_stopped_leaves_ends_that_died() {
+    let porter = Porter::start().unwrap();
+    let stream = Stream::create(BYTES, 0).unwrap();
+    let (_ours, theirs) = UnixStream::pair().unwrap();
+    let source = porter.source(theirs, stream.outlet().unwrap()).unwrap();
+    drop(porter);
+    assert_eq!(end_of(&source), Carried { bytes: 0, end: CarryEnd::Stopped });
+    assert_eq!(read_all(&mut stream.inlet().unwrap()), (Vec::new(), Closed::Died));
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// The smallest executor there is.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => std::thread::park_timeout(Duration::from_secs(60)),
+        }
+    }
+}
+
+#[test]
+fn bytes_are_written_and_read_by_asynchronous_code() {
+    let porter = Porter::start().unwrap();
+    let content = noise(300_001);
+    for way in [BYTES, Way::Messages { capacity: 2048 }, Way::Slots { slots: 4, slot_bytes: 64 }] {
+        let stream = Stream::create(way, 0).unwrap();
+        let mut outlet = porter.outlet(stream.outlet().unwrap()).unwrap();
+        let mut inlet = porter.inlet(stream.inlet().unwrap()).unwrap();
+        let got = std::thread::scope(|threads| {
+            threads.spawn(|| {
+                block_on(async {
+                    let mut left = &content[..];
+                    while !left.is_empty() {
+                        let write = |context: &mut Context<'_>| {
+                            Pin::new(&mut outlet).poll_write(context, left)
+                        };
+                        let len = poll_fn(write).await.unwrap();
+                        left = &left[len..];
+                    }
+                    poll_fn(|context| Pin::new(&mut outlet).poll_close(context)).await.unwrap();
+                });
+            });
+            block_on(async {
+                let (mut all, mut bytes) = (Vec::new(), [0; 100]);
+                loop {
+                    let read = |context: &mut Context<'_>| {
+                        Pin::new(&mut inlet).poll_read(context, &mut bytes)
+                    };
+                    match poll_fn(read).await.unwrap() {
+                        0 => return all,
+                        len => all.extend_from_slice(&bytes[..len]),
+                    }
+                }
+            })
+        });
+        assert!(got == content, "{way:?}: other bytes");
+    }
+}
+
+#[test]
+fn messages_are_awaited_one_by_one_and_then_the_death() {
+    let porter = Porter::start().unwrap();
+    let stream = Stream::create(Way::Slots { slots: 4, slot_bytes: 8 }, 0).unwrap();
+    let mut outlet = stream.outlet().unwrap();
+    let mut inlet = porter.inlet(stream.inlet().unwrap()).unwrap();
+    let writer = std::thread::spawn(move || {
+        for number in 0..100u8 {
+            while !outlet.push(&[number, 0, 0][..usize::from(number % 4)]).unwrap() {
+                assert!(outlet.wait(8, None));
+            }
+            outlet.commit().unwrap();
+        }
+        // Unwinds.
+        assert!(outlet.level() > 4, "on purpose");
+    });
+    let mut lens = Vec::new();
+    let last = block_on(async {
+        loop {
+            match poll_fn(|context| Pin::new(&mut inlet).poll_next(context)).await {
+                Some(Ok(message)) => lens.push(message.len()),
+                last => return last,
+            }
+        }
+    });
+    assert_eq!(last, Some(Err(Closed::Died)));
+    assert!(lens.iter().copied().eq((0..100).map(|number| number % 4).map(|len| len.min(3))));
+    assert!(writer.join().is_err());
+}
