@@ -317,7 +317,9 @@ fn the_other_process() {
         }
         "write for ever" => {
             let mut outlet = inherited().outlet().unwrap();
-            (0..).for_each(|number| write(&mut outlet, number).unwrap());
+            for number in 0.. {
+                write(&mut outlet, number).unwrap();
+            }
         }
         "read for ever" => {
             let mut inlet = inherited().inlet().unwrap();

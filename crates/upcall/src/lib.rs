@@ -35,7 +35,7 @@ pub use upcall_runtime::{
     Latency, Machine, MaskedBatch, Measure, Mode, Need, Notice, Offence, OsError, PreemptionMask,
     Record, Report, Runtime, StartError, Statistics, Task, TimeAdvance, TimedSleep, VirtualReport,
     VirtualStatistics, activity, admission, allowed_cpus, clock, cost, daemon_answers,
-    daemon_socket, default_cpus, io_events, load, policy, qos, record, scheduler, status,
+    daemon_socket, default_cpus, io_events, load, policy, qos, record, scheduler, status, stream,
     switch_cost, thread_cpu_ns, time, udp,
 };
 

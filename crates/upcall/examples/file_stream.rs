@@ -1,0 +1,154 @@
+//! A file goes through a stream to a handler of another process, and its checksum is compared.
+//!
+//! ```text
+//! cargo run --release -p upcall --example file_stream -- FILE
+//!
+//!   this process                                     the reader: this program again
+//!   file -- Porter::source --> Outlet == stream ==> Inlet -- handler, upcalled at its level
+//!                              Door  <-- offer, line --    Stream::offer
+//! ```
+//!
+//! The reader makes the stream, since it knows its levels. A file is a passive source: it rests
+//! when the stream is full, and the reader starts it below `B_start`.
+
+use std::error::Error;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use upcall::activity::ActivityParams;
+use upcall::stream::{Carried, CarryEnd, Closed, Door, End, Porter, Stream, Way};
+use upcall::time::Span;
+use upcall::{Config, Runtime, clock};
+
+/// Where the reader finds the door.
+pub const DOOR: &str = "UPCALL_DOOR";
+/// What its line of output begins with.
+const RECEIVED: &str = "received ";
+
+const WAY: Way = Way::Slots { slots: 64, slot_bytes: 4096 };
+/// `B_wakeup`: the handler is upcalled when a quarter of the stream is there.
+const WAKEUP_LEVEL: u64 = 16;
+/// `B_start`: the file is read on when no more than an eighth is there.
+const START_LEVEL: u64 = 8;
+
+/// What went through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Content {
+    /// How much.
+    pub bytes: u64,
+    /// Its checksum: FNV-1a of 64 bits.
+    pub sum: u64,
+}
+
+impl Content {
+    /// No byte yet.
+    pub const NONE: Content = Content { bytes: 0, sum: 0xCBF2_9CE4_8422_2325 };
+
+    /// These came next.
+    pub fn add(&mut self, bytes: &[u8]) {
+        self.bytes += bytes.len() as u64;
+        for &byte in bytes {
+            self.sum = (self.sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3);
+        }
+    }
+
+    /// Of a file, read in the ordinary way.
+    pub fn of(path: &Path) -> std::io::Result<Self> {
+        let (mut content, mut file, mut block) = (Content::NONE, File::open(path)?, [0; 65_536]);
+        loop {
+            match file.read(&mut block)? {
+                0 => return Ok(content),
+                len => content.add(&block[..len]),
+            }
+        }
+    }
+}
+
+/// The process that has the file: starts `reader`, which finds the door in its environment; what was
+/// sent, and what the reader says it received.
+pub fn send(path: &Path, mut reader: Command) -> Result<(u64, Content), Box<dyn Error>> {
+    let at = std::env::temp_dir().join(format!("upcall-door-{}", std::process::id()));
+    let door = Door::bind(&at)?;
+    let mut child = reader.env(DOOR, &at).stdout(Stdio::piped()).spawn()?;
+    let offer = door.accept(Some(clock::now() + Span::from_secs(60)))?;
+    std::fs::remove_file(&at)?;
+    let porter = Porter::start()?;
+    // If the reader is killed, the file does not wait for it.
+    porter.guard(&offer.line, &offer.stream, End::Reader)?;
+    let source = porter.source(File::open(path)?, offer.stream.outlet()?)?;
+    let mut received = None;
+    for line in BufReader::new(child.stdout.take().ok_or("no output")?).lines() {
+        let line = line?;
+        if let Some((bytes, sum)) =
+            line.strip_prefix(RECEIVED).and_then(|numbers| numbers.split_once(' '))
+        {
+            received = Some(Content { bytes: bytes.parse()?, sum: sum.parse()? });
+        }
+    }
+    child.wait()?;
+    match source.wait(None).ok_or("the porter ended")? {
+        Carried { bytes, end: CarryEnd::EndOfInput } => {
+            Ok((bytes, received.ok_or("the reader said nothing")?))
+        }
+        Carried { bytes, end } => Err(format!("after {bytes} bytes: {end:?}").into()),
+    }
+}
+
+/// The process that reads: says what came on standard output.
+pub fn receive(door: &Path) -> Result<(), Box<dyn Error>> {
+    let stream = Stream::create(WAY, START_LEVEL)?;
+    let inlet = stream.inlet()?;
+    let porter = Porter::start()?;
+    let line = stream.offer(door, End::Writer)?;
+    porter.guard(&line, &stream, End::Writer)?;
+    let result = Arc::new(Mutex::new((Content::NONE, None)));
+    let shown = result.clone();
+    let (mut content, mut block) = (Content::NONE, [0; 4096]);
+    let mut runtime = Runtime::start(Config::default())?;
+    let need = ActivityParams::new(Span::from_millis(2), Span::from_micros(20)).batch(32);
+    let sum = runtime.stream_handler("sum", need, inlet, WAKEUP_LEVEL, move |inlet, batch| {
+        while let Some(message) = inlet.next(batch) {
+            let len = message.span().copy_to(0, &mut block);
+            message.done();
+            content.add(&block[..len]);
+        }
+        if inlet.closed().is_some() {
+            *shown.lock().unwrap_or_else(PoisonError::into_inner) = (content, inlet.closed());
+        }
+    })?;
+    runtime.run(sum)?;
+    runtime.wait(&[sum], None);
+    let (content, closed) = *result.lock().unwrap_or_else(PoisonError::into_inner);
+    if closed != Some(Closed::Ended) {
+        return Err(format!("after {} bytes: {closed:?}", content.bytes).into());
+    }
+    println!("{RECEIVED}{} {}", content.bytes, content.sum);
+    Ok(())
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
+    if let Some(door) = std::env::var_os(DOOR) {
+        return receive(door.as_ref());
+    }
+    let path: PathBuf = std::env::args_os().nth(1).ok_or("usage: file_stream FILE")?.into();
+    let (sent, received) = send(&path, Command::new(std::env::current_exe()?))?;
+    let expected = Content::of(&path)?;
+    if received != expected || sent != expected.bytes {
+        return Err(format!("{received:?} received, expected {expected:?}").into());
+    }
+    println!("{} bytes, checksum {:016x}: the same on both sides", received.bytes, received.sum);
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("file_stream: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! The example `file_stream`: a file through a stream to a handler of another process.
+
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+#[path = "../crates/upcall/examples/file_stream.rs"]
+#[allow(dead_code, reason = "its main is not called")]
+mod example;
+#[allow(dead_code, reason = "each test program uses its own part")]
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+
+use example::{Content, DOOR, receive, send};
+use support::machine;
+use upcall::stream::{End, Stream, Way};
+
+/// This program again, as the reader that a test plays.
+fn reader(test: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args([test, "--exact", "--nocapture"]);
+    command
+}
+
+/// No test by itself: the process that reads.
+#[test]
+fn as_the_reader() {
+    let Some(door) = std::env::var_os(DOOR) else { return };
+    println!(); // behind what the test harness wrote
+    receive(Path::new(&door)).unwrap();
+}
+
+/// No test by itself: a process that reads a little and is killed.
+#[test]
+fn as_a_reader_that_is_killed() {
+    let Some(door) = std::env::var_os(DOOR) else { return };
+    let stream = Stream::create(Way::Slots { slots: 4, slot_bytes: 64 }, 2).unwrap();
+    let mut inlet = stream.inlet().unwrap();
+    let _line = stream.offer(Path::new(&door), End::Writer).unwrap();
+    for _ in 0..10 {
+        assert!(inlet.wait(2, None));
+        inlet.front().unwrap().unwrap().done();
+        inlet.release();
+    }
+    let myself = std::process::id().to_string();
+    let _ = Command::new("kill").args(["-KILL", &myself]).status();
+    std::thread::sleep(std::time::Duration::from_secs(60));
+}
+
+#[test]
+fn a_file_arrives_as_it_is_in_another_process() {
+    let _machine = machine();
+    // Some megabytes, and not a multiple of anything.
+    let file = std::env::current_exe().unwrap();
+    let expected = Content::of(&file).unwrap();
+    assert!(expected.bytes > 1_000_000);
+    let (sent, received) = send(&file, reader("as_the_reader")).unwrap();
+    assert_eq!((sent, received), (expected.bytes, expected));
+    let empty = Path::new("/dev/null");
+    assert_eq!(send(empty, reader("as_the_reader")).unwrap(), (0, Content::NONE));
+}
+
+#[test]
+fn of_a_reader_that_is_killed_the_sender_finds_the_death() {
+    let _machine = machine();
+    let file = std::env::current_exe().unwrap();
+    let error = send(&file, reader("as_a_reader_that_is_killed")).unwrap_err();
+    assert!(error.to_string().ends_with("Closed(Died)"), "{error}");
+}
