@@ -114,6 +114,35 @@ fn a_source_is_bounded_by_its_stream_and_rests_until_below_b_start() {
 }
 
 #[test]
+fn a_reader_that_waits_for_more_than_b_start_has_the_source_go_on() {
+    let porter = Porter::start().unwrap();
+    for (way, level, start_level) in [
+        (BYTES, 4096, 1024),
+        (BYTES, 4096, 0),
+        (BYTES, 4000, 1),
+        (Way::Slots { slots: 8, slot_bytes: 64 }, 8, 2),
+        (Way::Messages { capacity: 1024 }, 1024, 8),
+    ] {
+        let stream = Stream::create(way, start_level).unwrap();
+        let mut inlet = stream.inlet().unwrap();
+        let content = noise(50_000);
+        let _source = porter.source(file_of(&content), stream.outlet().unwrap()).unwrap();
+        let (mut all, mut bytes) = (Vec::new(), [0; 1024]);
+        loop {
+            // A little, then as much as there can be.
+            let deadline = upcall_runtime::clock::now() + upcall_runtime::time::Span::from_secs(60);
+            assert!(inlet.wait(level, Some(deadline)), "{way:?}: nothing comes any more");
+            match inlet.pop(&mut bytes) {
+                Ok(Some(len)) => all.extend_from_slice(&bytes[..len]),
+                Ok(None) => panic!("woken for nothing"),
+                Err(_) => break,
+            }
+        }
+        assert!(all == content && inlet.closed() == Some(Closed::Ended));
+    }
+}
+
+#[test]
 fn an_active_source_waits_for_what_comes_and_is_told_when_nobody_reads() {
     let porter = Porter::start().unwrap();
     let stream = Stream::create(BYTES, 0).unwrap();

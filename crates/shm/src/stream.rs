@@ -37,8 +37,8 @@
 //! [`Reader::wait`] is `B_wakeup` and `waiting_for_IO` of the paper: the write that reaches
 //! the level says [`Due::wake`]. A reader with more than one thing to wait for watches its bell
 //! ([`Reader::watch`]), and is owed a wake only while it sleeps on it. A passive source
-//! ([`Writer::rest`]) is started again by the reader once the level is below `B_start`: its release
-//! says [`Due::start`].
+//! ([`Writer::rest`]) is started again by the reader once the level is below `B_start`, or below what
+//! it waits for: its release or wait says [`Due::start`].
 //!
 //! # Death
 //!

@@ -120,7 +120,8 @@ impl Runtime {
     /// Creates a handler whose input is a stream, suspended, if admission finds room for it: it is
     /// upcalled when `level` (`B_wakeup`: bytes, slots or descriptors, 1 at least, and at most as many
     /// as there can be) is there to be read, or the stream has ended, and not before. It is run, suspended,
-    /// closed and waited for as others are; it is finished when it has found the end of the stream.
+    /// closed and waited for as others are; it is finished when it has found the end of the stream. A writer
+    /// that waits for room should find it while the level is not reached: `level` and a message more fit in.
     ///
     /// The message that reaches the level logically arrives then, or a period after the one before, for the
     /// declared rate holds; `Terms::workahead_max` says how much sooner it may be processed (DWS), and the batch

@@ -27,6 +27,7 @@ use std::time::Duration;
 use upcall_shm::stream::{self as shm, WAITING};
 use upcall_sys::OsError;
 use upcall_sys::futex::{self, WaitSet};
+use upcall_sys::readiness::{self, Direction};
 use upcall_sys::transfer::NonBlocking;
 
 use super::{Closed, End, Inlet, Memory, OpenError, Outlet, Stream};
@@ -385,6 +386,9 @@ impl Round {
             let is_over = match place {
                 None => false,
                 Some(Ward::Guard { fd, stream, end, is_over }) => {
+                    // An event may be spurious.
+                    *is_over = *is_over
+                        && readiness::is_ready(fd.as_fd(), Direction::Readable) == Ok(true);
                     if *is_over {
                         // A spoilt stream has nobody who could be told.
                         let _ = stream.mark_dead(*end);

@@ -202,6 +202,37 @@ fn a_source_waits_to_be_started() {
     assert_eq!(other.join().unwrap().0, wait.sleep, "started twice, or by nobody");
 }
 
+/// A source goes to rest above `B_start`, and the reader waits for more.
+fn a_source_at_rest_is_waited_for() {
+    let (mut writer, mut reader) = ends(SLOTS, 1);
+    let futexes = Arc::new((Futex::default(), Futex::default()));
+    let other = {
+        let futexes = futexes.clone();
+        thread::spawn(move || {
+            assert!(writer.push(&[5; 8]).unwrap());
+            let wait = writer.rest_until_started();
+            if wait.sleep {
+                futexes.1.wait(writer.bell());
+                assert!(writer.rouse());
+            }
+            assert!(writer.push(&[6; 8]).unwrap());
+            if writer.commit().unwrap().wake {
+                futexes.0.wake();
+            }
+        })
+    };
+    let wait = reader.wait(2);
+    if wait.due.wake {
+        futexes.1.wake();
+    }
+    if wait.sleep {
+        futexes.0.wait(reader.bell());
+        assert!(reader.rouse());
+    }
+    assert_eq!(reader.level(), Ok(2), "woken too early");
+    other.join().unwrap();
+}
+
 /// A source goes to rest as the level falls: one of the two has it go on.
 fn a_source_goes_to_rest() {
     let (mut writer, mut reader) = ends(SLOTS, 1);
@@ -239,6 +270,7 @@ fn a_buffer_that_comes_back_is_known() {
 fn a_source_that_rests_is_started_once() {
     check(None, a_source_goes_to_rest);
     check(None, a_source_waits_to_be_started);
+    check(None, a_source_at_rest_is_waited_for);
 }
 
 #[test]
@@ -263,5 +295,7 @@ fn no_ordering_can_be_weaker() {
         (Edge::StreamPublishFence, a_source_goes_to_rest, "rests for ever"),
         (Edge::StreamRestFence, a_source_goes_to_rest, "rests for ever"),
         (Edge::StreamRestFence, a_source_waits_to_be_started, "deadlock"),
+        (Edge::StreamRestFence, a_source_at_rest_is_waited_for, "deadlock"),
+        (Edge::StreamWaitFence, a_source_at_rest_is_waited_for, "deadlock"),
     ]);
 }

@@ -83,14 +83,14 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
             self.released = self.done;
             wake = self.words.publish(word::READ, self.released, word::WRITER);
         }
-        let start = self.shape.start_level != 0 && self.starts();
+        let start = self.starts();
         // Behind the fence of the last release. It may wait to be started.
         let wake = (start && self.words.ring(word::WRITER)) || wake;
         Due { wake, start }
     }
 
     /// Releases, and wishes to wait for `units` (bytes, slots, descriptors) more than were read;
-    /// at most as many as there can be.
+    /// at most as many as there can be. A source that rests is started for it.
     pub fn wait(&mut self, units: u64) -> Wait {
         self.wait_with(units, WAITING)
     }
@@ -103,7 +103,7 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
     }
 
     fn wait_with(&mut self, units: u64, bell: u32) -> Wait {
-        let due = self.release();
+        let mut due = self.release();
         let most = self.released + self.shape.count;
         let wanted = self.taken.saturating_add(units.max(1)).min(most);
         self.words.begin_wait(word::READER, wanted, bell);
@@ -112,6 +112,10 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
         let sleep = !gone && self.refresh().is_ok() && self.written < wanted;
         if !sleep {
             self.words.end_wait(word::READER);
+        } else if self.rests() && claim_start(&self.words) {
+            // What it waits for comes from nobody else, though the level be above `B_start`.
+            due.start = true;
+            due.wake |= self.words.ring(word::WRITER);
         }
         Wait { due, sleep }
     }
@@ -243,12 +247,18 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
 
     /// Whether the source rests, is to go on, and nobody else tells it.
     fn starts(&mut self) -> bool {
-        // The fence in `publish`, behind the last release, pairs with that in `Writer::rest`.
-        self.words.load(word::ACTIVE, Relaxed) == 0
+        self.rests()
             && self.refresh().is_ok()
             && self.written - self.released < self.shape.start_level
             && self.words.gone(word::WRITER).is_none()
             && claim_start(&self.words)
+    }
+
+    /// Whether the source rests.
+    fn rests(&self) -> bool {
+        // The fences in `publish`, behind the last release, and in `begin_wait` pair with that in
+        // `Writer::rest`.
+        self.shape.start_level != 0 && self.words.load(word::ACTIVE, Relaxed) == 0
     }
 
     fn close(&mut self, closed: Closed) -> Closed {

@@ -4,7 +4,7 @@ use super::bell::{ENDED, WAITING};
 use super::layout::{Shape, word};
 use super::{Closed, Due, Leaving, Span, StreamError, StreamFault, Wait, Way, claim_start};
 use crate::AtomicU64;
-use crate::Ordering::{Relaxed, SeqCst};
+use crate::Ordering::{Acquire, Relaxed, SeqCst};
 use crate::edge::{Edge, barrier};
 use crate::words::Words;
 
@@ -101,16 +101,16 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
     }
 
     /// A passive source has done what it was asked, commits and rests until it is started:
-    /// with `true` it is to go on at once, as the level is below `B_start` and nobody
-    /// will start it. With `B_start` 0 nobody ever does.
+    /// with `true` it is to go on at once, as the level is below `B_start`, or what the reader waits
+    /// for, and nobody will start it. With `B_start` 0 nobody ever does.
     pub fn rest(&mut self) -> (Due, bool) {
         let due = Due { wake: self.publish(), start: false };
         // Relaxed: the fence orders it.
         self.words.store(word::ACTIVE, 0, Relaxed);
         // Pairs with the fence in `publish`, of a reader that releases.
         barrier(Edge::StreamRestFence, SeqCst);
-        // What is out of range is found when room is looked for.
-        (due, self.level() < self.shape.start_level && claim_start(&self.words))
+        let goes_on = self.level() < self.shape.start_level || self.is_waited_for();
+        (due, goes_on && claim_start(&self.words))
     }
 
     /// As [`Self::rest`], and waits to be started: with `sleep` it is to sleep on its bell, then to
@@ -162,7 +162,8 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
         self.shape.len_max
     }
 
-    /// How much is there that the reader has not given back, as of a look now. Loads.
+    /// How much is there that the reader has not given back, as of a look now. Loads. What cannot be
+    /// is found when room is looked for.
     pub fn level(&self) -> u64 {
         self.committed.saturating_sub(self.words.index(word::READ))
     }
@@ -178,6 +179,17 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
     #[must_use = "who waits must be woken"]
     pub fn end(self) -> bool {
         self.words.leave(word::WRITER, ENDED, word::READER)
+    }
+
+    /// Whether the reader waits for more than is there, of what there can be.
+    fn is_waited_for(&self) -> bool {
+        let bell = self.words.at(word::READER + word::BELL);
+        // Acquire pairs with the Release in `begin_wait`: `wanted` is of this wait.
+        self.shape.start_level != 0 && bell.load(Acquire) != 0 && {
+            let wanted = self.words.load(word::READER + word::WANTED, Relaxed);
+            let most = self.words.index(word::READ).saturating_add(self.shape.count);
+            (self.committed + 1..=most).contains(&wanted)
+        }
     }
 
     #[inline]

@@ -52,8 +52,6 @@ pub(super) struct Carry {
     stream: shm::Stream<Memory>,
     buffer: Vec<u8>,
     bytes: u64,
-    /// A source that found no room, and was at rest since.
-    rested: bool,
 }
 
 enum Moves {
@@ -75,7 +73,7 @@ impl Carry {
             _ => outlet.writer().len_max(),
         };
         let buffer = vec![0; most.min(BLOCK_BYTES).min(outlet.writer().len_max())];
-        Ok(Carry { fd, way: Moves::In(outlet), stream, buffer, bytes: 0, rested: false })
+        Ok(Carry { fd, way: Moves::In(outlet), stream, buffer, bytes: 0 })
     }
 
     /// Allocates.
@@ -83,7 +81,7 @@ impl Carry {
         let stream = inlet.stream().attach().map_err(|error| PorterError::Open(error.into()))?;
         let buffer = vec![0; BLOCK_BYTES];
         let way = Moves::Out { inlet, written: 0 };
-        Ok(Carry { fd, way, stream, buffer, bytes: 0, rested: false })
+        Ok(Carry { fd, way, stream, buffer, bytes: 0 })
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
@@ -131,24 +129,25 @@ impl Carry {
         let Moves::In(outlet) = &mut self.way else { return Step::Again };
         outlet.rouse();
         // Also where there is room: nothing is read that nobody will read.
-        if let Err(closed) = outlet.writer().room() {
-            return self.over(CarryEnd::Closed(closed));
+        let room = match outlet.writer().room() {
+            Ok(room) => usize::try_from(room).unwrap_or(usize::MAX),
+            Err(closed) => return self.over(CarryEnd::Closed(closed)),
+        };
+        let most = match self.stream.way() {
+            Way::Bytes { .. } => room,
+            // Its length stands before it.
+            Way::Messages { .. } => room.saturating_sub(8),
+            _ if room == 0 => 0,
+            _ => outlet.writer().len_max(),
+        };
+        let most = most.min(self.buffer.len());
+        if most == 0 {
+            // Only where there is no room at all, so a reader never waits for what does not come.
+            let rests = outlet.writer().rests();
+            let waits = if rests { outlet.begin_rest() } else { outlet.begin_wait(1) };
+            return if waits { Step::Bell } else { Step::Again };
         }
-        match outlet.reserve(self.buffer.len()) {
-            Ok(Some(_)) => self.rested = false,
-            Ok(None) => {
-                // Below `B_start` there may not be room for a block: then it waits for that.
-                let rests = outlet.writer().rests() && !self.rested;
-                self.rested = rests;
-                let waits = match rests {
-                    true => outlet.begin_rest(),
-                    false => outlet.begin_wait(self.buffer.len()),
-                };
-                return if waits { Step::Bell } else { Step::Again };
-            }
-            Err(error) => return self.over_by(error),
-        }
-        match self.fd.read(&mut self.buffer) {
+        match self.fd.read(&mut self.buffer[..most]) {
             Ok(0) => self.over(CarryEnd::EndOfInput),
             Ok(len) => {
                 // There is room for all of it.
