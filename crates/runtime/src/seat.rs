@@ -20,7 +20,7 @@ use upcall_shm::DomainId;
 use upcall_shm::kernel_area::{Interrupts, Reader, State};
 use upcall_shm::turn_page::{ASLEEP, TurnPage};
 use upcall_shm::user_area::{Counters, LentMask, Mask, NEVER, Owner, Peer, Rank, Slot, SlotState};
-use upcall_sys::futex::{self, WaitSet};
+use upcall_sys::futex;
 use upcall_sys::memfd::{ReadOnlyMapping, SharedMapping};
 
 use crate::executive::ACTIVITIES_MAX;
@@ -60,7 +60,7 @@ impl Bell {
     /// As [`Bell::sleep_until`], or until a word of `others` changes. Its own is then among them.
     pub(crate) fn sleep_among<'a>(
         &'a self,
-        others: &mut WaitSet<'a>,
+        others: &mut futex::WaitSet<'a>,
         deadline_ns: Option<u64>,
     ) -> bool {
         if self.page.doze(self.domain) {
