@@ -1,6 +1,8 @@
 //! What is said of sets that can be judged by hand.
 
 use super::*;
+use crate::admission::Reservations;
+use crate::policy::dwcs::DWCS;
 use crate::admission::{Hint, Reason, ReservationId};
 use crate::policy::rmdp::RMDP;
 
