@@ -55,7 +55,7 @@
 
 use crate::activity::{ActivityId, ActivityParams, Terms, WorkClass};
 use crate::policy::heap::IndexedHeap;
-use crate::policy::{Discipline, Policy, Ready, Standing};
+use crate::policy::{Discipline, ExtraEnd, Policy, Ready, Standing};
 use crate::time::{Instant, Span};
 pub use interface::{Command, Input, InputError, Outcome};
 pub use slot::Counters;
@@ -546,8 +546,12 @@ impl Scheduler {
         self.policy.ran(id, used, now);
         if running.extra {
             slot.counters.pdus += u64::from(pdus);
-            let more = outcome == Outcome::Yielded || pdus == running.pdus_max;
-            self.policy.extra_done(id, more, now);
+            let end = match outcome {
+                Outcome::Yielded => ExtraEnd::Yielded,
+                _ if pdus == running.pdus_max => ExtraEnd::Filled,
+                _ => ExtraEnd::Done,
+            };
+            self.policy.extra_done(id, end, now);
             if slot.unfinished > 0 {
                 self.policy.ready(id, slot.oldest(), now);
             }

@@ -112,17 +112,27 @@ impl Source {
         self.waiting = 0;
     }
 
+    /// When the next one comes, or the next burst.
+    pub(crate) fn next_at(&self) -> Instant {
+        self.next
+    }
+
+    /// Goes on to the one after it; how many it is.
+    pub(crate) fn pass(&mut self) -> u64 {
+        self.index += 1;
+        self.next = self.draw(self.next);
+        match self.model {
+            Arrivals::Bursty { burst, .. } => u64::from(burst),
+            _ => 1,
+        }
+    }
+
     /// O(1) for each arrival since the last call.
     fn catch_up(&mut self, now: Instant) {
         while self.next <= now && self.next < Instant::FAR {
-            let count = match self.model {
-                Arrivals::Bursty { burst, .. } => u64::from(burst),
-                _ => 1,
-            };
+            let count = self.pass();
             self.waiting += count;
             self.arrived += count;
-            self.index += 1;
-            self.next = self.draw(self.next);
         }
     }
 

@@ -68,7 +68,7 @@
 //! The event server (`server`) serves events ahead of jobs.
 
 use super::heap::IndexedHeap;
-use super::{Discipline, EventRank, Policy, Ready};
+use super::{Discipline, EventRank, ExtraEnd, Policy, Ready};
 use crate::activity::{ActivityId, ActivityParams, Terms, Window};
 use crate::admission::{Share, dwcs};
 use crate::time::{Instant, Span};
@@ -443,7 +443,7 @@ impl Policy for WindowConstrained {
         });
     }
 
-    fn extra_done(&mut self, id: ActivityId, more: bool, now: Instant) {
+    fn extra_done(&mut self, id: ActivityId, end: ExtraEnd, now: Instant) {
         let event = self.running.take().and_then(|(_, service)| match service {
             Service::Event { event, .. } => Some(event),
             Service::Extra { kind: Extra::Event(event), .. } => Some(event),
@@ -451,9 +451,9 @@ impl Policy for WindowConstrained {
         });
         self.change(id, now, |member| {
             member.state = State::Idle;
-            member.exhausted = !more;
+            member.exhausted = end == ExtraEnd::Done;
             // It did not get to the end of what the event asks for.
-            member.again = event.filter(|_| more);
+            member.again = event.filter(|_| end == ExtraEnd::Yielded);
         });
     }
 

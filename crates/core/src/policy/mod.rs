@@ -134,6 +134,17 @@ pub struct Ready {
     pub deadline: Instant,
 }
 
+/// How an extra service ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExtraEnd {
+    /// Told to return, amid what it did.
+    Yielded,
+    /// All PDUs done that it was given; there may be more.
+    Filled,
+    /// Nothing was left to do.
+    Done,
+}
+
 /// One CPU's order. The scheduler keeps these rules: `join` comes first and
 /// `leave` last; an activity is *ready* from [`Policy::ready`] until it is picked
 /// or withdrawn; at most one is picked at a time, and `ran` follows before the
@@ -255,10 +266,9 @@ pub trait Policy: fmt::Debug + Send {
         None
     }
 
-    /// What was picked without a job has returned, with work left if `more`: it
-    /// is idle.
-    fn extra_done(&mut self, id: ActivityId, more: bool, now: Instant) {
-        let _ = (id, more, now);
+    /// What was picked without a job has returned: it is idle.
+    fn extra_done(&mut self, id: ActivityId, end: ExtraEnd, now: Instant) {
+        let _ = (id, end, now);
     }
 
     /// An idle activity has no job and is not served until it is `ready` again.

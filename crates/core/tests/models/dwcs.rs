@@ -5,7 +5,7 @@
 use upcall_core::activity::{ActivityId, ActivityParams, Terms, Window};
 use upcall_core::admission::Share;
 use upcall_core::policy::dwcs::WindowConstrained;
-use upcall_core::policy::{EventRank, Policy, Ready};
+use upcall_core::policy::{EventRank, ExtraEnd, Policy, Ready};
 use upcall_core::time::{Instant, Span};
 
 /// What a task is: cost of a PDU in ns, batch, `x`, `y - x`, whether work-conserving.
@@ -375,6 +375,8 @@ fn finish(policy: &mut WindowConstrained, model: &mut Model, now: u64, amount: u
     let id = ActivityId(u32::try_from(a).unwrap_or(0));
     let activity = &mut model.all[a];
     policy.ran(id, Span::from_nanos(amount), at);
+    let ends = [ExtraEnd::Yielded, ExtraEnd::Done, ExtraEnd::Filled, ExtraEnd::Done];
+    let end = ends[amount as usize % ends.len()];
     let more = amount.is_multiple_of(2);
     match runs {
         Runs::Job(_) => {
@@ -389,15 +391,15 @@ fn finish(policy: &mut WindowConstrained, model: &mut Model, now: u64, amount: u
             }
         }
         Runs::Served(_, event) | Runs::Extra(_, Some(event)) => {
-            policy.extra_done(id, more, at);
+            policy.extra_done(id, end, at);
             activity.state = State::Idle;
-            activity.exhausted = !more;
-            activity.again = Some(event).filter(|_| more);
+            activity.exhausted = end == ExtraEnd::Done;
+            activity.again = Some(event).filter(|_| end == ExtraEnd::Yielded);
         }
         Runs::Extra(_, None) => {
-            policy.extra_done(id, more, at);
+            policy.extra_done(id, end, at);
             activity.state = State::Idle;
-            activity.exhausted = !more;
+            activity.exhausted = end == ExtraEnd::Done;
         }
     }
 }

@@ -197,7 +197,7 @@ fn of_those_with_events_the_most_urgent_event_goes_first_whatever_the_windows() 
     policy.posted(B, event(8), at(6));
     for id in [B, A] {
         assert_eq!(policy.pick_extra(at(6), at(100)), Some(id));
-        policy.extra_done(id, false, at(6));
+        policy.extra_done(id, ExtraEnd::Done, at(6));
     }
     assert_eq!(policy.pick_extra(at(6), at(100)), None);
     // What is left of those that were taken from counts again.
@@ -218,7 +218,7 @@ fn the_event_server_serves_the_most_urgent_event_by_the_run_time_of_its_owner() 
     for (id, end) in [(B, 30), (A, 40)] {
         assert_eq!(policy.pick(at(end - 10)), Some(id));
         policy.taken(id, None, at(end - 10));
-        policy.extra_done(id, false, at(end));
+        policy.extra_done(id, ExtraEnd::Done, at(end));
     }
     assert_eq!(policy.pick(at(40)), Some(C));
 }
@@ -232,12 +232,12 @@ fn the_event_server_goes_by_its_own_deadline_and_no_oftener_than_its_share() {
     policy.set_event_share(Share::from_ppm(250_000), at(10));
     policy.posted(A, event(1), at(10));
     assert_eq!(policy.pick(at(10)), Some(A));
-    policy.extra_done(A, false, at(20));
+    policy.extra_done(A, ExtraEnd::Done, at(20));
     // The next one is due 40 after the first: at 90. And the one after that
     // behind B.
     policy.posted(A, event(2), at(20));
     assert_eq!(policy.pick(at(20)), Some(A));
-    policy.extra_done(A, false, at(30));
+    policy.extra_done(A, ExtraEnd::Done, at(30));
     policy.posted(A, event(3), at(30));
     assert_eq!(policy.pick(at(30)), Some(B));
     assert!(!policy.gives_way(B, at(30), at(31)));
