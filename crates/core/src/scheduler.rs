@@ -57,10 +57,10 @@ use crate::activity::{ActivityId, ActivityParams, Terms, WorkClass};
 use crate::policy::heap::IndexedHeap;
 use crate::policy::{Discipline, ExtraEnd, Policy, Ready, Standing};
 use crate::time::{Instant, Span};
-pub use interface::{Command, Input, InputError, Outcome};
-pub use slot::Counters;
 use events::EventQueue;
 pub use events::{EVENTS_MAX, EVENTS_MAX_IN_ALL};
+pub use interface::{Command, Input, InputError, Outcome};
+pub use slot::Counters;
 use slot::{JOB_FRESH, Running, Slot, Stop, end_job};
 use std::collections::VecDeque;
 

@@ -71,7 +71,8 @@ impl Actor {
             params: own.params,
             terms: own.terms,
             execution: own.execution.clone(),
-            source: Source::new(own.arrivals.clone(), Chance::new(spec.seed, purpose)),
+            source: Source::new(own.arrivals.clone(), Chance::new(spec.seed, purpose))
+                .stale_after(own.stale_after),
             posts: own.posting.as_ref().map(|posting| {
                 Posts::new(posting, Chance::new(spec.seed, PURPOSE_EVENTS + u64::from(activity)))
             }),
@@ -109,11 +110,13 @@ impl Actor {
         Costs { execution: &self.execution, stream: self.stream, first }
     }
 
-    /// A job begins with what waits, at most `pdus_max`.
-    pub(crate) fn begin_job(&mut self, now: Instant, pdus_max: u32) {
+    /// A job begins with what waits, at most `pdus_max`; how much has become too old.
+    pub(crate) fn begin_job(&mut self, now: Instant, pdus_max: u32) -> u32 {
         self.begun += 1;
+        let stale = self.source.drop_stale(now);
         self.total = self.source.take(now, pdus_max);
         self.position = Position::default();
+        stale
     }
 
     /// Until when it spins if a quantum begins at `from`; `None` if it does not.

@@ -386,9 +386,7 @@ impl Cpu {
     ) {
         self.tell_lag(id, told);
         let actor = &mut self.actors[id.0 as usize];
-        if !resumed {
-            actor.begin_job(self.now, pdus_max);
-        }
+        let stale = if resumed { 0 } else { actor.begin_job(self.now, pdus_max) };
         let (activity, pdus_before) = (actor.activity, actor.position.pdu);
         let last = self.last.replace((id.0, actor.domain));
         self.domain_switches += u64::from(last.is_none_or(|(_, domain)| domain != actor.domain));
@@ -396,7 +394,10 @@ impl Cpu {
         self.tell(EventKind::Upcall { activity, pdus_max, resumed, switched }, told);
         if !resumed {
             let total = self.actors[id.0 as usize].total;
-            self.take_events(id, total, told);
+            if stale > 0 {
+                self.tell(EventKind::Stale { activity, pdus: stale }, told);
+            }
+            self.take_events(id, total.saturating_add(stale), told);
         }
         let mut from = self.now;
         if switched {

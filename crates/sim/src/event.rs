@@ -77,6 +77,13 @@ pub enum EventKind {
         /// How many.
         events: u32,
     },
+    /// A job that begins finds PDUs that have become too old, and drops them.
+    Stale {
+        /// Whose.
+        activity: u32,
+        /// How many.
+        pdus: u32,
+    },
     /// The handler returned, told to, with work left; or in any way from a service that
     /// was no job.
     Yield {
@@ -126,6 +133,7 @@ impl fmt::Display for Event {
             EventKind::Taken { activity, events } => {
                 write!(f, "taken {activity} events {events}")
             }
+            EventKind::Stale { activity, pdus } => write!(f, "stale {activity} pdus {pdus}"),
             EventKind::Yield { activity, pdus } => write!(f, "yield {activity} pdus {pdus}"),
             EventKind::JobDone(record) => write!(
                 f,

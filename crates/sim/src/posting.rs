@@ -2,7 +2,7 @@
 //!
 //! Beside its PDUs, and not tied to them: what is posted wakes the CPU and is heard by the
 //! policy, what is done is a matter of PDUs. A job or an extra service takes an event for
-//! each PDU that it finds, the most urgent first, as a handler does that reads both.
+//! each PDU that it finds or drops, the most urgent first, as a handler does that reads both.
 
 use crate::arrivals::{Arrivals, Source};
 use crate::chance::Chance;

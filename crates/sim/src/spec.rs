@@ -117,6 +117,9 @@ pub struct SimActivity {
     pub cpu: u32,
     /// How many PDUs its jobs find.
     pub arrivals: Arrivals,
+    /// From what age on a PDU that waits is of no use, if ever: a job that begins later drops
+    /// it, at no cost.
+    pub stale_after: Option<Span>,
     /// The events that come to it, if any do.
     pub posting: Option<Posting>,
     /// What they truly cost.
@@ -138,6 +141,7 @@ impl SimActivity {
             terms: Terms::default(),
             cpu: 0,
             arrivals: Arrivals::Saturated,
+            stale_after: None,
             posting: None,
             execution: Execution::Fixed(params.pdu_cost),
             present: vec![Window::ALWAYS],

@@ -176,7 +176,8 @@ impl Reservations {
         let numbers = if platform.cpus.is_empty() { &[0][..] } else { &platform.cpus };
         for &number in numbers {
             if cpus.iter().all(|cpu| cpu.number != number) {
-                let verdict = discipline.screen(number, &[], None, &platform, &mut Steps::of_analysis());
+                let verdict =
+                    discipline.screen(number, &[], None, &platform, &mut Steps::of_analysis());
                 cpus.push(Cpu { number, members: Vec::new(), events: None, verdict });
             }
         }

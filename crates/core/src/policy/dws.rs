@@ -120,8 +120,7 @@ impl DeadlineWorkahead {
     fn new(capacity: u32) -> Self {
         let job = Ready { release: Instant::ZERO, deadline: Instant::ZERO };
         let class = WorkClass::RealTime;
-        let nobody =
-            Member { class, workahead_max: 0, tie: 0, job, first: None, served: None };
+        let nobody = Member { class, workahead_max: 0, tie: 0, job, first: None, served: None };
         DeadlineWorkahead {
             members: vec![nobody; capacity as usize],
             queues: core::array::from_fn(|_| IndexedHeap::with_capacity(capacity)),

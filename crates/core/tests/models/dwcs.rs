@@ -148,8 +148,7 @@ impl Model {
     }
 
     fn extra(&self) -> Option<usize> {
-        self.most_urgent_event(Activity::wants_extra)
-            .or_else(|| self.best(Activity::wants_extra))
+        self.most_urgent_event(Activity::wants_extra).or_else(|| self.best(Activity::wants_extra))
     }
 
     /// After every operation: since when an event waits for the server.
@@ -319,13 +318,14 @@ fn operate(
             activity.seen = false;
             if amount.is_multiple_of(3) {
                 activity.events.sort();
-                let taken = activity.events.len().min(1 + amount as usize / 6);
+                let taken = activity.events.len().min(1 + usize::from(amount > 5));
                 activity.events.drain(..taken);
                 policy.taken(id, activity.first(), at);
             } else {
                 model.posted += 1;
-                activity.events.push(EventRank { rank: amount / 3, posted: model.posted });
-                policy.posted(id, activity.events.iter().copied().min().unwrap(), at);
+                let event = EventRank { rank: amount / 3, posted: model.posted };
+                activity.events.push(event);
+                policy.posted(id, activity.first().unwrap_or(event), at);
             }
         }
         8..=9 if model.running.is_none() => choose(policy, model, *now, amount),
@@ -375,8 +375,11 @@ fn finish(policy: &mut WindowConstrained, model: &mut Model, now: u64, amount: u
     let id = ActivityId(u32::try_from(a).unwrap_or(0));
     let activity = &mut model.all[a];
     policy.ran(id, Span::from_nanos(amount), at);
-    let ends = [ExtraEnd::Yielded, ExtraEnd::Done, ExtraEnd::Filled, ExtraEnd::Done];
-    let end = ends[amount as usize % ends.len()];
+    let end = match amount % 4 {
+        0 => ExtraEnd::Yielded,
+        2 => ExtraEnd::Filled,
+        _ => ExtraEnd::Done,
+    };
     let more = amount.is_multiple_of(2);
     match runs {
         Runs::Job(_) => {

@@ -104,7 +104,8 @@ impl Model {
     /// Those with a job that do not run.
     fn ready(&self) -> impl Iterator<Item = (&Known, u32)> {
         let running = self.running.map(|(id, ..)| id);
-        let known = self.known.iter().zip(0..).filter_map(|(known, id)| Some((known.as_ref()?, id)));
+        let known =
+            self.known.iter().zip(0..).filter_map(|(known, id)| Some((known.as_ref()?, id)));
         known.filter(move |(known, id)| running != Some(*id) && !known.pending.is_empty())
     }
 
@@ -216,7 +217,11 @@ impl Model {
                     misses: 0,
                 });
             }
-            Op::Run(id, _) | Op::Suspend(id) | Op::Close(id) | Op::Posted(id, _) | Op::Taken(id, _)
+            Op::Run(id, _)
+            | Op::Suspend(id)
+            | Op::Close(id)
+            | Op::Posted(id, _)
+            | Op::Taken(id, _)
                 if !self.is_known(id) =>
             {
                 return (false, None);

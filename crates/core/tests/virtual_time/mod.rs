@@ -100,7 +100,10 @@ impl Driver<'_> {
     /// An event, now and then.
     fn raise(&mut self) {
         while let Some(notice) = self.scheduler.poll_notice() {
-            assert!(matches!(notice, Command::JobDone(_)), "{notice:?} though nothing asked for it");
+            assert!(
+                matches!(notice, Command::JobDone(_)),
+                "{notice:?} though nothing asked for it"
+            );
         }
         if self.conditions.wins_ties != 0 && self.chance.below(2) == 0 {
             let number = self.chance.below(self.set.len() as u64);

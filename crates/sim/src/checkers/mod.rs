@@ -37,9 +37,9 @@ pub mod lag_bound;
 pub mod no_lost_wakeup;
 pub(crate) mod pending;
 pub mod progress;
-pub mod ties;
 #[cfg(test)]
 mod tests;
+pub mod ties;
 pub mod windows;
 pub mod work_conserved;
 

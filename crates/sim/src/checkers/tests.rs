@@ -307,10 +307,8 @@ fn who_goes_before_an_equal_with_a_more_urgent_event_is_found() {
     assert_eq!(done, [2, 0, 1, 2, 0, 1]);
     let posted = |event: &Event| matches!(event.kind, EventKind::Posted { .. });
     let place = events.iter().rposition(posted).unwrap();
-    let event = |activity, rank| Event {
-        kind: EventKind::Posted { activity, rank },
-        ..events[place]
-    };
+    let event =
+        |activity, rank| Event { kind: EventKind::Posted { activity, rank }, ..events[place] };
     let with = |more| {
         let mut events = events.clone();
         events.insert(place, more);

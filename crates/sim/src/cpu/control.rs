@@ -166,12 +166,7 @@ impl Cpu {
     }
 
     /// So many events are taken, as far as there are any.
-    pub(super) fn take_events(
-        &mut self,
-        id: ActivityId,
-        most: u32,
-        told: &mut impl FnMut(&Event),
-    ) {
+    pub(super) fn take_events(&mut self, id: ActivityId, most: u32, told: &mut impl FnMut(&Event)) {
         let events = self.scheduler.pending(id).0.min(most);
         if events > 0 {
             let activity = self.actors[id.0 as usize].activity;

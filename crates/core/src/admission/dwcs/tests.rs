@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::admission::Reservations;
-use crate::policy::dwcs::DWCS;
 use crate::admission::{Hint, Reason, ReservationId};
+use crate::policy::dwcs::DWCS;
 use crate::policy::rmdp::RMDP;
 
 fn platform(limit_ppm: u32, switch_ns: u64, wakeup_ns: u64) -> Platform {
