@@ -40,6 +40,10 @@ pub struct Terms {
     /// [`crate::scheduler::Input::Message`]; of a real-time activity they are a
     /// period apart at least.
     pub on_demand: bool,
+    /// RMDP and RM: among those of the same rank it goes first while an event waits for
+    /// it, and admission reckons with that. Under DWS and DWCS whoever has an event may,
+    /// for there it costs nobody what was promised.
+    pub wins_ties: bool,
 }
 
 /// Names one of the groups that a discipline has: its place among them.

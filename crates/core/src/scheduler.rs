@@ -49,16 +49,22 @@
 //! a sequence of them: `Run` gives it the first, `Message` each further one, and
 //! may take back one that has not come (`scheduler/messages.rs`). Between a job's end and
 //! the next `Message` it is `Waiting` without a release. The rest is as drawn.
+//!
+//! *Events* wait beside all this (`scheduler/events.rs`): `Posted` and `Taken` say of them, in
+//! every state, and they change no state. What they change is whom the policy prefers.
 
 use crate::activity::{ActivityId, ActivityParams, Terms, WorkClass};
 use crate::policy::heap::IndexedHeap;
-use crate::policy::{Discipline, Policy, Ready, Standing};
+use crate::policy::{Discipline, ExtraEnd, Policy, Ready, Standing};
 use crate::time::{Instant, Span};
+use events::EventQueue;
+pub use events::{EVENTS_MAX, EVENTS_MAX_IN_ALL};
 pub use interface::{Command, Input, InputError, Outcome};
 pub use slot::Counters;
 use slot::{JOB_FRESH, Running, Slot, Stop, end_job};
 use std::collections::VecDeque;
 
+mod events;
 mod interface;
 mod messages;
 mod slot;
@@ -73,6 +79,7 @@ pub struct Scheduler {
     releases: IndexedHeap<Instant>,
     /// Orders the activities with a ready job that are not running.
     policy: Box<dyn Policy>,
+    events: EventQueue,
     running: Option<Running>,
     /// At most `COMMANDS_MAX` wait at a time.
     commands: VecDeque<Command>,
@@ -99,6 +106,7 @@ impl Scheduler {
             slots,
             releases: IndexedHeap::with_capacity(capacity),
             policy: (discipline.policy)(discipline, capacity),
+            events: EventQueue::with_capacity(capacity),
             running: None,
             commands: VecDeque::with_capacity(COMMANDS_MAX),
             lost: IndexedHeap::with_capacity(capacity),
@@ -131,9 +139,16 @@ impl Scheduler {
             Input::Arrived { id, messages } => self.arrived(id, now, messages)?,
             Input::Advance { id, critical } => self.advance(id, now, critical)?,
             Input::Message { id, critical, from } => self.message(id, now, critical, from)?,
-            Input::Pending { id, events } => {
+            Input::Posted { id, rank } => {
                 self.slot(id)?;
-                self.policy.set_pending(id, events, now);
+                let first = self.events.post(id, rank).ok_or(InputError::TooManyEvents(id))?;
+                self.policy.posted(id, first, now);
+            }
+            Input::Taken { id, events } => {
+                self.slot(id)?;
+                if self.events.take(id, events) > 0 {
+                    self.policy.taken(id, self.events.first(id), now);
+                }
             }
             Input::EventServer { share } => self.policy.set_event_share(share, now),
             Input::Tick => {}
@@ -259,6 +274,12 @@ impl Scheduler {
     /// a run: work that never got done must not look like a kept promise.
     pub fn counters_at(&self, now: Instant, id: ActivityId) -> Option<Counters> {
         self.slot(id).ok().map(|slot| slot.counters_at(now))
+    }
+
+    /// How many events wait for `id`, and the rank of the most urgent of them. O(1).
+    pub fn pending(&self, id: ActivityId) -> (u32, Option<u64>) {
+        let first = self.events.first(id).map(|first| first.rank);
+        (self.events.count(id), first)
     }
 
     /// What the policy knows of service: see [`Policy::lag_ns`].
@@ -433,6 +454,7 @@ impl Scheduler {
         }
         if stop == Stop::Close {
             self.slots[id.0 as usize] = None;
+            self.events.take(id, u32::MAX);
             self.policy.leave(id, now);
             self.commands.push_back(Command::Closed { id });
         }
@@ -524,8 +546,12 @@ impl Scheduler {
         self.policy.ran(id, used, now);
         if running.extra {
             slot.counters.pdus += u64::from(pdus);
-            let more = outcome == Outcome::Yielded || pdus == running.pdus_max;
-            self.policy.extra_done(id, more, now);
+            let end = match outcome {
+                Outcome::Yielded => ExtraEnd::Yielded,
+                _ if pdus == running.pdus_max => ExtraEnd::Filled,
+                _ => ExtraEnd::Done,
+            };
+            self.policy.extra_done(id, end, now);
             if slot.unfinished > 0 {
                 self.policy.ready(id, slot.oldest(), now);
             }

@@ -14,7 +14,7 @@ use upcall_core::activity::Terms;
 use upcall_core::admission::{Platform, Reservations, Share};
 use upcall_core::policy::rmdp::RMDP;
 use upcall_core::time::{Instant, Span};
-use virtual_time::{Conditions, IDEAL, Wakeup, observe};
+use virtual_time::{Conditions, IDEAL, Wakeup, observe, terms};
 
 mod virtual_time;
 
@@ -247,6 +247,27 @@ proptest! {
     }
 }
 
+/// A would end within its quantum and be due then; the job that goes before it by its event
+/// takes longer than that. So it is not admitted beside A, but with a later deadline.
+#[test]
+fn who_may_win_ties_is_reckoned_with_for_those_it_may_go_before() {
+    let (a, b) = (ActivityParams::new(ns(100), ns(10)), ActivityParams::new(ns(100), ns(40)));
+    let eager = terms(1, 0);
+    let mut reservations = Reservations::new(platform(0, 0), &RMDP);
+    let first = reservations.reserve("a", a.deadline(ns(50)), &Terms::default()).unwrap();
+    assert_eq!(reservations.response_max(first.id), Some(ns(10)));
+    // Without ties won, b is of no matter to a but for its quantum.
+    let second = reservations.clone().reserve("b", b, &Terms::default());
+    assert!(second.is_ok());
+    let second = reservations.reserve("b", b, &eager).unwrap();
+    assert_eq!(reservations.response_max(first.id), Some(ns(50)));
+    assert_eq!(reservations.response_max(second.id), Some(ns(50)));
+    // And where a is due by 49, only one that does not win ties fits.
+    let mut reservations = Reservations::new(platform(0, 0), &RMDP);
+    reservations.reserve("a", a.deadline(ns(49)), &Terms::default()).unwrap();
+    assert!(reservations.reserve("b", b, &eager).is_err());
+}
+
 /// Periods whose hyperperiod is 7200: long enough for variety, short enough to
 /// be run through.
 const PERIODS_NS: &[u64] = &[100, 120, 150, 160, 180, 200, 240, 300, 400, 600, 720, 900, 1200];
@@ -263,27 +284,42 @@ prop_compose! {
     }
 }
 
+prop_compose! {
+    /// One of those of which many have the same period.
+    fn tied()(
+        params in activity(&[100, 200, 400], 1..60),
+        share in prop_oneof![1 => Just(100), 2 => 40u64..100],
+        offset_ns in prop_oneof![Just(0u64), Just(1u64), 0u64..400],
+    ) -> ActivityParams {
+        let deadline_ns = (params.period.as_nanos() * share / 100).max(params.compute().as_nanos());
+        params.deadline(ns(deadline_ns)).offset(ns(offset_ns))
+    }
+}
+
 /// Admits what fits of `wanted`, and counts the misses in two hyperperiods.
 fn admit_and_run(
     wanted: &[ActivityParams],
     switch_ns: u64,
     wakeup_ns: u64,
-    thrifty: bool,
+    (thrifty, wins_ties): (bool, u64),
     seed: u64,
 ) -> Result<(), TestCaseError> {
     let mut reservations = Reservations::new(platform(switch_ns, wakeup_ns), &RMDP);
     let mut set = Vec::new();
     let mut ids = Vec::new();
     for params in wanted {
-        if let Ok(reservation) = reservations.reserve("", *params, &Terms::default()) {
+        let terms = terms(wins_ties, set.len());
+        if let Ok(reservation) = reservations.reserve("", *params, &terms) {
             set.push(*params);
             ids.push(reservation.id);
         }
     }
+    prop_assume!(!set.is_empty());
     let conditions = Conditions {
         switch_cost: ns(switch_ns),
         wakeup: Wakeup::UpTo(ns(wakeup_ns)),
         thrifty,
+        wins_ties,
         seed,
     };
     let until = Instant::from_nanos(1200 + 2 * hyperperiod_ns(&set));
@@ -306,6 +342,19 @@ proptest! {
         thrifty in prop::bool::weighted(0.25),
         seed in any::<u64>(),
     ) {
-        admit_and_run(&wanted, switch_ns, wakeup_ns, thrifty, seed)?;
+        admit_and_run(&wanted, switch_ns, wakeup_ns, (thrifty, 0), seed)?;
+    }
+
+    /// Few periods, so that there are ties, and events that win them all the time.
+    #[test]
+    fn what_is_admitted_misses_no_deadline_whoever_wins_ties_by_events(
+        wanted in prop::collection::vec(tied(), 2..9),
+        switch_ns in prop_oneof![Just(0u64), 1u64..12],
+        wakeup_ns in prop_oneof![Just(0u64), 1u64..60],
+        thrifty in prop::bool::weighted(0.25),
+        wins_ties in any::<u64>(),
+        seed in any::<u64>(),
+    ) {
+        admit_and_run(&wanted, switch_ns, wakeup_ns, (thrifty, wins_ties), seed)?;
     }
 }

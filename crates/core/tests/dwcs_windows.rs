@@ -8,7 +8,7 @@
 #![expect(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test may panic")]
 
 use dwcs_drive::{Chance, Conditions, Seen, Task, admit, deciding, drive, task, up_to, window};
-use upcall_core::admission::TestResult;
+use upcall_core::admission::{Share, TestResult};
 use upcall_core::time::Span;
 
 #[allow(dead_code, reason = "each test looks at what it needs")]
@@ -267,6 +267,10 @@ fn what_is_admitted_as_earliest_deadline_first_misses_nothing_while_events_are_s
             continue;
         }
         let share = reservations.event_share(0).filter(|_| conditions.events > 0);
+        let mut reservations = reservations;
+        assert!(reservations.reserve_events(0, share).is_ok(), "{set:?} {conditions:?}");
+        let more = share.and_then(|share| Share::from_ppm(share.ppm() + 1));
+        assert!(more.is_none() || reservations.reserve_events(0, more).is_err());
         let conditions = Conditions { share, ..conditions };
         let (seen, _) = drive(&set, conditions, 6 * 480);
         for seen in &seen {

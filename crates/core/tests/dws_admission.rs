@@ -118,12 +118,13 @@ proptest! {
     #![proptest_config(cases(2_000))]
 
     #[test]
-    fn what_is_admitted_misses_no_deadline_however_early_messages_come(
+    fn what_is_admitted_misses_no_deadline_however_early_messages_and_events_come(
         wanted in wanted(),
         switch_ns in prop_oneof![3 => Just(0u64), 1 => 1u64..4],
         wakeup_ns in prop_oneof![3 => Just(0u64), 1 => 1u64..12],
         thrifty in prop::bool::weighted(0.25),
         lead in lead(),
+        events in any::<bool>(),
         seed in any::<u64>(),
     ) {
         let mut reservations = reservations(switch_ns, wakeup_ns);
@@ -136,7 +137,7 @@ proptest! {
         }
         prop_assume!(!set.is_empty());
         let (switch_cost, wakeup_latency) = (ns(switch_ns), ns(wakeup_ns));
-        let conditions = Conditions { switch_cost, wakeup_latency, thrifty, lead, seed };
+        let conditions = Conditions { switch_cost, wakeup_latency, thrifty, lead, events, seed };
         let until = 80 + 2 * hyperperiod_ns(&set);
         for (counters, ((_, terms), id)) in
             observe(&set, conditions, until).iter().zip(set.iter().zip(ids))

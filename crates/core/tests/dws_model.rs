@@ -47,7 +47,10 @@ fn op() -> impl Strategy<Value = Op> {
         1 => id.clone().prop_map(Op::Close),
         4 => (id.clone(), 0u32..4).prop_map(|(id, messages)| Op::Arrived(id, messages)),
         1 => (id.clone(), 0u64..20).prop_map(|(id, ahead)| Op::Advance(id, ahead)),
-        6 => (id, 0u64..40, 0u64..40).prop_map(|(id, at, before)| Op::Message(id, at, before)),
+        6 => (id.clone(), 0u64..40, 0u64..40)
+            .prop_map(|(id, at, before)| Op::Message(id, at, before)),
+        4 => (id.clone(), 0u64..4).prop_map(|(id, rank)| Op::Posted(id, rank)),
+        2 => (id, 0u32..4).prop_map(|(id, events)| Op::Taken(id, events)),
         4 => Just(Op::Boundary),
         7 => (0u32..5, outcome).prop_map(|(pdus, outcome)| Op::Returned(pdus, outcome)),
     ]

@@ -31,7 +31,9 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (id.clone(), params).prop_map(|(id, params)| Op::Create(id, params)),
         3 => (id.clone(), 0u64..9).prop_map(|(id, ahead)| Op::Run(id, ahead)),
         1 => id.clone().prop_map(Op::Suspend),
-        1 => id.prop_map(Op::Close),
+        1 => id.clone().prop_map(Op::Close),
+        4 => (id.clone(), 0u64..4).prop_map(|(id, rank)| Op::Posted(id, rank)),
+        2 => (id, 0u32..4).prop_map(|(id, events)| Op::Taken(id, events)),
         4 => Just(Op::Boundary),
         6 => (0u32..5, outcome).prop_map(|(pdus, outcome)| Op::Returned(pdus, outcome)),
     ]

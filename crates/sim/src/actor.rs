@@ -6,6 +6,7 @@ use crate::chance::{Chance, word};
 use crate::execution::{Costs, Execution, Position};
 use crate::fault::{Fault, Window};
 use crate::outcome::{ActivityOutcome, Responses, together};
+use crate::posting::Posts;
 use crate::spec::SimSpec;
 use upcall_core::activity::{ActivityParams, Claim, Terms};
 use upcall_core::scheduler::Counters;
@@ -13,6 +14,8 @@ use upcall_core::time::{Instant, Span};
 
 /// Purposes of chance; an activity's own are twice its place and one more, from here on.
 const PURPOSE_ACTIVITY: u64 = 1 << 32;
+/// And of its events its place, from here on.
+const PURPOSE_EVENTS: u64 = 1 << 40;
 
 #[derive(Debug)]
 pub(crate) struct Actor {
@@ -23,6 +26,7 @@ pub(crate) struct Actor {
     terms: Terms,
     execution: Execution,
     source: Source,
+    pub(crate) posts: Option<Posts>,
     stream: u64,
     /// When it never yields.
     hogs: Vec<Window>,
@@ -50,6 +54,7 @@ pub(crate) struct Actor {
     pub(crate) responses: Responses,
     pub(crate) busy: Span,
     pub(crate) lag_ns: Option<(i64, i64)>,
+    pub(crate) events_lost: u64,
 }
 
 impl Actor {
@@ -66,7 +71,11 @@ impl Actor {
             params: own.params,
             terms: own.terms,
             execution: own.execution.clone(),
-            source: Source::new(own.arrivals.clone(), Chance::new(spec.seed, purpose)),
+            source: Source::new(own.arrivals.clone(), Chance::new(spec.seed, purpose))
+                .stale_after(own.stale_after),
+            posts: own.posting.as_ref().map(|posting| {
+                Posts::new(posting, Chance::new(spec.seed, PURPOSE_EVENTS + u64::from(activity)))
+            }),
             stream: word(word(spec.seed, 0), purpose + 1),
             hogs: hogs.collect(),
             delivering: false,
@@ -82,6 +91,7 @@ impl Actor {
             responses: Responses::default(),
             busy: Span::ZERO,
             lag_ns: None,
+            events_lost: 0,
         }
     }
 
@@ -100,11 +110,13 @@ impl Actor {
         Costs { execution: &self.execution, stream: self.stream, first }
     }
 
-    /// A job begins with what waits, at most `pdus_max`.
-    pub(crate) fn begin_job(&mut self, now: Instant, pdus_max: u32) {
+    /// A job begins with what waits, at most `pdus_max`; how much has become too old.
+    pub(crate) fn begin_job(&mut self, now: Instant, pdus_max: u32) -> u32 {
         self.begun += 1;
+        let stale = self.source.drop_stale(now);
         self.total = self.source.take(now, pdus_max);
         self.position = Position::default();
+        stale
     }
 
     /// Until when it spins if a quantum begins at `from`; `None` if it does not.
@@ -161,6 +173,7 @@ impl Actor {
             responses: self.responses,
             busy: self.busy,
             lag_ns: self.lag_ns,
+            events_lost: self.events_lost,
             window_violations,
         }
     }

@@ -5,6 +5,7 @@
 //! socket holds and returns. What is not taken waits for the next job.
 
 use crate::chance::Chance;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use upcall_core::time::{Instant, Span};
 
@@ -76,14 +77,41 @@ pub(crate) struct Source {
     index: u64,
     waiting: u64,
     arrived: u64,
+    /// From what age on a PDU is of no use to anybody, and when those came that wait.
+    stale_after: Option<Span>,
+    came: VecDeque<Instant>,
 }
 
 impl Source {
     pub(crate) fn new(model: Arrivals, chance: Chance) -> Self {
-        let mut source =
-            Source { model, chance, next: Instant::ZERO, index: 0, waiting: 0, arrived: 0 };
+        let mut source = Source {
+            model,
+            chance,
+            next: Instant::ZERO,
+            index: 0,
+            waiting: 0,
+            arrived: 0,
+            stale_after: None,
+            came: VecDeque::new(),
+        };
         source.next = source.draw(Instant::ZERO);
         source
+    }
+
+    /// Those of that age are dropped by [`Source::drop_stale`]. At the beginning.
+    pub(crate) fn stale_after(mut self, age: Option<Span>) -> Self {
+        self.stale_after = age;
+        self
+    }
+
+    /// Drops what has become too old while it waited; how many that is.
+    pub(crate) fn drop_stale(&mut self, now: Instant) -> u32 {
+        let Some(age) = self.stale_after else { return 0 };
+        self.catch_up(now);
+        let stale = self.came.iter().take_while(|came| **came + age < now).count();
+        self.came.drain(..stale);
+        self.waiting -= stale as u64;
+        u32::try_from(stale).unwrap_or(u32::MAX)
     }
 
     /// PDUs that came by now, those that were never taken included; 0 for
@@ -101,6 +129,7 @@ impl Source {
         self.catch_up(now);
         let taken = u32::try_from(self.waiting).unwrap_or(u32::MAX).min(most);
         self.waiting -= u64::from(taken);
+        self.came.drain(..self.came.len().min(taken as usize));
         taken
     }
 
@@ -110,19 +139,34 @@ impl Source {
             self.catch_up(now - Span::from_nanos(1));
         }
         self.waiting = 0;
+        self.came.clear();
+    }
+
+    /// When the next one comes, or the next burst.
+    pub(crate) fn next_at(&self) -> Instant {
+        self.next
+    }
+
+    /// Goes on to the one after it; how many it is.
+    pub(crate) fn pass(&mut self) -> u64 {
+        self.index += 1;
+        self.next = self.draw(self.next);
+        match self.model {
+            Arrivals::Bursty { burst, .. } => u64::from(burst),
+            _ => 1,
+        }
     }
 
     /// O(1) for each arrival since the last call.
     fn catch_up(&mut self, now: Instant) {
         while self.next <= now && self.next < Instant::FAR {
-            let count = match self.model {
-                Arrivals::Bursty { burst, .. } => u64::from(burst),
-                _ => 1,
-            };
+            let came = self.next;
+            let count = self.pass();
+            if self.stale_after.is_some() {
+                self.came.extend((0..count).map(|_| came));
+            }
             self.waiting += count;
             self.arrived += count;
-            self.index += 1;
-            self.next = self.draw(self.next);
         }
     }
 
@@ -177,6 +221,17 @@ mod tests {
         // Who comes just when a PDU does receives it.
         source.discard(at(100));
         assert_eq!((source.take(at(100), 3), source.arrived_by(at(100))), (1, 11));
+    }
+
+    #[test]
+    fn what_is_too_old_is_dropped_and_the_rest_is_not() {
+        let mut source = source(Arrivals::Periodic { every: TEN }).stale_after(Some(TEN * 2));
+        assert_eq!((source.drop_stale(at(20)), source.take(at(20), 1)), (0, 1));
+        // 10 is older than 20 at 31, and 20 is not at 40.
+        assert_eq!(source.drop_stale(at(31)), 1);
+        assert_eq!((source.drop_stale(at(40)), source.take(at(40), 9)), (0, 3));
+        source.discard(at(60));
+        assert_eq!((source.drop_stale(at(90)), source.take(at(90), 9)), (1, 3));
     }
 
     #[test]

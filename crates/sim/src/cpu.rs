@@ -27,8 +27,8 @@
 //! What the core hears and says is in readings of the clock, everything here
 //! in true time; they differ where a fault says so ([`Clock`]).
 //!
-//! At one instant the clock is set first; then releases come, then messages and faults, then the
-//! choice of what runs next.
+//! At one instant the clock is set first; then releases come, then messages and faults, then
+//! events, then the choice of what runs next.
 
 use crate::actor::Actor;
 use crate::chance::Chance;
@@ -85,7 +85,9 @@ pub(crate) struct Cpu {
     /// The next release of each that delivers, by the clock; stale where the actor says
     /// otherwise, but never on top.
     releases: BinaryHeap<Reverse<(Instant, u32)>>,
-    /// What comes from outside, in the order of time.
+    /// The next event of each activity that gets any.
+    posts: BinaryHeap<Reverse<(Instant, u32)>>,
+    /// What else comes from outside, in the order of time.
     controls: VecDeque<(Instant, Control)>,
     /// Messages that did not wake it; none while it is awake.
     mailbox: Vec<Message>,
@@ -140,6 +142,7 @@ impl Cpu {
             now: Instant::ZERO,
             clock: Clock::of(&spec.faults),
             releases: BinaryHeap::with_capacity(actors.len() + 1),
+            posts: control::posts(&actors),
             controls: control::of(spec, &actors),
             mailbox: Vec::new(),
             chance: Chance::new(spec.seed, u64::from(number)),
@@ -168,7 +171,7 @@ impl Cpu {
 
     /// When the next thing happens; [`Instant::FAR`] if nothing ever will. O(1).
     pub(crate) fn next_at(&self) -> Instant {
-        self.release_at().min(self.control_at()).min(match self.state {
+        self.release_at().min(self.control_at()).min(self.post_at()).min(match self.state {
             State::Asleep { until } => until,
             State::Running(running) => running.end,
         })
@@ -180,6 +183,10 @@ impl Cpu {
 
     fn control_at(&self) -> Instant {
         self.controls.front().map_or(Instant::FAR, |(at, _)| *at)
+    }
+
+    fn post_at(&self) -> Instant {
+        self.posts.peek().map_or(Instant::FAR, |Reverse((at, _))| *at)
     }
 
     /// Does the next thing, due at `at`, and only that. O(log n), a domain's
@@ -194,6 +201,8 @@ impl Cpu {
         } else if self.control_at() == at {
             self.control(machine, told);
             self.drop_stale();
+        } else if self.post_at() == at {
+            self.post(machine, told);
         } else {
             match self.state {
                 State::Asleep { .. } => self.wake(machine, told),
@@ -377,14 +386,19 @@ impl Cpu {
     ) {
         self.tell_lag(id, told);
         let actor = &mut self.actors[id.0 as usize];
-        if !resumed {
-            actor.begin_job(self.now, pdus_max);
-        }
+        let stale = if resumed { 0 } else { actor.begin_job(self.now, pdus_max) };
         let (activity, pdus_before) = (actor.activity, actor.position.pdu);
         let last = self.last.replace((id.0, actor.domain));
         self.domain_switches += u64::from(last.is_none_or(|(_, domain)| domain != actor.domain));
         let switched = last.is_none_or(|(last, _)| last != id.0);
         self.tell(EventKind::Upcall { activity, pdus_max, resumed, switched }, told);
+        if !resumed {
+            let total = self.actors[id.0 as usize].total;
+            if stale > 0 {
+                self.tell(EventKind::Stale { activity, pdus: stale }, told);
+            }
+            self.take_events(id, total.saturating_add(stale), told);
+        }
         let mut from = self.now;
         if switched {
             from = machine.stalls.end(from, machine.switch_cost);

@@ -26,7 +26,7 @@ pub struct Event {
 #[non_exhaustive]
 pub enum EventKind {
     /// Someone tells the CPU that an activity is to join, to leave, or to have another
-    /// share or weight.
+    /// share or weight, or has an event.
     Message {
         /// Which one.
         activity: u32,
@@ -62,7 +62,30 @@ pub enum EventKind {
         /// Whether the CPU was at another's handler last.
         switched: bool,
     },
-    /// The handler returned, told to, with work left.
+    /// The CPU has heard of an event for an activity, and keeps it until it is taken. One that
+    /// finds no room is lost, and not told.
+    Posted {
+        /// Whose.
+        activity: u32,
+        /// The smaller, the more urgent.
+        rank: u64,
+    },
+    /// So many of an activity's events were taken, the most urgent first.
+    Taken {
+        /// Whose.
+        activity: u32,
+        /// How many.
+        events: u32,
+    },
+    /// A job that begins finds PDUs that have become too old, and drops them.
+    Stale {
+        /// Whose.
+        activity: u32,
+        /// How many.
+        pdus: u32,
+    },
+    /// The handler returned, told to, with work left; or in any way from a service that
+    /// was no job.
     Yield {
         /// Whose.
         activity: u32,
@@ -106,6 +129,11 @@ impl fmt::Display for Event {
             EventKind::Upcall { activity, pdus_max, resumed, switched } => {
                 write!(f, "upcall {activity} pdus {pdus_max} resumed {resumed} switched {switched}")
             }
+            EventKind::Posted { activity, rank } => write!(f, "posted {activity} rank {rank}"),
+            EventKind::Taken { activity, events } => {
+                write!(f, "taken {activity} events {events}")
+            }
+            EventKind::Stale { activity, pdus } => write!(f, "stale {activity} pdus {pdus}"),
             EventKind::Yield { activity, pdus } => write!(f, "yield {activity} pdus {pdus}"),
             EventKind::JobDone(record) => write!(
                 f,

@@ -26,7 +26,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`spec`] | what is simulated, and placing it by admission |
-//! | [`arrivals`], [`execution`], [`fault`] | the models |
+//! | [`arrivals`], [`posting`], [`execution`], [`fault`] | the models |
 //! | [`event`] | what happened, for checkers and trace writers |
 //! | [`chance`] | what is drawn, the same on every machine |
 //! | [`outcome`] | what it came to |
@@ -46,6 +46,7 @@ pub mod event;
 pub mod execution;
 pub mod fault;
 pub mod outcome;
+pub mod posting;
 mod simulation;
 pub mod spec;
 pub mod trace;
@@ -56,5 +57,6 @@ pub use event::{Event, EventKind};
 pub use execution::Execution;
 pub use fault::{Fault, Window};
 pub use outcome::Outcome;
+pub use posting::{PostRank, Posting};
 pub use simulation::Simulation;
 pub use spec::{SimActivity, SimSpec, SpecError, place};

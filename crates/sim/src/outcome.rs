@@ -31,6 +31,8 @@ pub struct ActivityOutcome {
     /// Least and greatest lag at its upcalls and returns; `None` if the policy
     /// knows none.
     pub lag_ns: Option<(i64, i64)>,
+    /// Events that found as many waiting as there is room for.
+    pub events_lost: u64,
     /// Windows with more misses than allowed, if the policy knows windows. Of
     /// the last life of its domain.
     pub window_violations: Option<u64>,

@@ -6,9 +6,10 @@
 use crate::arrivals::Arrivals;
 use crate::execution::Execution;
 use crate::fault::{Fault, Window};
+use crate::posting::Posting;
 use core::fmt;
 use upcall_core::activity::{ActivityParams, Claim, ParamError, Terms};
-use upcall_core::admission::{Refusal, Reservation, Reservations};
+use upcall_core::admission::{Refusal, Reservation, Reservations, Share};
 use upcall_core::policy::Discipline;
 use upcall_core::time::{Instant, Span};
 
@@ -30,6 +31,8 @@ pub struct SimSpec {
     pub activities: Vec<SimActivity>,
     /// Where they overlap, all of them hold.
     pub faults: Vec<Fault>,
+    /// DWCS: what the event servers of CPUs may spend. Taken as admitted.
+    pub event_servers: Vec<(u32, Share)>,
     /// For all that is left to chance. Arrivals and costs depend on it and on an
     /// activity's place, not on the policy.
     pub seed: u64,
@@ -44,6 +47,7 @@ impl SimSpec {
             switch_cost: Span::ZERO,
             activities,
             faults: Vec::new(),
+            event_servers: Vec::new(),
             seed: 0,
         }
     }
@@ -62,6 +66,11 @@ impl SimSpec {
         }
         for activity in &self.activities {
             activity.check(&self.cpus).map_err(|cause| cause.of(&activity.name))?;
+        }
+        for &(cpu, _) in &self.event_servers {
+            if !self.cpus.contains(&cpu) {
+                return Err(Cause::Cpu(cpu).of("event server"));
+            }
         }
         for (index, fault) in self.faults.iter().enumerate() {
             self.check_fault(fault).map_err(|what| SpecError::Fault { index, what })?;
@@ -108,6 +117,11 @@ pub struct SimActivity {
     pub cpu: u32,
     /// How many PDUs its jobs find.
     pub arrivals: Arrivals,
+    /// From what age on a PDU that waits is of no use, if ever: a job that begins later drops
+    /// it, at no cost.
+    pub stale_after: Option<Span>,
+    /// The events that come to it, if any do.
+    pub posting: Option<Posting>,
     /// What they truly cost.
     pub execution: Execution,
     /// When it is there: windows in order, with at least a period between two.
@@ -127,6 +141,8 @@ impl SimActivity {
             terms: Terms::default(),
             cpu: 0,
             arrivals: Arrivals::Saturated,
+            stale_after: None,
+            posting: None,
             execution: Execution::Fixed(params.pdu_cost),
             present: vec![Window::ALWAYS],
             reweighs: Vec::new(),
@@ -138,7 +154,8 @@ impl SimActivity {
         if !cpus.contains(&self.cpu) {
             return Err(Cause::Cpu(self.cpu));
         }
-        let fault = self.arrivals.fault().or(self.execution.fault());
+        let events = self.posting.as_ref().and_then(Posting::fault);
+        let fault = self.arrivals.fault().or(events).or(self.execution.fault());
         if let Some(what) = fault {
             return Err(Cause::Model(what));
         }
@@ -257,7 +274,6 @@ impl core::error::Error for SpecError {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use upcall_core::admission::Share;
     use upcall_core::policy::rmdp::RMDP;
 
     fn spec() -> SimSpec {
@@ -278,6 +294,7 @@ mod tests {
         let gone = Fault::DomainDies { domain: 4, window: Window::ALWAYS };
         let silent = Fault::LostDoorbells { one_in: 0, window: Window::ALWAYS };
         let backward = Fault::Stall { window: Window { from: at(2), until: at(1) } };
+        let endless = Posting { arrivals: Arrivals::Saturated, rank: crate::PostRank::Fixed(0) };
         let whole = Claim::Share(Share::WHOLE);
         let by = STEP_MAX + Span::from_nanos(1);
         let off = Fault::ClockBack { window: Window::ALWAYS, by };
@@ -288,6 +305,8 @@ mod tests {
             (&|spec| spec.cpus = vec![3], "`a` is on CPU 0"),
             (&|spec| spec.activities[0].params.batch = 0, "`a`: batch 0 is outside"),
             (&|spec| spec.activities[0].execution = Execution::Recorded([].into()), "no recorded"),
+            (&|spec| spec.activities[0].posting = Some(endless.clone()), "events without end"),
+            (&|spec| spec.event_servers = vec![(7, Share::WHOLE)], "`event server` is on CPU 7"),
             (&|spec| spec.activities[0].present = vec![soon(5), Window::ALWAYS], "out of order"),
             (&|spec| spec.activities[0].reweighs = vec![(at(1), whole)], "expected its own kind"),
             (&|spec| spec.faults = vec![activity_2], "fault 0: it names an activity"),

@@ -13,6 +13,7 @@ use crate::checkers::{Checkers, Promises, Violation};
 use crate::execution::Execution;
 use crate::fault::{Fault, Window};
 use crate::outcome::Outcome;
+use crate::posting::{PostRank, Posting};
 use crate::simulation::Simulation;
 use crate::spec::{SimActivity, SimSpec};
 use core::fmt;
@@ -33,10 +34,11 @@ const PS_QUANTUM: Span = Span::from_millis(1);
 /// A scenario's purpose of chance.
 const PURPOSE: u64 = 1 << 48;
 /// Apart from it, so that older seeds keep the rest: the clock's steps, who is reweighed,
-/// and which groups there are.
+/// which groups there are, and what events.
 const PURPOSE_CLOCK: u64 = PURPOSE + 1;
 const PURPOSE_REWEIGHS: u64 = PURPOSE + 2;
 const PURPOSE_GROUPS: u64 = PURPOSE + 3;
+const PURPOSE_EVENTS: u64 = PURPOSE + 4;
 
 /// What one seed makes.
 #[derive(Clone, Debug)]
@@ -116,7 +118,9 @@ pub fn check(scenario: Scenario) -> Result<Outcome, Violation> {
 pub fn scenario(discipline: &'static Discipline, seed: u64) -> Scenario {
     let mut chance = Chance::new(seed, PURPOSE);
     let deaths = chance.one_in(2);
-    let mut maker = Maker { chance, deaths, groups: None };
+    let mut events = Chance::new(seed, PURPOSE_EVENTS);
+    let events = events.one_in(2).then_some(events);
+    let mut maker = Maker { chance, deaths, groups: None, events };
     let cpu_count = u32::try_from(maker.chance.between(1, 3)).unwrap_or(1);
     let faulty = maker.feature();
     // What is nearly full takes very long to work off what piled up.
@@ -138,11 +142,12 @@ pub fn scenario(discipline: &'static Discipline, seed: u64) -> Scenario {
     let settled_after = settled_after(&activities, &faults, &platform);
     let steady = activities.iter().all(|activity| activity.present == [Window::ALWAYS])
         && !faults.iter().any(|fault| matches!(fault, Fault::DomainDies { .. }));
+    let event_servers = maker.event_servers(&platform, &mut reservations);
     let holds = !as_played(&reservations) || (steady && faults.is_empty() && exact(&activities));
     let mut bounds: Vec<_> = ids.iter().map(|&id| reservations.response_max(id)).collect();
     if discipline.time_quantum.is_some() {
         let chance = Chance::new(seed, PURPOSE_REWEIGHS);
-        let mut maker = Maker { chance, deaths, groups: None };
+        let mut maker = Maker { chance, deaths, groups: None, events: None };
         maker.reweigh(&mut activities, &mut reservations, &ids, &mut bounds);
     }
     let promises = Promises {
@@ -158,6 +163,7 @@ pub fn scenario(discipline: &'static Discipline, seed: u64) -> Scenario {
         switch_cost: platform.switch_cost,
         activities,
         faults,
+        event_servers,
         seed,
     };
     Scenario { spec, duration: FAULTY + settled_after + CALM, promises }
@@ -171,10 +177,11 @@ fn as_played(reservations: &Reservations) -> bool {
     reservations.tests().iter().any(|test| test.deciding && PLAYED.contains(&test.name))
 }
 
-/// Whether every job has all it may have, and costs what was declared.
+/// Whether every job has all it may have, costs what was declared, and goes in its turn.
 fn exact(activities: &[SimActivity]) -> bool {
     activities.iter().all(|activity| {
-        matches!(activity.arrivals, Arrivals::Saturated)
+        activity.posting.is_none()
+            && matches!(activity.arrivals, Arrivals::Saturated)
             && matches!(activity.execution, Execution::Fixed(cost) if cost == activity.params.pdu_cost)
     })
 }
@@ -239,6 +246,8 @@ struct Maker {
     deaths: bool,
     /// How many groups there are, and who is in which.
     groups: Option<(u16, Chance)>,
+    /// Whether there are events, and which.
+    events: Option<Chance>,
 }
 
 /// Proportional share with groups, of all kinds.
@@ -317,6 +326,7 @@ impl Maker {
                 activity.terms.group = u16::try_from(group).ok().map(GroupId);
                 activity.terms.weight = u32::try_from(chance.between(1, 9)).ok();
             }
+            self.post(&mut activity);
             let mut trial = reservations.clone();
             let asked = trial.reserve(&activity.name, activity.params, &activity.terms);
             if let Ok(reservation) = asked {
@@ -357,6 +367,52 @@ impl Maker {
             activity.present = self.presence(params.period);
         }
         activity
+    }
+
+    /// Events, if this seed has any, for most: rare or many, in bursts or not.
+    fn post(&mut self, activity: &mut SimActivity) {
+        let Some(chance) = &mut self.events else { return };
+        if chance.one_in(4) {
+            return;
+        }
+        activity.terms.wins_ties = chance.one_in(2);
+        let period = activity.params.period;
+        let every = Span::from_nanos(chance.between(period.as_nanos() / 8, 2 * period.as_nanos()));
+        let jitter = Span::from_nanos(chance.between(0, period.as_nanos()));
+        let arrivals = match chance.between(0, 2) {
+            0 => Arrivals::Poisson { mean: every },
+            1 => Arrivals::Jittered { every, jitter },
+            _ => Arrivals::Bursty { burst: 3, every: every * 3, jitter },
+        };
+        let rank = match chance.between(0, 2) {
+            0 => PostRank::Fixed(chance.between(0, 3)),
+            1 => PostRank::Due(period),
+            _ => PostRank::Recorded([3, 1, 2].into()),
+        };
+        activity.posting = Some(Posting { arrivals, rank });
+    }
+
+    /// Event servers with up to all that is left, where the policy has any.
+    fn event_servers(
+        &mut self,
+        platform: &Platform,
+        reservations: &mut Reservations,
+    ) -> Vec<(u32, Share)> {
+        let Some(chance) = &mut self.events else { return Vec::new() };
+        let mut servers = Vec::new();
+        for &cpu in &platform.cpus {
+            let Some(most) = reservations.event_share(cpu).filter(|_| !chance.one_in(3)) else {
+                continue;
+            };
+            let ppm = chance.between(1, u64::from(most.ppm()));
+            let share = u32::try_from(ppm).ok().and_then(Share::from_ppm);
+            if let Some(share) = share
+                && reservations.reserve_events(cpu, Some(share)).is_ok()
+            {
+                servers.push((cpu, share));
+            }
+        }
+        servers
     }
 
     /// Of the CPU, at least what it uses, and up to twice that.

@@ -13,7 +13,8 @@ use upcall_core::policy::rmdp::RMDP;
 use upcall_core::scheduler::Counters;
 use upcall_core::time::{Instant, Span};
 use upcall_sim::{
-    Arrivals, Event, EventKind, Execution, Fault, Outcome, SimActivity, SimSpec, Simulation, Window,
+    Arrivals, Event, EventKind, Execution, Fault, Outcome, PostRank, Posting, SimActivity, SimSpec,
+    Simulation, Window,
 };
 use virtual_time::{Conditions, IDEAL, observe};
 
@@ -447,4 +448,53 @@ fn a_fixed_share_stays_while_others_are_reweighed() {
     assert!(shares >= 3, "{shares}");
     assert!(lag_max_ns <= 1_000_002, "{lag_max_ns}");
     assert!(outcome.activities.iter().all(|activity| activity.lag_ns.is_some()));
+}
+
+/// The second of two alike has an event at 0, which makes it the first of them, and one
+/// between its jobs, which wakes the CPU for nothing and counts at the next.
+#[test]
+fn events_are_heard_win_a_tie_and_are_taken_by_the_next_job() {
+    let mut two = spec(&[task(10, 2, 1, 1), task(10, 2, 1, 1)]);
+    two.activities[1].terms.wins_ties = true;
+    let arrivals = Arrivals::Recorded([Instant::ZERO, Instant::from_nanos(15)].into());
+    let rank = PostRank::Recorded([7, 8].into());
+    two.activities[1].posting = Some(Posting { arrivals, rank });
+    let (outcome, lines) = run(two, 24);
+    let expected = "\
+0 cpu0 join 0
+0 cpu0 join 1
+0 cpu0 release 0 job 0 deadline 10
+0 cpu0 release 1 job 0 deadline 10
+0 cpu0 message 1
+0 cpu0 wake
+0 cpu0 posted 1 rank 7
+0 cpu0 upcall 1 pdus 1 resumed false switched true
+0 cpu0 taken 1 events 1
+2 cpu0 done 1 job 0 release 0 deadline 10 start 0 run 2 pdus 1 preemptions 0 completed true
+2 cpu0 upcall 0 pdus 1 resumed false switched true
+4 cpu0 done 0 job 0 release 0 deadline 10 start 2 run 2 pdus 1 preemptions 0 completed true
+4 cpu0 idle
+10 cpu0 release 0 job 1 deadline 20
+10 cpu0 release 1 job 1 deadline 20
+10 cpu0 wake
+10 cpu0 upcall 0 pdus 1 resumed false switched false
+12 cpu0 done 0 job 1 release 10 deadline 20 start 10 run 2 pdus 1 preemptions 0 completed true
+12 cpu0 upcall 1 pdus 1 resumed false switched true
+14 cpu0 done 1 job 1 release 10 deadline 20 start 12 run 2 pdus 1 preemptions 0 completed true
+14 cpu0 idle
+15 cpu0 message 1
+15 cpu0 wake
+15 cpu0 posted 1 rank 8
+15 cpu0 idle
+20 cpu0 release 0 job 2 deadline 30
+20 cpu0 release 1 job 2 deadline 30
+20 cpu0 wake
+20 cpu0 upcall 1 pdus 1 resumed false switched false
+20 cpu0 taken 1 events 1
+22 cpu0 done 1 job 2 release 20 deadline 30 start 20 run 2 pdus 1 preemptions 0 completed true
+22 cpu0 upcall 0 pdus 1 resumed false switched true
+24 cpu0 done 0 job 2 release 20 deadline 30 start 22 run 2 pdus 1 preemptions 0 completed true
+";
+    assert_eq!(lines.join("\n"), expected.trim_end());
+    assert_eq!(outcome.activities[1].events_lost, 0);
 }

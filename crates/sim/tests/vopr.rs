@@ -55,6 +55,14 @@ fn seed_3680_a_clock_is_read_before_it_is_set() {
     vopr(dwcs, [3680]).expect("no promise is broken");
 }
 
+/// A CPU that spent all its idle time on events was expected to idle before it counted
+/// as settled.
+#[test]
+fn seed_758_services_for_events_are_no_work_that_piled_up() {
+    let dwcs = upcall_core::policy::discipline("dwcs").expect("it is listed");
+    vopr(dwcs, [758]).expect("no promise is broken");
+}
+
 /// Lags were expected within a quantum though weights changed where they were not 0.
 #[test]
 fn seed_24929_new_weights_may_move_a_lag_beyond_the_quantum() {

@@ -55,6 +55,8 @@ pub fn dws(data: &[u8]) {
         18..20 => Op::Message(bytes.small(IDS), bytes.below(40), bytes.below(40)),
         20 => Op::Advance(bytes.small(IDS), bytes.below(20)),
         21..25 => Op::Boundary,
+        30 => Op::Posted(bytes.small(IDS), bytes.below(4)),
+        31 => Op::Taken(bytes.small(IDS), bytes.small(4)),
         _ => Op::Returned(bytes.small(5), outcome(bytes)),
     });
     dws_model::compare(&ops.0);
@@ -135,6 +137,8 @@ fn rate_monotonic(discipline: &Discipline, data: &[u8]) {
         12 => Op::Suspend(bytes.small(IDS)),
         13 => Op::Close(bytes.small(IDS)),
         14..18 => Op::Boundary,
+        22 => Op::Posted(bytes.small(IDS), bytes.below(4)),
+        23 => Op::Taken(bytes.small(IDS), bytes.small(4)),
         _ => Op::Returned(bytes.small(5), outcome(bytes)),
     });
     compare(discipline, &ops.0);

@@ -39,15 +39,19 @@
 //! All of these but the first want the activities started at the same instant.
 //! Where none applies, the set is refused.
 //!
+//! **The event server** ([`Reservations::reserve_events`](super::Reservations::reserve_events))
+//! is one more that asks for its share of every length of time. Only `edf-demand` knows
+//! of it: where jobs are missed as a matter of course, nothing is proved beside it.
+//!
 //! What is compared with `cpu_limit` is the sum above. Jobs that may be missed
 //! run all the same while there is time, up to the whole CPU.
 
 use super::response_time::{Response, Steps, blocking};
 use super::utilization::{self, Demand};
 use super::verdict::{Failure, TestResult, Verdict, share};
-use super::{Platform, Reservations, Share};
+use super::{Platform, Share};
 use crate::activity::{ActivityParams, Terms, Window};
-use crate::policy::dwcs::{DWCS, window_of};
+use crate::policy::dwcs::window_of;
 use crate::time::Span;
 use core::cmp::{Ordering, Reverse};
 use simulation::simulate;
@@ -75,17 +79,21 @@ enum Finding {
 pub(crate) fn verdict(
     cpu: u32,
     set: &[(ActivityParams, Terms)],
+    events: Option<Share>,
     platform: &Platform,
     steps: &mut Steps,
 ) -> Verdict {
     let set: Vec<Member> = set.iter().map(Member::from).collect();
-    let demands: Vec<Demand> = set.iter().map(|member| member.needed(&set, platform)).collect();
+    let params: Vec<_> = set.iter().map(|member| member.params).collect();
+    let server = EdfDemand::new(&params, platform, events).of_server().copied();
+    let needed = set.iter().map(|member| member.needed(&set, platform));
+    let demands: Vec<Demand> = needed.chain(server).collect();
     let (utilization, within_limit) = share(&demands, platform.cpu_limit);
     let mut tests = Vec::new();
     let mut failure = None;
     let mut finding = Finding::NoMiss;
     if !set.is_empty() {
-        let mut trial = Trial { cpu, set: &set, platform, steps, tests: &mut tests };
+        let mut trial = Trial { cpu, set: &set, events, platform, steps, tests: &mut tests };
         finding = trial.find(&demands);
         failure = match finding {
             Finding::TooMuch => Some(Failure::WindowsOverCpu),
@@ -119,35 +127,24 @@ pub(crate) fn verdict(
     Verdict { responses, utilization, tests, failure }
 }
 
-impl Reservations {
-    /// How much of `cpu` may be given to the event server
-    /// ([`crate::scheduler::Input::EventServer`]) so that, besides, every deadline
-    /// is still kept of what is reserved now; ask again when that changes.
-    ///
-    /// `None` if that is nothing: also where jobs are missed as a matter of
-    /// course, under another policy than DWCS, or if there is no such CPU.
-    pub fn event_share(&self, cpu: u32) -> Option<Share> {
-        let cpu = self.cpus.iter().find(|candidate| candidate.number == cpu)?;
-        if self.discipline.name != DWCS.name || cpu.members.is_empty() {
-            return None;
+/// The most that the event server may have beside these, so that every deadline is still
+/// kept; `None` if that is nothing.
+pub(super) fn event_share(set: &[ActivityParams], platform: &Platform) -> Option<Share> {
+    let fits = |share: Share| {
+        let demand = EdfDemand::new(set, platform, Some(share));
+        demand.within(platform.cpu_limit)
+            && demand.worst(&mut Steps::of_analysis()).is_some_and(|worst| worst <= 1.0)
+    };
+    // What fits for one share fits for all below it.
+    let (mut fitting, mut over) = (0, Share::WHOLE.ppm() + 1);
+    while over - fitting > 1 {
+        let middle = fitting.midpoint(over);
+        match Share::from_ppm(middle).is_some_and(fits) {
+            true => fitting = middle,
+            false => over = middle,
         }
-        let set: Vec<_> = cpu.members.iter().map(|member| member.params).collect();
-        let fits = |share: Share| {
-            let demand = EdfDemand::new(&set, &self.platform, Some(share));
-            demand.within(self.platform.cpu_limit)
-                && demand.worst(&mut Steps::of_analysis()).is_some_and(|worst| worst <= 1.0)
-        };
-        // What fits for one share fits for all below it.
-        let (mut fitting, mut over) = (0, Share::WHOLE.ppm() + 1);
-        while over - fitting > 1 {
-            let middle = fitting.midpoint(over);
-            match Share::from_ppm(middle).is_some_and(fits) {
-                true => fitting = middle,
-                false => over = middle,
-            }
-        }
-        Share::from_ppm(fitting)
     }
+    Share::from_ppm(fitting)
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -199,6 +196,7 @@ struct Trial<'a> {
     cpu: u32,
     /// Not empty.
     set: &'a [Member],
+    events: Option<Share>,
     platform: &'a Platform,
     steps: &'a mut Steps,
     tests: &'a mut Vec<TestResult>,
@@ -214,11 +212,14 @@ impl Trial<'_> {
             return Finding::TooMuch;
         }
         let params: Vec<_> = self.set.iter().map(|member| member.params).collect();
-        let demand = EdfDemand::new(&params, self.platform, None);
+        let demand = EdfDemand::new(&params, self.platform, self.events);
         let worst = demand.worst(self.steps).unwrap_or(f64::INFINITY);
         self.note("edf-demand", worst, 1.0, worst <= 1.0);
         if worst <= 1.0 {
             return Finding::NoMiss;
+        }
+        if self.events.is_some() {
+            return Finding::Unproven;
         }
         let in_slots = self.in_slots();
         if let Finding::Slots | Finding::Simulated(_) = in_slots {
@@ -405,9 +406,14 @@ impl<'a> EdfDemand<'a> {
         quantum_ns.max(self.platform.wakeup_latency.as_nanos())
     }
 
+    /// What the event server may spend, with its hand-offs.
+    fn of_server(&self) -> Option<&Demand> {
+        self.demands.get(self.set.len())
+    }
+
     /// Most that the event server takes of a length.
     fn server_ns(&self, length_ns: u64) -> Option<u64> {
-        let Some(server) = self.demands.get(self.set.len()) else { return Some(0) };
+        let Some(server) = self.of_server() else { return Some(0) };
         let product = u128::from(length_ns) * u128::from(server.cost_ns);
         u64::try_from(product.div_ceil(u128::from(server.period_ns))).ok()
     }

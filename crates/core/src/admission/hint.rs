@@ -146,7 +146,8 @@ impl Trials<'_> {
 
     fn fits_on(&mut self, params: &ActivityParams, platform: &Platform) -> bool {
         let set = self.cpu.ranked_with(self.discipline, params, self.terms);
-        self.discipline.screen(self.cpu.number, &set, platform, &mut self.steps).failure.is_none()
+        let Cpu { number, events, .. } = *self.cpu;
+        self.discipline.screen(number, &set, events, platform, &mut self.steps).failure.is_none()
     }
 
     /// The lowest limit, in tenths of a percent, within which the CPU fits.

@@ -13,6 +13,7 @@
 //! | `verdict` | all tests of one CPU, and which of them decides |
 //! | `ps` | the tests for proportional share |
 //! | `dwcs` | the same for windows |
+//! | `event_server` | what a CPU's event server may spend |
 //! | `hint` | one change that would make a refused activity fit |
 //! | `reweigh` | another claim of one that is reserved |
 //! | `refusal` | what is said of a refusal |
@@ -31,6 +32,7 @@ pub(crate) use verdict::Verdict;
 mod bounds;
 pub(crate) mod dwcs;
 pub mod dws;
+mod event_server;
 mod hint;
 pub(crate) mod ps;
 mod refusal;
@@ -153,6 +155,8 @@ struct Cpu {
     number: u32,
     /// In the order of their ranks.
     members: Vec<Member>,
+    /// DWCS: of its event server.
+    events: Option<Share>,
     verdict: Verdict,
 }
 
@@ -172,8 +176,9 @@ impl Reservations {
         let numbers = if platform.cpus.is_empty() { &[0][..] } else { &platform.cpus };
         for &number in numbers {
             if cpus.iter().all(|cpu| cpu.number != number) {
-                let verdict = discipline.screen(number, &[], &platform, &mut Steps::of_analysis());
-                cpus.push(Cpu { number, members: Vec::new(), verdict });
+                let verdict =
+                    discipline.screen(number, &[], None, &platform, &mut Steps::of_analysis());
+                cpus.push(Cpu { number, members: Vec::new(), events: None, verdict });
             }
         }
         Reservations { discipline, platform, cpus, next_id: 0 }
@@ -196,7 +201,7 @@ impl Reservations {
         for (at, cpu) in self.cpus.iter().enumerate() {
             let ranked = cpu.ranked_with(self.discipline, &params, terms);
             let steps = &mut Steps::of_analysis();
-            let verdict = self.discipline.screen(cpu.number, &ranked, &self.platform, steps);
+            let verdict = self.screened(at, &ranked, steps);
             if verdict.failure.is_none() {
                 let place = cpu.place_of(self.discipline, &params);
                 return Ok(self.place(at, place, name, params, terms, verdict));
@@ -227,7 +232,7 @@ impl Reservations {
             .expect("a platform has a CPU");
         let ranked = self.cpus[at].ranked_with(self.discipline, &params, terms);
         let steps = &mut Steps::of_analysis();
-        let verdict = self.discipline.screen(self.cpus[at].number, &ranked, &self.platform, steps);
+        let verdict = self.screened(at, &ranked, steps);
         let place = self.cpus[at].place_of(self.discipline, &params);
         self.place(at, place, name, params, terms, verdict)
     }
@@ -281,7 +286,7 @@ impl Reservations {
         let mut ranked = cpu.ranked();
         ranked.insert(place, (*params, *terms));
         let steps = &mut Steps::of_analysis();
-        Some((at, place, self.discipline.screen(cpu.number, &ranked, &self.platform, steps)))
+        Some((at, place, self.screened(at, &ranked, steps)))
     }
 
     /// Takes a reservation back; no effect if it is gone already.
@@ -290,14 +295,25 @@ impl Reservations {
     /// [`crate::scheduler::Command::Closed`]: until then a last quantum may run
     /// that nothing was reserved for.
     pub fn release(&mut self, id: ReservationId) {
-        for cpu in &mut self.cpus {
-            if let Some(place) = cpu.members.iter().position(|member| member.id == id) {
-                cpu.members.remove(place);
-                let ranked = cpu.ranked();
-                let steps = &mut Steps::of_analysis();
-                cpu.verdict = self.discipline.screen(cpu.number, &ranked, &self.platform, steps);
+        for at in 0..self.cpus.len() {
+            let members = &mut self.cpus[at].members;
+            if let Some(place) = members.iter().position(|member| member.id == id) {
+                members.remove(place);
+                let ranked = self.cpus[at].ranked();
+                self.cpus[at].verdict = self.screened(at, &ranked, &mut Steps::of_analysis());
             }
         }
+    }
+
+    /// What the tests say of such a set on that CPU, with its event server.
+    fn screened(
+        &self,
+        at: usize,
+        ranked: &[(ActivityParams, Terms)],
+        steps: &mut Steps,
+    ) -> Verdict {
+        let Cpu { number, events, .. } = self.cpus[at];
+        self.discipline.screen(number, ranked, events, &self.platform, steps)
     }
 
     /// Worst time from release to end over all jobs, with what is reserved now.

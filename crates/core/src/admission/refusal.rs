@@ -93,6 +93,11 @@ pub enum Reason {
         /// The CPU.
         cpu: u32,
     },
+    /// A share is asked for an event server, and the policy has none.
+    NoEventServer {
+        /// The policy.
+        policy: &'static str,
+    },
     /// A share or a weight is claimed under a policy that knows neither.
     NotShared {
         /// The policy.
@@ -179,6 +184,9 @@ impl fmt::Display for Reason {
                 "with it, `{victim}` would miss more than {misses} of {periods} periods on CPU \
                  {cpu}"
             ),
+            Reason::NoEventServer { policy } => {
+                write!(f, "the policy `{policy}` has no event server, expected `dwcs`")
+            }
             Reason::NotShared { policy } => {
                 write!(f, "the policy `{policy}` knows neither shares nor weights, expected `ps`")
             }

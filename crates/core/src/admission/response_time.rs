@@ -58,6 +58,13 @@
 //! after the longest quantum of worse rank began. Cheaper PDUs and shorter
 //! batches never make it worse.
 //!
+//! **Ties that events win.** An activity that [`wins_ties`](crate::activity::Terms) may go
+//! before any other of its period, so for `i` those of them that stand behind it count as
+//! better ranks, too, each between what was better and `i`. All above holds: they preempt
+//! none of that period, and while they run only shorter periods preempt them
+//! ([`crate::policy::rmdp`]), so again each return is owed to a release that nobody has
+//! yielded to before. It is a bound, not exact, for no event need come.
+//!
 //! **Full CPUs.** Where the sum of `C'/T` is above 1, there is no bound. Where
 //! it is exactly 1 and `B_i` is not 0, the active period never ends, but all
 //! that happens in it repeats with the hyperperiod: then the jobs of one
@@ -109,22 +116,22 @@ impl Steps {
     }
 }
 
-/// The worst response of each activity of one CPU, best rank first. Lazy: an
-/// activity is analysed when it is asked for.
+/// The worst response of each activity of one CPU, best rank first. Of each,
+/// whether it `wins_ties`. Lazy: an activity is analysed when it is asked for.
 pub(super) fn responses<'a>(
     ranked: &'a [ActivityParams],
+    wins_ties: &'a [bool],
     platform: &'a Platform,
     steps: &'a mut Steps,
 ) -> impl Iterator<Item = Response> + 'a {
     let all = given_away(ranked, platform);
     let fullness = utilization::compare(&all, Share::WHOLE);
     (0..ranked.len()).map(move |index| {
-        let level = Level::of(ranked, index, platform);
+        let level = Level::of(ranked, wins_ties, index, platform);
         let fullness = match fullness {
-            // No level asks for more than the last, and each for less than the
-            // next.
+            // No level asks for more than the last, and each without all for less.
             Ordering::Less => Ordering::Less,
-            Ordering::Equal if index + 1 == ranked.len() => Ordering::Equal,
+            Ordering::Equal if level.demands.len() == ranked.len() => Ordering::Equal,
             Ordering::Equal => Ordering::Less,
             Ordering::Greater => utilization::compare(&level.demands, Share::WHOLE),
         };
@@ -136,7 +143,7 @@ pub(super) fn responses<'a>(
 pub(super) fn given_away(ranked: &[ActivityParams], platform: &Platform) -> Vec<Demand> {
     match ranked.len() {
         0 => Vec::new(),
-        count => Level::of(ranked, count - 1, platform).demands,
+        count => Level::of(ranked, &[], count - 1, platform).demands,
     }
 }
 
@@ -152,7 +159,12 @@ struct Level {
 }
 
 impl Level {
-    fn of(ranked: &[ActivityParams], index: usize, platform: &Platform) -> Self {
+    fn of(
+        ranked: &[ActivityParams],
+        wins_ties: &[bool],
+        index: usize,
+        platform: &Platform,
+    ) -> Self {
         let switch_ns = platform.switch_cost.as_nanos();
         let preemptible = |params: &ActivityParams| params.quantum < params.batch;
         let demand = |params: &ActivityParams, switches: u64| Demand {
@@ -162,12 +174,18 @@ impl Level {
         let own = &ranked[index];
         let mut demands = vec![demand(own, 1)];
         let mut returns = preemptible(own);
-        for params in ranked[..index].iter().rev() {
+        let overtakes = |place: &usize| {
+            wins_ties.get(*place) == Some(&true) && ranked[*place].period == own.period
+        };
+        let (overtaking, worse): (Vec<_>, Vec<_>) =
+            (index + 1..ranked.len()).partition(|place| overtakes(place));
+        let better = (0..index).chain(overtaking);
+        for params in better.rev().map(|place| &ranked[place]) {
             demands.push(demand(params, 1 + u64::from(returns)));
             returns |= preemptible(params);
         }
         demands.reverse();
-        let blocking = ranked[index + 1..].iter().map(|params| blocking(params, platform)).max();
+        let blocking = worse.iter().map(|&place| blocking(&ranked[place], platform)).max();
         let blocking_ns = blocking.map_or(0, |span| span.as_nanos().saturating_sub(1));
         let last = own.pdu_cost.saturating_mul(u64::from(own.last_quantum()));
         let unpreempted_ns = if preemptible(own) { 0 } else { switch_ns };

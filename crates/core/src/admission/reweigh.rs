@@ -63,7 +63,7 @@ impl Reservations {
         let cpu = &self.cpus[at];
         let ranked = cpu.ranked_claiming(place, terms);
         let steps = &mut Steps::of_analysis();
-        self.discipline.screen(cpu.number, &ranked, &self.platform, steps)
+        self.screened(at, &ranked, steps)
     }
 
     fn refusal_of_claim(&self, at: usize, place: usize, terms: Terms, verdict: Verdict) -> Refusal {

@@ -77,7 +77,9 @@ impl Verdict {
         let params = set.iter().map(|(params, _)| *params);
         let ranked: Vec<_> = params.map(|p| if delayed { p } else { divided(&p) }).collect();
         let ranked = ranked.as_slice();
-        let responses: Vec<_> = response_time::responses(ranked, platform, steps).collect();
+        let wins_ties: Vec<_> = set.iter().map(|(_, terms)| terms.wins_ties).collect();
+        let responses: Vec<_> =
+            response_time::responses(ranked, &wins_ties, platform, steps).collect();
         let (utilization, within_limit) =
             share(&response_time::given_away(ranked, platform), platform.cpu_limit);
         let failure = failure(ranked, &responses, within_limit);

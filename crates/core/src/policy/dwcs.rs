@@ -48,8 +48,11 @@
 //!
 //! # Events
 //!
-//! [`Policy::set_pending`] says that events wait for an activity; being upcalled
-//! takes them. The paper's three modifications:
+//! Events wait for an activity from [`Policy::posted`] to [`Policy::taken`], by their rank,
+//! and so do the activities: the most urgent event first. An upcall has *seen* the events
+//! that there are. They count again when one more comes or the handler takes some and
+//! leaves others; so a handler that takes none is not called for ever. The paper's three
+//! modifications:
 //!
 //! 1. *Of equal deadlines, one with an event goes first, as long as this does
 //!    not at once violate what was promised to another.* Taken literally this
@@ -62,11 +65,10 @@
 //!    is served instead*, even if it is not work-conserving.
 //! 3. *The same in place of best-effort work*: when nothing is ready.
 //!
-//! The event server (`server`) serves events ahead of jobs. The paper has events
-//! ordered by a priority of their raisers; here by the order of activities.
+//! The event server (`server`) serves events ahead of jobs.
 
 use super::heap::IndexedHeap;
-use super::{Discipline, Policy, Ready};
+use super::{Discipline, EventRank, ExtraEnd, Policy, Ready};
 use crate::activity::{ActivityId, ActivityParams, Terms, Window};
 use crate::admission::{Share, dwcs};
 use crate::time::{Instant, Span};
@@ -88,7 +90,9 @@ pub static DWCS: Discipline = Discipline {
     policy: |_, capacity| Box::new(WindowConstrained::new(capacity)),
     // Ties are by creation, and the verdict knows no ranks.
     order: |_| 0,
-    verdict: |_, cpu, set, platform, steps| dwcs::verdict(cpu, set, platform, steps),
+    verdict: |_, cpu, set, events, platform, steps| {
+        dwcs::verdict(cpu, set, events, platform, steps)
+    },
 };
 
 /// No miss allowed: what an activity without a window gets.
@@ -106,9 +110,11 @@ pub const OVERTAKEN_MAX: usize = 16;
 #[derive(Debug)]
 pub struct WindowConstrained {
     members: Vec<Option<Member>>,
-    /// All ready activities, and those of them with events.
+    /// All ready activities, and those of them with events by their deadlines.
     ready: IndexedHeap<Order>,
-    eager: IndexedHeap<Order>,
+    eager: IndexedHeap<(Instant, EventRank)>,
+    /// All that do not run and could be served for an event.
+    waiting: IndexedHeap<EventRank>,
     /// Idle ones that may be served beyond their periods.
     idle: IndexedHeap<(Extra, Order)>,
     running: Option<(ActivityId, Service)>,
@@ -131,8 +137,12 @@ struct Member {
     /// Run time the oldest job still has.
     left: Span,
     progress: Progress,
-    /// Events that wait.
-    pending: u32,
+    /// The most urgent event that waits.
+    first: Option<EventRank>,
+    /// Its last upcall saw all that wait.
+    seen: bool,
+    /// The event for which it was upcalled without a job, if it yielded then.
+    again: Option<EventRank>,
     /// Its last extra service in this period found nothing left to do.
     exhausted: bool,
 }
@@ -147,7 +157,7 @@ enum State {
 /// Why an idle activity is served; the smaller one first (modification 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Extra {
-    Event,
+    Event(EventRank),
     WorkConserving,
 }
 
@@ -160,7 +170,7 @@ enum Service {
     /// Nobody else was ready. `until` is the next release.
     Extra { kind: Extra, until: Instant },
     /// It is idle, and the event server pays.
-    Event { urgency: Instant },
+    Event { urgency: Instant, event: EventRank },
 }
 
 impl Member {
@@ -168,13 +178,18 @@ impl Member {
         Order { deadline: self.deadline, current: self.progress.current(), tie: self.tie }
     }
 
+    /// The event that counts for it.
+    fn event(&self) -> Option<EventRank> {
+        let unseen = self.first.filter(|_| !self.seen);
+        unseen.into_iter().chain(self.again).min()
+    }
+
     fn extra(&self) -> Option<Extra> {
-        let idle = self.state == State::Idle && self.active;
-        match self {
-            _ if !idle => None,
-            Member { pending: 1.., .. } => Some(Extra::Event),
-            Member { work_conserving: true, exhausted: false, .. } => Some(Extra::WorkConserving),
-            _ => None,
+        let work = self.work_conserving && !self.exhausted;
+        match self.event() {
+            _ if self.state != State::Idle || !self.active => None,
+            Some(event) => Some(Extra::Event(event)),
+            None => work.then_some(Extra::WorkConserving),
         }
     }
 
@@ -197,6 +212,7 @@ impl WindowConstrained {
             members: vec![None; capacity as usize],
             ready: IndexedHeap::with_capacity(capacity),
             eager: IndexedHeap::with_capacity(capacity),
+            waiting: IndexedHeap::with_capacity(capacity),
             idle: IndexedHeap::with_capacity(capacity),
             running: None,
             server: None,
@@ -217,46 +233,43 @@ impl WindowConstrained {
         };
         change(member);
         let (order, ready) = (member.order(), member.state == State::Ready);
-        let (eager, extra) = (ready && member.pending > 0, member.extra());
+        let (deadline, extra) = (member.deadline, member.extra());
+        let eager = member.event().filter(|_| ready);
+        let idle = match extra {
+            Some(Extra::Event(event)) => Some(event),
+            _ => None,
+        };
         place(&mut self.ready, id, ready.then_some(order));
-        place(&mut self.eager, id, eager.then_some(order));
+        place(&mut self.eager, id, eager.map(|event| (deadline, event)));
+        place(&mut self.waiting, id, eager.or(idle));
         place(&mut self.idle, id, extra.map(|extra| (extra, order)));
         self.note_waiting(now);
     }
 
     /// Tells the event server whether any event waits.
     fn note_waiting(&mut self, now: Instant) {
-        let waiting = self.first_with_event().is_some();
+        let waiting = !self.waiting.is_empty();
         if let Some(server) = &mut self.server {
             server.note(waiting, now);
         }
     }
 
-    /// The best that has an event and does not run.
-    fn first_with_event(&self) -> Option<(Order, ActivityId)> {
-        let idle = match self.idle.peek() {
-            Some(((Extra::Event, order), number)) => Some((order, number)),
-            _ => None,
-        };
-        let first = self.eager.peek().into_iter().chain(idle).min();
-        first.map(|(order, number)| (order, ActivityId(number)))
-    }
-
-    /// Whom the event server would serve, and by when.
-    fn server_turn(&self) -> Option<(Instant, ActivityId)> {
-        let (_, id) = self.first_with_event()?;
+    /// Whom the event server would serve, for which event, and by when.
+    fn server_turn(&self) -> Option<(Instant, ActivityId, EventRank)> {
+        let (event, number) = self.waiting.peek()?;
+        let id = ActivityId(number);
         let deadline = self.server?.deadline(self.member(id)?.run_time)?;
-        Some((deadline, id))
+        Some((deadline, id, event))
     }
 
     /// The same if that is before all who are ready, charged to the server.
     fn serve_event(&mut self, now: Instant) -> Option<(ActivityId, Service)> {
-        let (deadline, id) = self.server_turn()?;
+        let (deadline, id, event) = self.server_turn()?;
         let member = self.member(id)?;
         let service = match member.state {
             State::Ready if !member.fits(now) => return None,
             State::Ready => Service::Job { urgency: deadline.min(member.deadline) },
-            _ => Service::Event { urgency: deadline },
+            _ => Service::Event { urgency: deadline, event },
         };
         if let Some((best, number)) = self.ready.peek() {
             let in_turn = number == id.0;
@@ -272,10 +285,10 @@ impl WindowConstrained {
     fn next_job(&self, now: Instant) -> Option<(ActivityId, Service)> {
         let (best, number) = self.ready.peek()?;
         let service = Service::Job { urgency: best.deadline };
-        if let Some((order, with_event)) = self.eager.peek()
+        if let Some(((deadline, _), with_event)) = self.eager.peek()
             && with_event != number
-            && order.deadline == best.deadline
-            && self.may_overtake(order, with_event, now)
+            && deadline == best.deadline
+            && self.may_overtake(with_event, now)
         {
             return Some((ActivityId(with_event), service));
         }
@@ -284,7 +297,8 @@ impl WindowConstrained {
 
     /// Whether all that stand before `number`, of the same deadline, still fit
     /// after it.
-    fn may_overtake(&self, order: Order, number: u32, now: Instant) -> bool {
+    fn may_overtake(&self, number: u32, now: Instant) -> bool {
+        let Some(order) = self.member(ActivityId(number)).map(Member::order) else { return false };
         let left = |number| self.member(ActivityId(number)).map_or(Span::MAX, |member| member.left);
         let room = order.deadline.since(now);
         let mut sum = left(number);
@@ -296,12 +310,12 @@ impl WindowConstrained {
         }) && sum * 2 <= room
     }
 
-    /// `id` begins to run. The upcall takes its events.
+    /// `id` begins to run. The upcall sees its events.
     fn begin(&mut self, now: Instant, (id, service): (ActivityId, Service)) -> ActivityId {
         self.running = Some((id, service));
         self.change(id, now, |member| {
             member.state = State::Running;
-            member.pending = 0;
+            (member.seen, member.again) = (true, None);
         });
         id
     }
@@ -309,7 +323,7 @@ impl WindowConstrained {
     /// The earliest deadline of those that wait, the event server's included.
     fn most_urgent(&self) -> Option<Instant> {
         let job = self.ready.peek().map(|(order, _)| order.deadline);
-        job.into_iter().chain(self.server_turn().map(|(deadline, _)| deadline)).min()
+        job.into_iter().chain(self.server_turn().map(|(deadline, ..)| deadline)).min()
     }
 }
 
@@ -333,7 +347,9 @@ impl Policy for WindowConstrained {
             deadline: now,
             left: Span::ZERO,
             progress: Progress::new(terms.window.unwrap_or(NO_MISSES)),
-            pending: 0,
+            first: None,
+            seen: false,
+            again: None,
             exhausted: false,
         });
         self.created = self.created.wrapping_add(1);
@@ -359,7 +375,7 @@ impl Policy for WindowConstrained {
     }
 
     fn suspended(&mut self, id: ActivityId, now: Instant) {
-        self.change(id, now, |member| member.active = false);
+        self.change(id, now, |member| (member.active, member.again) = (false, None));
     }
 
     fn pick(&mut self, now: Instant) -> Option<ActivityId> {
@@ -385,10 +401,10 @@ impl Policy for WindowConstrained {
         let outranked = |urgency| self.most_urgent().is_some_and(|waiting| waiting < urgency);
         match service {
             Service::Job { urgency } => now >= member.deadline || outranked(urgency),
-            Service::Event { urgency } => outranked(urgency),
+            Service::Event { urgency, .. } => outranked(urgency),
             Service::Extra { kind, until } => {
-                let other = self.idle.peek().is_some_and(|((other, _), _)| other < kind);
-                other || self.has_ready() || !member.quantum_fits(now, until)
+                let event = kind == Extra::WorkConserving && !self.waiting.is_empty();
+                event || self.has_ready() || !member.quantum_fits(now, until)
             }
         }
     }
@@ -427,17 +443,17 @@ impl Policy for WindowConstrained {
         });
     }
 
-    fn extra_done(&mut self, id: ActivityId, more: bool, now: Instant) {
-        let for_work =
-            |service| matches!(service, Service::Extra { kind: Extra::WorkConserving, .. });
-        let for_events = self.running.take().is_some_and(|(_, service)| !for_work(service));
+    fn extra_done(&mut self, id: ActivityId, end: ExtraEnd, now: Instant) {
+        let event = self.running.take().and_then(|(_, service)| match service {
+            Service::Event { event, .. } => Some(event),
+            Service::Extra { kind: Extra::Event(event), .. } => Some(event),
+            _ => None,
+        });
         self.change(id, now, |member| {
             member.state = State::Idle;
-            member.exhausted = !more;
-            if more && for_events {
-                // It did not get to the end of its events.
-                member.pending = member.pending.max(1);
-            }
+            member.exhausted = end == ExtraEnd::Done;
+            // It did not get to the end of what the event asks for.
+            member.again = event.filter(|_| end == ExtraEnd::Yielded);
         });
     }
 
@@ -459,8 +475,12 @@ impl Policy for WindowConstrained {
         });
     }
 
-    fn set_pending(&mut self, id: ActivityId, events: u32, now: Instant) {
-        self.change(id, now, |member| member.pending = events);
+    fn posted(&mut self, id: ActivityId, first: EventRank, now: Instant) {
+        self.change(id, now, |member| (member.first, member.seen) = (Some(first), false));
+    }
+
+    fn taken(&mut self, id: ActivityId, first: Option<EventRank>, now: Instant) {
+        self.change(id, now, |member| (member.first, member.seen) = (first, false));
     }
 
     fn set_event_share(&mut self, share: Option<Share>, now: Instant) {

@@ -15,7 +15,10 @@
 //! | workahead | real time, the logical arrival is still to come | logical arrival |
 //! | background | [`WorkClass::Background`] with a job | release |
 //!
-//! Within a level equals go by creation. The paper leaves the last three orders
+//! Within a level equals go by pending events (ecalls-2001 §2.4), the most urgent first, then
+//! by creation. As under [`super::rmdp`], an event wins where somebody is chosen and
+//! preempts no equal, and whoever was chosen with one keeps its place until its job is done.
+//! Admission reckons with any order of those that are due together. The paper leaves the last three orders
 //! open and takes the one of the logical arrivals where it needs one (footnote
 //! 2); by release means first come, first served.
 //!
@@ -37,7 +40,7 @@
 //! `reserve_unscreened`, and lateness stands in the job records and counters.
 
 use super::heap::IndexedHeap;
-use super::{Discipline, Policy, Rank, Ready, Standing};
+use super::{Discipline, EventRank, Policy, Rank, Ready, Standing};
 use crate::activity::{ActivityId, ActivityParams, Terms, WorkClass};
 use crate::admission::dws;
 use crate::time::{Instant, Span};
@@ -52,7 +55,7 @@ pub static DWS: Discipline = Discipline {
     policy: |_, capacity| Box::new(DeadlineWorkahead::new(capacity)),
     // Ranks change from message to message: the order means nothing to `verdict`.
     order: |params| params.deadline.as_nanos(),
-    verdict: |_, cpu, set, platform, steps| dws::verdict(cpu, set, platform, steps),
+    verdict: |_, cpu, set, _, platform, steps| dws::verdict(cpu, set, platform, steps),
 };
 
 /// The queues, best first.
@@ -75,6 +78,8 @@ struct DeadlineWorkahead {
     /// Invariant: a ready activity is in exactly one; who is in `WORKAHEAD` was
     /// not critical at the last `tick`.
     queues: [IndexedHeap<Rank>; 4],
+    /// Those of them with an event, by queue and key.
+    eager: IndexedHeap<(usize, u64, EventRank)>,
     /// Activities that ever joined, for ties. Wraps after 4 billion.
     created: u32,
 }
@@ -86,6 +91,10 @@ struct Member {
     tie: u32,
     /// The last one that became ready.
     job: Ready,
+    /// The most urgent event that waits.
+    first: Option<EventRank>,
+    /// The event with which its job was begun.
+    served: Option<EventRank>,
 }
 
 impl Member {
@@ -100,22 +109,41 @@ impl Member {
         };
         (queue, Rank { key: key.as_nanos(), tie: self.tie })
     }
+
+    /// The event by which it goes before its equals.
+    fn event(&self) -> Option<EventRank> {
+        self.first.into_iter().chain(self.served).min()
+    }
 }
 
 impl DeadlineWorkahead {
     fn new(capacity: u32) -> Self {
         let job = Ready { release: Instant::ZERO, deadline: Instant::ZERO };
-        let nobody = Member { class: WorkClass::RealTime, workahead_max: 0, tie: 0, job };
+        let class = WorkClass::RealTime;
+        let nobody = Member { class, workahead_max: 0, tie: 0, job, first: None, served: None };
         DeadlineWorkahead {
             members: vec![nobody; capacity as usize],
             queues: core::array::from_fn(|_| IndexedHeap::with_capacity(capacity)),
+            eager: IndexedHeap::with_capacity(capacity),
             created: 0,
         }
     }
 
     fn enqueue(&mut self, id: ActivityId, now: Instant) {
-        let (queue, rank) = self.members[id.0 as usize].place(now);
+        let member = &self.members[id.0 as usize];
+        let (queue, rank) = member.place(now);
         self.queues[queue].set(rank, id.0);
+        match member.event() {
+            Some(event) => self.eager.set((queue, rank.key, event), id.0),
+            None => self.eager.remove(id.0),
+        }
+    }
+
+    fn dequeue(&mut self, id: ActivityId) {
+        for queue in &mut self.queues {
+            queue.remove(id.0);
+        }
+        self.eager.remove(id.0);
     }
 
     /// The best queue that is not empty, and its first.
@@ -125,6 +153,33 @@ impl DeadlineWorkahead {
             Some((queue, rank, number))
         })
     }
+
+    /// Whom `pick` would take, from which queue, by which key.
+    fn next(&self) -> Option<(ActivityId, usize, u64)> {
+        let (queue, rank, number) = self.best_queued()?;
+        let first = match self.eager.peek() {
+            Some(((other, key, _), eager)) if (other, key) == (queue, rank.key) => eager,
+            _ => number,
+        };
+        Some((ActivityId(first), queue, rank.key))
+    }
+
+    fn set_first(&mut self, id: ActivityId, first: Option<EventRank>) {
+        let member = &mut self.members[id.0 as usize];
+        member.first = first;
+        let event = member.event();
+        // Where it stands, which is as of the last `tick`.
+        let job = member.job;
+        for queue in [CRITICAL, INTERACTIVE, WORKAHEAD, BACKGROUND] {
+            if self.queues[queue].contains(id.0) {
+                let key = if queue == CRITICAL { job.deadline } else { job.release };
+                match event {
+                    Some(event) => self.eager.set((queue, key.as_nanos(), event), id.0),
+                    None => self.eager.remove(id.0),
+                }
+            }
+        }
+    }
 }
 
 impl Policy for DeadlineWorkahead {
@@ -133,6 +188,7 @@ impl Policy for DeadlineWorkahead {
         member.class = terms.class;
         member.workahead_max = terms.workahead_max;
         member.tie = self.created;
+        (member.first, member.served) = (None, None);
         self.created = self.created.wrapping_add(1);
     }
 
@@ -144,16 +200,17 @@ impl Policy for DeadlineWorkahead {
     }
 
     fn withdraw(&mut self, id: ActivityId, _: Instant) {
-        for queue in &mut self.queues {
-            queue.remove(id.0);
-        }
+        self.members[id.0 as usize].served = None;
+        self.dequeue(id);
     }
 
     fn pick(&mut self, now: Instant) -> Option<ActivityId> {
         self.tick(now);
-        let (queue, _, number) = self.best_queued()?;
-        self.queues[queue].remove(number);
-        Some(ActivityId(number))
+        let (id, ..) = self.next()?;
+        self.dequeue(id);
+        let member = &mut self.members[id.0 as usize];
+        member.served = member.event();
+        Some(id)
     }
 
     fn has_ready(&self) -> bool {
@@ -162,24 +219,42 @@ impl Policy for DeadlineWorkahead {
 
     /// The level in the two highest bits.
     fn best(&self) -> Option<Standing> {
-        let (queue, rank, number) = self.best_queued()?;
-        Some(Standing { id: ActivityId(number), key: level(queue) | rank.key })
+        let (id, queue, key) = self.next()?;
+        let event = self.members[id.0 as usize].event().map(|event| event.rank);
+        Some(Standing { id, key: level(queue) | key, event })
     }
 
     fn standing(&self, id: ActivityId, job: Ready, at: Instant) -> Option<Standing> {
         let member = Member { job, ..self.members[id.0 as usize] };
         let (queue, rank) = member.place(at);
-        Some(Standing { id, key: level(queue) | rank.key })
+        let event = member.event().map(|event| event.rank);
+        Some(Standing { id, key: level(queue) | rank.key, event })
     }
 
     fn gives_way(&mut self, running: ActivityId, _: Instant, now: Instant) -> bool {
         self.tick(now);
-        let own = self.members[running.0 as usize].place(now);
-        self.best_queued().is_some_and(|(queue, rank, _)| (queue, rank) < own)
+        let member = &self.members[running.0 as usize];
+        let (own_queue, own) = member.place(now);
+        self.best_queued().is_some_and(|(queue, rank, _)| match member.served {
+            Some(_) => (queue, rank.key) < (own_queue, own.key),
+            None => (queue, rank) < (own_queue, own),
+        })
     }
 
     fn resume(&mut self, id: ActivityId, now: Instant) {
         self.enqueue(id, now);
+    }
+
+    fn done(&mut self, id: ActivityId, _: Instant, _: Instant) {
+        self.members[id.0 as usize].served = None;
+    }
+
+    fn posted(&mut self, id: ActivityId, first: EventRank, _: Instant) {
+        self.set_first(id, Some(first));
+    }
+
+    fn taken(&mut self, id: ActivityId, first: Option<EventRank>, _: Instant) {
+        self.set_first(id, first);
     }
 
     fn relative_deadline(&self, params: &ActivityParams, terms: &Terms) -> Span {

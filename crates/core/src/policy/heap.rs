@@ -34,6 +34,11 @@ impl<K: Ord + Copy> IndexedHeap<K> {
         self.entries.is_empty()
     }
 
+    /// Whether `number` is in. O(1).
+    pub(crate) fn contains(&self, number: u32) -> bool {
+        self.place[number as usize] != ABSENT
+    }
+
     /// Puts `number` in, or moves it if it is in already. O(log n).
     pub(crate) fn set(&mut self, key: K, number: u32) {
         let at = match self.place[number as usize] {
@@ -138,6 +143,7 @@ mod tests {
                     heap.remove(number);
                     model.remove(&number);
                 }
+                prop_assert_eq!(heap.contains(number), model.contains_key(&number));
                 let smallest = model.iter().map(|(&number, &key)| (key, number)).min();
                 prop_assert_eq!(heap.peek(), smallest);
                 let mut below = Vec::new();

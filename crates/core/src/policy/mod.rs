@@ -55,21 +55,29 @@ pub struct Discipline {
     pub(crate) verdict: Screen,
 }
 
-/// The tests of one CPU: its number, the set, the machine, and the steps that may
-/// be taken.
-pub(crate) type Screen =
-    fn(&Discipline, u32, &[(ActivityParams, Terms)], &Platform, &mut Steps) -> Verdict;
+/// The tests of one CPU: its number, the set, what its event server may spend, the
+/// machine, and the steps that may be taken.
+pub(crate) type Screen = fn(
+    &Discipline,
+    u32,
+    &[(ActivityParams, Terms)],
+    Option<Share>,
+    &Platform,
+    &mut Steps,
+) -> Verdict;
 
 impl Discipline {
-    /// What admission says of a set on `cpu`, sorted by `order`.
+    /// What admission says of a set on `cpu`, sorted by `order`, and an event server
+    /// (DWCS) beside it.
     pub(crate) fn screen(
         &self,
         cpu: u32,
         set: &[(ActivityParams, Terms)],
+        events: Option<Share>,
         platform: &Platform,
         steps: &mut Steps,
     ) -> Verdict {
-        (self.verdict)(self, cpu, set, platform, steps)
+        (self.verdict)(self, cpu, set, events, platform, steps)
     }
 }
 
@@ -82,13 +90,24 @@ impl fmt::Debug for Discipline {
 /// Place among the eligible: the smaller one runs first.
 ///
 /// Ends in the order of creation, so two activities never tie and the one that
-/// stands first in the file wins (contract, last section).
+/// stands first in the file wins (contract, last section). Of equal keys, one with an
+/// event goes before that where the policy says so ([`rmdp`], [`dws`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rank {
     /// What the policy orders by.
     pub key: u64,
     /// How many activities were created before it.
     pub tie: u32,
+}
+
+/// The place of an event among all that wait: the smaller one first (ecalls-2001 §2.1:
+/// the *event queue*). No two events of a scheduler have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EventRank {
+    /// What whoever posted it said: a priority, or when it must be dealt with.
+    pub rank: u64,
+    /// How many were posted before it.
+    pub posted: u64,
 }
 
 /// A place in the one order of a CPU that several schedulers share, one a domain
@@ -100,6 +119,9 @@ pub struct Standing {
     pub id: ActivityId,
     /// Compares with those of other schedulers of the same policy.
     pub key: u64,
+    /// The rank of the event by which it goes before others of the same key, the
+    /// smaller first and those without one last; `None` if it has none.
+    pub event: Option<u64>,
 }
 
 /// A job that became ready.
@@ -110,6 +132,17 @@ pub struct Ready {
     pub release: Instant,
     /// When it must be done.
     pub deadline: Instant,
+}
+
+/// How an extra service ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExtraEnd {
+    /// Told to return, amid what it did.
+    Yielded,
+    /// All PDUs done that it was given; there may be more.
+    Filled,
+    /// Nothing was left to do.
+    Done,
 }
 
 /// One CPU's order. The scheduler keeps these rules: `join` comes first and
@@ -233,10 +266,9 @@ pub trait Policy: fmt::Debug + Send {
         None
     }
 
-    /// What was picked without a job has returned, with work left if `more`: it
-    /// is idle.
-    fn extra_done(&mut self, id: ActivityId, more: bool, now: Instant) {
-        let _ = (id, more, now);
+    /// What was picked without a job has returned: it is idle.
+    fn extra_done(&mut self, id: ActivityId, end: ExtraEnd, now: Instant) {
+        let _ = (id, end, now);
     }
 
     /// An idle activity has no job and is not served until it is `ready` again.
@@ -244,13 +276,17 @@ pub trait Policy: fmt::Debug + Send {
         let _ = (id, now);
     }
 
-    /// So many events wait for an activity; 0 if they were taken in another way
-    /// than by an upcall.
-    fn set_pending(&mut self, id: ActivityId, events: u32, now: Instant) {
-        let _ = (id, events, now);
+    /// One more event waits for an activity; `first` is the most urgent of them all.
+    fn posted(&mut self, id: ActivityId, first: EventRank, now: Instant) {
+        let _ = (id, first, now);
     }
 
-    /// What share of the CPU is there for events beyond what is reserved.
+    /// Some of its events were taken; `first` is the most urgent of those that are left.
+    fn taken(&mut self, id: ActivityId, first: Option<EventRank>, now: Instant) {
+        let _ = (id, first, now);
+    }
+
+    /// What share of the CPU is reserved for events, beside what is for their owners.
     fn set_event_share(&mut self, share: Option<Share>, now: Instant) {
         let _ = (share, now);
     }

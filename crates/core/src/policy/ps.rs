@@ -123,7 +123,7 @@ pub const fn with_quantum(quantum: Span) -> Discipline {
         groups: Vec::new(),
         // Nobody ranks before another: the order of creation.
         order: |_| 0,
-        verdict: |discipline, cpu, set, platform, _| {
+        verdict: |discipline, cpu, set, _, platform, _| {
             let quantum = quantum_of(discipline);
             admission::ps::verdict(cpu, set, platform, quantum, &discipline.groups)
         },

@@ -18,7 +18,7 @@ pub static RM: Discipline = Discipline {
     groups: Vec::new(),
     policy: |_, capacity| Box::new(RateMonotonic::new(capacity)),
     order: |params| params.period.as_nanos(),
-    verdict: |_, cpu, set, platform, steps| {
+    verdict: |_, cpu, set, _, platform, steps| {
         Verdict::of_fixed_priority(cpu, set, platform, steps, false)
     },
 };

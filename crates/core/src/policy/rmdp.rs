@@ -6,9 +6,21 @@
 //! it is looked at: only when a quantum of `b` PDUs is complete
 //! ([`crate::scheduler::Input::Boundary`]). Between two boundaries nothing
 //! else of the same CPU runs, so activities share data without locks.
+//!
+//! # Events
+//!
+//! Of equal periods, an activity with a pending event goes first (ecalls-2001 §2.4), the
+//! most urgent event first of all, if it may by [`Terms::wins_ties`]: whoever it goes before
+//! is delayed, and admission must know ([`crate::admission`], `response_time`). Three rules make
+//! that safe, and keep the number of hand-offs to what admission charges for:
+//!
+//! - An event wins where somebody is chosen, and preempts nobody of the same period.
+//! - Whoever was chosen with an event keeps its place until its job is done, though the
+//!   events were taken meanwhile: an earlier one of the same period does not preempt it.
+//! - Between different periods events count for nothing.
 
 use super::heap::IndexedHeap;
-use super::{Discipline, Policy, Rank, Ready, Standing};
+use super::{Discipline, EventRank, Policy, Rank, Ready, Standing};
 use crate::activity::{ActivityId, ActivityParams, Terms};
 use crate::admission::Verdict;
 use crate::time::Instant;
@@ -22,7 +34,7 @@ pub static RMDP: Discipline = Discipline {
     groups: Vec::new(),
     policy: |_, capacity| Box::new(RateMonotonic::new(capacity)),
     order: |params| params.period.as_nanos(),
-    verdict: |_, cpu, set, platform, steps| {
+    verdict: |_, cpu, set, _, platform, steps| {
         Verdict::of_fixed_priority(cpu, set, platform, steps, true)
     },
 };
@@ -31,29 +43,80 @@ pub static RMDP: Discipline = Discipline {
 #[derive(Debug)]
 pub(super) struct RateMonotonic {
     /// By activity number; meaningful for those that joined.
-    ranks: Vec<Rank>,
+    members: Vec<Member>,
     ready: IndexedHeap<Rank>,
+    /// Those that are ready and have an event, by period.
+    eager: IndexedHeap<(u64, EventRank)>,
     /// Activities that ever joined, for ties. Wraps after 4 billion.
     created: u32,
 }
 
+#[derive(Clone, Copy, Debug)]
+struct Member {
+    rank: Rank,
+    wins_ties: bool,
+    /// The most urgent event that waits.
+    first: Option<EventRank>,
+    /// The event with which its job was begun.
+    served: Option<EventRank>,
+}
+
+impl Member {
+    /// The event by which it goes before its equals.
+    fn event(&self) -> Option<EventRank> {
+        let events = self.first.into_iter().chain(self.served);
+        events.min().filter(|_| self.wins_ties)
+    }
+}
+
 impl RateMonotonic {
     pub(super) fn new(capacity: u32) -> Self {
+        let rank = Rank { key: 0, tie: 0 };
+        let nobody = Member { rank, wins_ties: false, first: None, served: None };
         RateMonotonic {
-            ranks: vec![Rank { key: 0, tie: 0 }; capacity as usize],
+            members: vec![nobody; capacity as usize],
             ready: IndexedHeap::with_capacity(capacity),
+            eager: IndexedHeap::with_capacity(capacity),
             created: 0,
         }
     }
 
     fn enqueue(&mut self, id: ActivityId) {
-        self.ready.set(self.ranks[id.0 as usize], id.0);
+        let member = &self.members[id.0 as usize];
+        self.ready.set(member.rank, id.0);
+        match member.event() {
+            Some(event) => self.eager.set((member.rank.key, event), id.0),
+            None => self.eager.remove(id.0),
+        }
+    }
+
+    fn dequeue(&mut self, id: ActivityId) {
+        self.ready.remove(id.0);
+        self.eager.remove(id.0);
+    }
+
+    /// Whom `pick` would take.
+    fn next(&self) -> Option<ActivityId> {
+        let (rank, number) = self.ready.peek()?;
+        match self.eager.peek() {
+            Some(((key, _), eager)) if key == rank.key => Some(ActivityId(eager)),
+            _ => Some(ActivityId(number)),
+        }
+    }
+
+    fn set_first(&mut self, id: ActivityId, first: Option<EventRank>) {
+        self.members[id.0 as usize].first = first;
+        if self.ready.contains(id.0) {
+            self.enqueue(id);
+        }
     }
 }
 
 impl Policy for RateMonotonic {
-    fn join(&mut self, id: ActivityId, params: &ActivityParams, _: &Terms, _: Instant) {
-        self.ranks[id.0 as usize] = Rank { key: params.period.as_nanos(), tie: self.created };
+    fn join(&mut self, id: ActivityId, params: &ActivityParams, terms: &Terms, _: Instant) {
+        let rank = Rank { key: params.period.as_nanos(), tie: self.created };
+        let wins_ties = terms.wins_ties;
+        self.members[id.0 as usize] = Member { rank, wins_ties, first: None, served: None };
         self.created = self.created.wrapping_add(1);
     }
 
@@ -64,13 +127,16 @@ impl Policy for RateMonotonic {
     }
 
     fn withdraw(&mut self, id: ActivityId, _: Instant) {
-        self.ready.remove(id.0);
+        self.members[id.0 as usize].served = None;
+        self.dequeue(id);
     }
 
     fn pick(&mut self, _: Instant) -> Option<ActivityId> {
-        let (_, number) = self.ready.peek()?;
-        self.ready.remove(number);
-        Some(ActivityId(number))
+        let id = self.next()?;
+        self.dequeue(id);
+        let member = &mut self.members[id.0 as usize];
+        member.served = member.event();
+        Some(id)
     }
 
     fn has_ready(&self) -> bool {
@@ -78,19 +144,37 @@ impl Policy for RateMonotonic {
     }
 
     fn best(&self) -> Option<Standing> {
-        let (rank, number) = self.ready.peek()?;
-        Some(Standing { id: ActivityId(number), key: rank.key })
+        let id = self.next()?;
+        let member = &self.members[id.0 as usize];
+        Some(Standing { id, key: member.rank.key, event: member.event().map(|event| event.rank) })
     }
 
     fn standing(&self, id: ActivityId, _: Ready, _: Instant) -> Option<Standing> {
-        Some(Standing { id, key: self.ranks[id.0 as usize].key })
+        let member = &self.members[id.0 as usize];
+        Some(Standing { id, key: member.rank.key, event: member.event().map(|event| event.rank) })
     }
 
     fn gives_way(&mut self, running: ActivityId, _: Instant, _: Instant) -> bool {
-        self.ready.peek().is_some_and(|(best, _)| best < self.ranks[running.0 as usize])
+        let own = &self.members[running.0 as usize];
+        self.ready.peek().is_some_and(|(best, _)| match own.served {
+            Some(_) => best.key < own.rank.key,
+            None => best < own.rank,
+        })
     }
 
     fn resume(&mut self, id: ActivityId, _: Instant) {
         self.enqueue(id);
+    }
+
+    fn done(&mut self, id: ActivityId, _: Instant, _: Instant) {
+        self.members[id.0 as usize].served = None;
+    }
+
+    fn posted(&mut self, id: ActivityId, first: EventRank, _: Instant) {
+        self.set_first(id, Some(first));
+    }
+
+    fn taken(&mut self, id: ActivityId, first: Option<EventRank>, _: Instant) {
+        self.set_first(id, first);
     }
 }

@@ -86,16 +86,28 @@ pub enum Input {
         /// Not ready before; in the past if it is there.
         from: Instant,
     },
-    /// So many events wait for an activity. Being upcalled takes them; seen when
-    /// the next choice is made. For policies that prefer who has events.
-    Pending {
+    /// An event waits for an activity, until it is taken or the activity closed
+    /// (ecalls-2001 §2.4). Seen when the next choice is made, by policies that prefer who
+    /// has events; a running handler need not be asked but for a work-conserving one
+    /// under DWCS. O(log n) and O(log k) with k events of the activity; does not allocate.
+    Posted {
         /// Whose.
         id: ActivityId,
-        /// How many in all, not how many more.
+        /// How urgent: the smaller first, and equal ones in the order in which they were
+        /// posted. A priority, or an instant by which it should be dealt with.
+        rank: u64,
+    },
+    /// So many of an activity's events were taken, the most urgent first; all, if there
+    /// are not more. To be said when the handler takes them, be it in an upcall or not:
+    /// being upcalled alone takes none. O(log n), and O(log k) for each.
+    Taken {
+        /// Whose.
+        id: ActivityId,
+        /// How many.
         events: u32,
     },
-    /// What is there for events beyond what is reserved: at most what
-    /// [`crate::admission::Reservations::event_share`] says.
+    /// What the event server may spend on events beyond what is reserved for their
+    /// owners, as [`crate::admission::Reservations::reserve_events`] granted. For DWCS.
     EventServer {
         /// `None`, as at the start: nothing.
         share: Option<Share>,
@@ -181,6 +193,9 @@ pub enum InputError {
         /// Given.
         pdus_max: u32,
     },
+    /// `Posted`, and [`super::EVENTS_MAX`] wait for it already, or as many as there is
+    /// room for in all.
+    TooManyEvents(ActivityId),
 }
 
 impl fmt::Display for InputError {
@@ -192,6 +207,9 @@ impl fmt::Display for InputError {
             InputError::NothingRuns => f.write_str("no handler is running"),
             InputError::TooManyPdus { pdus, pdus_max } => {
                 write!(f, "{pdus} PDUs reported of {pdus_max} given")
+            }
+            InputError::TooManyEvents(id) => {
+                write!(f, "more events for activity {} than there is room for", id.0)
             }
         }
     }

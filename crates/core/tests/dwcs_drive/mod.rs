@@ -9,7 +9,7 @@ pub use chance::Chance;
 use upcall_core::activity::{ActivityId, ActivityParams, Terms, Window};
 use upcall_core::admission::{Platform, Reservations, Share, TestResult};
 use upcall_core::policy::dwcs::DWCS;
-use upcall_core::scheduler::{Command, Counters, Input, Outcome, Scheduler};
+use upcall_core::scheduler::{Command, Counters, EVENTS_MAX, Input, Outcome, Scheduler};
 use upcall_core::time::{Instant, Span};
 
 /// An activity and its window.
@@ -196,9 +196,10 @@ impl Driver<'_> {
         if self.chance.below(8) < self.conditions.events {
             let number = self.chance.below(self.set.len() as u64) as usize;
             let id = ActivityId(u32::try_from(number).unwrap());
-            let events = u32::try_from(self.chance.below(3)).unwrap();
-            self.waiting[number] = events > 0;
-            self.tell(Input::Pending { id, events });
+            let rank = self.chance.below(3);
+            let posted = self.scheduler.handle(self.now, Input::Posted { id, rank }).is_ok();
+            assert!(posted || self.scheduler.pending(id).0 == EVENTS_MAX);
+            self.waiting[number] = true;
         }
         match self.scheduler.poll_command(self.now) {
             Some(Command::Upcall { id, pdus_max, resumed, check_at }) => {
@@ -232,6 +233,12 @@ impl Driver<'_> {
         let params = self.set[index].0;
         self.upcalls.push((self.now.as_nanos(), id.0));
         self.events_taken[index] += u64::from(core::mem::take(&mut self.waiting[index]));
+        // All of them, some of them, or none.
+        let (events, _) = self.scheduler.pending(id);
+        if events > 0 {
+            let events = u32::try_from(up_to(&mut self.chance, u64::from(events))).unwrap();
+            self.tell(Input::Taken { id, events });
+        }
         if self.last.replace(id) != Some(id) {
             self.now += Span::from_nanos(self.conditions.switch_ns);
         }

@@ -12,7 +12,7 @@ mod chance;
 use chance::Chance;
 use upcall_core::activity::{ActivityId, ActivityParams, Terms, WorkClass};
 use upcall_core::policy::dws::DWS;
-use upcall_core::scheduler::{Command, Counters, Input, Outcome, Scheduler};
+use upcall_core::scheduler::{Command, Counters, EVENTS_MAX, Input, Outcome, Scheduler};
 use upcall_core::time::{Instant, Span};
 
 pub type Activity = (ActivityParams, Terms);
@@ -29,6 +29,8 @@ pub struct Conditions {
     pub thrifty: bool,
     /// How early messages are there.
     pub lead: Lead,
+    /// Whether events come to everybody, at any time.
+    pub events: bool,
     /// For what is left to chance.
     pub seed: u64,
 }
@@ -49,6 +51,7 @@ pub const IDEAL: Conditions = Conditions {
     wakeup_latency: Span::ZERO,
     thrifty: false,
     lead: Lead::None,
+    events: false,
     seed: 0,
 };
 
@@ -156,8 +159,25 @@ impl Driver<'_> {
         told
     }
 
+    /// An event, now and then; or some are taken.
+    fn raise(&mut self) {
+        if !self.conditions.events {
+            return;
+        }
+        let number = self.chance.up_to(self.set.len() as u64 - 1);
+        let id = ActivityId(u32::try_from(number).unwrap());
+        match self.chance.up_to(3) {
+            0 => self.tell(Input::Taken { id, events: 2 }),
+            rank if self.scheduler.pending(id).0 < EVENTS_MAX => {
+                self.tell(Input::Posted { id, rank });
+            }
+            _ => {}
+        }
+    }
+
     /// Does what is to be done, or sleeps.
     fn step(&mut self) {
+        self.raise();
         match self.poll() {
             Some(Command::Upcall { id, pdus_max, resumed, check_at }) => {
                 self.upcall(id, pdus_max, resumed, check_at);
@@ -192,6 +212,7 @@ impl Driver<'_> {
         }
         let mut pdus = 0;
         loop {
+            self.raise();
             let quantum = self.set[index].0.quantum.min(self.batch_left[index]);
             let begin = self.now;
             self.now += self.cost(index, quantum);
@@ -258,7 +279,11 @@ impl Driver<'_> {
 
     fn is_first(&self, id: ActivityId) {
         let first = (0..self.set.len()).filter_map(|index| self.place(index)).min();
-        assert_eq!(self.place(id.0 as usize), first, "at {}", self.now);
+        let own = self.place(id.0 as usize);
+        // Events are for equals.
+        let rank = |place: Option<(u32, u64, usize)>| place.map(|(level, key, _)| (level, key));
+        assert_eq!(rank(own), rank(first), "at {}", self.now);
+        assert!(self.conditions.events || own == first, "at {}", self.now);
     }
 
     fn nothing_waits(&self) {

@@ -5,7 +5,7 @@
 use upcall_core::activity::{ActivityId, ActivityParams, Terms, Window};
 use upcall_core::admission::Share;
 use upcall_core::policy::dwcs::WindowConstrained;
-use upcall_core::policy::{Policy, Ready};
+use upcall_core::policy::{EventRank, ExtraEnd, Policy, Ready};
 use upcall_core::time::{Instant, Span};
 
 /// What a task is: cost of a PDU in ns, batch, `x`, `y - x`, whether work-conserving.
@@ -37,7 +37,11 @@ struct Activity {
     active: bool,
     deadline: u64,
     left: u64,
-    pending: u32,
+    /// Events that wait.
+    events: Vec<EventRank>,
+    seen: bool,
+    /// Yielded amid a service for this one.
+    again: Option<EventRank>,
     exhausted: bool,
 }
 
@@ -46,8 +50,8 @@ struct Activity {
 #[derive(Clone, Copy, Debug)]
 enum Runs {
     Job(u64),
-    Served(u64),
-    Extra(u64, bool),
+    Served(u64, EventRank),
+    Extra(u64, Option<EventRank>),
 }
 
 #[derive(Clone, Debug, Default)]
@@ -57,6 +61,7 @@ struct Model {
     share: Option<u32>,
     spent_until: u64,
     begun: Option<u64>,
+    posted: u64,
 }
 
 impl Activity {
@@ -89,7 +94,16 @@ impl Activity {
 
     fn wants_extra(&self) -> bool {
         let work = self.work_conserving && !self.exhausted;
-        self.state == State::Idle && self.active && (self.pending > 0 || work)
+        self.state == State::Idle && self.active && (self.event().is_some() || work)
+    }
+
+    fn event(&self) -> Option<EventRank> {
+        let unseen = if self.seen { None } else { self.events.iter().min() };
+        unseen.copied().into_iter().chain(self.again).min()
+    }
+
+    fn first(&self) -> Option<EventRank> {
+        self.events.iter().min().copied()
     }
 }
 
@@ -122,15 +136,19 @@ impl Model {
 
     /// Who has an event, does not run and could be served.
     fn with_event(&self) -> Option<usize> {
-        self.best(|activity| {
+        self.most_urgent_event(|activity| {
             let idle = activity.state == State::Idle && activity.active;
-            activity.pending > 0 && (idle || activity.state == State::Ready)
+            idle || activity.state == State::Ready
         })
     }
 
+    fn most_urgent_event(&self, of: impl Fn(&Activity) -> bool) -> Option<usize> {
+        let all = (0..self.all.len()).filter(|&a| of(&self.all[a]));
+        all.filter_map(|a| Some((self.all[a].event()?, a))).min().map(|(_, a)| a)
+    }
+
     fn extra(&self) -> Option<usize> {
-        self.best(|activity| activity.wants_extra() && activity.pending > 0)
-            .or_else(|| self.best(Activity::wants_extra))
+        self.most_urgent_event(Activity::wants_extra).or_else(|| self.best(Activity::wants_extra))
     }
 
     /// After every operation: since when an event waits for the server.
@@ -163,21 +181,21 @@ impl Model {
             if out_of_turn && !hopeless {
                 let runs = match is_ready {
                     true => Runs::Job(deadline.min(activity.deadline)),
-                    false => Runs::Served(deadline),
+                    false => Runs::Served(deadline, activity.event()?),
                 };
                 return Some((first, runs, Some(deadline)));
             }
         }
         let best = best?;
         let deadline = self.all[best].deadline;
-        let eager = self.best(|a| a.state == State::Ready && a.pending > 0);
-        let overtaking = eager.filter(|&eager| {
+        let due = |a: &Activity| a.state == State::Ready && a.deadline == deadline;
+        let overtaking = self.most_urgent_event(due).filter(|&eager| {
             let overtaken = (0..self.all.len())
                 .filter(|&a| self.all[a].state == State::Ready && self.before(a, eager));
             let left: u64 = overtaken.map(|a| self.all[a].left).sum();
             let room = deadline.saturating_sub(now);
             let fit = 2 * (left + self.all[eager].left) <= room;
-            eager == best || (self.all[eager].deadline == deadline && fit)
+            eager == best || fit
         });
         Some((overtaking.unwrap_or(best), Runs::Job(deadline), None))
     }
@@ -187,7 +205,7 @@ impl Model {
             (self.spent_until, self.begun) = (deadline, None);
         }
         self.all[a].state = State::Running;
-        self.all[a].pending = 0;
+        (self.all[a].seen, self.all[a].again) = (true, None);
         self.running = Some((a, runs));
     }
 
@@ -196,12 +214,12 @@ impl Model {
         let outranked = |urgency| self.most_urgent().is_some_and(|waiting| waiting < urgency);
         match runs {
             Runs::Job(urgency) => now >= self.all[a].deadline || outranked(urgency),
-            Runs::Served(urgency) => outranked(urgency),
+            Runs::Served(urgency, _) => outranked(urgency),
             Runs::Extra(until, for_event) => {
                 let event_waits =
-                    self.all.iter().any(|other| other.wants_extra() && other.pending > 0);
+                    self.all.iter().any(|other| other.wants_extra() && other.event().is_some());
                 self.most_urgent().is_some()
-                    || (!for_event && event_waits)
+                    || (for_event.is_none() && event_waits)
                     || now + 2 * self.all[a].cost > until
             }
         }
@@ -236,7 +254,9 @@ pub fn compare(tasks: &[Task], share: Option<u32>, operations: &[Operation]) {
             active: false,
             deadline: 0,
             left: 0,
-            pending: 0,
+            events: Vec::new(),
+            seen: false,
+            again: None,
             exhausted: false,
         });
     }
@@ -291,11 +311,22 @@ fn operate(
             }
             policy.suspended(id, at);
             (model.all[a].state, model.all[a].active) = (State::Idle, false);
+            model.all[a].again = None;
         }
         7 => {
-            let events = u32::try_from(amount % 3).unwrap_or(0);
-            policy.set_pending(id, events, at);
-            model.all[a].pending = events;
+            let activity = &mut model.all[a];
+            activity.seen = false;
+            if amount.is_multiple_of(3) {
+                activity.events.sort();
+                let taken = activity.events.len().min(1 + usize::from(amount > 5));
+                activity.events.drain(..taken);
+                policy.taken(id, activity.first(), at);
+            } else {
+                model.posted += 1;
+                let event = EventRank { rank: amount / 3, posted: model.posted };
+                activity.events.push(event);
+                policy.posted(id, activity.first().unwrap_or(event), at);
+            }
         }
         8..=9 if model.running.is_none() => choose(policy, model, *now, amount),
         10..=11 => finish(policy, model, *now, amount),
@@ -332,7 +363,7 @@ fn choose(policy: &mut WindowConstrained, model: &mut Model, now: u64, amount: u
     let until = Instant::from_nanos(next_release);
     assert_eq!(policy.pick_extra(at, until), extra.map(number));
     if let Some(a) = extra {
-        let for_event = model.all[a].pending > 0;
+        let for_event = model.all[a].event();
         model.begin((a, Runs::Extra(next_release, for_event), None));
     }
 }
@@ -344,6 +375,11 @@ fn finish(policy: &mut WindowConstrained, model: &mut Model, now: u64, amount: u
     let id = ActivityId(u32::try_from(a).unwrap_or(0));
     let activity = &mut model.all[a];
     policy.ran(id, Span::from_nanos(amount), at);
+    let end = match amount % 4 {
+        0 => ExtraEnd::Yielded,
+        2 => ExtraEnd::Filled,
+        _ => ExtraEnd::Done,
+    };
     let more = amount.is_multiple_of(2);
     match runs {
         Runs::Job(_) => {
@@ -357,13 +393,16 @@ fn finish(policy: &mut WindowConstrained, model: &mut Model, now: u64, amount: u
                 activity.outcome(now <= activity.deadline);
             }
         }
-        Runs::Served(_) | Runs::Extra(..) => {
-            policy.extra_done(id, more, at);
+        Runs::Served(_, event) | Runs::Extra(_, Some(event)) => {
+            policy.extra_done(id, end, at);
             activity.state = State::Idle;
-            activity.exhausted = !more;
-            if more && !matches!(runs, Runs::Extra(_, false)) {
-                activity.pending = activity.pending.max(1);
-            }
+            activity.exhausted = end == ExtraEnd::Done;
+            activity.again = Some(event).filter(|_| end == ExtraEnd::Yielded);
+        }
+        Runs::Extra(_, None) => {
+            policy.extra_done(id, end, at);
+            activity.state = State::Idle;
+            activity.exhausted = end == ExtraEnd::Done;
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use upcall_core::activity::{ActivityId, ActivityParams, Terms, WorkClass};
 use upcall_core::policy::dws::DWS;
-use upcall_core::scheduler::{Command, Input, Outcome, Scheduler};
+use upcall_core::scheduler::{Command, EVENTS_MAX, Input, Outcome, Scheduler};
 use upcall_core::time::Instant;
 
 /// Activities there may be; operations name one more, which is out of range.
@@ -26,6 +26,8 @@ pub enum Op {
     Advance(u32, u64),
     /// Logical arrival, and how long before it the message is there.
     Message(u32, u64, u64),
+    Posted(u32, u64),
+    Taken(u32, u32),
     Boundary,
     Returned(u32, Outcome),
 }
@@ -45,6 +47,8 @@ fn input(now: u64, op: Op) -> Input {
             critical: at((now + ahead).saturating_sub(10)),
             from: at((now + ahead).saturating_sub(10 + before)),
         },
+        Op::Posted(number, rank) => Input::Posted { id: id(number), rank },
+        Op::Taken(number, events) => Input::Taken { id: id(number), events },
         Op::Boundary => Input::Boundary,
         Op::Returned(pdus, outcome) => Input::Returned { pdus, outcome },
     }
@@ -72,6 +76,10 @@ struct Known {
     active: bool,
     /// It runs and is to be stopped: nothing comes.
     held: bool,
+    /// Rank and number of the events that wait.
+    events: Vec<(u64, u64)>,
+    /// The event with which its job was begun.
+    served: Option<(u64, u64)>,
     pending: VecDeque<Message>,
     started: Option<u64>,
     pdus: u32,
@@ -114,6 +122,10 @@ impl Known {
         Some((level, key, self.created))
     }
 
+    fn event(&self) -> Option<(u64, u64)> {
+        self.events.iter().copied().chain(self.served).min()
+    }
+
     /// Logical arrivals that pass while the message before is unfinished.
     fn pass(&mut self, now: u64) {
         for (place, message) in self.pending.iter_mut().enumerate() {
@@ -140,6 +152,7 @@ struct Model {
     created: u32,
     /// Logical arrival, deadline, end, and whether it was completed.
     records: Vec<(u64, u64, u64, bool)>,
+    posted: u64,
 }
 
 impl Model {
@@ -165,14 +178,23 @@ impl Model {
         }
     }
 
-    /// Who should run next.
-    fn best(&self, now: u64) -> Option<((u32, u64, u32), u32)> {
+    /// Those with a message that do not run, and their places.
+    fn waiting(&self, now: u64) -> impl Iterator<Item = ((u32, u64, u32), &Known, u32)> {
         let running = self.running.map(|(id, ..)| id);
-        let waiting = |(known, id): (&Option<Known>, u32)| {
-            let place = known.as_ref()?.place(now)?;
-            (running != Some(id)).then_some((place, id))
+        self.known.iter().zip(0..).filter_map(move |(known, id)| {
+            let known = known.as_ref()?;
+            let place = known.place(now)?;
+            (running != Some(id)).then_some((place, known, id))
+        })
+    }
+
+    /// Who should run next: of equals first those with events.
+    fn best(&self, now: u64) -> Option<u32> {
+        let with_event = |((level, key, created), known, id): (_, &Known, u32)| {
+            let event = known.event();
+            ((level, key, event.is_none(), event, created), id)
         };
-        self.known.iter().zip(0..).filter_map(waiting).min()
+        self.waiting(now).map(with_event).min().map(|(_, id): ((u32, u64, _, _, u32), _)| id)
     }
 
     /// The next moment at which the order can change by itself.
@@ -196,7 +218,7 @@ impl Model {
         known.completed += u64::from(completed);
         // One that is cut short just then was not done when it was due.
         known.misses += u64::from(deadline < now || (!completed && deadline == now));
-        (known.started, known.pdus) = (None, 0);
+        (known.started, known.pdus, known.served) = (None, 0, None);
         self.records.push((logical, deadline, now, completed));
     }
 
@@ -209,6 +231,7 @@ impl Model {
         known.misses += known.late(now);
         known.pending.clear();
         (known.next, known.held, known.active) = (None, false, false);
+        known.served = None;
         if close {
             self.known[id as usize] = None;
         }
@@ -239,8 +262,9 @@ impl Model {
         if self.running.is_some() {
             return None;
         }
-        let (_, id) = self.best(now)?;
+        let id = self.best(now)?;
         let known = self.of(id).unwrap();
+        known.served = known.event();
         let resumed = known.started.is_some();
         known.started.get_or_insert(now);
         let pdus_max = known.params.batch - known.pdus;
@@ -273,6 +297,8 @@ impl Model {
             | Op::Arrived(id, _)
             | Op::Advance(id, _)
             | Op::Message(id, ..)
+            | Op::Posted(id, _)
+            | Op::Taken(id, _)
                 if self.of(id).is_none() =>
             {
                 return (false, None);
@@ -291,6 +317,8 @@ impl Model {
                     earliest: 0,
                     active: false,
                     held: false,
+                    events: Vec::new(),
+                    served: None,
                     pending: VecDeque::new(),
                     started: None,
                     pdus: 0,
@@ -333,11 +361,29 @@ impl Model {
                     known.from = (now + ahead).saturating_sub(10 + before);
                 }
             }
+            Op::Posted(id, rank) => {
+                let posted = self.posted;
+                let known = self.of(id).unwrap();
+                if known.events.len() == EVENTS_MAX as usize {
+                    return (false, None);
+                }
+                known.events.push((rank, posted));
+                self.posted += 1;
+            }
+            Op::Taken(id, events) => {
+                let known = self.of(id).unwrap();
+                known.events.sort_unstable();
+                known.events.drain(..known.events.len().min(events as usize));
+            }
             Op::Boundary => {
                 self.release(now);
                 let (id, _, closing) = self.running.unwrap();
-                let own = self.of(id).unwrap().place(now).unwrap();
-                let outranked = self.best(now).is_some_and(|(best, _)| best < own);
+                let known = self.of(id).unwrap();
+                let (own, served) = (known.place(now).unwrap(), known.served.is_some());
+                let outranked = self.waiting(now).any(|(place, ..)| match served {
+                    true => (place.0, place.1) < (own.0, own.1),
+                    false => place < own,
+                });
                 answer = Some(match closing.is_some() || outranked {
                     true => Command::Yield,
                     false => Command::Proceed { check_at: at(self.next_change(now)) },

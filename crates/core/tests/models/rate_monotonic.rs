@@ -5,8 +5,8 @@
 use std::collections::VecDeque;
 use upcall_core::activity::{ActivityId, ActivityParams, Terms};
 use upcall_core::policy::Discipline;
-use upcall_core::scheduler::{Command, Input, Outcome, Scheduler};
-use upcall_core::time::{Instant, Span};
+use upcall_core::scheduler::{Command, EVENTS_MAX, Input, Outcome, Scheduler};
+use upcall_core::time::Instant;
 
 /// Activities there may be; operations name one more, which is out of range.
 pub const CAPACITY: u32 = 4;
@@ -24,6 +24,8 @@ pub enum Op {
     Run(u32, u64),
     Suspend(u32),
     Close(u32),
+    Posted(u32, u64),
+    Taken(u32, u32),
     Boundary,
     Returned(u32, Outcome),
 }
@@ -43,6 +45,12 @@ struct Known {
     /// How many were created before it.
     created: u32,
     next_release: Option<u64>,
+    /// Whether it goes before its equals while an event waits for it.
+    wins_ties: bool,
+    /// Rank and number of the events that wait.
+    events: Vec<(u64, u64)>,
+    /// The event with which its job was begun.
+    served: Option<(u64, u64)>,
     /// It runs and is to be stopped: nothing is released.
     held: bool,
     /// Releases of the jobs that have not ended.
@@ -54,12 +62,24 @@ struct Known {
     misses: u64,
 }
 
+impl Known {
+    fn event(&self) -> Option<(u64, u64)> {
+        self.events.iter().copied().chain(self.served).min().filter(|_| self.wins_ties)
+    }
+}
+
+/// All but one may win ties.
+fn wins_ties(number: u32) -> bool {
+    number != 0
+}
+
 #[derive(Default)]
 struct Model {
     known: Vec<Option<Known>>,
     /// Who runs, with how many PDUs at most, and how it is to be stopped.
     running: Option<(u32, u32, Option<Stop>)>,
     created: u32,
+    posted: u64,
 }
 
 impl Model {
@@ -81,14 +101,21 @@ impl Model {
         self.known[id as usize].as_mut().unwrap()
     }
 
-    /// Who should run next.
-    fn best_ready(&self) -> Option<((Span, u32), u32)> {
+    /// Those with a job that do not run.
+    fn ready(&self) -> impl Iterator<Item = (&Known, u32)> {
         let running = self.running.map(|(id, ..)| id);
-        let ready = |(known, id): (&Option<Known>, u32)| {
-            let known = known.as_ref().filter(|known| !known.pending.is_empty())?;
-            (running != Some(id)).then_some(((known.params.period, known.created), id))
+        let known =
+            self.known.iter().zip(0..).filter_map(|(known, id)| Some((known.as_ref()?, id)));
+        known.filter(move |(known, id)| running != Some(*id) && !known.pending.is_empty())
+    }
+
+    /// Who should run next: of equal periods first those with events.
+    fn best_ready(&self) -> Option<u32> {
+        let place = |known: &Known| {
+            let event = known.event();
+            (known.params.period, event.is_none(), event, known.created)
         };
-        self.known.iter().zip(0..).filter_map(ready).min()
+        self.ready().map(|(known, id)| (place(known), id)).min().map(|(_, id)| id)
     }
 
     fn check_at(&self) -> Instant {
@@ -105,6 +132,7 @@ impl Model {
         let late = known.pending.drain(..).filter(|release| release + deadline_ns < now).count();
         known.misses += late as u64 + u64::from(cut_short);
         (known.next_release, known.held, known.started, known.pdus) = (None, false, false, 0);
+        known.served = None;
         if stop == Stop::Close {
             self.known[id as usize] = None;
         }
@@ -125,7 +153,11 @@ impl Model {
         let (id, _, stop) = self.running.unwrap();
         let known = self.known[id as usize].as_ref().unwrap();
         let rank = (known.params.period, known.created);
-        stop.is_some() || self.best_ready().is_some_and(|(best, _)| best < rank)
+        let outranks = |(other, _): (&Known, u32)| match known.served {
+            Some(_) => other.params.period < known.params.period,
+            None => (other.params.period, other.created) < rank,
+        };
+        stop.is_some() || self.ready().any(outranks)
     }
 
     fn returned(&mut self, now: u64, pdus: u32, outcome: Outcome) {
@@ -136,7 +168,7 @@ impl Model {
             let release = known.pending.pop_front().unwrap();
             known.completed += 1;
             known.misses += u64::from(release + known.params.deadline.as_nanos() < now);
-            (known.started, known.pdus) = (false, 0);
+            (known.started, known.pdus, known.served) = (false, 0, None);
         }
         let finished = (outcome == Outcome::Finished).then_some(Stop::Suspend);
         if let Some(stop) = stop.or(finished) {
@@ -149,9 +181,10 @@ impl Model {
         if self.running.is_some() {
             return None;
         }
-        let (_, id) = self.best_ready()?;
+        let id = self.best_ready()?;
         let check_at = self.check_at();
         let known = self.of(id);
+        known.served = known.event();
         let resumed = core::mem::replace(&mut known.started, true);
         let pdus_max = known.params.batch - known.pdus;
         self.running = Some((id, pdus_max, None));
@@ -172,6 +205,9 @@ impl Model {
                     params,
                     created: self.created,
                     next_release: None,
+                    wins_ties: wins_ties(id),
+                    events: Vec::new(),
+                    served: None,
                     held: false,
                     pending: VecDeque::new(),
                     started: false,
@@ -181,8 +217,28 @@ impl Model {
                     misses: 0,
                 });
             }
-            Op::Run(id, _) | Op::Suspend(id) | Op::Close(id) if !self.is_known(id) => {
+            Op::Run(id, _)
+            | Op::Suspend(id)
+            | Op::Close(id)
+            | Op::Posted(id, _)
+            | Op::Taken(id, _)
+                if !self.is_known(id) =>
+            {
                 return (false, None);
+            }
+            Op::Posted(id, rank) => {
+                let posted = self.posted;
+                let known = self.of(id);
+                if known.events.len() == EVENTS_MAX as usize {
+                    return (false, None);
+                }
+                known.events.push((rank, posted));
+                self.posted += 1;
+            }
+            Op::Taken(id, events) => {
+                let known = self.of(id);
+                known.events.sort_unstable();
+                known.events.drain(..known.events.len().min(events as usize));
             }
             Op::Run(id, ahead) => {
                 let stopping = self.running.as_mut().filter(|(running, ..)| *running == id);
@@ -223,11 +279,14 @@ fn input(now: u64, op: Op) -> Input {
     match op {
         Op::Pass(_) => Input::Tick,
         Op::Create(number, params) => {
-            Input::Create { id: id(number), params, terms: Terms::default() }
+            let terms = Terms { wins_ties: wins_ties(number), ..Terms::default() };
+            Input::Create { id: id(number), params, terms }
         }
         Op::Run(number, ahead) => Input::Run { id: id(number), at: at(now + ahead) },
         Op::Suspend(number) => Input::Suspend { id: id(number) },
         Op::Close(number) => Input::Close { id: id(number) },
+        Op::Posted(number, rank) => Input::Posted { id: id(number), rank },
+        Op::Taken(number, events) => Input::Taken { id: id(number), events },
         Op::Boundary => Input::Boundary,
         Op::Returned(pdus, outcome) => Input::Returned { pdus, outcome },
     }
@@ -257,12 +316,18 @@ pub fn compare(discipline: &Discipline, ops: &[Op]) {
             .collect();
         assert_eq!(answers, Vec::from_iter(answer));
         assert_eq!(scheduler.running(), model.running.map(|(id, ..)| ActivityId(id)));
+        let best = scheduler.best().map(|best| (best.id.0, best.event));
+        let expected = model.best_ready();
+        assert_eq!(best, expected.map(|id| (id, model.of(id).event().map(|(rank, _)| rank))));
         for (known, id) in model.known.iter().zip((0..).map(ActivityId)) {
             let counted = scheduler
                 .counters(id)
                 .map(|counted| (counted.jobs, counted.completed, counted.misses));
             let expected = known.as_ref().map(|known| (known.jobs, known.completed, known.misses));
             assert_eq!(counted, expected, "{id:?} at {now} after {op:?}");
+            let events = known.as_ref().map_or(&[][..], |known| &known.events);
+            let first = events.iter().min().map(|(rank, _)| *rank);
+            assert_eq!(scheduler.pending(id), (u32::try_from(events.len()).unwrap(), first));
         }
         assert_eq!(scheduler.next_deadline().unwrap_or(Instant::FAR), model.check_at());
     }

@@ -13,7 +13,7 @@ use chance::Chance;
 use upcall_core::activity::Terms;
 use upcall_core::activity::{ActivityId, ActivityParams};
 use upcall_core::policy::rmdp::RMDP;
-use upcall_core::scheduler::{Command, Counters, Input, Outcome, Scheduler};
+use upcall_core::scheduler::{Command, Counters, EVENTS_MAX, Input, Outcome, Scheduler};
 use upcall_core::time::{Instant, Span};
 
 /// What the machine and the handlers do.
@@ -26,8 +26,15 @@ pub struct Conditions {
     pub wakeup: Wakeup,
     /// Whether jobs may have fewer PDUs, and quanta cost less, than declared.
     pub thrifty: bool,
+    /// Who wins ties, a bit an activity; events come to everybody then, at any time.
+    pub wins_ties: u64,
     /// For what is left to chance.
     pub seed: u64,
+}
+
+/// The terms of activity `number`.
+pub fn terms(wins_ties: u64, number: usize) -> Terms {
+    Terms { wins_ties: wins_ties >> number & 1 == 1, ..Terms::default() }
 }
 
 /// How late a sleeping thread wakes.
@@ -40,8 +47,13 @@ pub enum Wakeup {
 }
 
 /// Everything as declared, hand-offs and wake-ups free.
-pub const IDEAL: Conditions =
-    Conditions { switch_cost: Span::ZERO, wakeup: Wakeup::By(Span::ZERO), thrifty: false, seed: 0 };
+pub const IDEAL: Conditions = Conditions {
+    switch_cost: Span::ZERO,
+    wakeup: Wakeup::By(Span::ZERO),
+    thrifty: false,
+    wins_ties: 0,
+    seed: 0,
+};
 
 /// Runs the activities, numbered as they stand in `set`, from their offsets on
 /// until `until`; what was counted for each.
@@ -58,7 +70,9 @@ pub fn observe(set: &[ActivityParams], conditions: Conditions, until: Instant) -
     };
     let ids = || (0..capacity).map(ActivityId);
     for id in ids() {
-        driver.tell(Input::Create { id, params: set[id.0 as usize], terms: Terms::default() });
+        let index = id.0 as usize;
+        let terms = terms(conditions.wins_ties, index);
+        driver.tell(Input::Create { id, params: set[index], terms });
         driver.tell(Input::Run { id, at: Instant::ZERO });
     }
     while driver.now < until {
@@ -83,8 +97,26 @@ impl Driver<'_> {
         self.scheduler.handle(self.now, input).unwrap();
     }
 
+    /// An event, now and then.
+    fn raise(&mut self) {
+        while let Some(notice) = self.scheduler.poll_notice() {
+            assert!(
+                matches!(notice, Command::JobDone(_)),
+                "{notice:?} though nothing asked for it"
+            );
+        }
+        if self.conditions.wins_ties != 0 && self.chance.below(2) == 0 {
+            let number = self.chance.below(self.set.len() as u64);
+            let id = ActivityId(u32::try_from(number).unwrap());
+            let rank = self.chance.below(4);
+            let posted = self.scheduler.handle(self.now, Input::Posted { id, rank }).is_ok();
+            assert!(posted || self.scheduler.pending(id).0 == EVENTS_MAX);
+        }
+    }
+
     /// Does what is to be done, or sleeps.
     fn step(&mut self) {
+        self.raise();
         match self.scheduler.poll_command(self.now) {
             Some(Command::Upcall { id, pdus_max, resumed, check_at }) => {
                 self.upcall(id, pdus_max, resumed, check_at);
@@ -117,7 +149,12 @@ impl Driver<'_> {
             };
         }
         let mut pdus = 0;
+        if self.conditions.wins_ties != 0 {
+            let events = u32::try_from(self.chance.below(4)).unwrap();
+            self.tell(Input::Taken { id, events });
+        }
         loop {
+            self.raise();
             let quantum = self.set[index].quantum.min(self.batch_left[index]);
             let cost = self.cost(index, quantum);
             self.now += cost;

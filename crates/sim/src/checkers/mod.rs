@@ -12,6 +12,7 @@
 //! | [`work_conserved`] | no awake CPU idles, or lets time pass, while a job is ready |
 //! | [`no_lost_wakeup`] | no CPU sleeps on while a job or a message waits |
 //! | [`lag_bound`] | the lag of an activity stays within a bound |
+//! | [`ties`] | of equals, nobody goes before one with a more urgent event |
 //! | [`windows`] | at most `x` of the `y` periods of a window are missed |
 //! | [`progress`] | once faults have healed, everyone gets on |
 //!
@@ -25,6 +26,7 @@ use deadlines::Deadlines;
 use lag_bound::LagBound;
 use no_lost_wakeup::NoLostWakeup;
 use progress::Progress;
+use ties::Ties;
 use upcall_core::time::{Instant, Span};
 use windows::Windows;
 use work_conserved::WorkConserved;
@@ -37,6 +39,7 @@ pub(crate) mod pending;
 pub mod progress;
 #[cfg(test)]
 mod tests;
+pub mod ties;
 pub mod windows;
 pub mod work_conserved;
 
@@ -110,6 +113,9 @@ impl Checkers {
         ];
         if let Some(lag_max) = promises.lag_max {
             checkers.push(Box::new(LagBound::new(spec, promises, lag_max)));
+        }
+        if let Some(ties) = Ties::new(spec, promises) {
+            checkers.push(Box::new(ties));
         }
         if promises.windows {
             checkers.push(Box::new(Windows::new(spec, promises)));

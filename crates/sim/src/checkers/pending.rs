@@ -83,6 +83,11 @@ impl Pending {
         }
     }
 
+    /// The oldest of an activity.
+    pub(crate) fn oldest(&self, activity: u32) -> Option<PendingJob> {
+        self.0[activity as usize].front().copied()
+    }
+
     /// How many there are of an activity.
     pub(crate) fn count(&self, activity: u32) -> usize {
         self.0[activity as usize].len()

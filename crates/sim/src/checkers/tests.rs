@@ -3,8 +3,10 @@
 //! a set nobody admitted, or by events that were tampered with.
 
 use super::*;
+use crate::arrivals::Arrivals;
 use crate::event::EventKind;
 use crate::fault::{Fault, Window};
+use crate::posting::{PostRank, Posting};
 use crate::simulation::Simulation;
 use crate::spec::SimActivity;
 use upcall_core::activity::{ActivityParams, Window as Misses};
@@ -274,4 +276,49 @@ fn a_cpu_that_never_catches_up_after_healing_is_found() {
     let (checker, what) = broken(&full, &promises, &events_of(&full));
     assert_eq!(checker, "progress");
     assert_eq!(what, "cpu0 never had nothing to do since its faults healed");
+}
+
+/// Three of the same period on one CPU, of which the last has events at 0, 10 ms, ...
+fn tied() -> SimSpec {
+    let mut spec = spec();
+    spec.cpus = vec![0];
+    spec.activities.truncate(1);
+    spec.activities.extend([spec.activities[0].clone(), spec.activities[0].clone()]);
+    for activity in &mut spec.activities {
+        activity.terms.wins_ties = true;
+    }
+    let arrivals = Arrivals::Periodic { every: Span::from_millis(10) };
+    spec.activities[2].posting = Some(Posting { arrivals, rank: PostRank::Fixed(1) });
+    spec
+}
+
+#[test]
+fn who_goes_before_an_equal_with_a_more_urgent_event_is_found() {
+    let tied = tied();
+    let promises = Promises { response_max: vec![None; 3], ..promises() };
+    let events = events_of(&tied);
+    assert_eq!(verdict(&tied, &promises, &events), Ok(()));
+    // The event makes it the first of the three, and not the last.
+    let done = events.iter().filter_map(|event| match event.kind {
+        EventKind::JobDone(record) => Some(record.id.0),
+        _ => None,
+    });
+    let done: Vec<_> = done.take(6).collect();
+    assert_eq!(done, [2, 0, 1, 2, 0, 1]);
+    let posted = |event: &Event| matches!(event.kind, EventKind::Posted { .. });
+    let place = events.iter().rposition(posted).unwrap();
+    let event =
+        |activity, rank| Event { kind: EventKind::Posted { activity, rank }, ..events[place] };
+    let with = |more| {
+        let mut events = events.clone();
+        events.insert(place, more);
+        verdict(&tied, &promises, &events)
+    };
+    // Another, less urgent event changes nothing; a more urgent one would have.
+    assert_eq!(with(event(0, 2)), Ok(()));
+    let violation = with(event(0, 0)).unwrap_err();
+    assert_eq!(violation.checker, "ties");
+    assert!(violation.what.starts_with("activity 2 runs, and an event of rank 0 waits"));
+    // Nor may one without an event go first.
+    assert_eq!(with(event(1, 2)).unwrap_err().checker, "ties");
 }

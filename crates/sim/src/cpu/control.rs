@@ -4,9 +4,10 @@ use super::{Cpu, Machine, NANOSECOND, Running, State, count};
 use crate::actor::Actor;
 use crate::event::{Event, EventKind};
 use crate::fault::Fault;
+use crate::posting::Posts;
 use crate::spec::SimSpec;
 use std::cmp::Reverse;
-use std::collections::VecDeque;
+use std::collections::{BinaryHeap, VecDeque};
 use upcall_core::activity::{ActivityId, Claim};
 use upcall_core::scheduler::{Input, Outcome};
 use upcall_core::time::Instant;
@@ -35,6 +36,14 @@ enum Wish {
     Join,
     Leave,
     Reweigh(Claim),
+    Event(u64),
+}
+
+/// The first event of each that gets any.
+pub(super) fn posts(actors: &[Actor]) -> BinaryHeap<Reverse<(Instant, u32)>> {
+    let next = |actor: &Actor| actor.posts.as_ref().map(Posts::next_at);
+    let all = (0u32..).zip(actors).filter_map(|(number, actor)| Some((next(actor)?, number)));
+    all.filter(|(at, _)| *at < Instant::FAR).map(Reverse).collect()
 }
 
 /// All that will come to the CPU of these actors, in the order of time; at one
@@ -80,6 +89,10 @@ impl Cpu {
         for actor in 0..count(self.actors.len()) {
             self.create(actor, told);
         }
+        let number = self.number;
+        for &(_, share) in spec.event_servers.iter().filter(|(cpu, _)| *cpu == number) {
+            self.inform(Input::EventServer { share: Some(share) }, told);
+        }
         for actor in 0..count(self.actors.len()) {
             let place = self.actors[actor as usize].activity as usize;
             let present = &spec.activities[place].present;
@@ -115,6 +128,50 @@ impl Cpu {
                 }
             }
             None => {}
+        }
+    }
+
+    /// The next event comes, or the next burst. Nobody hears of one whose owner is not there.
+    pub(super) fn post(&mut self, machine: &Machine, told: &mut impl FnMut(&Event)) {
+        let Some(Reverse((at, number))) = self.posts.pop() else { return };
+        let actor = &mut self.actors[number as usize];
+        let hears = actor.delivering && actor.alive;
+        let Some(posts) = &mut actor.posts else { return };
+        let ranks: Vec<_> = (0..posts.count()).map(|_| posts.rank(at)).collect();
+        if posts.next_at() < Instant::FAR {
+            self.posts.push(Reverse((posts.next_at(), number)));
+        }
+        for rank in ranks.into_iter().filter(|_| hears) {
+            self.message(Message { actor: number, wish: Wish::Event(rank) }, machine, told);
+        }
+    }
+
+    /// An event is handed in, if its owner is still there, and there is room.
+    fn hear(&mut self, number: u32, rank: u64, told: &mut impl FnMut(&Event)) {
+        let id = ActivityId(number);
+        let owner = &self.actors[number as usize];
+        if !(owner.alive && owner.delivering) {
+            return;
+        }
+        let heard = self.scheduler.handle(self.reading(), Input::Posted { id, rank }).is_ok();
+        let actor = &mut self.actors[number as usize];
+        actor.events_lost += u64::from(!heard);
+        let activity = actor.activity;
+        if heard {
+            self.tell(EventKind::Posted { activity, rank }, told);
+        }
+        while let Some(notice) = self.scheduler.poll_notice() {
+            self.pass_on(notice, told);
+        }
+    }
+
+    /// So many events are taken, as far as there are any.
+    pub(super) fn take_events(&mut self, id: ActivityId, most: u32, told: &mut impl FnMut(&Event)) {
+        let events = self.scheduler.pending(id).0.min(most);
+        if events > 0 {
+            let activity = self.actors[id.0 as usize].activity;
+            self.tell(EventKind::Taken { activity, events }, told);
+            self.inform(Input::Taken { id, events }, told);
         }
     }
 
@@ -156,12 +213,14 @@ impl Cpu {
         match message.wish {
             Wish::Join | Wish::Reweigh(_) => self.inform(Input::Tick, told),
             Wish::Leave => self.release_all(told),
+            Wish::Event(rank) => return self.hear(message.actor, rank, told),
         }
         let actor = &mut self.actors[message.actor as usize];
         match message.wish {
             Wish::Join => actor.wanted = true,
             Wish::Leave => actor.wanted = false,
             Wish::Reweigh(claim) => actor.reweigh(claim),
+            Wish::Event(_) => {}
         }
         if !actor.alive {
             return;
@@ -170,9 +229,11 @@ impl Cpu {
             Wish::Join => self.run(message.actor, told),
             Wish::Leave => {
                 actor.delivering = false;
+                self.take_events(id, u32::MAX, told);
                 self.inform(Input::Suspend { id }, told);
             }
             Wish::Reweigh(claim) => self.inform(Input::Reweigh { id, claim }, told),
+            Wish::Event(_) => {}
         }
     }
 

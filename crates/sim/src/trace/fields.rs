@@ -51,6 +51,7 @@ numbered! {
         Close = "close",
         Arrived = "arrived",
         Advance = "advance",
+        // An input that no driver ever sent, and that is no more.
         Pending = "pending",
         EventServer = "event server",
         Tick = "tick",
@@ -66,6 +67,8 @@ numbered! {
         Message = "message",
         Reweigh = "reweigh",
         Group = "group",
+        Posted = "posted",
+        Taken = "taken",
     }
 }
 
@@ -117,6 +120,8 @@ numbered! {
         OnDemand = "on_demand",
         TimeQuantum = "time_quantum_ns",
         Group = "group",
+        WinsTies = "wins_ties",
+        Rank = "rank",
     }
 }
 
@@ -233,7 +238,8 @@ fn encode_input(input: Input) -> (Kind, Values) {
             let values = of(id).instant(Field::Critical, critical);
             (Kind::Message, values.instant(Field::From, from))
         }
-        Input::Pending { id, events } => (Kind::Pending, of(id).with(Field::Events, events)),
+        Input::Posted { id, rank } => (Kind::Posted, of(id).with(Field::Rank, rank)),
+        Input::Taken { id, events } => (Kind::Taken, of(id).with(Field::Events, events)),
         Input::EventServer { share } => {
             (Kind::EventServer, Values::NONE.maybe(Field::Share, share.map(ppm)))
         }
@@ -285,6 +291,7 @@ fn encode_terms(values: Values, terms: &Terms) -> Values {
         .with(Field::Class, terms.class as u32)
         .with(Field::WorkaheadMax, terms.workahead_max)
         .flag(Field::OnDemand, terms.on_demand)
+        .flag(Field::WinsTies, terms.wins_ties)
 }
 
 fn encode_command(command: Option<Command>) -> (Kind, Values) {
@@ -326,7 +333,7 @@ pub(super) fn decode(kind: Kind, values: &Values) -> Result<Option<Crossing>, Ba
         false => Some(Crossing::Notice(command)),
     };
     Ok(match kind {
-        Kind::Header | Kind::Activity | Kind::Group => None,
+        Kind::Header | Kind::Activity | Kind::Group | Kind::Pending => None,
         Kind::Lost => Some(Crossing::Lost { records: values.number(Field::Records)? }),
         Kind::Create => input(Input::Create {
             id: values.id()?,
@@ -348,8 +355,11 @@ pub(super) fn decode(kind: Kind, values: &Values) -> Result<Option<Crossing>, Ba
             critical: values.time(Field::Critical)?,
             from: values.time(Field::From)?,
         }),
-        Kind::Pending => {
-            input(Input::Pending { id: values.id()?, events: values.small(Field::Events)? })
+        Kind::Posted => {
+            input(Input::Posted { id: values.id()?, rank: values.number(Field::Rank)? })
+        }
+        Kind::Taken => {
+            input(Input::Taken { id: values.id()?, events: values.small(Field::Events)? })
         }
         Kind::EventServer => input(Input::EventServer { share: decode_share(values)? }),
         Kind::Tick => input(Input::Tick),
@@ -435,6 +445,7 @@ fn decode_terms(values: &Values) -> Result<Terms, Bad> {
         class: one_of(values, Field::Class, classes)?,
         workahead_max: values.small(Field::WorkaheadMax)?,
         on_demand: values.is_set(Field::OnDemand),
+        wins_ties: values.is_set(Field::WinsTies),
     })
 }
 

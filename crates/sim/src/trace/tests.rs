@@ -40,6 +40,7 @@ fn inputs() -> Vec<Input> {
         class: WorkClass::Background,
         workahead_max: 1012,
         on_demand: true,
+        wins_ties: true,
     };
     let class = |class| Terms { class, ..Terms::default() };
     let create = |terms| Input::Create { id: ID, params, terms };
@@ -56,7 +57,8 @@ fn inputs() -> Vec<Input> {
         Input::Arrived { id: ID, messages: 1014 },
         Input::Advance { id: ID, critical: at(1015) },
         Input::Message { id: ID, critical: at(1015), from: at(1010) },
-        Input::Pending { id: ID, events: 1016 },
+        Input::Posted { id: ID, rank: u64::MAX - 1016 },
+        Input::Taken { id: ID, events: 1016 },
         Input::EventServer { share: Share::from_ppm(1017) },
         Input::EventServer { share: None },
         Input::Tick,

@@ -1,7 +1,9 @@
 //! What is said of sets that can be judged by hand.
 
 use super::*;
+use crate::admission::Reservations;
 use crate::admission::{Hint, Reason, ReservationId};
+use crate::policy::dwcs::DWCS;
 use crate::policy::rmdp::RMDP;
 
 fn platform(limit_ppm: u32, switch_ns: u64, wakeup_ns: u64) -> Platform {
@@ -161,4 +163,29 @@ fn the_event_server_may_have_what_is_left_and_not_what_blocking_needs() {
     let mut other = Reservations::new(platform(1_000_000, 0, 0), &RMDP);
     other.reserve("", set[0].0, &set[0].1).unwrap();
     assert_eq!(other.event_share(0), None);
+    let refused = other.reserve_events(0, Some(Share::WHOLE)).unwrap_err().to_string();
+    assert!(refused.contains("`rmdp` has no event server, expected `dwcs`"), "{refused}");
+}
+
+#[test]
+fn what_the_event_server_was_given_nobody_else_gets_until_it_is_taken_back() {
+    let quarter = Share::from_ppm(250_000);
+    let half = (params(100, 1).batch(50), terms(0, 1));
+    let mut all = Reservations::new(platform(1_000_000, 0, 0), &DWCS);
+    // Granted before anybody is there, it counts all the same.
+    assert_eq!(all.reserve_events(0, quarter), Ok(()));
+    all.reserve("half", half.0, &half.1).unwrap();
+    assert!((all.load()[0].utilization - 0.75).abs() < 1e-9, "{:?}", all.load());
+    let refused = all.reserve("half", half.0, &half.1).unwrap_err();
+    assert!(matches!(refused.reason, Reason::WindowsOverCpu { .. }), "{refused}");
+    // Nor do windows help beside it: what is missed then is not proved.
+    let loose = (half.0, terms(1, 2));
+    let refused = all.reserve("loose", loose.0, &loose.1).unwrap_err();
+    assert!(matches!(refused.reason, Reason::WindowsUnproven { .. }), "{refused}");
+    let refused = all.reserve_events(0, Share::from_ppm(500_001)).unwrap_err();
+    assert_eq!(refused.name, "event server");
+    assert_eq!(all.event_share(0).map(Share::ppm), Some(500_000));
+    assert_eq!(all.reserve_events(0, None), Ok(()));
+    all.reserve("half", half.0, &half.1).unwrap();
+    assert_eq!(all.reserve_events(7, quarter), Ok(()));
 }

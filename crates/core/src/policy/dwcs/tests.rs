@@ -91,6 +91,10 @@ fn a_window_out_of_its_range_is_taken_for_the_nearest() {
     assert_eq!(window_of(&Terms::default()), NO_MISSES);
 }
 
+const fn event(rank: u64) -> EventRank {
+    EventRank { rank, posted: 0 }
+}
+
 /// A policy with activities of period and deadline `period`, all ready at 0.
 fn policy(period: u64, cost: u64, windows: &[(u32, u32)]) -> WindowConstrained {
     let mut policy = WindowConstrained::new(8);
@@ -138,18 +142,18 @@ fn the_example_of_the_papers_comes_out_slot_by_slot() {
 #[test]
 fn one_with_an_event_overtakes_if_all_before_it_still_fit() {
     let mut policy = policy(12, 2, &[(0, 1), (1, 2), (3, 4)]);
-    policy.set_pending(C, 1, at(0));
+    policy.posted(C, event(5), at(0));
     assert_eq!(policy.pick(at(0)), Some(C));
     policy.resume(C, at(1));
-    // The upcall took the event.
+    // The upcall saw the event.
     assert_eq!(policy.pick(at(1)), Some(A));
     policy.resume(A, at(1));
     // Twice 6 does not fit into 11, but twice 4 does.
-    policy.set_pending(C, 1, at(1));
+    policy.posted(C, event(5), at(1));
     assert_eq!(policy.pick(at(1)), Some(A));
     policy.resume(A, at(1));
-    policy.set_pending(C, 0, at(1));
-    policy.set_pending(B, 1, at(1));
+    policy.taken(C, None, at(1));
+    policy.posted(B, event(5), at(1));
     assert_eq!(policy.pick(at(1)), Some(B));
 }
 
@@ -158,7 +162,7 @@ fn an_earlier_deadline_is_not_overtaken_and_more_than_the_most_are_not() {
     let mut policy = policy(1_000, 1, &[(0, 1), (0, 1)]);
     policy.withdraw(A, at(0));
     policy.ready(A, Ready { release: at(0), deadline: at(999) }, at(0));
-    policy.set_pending(B, 1, at(0));
+    policy.posted(B, event(0), at(0));
     assert_eq!(policy.pick(at(0)), Some(A));
 
     let count = u32::try_from(OVERTAKEN_MAX).unwrap() + 2;
@@ -169,11 +173,54 @@ fn an_earlier_deadline_is_not_overtaken_and_more_than_the_most_are_not() {
         policy.ready(id, Ready { release: at(0), deadline: at(1_000) }, at(0));
     }
     let last = ActivityId(count - 1);
-    policy.set_pending(last, 1, at(0));
+    policy.posted(last, event(0), at(0));
     assert_eq!(policy.pick(at(0)), Some(A));
     policy.ran(A, ns(1), at(1));
     policy.done(A, at(1_000), at(1));
     assert_eq!(policy.pick(at(1)), Some(last));
+}
+
+#[test]
+fn of_those_with_events_the_most_urgent_event_goes_first_whatever_the_windows() {
+    let mut policy = policy(100, 2, &[(0, 1), (1, 2), (3, 4)]);
+    policy.posted(B, event(7), at(0));
+    policy.posted(C, event(6), at(0));
+    assert_eq!(policy.pick(at(0)), Some(C));
+    policy.done(C, at(100), at(2));
+    assert_eq!(policy.pick(at(2)), Some(B));
+    policy.done(B, at(100), at(4));
+    assert_eq!(policy.pick(at(4)), Some(A));
+    policy.done(A, at(100), at(6));
+    // Nothing is ready: the same order (modifications 2 and 3), and then nobody, for no
+    // events have come.
+    policy.posted(A, event(9), at(6));
+    policy.posted(B, event(8), at(6));
+    for id in [B, A] {
+        assert_eq!(policy.pick_extra(at(6), at(100)), Some(id));
+        policy.extra_done(id, ExtraEnd::Done, at(6));
+    }
+    assert_eq!(policy.pick_extra(at(6), at(100)), None);
+    // What is left of those that were taken from counts again.
+    policy.taken(B, Some(event(8)), at(6));
+    assert_eq!(policy.pick_extra(at(6), at(100)), Some(B));
+}
+
+#[test]
+fn the_event_server_serves_the_most_urgent_event_by_the_run_time_of_its_owner() {
+    let mut policy = policy(100, 10, &[(0, 1), (0, 1), (0, 1)]);
+    for (id, end) in [(A, 10), (B, 20)] {
+        assert_eq!(policy.pick(at(end - 10)), Some(id));
+        policy.done(id, at(100), at(end));
+    }
+    policy.set_event_share(Share::from_ppm(500_000), at(20));
+    policy.posted(A, event(2), at(20));
+    policy.posted(B, event(1), at(20));
+    for (id, end) in [(B, 30), (A, 40)] {
+        assert_eq!(policy.pick(at(end - 10)), Some(id));
+        policy.taken(id, None, at(end - 10));
+        policy.extra_done(id, ExtraEnd::Done, at(end));
+    }
+    assert_eq!(policy.pick(at(40)), Some(C));
 }
 
 #[test]
@@ -183,15 +230,15 @@ fn the_event_server_goes_by_its_own_deadline_and_no_oftener_than_its_share() {
     policy.done(A, at(100), at(10));
     // A is idle and has an event; B is due at 100. A quarter of the CPU: 10 in 40.
     policy.set_event_share(Share::from_ppm(250_000), at(10));
-    policy.set_pending(A, 1, at(10));
+    policy.posted(A, event(1), at(10));
     assert_eq!(policy.pick(at(10)), Some(A));
-    policy.extra_done(A, false, at(20));
+    policy.extra_done(A, ExtraEnd::Done, at(20));
     // The next one is due 40 after the first: at 90. And the one after that
     // behind B.
-    policy.set_pending(A, 1, at(20));
+    policy.posted(A, event(2), at(20));
     assert_eq!(policy.pick(at(20)), Some(A));
-    policy.extra_done(A, false, at(30));
-    policy.set_pending(A, 1, at(30));
+    policy.extra_done(A, ExtraEnd::Done, at(30));
+    policy.posted(A, event(3), at(30));
     assert_eq!(policy.pick(at(30)), Some(B));
     assert!(!policy.gives_way(B, at(30), at(31)));
     policy.done(B, at(100), at(40));
@@ -313,11 +360,11 @@ fn a_work_conserving_activity_is_served_until_it_has_nothing_left() {
     // The other one is not work-conserving, but for its events.
     assert_eq!(upcalled(&tell(&mut scheduler, 30, Input::Tick)), Some(B));
     assert_eq!(upcalled(&tell(&mut scheduler, 34, returned(4))), None);
-    assert_eq!(upcalled(&tell(&mut scheduler, 40, Input::Pending { id: B, events: 2 })), Some(B));
+    assert_eq!(upcalled(&tell(&mut scheduler, 40, Input::Posted { id: B, rank: 2 })), Some(B));
     assert_eq!(upcalled(&tell(&mut scheduler, 41, returned(1))), None);
     // Not while it is suspended.
     tell(&mut scheduler, 42, Input::Suspend { id: B });
-    assert_eq!(upcalled(&tell(&mut scheduler, 43, Input::Pending { id: B, events: 2 })), None);
+    assert_eq!(upcalled(&tell(&mut scheduler, 43, Input::Posted { id: B, rank: 2 })), None);
 }
 
 #[test]

@@ -1,0 +1,191 @@
+//! The events that wait for the activities of one scheduler, the most urgent of each
+//! activity first (ecalls-2001 §2.1: the *event queue*).
+//!
+//! Used by [`super`] alone, which tells the policy of the first one; among activities it is
+//! for the policy to choose. Bounded twice: no activity has more than [`EVENTS_MAX`], so
+//! that one whose events are never taken does not use up what all have together.
+//!
+//! A leftist heap an activity (Knuth, *The Art of Computer Programming* 3, §5.2.3), with
+//! all nodes in one pool, which is taken once: adding and taking are O(log k) for k events
+//! of the activity, whatever came before, and nothing is allocated.
+
+use crate::activity::ActivityId;
+use crate::policy::EventRank;
+
+/// Most events that may wait for one activity.
+pub const EVENTS_MAX: u32 = 64;
+
+/// Most events that may wait in one scheduler: of 1,024 activities that have all they may.
+pub const EVENTS_MAX_IN_ALL: u32 = 1 << 16;
+
+/// No node.
+const NONE: u32 = u32::MAX;
+
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    rank: EventRank,
+    /// `NONE`, or a node of a later rank. While a node is free, `left` is the next one.
+    left: u32,
+    right: u32,
+    /// Nodes from here to the nearest missing child. Invariant: that of `left` is not below
+    /// that of `right`, so the way down on the right is at most log2 of the nodes long.
+    height: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    first: u32,
+    count: u32,
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub(super) struct EventQueue {
+    pool: Vec<Node>,
+    free: u32,
+    /// By activity number.
+    waiting: Vec<Waiting>,
+    /// How many were ever posted.
+    posted: u64,
+}
+
+impl EventQueue {
+    /// Empty, for activities numbered `0..capacity`.
+    pub(super) fn with_capacity(capacity: u32) -> Self {
+        let nodes = capacity.saturating_mul(EVENTS_MAX).min(EVENTS_MAX_IN_ALL);
+        EventQueue {
+            pool: Vec::with_capacity(nodes as usize),
+            free: NONE,
+            waiting: vec![Waiting { first: NONE, count: 0 }; capacity as usize],
+            posted: 0,
+        }
+    }
+
+    /// Adds an event; the most urgent of that activity then. `None`: there is no room.
+    /// `id` is below the capacity. O(log k).
+    pub(super) fn post(&mut self, id: ActivityId, rank: u64) -> Option<EventRank> {
+        let Waiting { first, count } = self.waiting[id.0 as usize];
+        if count >= EVENTS_MAX {
+            return None;
+        }
+        let rank = EventRank { rank, posted: self.posted };
+        let node = self.node(Node { rank, left: NONE, right: NONE, height: 1 })?;
+        self.posted += 1;
+        let first = self.merged(first, node);
+        self.waiting[id.0 as usize] = Waiting { first, count: count + 1 };
+        Some(self.pool[first as usize].rank)
+    }
+
+    /// Removes so many, the most urgent first, or all there are; how many. O(log k) for each.
+    pub(super) fn take(&mut self, id: ActivityId, events: u32) -> u32 {
+        let Waiting { mut first, count } = self.waiting[id.0 as usize];
+        let taken = events.min(count);
+        for _ in 0..taken {
+            let Node { left, right, .. } = self.pool[first as usize];
+            self.pool[first as usize].left = self.free;
+            self.free = first;
+            first = self.merged(left, right);
+        }
+        self.waiting[id.0 as usize] = Waiting { first, count: count - taken };
+        taken
+    }
+
+    /// The most urgent one. O(1).
+    pub(super) fn first(&self, id: ActivityId) -> Option<EventRank> {
+        let waiting = self.waiting.get(id.0 as usize)?;
+        self.pool.get(waiting.first as usize).map(|node| node.rank)
+    }
+
+    /// How many there are. O(1).
+    pub(super) fn count(&self, id: ActivityId) -> u32 {
+        self.waiting.get(id.0 as usize).map_or(0, |waiting| waiting.count)
+    }
+
+    /// Puts a node somewhere, if there is room.
+    fn node(&mut self, node: Node) -> Option<u32> {
+        if self.free != NONE {
+            let at = self.free;
+            self.free = self.pool[at as usize].left;
+            self.pool[at as usize] = node;
+            return Some(at);
+        }
+        if self.pool.len() == self.pool.capacity().min(EVENTS_MAX_IN_ALL as usize) {
+            return None;
+        }
+        self.pool.push(node);
+        u32::try_from(self.pool.len() - 1).ok()
+    }
+
+    /// Both heaps in one; its first. As deep as their ways down on the right.
+    fn merged(&mut self, a: u32, b: u32) -> u32 {
+        if a == NONE || b == NONE {
+            return a.min(b);
+        }
+        let before = self.pool[a as usize].rank < self.pool[b as usize].rank;
+        let (top, below) = if before { (a, b) } else { (b, a) };
+        let right = self.merged(self.pool[top as usize].right, below);
+        let left = self.pool[top as usize].left;
+        let (left, right) = match self.height(left) < self.height(right) {
+            true => (right, left),
+            false => (left, right),
+        };
+        let height = self.height(right) + 1;
+        self.pool[top as usize] = Node { left, right, height, ..self.pool[top as usize] };
+        top
+    }
+
+    fn height(&self, at: u32) -> u32 {
+        self.pool.get(at as usize).map_or(0, |node| node.height)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn one_activity_does_not_use_up_what_all_have_together() {
+        let mut queue = EventQueue::with_capacity(2_000);
+        let all = |queue: &mut EventQueue, id| {
+            (0..u64::from(EVENTS_MAX) + 1).filter(|&rank| queue.post(id, rank).is_some()).count()
+        };
+        for number in 0..EVENTS_MAX_IN_ALL / EVENTS_MAX {
+            assert_eq!(all(&mut queue, ActivityId(number)), EVENTS_MAX as usize);
+        }
+        let last = ActivityId(1_999);
+        assert_eq!(queue.post(last, 0), None);
+        assert_eq!(queue.take(ActivityId(7), 3), 3);
+        assert_eq!(all(&mut queue, last), 3);
+    }
+
+    proptest! {
+        /// Any posts and takes leave what sorted lists have, and the memory as it was.
+        #[test]
+        fn behaves_like_sorted_lists(ops in prop::collection::vec((0u32..3, 0u64..9, 0u32..12), 0..400)) {
+            let mut queue = EventQueue::with_capacity(3);
+            let (capacity, mut posted) = (queue.pool.capacity(), 0);
+            let mut lists = vec![Vec::new(); 3];
+            for (number, rank, amount) in ops {
+                let (id, list) = (ActivityId(number), &mut lists[number as usize]);
+                if amount < 9 {
+                    let room = list.len() < EVENTS_MAX as usize;
+                    let first = queue.post(id, rank);
+                    if room {
+                        list.push(EventRank { rank, posted });
+                        list.sort();
+                        posted += 1;
+                    }
+                    prop_assert_eq!(first, list.first().copied().filter(|_| room));
+                } else {
+                    let taken = (amount as usize - 8).min(list.len());
+                    prop_assert_eq!(queue.take(id, amount - 8) as usize, taken);
+                    list.drain(..taken);
+                }
+                prop_assert_eq!(queue.first(id), list.first().copied());
+                prop_assert_eq!(queue.count(id) as usize, list.len());
+                prop_assert_eq!(queue.pool.capacity(), capacity);
+            }
+        }
+    }
+}

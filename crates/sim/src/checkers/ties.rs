@@ -1,0 +1,155 @@
+//! Ties go by events: of those that are ready and of equal rank, nobody is begun or gone
+//! on with while a more urgent event waits for another (RMDP, RM and DWS; ecalls-2001 §2.4).
+//!
+//! Equal are periods under RMDP and RM, where only those count that may win ties, and class and
+//! deadline (or release, where there is no deadline) under DWS. Whoever was begun with an
+//! event keeps it to the end of its job. DWCS has no such rule: there an event gives way to
+//! what windows need, which is the matter of [`super::windows`].
+//!
+//! While a fault of the clock or its aftermath lasts nobody can say from outside what the
+//! CPU took for equal; that is excused as everywhere.
+
+use super::excuse::Excuse;
+use super::pending::{Pending, PendingJob};
+use super::{Checker, Promises};
+use crate::event::{Event, EventKind};
+use crate::spec::SimSpec;
+use upcall_core::activity::WorkClass;
+use upcall_core::time::{Instant, Span};
+
+/// See the module's head.
+#[derive(Debug)]
+pub struct Ties {
+    equal: Equal,
+    activities: Vec<Standing>,
+    pending: Pending,
+    /// How many events were ever posted.
+    posted: u64,
+    excuse: Excuse,
+}
+
+/// What must be equal for a tie.
+#[derive(Clone, Copy, Debug)]
+enum Equal {
+    Period,
+    Urgency,
+}
+
+#[derive(Clone, Debug)]
+struct Standing {
+    cpu: u32,
+    period: Span,
+    class: WorkClass,
+    /// From the release of a job to its deadline.
+    bound: Span,
+    wins_ties: bool,
+    /// Rank and number of the events that wait.
+    events: Vec<(u64, u64)>,
+    /// The event with which its job was begun.
+    served: Option<(u64, u64)>,
+}
+
+impl Standing {
+    fn event(&self) -> Option<(u64, u64)> {
+        self.events.iter().copied().chain(self.served).min().filter(|_| self.wins_ties)
+    }
+}
+
+impl Ties {
+    /// For the activities of `spec`; `None` if its policy has no such rule.
+    pub fn new(spec: &SimSpec, promises: &Promises) -> Option<Self> {
+        let equal = match spec.discipline.name {
+            "rmdp" | "rm" => Equal::Period,
+            "dws" => Equal::Urgency,
+            _ => return None,
+        };
+        let activities = spec.activities.iter().map(|activity| Standing {
+            cpu: activity.cpu,
+            period: activity.params.period,
+            class: activity.terms.class,
+            bound: activity.terms.delay_bound.unwrap_or(activity.params.deadline),
+            wins_ties: activity.terms.wins_ties || matches!(equal, Equal::Urgency),
+            events: Vec::new(),
+            served: None,
+        });
+        Some(Ties {
+            equal,
+            activities: activities.collect(),
+            pending: Pending::new(spec.activities.len()),
+            posted: 0,
+            excuse: Excuse::new(spec, promises.wakeup_latency),
+        })
+    }
+
+    /// What is compared of those that are ready.
+    fn key(&self, job: PendingJob) -> (u8, u64) {
+        let standing = &self.activities[job.activity as usize];
+        let due = |span: Span| (job.release + span).max(Instant::ZERO).as_nanos();
+        match (self.equal, standing.class) {
+            (Equal::Period, _) => (0, standing.period.as_nanos()),
+            (Equal::Urgency, WorkClass::RealTime) => (0, due(standing.bound)),
+            (Equal::Urgency, WorkClass::Interactive) => (1, due(Span::ZERO)),
+            (Equal::Urgency, WorkClass::Background) => (3, due(Span::ZERO)),
+        }
+    }
+
+    fn begun(&mut self, activity: u32) -> Result<(), String> {
+        let standing = &self.activities[activity as usize];
+        let (cpu, own) = (standing.cpu, standing.event());
+        let Some(job) = self.pending.oldest(activity) else { return Ok(()) };
+        let key = self.key(job);
+        for (number, other) in (0u32..).zip(&self.activities) {
+            let Some(event) = other.event().filter(|_| other.cpu == cpu) else { continue };
+            let ties = self.pending.oldest(number).is_some_and(|job| self.key(job) == key);
+            let later = own.is_none_or(|own| event < own);
+            if number != activity && ties && later && !self.excuse.holds(cpu) {
+                let rank = event.0;
+                return Err(format!(
+                    "activity {activity} runs, and an event of rank {rank} waits for activity \
+                     {number} of equal rank"
+                ));
+            }
+        }
+        self.activities[activity as usize].served = own;
+        Ok(())
+    }
+}
+
+impl Checker for Ties {
+    fn name(&self) -> &'static str {
+        "ties"
+    }
+
+    fn event(&mut self, event: &Event) -> Result<(), String> {
+        self.excuse.event(event);
+        self.pending.event(event, |_| Ok(()))?;
+        match event.kind {
+            EventKind::Posted { activity, rank } => {
+                self.activities[activity as usize].events.push((rank, self.posted));
+                self.posted += 1;
+            }
+            EventKind::Taken { activity, events } => {
+                let waiting = &mut self.activities[activity as usize].events;
+                waiting.sort_unstable();
+                let taken = waiting.len().min(events as usize);
+                waiting.drain(..taken);
+                if taken < events as usize {
+                    return Err(format!("activity {activity} took {events} of {taken} events"));
+                }
+            }
+            EventKind::Upcall { activity, .. } => self.begun(activity)?,
+            EventKind::JobDone(record) => self.activities[record.id.0 as usize].served = None,
+            EventKind::Leave { activity } => {
+                let standing = &mut self.activities[activity as usize];
+                standing.events.clear();
+                standing.served = None;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, _: Instant) -> Result<(), String> {
+        Ok(())
+    }
+}
