@@ -13,7 +13,7 @@
 //! 2. Its user area is sealed, so that it alone writes it; its thread gets the
 //!    real-time class, everyone else its area. From here on it gets turns.
 //! 3. What it had reserved is free, its numbers too; its threads, if there still are
-//!    any, are of ordinary class.
+//!    any, are of ordinary class. With the last of a user its halls are closed.
 //!
 //! A client that does not read its answers is hung up on: nothing here waits for one.
 
@@ -48,6 +48,7 @@ use crate::kls::{self, DOMAIN_PRIORITY, Kls};
 use crate::registry::{Claimed, Grant, Owner, PlaceError, Quota, Registry};
 use crate::site::Site;
 use crate::status::{Scene, Telling};
+use crate::usher::{Staffed, Usher};
 
 #[cfg(test)]
 mod tests;
@@ -193,8 +194,9 @@ impl From<OsError> for StartError {
     }
 }
 
-/// How often a KLS thread is told to end.
-const QUIT_EVERY: Duration = Duration::from_millis(1);
+/// So many halls of a user on a CPU may be on their way out when it comes back: each has
+/// descriptors, of which the daemon has but so many for all.
+const LEAVING_MAX: usize = 32;
 
 /// Numbers of watches; a session has two from [`SESSIONS`] on.
 const LISTENER: u64 = 0;
@@ -221,7 +223,10 @@ pub struct Daemon {
     claims_until: Instant,
     registry: Registry,
     sites: Vec<Arc<Site>>,
-    kls_threads: Vec<(Arc<Hall>, JoinHandle<()>)>,
+    /// All halls of all sites.
+    halls: Vec<Staffed>,
+    /// Until the end.
+    usher: Option<Usher>,
     sessions: BTreeMap<u64, Session>,
     sessions_ever: u64,
     readiness: Arc<Readiness>,
@@ -335,7 +340,8 @@ impl Daemon {
             claims_until: now + config.claims_within,
             registry,
             sites,
-            kls_threads: Vec::new(),
+            halls: Vec::new(),
+            usher: Some(Usher::start().map_err(StartError::Thread)?),
             sessions: BTreeMap::new(),
             sessions_ever: 0,
             listener_watch: watch(listener.as_fd(), LISTENER)?,
@@ -589,6 +595,7 @@ impl Daemon {
         let seated = self.seats_for(session, owner, number);
         if let Err(Over(reason)) = seated {
             self.registry.detach(number);
+            self.close_halls(owner.uid);
             return Err(self.rejected(session, reason));
         }
         // Relaxed: a count.
@@ -641,12 +648,31 @@ impl Daemon {
         if let Some(hall) = site.halls().iter().find(|hall| hall.uid == uid) {
             return Ok(hall.clone());
         }
-        let hall =
-            Arc::new(Hall::new(site.cpu, uid).map_err(|error: HallError| Over::from(error))?);
-        site.set_halls(|halls| halls.push(hall.clone()));
+        let leaving = self.usher.as_ref().map_or(0, |usher| usher.leaving_of(site.cpu, uid));
+        if leaving >= LEAVING_MAX {
+            let what = "former halls of the user are not freed yet, expected fewer than";
+            return Err(Over(format!("{leaving} {what} {LEAVING_MAX}")));
+        }
+        let hall = Arc::new(Hall::new(site.cpu, uid)?);
+        // Before it is a hall of its site: none is without a thread.
         let thread = kls::start(Kls::new(site.clone(), hall.clone(), self.real_time))?;
-        self.kls_threads.push((hall.clone(), thread));
+        site.set_halls(|halls| halls.push(hall.clone()));
+        self.halls.push((hall.clone(), thread));
         Ok(hall)
+    }
+
+    /// Closes the halls of a user who has no domain any more.
+    fn close_halls(&mut self, uid: u32) {
+        if self.registry.domains().any(|(_, domain)| domain.owner.uid == uid) {
+            return;
+        }
+        for (hall, thread) in self.halls.extract_if(.., |(hall, _)| hall.uid == uid) {
+            self.sites
+                .iter()
+                .filter(|site| site.cpu == hall.cpu)
+                .for_each(|site| site.close(&hall));
+            let _ = self.usher.as_mut().map(|usher| usher.see_out((hall, thread)));
+        }
     }
 
     /// A domain's thread of a CPU is there: from now on it takes part.
@@ -756,6 +782,7 @@ impl Daemon {
             let (domain, name) = (number.number(), domain.name);
             self.events.push(Event::Detached { domain, name, reason: reason.to_owned() });
         }
+        self.close_halls(session.credentials.uid);
     }
 
     fn take_offences(&mut self) {
@@ -819,14 +846,8 @@ impl Drop for Daemon {
         self.end_all();
         // Relaxed: it looks at every tick.
         self.guardian_quit.store(true, Ordering::Relaxed);
-        for (hall, thread) in self.kls_threads.drain(..) {
-            // A domain that scribbles can undo one waking, not each of them.
-            while !thread.is_finished() {
-                hall.quit();
-                std::thread::sleep(QUIT_EVERY);
-            }
-            let _ = thread.join();
-        }
+        // With the last domain the last hall was closed.
+        drop(self.usher.take());
         let _ = self.guardian.take().map(JoinHandle::join);
         let _ = std::fs::remove_file(&self.config.socket);
     }
