@@ -4,7 +4,9 @@ use super::status::ByHand;
 use super::*;
 use std::sync::atomic::AtomicBool;
 use upcall_runtime::status::{SeatState, status};
-use upcall_shm::user_area::{Owner as AreaOwner, Rank, Slot, SlotState};
+use upcall_shm::user_area::{AREA_BYTES, Owner as AreaOwner, Rank, Slot, SlotState};
+use upcall_shm::wire::{ToDaemon, ToDomain};
+use upcall_sys::memfd::SharedMapping;
 use upcall_sys::process::thread_id;
 
 /// As `ByHand::create` has it.
