@@ -4,8 +4,10 @@
 //! against delayed (after all of them).
 //!
 //! Switches are the kernel's count of the domains' threads; beside them stands how many
-//! hand-offs the simulator needs for the same set at the hand-off's measured cost. Nothing
-//! is asserted: the machine is shared. `-- 16` runs only the sets of 16 processes,
+//! hand-offs the simulator needs for the same set at the hand-off's measured cost, and what
+//! the host did: how long it ran something else on the CPU (steal), and how late a thread
+//! on another CPU woke at worst, which nothing here can delay. Nothing is asserted: the machine
+//! is shared. `-- 16` runs only the sets of 16 processes,
 //! `-- 16 85` only at 85 %.
 
 #![forbid(unsafe_code)]
@@ -13,6 +15,9 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use upcall::activity::{ActivityParams, Terms};
@@ -24,6 +29,7 @@ use upcall::{Attach, Config, HandlerId, Runtime, clock, default_cpus};
 use upcall_benches::{heading, smoke};
 use upcall_daemon::server::{self, Daemon, Event};
 use upcall_sim::{SimActivity, SimSpec, Simulation};
+use upcall_sys::schedule;
 
 /// What a process started by this one is to do: its variable of the environment.
 const ROLE: &str = "UPCALL_BENCH_ROLE";
@@ -90,7 +96,7 @@ fn experiments() {
     println!("under load: {LOAD_THREADS} spinning threads of ordinary class on the same CPU");
     println!();
     println!(
-        "{:>9} {:>6} {:>5} {:<9} {:>8} {:>7} {:>7} {:>7} {:>10} {:>10} {:>9} {:>9} {:>9} {:>8} {:>8}",
+        "{:>9} {:>6} {:>5} {:<9} {:>8} {:>7} {:>7} {:>7} {:>10} {:>10} {:>9} {:>9} {:>9} {:>6} {:>7} {:>8} {:>8}",
         "processes",
         "load",
         "CPU %",
@@ -104,6 +110,8 @@ fn experiments() {
         "switches",
         "hand-offs",
         "simulated",
+        "stolen",
+        "late ms",
         "fewer %",
         "simul. %"
     );
@@ -132,7 +140,7 @@ fn line(setting: Setting, outcome: &Outcome, millis: u64) -> String {
     let Setting { processes, utilization, quantum, loaded } = setting;
     let handlers = u64::from(processes) * PERIODS_MS.len() as u64;
     format!(
-        "{processes:>9} {:>6} {utilization:>5} {:<9} {:>8} {:>7.1} {:>7} {:>7} {:>10.2} {:>10.2} {:>9} {:>9} {:>9}",
+        "{processes:>9} {:>6} {utilization:>5} {:<9} {:>8} {:>7.1} {:>7} {:>7} {:>10.2} {:>10.2} {:>9} {:>9} {:>9} {:>6} {:>7.1}",
         if loaded { "spin" } else { "idle" },
         if quantum == 1 { "immediate" } else { "delayed" },
         format!("{}/{handlers}", outcome.admitted),
@@ -144,6 +152,8 @@ fn line(setting: Setting, outcome: &Outcome, millis: u64) -> String {
         outcome.switches,
         outcome.hand_offs,
         outcome.simulated,
+        outcome.stolen_ms,
+        outcome.late_ns_max as f64 / 1e6,
     )
 }
 
@@ -162,6 +172,10 @@ struct Outcome {
     /// From one domain to another, as the simulator has it.
     simulated: u64,
     cpu_ns: u64,
+    /// Of the CPU, by the host.
+    stolen_ms: u64,
+    /// Of the witness.
+    late_ns_max: u64,
 }
 
 fn run(setting: Setting, millis: u64) -> Outcome {
@@ -207,7 +221,11 @@ fn run(setting: Setting, millis: u64) -> Outcome {
         hand_offs: 0,
         simulated,
         cpu_ns: 0,
+        stolen_ms: 0,
+        late_ns_max: 0,
     };
+    let witness = Witness::start(cpu);
+    let stolen_before_ms = stolen_ms(cpu);
     for mut domain in domains {
         let told = domain.hear();
         let numbers: Vec<i64> = told.split(' ').map(number).collect();
@@ -224,12 +242,63 @@ fn run(setting: Setting, millis: u64) -> Outcome {
         all.cpu_ns += cpu_ns.unsigned_abs();
         let _ = domain.child.wait();
     }
+    all.stolen_ms = stolen_ms(cpu) - stolen_before_ms;
+    all.late_ns_max = witness.stop();
     if let Some(load) = load {
         load.stop();
     }
     stopper.stop();
     serving.join().expect("the daemon does not panic");
     all
+}
+
+/// Time for which the host ran something else on `cpu`, since boot and in steps of 10 ms
+/// (proc_stat(5), `steal`); 0 where the host does not tell.
+fn stolen_ms(cpu: u32) -> u64 {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let name = format!("cpu{cpu}");
+    let line = stat.lines().find(|line| line.split_whitespace().next() == Some(&name));
+    let ticks = line.and_then(|line| line.split_whitespace().nth(8)?.parse::<u64>().ok());
+    ticks.unwrap_or(0) * 10
+}
+
+/// A thread of the highest rank on another CPU that does nothing: if it wakes late, the whole
+/// machine stood still, which the host need not count as steal.
+struct Witness {
+    over: Arc<AtomicBool>,
+    thread: JoinHandle<u64>,
+}
+
+impl Witness {
+    const LOOK_EVERY: Span = Span::from_millis(2);
+    const PRIORITY: u8 = 98;
+
+    fn start(cpu: u32) -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let seen = over.clone();
+        let thread = std::thread::spawn(move || {
+            let mut others = schedule::allowed_cpus().unwrap_or_default();
+            others.retain(|&other| other != cpu);
+            let apart = !others.is_empty() && schedule::pin_thread(&others).is_ok();
+            if !apart || schedule::set_fifo(Witness::PRIORITY).is_err() {
+                return 0;
+            }
+            let mut late_ns_max = 0;
+            while !seen.load(Ordering::Relaxed) {
+                let at = clock::now() + Witness::LOOK_EVERY;
+                upcall_sys::clock::sleep_until_ns(at.as_nanos());
+                late_ns_max = late_ns_max.max(clock::now().since(at).as_nanos());
+            }
+            late_ns_max
+        });
+        Witness { over, thread }
+    }
+
+    /// How late it woke at worst, in ns; 0: nothing is known.
+    fn stop(self) -> u64 {
+        self.over.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap_or_default()
+    }
 }
 
 /// How many handlers the daemon's admission takes, in its order.
