@@ -366,7 +366,7 @@ impl Executive {
             match self.turn(now) {
                 Turn::Own => {}
                 Turn::Elsewhere => {
-                    let rung = self.seat.as_mut().is_some_and(Seat::sleep_without_turn);
+                    let rung = self.sleep_until(None);
                     now = clock::now();
                     match if rung { self.heed(now) } else { Obeyed::Something } {
                         Obeyed::Quit => return self.outcomes(now),
@@ -416,7 +416,7 @@ impl Executive {
     /// that was taken note of.
     fn sleep_until(&self, deadline: Option<Instant>) -> bool {
         match &self.seat {
-            Some(seat) => seat.bell().sleep_until(deadline.map(Instant::as_nanos), || {}),
+            Some(seat) => seat.bell().sleep_until(deadline.map(Instant::as_nanos)),
             None => {
                 self.shared.doorbell.sleep_until(deadline);
                 false

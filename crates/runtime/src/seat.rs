@@ -57,11 +57,9 @@ impl Bell {
         self.page.answer(self.domain)
     }
 
-    /// Sleeps until it is rung or until `deadline_ns`; `true` if it was rung. Before that
-    /// it does `ask`, if it may sleep: its bell says already that it does.
-    pub(crate) fn sleep_until(&self, deadline_ns: Option<u64>, ask: impl FnOnce()) -> bool {
+    /// Sleeps until it is rung or until `deadline_ns`; `true` if it was rung.
+    pub(crate) fn sleep_until(&self, deadline_ns: Option<u64>) -> bool {
         if self.page.doze(self.domain) {
-            ask();
             let word = self.page.bell(self.domain);
             // Whatever ends the wait, the caller looks again.
             let _ = futex::wait_shared_until(word, ASLEEP, deadline_ns);
@@ -159,8 +157,6 @@ pub(crate) struct Seat {
     orders: Vec<Option<u32>>,
     /// Activities from this number on never were.
     orders_used: usize,
-    /// What was published is not yet told to whoever has the turn.
-    asks: bool,
     /// Who was found to outrank the handler that was told to yield.
     found: Option<(Rank, DomainId)>,
     /// Whoever passed the turn found this domain to be best of all, and nothing has
@@ -249,7 +245,7 @@ impl Seat {
         let peers = Vec::with_capacity(upcall_shm::DOMAINS_MAX as usize + 1);
         let orders = vec![None; ACTIVITIES_MAX as usize];
         let counters = Counters::default();
-        let (orders_used, asks, found, is_best, epoch) = (0, false, None, false, None);
+        let (orders_used, found, is_best, epoch) = (0, None, false, None);
         let bell = Bell::new(pages.turn.clone(), me);
         let line = Line::new(bell.clone());
         let usher = Usher {
@@ -267,7 +263,6 @@ impl Seat {
             peers,
             orders,
             orders_used,
-            asks,
             found,
             is_best,
             orphaned,
@@ -362,9 +357,6 @@ impl Seat {
     pub(crate) fn leave(&mut self, scheduler: &Scheduler) {
         self.orders.fill(None);
         self.publish(scheduler);
-        if std::mem::take(&mut self.asks) {
-            ask(&self.pages.turn);
-        }
         self.pass(DomainId::DAEMON);
     }
 
@@ -433,27 +425,15 @@ impl Seat {
         let ready = scheduler.best().and_then(|standing| self.rank(standing));
         let changed = self.pages.user.publish(ready);
         // Also if nothing changed: it may have been passed over, and is there again.
-        self.asks |= changed || ready.is_some();
+        let wanted = changed || ready.is_some();
         if self.has_turn() {
-            // It looks itself.
-            self.asks = false;
             return;
         }
         // What was found is of another turn.
         self.found = None;
-    }
-
-    /// Sleeps until it is rung, without the turn; `true` if it was rung. Whoever has the turn
-    /// is asked to look when the bell says already that this domain sleeps: one that was
-    /// blocked in the kernel is taken to be back by that ([`Self::is_back`]), and a holder
-    /// that looked before would not look again.
-    pub(crate) fn sleep_without_turn(&mut self) -> bool {
-        let (turn, asks) = (&self.pages.turn, &mut self.asks);
-        self.bell.sleep_until(None, || {
-            if std::mem::take(asks) {
-                ask(turn);
-            }
-        })
+        if wanted && self.pages.turn.request_recheck() {
+            ring(&self.pages.turn, DomainId::DAEMON);
+        }
     }
 
     /// Who is best of all at `now`. O(slots in use of all peers).
@@ -586,13 +566,6 @@ fn slot(scheduler: &Scheduler, id: ActivityId, order: u32) -> Slot {
             rank: Rank { key: NEVER, order: u64::from(order) },
             state: SlotState::Suspended,
         },
-    }
-}
-
-/// Has whoever has the turn look at all user areas.
-fn ask(page: &TurnPage<SharedMapping>) {
-    if page.request_recheck() {
-        ring(page, DomainId::DAEMON);
     }
 }
 
