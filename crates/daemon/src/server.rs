@@ -40,14 +40,14 @@ use upcall_core::time::{Instant, Span};
 pub use upcall_sys::local::Access;
 use upcall_sys::local::{Connection, Listener};
 use upcall_sys::readiness::{Direction, Readiness, Watch};
-use upcall_sys::{OsError, clock, schedule};
+use upcall_sys::{OsError, schedule};
 
-use crate::calibrate;
 use crate::guardian::{self, Guardian, Measure, Rules};
 use crate::hall::HallError;
 use crate::registry::{Owner, Quota, Registry};
 use crate::site::Site;
 use crate::usher::{Staffed, Usher};
+use crate::{calibrate, clock};
 use session::{Over, Session};
 
 mod answer;
@@ -296,7 +296,7 @@ impl Daemon {
             wakeup_latency: config.wakeup_latency,
         };
         let mut registry = Registry::new(config.discipline, platform, config.quota);
-        let now = Instant::from_nanos(clock::monotonic_ns());
+        let now = clock::now();
         registry.begin_orders_at(first_order(now));
         Ok(Daemon {
             real_time,

@@ -7,13 +7,13 @@ use std::os::fd::AsFd;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use upcall_core::time::{Instant, Span};
+use upcall_core::time::Span;
 use upcall_shm::wire::{ToDaemon, ToDomain};
-use upcall_sys::clock;
 use upcall_sys::readiness::{Direction, Watch};
 
 use super::session::{Attached, Over, Session};
 use super::{Daemon, Event, SESSIONS};
+use crate::clock;
 use crate::registry::{Claimed, Grant, Owner, PlaceError};
 use crate::status::{Scene, Telling};
 
@@ -29,7 +29,7 @@ impl Daemon {
             }
             ToDaemon::Claim { request, unscreened, cpu, order, need, name } => {
                 let number = self.domain_of(session)?.number.number();
-                let trusted = Instant::from_nanos(clock::monotonic_ns()) < self.claims_until;
+                let trusted = clock::now() < self.claims_until;
                 let claimed = Claimed { cpu, order, unscreened, trusted };
                 let placed = self.registry.claim(number, &name, &need, claimed);
                 self.answer(session, request, &name, placed)
@@ -108,7 +108,7 @@ impl Daemon {
             limits.unscreened.store(usage.unscreened, Ordering::Relaxed);
             let admitted = self.registry.admitted(number.number(), hall.cpu);
             let mut ranks = limits.ranks.lock().unwrap_or_else(PoisonError::into_inner);
-            ranks.set(admitted, Instant::from_nanos(clock::monotonic_ns()));
+            ranks.set(admitted, clock::now());
             drop(ranks);
             hall.kernel.set_quantum(*number, usage.quantum_max.as_nanos());
         }
