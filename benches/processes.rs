@@ -26,10 +26,10 @@ use upcall::load::BackgroundLoad;
 use upcall::policy::rmdp::RMDP;
 use upcall::time::{Instant, Span};
 use upcall::{Attach, Config, HandlerId, Runtime, clock, default_cpus};
-use upcall_benches::{heading, smoke};
+use upcall_benches::{heading, smoke, steal_ms};
 use upcall_daemon::server::{self, Daemon, Event};
 use upcall_sim::{SimActivity, SimSpec, Simulation};
-use upcall_sys::schedule;
+use upcall_sys::{process, schedule};
 
 /// What a process started by this one is to do: its variable of the environment.
 const ROLE: &str = "UPCALL_BENCH_ROLE";
@@ -225,7 +225,7 @@ fn run(setting: Setting, millis: u64) -> Outcome {
         late_ns_max: 0,
     };
     let witness = Witness::start(cpu);
-    let stolen_before_ms = stolen_ms(cpu);
+    let stolen_before_ms = steal_ms(cpu).unwrap_or_default();
     for mut domain in domains {
         let told = domain.hear();
         let numbers: Vec<i64> = told.split(' ').map(number).collect();
@@ -242,7 +242,7 @@ fn run(setting: Setting, millis: u64) -> Outcome {
         all.cpu_ns += cpu_ns.unsigned_abs();
         let _ = domain.child.wait();
     }
-    all.stolen_ms = stolen_ms(cpu) - stolen_before_ms;
+    all.stolen_ms = steal_ms(cpu).unwrap_or_default() - stolen_before_ms;
     all.late_ns_max = witness.stop();
     if let Some(load) = load {
         load.stop();
@@ -250,16 +250,6 @@ fn run(setting: Setting, millis: u64) -> Outcome {
     stopper.stop();
     serving.join().expect("the daemon does not panic");
     all
-}
-
-/// Time for which the host ran something else on `cpu`, since boot and in steps of 10 ms
-/// (proc_stat(5), `steal`); 0 where the host does not tell.
-fn stolen_ms(cpu: u32) -> u64 {
-    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
-    let name = format!("cpu{cpu}");
-    let line = stat.lines().find(|line| line.split_whitespace().next() == Some(&name));
-    let ticks = line.and_then(|line| line.split_whitespace().nth(8)?.parse::<u64>().ok());
-    ticks.unwrap_or(0) * 10
 }
 
 /// A thread of the highest rank on another CPU that does nothing: if it wakes late, the whole
@@ -438,19 +428,19 @@ fn domain(socket: &Path, place: usize, share_ppm: u64, quantum: u32, millis: u64
 }
 
 /// What the kernel counted of this process's executive: switches, and its CPU time in
-/// nanoseconds (proc_pid_status(5); `schedstat`: Documentation/scheduler/sched-stats.rst).
+/// nanoseconds.
 fn kernel_account() -> [u64; 2] {
     let tasks = std::fs::read_dir("/proc/self/task").expect("/proc is mounted");
-    let text = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
-    let is_executive =
-        |path: &std::path::PathBuf| text(&path.join("comm")).starts_with("upcall-cpu");
-    let paths = tasks.filter_map(|task| Some(task.ok()?.path())).filter(is_executive);
-    paths.fold([0, 0], |[switches, cpu_ns], path| {
-        let status = text(&path.join("status"));
-        let counts = status.lines().filter(|line| line.contains("ctxt_switches"));
-        let counts = counts.filter_map(|line| line.split_whitespace().last()?.parse::<u64>().ok());
-        let schedstat = text(&path.join("schedstat"));
-        let ran = schedstat.split(' ').next().and_then(|word| word.parse::<u64>().ok());
-        [switches + counts.sum::<u64>(), cpu_ns + ran.unwrap_or(0)]
+    let comm = |path: &Path| std::fs::read_to_string(path.join("comm")).unwrap_or_default();
+    let of_executive = tasks.filter_map(|task| {
+        let path = task.ok()?.path();
+        let tid = path.file_name()?.to_str()?.parse().ok()?;
+        comm(&path).starts_with("upcall-cpu").then_some(tid)
+    });
+    let pid = std::process::id();
+    of_executive.fold([0, 0], |[switches, cpu_ns], tid| {
+        let switched = process::switches_of(pid, tid).unwrap_or_default().total();
+        let ran_ns = process::cpu_time_of(pid, tid).unwrap_or_default();
+        [switches + switched, cpu_ns + ran_ns]
     })
 }
