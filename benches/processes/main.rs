@@ -1,35 +1,42 @@
 //! rtu-1995 Experiments 1 and 2 (§7.1, §7.2) for real: 2 and 16 processes of 6 handlers
 //! each, periods 40 to 90 ms, first releases at random, under one daemon on one CPU;
 //! immediate preemption (a handler yields after every iteration if it must, one of 96)
-//! against delayed (after all of them).
+//! against delayed (after all of them), and against the kernel's own: a `SCHED_FIFO` thread
+//! a handler, priorities by rate, no daemon.
 //!
 //! Switches are the kernel's count of the domains' threads; beside them stands how many
 //! hand-offs the simulator needs for the same set at the hand-off's measured cost, and what
 //! the host did: how long it ran something else on the CPU (steal), and how late a thread
 //! on another CPU woke at worst, which nothing here can delay. Nothing is asserted: the machine
 //! is shared. `-- 16` runs only the sets of 16 processes,
-//! `-- 16 85` only at 85 %.
+//! `-- 16 85` only at 85 %, `-- 16 85 256` with a working set of 256 KiB a handler: like the
+//! paper's, the load is then what jobs take under ideal conditions (one alone, its working set
+//! in the cache), and every switch costs what it takes to bring the working set back.
+//! `-- 16 85 256 9` does all that for nine sets of first releases, which the share of switches
+//! that is saved depends on.
 
 #![forbid(unsafe_code)]
+
+mod domain;
+mod witness;
+mod working_set;
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
-use std::time::Duration;
 
+use domain::{Work, domain};
 use upcall::activity::{ActivityParams, Terms};
 use upcall::admission::{Platform, Reservations, Share};
 use upcall::load::BackgroundLoad;
 use upcall::policy::rmdp::RMDP;
-use upcall::time::{Instant, Span};
-use upcall::{Attach, Config, HandlerId, Runtime, clock, default_cpus};
+use upcall::time::Span;
+use upcall::{clock, default_cpus};
 use upcall_benches::{heading, smoke, steal_ms};
 use upcall_daemon::server::{self, Daemon, Event};
 use upcall_sim::{SimActivity, SimSpec, Simulation};
-use upcall_sys::{process, schedule};
+use witness::Witness;
+use working_set::reload;
 
 /// What a process started by this one is to do: its variable of the environment.
 const ROLE: &str = "UPCALL_BENCH_ROLE";
@@ -39,7 +46,8 @@ const PERIODS_MS: [u64; 6] = [40, 50, 60, 70, 80, 90];
 const BATCH: u32 = 96;
 /// Of an iteration's cost, what its boundary takes; the rest is spun.
 const BOUNDARY_NS: u64 = 300;
-/// Makes the first releases, those of the simulator's test of Experiment 2.
+/// Makes the first set of first releases, that of the simulator's test of Experiment 2; the
+/// second is made of the next number, and so on.
 const PHASES: u64 = 1995;
 /// Most that admission gives away here: what the kernel leaves to the real-time class.
 const LIMIT_PPM: u32 = 950_000;
@@ -53,11 +61,15 @@ fn main() {
         Err(_) => experiments(),
         Ok(role) => match role[..] {
             ["spin"] => upcall::load::spin(LOAD_THREADS),
-            [socket, place, utilization_ppm, quantum, millis] => domain(
+            [socket, place, share_ppm, way, millis, set_kib, phases] => domain(
                 Path::new(socket),
                 number(place),
-                number(utilization_ppm),
-                number(quantum),
+                Work {
+                    share_ppm: number(share_ppm),
+                    way: way.parse().unwrap_or_else(|()| panic!("`{way}` is no way")),
+                    set_kib: number(set_kib),
+                    phases: number(phases),
+                },
                 number(millis),
             ),
             _ => panic!("unknown role {role:?}"),
@@ -69,20 +81,58 @@ fn number<T: std::str::FromStr>(text: &str) -> T {
     text.parse().unwrap_or_else(|_| panic!("`{text}` is no number"))
 }
 
+/// Who is preempted when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// A thread a handler, by the kernel at once.
+    Fifo,
+    Immediate,
+    Delayed,
+}
+
+impl Way {
+    const ALL: [Way; 3] = [Way::Fifo, Way::Immediate, Way::Delayed];
+
+    fn name(self) -> &'static str {
+        match self {
+            Way::Fifo => "fifo",
+            Way::Immediate => "immediate",
+            Way::Delayed => "delayed",
+        }
+    }
+
+    fn quantum(self) -> u32 {
+        if self == Way::Delayed { BATCH } else { 1 }
+    }
+}
+
+impl std::str::FromStr for Way {
+    type Err = ();
+    fn from_str(name: &str) -> Result<Self, ()> {
+        Way::ALL.into_iter().find(|way| way.name() == name).ok_or(())
+    }
+}
+
 /// One line of the table.
 #[derive(Clone, Copy)]
 struct Setting {
     processes: u32,
     /// Of all processes together, in percent of the CPU.
     utilization: u32,
-    quantum: u32,
+    way: Way,
     loaded: bool,
+    /// Working set of a handler, in KiB.
+    set_kib: usize,
+    /// What the first releases are made of.
+    phases: u64,
 }
 
 fn experiments() {
     // Cargo adds words of its own.
     let mut wanted = std::env::args().filter_map(|word| word.parse::<u32>().ok());
     let (size, utilization) = (wanted.next(), wanted.next());
+    let set_kib = wanted.next().map_or(0, |kib| kib as usize);
+    let sets = wanted.next().map_or(1, u64::from);
     let (sizes, utilizations, millis) = match smoke() {
         true => (vec![2], vec![50], 300),
         false => (vec![2, 16], (50..=95).step_by(5).collect(), 3_600),
@@ -91,12 +141,18 @@ fn experiments() {
     let utilizations = utilization.map_or(utilizations, |utilization| vec![utilization]);
     println!("{}", heading("processes"));
     println!(
-        "{millis} ms a run, {BATCH} iterations a job; immediate: quantum 1, delayed: quantum {BATCH}"
+        "{millis} ms a run, {BATCH} iterations a job; immediate: quantum 1, delayed: quantum {BATCH}; fifo: a thread a handler"
     );
     println!("under load: {LOAD_THREADS} spinning threads of ordinary class on the same CPU");
+    if set_kib > 0 {
+        println!(
+            "working set of a handler: {set_kib} KiB; to bring it back: {} us",
+            reload(set_kib).as_nanos() / 1_000
+        );
+    }
     println!();
     println!(
-        "{:>9} {:>6} {:>5} {:<9} {:>8} {:>7} {:>7} {:>7} {:>10} {:>10} {:>9} {:>9} {:>9} {:>6} {:>7} {:>8} {:>8}",
+        "{:>9} {:>6} {:>5} {:<9} {:>8} {:>7} {:>7} {:>7} {:>10} {:>10} {:>9} {:>9} {:>9} {:>6} {:>7} {:>8} {:>8} {:>9}",
         "processes",
         "load",
         "CPU %",
@@ -113,36 +169,81 @@ fn experiments() {
         "stolen",
         "late ms",
         "fewer %",
-        "simul. %"
+        "simul. %",
+        "than fifo"
     );
     for processes in sizes {
         for loaded in [false, true] {
             for &utilization in &utilizations {
-                let mut immediate = None;
-                for quantum in [1, BATCH] {
-                    let setting = Setting { processes, utilization, quantum, loaded };
-                    let outcome = run(setting, millis);
-                    let of = [outcome.switches, outcome.simulated];
-                    let fewer = immediate.map_or(String::new(), |before: [u64; 2]| {
-                        let fewer =
-                            |at: usize| 100.0 - 100.0 * of[at] as f64 / before[at].max(1) as f64;
-                        format!("{:>8.1} {:>8.1}", fewer(0), fewer(1))
+                let mut saved = Saved::default();
+                for phases in PHASES..PHASES + sets {
+                    let [fifo, immediate, delayed] = Way::ALL.map(|way| {
+                        let setting =
+                            Setting { processes, utilization, way, loaded, set_kib, phases };
+                        let outcome = run(setting, millis);
+                        print!("{}", line(setting, &outcome, millis));
+                        if way != Way::Delayed {
+                            println!();
+                        }
+                        outcome
                     });
-                    immediate = Some(of);
-                    println!("{} {fewer}", line(setting, &outcome, millis));
+                    println!(" {}", saved.count(&fifo, &immediate, &delayed));
+                }
+                if sets > 1 {
+                    println!("{saved}");
                 }
             }
         }
     }
 }
 
+/// How many switches fewer with delayed preemption, in percent, one a set of first releases.
+#[derive(Default)]
+struct Saved {
+    than_immediate: Vec<f64>,
+    simulated: Vec<f64>,
+    than_fifo: Vec<f64>,
+}
+
+impl Saved {
+    fn count(&mut self, fifo: &Outcome, immediate: &Outcome, delayed: &Outcome) -> String {
+        let saved = |before: u64, after: u64| 100.0 - 100.0 * after as f64 / before.max(1) as f64;
+        let than_immediate = saved(immediate.switches, delayed.switches);
+        let simulated = saved(immediate.simulated, delayed.simulated);
+        let than_fifo = saved(fifo.switches, delayed.switches);
+        self.than_immediate.push(than_immediate);
+        self.simulated.push(simulated);
+        self.than_fifo.push(than_fifo);
+        format!("{than_immediate:>8.1} {simulated:>8.1} {than_fifo:>9.1}")
+    }
+}
+
+impl std::fmt::Display for Saved {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let range = |of: &[f64]| {
+            let mut sorted = of.to_vec();
+            sorted.sort_by(f64::total_cmp);
+            let (median, last) = (sorted.len() / 2, sorted.len() - 1);
+            format!("{:.1} / {:.1} / {:.1}", sorted[0], sorted[median], sorted[last])
+        };
+        write!(
+            f,
+            "fewer % over {} sets, least / median / most: than immediate {} (simulated {}), than fifo {}",
+            self.simulated.len(),
+            range(&self.than_immediate),
+            range(&self.simulated),
+            range(&self.than_fifo)
+        )
+    }
+}
+
 fn line(setting: Setting, outcome: &Outcome, millis: u64) -> String {
-    let Setting { processes, utilization, quantum, loaded } = setting;
+    let Setting { processes, utilization, way, loaded, .. } = setting;
     let handlers = u64::from(processes) * PERIODS_MS.len() as u64;
     format!(
         "{processes:>9} {:>6} {utilization:>5} {:<9} {:>8} {:>7.1} {:>7} {:>7} {:>10.2} {:>10.2} {:>9} {:>9} {:>9} {:>6} {:>7.1}",
         if loaded { "spin" } else { "idle" },
-        if quantum == 1 { "immediate" } else { "delayed" },
+        way.name(),
         format!("{}/{handlers}", outcome.admitted),
         outcome.cpu_ns as f64 / millis as f64 / 1e4,
         outcome.jobs,
@@ -187,8 +288,9 @@ fn run(setting: Setting, millis: u64) -> Outcome {
     };
     let daemon = Daemon::start(config).expect("a daemon");
     let share_ppm = u64::from(setting.utilization * 10_000 / setting.processes);
-    let admitted = admitted(setting, share_ppm, cpu, daemon.switch_cost());
-    let simulated = simulated(setting, share_ppm, daemon.switch_cost(), millis);
+    let switch_cost = daemon.switch_cost() + reload(setting.set_kib);
+    let admitted = admitted(setting, share_ppm, cpu, switch_cost);
+    let simulated = simulated(setting, share_ppm, switch_cost, millis);
     let stopper = daemon.stopper();
     let serving = std::thread::spawn(move || {
         daemon.run(|event, _| {
@@ -204,8 +306,11 @@ fn run(setting: Setting, millis: u64) -> Outcome {
     });
     let mut domains: Vec<Domain> = (0..setting.processes)
         .map(|number| {
-            let quantum = setting.quantum;
-            Domain::start(&format!("{}|{number}|{share_ppm}|{quantum}|{millis}", socket.display()))
+            let Setting { way, set_kib, phases, .. } = setting;
+            let (socket, way) = (socket.display(), way.name());
+            Domain::start(&format!(
+                "{socket}|{number}|{share_ppm}|{way}|{millis}|{set_kib}|{phases}"
+            ))
         })
         .collect();
     domains.iter_mut().for_each(|domain| assert_eq!(domain.hear(), "ready"));
@@ -252,45 +357,6 @@ fn run(setting: Setting, millis: u64) -> Outcome {
     all
 }
 
-/// A thread of the highest rank on another CPU that does nothing: if it wakes late, the whole
-/// machine stood still, which the host need not count as steal.
-struct Witness {
-    over: Arc<AtomicBool>,
-    thread: JoinHandle<u64>,
-}
-
-impl Witness {
-    const LOOK_EVERY: Span = Span::from_millis(2);
-    const PRIORITY: u8 = 98;
-
-    fn start(cpu: u32) -> Self {
-        let over = Arc::new(AtomicBool::new(false));
-        let seen = over.clone();
-        let thread = std::thread::spawn(move || {
-            let mut others = schedule::allowed_cpus().unwrap_or_default();
-            others.retain(|&other| other != cpu);
-            let apart = !others.is_empty() && schedule::pin_thread(&others).is_ok();
-            if !apart || schedule::set_fifo(Witness::PRIORITY).is_err() {
-                return 0;
-            }
-            let mut late_ns_max = 0;
-            while !seen.load(Ordering::Relaxed) {
-                let at = clock::now() + Witness::LOOK_EVERY;
-                upcall_sys::clock::sleep_until_ns(at.as_nanos());
-                late_ns_max = late_ns_max.max(clock::now().since(at).as_nanos());
-            }
-            late_ns_max
-        });
-        Witness { over, thread }
-    }
-
-    /// How late it woke at worst, in ns; 0: nothing is known.
-    fn stop(self) -> u64 {
-        self.over.store(true, Ordering::Relaxed);
-        self.thread.join().unwrap_or_default()
-    }
-}
-
 /// How many handlers the daemon's admission takes, in its order.
 fn admitted(setting: Setting, share_ppm: u64, cpu: u32, switch_cost: Span) -> u64 {
     let platform = Platform {
@@ -302,7 +368,7 @@ fn admitted(setting: Setting, share_ppm: u64, cpu: u32, switch_cost: Span) -> u6
     let mut reservations = Reservations::new(platform, &RMDP);
     let mut admitted = 0;
     for period_ms in (0..setting.processes).flat_map(|_| PERIODS_MS) {
-        let params = need(period_ms, share_ppm, setting.quantum);
+        let params = need(period_ms, share_ppm, setting.way.quantum());
         let terms = Terms::default();
         match reservations.reserve("handler", params, &terms) {
             Ok(_) => admitted += 1,
@@ -317,8 +383,11 @@ fn admitted(setting: Setting, share_ppm: u64, cpu: u32, switch_cost: Span) -> u6
 /// Hand-offs between domains that the same set takes in virtual time.
 fn simulated(setting: Setting, share_ppm: u64, switch_cost: Span, millis: u64) -> u64 {
     let handlers = (0..setting.processes).flat_map(|domain| PERIODS_MS.map(|ms| (domain, ms)));
-    let activities = handlers.zip(offsets()).map(|((domain, period_ms), chance)| {
-        let params = need(period_ms, share_ppm, setting.quantum);
+    let chances = offsets(setting.phases).zip(0..);
+    let activities = handlers.zip(chances).map(|((domain, period_ms), (chance, number))| {
+        // Among threads any switch is one of the kernel's.
+        let domain = if setting.way == Way::Fifo { number } else { domain };
+        let params = need(period_ms, share_ppm, setting.way.quantum());
         let params = params.offset(Span::from_nanos(chance % params.period.as_nanos()));
         let activity = SimActivity::new(format!("d{domain}-{period_ms}"), params);
         SimActivity { domain, ..activity }
@@ -339,8 +408,8 @@ fn need(period_ms: u64, share_ppm: u64, quantum: u32) -> ActivityParams {
 
 /// A number for each handler of all processes: Lehmer's generator with Park and Miller's
 /// numbers (CACM 1988).
-fn offsets() -> impl Iterator<Item = u64> {
-    std::iter::successors(Some(PHASES), |chance| Some(chance * 48_271 % 0x7fff_ffff)).skip(1)
+fn offsets(phases: u64) -> impl Iterator<Item = u64> {
+    std::iter::successors(Some(phases), |chance| Some(chance * 48_271 % 0x7fff_ffff)).skip(1)
 }
 
 /// A process, as the one who started it sees it.
@@ -371,76 +440,4 @@ impl Domain {
     fn hear(&mut self) -> String {
         self.lines.next().expect("it speaks").expect("text")
     }
-}
-
-fn domain(socket: &Path, place: usize, share_ppm: u64, quantum: u32, millis: u64) {
-    let name = format!("d{place}");
-    let daemon = Some(Attach { socket: socket.into(), name: name.clone() });
-    // What admission refuses runs all the same, as in the paper.
-    let config = Config { unscreened: true, daemon, ..Config::default() };
-    let mut runtime = Runtime::start(config).expect("attached");
-    let ids: Vec<HandlerId> = PERIODS_MS
-        .iter()
-        .zip(offsets().skip(place * PERIODS_MS.len()))
-        .map(|(&period_ms, chance)| {
-            let need = need(period_ms, share_ppm, quantum);
-            let need = need.offset(Span::from_nanos(chance % need.period.as_nanos()));
-            let spin = Span::from_nanos(need.pdu_cost.as_nanos().saturating_sub(BOUNDARY_NS));
-            runtime
-                .handler(&format!("{name}-{period_ms}"), need, move |batch| {
-                    while batch.proceed() {
-                        // By the clock: nobody takes the CPU amid an iteration, and it
-                        // costs no system call.
-                        let until = clock::now() + spin;
-                        while clock::now() < until {}
-                    }
-                })
-                .expect("unscreened")
-        })
-        .collect();
-    println!("ready");
-    let mut line = String::new();
-    std::io::stdin().read_line(&mut line).expect("a start");
-    let start = Instant::from_nanos(number(line.trim()));
-    runtime.run_at(&ids, start).expect("its thread is there");
-    // What attaching took is not of the experiment.
-    std::thread::sleep(start.since(clock::now()).into());
-    let before = kernel_account();
-    let until = start + Span::from_millis(millis);
-    while clock::now() < until {
-        std::thread::sleep(Duration::from_millis(50));
-        runtime.poll(|_, _| {});
-    }
-    let after = kernel_account();
-    let report = runtime.stop(|_, _| {});
-    let counters = || report.activities.iter().filter_map(|activity| activity.counters);
-    let longest = report.activities.last().and_then(|activity| activity.counters);
-    println!(
-        "{} {} {} {} {} {} {}",
-        counters().map(|of| of.jobs).sum::<u64>(),
-        counters().map(|of| of.misses).sum::<u64>(),
-        counters().map(|of| of.slack_ns_min).min().unwrap_or(i64::MAX),
-        longest.map_or(i64::MAX, |of| of.slack_ns_min),
-        after[0] - before[0],
-        report.domain_switches,
-        after[1] - before[1],
-    );
-}
-
-/// What the kernel counted of this process's executive: switches, and its CPU time in
-/// nanoseconds.
-fn kernel_account() -> [u64; 2] {
-    let tasks = std::fs::read_dir("/proc/self/task").expect("/proc is mounted");
-    let comm = |path: &Path| std::fs::read_to_string(path.join("comm")).unwrap_or_default();
-    let of_executive = tasks.filter_map(|task| {
-        let path = task.ok()?.path();
-        let tid = path.file_name()?.to_str()?.parse().ok()?;
-        comm(&path).starts_with("upcall-cpu").then_some(tid)
-    });
-    let pid = std::process::id();
-    of_executive.fold([0, 0], |[switches, cpu_ns], tid| {
-        let switched = process::switches_of(pid, tid).unwrap_or_default().total();
-        let ran_ns = process::cpu_time_of(pid, tid).unwrap_or_default();
-        [switches + switched, cpu_ns + ran_ns]
-    })
 }
