@@ -32,7 +32,7 @@ pub fn domain(socket: &Path, place: usize, work: Work, millis: u64) {
             let cpus = cpu.into_iter().collect();
             Config { unscreened: true, mode: Mode::Fifo, cpus, ..Config::default() }
         }
-        Way::Immediate | Way::Delayed => Config { unscreened: true, daemon, ..Config::default() },
+        _ => Config { unscreened: true, daemon, ..Config::default() },
     };
     let mut runtime = Runtime::start(config).expect("attached");
     let ids: Vec<HandlerId> = PERIODS_MS

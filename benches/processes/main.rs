@@ -2,7 +2,7 @@
 //! each, periods 40 to 90 ms, first releases at random, under one daemon on one CPU;
 //! immediate preemption (a handler yields after every iteration if it must, one of 96)
 //! against delayed (after all of them), and against the kernel's own: a `SCHED_FIFO` thread
-//! a handler, priorities by rate, no daemon.
+//! a handler, priorities by rate, no daemon. Then delayed with patience (decision 0014).
 //!
 //! Switches are the kernel's count of the domains' threads; beside them stands how many
 //! hand-offs the simulator needs for the same set at the hand-off's measured cost, and what
@@ -53,6 +53,8 @@ const PHASES: u64 = 1995;
 const LIMIT_PPM: u32 = 950_000;
 /// From the last process's start to the first release.
 const LEAD: Span = Span::from_millis(300);
+/// Of who is patient.
+const PATIENCE: Span = Span::from_millis(5);
 /// Threads of ordinary class that compete, in the half under load.
 const LOAD_THREADS: u32 = 2;
 
@@ -88,21 +90,31 @@ enum Way {
     Fifo,
     Immediate,
     Delayed,
+    /// As delayed, and a domain goes on while others have waited for less than [`PATIENCE`].
+    Patient,
 }
 
 impl Way {
-    const ALL: [Way; 3] = [Way::Fifo, Way::Immediate, Way::Delayed];
+    const ALL: [Way; 4] = [Way::Fifo, Way::Immediate, Way::Delayed, Way::Patient];
 
     fn name(self) -> &'static str {
         match self {
             Way::Fifo => "fifo",
             Way::Immediate => "immediate",
             Way::Delayed => "delayed",
+            Way::Patient => "patient",
         }
     }
 
     fn quantum(self) -> u32 {
-        if self == Way::Delayed { BATCH } else { 1 }
+        match self {
+            Way::Fifo | Way::Immediate => 1,
+            Way::Delayed | Way::Patient => BATCH,
+        }
+    }
+
+    fn patience(self) -> Span {
+        if self == Way::Patient { PATIENCE } else { Span::ZERO }
     }
 }
 
@@ -141,7 +153,8 @@ fn experiments() {
     let utilizations = utilization.map_or(utilizations, |utilization| vec![utilization]);
     println!("{}", heading("processes"));
     println!(
-        "{millis} ms a run, {BATCH} iterations a job; immediate: quantum 1, delayed: quantum {BATCH}; fifo: a thread a handler"
+        "{millis} ms a run, {BATCH} iterations a job; immediate: quantum 1, delayed: quantum {BATCH}; fifo: a thread a handler; patient: delayed, patience {} ms",
+        PATIENCE.as_nanos() / 1_000_000
     );
     println!("under load: {LOAD_THREADS} spinning threads of ordinary class on the same CPU");
     if set_kib > 0 {
@@ -175,29 +188,35 @@ fn experiments() {
     for processes in sizes {
         for loaded in [false, true] {
             for &utilization in &utilizations {
-                let mut saved = Saved::default();
+                let mut saved = [Saved::default(), Saved::default()];
                 for phases in PHASES..PHASES + sets {
-                    let [fifo, immediate, delayed] = Way::ALL.map(|way| {
+                    let run_as = |way| {
                         let setting =
                             Setting { processes, utilization, way, loaded, set_kib, phases };
                         let outcome = run(setting, millis);
                         print!("{}", line(setting, &outcome, millis));
-                        if way != Way::Delayed {
-                            println!();
-                        }
+                        outcome
+                    };
+                    let before = [Way::Immediate, Way::Fifo].map(|way| {
+                        let outcome = run_as(way);
+                        println!();
                         outcome
                     });
-                    println!(" {}", saved.count(&fifo, &immediate, &delayed));
+                    for (way, saved) in [Way::Delayed, Way::Patient].into_iter().zip(&mut saved) {
+                        println!(" {}", saved.count(&before, &run_as(way)));
+                    }
                 }
                 if sets > 1 {
-                    println!("{saved}");
+                    println!("fewer % over {sets} sets, least / median / most");
+                    println!("  delayed: {}", saved[0]);
+                    println!("  patient: {}", saved[1]);
                 }
             }
         }
     }
 }
 
-/// How many switches fewer with delayed preemption, in percent, one a set of first releases.
+/// How many switches fewer than before, in percent, one a set of first releases.
 #[derive(Default)]
 struct Saved {
     than_immediate: Vec<f64>,
@@ -206,15 +225,17 @@ struct Saved {
 }
 
 impl Saved {
-    fn count(&mut self, fifo: &Outcome, immediate: &Outcome, delayed: &Outcome) -> String {
+    fn count(&mut self, [immediate, fifo]: &[Outcome; 2], outcome: &Outcome) -> String {
         let saved = |before: u64, after: u64| 100.0 - 100.0 * after as f64 / before.max(1) as f64;
-        let than_immediate = saved(immediate.switches, delayed.switches);
-        let simulated = saved(immediate.simulated, delayed.simulated);
-        let than_fifo = saved(fifo.switches, delayed.switches);
+        let than_immediate = saved(immediate.switches, outcome.switches);
+        let than_fifo = saved(fifo.switches, outcome.switches);
+        let simulated = immediate.simulated.zip(outcome.simulated);
+        let simulated = simulated.map(|(before, after)| saved(before, after));
         self.than_immediate.push(than_immediate);
-        self.simulated.push(simulated);
+        self.simulated.extend(simulated);
         self.than_fifo.push(than_fifo);
-        format!("{than_immediate:>8.1} {simulated:>8.1} {than_fifo:>9.1}")
+        let simulated = simulated.map_or("-".to_owned(), |saved| format!("{saved:.1}"));
+        format!("{than_immediate:>8.1} {simulated:>8} {than_fifo:>9.1}")
     }
 }
 
@@ -223,13 +244,13 @@ impl std::fmt::Display for Saved {
         let range = |of: &[f64]| {
             let mut sorted = of.to_vec();
             sorted.sort_by(f64::total_cmp);
-            let (median, last) = (sorted.len() / 2, sorted.len() - 1);
-            format!("{:.1} / {:.1} / {:.1}", sorted[0], sorted[median], sorted[last])
+            let of = [0, sorted.len() / 2, sorted.len().saturating_sub(1)];
+            let of = of.map(|at| sorted.get(at).map_or("-".to_owned(), |of| format!("{of:.1}")));
+            of.join(" / ")
         };
         write!(
             f,
-            "fewer % over {} sets, least / median / most: than immediate {} (simulated {}), than fifo {}",
-            self.simulated.len(),
+            "than immediate {} (simulated {}), than fifo {}",
             range(&self.than_immediate),
             range(&self.simulated),
             range(&self.than_fifo)
@@ -252,7 +273,7 @@ fn line(setting: Setting, outcome: &Outcome, millis: u64) -> String {
         outcome.slack_longest_ns_min as f64 / 1e6,
         outcome.switches,
         outcome.hand_offs,
-        outcome.simulated,
+        outcome.simulated.map_or("-".to_owned(), |switches| switches.to_string()),
         outcome.stolen_ms,
         outcome.late_ns_max as f64 / 1e6,
     )
@@ -271,7 +292,7 @@ struct Outcome {
     switches: u64,
     hand_offs: u64,
     /// From one domain to another, as the simulator has it.
-    simulated: u64,
+    simulated: Option<u64>,
     cpu_ns: u64,
     /// Of the CPU, by the host.
     stolen_ms: u64,
@@ -284,13 +305,16 @@ fn run(setting: Setting, millis: u64) -> Outcome {
     let socket = std::env::temp_dir().join(format!("upcall-processes-{}", std::process::id()));
     let config = server::Config {
         cpu_limit: Share::from_ppm(LIMIT_PPM).expect("it is in range"),
+        patience: setting.way.patience(),
         ..server::Config::new(socket.clone(), vec![cpu])
     };
     let daemon = Daemon::start(config).expect("a daemon");
     let share_ppm = u64::from(setting.utilization * 10_000 / setting.processes);
     let switch_cost = daemon.switch_cost() + reload(setting.set_kib);
     let admitted = admitted(setting, share_ppm, cpu, switch_cost);
-    let simulated = simulated(setting, share_ppm, switch_cost, millis);
+    // The simulator knows no patience.
+    let simulated =
+        (setting.way != Way::Patient).then(|| simulated(setting, share_ppm, switch_cost, millis));
     let stopper = daemon.stopper();
     let serving = std::thread::spawn(move || {
         daemon.run(|event, _| {
@@ -364,6 +388,7 @@ fn admitted(setting: Setting, share_ppm: u64, cpu: u32, switch_cost: Span) -> u6
         cpu_limit: Share::from_ppm(LIMIT_PPM).expect("it is in range"),
         switch_cost,
         wakeup_latency: Span::ZERO,
+        patience: setting.way.patience(),
     };
     let mut reservations = Reservations::new(platform, &RMDP);
     let mut admitted = 0;

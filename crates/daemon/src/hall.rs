@@ -333,7 +333,8 @@ impl Hall {
             let slot = upcoming.get(index).copied().unwrap_or(Slot::FREE);
             let _ = proxy.set(index, Slot { state: SlotState::Waiting, ..slot });
         }
-        proxy.publish(ready)
+        // What waits there now is not kept waiting for ours any longer.
+        proxy.publish(ready.map(Into::into))
     }
 }
 

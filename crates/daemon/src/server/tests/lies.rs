@@ -113,7 +113,7 @@ fn another_domain_s_place_in_the_order_is_not_to_be_shown() {
     let daemon = Running::start(|_| {});
     let (other, _area, theirs, _asleep) = domain(&daemon);
     let (by_hand, mut area, _, _sleeper) = domain(&daemon);
-    area.publish(Some(Rank { key: PERIOD_NS, order: u64::from(theirs) }));
+    area.publish(Some(Rank { key: PERIOD_NS, order: u64::from(theirs) }.into()));
     assert_eq!(told(&by_hand), Some(Measure::Disbelieved));
     drop((other, by_hand));
     assert!(measures(&daemon.stop()).contains(&Measure::Disbelieved));
