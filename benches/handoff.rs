@@ -37,8 +37,9 @@ fn main() {
         Ok(role) => match role[..] {
             ["echo", cpu, rounds, path] => echo(number(cpu), number(rounds), path),
             ["turns", cpu, rounds, path] => turns(number(cpu), number(rounds), path),
-            ["often", socket, millis] => domain(socket, "often", number(millis)),
-            ["long", socket, millis] => domain(socket, "long", number(millis)),
+            ["domain", socket, millis, ref handlers @ ..] => {
+                domain(socket, number(millis), handlers);
+            }
             _ => panic!("unknown role {role:?}"),
         },
     }
@@ -49,24 +50,31 @@ fn number<T: std::str::FromStr>(text: &str) -> T {
 }
 
 /// Rows of the table; the first is what the others are compared with.
-const ROWS: [&str; 5] = [
+const ROWS: [&str; 7] = [
     "bare futex ping-pong, one way",
     "the same after 100 us of work, the way there",
     "the turn and its bell alone, one way",
     "domain to domain, to one that outranks it",
     "domain to domain, back to one that had yielded",
+    "within a domain, to one that outranks it",
+    "within a domain, back to one that had yielded",
 ];
+/// Rows of the table, by the rows that each is the difference of.
+const DIFFERENCES: [(&str, usize, usize); 2] =
+    [("the hand-off alone, to one that outranks", 3, 5), ("the hand-off alone, back", 4, 6)];
 
 fn compare() {
-    let (blocks, rounds, millis) = if smoke() { (1, 500, 300) } else { (15, 5_000, 500) };
+    let (blocks, rounds, millis) = if smoke() { (1, 500, 300) } else { (41, 2_000, 200) };
     let cpu = default_cpus().ok().and_then(|cpus| cpus.last().copied()).unwrap_or(0);
     println!("{}", heading("handoff"));
     println!("{blocks} blocks, each with all rows; a ratio is of the medians of one block");
     let mut samples: [Vec<u64>; ROWS.len()] = Default::default();
     let mut ratios: [Vec<u64>; ROWS.len()] = Default::default();
+    let mut differences: [[Vec<u64>; 2]; DIFFERENCES.len()] = Default::default();
     for _ in 0..blocks {
         // Together: the machine is not the same all the time.
-        let (there, back) = hand_offs(cpu, millis);
+        let (there, back) = hand_offs(cpu, millis, &[&["often"], &["long"]]);
+        let (there_within, back_within) = hand_offs(cpu, millis, &[&["often", "long"]]);
         let seldom = ping_pong(cpu, rounds / 2, 100_000);
         let mut block = [
             ping_pong(cpu, rounds, 0),
@@ -75,10 +83,18 @@ fn compare() {
             pass_turns(cpu, rounds),
             there,
             back,
+            there_within,
+            back_within,
         ];
-        let base = percentile(&mut block[0], 50.0).max(1);
+        let medians = block.each_mut().map(|samples| percentile(samples, 50.0));
+        let base = medians[0].max(1);
+        for ((_, of, less), [spans, ratios]) in DIFFERENCES.iter().zip(&mut differences) {
+            let span = medians[*of].saturating_sub(medians[*less]);
+            spans.push(span);
+            ratios.push(1_000 * span / base);
+        }
         for (row, samples_of_row) in block.iter_mut().enumerate() {
-            ratios[row].push(1_000 * percentile(samples_of_row, 50.0) / base);
+            ratios[row].push(1_000 * medians[row] / base);
             samples[row].append(samples_of_row);
         }
     }
@@ -96,6 +112,15 @@ fn compare() {
             "{name:<48} {count:>7} {p10:>6} {median:>6} {p90:>6} {p99:>6} {ratio:>7.2} {low:>5.2} {high:>5.2}"
         );
     }
+    for ((name, ..), [spans, ratios]) in DIFFERENCES.iter().zip(&mut differences) {
+        let span = percentile(spans, 50.0);
+        let [low, ratio, high] =
+            [10.0, 50.0, 90.0].map(|of| percentile(ratios, of) as f64 / 1_000.0);
+        println!(
+            "{name:<48} {:>7} {:>6} {span:>6} {:>6} {:>6} {ratio:>7.2} {low:>5.2} {high:>5.2}",
+            "", "", "", ""
+        );
+    }
     println!();
     println!("{CONTENTS}");
 }
@@ -108,7 +133,11 @@ what a row contains, beside its name
   the turn alone        the same with the page that domains share: the turn is passed, a bell rung, a bell slept on
   to one that outranks  the same, and: the boundary at which the handler learns that it must yield, its return,
                         the decision, its ranks into the page; there the decision, and the upcall
-  back                  the end of the job and its record, and the rest of it; there the upcall";
+  back                  the end of the job and its record, and the rest of it; there the upcall
+  within a domain       the same two handlers in one process, under the same daemon: boundary, return, decision and
+                        upcall, and no hand-off
+  the hand-off alone    what it costs more that the next handler is in another process: the difference of the two,
+                        of the medians of a block";
 
 /// Samples in ns, one way each, both ways, the way there first. Before each, one side
 /// works for `work_ns`.
@@ -243,8 +272,9 @@ fn now() -> u64 {
     clock::now().as_nanos()
 }
 
-/// Samples in ns: to the domain that outranks the other, and back.
-fn hand_offs(cpu: u32, millis: u64) -> (Vec<u64>, Vec<u64>) {
+/// Samples in ns: to the handler that outranks the other, and back. `domains`: which
+/// handlers each has.
+fn hand_offs(cpu: u32, millis: u64, domains: &[&[&str]]) -> (Vec<u64>, Vec<u64>) {
     let socket = std::env::temp_dir().join(format!("upcall-bench-{}", std::process::id()));
     let daemon = Daemon::start(server::Config::new(socket.clone(), vec![cpu])).expect("a daemon");
     let stopper = daemon.stopper();
@@ -255,12 +285,20 @@ fn hand_offs(cpu: u32, millis: u64) -> (Vec<u64>, Vec<u64>) {
         });
     });
     let path = socket.display();
-    let mut often = start(&format!("often {path} {millis}"));
-    let mut long = start(&format!("long {path} {millis}"));
-    let often = [stamps_of(&mut often, "begun"), stamps_of(&mut often, "ended")];
-    let long = [stamps_of(&mut long, "begun"), stamps_of(&mut long, "ended")];
+    let mut started: Vec<Child> = domains
+        .iter()
+        .map(|handlers| start(&format!("domain {path} {millis} {}", handlers.join(" "))))
+        .collect();
+    let mut stamps = [[Vec::new(), Vec::new()], [Vec::new(), Vec::new()]];
+    for (child, handlers) in started.iter_mut().zip(domains) {
+        for &name in *handlers {
+            let read = ["begun", "ended"].map(|what| stamps_of(child, &format!("{name}-{what}")));
+            stamps[usize::from(name == "long")] = read;
+        }
+    }
     stopper.stop();
     serving.join().expect("the daemon does not panic");
+    let [often, long] = stamps;
     (spans(&long[1], &often[0]), spans(&often[1], &long[0]))
 }
 
@@ -280,36 +318,46 @@ fn spans(from: &[u64], to: &[u64]) -> Vec<u64> {
     samples
 }
 
-/// One domain with one handler: `often` runs every 100 us for a moment, `long` the rest
+/// A domain with these handlers: `often` runs every 100 us for a moment, `long` the rest
 /// of the time, in quanta of 2 us.
-fn domain(socket: &str, name: &'static str, millis: u64) {
-    let daemon = Some(Attach { socket: socket.into(), name: name.to_owned() });
+fn domain(socket: &str, millis: u64, handlers: &[&str]) {
+    let daemon = Some(Attach { socket: socket.into(), name: handlers.concat() });
     let config = Config { unscreened: true, daemon, ..Config::default() };
     let mut runtime = Runtime::start(config).expect("the daemon attaches it");
-    let is_long = name == "long";
-    let need = match is_long {
-        false => ActivityParams::new(Span::from_micros(100), Span::from_micros(1)),
-        true => ActivityParams::new(Span::from_millis(50), Span::from_nanos(2_800)).batch(14_000),
-    };
-    let kept: Arc<Mutex<Stamps>> = Arc::default();
-    let mut stamps = Stamps::new(kept.clone(), usize::try_from(40 * millis).unwrap_or(usize::MAX));
-    let handler = move |batch: &mut Batch<'_>| {
-        let entered = now();
-        stamps.enter(entered);
-        while batch.proceed() {
-            if is_long {
-                work(2_000);
-            }
-            stamps.last = now();
-        }
-    };
-    let id = runtime.handler(name, need, handler).expect("unscreened");
-    runtime.run(id).expect("its thread is there");
+    let room = usize::try_from(40 * millis).unwrap_or(usize::MAX);
+    let started: Vec<_> = handlers
+        .iter()
+        .map(|&name| {
+            let is_long = name == "long";
+            let need = match is_long {
+                false => ActivityParams::new(Span::from_micros(100), Span::from_micros(1)),
+                true => ActivityParams::new(Span::from_millis(50), Span::from_nanos(2_800))
+                    .batch(14_000),
+            };
+            let kept: Arc<Mutex<Stamps>> = Arc::default();
+            let mut stamps = Stamps::new(kept.clone(), room);
+            let handler = move |batch: &mut Batch<'_>| {
+                let entered = now();
+                stamps.enter(entered);
+                while batch.proceed() {
+                    if is_long {
+                        work(2_000);
+                    }
+                    stamps.last = now();
+                }
+            };
+            (name, runtime.handler(name, need, handler).expect("unscreened"), kept)
+        })
+        .collect();
+    let ids: Vec<_> = started.iter().map(|(_, id, _)| *id).collect();
+    runtime.run_at(&ids, clock::now()).expect("its thread is there");
     std::thread::sleep(Duration::from_millis(millis));
     runtime.stop(|_, _| {});
-    let kept = kept.lock().expect("nobody panicked");
-    print_stamps("begun", &kept.begun);
-    print_stamps("ended", &kept.ended);
+    for (name, _, kept) in started {
+        let kept = kept.lock().expect("nobody panicked");
+        print_stamps(&format!("{name}-begun"), &kept.begun);
+        print_stamps(&format!("{name}-ended"), &kept.ended);
+    }
 }
 
 /// When a handler was entered, and when it did the last thing before it returned.

@@ -42,6 +42,22 @@ pub fn percentile(samples: &mut [u64], percent: f64) -> u64 {
     samples.get(rank - 1).copied().unwrap_or_default()
 }
 
+/// Time for which the host ran something else on `cpu` since boot, in milliseconds and in
+/// steps of a tick (proc_stat(5), `steal`); `None` where the system does not tell.
+pub fn steal_ms(cpu: u32) -> Option<u64> {
+    /// USER_HZ is 100 on every architecture Linux runs Rust programs on.
+    const TICK_MS: u64 = 10;
+    let stat = std::fs::read_to_string("/proc/stat").ok()?;
+    let name = format!("cpu{cpu}");
+    let mut fields = stat
+        .lines()
+        .map(str::split_whitespace)
+        .find_map(|mut fields| (fields.next() == Some(&name)).then_some(fields))?;
+    // user nice system idle iowait irq softirq steal
+    let ticks: u64 = fields.nth(7)?.parse().ok()?;
+    Some(ticks * TICK_MS)
+}
+
 /// How late a thread woke, by the records of all jobs it ran: for each release
 /// that found nothing to do before it, the time to the first upcall after it,
 /// in nanoseconds, sorted. O(n log n).

@@ -7,6 +7,8 @@
 
 use std::collections::BTreeMap;
 
+use upcall_benches::steal_ms;
+
 /// Counts that only grow, read before and after a step.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Host {
@@ -34,20 +36,6 @@ impl Host {
             waited_ns: self.waited_ns.saturating_sub(earlier.waited_ns),
         }
     }
-}
-
-fn steal_ms(cpu: u32) -> Option<u64> {
-    /// USER_HZ is 100 on every architecture Linux runs Rust programs on.
-    const TICK_MS: u64 = 10;
-    let stat = std::fs::read_to_string("/proc/stat").ok()?;
-    let name = format!("cpu{cpu}");
-    let mut fields = stat
-        .lines()
-        .map(str::split_whitespace)
-        .find_map(|mut fields| (fields.next() == Some(&name)).then_some(fields))?;
-    // user nice system idle iowait irq softirq steal
-    let ticks: u64 = fields.nth(7)?.parse().ok()?;
-    Some(ticks * TICK_MS)
 }
 
 fn waited_ns(cpu: u32) -> Option<u64> {

@@ -162,7 +162,7 @@ const FALSE_RANK: Rank = Rank { key: 0, order: 0 };
 
 /// Says that it has something to run.
 fn claim(raw: &mut Raw, rank: Rank) {
-    raw.owner.publish(Some(rank));
+    raw.owner.publish(Some(rank.into()));
     if raw.turn.request_recheck() {
         ring_daemon(raw);
     }

@@ -51,6 +51,10 @@ pub struct DaemonArgs {
     /// How late the kernel may wake a CPU, as admission assumes it.
     #[arg(long, default_value = "0us", value_parser = duration)]
     pub wakeup_latency: Span,
+    /// How long a released handler may wait while its CPU's process goes on with less urgent
+    /// ones of its own: fewer switches, later answers. Admission counts it. Only under rmdp.
+    #[arg(long, default_value = "0us", value_parser = duration)]
+    pub patience: Span,
     /// Who may attach: its own user, or everyone (then run it as root).
     #[arg(long, value_enum, default_value = "owner")]
     pub access: AccessArg,
@@ -117,6 +121,7 @@ pub fn serve(args: &DaemonArgs) -> Result<(), DaemonFailure> {
             .ok_or_else(|| failed(&"--cpu-limit: found 0 %, expected more"))?,
         switch_cost: args.switch_cost.0,
         wakeup_latency: args.wakeup_latency,
+        patience: args.patience,
         discipline: args.policy,
         quota: Quota { domains_max: args.user_domains.into(), share_max_ppm: args.user_share },
         grace: args.grace,

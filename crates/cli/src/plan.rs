@@ -196,6 +196,7 @@ fn virtual_platform(spec: &Spec) -> Platform {
             SwitchCost::Fixed(cost) => cost,
         },
         wakeup_latency: spec.wakeup_latency,
+        patience: Span::ZERO,
     }
 }
 
@@ -223,6 +224,7 @@ fn platform(spec: &Spec) -> Result<Platform, Failure> {
             SwitchCost::Fixed(cost) => cost,
         },
         wakeup_latency: spec.wakeup_latency,
+        patience: Span::ZERO,
     })
 }
 

@@ -167,6 +167,7 @@ fn rows(sweep: &Sweep, number: u64, fingerprint: &str) -> String {
             cpu_limit: Share::WHOLE,
             switch_cost: point.switch_cost,
             wakeup_latency: Span::ZERO,
+            patience: Span::ZERO,
         };
         let mut reservations = Reservations::new(platform, discipline);
         let refused =

@@ -235,6 +235,13 @@ impl Scheduler {
         Some((release, self.policy.standing(id, job, release)?))
     }
 
+    /// When the oldest job of `id` that has not ended was released, or will have been if
+    /// it is there before; `None`: it has none. O(1).
+    pub fn pending_since(&self, id: ActivityId) -> Option<Instant> {
+        let slot = self.slot(id).ok().filter(|slot| slot.unfinished > 0)?;
+        Some(slot.release)
+    }
+
     /// The key of what is upcalled now, at `now`; as for [`Scheduler::best`].
     /// It changes by the passing of time alone, where work ahead becomes
     /// critical. O(1).

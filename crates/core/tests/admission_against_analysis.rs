@@ -59,7 +59,13 @@ fn independent(ranked: &[ActivityParams]) -> Vec<Option<u64>> {
 
 fn reservations(cpu_limit: Share) -> Reservations {
     Reservations::new(
-        Platform { cpus: vec![0], cpu_limit, switch_cost: Span::ZERO, wakeup_latency: Span::ZERO },
+        Platform {
+            cpus: vec![0],
+            cpu_limit,
+            switch_cost: Span::ZERO,
+            wakeup_latency: Span::ZERO,
+            patience: Span::ZERO,
+        },
         &RMDP,
     )
 }

@@ -1,4 +1,4 @@
-//! The time, as the core counts it. Read by the KLS threads and the guardian.
+//! The time, as the core counts it. Read by the KLS threads, the guardian and the server.
 
 use upcall_core::time::Instant;
 

@@ -17,10 +17,10 @@
 //!
 //! 1. A yield request in the kernel area: at its next boundary the domain looks at the others.
 //! 2. It asked whether it may go on, made an upcall, or passed the turn.
-//! 3. In CPU time of its thread, so that neither an interrupt, nor a paused virtual
-//!    machine, nor a stopped process counts. A domain that runs without having the turn is
-//!    not asked first. Its thread sinks beneath the KLS thread and takes no turns, and the
-//!    others go on.
+//! 3. In CPU time of its thread, so that neither a wait nor a stopped process counts, and
+//!    less what the host took of it and did not say (`meter`). A domain that runs without
+//!    having the turn is not asked first. Its thread sinks beneath the KLS thread and takes
+//!    no turns, and the others go on.
 //! 4. Its thread is raised again, and it takes turns.
 //! 5. In the ordinary class it may run on, without turns, so that the real-time class
 //!    stays under what Linux grants it; the way back is (4), but not after too many
@@ -40,7 +40,7 @@ use upcall_shm::DomainId;
 pub use upcall_shm::Measure;
 use upcall_shm::kernel_area::State;
 use upcall_shm::turn_page::Turn;
-use upcall_sys::process::{ThreadState, cpu_time_of, thread_state};
+use upcall_sys::process::{ThreadState, cpu_time_of, thread_id, thread_state, wait_time_of};
 use upcall_sys::{clock, schedule};
 
 use crate::clock::now;
@@ -50,10 +50,11 @@ use crate::site::{Known, Site};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 mod account;
+mod meter;
 #[cfg(test)]
 mod tests;
 
-use account::Account;
+use account::{Account, Look};
 
 /// How often it looks.
 pub(crate) const TICK: Span = Span::from_millis(5);
@@ -104,6 +105,9 @@ pub(crate) struct Guardian<R> {
 /// One look at one CPU: when it is, by which rules, and whom to tell.
 struct Tick<'t> {
     now: Instant,
+    /// For so long at least the machine stood still before it.
+    still: Span,
+    kernel_tick: Span,
     rules: &'t Rules,
     report: &'t mut dyn FnMut(Offence),
 }
@@ -177,16 +181,28 @@ impl<R: FnMut(Offence)> Guardian<R> {
             let _ = schedule::set_fifo(PRIORITY);
         }
         let _ = schedule::set_timer_slack_least();
-        let mut at = now();
+        let kernel_tick = Span::from_nanos(clock::kernel_tick_ns());
+        let (mut woke, mut waited) = (now(), own_wait());
         // Relaxed: nothing is handed over with it.
         while !self.quit.load(Relaxed) {
-            at = (at + TICK).max(now());
+            // After a late one too there is a tick between two looks.
+            let at = (woke + TICK).max(now());
             clock::sleep_until_ns(at.as_nanos());
+            woke = now();
+            let before = std::mem::replace(&mut waited, own_wait());
+            let since = before.zip(waited).map(|(before, now)| now.saturating_sub(before));
+            let still = meter::stood_still(woke.since(at), since);
             for watch in &mut self.sites {
-                watch.look(&mut Tick { now: now(), rules: &self.rules, report: &mut self.report });
+                let (rules, report) = (&self.rules, &mut self.report);
+                watch.look(&mut Tick { now: now(), still, kernel_tick, rules, report });
             }
         }
     }
+}
+
+/// How long the calling thread waited for others so far, where the kernel counts that.
+fn own_wait() -> Option<Span> {
+    wait_time_of(std::process::id(), thread_id()).ok().map(Span::from_nanos)
 }
 
 /// The CPUs of `allowed` that have no domains: there it preempts none at each tick, and
@@ -249,7 +265,7 @@ impl Watch {
 
     /// Whether a domain used no CPU time since the last look.
     fn is_idle(&mut self, member: &Member) -> bool {
-        self.record_of(member).is_some_and(|record| record.account.used_ns == 0)
+        self.record_of(member).is_some_and(|record| !record.account.has_run)
     }
 
     /// `member` has the turn, uses no CPU time, and does not run; another user waits. If
@@ -259,7 +275,7 @@ impl Watch {
         let Some(record) = self.record_of(member) else { return };
         // Without the real-time class it may only be kept from running.
         let running = thread_state(member.pid, member.tid) == Ok(ThreadState::Running);
-        if record.account.used_ns > 0 || running || !tick.rules.real_time {
+        if record.account.has_run || running || !tick.rules.real_time {
             return;
         }
         record.idle_ticks += 1;
@@ -272,7 +288,7 @@ impl Watch {
 
     /// Keeps the record of a domain, its use of CPU time above all.
     fn see(&mut self, member: &Arc<Member>, tick: &Tick<'_>, wants_cpu: bool) {
-        let cpu_ns = cpu_time_of(member.pid, member.tid).unwrap_or_else(|_| {
+        let count_ns = cpu_time_of(member.pid, member.tid).unwrap_or_else(|_| {
             // The process has ended, or become another program.
             lower_leader(member);
             0
@@ -287,8 +303,10 @@ impl Watch {
             }
         };
         record.seen = true;
-        record.account.enter((cpu_ns, wants_cpu), tick.now, &member.limits, tick.rules.grace);
-        if record.account.used_ns > 0 {
+        let Tick { now, still, kernel_tick, .. } = *tick;
+        let look = Look { now, count_ns, wants_cpu, still, kernel_tick };
+        record.account.enter(look, &member.limits, tick.rules.grace);
+        if record.account.has_run {
             record.idle_ticks = 0;
         }
     }

@@ -1,7 +1,7 @@
 //! What the domains of one user share on one CPU: their pages, and who they are.
 //!
-//! Made by the server; used by it, by the hall's [`crate::kls`] thread and by the
-//! [`crate::guardian`]. The two real-time threads never wait for the server: they
+//! Made by the server for a user's first domain, and over when the last has gone; used by
+//! it, by the hall's [`crate::kls`] thread and by the [`crate::guardian`]. The two real-time threads never wait for the server: they
 //! take what it last said of the members, or what it said before.
 
 use core::num::NonZeroU64;
@@ -25,9 +25,14 @@ mod tests;
 /// What the daemon itself is called in a hall, and stays.
 pub(crate) const PROXY_GENERATION: NonZeroU64 = NonZeroU64::MIN;
 
+/// How many halls there have been in this process.
+static HALLS_EVER: AtomicU64 = AtomicU64::new(0);
+
 /// See the module's head.
 #[derive(Debug)]
 pub(crate) struct Hall {
+    /// From 1 on. No two halls have the same, nor one of a user and the next of that user.
+    pub(crate) number: u64,
     pub(crate) cpu: u32,
     pub(crate) uid: u32,
     pub(crate) turn: TurnPage<SharedMapping>,
@@ -146,6 +151,8 @@ impl Hall {
         let proxy = Owner::create(proxy, DomainId::DAEMON, PROXY_GENERATION.get());
         kernel.attach(DomainId::DAEMON, PROXY_GENERATION, 0, std::process::id());
         Ok(Hall {
+            // Relaxed: a count.
+            number: HALLS_EVER.fetch_add(1, Ordering::Relaxed) + 1,
             cpu,
             uid,
             turn: TurnPage::create(turn, cpu).map_err(layout)?,
@@ -182,7 +189,8 @@ impl Hall {
         }
     }
 
-    /// Tells the KLS thread to end; again and again, until it has.
+    /// The hall is over, for good: it is not given the CPU any more. Tells the KLS thread to
+    /// end; again and again, until it has.
     pub(crate) fn quit(&self) {
         // Release pairs with the Acquire in `is_over`; the bell comes after it.
         self.quit.store(true, Ordering::Release);
@@ -190,6 +198,7 @@ impl Hall {
         self.rouse();
     }
 
+    /// Whether [`Hall::quit`] was called.
     pub(crate) fn is_over(&self) -> bool {
         self.quit.load(Ordering::Acquire)
     }
@@ -324,7 +333,8 @@ impl Hall {
             let slot = upcoming.get(index).copied().unwrap_or(Slot::FREE);
             let _ = proxy.set(index, Slot { state: SlotState::Waiting, ..slot });
         }
-        proxy.publish(ready)
+        // What waits there now is not kept waiting for ours any longer.
+        proxy.publish(ready.map(Into::into))
     }
 }
 

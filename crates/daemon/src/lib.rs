@@ -10,6 +10,7 @@
 //! | `hall`, `site` | the pages of one user on one CPU; the halls of one CPU |
 //! | `ranks` | what a domain may show of itself |
 //! | `kls` | the thread beneath the domains of a hall |
+//! | `usher` | sees out the halls of users who have gone |
 //! | `guardian` | the thread above all |
 //! | [`calibrate`] | what a hand-off costs here |
 //! | `status` | how things stand, for `upcall top` |
@@ -28,5 +29,6 @@ mod kls;
 mod ranks;
 mod site;
 mod status;
+mod usher;
 
 pub use hall::HallError;

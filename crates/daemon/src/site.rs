@@ -20,8 +20,8 @@ pub(crate) struct Site {
     pub(crate) cpu: u32,
     halls: Mutex<Halls>,
     choosing: Mutex<()>,
-    /// Whose hall has the CPU: the user, and 1; 0: nobody's yet. Turn pages can be
-    /// written by domains, this cannot.
+    /// Which hall has the CPU, by its number; 0: none. Turn pages can be written by domains,
+    /// this cannot. Not the user's number: a hall that is over leaves nothing to the next.
     granted: AtomicU64,
 }
 
@@ -45,6 +45,16 @@ impl Site {
         *halls = list.into();
     }
 
+    /// `hall` is over: it is none of this CPU any more. The other halls look again, for it
+    /// may have had the CPU, or its thread slept for them until the next release; and nobody
+    /// keeps it who slept. By the server, when its last member has gone.
+    pub(crate) fn close(&self, hall: &Arc<Hall>) {
+        // First: who forgets what is over must not find it here once more.
+        self.set_halls(|halls| halls.retain(|other| !Arc::ptr_eq(other, hall)));
+        hall.quit();
+        self.halls().iter().for_each(|other| other.rouse());
+    }
+
     /// One KLS thread at a time chooses. They have one priority and one CPU, so none
     /// waits for one that cannot run.
     pub(crate) fn choosing(&self) -> MutexGuard<'_, ()> {
@@ -55,7 +65,7 @@ impl Site {
     pub(crate) fn grant(&self, hall: &Hall) {
         // Release pairs with the Acquire in `is_granted`. Who sees the turn that is passed
         // after this, in `TurnPage::turn`, sees this.
-        self.granted.store(u64::from(hall.uid) + 1, Ordering::Release);
+        self.granted.store(hall.number, Ordering::Release);
     }
 
     /// No domain has anything to do. By who chooses.
@@ -66,14 +76,15 @@ impl Site {
 
     /// Whether `hall` was the last to get the CPU.
     pub(crate) fn is_granted(&self, hall: &Hall) -> bool {
-        self.granted.load(Ordering::Acquire) == u64::from(hall.uid) + 1
+        self.granted.load(Ordering::Acquire) == hall.number
     }
 
     /// Whether a domain of `hall` has the CPU. Whatever its domains write into the turn
-    /// page of a hall that was not given the CPU, it does not have it.
+    /// page of a hall that was not given the CPU, it does not have it. Nor has a hall that
+    /// is over: who chose by an older list may have given it the CPU since.
     pub(crate) fn is_held(&self, hall: &Hall) -> bool {
         let has_holder = hall.turn.holder().is_ok_and(|of| of != DomainId::DAEMON);
-        has_holder && self.is_granted(hall)
+        has_holder && self.is_granted(hall) && !hall.is_over()
     }
 }
 
@@ -83,8 +94,9 @@ pub(crate) struct Known(Vec<(Arc<Hall>, Members)>);
 
 impl Known {
     /// Looks again, but waits for nobody: what is just being changed stays as it was.
-    /// Allocates and frees when something changed.
+    /// But halls that are over are forgotten. Allocates and frees when something changed.
     pub(crate) fn refresh(&mut self, site: &Site) {
+        self.0.retain(|(hall, _)| !hall.is_over());
         match site.halls.try_lock() {
             Ok(halls) => self.take_up(&halls),
             Err(TryLockError::Poisoned(halls)) => self.take_up(&halls.into_inner()),

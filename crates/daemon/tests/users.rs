@@ -10,6 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -19,6 +20,7 @@ use upcall_core::admission::Share;
 use upcall_core::time::{Instant, Span};
 use upcall_daemon::server::{Access, Config, Daemon, Event, Stopper};
 use upcall_runtime::{Attach, Config as RuntimeConfig, CreateError, Runtime, clock, status};
+use upcall_sys::process::effective_user;
 
 const ROLE: &str = "UPCALL_TEST_ROLE";
 const NOBODY: u32 = 65534;
@@ -128,6 +130,7 @@ fn child() {
         ["work", name, period_ms, batch] => {
             work(name, period_ms.parse().unwrap(), batch.parse().unwrap());
         }
+        ["stay"] => stay(),
         ["share", period_ms, batch] => share(period_ms.parse().unwrap(), batch.parse().unwrap()),
         _ => panic!("unknown role {role:?}"),
     }
@@ -184,6 +187,42 @@ fn work(name: &str, period_ms: u64, batch: u32) {
     println!("#counters {} {} {lost}", counters.completed, counters.misses);
 }
 
+/// Tells that it has had turns, and goes when it is told to.
+fn stay() {
+    let mut runtime = match attached("stays") {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            println!("#rejected {error}");
+            return;
+        }
+    };
+    have_turns(&mut runtime);
+    println!("#ready ");
+    said();
+}
+
+/// Until some jobs were run.
+fn have_turns(runtime: &mut Runtime) {
+    let need = ActivityParams::new(Span::from_millis(2), Span::from_micros(50));
+    let (runs, count) = (Arc::new(AtomicU32::new(0)), 3);
+    let counted = runs.clone();
+    let handler = runtime.handler("turns", need.batch(1), move |batch| {
+        while batch.proceed() {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    runtime.run(handler.unwrap()).unwrap();
+    until(|| runs.load(Ordering::Relaxed) >= count, || format!("{runs:?} jobs"));
+}
+
+fn until(is_so: impl Fn() -> bool, what: impl Fn() -> String) {
+    let give_up = std::time::Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(std::time::Instant::now() < give_up, "a minute, and still {}", what());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// Asks for one share after the other until it is refused, and tells why.
 fn share(period_ms: u64, batch: u32) {
     let mut runtime = attached("greedy").unwrap();
@@ -220,7 +259,7 @@ fn descriptors() -> String {
 }
 
 fn is_root() -> bool {
-    upcall_sys::process::effective_user() == 0
+    effective_user() == 0
 }
 
 #[test]
@@ -336,4 +375,95 @@ fn who_ends_amid_a_turn_leaves_the_cpu_to_the_other_user() {
     let missed = counters[1];
     assert!(gaps as u64 <= missed, "{gaps} releases left out, {missed} jobs missed");
     assert!(!daemon.stop().iter().any(is_offence));
+}
+
+/// What this process has: threads of a daemon, descriptors, and pages of Upcall's.
+#[derive(Debug, PartialEq, Eq)]
+struct Had {
+    threads: usize,
+    descriptors: usize,
+    mappings: usize,
+}
+
+impl Had {
+    fn now() -> Self {
+        let count = |directory: &str, counts: &dyn Fn(PathBuf) -> bool| {
+            let entries = std::fs::read_dir(directory).unwrap();
+            entries.filter(|entry| counts(entry.as_ref().unwrap().path())).count()
+        };
+        let is_ours = |task: PathBuf| {
+            std::fs::read_to_string(task.join("comm")).is_ok_and(|name| name.starts_with("upcall-"))
+        };
+        // Pipes are to the children, of this test and of others.
+        let is_kept = |fd: PathBuf| {
+            std::fs::read_link(fd).is_ok_and(|to| !to.to_string_lossy().starts_with("pipe:"))
+        };
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        Had {
+            threads: count("/proc/self/task", &is_ours),
+            descriptors: count("/proc/self/fd", &is_kept),
+            mappings: maps.lines().filter(|line| line.contains("memfd:upcall")).count(),
+        }
+    }
+
+    /// Once the guardian and the usher have come to give themselves their names.
+    fn without_users() -> Self {
+        until(|| Had::now().threads == 2, || format!("{:?}, not 2 threads", Had::now()));
+        Had::now()
+    }
+
+    /// That again, as soon as what is on its way out has gone.
+    fn until_again(&self) {
+        until(|| Had::now() == *self, || format!("{:?}, not {self:?}", Had::now()));
+    }
+}
+
+/// Of other users where that is allowed, else of this one alone.
+#[test]
+fn users_that_come_and_go_leave_no_thread_descriptor_or_page_behind() {
+    let daemon = Running::start(|_| {});
+    let users = if is_root() { vec![NOBODY, SOMEBODY, 65532] } else { vec![effective_user()] };
+    let had = Had::without_users();
+    for round in 0..8 {
+        let come = |uid: &u32| daemon.child(*uid, "stay");
+        let mut children: Vec<Playing> = users.iter().map(come).collect();
+        children.iter_mut().for_each(|child| drop(child.hear("ready")));
+        // A hall has three pages, and a domain one. Those of before may be leaving still.
+        let (threads, mappings) = (had.threads + users.len(), had.mappings + users.len() * 4);
+        let is_so = |with: Had| with.threads == threads && with.mappings == mappings;
+        until(|| is_so(Had::now()), || format!("{:?}, not {threads}, {mappings}", Had::now()));
+        assert!(Had::now().descriptors > had.descriptors);
+        // Each user in turn is back while its hall may still be on the way out.
+        for (index, uid) in users.iter().enumerate() {
+            if round % 2 == 0 {
+                children[index].say("go");
+                children[index].child.wait().unwrap();
+            }
+            children[index] = daemon.child(*uid, "stay");
+            children[index].hear("ready");
+        }
+        drop(children);
+        if round % 2 == 0 {
+            had.until_again();
+        }
+    }
+    had.until_again();
+    assert!(!daemon.stop().iter().any(|event| matches!(event, Event::Refused { .. })));
+}
+
+#[test]
+fn who_is_back_at_once_has_turns_though_its_former_hall_has_not_left() {
+    let daemon = Running::start(|_| {});
+    let had = Had::without_users();
+    for _ in 0..20 {
+        let mut runtime = Runtime::start(RuntimeConfig {
+            daemon: Some(Attach { socket: daemon.socket.clone(), name: "again".to_owned() }),
+            ..RuntimeConfig::default()
+        });
+        have_turns(runtime.as_mut().unwrap());
+    }
+    had.until_again();
+    let events = daemon.stop();
+    let attached = events.iter().filter(|event| matches!(event, Event::Attached { .. })).count();
+    assert_eq!((attached, events.iter().any(is_offence)), (20, false), "{events:?}");
 }

@@ -236,9 +236,10 @@ fn open(path: &Path, name: &str, policy: &str) -> Result<Opened, AttachError> {
     let (name, policy) = (name.to_owned(), policy.to_owned());
     connection.send(&ToDaemon::Hello { name, policy }.encode(), &[])?;
     let (message, _) = next_message(&connection)?;
-    let (number, generation, seat_count, real_time, switch_cost) = match message {
-        ToDomain::Welcome { domain, generation, seats, real_time, switch_cost_ns } => {
-            (domain, generation, seats, real_time, Span::from_nanos(switch_cost_ns))
+    let (number, generation, seat_count, real_time, [switch_cost, patience]) = match message {
+        ToDomain::Welcome { domain, generation, seats, real_time, switch_cost_ns, patience_ns } => {
+            let spans = [switch_cost_ns, patience_ns].map(Span::from_nanos);
+            (domain, generation, seats, real_time, spans)
         }
         ToDomain::Rejected { reason } => return Err(AttachError::Rejected(reason)),
         other => return Err(out_of_place(&other)),
@@ -252,7 +253,7 @@ fn open(path: &Path, name: &str, policy: &str) -> Result<Opened, AttachError> {
         let (message, received) = next_message(&connection)?;
         let ToDomain::Seat { cpu } = message else { return Err(out_of_place(&message)) };
         let pages = pages(received, me, generation)?;
-        let (seat, usher) = Seat::new(pages, me, orphaned.clone());
+        let (seat, usher) = Seat::new(pages, me, patience, orphaned.clone());
         seats.push((cpu, seat, usher));
     }
     Ok(Opened { connection, seats, orphaned, real_time, switch_cost })

@@ -15,11 +15,13 @@ use std::sync::{Arc, PoisonError, RwLock};
 use upcall_core::activity::ActivityId;
 use upcall_core::policy::Standing;
 use upcall_core::scheduler::Scheduler;
-use upcall_core::time::Instant;
+use upcall_core::time::{Instant, Span};
 use upcall_shm::DomainId;
 use upcall_shm::kernel_area::{Interrupts, Reader, State};
 use upcall_shm::turn_page::{ASLEEP, TurnPage};
-use upcall_shm::user_area::{Counters, LentMask, Mask, NEVER, Owner, Peer, Rank, Slot, SlotState};
+use upcall_shm::user_area::{
+    Counters, LentMask, Mask, NEVER, Owner, Peer, Pending, Rank, Slot, SlotState,
+};
 use upcall_sys::futex;
 use upcall_sys::memfd::{ReadOnlyMapping, SharedMapping};
 
@@ -189,6 +191,8 @@ pub(crate) struct Seat {
     epoch: Option<u64>,
     /// Requests to yield that there were when it looked last at a boundary.
     heeded: u64,
+    /// For so long others may wait that outrank what this domain goes on with (decision 0014).
+    patience: Span,
     counters: Counters,
 }
 
@@ -251,7 +255,12 @@ impl Usher {
 
 impl Seat {
     /// The seat of domain `me`, and the other end of it. Allocates.
-    pub(crate) fn new(pages: Pages, me: DomainId, orphaned: Arc<AtomicBool>) -> (Self, Usher) {
+    pub(crate) fn new(
+        pages: Pages,
+        me: DomainId,
+        patience: Span,
+        orphaned: Arc<AtomicBool>,
+    ) -> (Self, Usher) {
         let (arrivals_in, arrivals) = rtrb::RingBuffer::new(ARRIVALS_MAX);
         let (successors_in, successors) = rtrb::RingBuffer::new(1);
         let (predecessors, predecessors_out) = rtrb::RingBuffer::new(1);
@@ -285,6 +294,7 @@ impl Seat {
             unclaimed: Vec::new(),
             epoch,
             heeded: 0,
+            patience,
             counters,
         };
         (seat, usher)
@@ -436,6 +446,7 @@ impl Seat {
             debug_assert!(set.is_ok());
         }
         let ready = scheduler.best().and_then(|standing| self.rank(standing));
+        let ready = ready.map(|rank| Pending { rank, since_ns: self.pending_since_ns(scheduler) });
         let changed = self.pages.user.publish(ready);
         // Also if nothing changed: it may have been passed over, and is there again.
         let wanted = changed || ready.is_some();
@@ -458,8 +469,9 @@ impl Seat {
         if std::mem::take(&mut self.is_best) && !asked && own.is_some() {
             return Next::Own;
         }
+        let by = if own.is_some() { self.patient_until(now) } else { now };
         // Nobody gets worse while this domain has the turn.
-        let other = if asked { None } else { found }.or_else(|| self.best_other(now));
+        let other = if asked { None } else { found }.or_else(|| self.best_other(by));
         match (own, other) {
             (Some(own), Some((other, _))) if own < other => Next::Own,
             (_, Some((_, domain))) => Next::Other(domain),
@@ -515,20 +527,38 @@ impl Seat {
         self.see_peers();
         let _ = self.pages.turn.take_recheck();
         let own = scheduler.running_standing(now).and_then(|standing| self.rank(standing))?;
-        self.found = self.best_other(now).filter(|(other, _)| *other < own);
+        let by = self.patient_until(now);
+        self.found = self.best_other(by).filter(|(other, _)| *other < own);
         (self.has_turn() && self.found.is_none()).then(|| self.preempt_at(own))
     }
 
     /// The earliest moment at which a domain may outrank `own`.
     fn preempt_at(&self, own: Rank) -> Instant {
         let moments = self.present().filter_map(|(_, peer)| peer.outranks_at(own).ok());
-        moments.min().map_or(Instant::FAR, Instant::from_nanos)
+        moments.min().map_or(Instant::FAR, Instant::from_nanos) + self.patience
     }
 
-    fn best_other(&self, now: Instant) -> Option<(Rank, DomainId)> {
+    /// What was released after this moment may wait at `now`.
+    #[inline]
+    fn patient_until(&self, now: Instant) -> Instant {
+        Instant::from_nanos(now.as_nanos().saturating_sub(self.patience.as_nanos()))
+    }
+
+    /// Since when anything that the domain has to run was released; 0: nobody asks.
+    fn pending_since_ns(&self, scheduler: &Scheduler) -> u64 {
+        if self.patience.is_zero() {
+            return 0;
+        }
+        let ids = (0u32..).map(ActivityId).take(self.orders_used);
+        let since = ids.filter_map(|id| scheduler.pending_since(id)).min();
+        since.map_or(0, |since| since.min(scheduler.clock()).as_nanos())
+    }
+
+    /// The best of all others, of what was there by `by`.
+    fn best_other(&self, by: Instant) -> Option<(Rank, DomainId)> {
         let mut best: Option<(Rank, DomainId)> = None;
         for (domain, peer) in self.present() {
-            if let Ok(Some(rank)) = peer.best(now.as_nanos())
+            if let Ok(Some(rank)) = peer.best(by.as_nanos())
                 && best.is_none_or(|(least, _)| rank < least)
             {
                 best = Some((rank, domain));

@@ -31,7 +31,7 @@
 //! | bytes | words of 8 bytes, native order | written by |
 //! |---|---|---|
 //! | 0..64 | magic, version, domain, generation, slots, 3 reserved | owner, before sharing |
-//! | 64..128 | sequence, ready key, ready order, slots used, running (slot and 1; 0: none), upcalled at (ns), 2 reserved | owner |
+//! | 64..128 | sequence, ready key, ready order, slots used, running (slot and 1; 0: none), upcalled at (ns), ready since (ns), 1 reserved | owner |
 //! | 128..192 | preemption mask level, interrupt mask level, asked at (ns), 5 reserved | owner |
 //! | 192..256 | upcalls, switches, jobs, misses, PDUs, hand-offs, least slack (signed ns), 1 reserved | owner |
 //! | 256..4096 | reserved | |
@@ -84,6 +84,23 @@ pub struct Rank {
     pub key: u64,
     /// Place in the order of admission, so that no two are equal.
     pub order: u64,
+}
+
+/// What a domain has to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pending {
+    /// The best of it.
+    pub rank: Rank,
+    /// Since when any of it has been waiting (`CLOCK_MONOTONIC`); not after it is published. 0:
+    /// always.
+    pub since_ns: u64,
+}
+
+impl From<Rank> for Pending {
+    /// Of which nobody says since when it waits.
+    fn from(rank: Rank) -> Self {
+        Pending { rank, since_ns: 0 }
+    }
 }
 
 /// Worse than any: of a slot that has none.

@@ -40,7 +40,7 @@ mod tests;
 pub use status::{ActivityStatus, CpuStatus, DomainStatus, SeatStatus, StatusPart};
 
 /// Of the messages below.
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;
 /// The kind of [`ToDaemon::Inspect`], apart from a domain's own.
 const INSPECT: u32 = 32;
 /// No message is longer.
@@ -140,6 +140,9 @@ pub enum ToDomain {
         real_time: bool,
         /// What admission counts for a hand-off.
         switch_cost_ns: u64,
+        /// For so long a domain may have released activities of others wait that outrank
+        /// what it goes on with; 0: not at all.
+        patience_ns: u64,
     },
     /// It is not, and why; the daemon hangs up.
     Rejected {
@@ -303,9 +306,17 @@ impl ToDomain {
     /// The datagram. Texts that are too long are cut.
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            ToDomain::Welcome { domain, generation, seats, real_time, switch_cost_ns } => {
+            ToDomain::Welcome {
+                domain,
+                generation,
+                seats,
+                real_time,
+                switch_cost_ns,
+                patience_ns,
+            } => {
                 let (domain, seats) = (u64::from(*domain), u64::from(*seats));
-                let words = [domain, *generation, seats, u64::from(*real_time), *switch_cost_ns];
+                let real_time = u64::from(*real_time);
+                let words = [domain, *generation, seats, real_time, *switch_cost_ns, *patience_ns];
                 encode(1, &words, &[])
             }
             ToDomain::Rejected { reason } => encode(2, &[], &[reason]),
@@ -339,13 +350,16 @@ impl ToDomain {
         let small = |word| narrow(word, content);
         let mut text = || texts.pop_front().ok_or(content);
         match (kind, words.as_slice()) {
-            (1, &[domain, generation, seats, real_time, switch_cost_ns]) => Ok(ToDomain::Welcome {
-                domain: small(domain)?,
-                generation,
-                seats: small(seats)?,
-                real_time: flag(real_time, content)?,
-                switch_cost_ns,
-            }),
+            (1, &[domain, generation, seats, real_time, switch_cost_ns, patience_ns]) => {
+                Ok(ToDomain::Welcome {
+                    domain: small(domain)?,
+                    generation,
+                    seats: small(seats)?,
+                    real_time: flag(real_time, content)?,
+                    switch_cost_ns,
+                    patience_ns,
+                })
+            }
             (2, []) => Ok(ToDomain::Rejected { reason: text()? }),
             (3, &[cpu]) => Ok(ToDomain::Seat { cpu: small(cpu)? }),
             (4, &[cpu, domain, generation]) => {

@@ -5,7 +5,7 @@
 
 use crate::OsError;
 use rustix::io::Errno;
-use rustix::time::{ClockId, Timespec, clock_gettime};
+use rustix::time::{ClockId, Timespec, clock_getres, clock_gettime};
 
 const NS_PER_S: u64 = 1_000_000_000;
 
@@ -54,6 +54,13 @@ pub fn process_cpu_ns(pid: u32) -> Result<u64, OsError> {
         return Err(OsError::last("clock_gettime"));
     }
     Ok(nanos(Timespec { tv_sec: time.tv_sec, tv_nsec: time.tv_nsec }))
+}
+
+/// How often the kernel looks at what runs, in ns: 4,000,000 at 250 Hz. What it counts of a
+/// running thread is out of date by at most so much (`CLOCK_MONOTONIC_COARSE`, whose
+/// resolution is that period, clock_getres(2)). vDSO.
+pub fn kernel_tick_ns() -> u64 {
+    nanos(clock_getres(ClockId::MonotonicCoarse))
 }
 
 /// Blocks the calling thread until `monotonic_ns() >= deadline_ns`; returns
@@ -123,6 +130,12 @@ mod tests {
         for pid in [5_000_000, u32::MAX] {
             assert_eq!(process_cpu_ns(pid).unwrap_err().raw_os_error(), libc::ESRCH);
         }
+    }
+
+    #[test]
+    fn the_kernel_ticks_between_24_and_1200_times_a_second() {
+        // What CONFIG_HZ can be.
+        assert!((NS_PER_S / 1_200..=NS_PER_S / 24).contains(&kernel_tick_ns()));
     }
 
     #[test]

@@ -46,7 +46,8 @@ mod thread;
 
 pub use pidfd::{PidFd, Signal};
 pub use thread::{
-    ThreadState, ThreadSwitches, cpu_time_of, set_thread_name, switches_of, thread_id, thread_state,
+    ThreadState, ThreadSwitches, cpu_time_of, set_thread_name, switches_of, thread_id,
+    thread_state, wait_time_of,
 };
 
 /// What a child's standard stream is connected to.

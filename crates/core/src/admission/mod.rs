@@ -98,6 +98,10 @@ pub struct Platform {
     pub switch_cost: Span,
     /// How late a CPU's thread may wake when a release finds it asleep.
     pub wakeup_latency: Span,
+    /// For so long from its release an activity may be kept waiting by worse ranks of the
+    /// domain that has the CPU; 0: by none but the quantum that runs. Under RMDP only,
+    /// the other policies' tests do not know it (decision 0014).
+    pub patience: Span,
 }
 
 /// Names one reservation of a [`Reservations`]; never reused.

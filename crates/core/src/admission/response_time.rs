@@ -14,9 +14,9 @@
 //!
 //! ```text
 //! B_i   = max over worse ranks j of (S + b_j c_j) - 1, or the wake-up latency, if longer
-//! L_i   = B_i + sum over j <= i of ceil(L_i / T_j) C'_j
-//! W_i,k = B_i + (k+1) C'_i - q_i + sum over j < i of (floor(W_i,k / T_j) + 1) C'_j
-//! R_i   = max over k with k T_i < L_i of W_i,k + q_i - k T_i
+//! L_i   = B_i + sum over j <= i of ceil((L_i + P) / T_j) C'_j
+//! W_i,k = B_i + (k+1) C'_i - q_i + sum over j < i of (floor((W_i,k + P) / T_j) + 1) C'_j
+//! R_i   = max over k with k T_i < L_i + P of W_i,k + q_i - k T_i + P
 //! ```
 //!
 //! each the least solution. The *active period* `L_i` is the longest time in
@@ -31,6 +31,13 @@
 //! the thread to wake instead: at most `wakeup_latency`. A CPU that sleeps runs
 //! no quantum, and when it wakes it takes in all releases before it chooses, so
 //! the two exclude each other and the longer one counts.
+//!
+//! **Patience.** With `P` above 0, a domain that has the CPU may go on with worse ranks of its own
+//! while all that outrank them were released less than `P` ago (decision 0014). Say
+//! that a job is *eligible* when it is begun, or `P` after its release if that is earlier. Who is
+//! begun then outranks all who are eligible, and what is above holds with eligible in
+//! place of released: to the others' ranks a job's release jitters by `P`. A bound: not
+//! every job meets worse ranks of the domain that has the CPU.
 //!
 //! **Hand-offs.** Going to another activity costs `S`, spent before its
 //! quantum, and nothing is preempted meanwhile. There are two kinds. A job's
@@ -152,6 +159,8 @@ pub(super) fn given_away(ranked: &[ActivityParams], platform: &Platform) -> Vec<
 struct Level {
     /// `B_i`.
     blocking_ns: u64,
+    /// `P`.
+    patience_ns: u64,
     /// `C'` and `T` of all better ranks, then of the activity itself.
     demands: Vec<Demand>,
     /// `q_i`.
@@ -191,6 +200,7 @@ impl Level {
         let unpreempted_ns = if preemptible(own) { 0 } else { switch_ns };
         Level {
             blocking_ns: blocking_ns.max(platform.wakeup_latency.as_nanos()),
+            patience_ns: platform.patience.as_nanos(),
             demands,
             last_ns: last.as_nanos().saturating_add(unpreempted_ns),
         }
@@ -200,7 +210,8 @@ impl Level {
         if fullness == Ordering::Greater {
             return Response::Unbounded;
         }
-        let endless = fullness == Ordering::Equal && self.blocking_ns > 0;
+        let delay_ns = self.blocking_ns.saturating_add(self.patience_ns);
+        let endless = fullness == Ordering::Equal && delay_ns > 0;
         // A hyperperiod that does not fit is longer than what can be searched.
         let search_ns = if endless { self.hyperperiod().unwrap_or(u64::MAX) } else { u64::MAX };
         let mut worst_ns = 0;
@@ -224,9 +235,13 @@ impl Level {
         let mut own_ns = self.blocking_ns.checked_add(own.cost_ns)?.checked_sub(self.last_ns)?;
         let mut start_ns = own_ns;
         while release_ns < search_ns {
-            while active_ns <= release_ns {
+            loop {
+                let until_ns = active_ns.checked_add(self.patience_ns)?;
+                if until_ns > release_ns {
+                    break;
+                }
                 steps.spend(self.demands.len())?;
-                let next_ns = pending(self.blocking_ns, &self.demands, |t| active_ns.div_ceil(t))?;
+                let next_ns = pending(self.blocking_ns, &self.demands, |t| until_ns.div_ceil(t))?;
                 if next_ns == active_ns {
                     return Some(());
                 }
@@ -234,13 +249,14 @@ impl Level {
             }
             loop {
                 steps.spend(self.demands.len())?;
-                let next_ns = pending(own_ns, better, |t| start_ns / t + 1)?;
+                let until_ns = start_ns.checked_add(self.patience_ns)?;
+                let next_ns = pending(own_ns, better, |t| until_ns / t + 1)?;
                 if next_ns == start_ns {
                     break;
                 }
                 start_ns = next_ns;
             }
-            let end_ns = start_ns.checked_add(self.last_ns)?;
+            let end_ns = start_ns.checked_add(self.last_ns)?.checked_add(self.patience_ns)?;
             *worst_ns = end_ns.saturating_sub(release_ns).max(*worst_ns);
             release_ns = release_ns.checked_add(own.period_ns)?;
             own_ns = own_ns.checked_add(own.cost_ns)?;

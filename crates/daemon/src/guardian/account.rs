@@ -1,11 +1,13 @@
 //! What a domain has used of a CPU against what was reserved for it there.
 //!
-//! Kept by the guardian, from the kernel's count of the thread's CPU time.
+//! Kept by the guardian, from the kernel's count of the thread's CPU time, less what the
+//! host took of it ([`super::meter`]).
 
 use std::sync::atomic::Ordering::Relaxed;
 
 use upcall_core::time::{Instant, Span};
 
+use super::meter::{Meter, Passed};
 use crate::hall::Limits;
 
 /// More than so much beyond what is too much is not remembered: a domain that has come to
@@ -20,10 +22,13 @@ const SHARE_GRACE_PPM: u64 = 50_000;
 /// See the module's head.
 #[derive(Debug, Default)]
 pub(super) struct Account {
-    /// CPU time of its thread, at this look.
+    meter: Meter,
+    /// CPU time that its thread has used from the first look to this.
     pub(super) cpu_ns: u64,
     /// Since the look before.
     pub(super) used_ns: u64,
+    /// The kernel counted something since the look before, be it the thread's own or not.
+    pub(super) has_run: bool,
     /// When CPU time was looked at last.
     looked_at: Option<Instant>,
     /// Used beyond what is reserved, and not made up for since. Below 0: what it may
@@ -31,19 +36,32 @@ pub(super) struct Account {
     pub(super) owed_ns: i64,
 }
 
+/// One look of the guardian at one domain.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look {
+    pub(super) now: Instant,
+    /// CPU time of the thread in all, as the kernel counts it.
+    pub(super) count_ns: u64,
+    /// Who wants the CPU meanwhile is given credit.
+    pub(super) wants_cpu: bool,
+    /// So long at least the machine stood still since the look before.
+    pub(super) still: Span,
+    pub(super) kernel_tick: Span,
+}
+
 impl Account {
-    /// Enters what was used up to now: `cpu_ns` of the thread in all. Who wants the CPU
-    /// meanwhile is given credit.
-    pub(super) fn enter(
-        &mut self,
-        (cpu_ns, wants_cpu): (u64, bool),
-        now: Instant,
-        limits: &Limits,
-        grace: Span,
-    ) {
-        self.used_ns = cpu_ns.saturating_sub(self.cpu_ns);
-        self.cpu_ns = cpu_ns;
-        let Some(before) = self.looked_at.replace(now) else { return };
+    /// Enters what was used up to now.
+    pub(super) fn enter(&mut self, look: Look, limits: &Limits, grace: Span) {
+        let Look { now, count_ns, wants_cpu, still, kernel_tick } = look;
+        let Some(before) = self.looked_at.replace(now) else {
+            self.meter.begin(count_ns, kernel_tick);
+            self.has_run = count_ns > 0;
+            return;
+        };
+        let passed = Passed { time: now.since(before), still };
+        self.has_run = self.meter.has_run_since(count_ns);
+        self.used_ns = self.meter.used_ns(count_ns, passed, kernel_tick);
+        self.cpu_ns += self.used_ns;
         let ppm = limits.share_ppm.load(Relaxed).saturating_add(SHARE_GRACE_PPM);
         let due = |span: Span| {
             let due = u128::from(span.as_nanos()) * u128::from(ppm) / 1_000_000;

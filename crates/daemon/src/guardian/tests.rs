@@ -42,12 +42,17 @@ fn greedy(limits: &Limits, millis: u64) -> Account {
     let mut account = Account::default();
     for at in (0..=millis).step_by(5).map(Span::from_millis) {
         let now = Instant::ZERO + at;
-        account.enter((at.as_nanos(), true), now, limits, GRACE);
+        account.enter(look(now, at, Span::ZERO), limits, GRACE);
     }
     account
 }
 
 const GRACE: Span = Span::from_millis(5);
+const KERNEL_TICK: Span = Span::from_millis(4);
+
+fn look(now: Instant, count: Span, still: Span) -> Look {
+    Look { now, count_ns: count.as_nanos(), wants_cpu: true, still, kernel_tick: KERNEL_TICK }
+}
 
 /// A tenth of the CPU, in jobs of that length.
 fn tenth(job_ms: u64) -> Limits {

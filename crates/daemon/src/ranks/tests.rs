@@ -42,7 +42,7 @@ fn a_rank_that_is_ready_must_have_been_admitted() {
         (Some(Rank { key: 10_000_000, order: u64::from(u32::MAX) }), true),
         (Some(Rank { key: 10_000_000, order: 3 + (1 << 32) }), true),
     ] {
-        owner.publish(ready);
+        owner.publish(ready.map(Into::into));
         assert_eq!(ranks.is_lied_about(&area, NOW), lies, "{ready:?}");
     }
 }
@@ -59,7 +59,7 @@ fn so_must_the_ranks_of_what_is_to_come_in_any_slot() {
         (waiting(0, 0, NEVER), false),
     ] {
         owner.set(100, slot).unwrap();
-        owner.publish(Some(Rank { key: 10_000_000, order: 3 }));
+        owner.publish(Some(Rank { key: 10_000_000, order: 3 }.into()));
         assert_eq!(ranks.is_lied_about(&area, NOW), lies, "{slot:?}");
     }
 }
@@ -80,7 +80,7 @@ fn a_deadline_is_not_before_its_release_and_the_delay() {
 #[test]
 fn what_was_given_back_counts_for_a_while_and_no_longer() {
     let (mut owner, area) = area();
-    owner.publish(Some(Rank { key: 10_000_000, order: 3 }));
+    owner.publish(Some(Rank { key: 10_000_000, order: 3 }.into()));
     let mut ranks = ranks(PERIODIC);
     ranks.set(Vec::new(), NOW);
     assert!(!ranks.is_lied_about(&area, NOW));

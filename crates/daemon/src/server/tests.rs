@@ -7,11 +7,13 @@ mod lies;
 mod status;
 mod streams;
 
-use std::sync::atomic::AtomicU32;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use upcall_core::activity::ActivityParams;
 use upcall_core::admission::Share;
 use upcall_runtime::{Attach, Batch, Config as RuntimeConfig, Runtime};
+use upcall_shm::wire::{ToDaemon, ToDomain};
 
 /// One daemon at a time: two would share a CPU without knowing of each other.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -184,4 +186,34 @@ fn a_domain_is_told_of_its_offences_and_the_other_of_none() {
     assert_eq!(told.collect::<Vec<_>>(), events.iter().filter_map(of_hog).collect::<Vec<_>>());
     assert!(offences.iter().all(|of| of.cpu == cpu && !of.held.is_zero()), "{offences:?}");
     assert_eq!(offences[0].measure, Measure::OutPrioritised);
+}
+
+#[test]
+fn a_patient_daemon_says_so_and_admits_what_can_wait() {
+    let daemon = Running::start(|config| config.patience = Span::from_millis(30));
+    let by_hand = status::ByHand::connect(&daemon);
+    by_hand.say(&ToDaemon::Hello { name: "by hand".into(), policy: "rmdp".into() });
+    let Some((ToDomain::Welcome { patience_ns, .. }, _)) = by_hand.hear() else {
+        panic!("no welcome");
+    };
+    assert_eq!(patience_ns, 30_000_000);
+    let mut domain = daemon.domain("a");
+    domain.handler("can wait", params(40), spin).unwrap();
+    assert!(domain.handler("cannot", params(20), spin).is_err());
+    domain.stop(|_, _| {});
+    daemon.stop();
+}
+
+#[test]
+fn patience_is_for_rmdp_alone() {
+    let cpu = *schedule::allowed_cpus().unwrap().last().unwrap();
+    let socket = std::env::temp_dir().join("upcalld-that-does-not-start");
+    let patience = Span::from_millis(1);
+    for discipline in [&upcall_core::policy::dws::DWS, &upcall_core::policy::rm::RM] {
+        let config = Config { discipline, patience, ..Config::new(socket.clone(), vec![cpu]) };
+        let refused = Daemon::start(config).err().map(|error| error.to_string());
+        let name = discipline.name;
+        let expected = format!("patience under policy `{name}`, expected 0 or policy rmdp");
+        assert_eq!(refused, Some(expected));
+    }
 }

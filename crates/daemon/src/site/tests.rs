@@ -67,7 +67,7 @@ fn a_hall_is_shown_who_became_ready_in_another_and_told_once() {
     assert_eq!(proxy.best(AT.as_nanos()), Ok(None));
 
     let rank = Rank { key: 7, order: 3 };
-    theirs.publish(Some(rank));
+    theirs.publish(Some(rank.into()));
     assert!(known.show_others(&one, AT));
     assert_eq!(proxy.best(AT.as_nanos()), Ok(Some(rank)));
     assert!(!known.show_others(&one, AT));
@@ -86,4 +86,42 @@ fn a_hall_is_shown_who_became_ready_in_another_and_told_once() {
     known.refresh(&site);
     assert!(known.show_others(&one, AT));
     assert_eq!((proxy.best(next_release_ns), proxy.next_release()), (Ok(None), Ok(NEVER)));
+}
+
+/// A user who attaches again at once, while its former hall is on the way out.
+#[test]
+fn what_a_hall_that_is_over_was_given_the_next_of_its_user_has_not() {
+    let (site, one, other) = site();
+    let domain = DomainId::new(1).unwrap();
+    site.grant(&one);
+    one.turn.reset(domain);
+    assert!(site.is_held(&one));
+    site.close(&one);
+    assert!(!site.is_held(&one));
+    let next = Arc::new(Hall::new(0, one.uid).unwrap());
+    site.set_halls(|halls| halls.push(next.clone()));
+    writer(&next).reset(domain);
+    assert!(!site.is_held(&next) && !site.is_held(&other));
+    // Chosen by a list from before.
+    site.grant(&one);
+    assert!(!site.is_held(&one) && !site.is_held(&next));
+    site.grant(&next);
+    assert!(site.is_held(&next));
+}
+
+#[test]
+fn what_is_over_is_forgotten_even_while_the_list_is_changed() {
+    let (site, one, other) = site();
+    let _mine = member(&one, 1);
+    let mut known = Known::default();
+    known.refresh(&site);
+    assert!(known.members_of(&one).is_some_and(|members| members.len() == 1));
+    site.close(&one);
+    let changing = site.halls.lock().unwrap();
+    known.refresh(&site);
+    assert!(known.members_of(&one).is_none() && known.members_of(&other).is_some());
+    drop(changing);
+    known.refresh(&site);
+    assert_eq!(known.halls().count(), 1);
+    assert_eq!(Arc::strong_count(&one), 1);
 }

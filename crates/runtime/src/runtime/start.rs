@@ -5,6 +5,7 @@ use std::sync::mpsc;
 
 use upcall_core::admission::{Platform, Reservations};
 use upcall_core::policy::rmdp::RMDP;
+use upcall_core::time::Span;
 
 use crate::calibrate;
 use crate::config::{Config, FIFO_PRIORITY, Mode};
@@ -134,6 +135,8 @@ impl Runtime {
             cpu_limit: config.cpu_limit,
             switch_cost,
             wakeup_latency: config.wakeup_latency,
+            // Of domains there is one.
+            patience: Span::ZERO,
         };
         let reservations = Reservations::new(platform, config.discipline);
         let mut runtime = Runtime {

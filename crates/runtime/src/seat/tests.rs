@@ -15,7 +15,9 @@ use crate::gate::Gate;
 use crate::interrupt::{Interrupt, Interrupts};
 use crate::task::{Address, Task, TaskCell, TaskWork};
 use crate::trace::Ring;
+use upcall_core::activity::{ActivityParams, Terms};
 use upcall_core::policy::rmdp::RMDP;
+use upcall_core::scheduler::Input;
 use upcall_core::scheduler::Outcome;
 use upcall_core::time::Span;
 use upcall_core::trace::Traced;
@@ -26,11 +28,11 @@ const GENERATION: NonZeroU64 = NonZeroU64::MIN;
 
 /// A seat, and what a peer and the daemon have of it.
 fn seat() -> (Seat, Peer<SharedMapping>, Writer<SharedMapping>) {
-    let (seat, _, peer, writer) = seat_and_usher();
+    let (seat, _, peer, writer) = seat_and_usher(Span::ZERO);
     (seat, peer, writer)
 }
 
-fn seat_and_usher() -> (Seat, Usher, Peer<SharedMapping>, Writer<SharedMapping>) {
+fn seat_and_usher(patience: Span) -> (Seat, Usher, Peer<SharedMapping>, Writer<SharedMapping>) {
     let me = DomainId::new(ME).unwrap();
     let turn = SharedMapping::create("turn", turn_page::PAGE_BYTES).unwrap();
     let kernel = SharedMapping::create_to_seal("kernel", kernel_area::PAGE_BYTES).unwrap();
@@ -55,7 +57,7 @@ fn seat_and_usher() -> (Seat, Usher, Peer<SharedMapping>, Writer<SharedMapping>)
     };
     // It has the turn: nothing but a request makes it look.
     assert!(pages.turn.pass(pages.turn.turn().unwrap(), me));
-    let (seat, usher) = Seat::new(pages, me, Arc::default());
+    let (seat, usher) = Seat::new(pages, me, patience, Arc::default());
     (seat, usher, peer, writer)
 }
 
@@ -158,8 +160,8 @@ fn what_the_daemon_raises_is_delivered_once_when_the_mask_goes() {
 
 #[test]
 fn a_seat_that_moves_on_takes_its_orders_and_counts_along_and_no_ring_is_lost() {
-    let (mut seat, mut usher, _, _) = seat_and_usher();
-    let (mut next, mut next_usher, peer, _) = seat_and_usher();
+    let (mut seat, mut usher, _, _) = seat_and_usher(Span::ZERO);
+    let (mut next, mut next_usher, peer, _) = seat_and_usher(Span::ZERO);
     let line = seat.line();
     for (id, order) in [(0, 7), (1, 9)] {
         seat.set_order(ActivityId(id), Some(order));
@@ -232,4 +234,77 @@ fn others_see_the_mask_of_a_task_while_it_is_polled_and_the_request_is_heard_aft
     let seen = seen.lock().unwrap();
     let expected = [("before", false), ("masked", true), ("again", true), ("after", false)];
     assert_eq!(*seen, expected);
+}
+
+/// Another domain of the CPU, and how to say what it has.
+fn neighbour(daemon: &Writer<SharedMapping>) -> (Neighbour, Owner<SharedMapping>) {
+    let domain = DomainId::new(ME + 1).unwrap();
+    daemon.attach(domain, GENERATION, 1_000, 2);
+    let memory = SharedMapping::create_to_seal("user", user_area::AREA_BYTES).unwrap();
+    memory.seal_future_writes().unwrap();
+    let fd = memory.read_only_fd().unwrap();
+    let owner = Owner::create(memory, domain, GENERATION.get()).unwrap();
+    let mapped = ReadOnlyMapping::from_fd(fd, user_area::AREA_BYTES).unwrap();
+    let area = Peer::attach(mapped, domain, GENERATION.get()).unwrap();
+    (Neighbour { domain, generation: GENERATION.get(), area, is_there: false }, owner)
+}
+
+#[test]
+fn with_patience_it_goes_on_while_who_outranks_it_has_waited_less() {
+    let at = |ms| Instant::ZERO + Span::from_millis(ms);
+    let (mut seat, mut usher, _, daemon) = seat_and_usher(Span::from_millis(5));
+    let (other, mut theirs) = neighbour(&daemon);
+    let domain = other.domain;
+    usher.introduce(other);
+    assert!(seat.take_in_peers());
+    let mut scheduler = Scheduler::new(ACTIVITIES_MAX, &RMDP);
+    let id = ActivityId(0);
+    let params = ActivityParams::new(Span::from_millis(90), Span::from_millis(1));
+    scheduler.handle(at(100), Input::Create { id, params, terms: Terms::default() }).unwrap();
+    scheduler.handle(at(100), Input::Run { id, at: at(100) }).unwrap();
+    seat.set_order(id, Some(0));
+    // Released at 110 ms, of a better rank.
+    let rank = Rank { key: 40_000_000, order: 1 };
+    let slot = Slot { next_release_ns: at(110).as_nanos(), rank, state: SlotState::Waiting };
+    theirs.set(0, slot).unwrap();
+    theirs.publish(None);
+    assert_eq!(seat.next(&scheduler, at(109)), Next::Own);
+    assert_eq!(seat.next(&scheduler, at(114)), Next::Own, "it has waited for 4 ms");
+    assert_eq!(seat.next(&scheduler, at(115)), Next::Other(domain));
+    // At a boundary, too, and it says from when on it is to ask again.
+    let _ = scheduler.poll_command(at(115));
+    assert_eq!(seat.may_go_on(&scheduler, at(114)), Some(at(115)));
+    assert_eq!(seat.may_go_on(&scheduler, at(115)), None);
+    // The same of what was ready when it lost the turn, since when it says.
+    theirs.set(0, Slot::FREE).unwrap();
+    theirs.publish(Some(Pending { rank, since_ns: at(112).as_nanos() }));
+    assert_eq!(seat.may_go_on(&scheduler, at(116)), Some(at(117)));
+    assert_eq!(seat.may_go_on(&scheduler, at(117)), None);
+    // Who has nothing better to do keeps nobody waiting.
+    let returned = Input::Returned { pdus: 1, outcome: Outcome::Done };
+    scheduler.handle(at(113), returned).unwrap();
+    while scheduler.poll_notice().is_some() {}
+    seat.found = None;
+    assert_eq!(seat.next(&scheduler, at(113)), Next::Other(domain));
+}
+
+#[test]
+fn a_domain_says_since_when_it_waits_where_patience_asks() {
+    let at = |ms| Instant::ZERO + Span::from_millis(ms);
+    for (patience, since) in [(Span::from_millis(5), at(100)), (Span::ZERO, Instant::ZERO)] {
+        let (mut seat, _usher, peer, _daemon) = seat_and_usher(patience);
+        let mut scheduler = Scheduler::new(ACTIVITIES_MAX, &RMDP);
+        let id = ActivityId(0);
+        let params = ActivityParams::new(Span::from_millis(90), Span::from_millis(1));
+        scheduler.handle(at(100), Input::Create { id, params, terms: Terms::default() }).unwrap();
+        scheduler.handle(at(100), Input::Run { id, at: at(100) }).unwrap();
+        scheduler.handle(at(103), Input::Tick).unwrap();
+        seat.set_order(id, Some(0));
+        seat.publish(&scheduler);
+        let worst = Rank { key: u64::MAX - 1, order: 0 };
+        assert_eq!(peer.outranks_at(worst).unwrap(), since.as_nanos());
+        let before = since.as_nanos().wrapping_sub(1);
+        assert_eq!(peer.best(before).unwrap().is_some(), patience.is_zero());
+        assert!(peer.best(since.as_nanos()).unwrap().is_some());
+    }
 }

@@ -187,7 +187,7 @@ fn recheck_of_a_holder() {
     let b = {
         let cpu = cpu.clone();
         thread::spawn(move || {
-            owner.publish(Some(ready));
+            owner.publish(Some(ready.into()));
             assert!(!cpu.page.request_recheck());
         })
     };

@@ -8,7 +8,7 @@ use crate::words::{Kind, LINE_BYTES};
 use core::mem::{offset_of, size_of};
 
 /// Version of this layout.
-pub const LAYOUT_VERSION: u32 = 1;
+pub const LAYOUT_VERSION: u32 = 2;
 
 /// Bytes of a page: the header is one, and each page of slots.
 pub const PAGE_BYTES: usize = 4096;
@@ -56,7 +56,8 @@ struct ReadyLine {
     /// A slot's number and 1; 0: nothing runs.
     running: u64,
     upcalled_at_ns: u64,
-    reserved: [u64; 2],
+    ready_since_ns: u64,
+    reserved: [u64; 1],
 }
 
 #[repr(C, align(64))]
@@ -105,7 +106,7 @@ const _: () = {
     // What is not named below is reserved.
     assert!(offset_of!(Identity, magic) == 0 && offset_of!(Identity, version) == 8);
     assert!(offset_of!(Identity, reserved) == 8 * 5);
-    assert!(offset_of!(ReadyLine, reserved) == 8 * 6);
+    assert!(offset_of!(ReadyLine, reserved) == 8 * 7);
     assert!(offset_of!(BoundaryLine, reserved) == 8 * 3);
     assert!(offset_of!(CounterLine, reserved) == 8 * 7);
 };
@@ -125,6 +126,7 @@ pub(super) mod word {
     pub const SLOTS_USED: usize = offset_of!(Header, ready.slots_used) / 8;
     pub const RUNNING: usize = offset_of!(Header, ready.running) / 8;
     pub const UPCALLED_AT_NS: usize = offset_of!(Header, ready.upcalled_at_ns) / 8;
+    pub const READY_SINCE_NS: usize = offset_of!(Header, ready.ready_since_ns) / 8;
     pub const PREEMPTION_MASK: usize = offset_of!(Header, boundary.preemption_mask) / 8;
     pub const INTERRUPT_MASK: usize = offset_of!(Header, boundary.interrupt_mask) / 8;
     pub const ASKED_AT_NS: usize = offset_of!(Header, boundary.asked_at_ns) / 8;

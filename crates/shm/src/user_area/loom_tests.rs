@@ -27,8 +27,8 @@ const fn both(value: u64) -> Rank {
 /// An owner publishes once more; a peer reads the rank before or after, or a tear.
 fn ready() {
     let (mut owner, peer) = ends();
-    owner.publish(Some(both(1)));
-    let owner = thread::spawn(move || owner.publish(Some(both(2))));
+    owner.publish(Some(both(1).into()));
+    let owner = thread::spawn(move || owner.publish(Some(both(2).into())));
     match peer.best(0) {
         Ok(best) => {
             assert!([Some(both(1)), Some(both(2))].contains(&best), "mixed: {best:?}");
@@ -48,7 +48,7 @@ fn release() {
     owner.publish(None);
     let owner = thread::spawn(move || {
         owner.set(0, slot(20)).unwrap();
-        owner.publish(Some(both(1)))
+        owner.publish(Some(both(1).into()))
     });
     if let Ok(best) = peer.best(10) {
         assert_eq!(best, Some(both(1)), "missed");

@@ -1,6 +1,6 @@
 //! The end of a user area that writes.
 
-use super::{Counters, Mask, NEVER, Rank, Slot, layout, sized};
+use super::{Counters, Mask, NEVER, Pending, Slot, layout, sized};
 use crate::edge::{Edge, barrier, ordering};
 use crate::words::Words;
 use crate::{AtomicU64, DomainId, LayoutError, Ordering};
@@ -16,7 +16,7 @@ use layout::{KIND, word};
 pub struct Owner<W> {
     words: Words<W>,
     sequence: u64,
-    ready: Option<Rank>,
+    ready: Option<Pending>,
     slots: Box<[Slot]>,
     /// Slots from this one on were never set.
     slots_used: usize,
@@ -91,13 +91,13 @@ impl<W: AsRef<[AtomicU64]>> Owner<W> {
         Ok(())
     }
 
-    /// Says that `ready` is the best rank of what is ready or runs (`None`:
+    /// Says that `ready` has the best rank of what is ready or runs (`None`:
     /// nothing is; a key of [`NEVER`] counts as one less), and what was set since.
     ///
     /// `false`: all is as published, nothing was written. Otherwise some 10
     /// stores, of which 4 for each slot. Whoever published without having
     /// the turn then calls [`crate::turn_page::TurnPage::request_recheck`].
-    pub fn publish(&mut self, ready: Option<Rank>) -> bool {
+    pub fn publish(&mut self, ready: Option<Pending>) -> bool {
         let bits = self.changed.len().min(self.slots_used.div_ceil(64));
         if ready == self.ready && self.changed[..bits].iter().all(|&bits| bits == 0) {
             return false;
@@ -107,9 +107,11 @@ impl<W: AsRef<[AtomicU64]>> Owner<W> {
         self.words.store(word::SEQUENCE, self.sequence.wrapping_add(1), Relaxed);
         barrier(Edge::SequenceOdd, Release);
         if ready != self.ready {
-            let key = ready.map_or(NEVER, |rank| rank.key.min(NEVER - 1));
+            let key = ready.map_or(NEVER, |ready| ready.rank.key.min(NEVER - 1));
             self.words.store(word::READY_KEY, key, Relaxed);
-            self.words.store(word::READY_ORDER, ready.map_or(0, |rank| rank.order), Relaxed);
+            self.words.store(word::READY_ORDER, ready.map_or(0, |ready| ready.rank.order), Relaxed);
+            let since_ns = ready.map_or(0, |ready| ready.since_ns);
+            self.words.store(word::READY_SINCE_NS, since_ns, Relaxed);
             self.ready = ready;
         }
         for (index, bits) in self.changed[..bits].iter_mut().enumerate() {

@@ -1,6 +1,6 @@
 //! The end of a user area that reads.
 
-use super::{Counters, Mask, NEVER, Rank, Slot, SlotState, layout, sized};
+use super::{Counters, Mask, NEVER, NO_RANK, Pending, Rank, Slot, SlotState, layout, sized};
 use crate::edge::{Edge, barrier, ordering};
 use crate::words::Words;
 use crate::{AtomicU64, DomainId, LayoutError, Ordering, PeerFault};
@@ -59,28 +59,35 @@ impl<W: AsRef<[AtomicU64]>> Peer<W> {
         &self.words.0
     }
 
-    /// The best rank the domain has at `now_ns` (`CLOCK_MONOTONIC`): of what it
-    /// said is ready, and of every slot whose release has come by then. `None`:
-    /// it has nothing to run. O(slots used), about 1 ns each.
+    /// The best rank the domain has of what was there by `at_ns` (`CLOCK_MONOTONIC`, now or
+    /// before): of what it said is ready, and of every slot whose release had come by then.
+    /// `None`: it has nothing to run. O(slots used), about 1 ns each.
     ///
     /// # Errors
     /// It was writing at every try, or says that it uses more slots than it has.
     #[inline]
-    pub fn best(&self, now_ns: u64) -> Result<Option<Rank>, PeerFault> {
+    pub fn best(&self, at_ns: u64) -> Result<Option<Rank>, PeerFault> {
         let best = self.read(|slots| {
-            let released = copies(slots).filter(|slot| slot.next_release_ns <= now_ns);
-            released.map(|slot| slot.rank).fold(self.ready(), Rank::min)
+            let released = copies(slots).filter(|slot| slot.next_release_ns <= at_ns);
+            let ready = self.ready();
+            let first = if ready.since_ns <= at_ns { ready.rank } else { NO_RANK };
+            released.map(|slot| slot.rank).fold(first, Rank::min)
         })?;
         Ok((best.key != NEVER).then_some(best))
     }
 
     /// The earliest release of a slot that outranks `rank` from then on
-    /// (`CLOCK_MONOTONIC`, may be past); [`NEVER`]: there is none. O(slots used).
+    /// (`CLOCK_MONOTONIC`, may be past), or since when something ready does; [`NEVER`]:
+    /// there is none. O(slots used).
     ///
     /// # Errors
     /// As [`Self::best`].
     pub fn outranks_at(&self, rank: Rank) -> Result<u64, PeerFault> {
-        self.read(|slots| earliest(copies(slots).filter(|slot| slot.rank < rank)))
+        self.read(|slots| {
+            let ready = self.ready();
+            let since_ns = if ready.rank < rank { ready.since_ns } else { NEVER };
+            earliest(copies(slots).filter(|slot| slot.rank < rank)).min(since_ns)
+        })
     }
 
     /// The earliest release of any slot; [`NEVER`]: there is none. O(slots used).
@@ -208,9 +215,10 @@ impl<W: AsRef<[AtomicU64]>> Peer<W> {
 
     /// Of what is ready. Within [`Self::read`] only.
     #[inline]
-    fn ready(&self) -> Rank {
-        let key = self.words.load(word::READY_KEY, Relaxed);
-        Rank { key, order: self.words.load(word::READY_ORDER, Relaxed) }
+    fn ready(&self) -> Pending {
+        let load = |word| self.words.load(word, Relaxed);
+        let rank = Rank { key: load(word::READY_KEY), order: load(word::READY_ORDER) };
+        Pending { rank, since_ns: load(word::READY_SINCE_NS) }
     }
 
     /// A word that is no more than there are slots.

@@ -31,12 +31,12 @@ fn copy(words: &[AtomicU64]) -> Vec<u64> {
 }
 
 #[test]
-fn every_byte_stands_where_version_1_has_it() {
+fn every_byte_stands_where_version_2_has_it() {
     let words = blank(2);
     let mut owner = Owner::create(&words, ME, 0x0506).unwrap();
     owner.set(1, Slot { state: SlotState::Running, ..slot(0x11, 0x12, 0x13) }).unwrap();
     owner.set(130, slot(0x21, 0x22, 0x23)).unwrap();
-    assert!(owner.publish(Some(rank(0x31, 0x32))));
+    assert!(owner.publish(Some(Pending { rank: rank(0x31, 0x32), since_ns: 0x33 })));
     owner.set_running(Some(1), 0x41);
     owner.set_asked(0x42);
     assert_eq!(owner.mask(Mask::Preemption), 1);
@@ -58,7 +58,7 @@ fn every_byte_stands_where_version_1_has_it() {
     }
     for (offset, expected) in [
         (0, &b"upcuser\0"[..]),
-        (8, &[1]),                                                // version
+        (8, &[2]),                                                // version
         (16, &[7]),                                               // domain
         (24, &[6, 5]),                                            // generation
         (32, &[0, 1]),                                            // slots
@@ -68,6 +68,7 @@ fn every_byte_stands_where_version_1_has_it() {
         (88, &[131]),                                             // slots used
         (96, &[2]),                                               // running: slot 1
         (104, &[0x41]),                                           // upcalled at
+        (112, &[0x33]),                                           // ready since
         (128, &[1]),                                              // preemption mask
         (136, &[2]),                                              // interrupt mask
         (144, &[0x42]),                                           // asked at
@@ -89,7 +90,7 @@ fn every_byte_stands_where_version_1_has_it() {
     ] {
         golden[offset..offset + expected.len()].copy_from_slice(expected);
     }
-    assert_eq!((LAYOUT_VERSION, PAGE_SLOTS, PAGE_BYTES), (1, 128, 4096));
+    assert_eq!((LAYOUT_VERSION, PAGE_SLOTS, PAGE_BYTES), (2, 128, 4096));
     assert_eq!(bytes, golden);
 }
 
@@ -125,11 +126,11 @@ fn only_areas_whose_identity_and_reserved_words_hold_are_attached() {
         };
         let expected = match word {
             0 => LayoutError::Magic { page: PAGE, found, expected: KIND.magic },
-            1 => LayoutError::Version { page: PAGE, found, expected: 1 },
+            1 => LayoutError::Version { page: PAGE, found, expected: 2 },
             2 => wrong("domain", 7),
             3 => wrong("generation", 9),
             4 => wrong("slots", 128),
-            8..14 | 16..19 | 24..31 | 512.. => continue, // in use
+            8..=14 | 16..=18 | 24..=30 | 512.. => continue, // in use
             _ => LayoutError::Used { page: PAGE, offset: word * 8 },
         };
         assert_eq!(Peer::attach(&words, ME, 9).unwrap_err(), expected);
@@ -164,7 +165,7 @@ fn the_best_rank_is_of_what_is_ready_and_of_what_was_released_since() {
     owner.set(0, slot(100, 40, 0)).unwrap();
     owner.set(1, slot(200, 20, 1)).unwrap();
     owner.set(2, slot(NEVER, 10, 2)).unwrap();
-    owner.publish(Some(rank(30, 3)));
+    owner.publish(Some(rank(30, 3).into()));
     for (now_ns, best) in [(0, (30, 3)), (100, (30, 3)), (199, (30, 3)), (200, (20, 1))] {
         assert_eq!(peer.best(now_ns), Ok(Some(rank(best.0, best.1))));
     }
@@ -179,7 +180,7 @@ fn equal_keys_are_told_apart_by_order() {
     let words = blank(1);
     let (mut owner, peer) = ends(&words);
     owner.set(0, slot(5, 40, 7)).unwrap();
-    owner.publish(Some(rank(40, 8)));
+    owner.publish(Some(rank(40, 8).into()));
     assert_eq!(peer.best(5), Ok(Some(rank(40, 7))));
     assert_eq!(peer.outranks_at(rank(40, 8)), Ok(5));
     assert_eq!(peer.outranks_at(rank(40, 7)), Ok(NEVER));
@@ -219,17 +220,17 @@ fn only_what_changed_is_written() {
     for index in 0..70 {
         owner.set(index, slot(100, 1, 1)).unwrap();
     }
-    assert!(owner.publish(Some(rank(1, 1))));
+    assert!(owner.publish(Some(rank(1, 1).into())));
     // Whatever is not written keeps this.
     for word in &words[5..] {
         word.store(77, Relaxed);
     }
     let before = copy(&words);
     owner.set(3, slot(100, 1, 1)).unwrap();
-    assert!(!owner.publish(Some(rank(1, 1))), "nothing is new");
+    assert!(!owner.publish(Some(rank(1, 1).into())), "nothing is new");
     assert_eq!(copy(&words), before);
     owner.set(65, slot(200, 1, 1)).unwrap();
-    assert!(owner.publish(Some(rank(1, 1))));
+    assert!(owner.publish(Some(rank(1, 1).into())));
     let mut expected = before;
     expected[word::SEQUENCE] = 4;
     expected[word::slot(65)..word::slot(66)].copy_from_slice(&[200, 1, 1, 2]);
@@ -251,7 +252,7 @@ fn a_slot_there_is_not_is_refused() {
 fn the_worst_key_is_no_key() {
     let words = blank(1);
     let (mut owner, peer) = ends(&words);
-    owner.publish(Some(rank(NEVER, 4)));
+    owner.publish(Some(rank(NEVER, 4).into()));
     assert_eq!(peer.best(0), Ok(Some(rank(NEVER - 1, 4))));
 }
 
@@ -292,7 +293,10 @@ fn an_owner_stopped_amid_writing_is_torn_and_not_waited_for() {
     assert_eq!(peer.outranks_at(rank(1, 1)), Err(fault));
     assert_eq!(peer.next_release(), Err(fault));
     assert_eq!(peer.slot(0), Err(fault));
-    assert!(owner.publish(Some(rank(1, 1))), "an owner never reads what a peer might have spoilt");
+    assert!(
+        owner.publish(Some(rank(1, 1).into())),
+        "an owner never reads what a peer might have spoilt"
+    );
     assert_eq!(peer.best(0), Ok(Some(rank(1, 1))));
 }
 
@@ -325,7 +329,7 @@ fn a_reader_of_a_restless_owner_sees_whole_publications_or_a_tear() {
                 // Between them they always tell which round it is.
                 owner.set(0, slot(round, round, round)).unwrap();
                 owner.set(1, slot(round, round, round)).unwrap();
-                owner.publish(Some(rank(round, round)));
+                owner.publish(Some(rank(round, round).into()));
                 if over.load(Relaxed) {
                     break;
                 }
@@ -392,7 +396,8 @@ proptest! {
         let next = peer.next_release();
         prop_assert!(typed(next, |_| true));
         let outranks_at = peer.outranks_at(rank(key, 0));
-        prop_assert!(typed(outranks_at, |&at| next.is_ok_and(|next| next <= at)));
+        let since_ns = words[word::READY_SINCE_NS].load(Relaxed);
+        prop_assert!(typed(outranks_at, |&at| next.is_ok_and(|next| next.min(since_ns) <= at)));
         prop_assert!(typed(peer.slot(index), |_| true));
         prop_assert!(typed(peer.running(), |running| running.slot.is_none_or(|slot| slot < 128)));
         peer.counters();
@@ -405,13 +410,13 @@ proptest! {
         sets in prop::collection::vec((0..128usize, 1..50u64, 1..50u64, 0..8u64), 0..60),
         each in 1..10usize,
         now_ns in 0..60u64,
-        ready in prop::option::of((1..50u64, 0..8u64)),
+        ready in prop::option::of((1..50u64, 0..8u64, 0..60u64)),
         than in 0..60u64,
     ) {
         let words = blank(1);
         let (mut owner, peer) = ends(&words);
         let mut known = [Slot::FREE; 128];
-        let ready = ready.map(|(key, order)| rank(key, order));
+        let ready = ready.map(|(key, order, since_ns)| Pending { rank: rank(key, order), since_ns });
         for sets in sets.chunks(each) {
             for &(index, release, key, order) in sets {
                 known[index] = slot(release, key, order);
@@ -421,14 +426,17 @@ proptest! {
         }
         owner.publish(ready);
         let released = known.iter().filter(|slot| slot.next_release_ns <= now_ns);
-        let best = released.map(|slot| slot.rank).chain(ready).min();
+        let waits = ready.filter(|ready| ready.since_ns <= now_ns).map(|ready| ready.rank);
+        let best = released.map(|slot| slot.rank).chain(waits).min();
         prop_assert_eq!(peer.best(now_ns), Ok(best));
         let earliest = |slots: &mut dyn Iterator<Item = &Slot>| {
             slots.map(|slot| slot.next_release_ns).min().unwrap_or(NEVER)
         };
         prop_assert_eq!(peer.next_release(), Ok(earliest(&mut known.iter())));
         let better = &mut known.iter().filter(|slot| slot.rank < rank(than, 4));
-        prop_assert_eq!(peer.outranks_at(rank(than, 4)), Ok(earliest(better)));
+        let outranks = ready.filter(|ready| ready.rank < rank(than, 4));
+        let since_ns = outranks.map_or(NEVER, |ready| ready.since_ns);
+        prop_assert_eq!(peer.outranks_at(rank(than, 4)), Ok(earliest(better).min(since_ns)));
         for (index, slot) in known.into_iter().enumerate() {
             prop_assert_eq!(peer.slot(index), Ok(slot));
         }

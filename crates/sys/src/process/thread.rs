@@ -74,11 +74,27 @@ pub fn thread_state(pid: u32, tid: u32) -> Result<ThreadState, OsError> {
 /// `ENOENT` or `ESRCH` if there is no such thread (or `/proc` hides it), `EMFILE`;
 /// `EINVAL` if the kernel does not count (without `CONFIG_SCHED_INFO`).
 pub fn cpu_time_of(pid: u32, tid: u32) -> Result<u64, OsError> {
+    schedstat_of(pid, tid, 0)
+}
+
+/// How long thread `tid` of process `pid` was ready so far and had no CPU because other
+/// threads had them, in ns (Documentation/scheduler/sched-stats.rst: time spent waiting on a
+/// runqueue). Three system calls; does not block or allocate.
+///
+/// # Errors
+/// As [`cpu_time_of`].
+pub fn wait_time_of(pid: u32, tid: u32) -> Result<u64, OsError> {
+    schedstat_of(pid, tid, 1)
+}
+
+/// A number of a thread's `schedstat`, by its place.
+fn schedstat_of(pid: u32, tid: u32, place: usize) -> Result<u64, OsError> {
     const OPERATION: &str = "read(/proc/pid/task/tid/schedstat)";
     let mut text = [0u8; 128];
     let length = read_of_task(pid, tid, "schedstat", &mut text).map_err(OsError::of(OPERATION))?;
-    let used = core::str::from_utf8(&text[..length]).ok().and_then(|text| text.split(' ').next());
-    used.and_then(|ns| ns.parse().ok()).ok_or_else(|| OsError::new(OPERATION, libc::EINVAL))
+    let text = core::str::from_utf8(&text[..length]).ok();
+    let number = text.and_then(|text| text.split(' ').nth(place));
+    number.and_then(|ns| ns.parse().ok()).ok_or_else(|| OsError::new(OPERATION, libc::EINVAL))
 }
 
 /// The beginning of a file in a thread's directory; how much it is.
@@ -169,6 +185,29 @@ mod tests {
             std::thread::yield_now();
         }
         assert!(cpu_time_of(me.0, gone).is_err());
+        assert!(wait_time_of(me.0, gone).is_err());
+    }
+
+    #[test]
+    fn who_shares_a_cpu_waits_for_it() {
+        let cpu = crate::schedule::allowed_cpus().unwrap()[0];
+        let over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                crate::schedule::pin_thread(&[cpu]).unwrap();
+                // Relaxed: nothing is handed over with it.
+                while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                    core::hint::spin_loop();
+                }
+            });
+            scope.spawn(|| {
+                crate::schedule::pin_thread(&[cpu]).unwrap();
+                let me = (std::process::id(), thread_id());
+                let before = wait_time_of(me.0, me.1).unwrap();
+                while wait_time_of(me.0, me.1).unwrap() < before + 1_000_000 {}
+                over.store(true, std::sync::atomic::Ordering::Relaxed);
+            });
+        });
     }
 
     #[test]
@@ -244,14 +283,15 @@ mod tests {
     #[test]
     fn switches_are_those_the_thread_counts_itself() {
         let (pid, tid) = (std::process::id(), thread_id());
-        let before = thread_switches();
-        for _ in 0..20 {
+        // A sleep that is over before the thread has left the CPU is no switch.
+        let enough = thread_switches() + 20;
+        while thread_switches() < enough {
             std::thread::sleep(core::time::Duration::from_micros(100));
         }
+        let before = thread_switches();
         let found = switches_of(pid, tid).unwrap();
-        // Between two looks of its own; a sleep is at least one switch.
-        assert!(found.total() >= before + 20 && found.total() <= thread_switches());
-        assert!(found.voluntary >= 20);
+        assert!((before..=thread_switches()).contains(&found.total()));
+        assert!(found.voluntary > 0);
     }
 
     #[test]

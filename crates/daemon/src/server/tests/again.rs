@@ -4,7 +4,7 @@ use super::status::ByHand;
 use super::*;
 use upcall_runtime::status::{Status, status};
 use upcall_runtime::{CreateError, HandlerId, Notice};
-use upcall_shm::wire::Need;
+use upcall_shm::wire::{Need, ToDaemon, ToDomain};
 
 impl Running {
     /// Another daemon at the same socket.

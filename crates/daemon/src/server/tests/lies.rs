@@ -4,7 +4,9 @@ use super::status::ByHand;
 use super::*;
 use std::sync::atomic::AtomicBool;
 use upcall_runtime::status::{SeatState, status};
-use upcall_shm::user_area::{Owner as AreaOwner, Rank, Slot, SlotState};
+use upcall_shm::user_area::{AREA_BYTES, Owner as AreaOwner, Rank, Slot, SlotState};
+use upcall_shm::wire::{ToDaemon, ToDomain};
+use upcall_sys::memfd::SharedMapping;
 use upcall_sys::process::thread_id;
 
 /// As `ByHand::create` has it.
@@ -111,7 +113,7 @@ fn another_domain_s_place_in_the_order_is_not_to_be_shown() {
     let daemon = Running::start(|_| {});
     let (other, _area, theirs, _asleep) = domain(&daemon);
     let (by_hand, mut area, _, _sleeper) = domain(&daemon);
-    area.publish(Some(Rank { key: PERIOD_NS, order: u64::from(theirs) }));
+    area.publish(Some(Rank { key: PERIOD_NS, order: u64::from(theirs) }.into()));
     assert_eq!(told(&by_hand), Some(Measure::Disbelieved));
     drop((other, by_hand));
     assert!(measures(&daemon.stop()).contains(&Measure::Disbelieved));

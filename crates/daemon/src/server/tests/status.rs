@@ -5,8 +5,11 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::mpsc;
 use upcall_runtime::status::{ActivityState, SeatState, SeatStatus, Status, StatusError, status};
-use upcall_shm::user_area;
-use upcall_shm::wire::{Need, StatusPart, TEXT_BYTES_MAX};
+use upcall_shm::DomainId;
+use upcall_shm::user_area::{self, AREA_BYTES};
+use upcall_shm::wire::{MESSAGE_BYTES_MAX, Need, StatusPart, TEXT_BYTES_MAX, ToDaemon, ToDomain};
+use upcall_sys::local::Received;
+use upcall_sys::memfd::SharedMapping;
 use upcall_sys::process::thread_id;
 use upcall_sys::readiness::wait_until;
 

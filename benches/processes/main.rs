@@ -1,29 +1,42 @@
 //! rtu-1995 Experiments 1 and 2 (§7.1, §7.2) for real: 2 and 16 processes of 6 handlers
 //! each, periods 40 to 90 ms, first releases at random, under one daemon on one CPU;
 //! immediate preemption (a handler yields after every iteration if it must, one of 96)
-//! against delayed (after all of them).
+//! against delayed (after all of them), and against the kernel's own: a `SCHED_FIFO` thread
+//! a handler, priorities by rate, no daemon. Then delayed with patience (decision 0014).
 //!
 //! Switches are the kernel's count of the domains' threads; beside them stands how many
-//! hand-offs the simulator needs for the same set at the hand-off's measured cost. Nothing
-//! is asserted: the machine is shared. `-- 16` runs only the sets of 16 processes,
-//! `-- 16 85` only at 85 %.
+//! hand-offs the simulator needs for the same set at the hand-off's measured cost, and what
+//! the host did: how long it ran something else on the CPU (steal), and how late a thread
+//! on another CPU woke at worst, which nothing here can delay. Nothing is asserted: the machine
+//! is shared. `-- 16` runs only the sets of 16 processes,
+//! `-- 16 85` only at 85 %, `-- 16 85 256` with a working set of 256 KiB a handler: like the
+//! paper's, the load is then what jobs take under ideal conditions (one alone, its working set
+//! in the cache), and every switch costs what it takes to bring the working set back.
+//! `-- 16 85 256 9` does all that for nine sets of first releases, which the share of switches
+//! that is saved depends on.
 
 #![forbid(unsafe_code)]
+
+mod domain;
+mod witness;
+mod working_set;
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::Duration;
 
+use domain::{Work, domain};
 use upcall::activity::{ActivityParams, Terms};
 use upcall::admission::{Platform, Reservations, Share};
 use upcall::load::BackgroundLoad;
 use upcall::policy::rmdp::RMDP;
-use upcall::time::{Instant, Span};
-use upcall::{Attach, Config, HandlerId, Runtime, clock, default_cpus};
-use upcall_benches::{heading, smoke};
+use upcall::time::Span;
+use upcall::{clock, default_cpus};
+use upcall_benches::{heading, smoke, steal_ms};
 use upcall_daemon::server::{self, Daemon, Event};
 use upcall_sim::{SimActivity, SimSpec, Simulation};
+use witness::Witness;
+use working_set::reload;
 
 /// What a process started by this one is to do: its variable of the environment.
 const ROLE: &str = "UPCALL_BENCH_ROLE";
@@ -33,12 +46,15 @@ const PERIODS_MS: [u64; 6] = [40, 50, 60, 70, 80, 90];
 const BATCH: u32 = 96;
 /// Of an iteration's cost, what its boundary takes; the rest is spun.
 const BOUNDARY_NS: u64 = 300;
-/// Makes the first releases, those of the simulator's test of Experiment 2.
+/// Makes the first set of first releases, that of the simulator's test of Experiment 2; the
+/// second is made of the next number, and so on.
 const PHASES: u64 = 1995;
 /// Most that admission gives away here: what the kernel leaves to the real-time class.
 const LIMIT_PPM: u32 = 950_000;
 /// From the last process's start to the first release.
 const LEAD: Span = Span::from_millis(300);
+/// Of who is patient.
+const PATIENCE: Span = Span::from_millis(5);
 /// Threads of ordinary class that compete, in the half under load.
 const LOAD_THREADS: u32 = 2;
 
@@ -47,11 +63,15 @@ fn main() {
         Err(_) => experiments(),
         Ok(role) => match role[..] {
             ["spin"] => upcall::load::spin(LOAD_THREADS),
-            [socket, place, utilization_ppm, quantum, millis] => domain(
+            [socket, place, share_ppm, way, millis, set_kib, phases] => domain(
                 Path::new(socket),
                 number(place),
-                number(utilization_ppm),
-                number(quantum),
+                Work {
+                    share_ppm: number(share_ppm),
+                    way: way.parse().unwrap_or_else(|()| panic!("`{way}` is no way")),
+                    set_kib: number(set_kib),
+                    phases: number(phases),
+                },
                 number(millis),
             ),
             _ => panic!("unknown role {role:?}"),
@@ -63,20 +83,68 @@ fn number<T: std::str::FromStr>(text: &str) -> T {
     text.parse().unwrap_or_else(|_| panic!("`{text}` is no number"))
 }
 
+/// Who is preempted when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// A thread a handler, by the kernel at once.
+    Fifo,
+    Immediate,
+    Delayed,
+    /// As delayed, and a domain goes on while others have waited for less than [`PATIENCE`].
+    Patient,
+}
+
+impl Way {
+    const ALL: [Way; 4] = [Way::Fifo, Way::Immediate, Way::Delayed, Way::Patient];
+
+    fn name(self) -> &'static str {
+        match self {
+            Way::Fifo => "fifo",
+            Way::Immediate => "immediate",
+            Way::Delayed => "delayed",
+            Way::Patient => "patient",
+        }
+    }
+
+    fn quantum(self) -> u32 {
+        match self {
+            Way::Fifo | Way::Immediate => 1,
+            Way::Delayed | Way::Patient => BATCH,
+        }
+    }
+
+    fn patience(self) -> Span {
+        if self == Way::Patient { PATIENCE } else { Span::ZERO }
+    }
+}
+
+impl std::str::FromStr for Way {
+    type Err = ();
+    fn from_str(name: &str) -> Result<Self, ()> {
+        Way::ALL.into_iter().find(|way| way.name() == name).ok_or(())
+    }
+}
+
 /// One line of the table.
 #[derive(Clone, Copy)]
 struct Setting {
     processes: u32,
     /// Of all processes together, in percent of the CPU.
     utilization: u32,
-    quantum: u32,
+    way: Way,
     loaded: bool,
+    /// Working set of a handler, in KiB.
+    set_kib: usize,
+    /// What the first releases are made of.
+    phases: u64,
 }
 
 fn experiments() {
     // Cargo adds words of its own.
     let mut wanted = std::env::args().filter_map(|word| word.parse::<u32>().ok());
     let (size, utilization) = (wanted.next(), wanted.next());
+    let set_kib = wanted.next().map_or(0, |kib| kib as usize);
+    let sets = wanted.next().map_or(1, u64::from);
     let (sizes, utilizations, millis) = match smoke() {
         true => (vec![2], vec![50], 300),
         false => (vec![2, 16], (50..=95).step_by(5).collect(), 3_600),
@@ -85,12 +153,19 @@ fn experiments() {
     let utilizations = utilization.map_or(utilizations, |utilization| vec![utilization]);
     println!("{}", heading("processes"));
     println!(
-        "{millis} ms a run, {BATCH} iterations a job; immediate: quantum 1, delayed: quantum {BATCH}"
+        "{millis} ms a run, {BATCH} iterations a job; immediate: quantum 1, delayed: quantum {BATCH}; fifo: a thread a handler; patient: delayed, patience {} ms",
+        PATIENCE.as_nanos() / 1_000_000
     );
     println!("under load: {LOAD_THREADS} spinning threads of ordinary class on the same CPU");
+    if set_kib > 0 {
+        println!(
+            "working set of a handler: {set_kib} KiB; to bring it back: {} us",
+            reload(set_kib).as_nanos() / 1_000
+        );
+    }
     println!();
     println!(
-        "{:>9} {:>6} {:>5} {:<9} {:>8} {:>7} {:>7} {:>7} {:>10} {:>10} {:>9} {:>9} {:>9} {:>8} {:>8}",
+        "{:>9} {:>6} {:>5} {:<9} {:>8} {:>7} {:>7} {:>7} {:>10} {:>10} {:>9} {:>9} {:>9} {:>6} {:>7} {:>8} {:>8} {:>9}",
         "processes",
         "load",
         "CPU %",
@@ -104,37 +179,92 @@ fn experiments() {
         "switches",
         "hand-offs",
         "simulated",
+        "stolen",
+        "late ms",
         "fewer %",
-        "simul. %"
+        "simul. %",
+        "than fifo"
     );
     for processes in sizes {
         for loaded in [false, true] {
             for &utilization in &utilizations {
-                let mut immediate = None;
-                for quantum in [1, BATCH] {
-                    let setting = Setting { processes, utilization, quantum, loaded };
-                    let outcome = run(setting, millis);
-                    let of = [outcome.switches, outcome.simulated];
-                    let fewer = immediate.map_or(String::new(), |before: [u64; 2]| {
-                        let fewer =
-                            |at: usize| 100.0 - 100.0 * of[at] as f64 / before[at].max(1) as f64;
-                        format!("{:>8.1} {:>8.1}", fewer(0), fewer(1))
+                let mut saved = [Saved::default(), Saved::default()];
+                for phases in PHASES..PHASES + sets {
+                    let run_as = |way| {
+                        let setting =
+                            Setting { processes, utilization, way, loaded, set_kib, phases };
+                        let outcome = run(setting, millis);
+                        print!("{}", line(setting, &outcome, millis));
+                        outcome
+                    };
+                    let before = [Way::Immediate, Way::Fifo].map(|way| {
+                        let outcome = run_as(way);
+                        println!();
+                        outcome
                     });
-                    immediate = Some(of);
-                    println!("{} {fewer}", line(setting, &outcome, millis));
+                    for (way, saved) in [Way::Delayed, Way::Patient].into_iter().zip(&mut saved) {
+                        println!(" {}", saved.count(&before, &run_as(way)));
+                    }
+                }
+                if sets > 1 {
+                    println!("fewer % over {sets} sets, least / median / most");
+                    println!("  delayed: {}", saved[0]);
+                    println!("  patient: {}", saved[1]);
                 }
             }
         }
     }
 }
 
+/// How many switches fewer than before, in percent, one a set of first releases.
+#[derive(Default)]
+struct Saved {
+    than_immediate: Vec<f64>,
+    simulated: Vec<f64>,
+    than_fifo: Vec<f64>,
+}
+
+impl Saved {
+    fn count(&mut self, [immediate, fifo]: &[Outcome; 2], outcome: &Outcome) -> String {
+        let saved = |before: u64, after: u64| 100.0 - 100.0 * after as f64 / before.max(1) as f64;
+        let than_immediate = saved(immediate.switches, outcome.switches);
+        let than_fifo = saved(fifo.switches, outcome.switches);
+        let simulated = immediate.simulated.zip(outcome.simulated);
+        let simulated = simulated.map(|(before, after)| saved(before, after));
+        self.than_immediate.push(than_immediate);
+        self.simulated.extend(simulated);
+        self.than_fifo.push(than_fifo);
+        let simulated = simulated.map_or("-".to_owned(), |saved| format!("{saved:.1}"));
+        format!("{than_immediate:>8.1} {simulated:>8} {than_fifo:>9.1}")
+    }
+}
+
+impl std::fmt::Display for Saved {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let range = |of: &[f64]| {
+            let mut sorted = of.to_vec();
+            sorted.sort_by(f64::total_cmp);
+            let of = [0, sorted.len() / 2, sorted.len().saturating_sub(1)];
+            let of = of.map(|at| sorted.get(at).map_or("-".to_owned(), |of| format!("{of:.1}")));
+            of.join(" / ")
+        };
+        write!(
+            f,
+            "than immediate {} (simulated {}), than fifo {}",
+            range(&self.than_immediate),
+            range(&self.simulated),
+            range(&self.than_fifo)
+        )
+    }
+}
+
 fn line(setting: Setting, outcome: &Outcome, millis: u64) -> String {
-    let Setting { processes, utilization, quantum, loaded } = setting;
+    let Setting { processes, utilization, way, loaded, .. } = setting;
     let handlers = u64::from(processes) * PERIODS_MS.len() as u64;
     format!(
-        "{processes:>9} {:>6} {utilization:>5} {:<9} {:>8} {:>7.1} {:>7} {:>7} {:>10.2} {:>10.2} {:>9} {:>9} {:>9}",
+        "{processes:>9} {:>6} {utilization:>5} {:<9} {:>8} {:>7.1} {:>7} {:>7} {:>10.2} {:>10.2} {:>9} {:>9} {:>9} {:>6} {:>7.1}",
         if loaded { "spin" } else { "idle" },
-        if quantum == 1 { "immediate" } else { "delayed" },
+        way.name(),
         format!("{}/{handlers}", outcome.admitted),
         outcome.cpu_ns as f64 / millis as f64 / 1e4,
         outcome.jobs,
@@ -143,7 +273,9 @@ fn line(setting: Setting, outcome: &Outcome, millis: u64) -> String {
         outcome.slack_longest_ns_min as f64 / 1e6,
         outcome.switches,
         outcome.hand_offs,
-        outcome.simulated,
+        outcome.simulated.map_or("-".to_owned(), |switches| switches.to_string()),
+        outcome.stolen_ms,
+        outcome.late_ns_max as f64 / 1e6,
     )
 }
 
@@ -160,8 +292,12 @@ struct Outcome {
     switches: u64,
     hand_offs: u64,
     /// From one domain to another, as the simulator has it.
-    simulated: u64,
+    simulated: Option<u64>,
     cpu_ns: u64,
+    /// Of the CPU, by the host.
+    stolen_ms: u64,
+    /// Of the witness.
+    late_ns_max: u64,
 }
 
 fn run(setting: Setting, millis: u64) -> Outcome {
@@ -169,12 +305,16 @@ fn run(setting: Setting, millis: u64) -> Outcome {
     let socket = std::env::temp_dir().join(format!("upcall-processes-{}", std::process::id()));
     let config = server::Config {
         cpu_limit: Share::from_ppm(LIMIT_PPM).expect("it is in range"),
+        patience: setting.way.patience(),
         ..server::Config::new(socket.clone(), vec![cpu])
     };
     let daemon = Daemon::start(config).expect("a daemon");
     let share_ppm = u64::from(setting.utilization * 10_000 / setting.processes);
-    let admitted = admitted(setting, share_ppm, cpu, daemon.switch_cost());
-    let simulated = simulated(setting, share_ppm, daemon.switch_cost(), millis);
+    let switch_cost = daemon.switch_cost() + reload(setting.set_kib);
+    let admitted = admitted(setting, share_ppm, cpu, switch_cost);
+    // The simulator knows no patience.
+    let simulated =
+        (setting.way != Way::Patient).then(|| simulated(setting, share_ppm, switch_cost, millis));
     let stopper = daemon.stopper();
     let serving = std::thread::spawn(move || {
         daemon.run(|event, _| {
@@ -190,8 +330,11 @@ fn run(setting: Setting, millis: u64) -> Outcome {
     });
     let mut domains: Vec<Domain> = (0..setting.processes)
         .map(|number| {
-            let quantum = setting.quantum;
-            Domain::start(&format!("{}|{number}|{share_ppm}|{quantum}|{millis}", socket.display()))
+            let Setting { way, set_kib, phases, .. } = setting;
+            let (socket, way) = (socket.display(), way.name());
+            Domain::start(&format!(
+                "{socket}|{number}|{share_ppm}|{way}|{millis}|{set_kib}|{phases}"
+            ))
         })
         .collect();
     domains.iter_mut().for_each(|domain| assert_eq!(domain.hear(), "ready"));
@@ -207,7 +350,11 @@ fn run(setting: Setting, millis: u64) -> Outcome {
         hand_offs: 0,
         simulated,
         cpu_ns: 0,
+        stolen_ms: 0,
+        late_ns_max: 0,
     };
+    let witness = Witness::start(cpu);
+    let stolen_before_ms = steal_ms(cpu).unwrap_or_default();
     for mut domain in domains {
         let told = domain.hear();
         let numbers: Vec<i64> = told.split(' ').map(number).collect();
@@ -224,6 +371,8 @@ fn run(setting: Setting, millis: u64) -> Outcome {
         all.cpu_ns += cpu_ns.unsigned_abs();
         let _ = domain.child.wait();
     }
+    all.stolen_ms = steal_ms(cpu).unwrap_or_default() - stolen_before_ms;
+    all.late_ns_max = witness.stop();
     if let Some(load) = load {
         load.stop();
     }
@@ -239,11 +388,12 @@ fn admitted(setting: Setting, share_ppm: u64, cpu: u32, switch_cost: Span) -> u6
         cpu_limit: Share::from_ppm(LIMIT_PPM).expect("it is in range"),
         switch_cost,
         wakeup_latency: Span::ZERO,
+        patience: setting.way.patience(),
     };
     let mut reservations = Reservations::new(platform, &RMDP);
     let mut admitted = 0;
     for period_ms in (0..setting.processes).flat_map(|_| PERIODS_MS) {
-        let params = need(period_ms, share_ppm, setting.quantum);
+        let params = need(period_ms, share_ppm, setting.way.quantum());
         let terms = Terms::default();
         match reservations.reserve("handler", params, &terms) {
             Ok(_) => admitted += 1,
@@ -258,8 +408,11 @@ fn admitted(setting: Setting, share_ppm: u64, cpu: u32, switch_cost: Span) -> u6
 /// Hand-offs between domains that the same set takes in virtual time.
 fn simulated(setting: Setting, share_ppm: u64, switch_cost: Span, millis: u64) -> u64 {
     let handlers = (0..setting.processes).flat_map(|domain| PERIODS_MS.map(|ms| (domain, ms)));
-    let activities = handlers.zip(offsets()).map(|((domain, period_ms), chance)| {
-        let params = need(period_ms, share_ppm, setting.quantum);
+    let chances = offsets(setting.phases).zip(0..);
+    let activities = handlers.zip(chances).map(|((domain, period_ms), (chance, number))| {
+        // Among threads any switch is one of the kernel's.
+        let domain = if setting.way == Way::Fifo { number } else { domain };
+        let params = need(period_ms, share_ppm, setting.way.quantum());
         let params = params.offset(Span::from_nanos(chance % params.period.as_nanos()));
         let activity = SimActivity::new(format!("d{domain}-{period_ms}"), params);
         SimActivity { domain, ..activity }
@@ -280,8 +433,8 @@ fn need(period_ms: u64, share_ppm: u64, quantum: u32) -> ActivityParams {
 
 /// A number for each handler of all processes: Lehmer's generator with Park and Miller's
 /// numbers (CACM 1988).
-fn offsets() -> impl Iterator<Item = u64> {
-    std::iter::successors(Some(PHASES), |chance| Some(chance * 48_271 % 0x7fff_ffff)).skip(1)
+fn offsets(phases: u64) -> impl Iterator<Item = u64> {
+    std::iter::successors(Some(phases), |chance| Some(chance * 48_271 % 0x7fff_ffff)).skip(1)
 }
 
 /// A process, as the one who started it sees it.
@@ -312,76 +465,4 @@ impl Domain {
     fn hear(&mut self) -> String {
         self.lines.next().expect("it speaks").expect("text")
     }
-}
-
-fn domain(socket: &Path, place: usize, share_ppm: u64, quantum: u32, millis: u64) {
-    let name = format!("d{place}");
-    let daemon = Some(Attach { socket: socket.into(), name: name.clone() });
-    // What admission refuses runs all the same, as in the paper.
-    let config = Config { unscreened: true, daemon, ..Config::default() };
-    let mut runtime = Runtime::start(config).expect("attached");
-    let ids: Vec<HandlerId> = PERIODS_MS
-        .iter()
-        .zip(offsets().skip(place * PERIODS_MS.len()))
-        .map(|(&period_ms, chance)| {
-            let need = need(period_ms, share_ppm, quantum);
-            let need = need.offset(Span::from_nanos(chance % need.period.as_nanos()));
-            let spin = Span::from_nanos(need.pdu_cost.as_nanos().saturating_sub(BOUNDARY_NS));
-            runtime
-                .handler(&format!("{name}-{period_ms}"), need, move |batch| {
-                    while batch.proceed() {
-                        // By the clock: nobody takes the CPU amid an iteration, and it
-                        // costs no system call.
-                        let until = clock::now() + spin;
-                        while clock::now() < until {}
-                    }
-                })
-                .expect("unscreened")
-        })
-        .collect();
-    println!("ready");
-    let mut line = String::new();
-    std::io::stdin().read_line(&mut line).expect("a start");
-    let start = Instant::from_nanos(number(line.trim()));
-    runtime.run_at(&ids, start).expect("its thread is there");
-    // What attaching took is not of the experiment.
-    std::thread::sleep(start.since(clock::now()).into());
-    let before = kernel_account();
-    let until = start + Span::from_millis(millis);
-    while clock::now() < until {
-        std::thread::sleep(Duration::from_millis(50));
-        runtime.poll(|_, _| {});
-    }
-    let after = kernel_account();
-    let report = runtime.stop(|_, _| {});
-    let counters = || report.activities.iter().filter_map(|activity| activity.counters);
-    let longest = report.activities.last().and_then(|activity| activity.counters);
-    println!(
-        "{} {} {} {} {} {} {}",
-        counters().map(|of| of.jobs).sum::<u64>(),
-        counters().map(|of| of.misses).sum::<u64>(),
-        counters().map(|of| of.slack_ns_min).min().unwrap_or(i64::MAX),
-        longest.map_or(i64::MAX, |of| of.slack_ns_min),
-        after[0] - before[0],
-        report.domain_switches,
-        after[1] - before[1],
-    );
-}
-
-/// What the kernel counted of this process's executive: switches, and its CPU time in
-/// nanoseconds (proc_pid_status(5); `schedstat`: Documentation/scheduler/sched-stats.rst).
-fn kernel_account() -> [u64; 2] {
-    let tasks = std::fs::read_dir("/proc/self/task").expect("/proc is mounted");
-    let text = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
-    let is_executive =
-        |path: &std::path::PathBuf| text(&path.join("comm")).starts_with("upcall-cpu");
-    let paths = tasks.filter_map(|task| Some(task.ok()?.path())).filter(is_executive);
-    paths.fold([0, 0], |[switches, cpu_ns], path| {
-        let status = text(&path.join("status"));
-        let counts = status.lines().filter(|line| line.contains("ctxt_switches"));
-        let counts = counts.filter_map(|line| line.split_whitespace().last()?.parse::<u64>().ok());
-        let schedstat = text(&path.join("schedstat"));
-        let ran = schedstat.split(' ').next().and_then(|word| word.parse::<u64>().ok());
-        [switches + counts.sum::<u64>(), cpu_ns + ran.unwrap_or(0)]
-    })
 }

@@ -1,0 +1,49 @@
+//! Who tells whether the whole machine stood still.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use upcall::clock;
+use upcall::time::Span;
+use upcall_sys::schedule;
+
+/// A thread of the highest rank on another CPU that does nothing: if it wakes late, the whole
+/// machine stood still, which the host need not count as steal.
+pub struct Witness {
+    over: Arc<AtomicBool>,
+    thread: JoinHandle<u64>,
+}
+
+impl Witness {
+    const LOOK_EVERY: Span = Span::from_millis(2);
+    const PRIORITY: u8 = 98;
+
+    /// Beside the CPU that is measured.
+    pub fn start(cpu: u32) -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let seen = over.clone();
+        let thread = std::thread::spawn(move || {
+            let mut others = schedule::allowed_cpus().unwrap_or_default();
+            others.retain(|&other| other != cpu);
+            let apart = !others.is_empty() && schedule::pin_thread(&others).is_ok();
+            if !apart || schedule::set_fifo(Witness::PRIORITY).is_err() {
+                return 0;
+            }
+            let mut late_ns_max = 0;
+            while !seen.load(Ordering::Relaxed) {
+                let at = clock::now() + Witness::LOOK_EVERY;
+                upcall_sys::clock::sleep_until_ns(at.as_nanos());
+                late_ns_max = late_ns_max.max(clock::now().since(at).as_nanos());
+            }
+            late_ns_max
+        });
+        Witness { over, thread }
+    }
+
+    /// How late it woke at worst, in ns; 0: nothing is known.
+    pub fn stop(self) -> u64 {
+        self.over.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap_or_default()
+    }
+}

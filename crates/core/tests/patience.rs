@@ -1,0 +1,155 @@
+//! Admission with patience against what it is about: domains that go on with worse ranks of
+//! their own while all that outrank them were released a moment ago (decision 0014).
+
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+use upcall_core::activity::{ActivityParams, Terms};
+use upcall_core::admission::{Platform, Reservations, Share};
+use upcall_core::policy::rmdp::RMDP;
+use upcall_core::time::Span;
+
+const SETS: u64 = 400;
+const DOMAINS: u64 = 3;
+
+/// Lehmer's generator.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0 * 48_271 % 0x7fff_ffff;
+        self.0 % bound
+    }
+}
+
+/// An activity and its present job, in ns.
+struct Job {
+    params: ActivityParams,
+    domain: u64,
+    /// Of the oldest job that has not ended; in the future: none is there.
+    release: u64,
+    pdus: u32,
+    worst: u64,
+}
+
+impl Job {
+    fn is_there(&self, now: u64) -> bool {
+        self.release <= now
+    }
+
+    /// PDUs of the quantum that is next.
+    fn quantum(&self) -> u32 {
+        self.params.quantum.min(self.params.batch - self.pdus)
+    }
+}
+
+/// Runs `jobs`, best rank first, until `end`, quantum by quantum, as `Seat::next` and `may_go_on`
+/// have it; how often the CPU went to another domain.
+fn run(jobs: &mut [Job], patience: u64, end: u64) -> u64 {
+    let (mut now, mut last, mut switches) = (0, None, 0);
+    while now < end {
+        let Some(best) = jobs.iter().position(|job| job.is_there(now)) else {
+            now = jobs.iter().map(|job| job.release).min().unwrap();
+            continue;
+        };
+        let own = jobs.iter().position(|job| Some(job.domain) == last && job.is_there(now));
+        let goes_on = own.filter(|&own| {
+            let mut better = jobs[..own].iter().filter(|job| job.is_there(now));
+            better.all(|job| job.release + patience > now)
+        });
+        let job = &mut jobs[goes_on.unwrap_or(best)];
+        if last.replace(job.domain) != Some(job.domain) {
+            switches += 1;
+        }
+        now += job.params.pdu_cost.as_nanos() * u64::from(job.quantum());
+        job.pdus += job.quantum();
+        if job.pdus == job.params.batch {
+            job.worst = job.worst.max(now - job.release);
+            job.pdus = 0;
+            job.release += job.params.period.as_nanos();
+        }
+    }
+    switches
+}
+
+fn params(chance: &mut Chance, count: u64) -> ActivityParams {
+    let period_ns = 1_000 * (10 + chance.below(90));
+    let quantum = 1 + u32::try_from(chance.below(3)).unwrap();
+    let batch = quantum * (1 + u32::try_from(chance.below(4)).unwrap());
+    let share = 1 + chance.below(18);
+    let pdu_ns = (period_ns * share / 10 / count / u64::from(batch)).max(1);
+    ActivityParams::new(Span::from_nanos(period_ns), Span::from_nanos(pdu_ns))
+        .batch(batch)
+        .quantum(quantum)
+}
+
+#[test]
+fn no_response_is_longer_than_admitted_and_switches_are_spared() {
+    let mut chance = Chance(1991);
+    let (mut kept, mut tight, mut with, mut without) = (0, 0, 0, 0);
+    for _ in 0..SETS {
+        let count = 2 + chance.below(6);
+        let patience = chance.below(20_000);
+        let platform = Platform {
+            cpus: vec![0],
+            cpu_limit: Share::WHOLE,
+            switch_cost: Span::ZERO,
+            wakeup_latency: Span::ZERO,
+            patience: Span::from_nanos(patience),
+        };
+        let mut reservations = Reservations::new(platform, &RMDP);
+        let mut set: Vec<_> = (0..count)
+            .filter_map(|number| {
+                let params = params(&mut chance, count);
+                let granted = reservations.reserve(&number.to_string(), params, &Terms::default());
+                granted.ok().map(|granted| (granted.id, params, chance.below(DOMAINS)))
+            })
+            .collect();
+        // Among equals the one that came first; the sort is stable.
+        set.sort_by_key(|(_, params, _)| params.period);
+        if set.is_empty() {
+            continue;
+        }
+        for phases in 0..6 {
+            let mut jobs: Vec<Job> = set
+                .iter()
+                .map(|&(_, params, domain)| {
+                    let period_ns = params.period.as_nanos();
+                    let release = if phases == 0 { 0 } else { chance.below(period_ns) };
+                    Job { params, domain, release, pdus: 0, worst: 0 }
+                })
+                .collect();
+            with += run(&mut jobs, patience, 2_000_000);
+            for (job, (id, ..)) in jobs.iter().zip(&set) {
+                let bound = reservations.response_max(*id).unwrap();
+                assert!(job.worst <= bound.as_nanos(), "{} > {bound:?}, {patience}", job.worst);
+                kept += 1;
+                tight += u64::from(job.worst + patience / 2 > bound.as_nanos());
+            }
+            jobs.iter_mut().for_each(|job| job.release = 0);
+            without += run(&mut jobs, 0, 2_000_000);
+        }
+    }
+    assert!(kept > 5_000 && tight > kept / 20, "{tight} of {kept}");
+    assert!(with < without, "{with} switches, {without} without patience");
+}
+
+#[test]
+fn patience_costs_what_it_may_take_from_the_deadline() {
+    let with = |patience_us| {
+        let platform = Platform {
+            cpus: vec![0],
+            cpu_limit: Share::WHOLE,
+            switch_cost: Span::ZERO,
+            wakeup_latency: Span::ZERO,
+            patience: Span::from_micros(patience_us),
+        };
+        let mut reservations = Reservations::new(platform, &RMDP);
+        let params = ActivityParams::new(Span::from_millis(10), Span::from_millis(4));
+        let terms = Terms::default();
+        let first = reservations.reserve("first", params, &terms).map(|granted| granted.id);
+        first.map(|id| reservations.response_max(id).unwrap())
+    };
+    assert_eq!(with(0).unwrap(), Span::from_millis(4));
+    assert_eq!(with(6_000).unwrap(), Span::from_millis(10));
+    assert!(with(6_001).is_err(), "it might end a microsecond late");
+}

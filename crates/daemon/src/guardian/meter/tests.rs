@@ -1,0 +1,144 @@
+//! A machine in numbers: a thread that never sleeps on one CPU, the guardian on another, and
+//! a host that takes both, or the one, for a while.
+
+use super::*;
+
+const KERNEL_TICK_US: u64 = 4_000;
+const KERNEL_TICK: Span = Span::from_micros(KERNEL_TICK_US);
+const TICK_US: u64 = 5_000;
+/// A quantum of 1 ms, and a grace of 5 ms.
+const ENOUGH_US: u64 = 6_000;
+const NONE: Stall = Stall { from: 0, to: 0, is_of_both: false, is_told: false };
+
+/// What the host takes. Times in us.
+#[derive(Clone, Copy, Debug)]
+struct Stall {
+    from: u64,
+    to: u64,
+    /// The guardian's CPU too.
+    is_of_both: bool,
+    /// It says so, and the kernel does not count it.
+    is_told: bool,
+}
+
+impl Stall {
+    /// When something that is due then happens on a CPU that the host takes.
+    fn put_off(self, due: u64) -> u64 {
+        if (self.from..self.to).contains(&due) { self.to } else { due }
+    }
+
+    /// How much of the time up to then it took.
+    fn taken_until(self, at: u64) -> u64 {
+        at.clamp(self.from, self.to) - self.from
+    }
+
+    /// What the kernel has counted of the thread at `at`, if it looks every
+    /// [`KERNEL_TICK_US`] from `phase` on.
+    fn count(self, phase: u64, at: u64) -> u64 {
+        let ticks = (0..).map(|tick| self.put_off(phase + tick * KERNEL_TICK_US));
+        let looked = ticks.take_while(|looked| *looked <= at).last().unwrap_or(0);
+        if self.is_told { looked - self.taken_until(looked) } else { looked }
+    }
+}
+
+/// One look of the guardian: when, what the thread had really used by then, and what the
+/// guardian takes that to be.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    at: u64,
+    ran: u64,
+    used: u64,
+}
+
+/// What the guardian sees of a thread that never sleeps, until some time after the standstill.
+fn seen(stall: Stall, phase: u64) -> Vec<Seen> {
+    let mut meter = Meter::default();
+    meter.begin(stall.count(phase, 0) * 1_000, KERNEL_TICK);
+    let (mut all, mut at, mut used) = (Vec::new(), 0, 0);
+    while at < stall.to + 20 * TICK_US {
+        let due = at + TICK_US;
+        let woke = if stall.is_of_both { stall.put_off(due) } else { due };
+        let still = stood_still(Span::from_micros(woke - due), Some(Span::ZERO));
+        let passed = Passed { time: Span::from_micros(woke - at), still };
+        used += meter.used_ns(stall.count(phase, woke) * 1_000, passed, KERNEL_TICK) / 1_000;
+        at = woke;
+        all.push(Seen { at, ran: at - stall.taken_until(at), used });
+    }
+    all
+}
+
+/// All ways in which a standstill of that length, of both CPUs or of the guarded one, can lie
+/// to the two ticks.
+fn all_stalls(length: u64) -> impl Iterator<Item = (Stall, u64)> {
+    let ways = (0..20_000)
+        .step_by(500)
+        .flat_map(|from| (0..KERNEL_TICK_US).step_by(500).map(move |phase| (from, phase)));
+    ways.flat_map(move |(from, phase)| {
+        [(true, false), (true, true), (false, false), (false, true)].map(|(is_of_both, is_told)| {
+            (Stall { from, to: from + length, is_of_both, is_told }, phase)
+        })
+    })
+}
+
+#[test]
+fn without_a_standstill_what_the_kernel_counts_is_what_was_used() {
+    let late = Stall { from: 1_000_000, to: 1_000_000, ..NONE };
+    for phase in (0..KERNEL_TICK_US).step_by(125) {
+        for seen in seen(late, phase) {
+            assert_eq!(seen.used, NONE.count(phase, seen.at), "{phase}");
+        }
+    }
+}
+
+/// A thread that asks after every 1 ms, and so has used no more than that since a look at
+/// which it was asked: it would offend with 6 ms.
+#[test]
+fn a_standstill_is_nobodys_offence() {
+    for length in [12_000, 50_000, 200_000] {
+        for (stall, phase) in all_stalls(length) {
+            for two in seen(stall, phase).windows(2) {
+                let said = two[1].ran / 1_000 > two[0].ran / 1_000;
+                let used = two[1].used - two[0].used;
+                assert!(said || used <= ENOUGH_US, "{stall:?} {phase} {two:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn one_that_loops_through_a_standstill_is_found_that_much_and_two_looks_later_at_most() {
+    let found = |stall, phase| {
+        let seen = seen(stall, phase);
+        let asked = seen[0].used;
+        seen.iter().find(|seen| seen.used - asked > ENOUGH_US).expect("it is found").at
+    };
+    for length in [1_000, 5_000, 50_000, 200_000] {
+        for (stall, phase) in all_stalls(length) {
+            // Looks come at other times, and half of one does not count.
+            let latest = found(NONE, phase) + length + 2 * TICK_US;
+            let at = found(stall, phase);
+            assert!(at <= latest, "{stall:?} {phase}: {at}, not {latest}");
+        }
+    }
+}
+
+#[test]
+fn who_keeps_the_guardian_from_its_cpu_gains_nothing() {
+    let late = Span::from_millis(50);
+    for waited in [Some(late), None] {
+        let mut meter = Meter::default();
+        meter.begin(0, KERNEL_TICK);
+        let time = late + Span::from_micros(TICK_US);
+        let passed = Passed { time, still: stood_still(late, waited) };
+        assert_eq!(meter.used_ns(time.as_nanos(), passed, KERNEL_TICK), time.as_nanos());
+    }
+}
+
+#[test]
+fn one_that_never_sleeps_is_found_where_the_machine_never_stands_quite_still() {
+    let mut meter = Meter::default();
+    meter.begin(0, KERNEL_TICK);
+    let (time, still) = (Span::from_micros(2 * TICK_US), Span::from_micros(TICK_US));
+    let used = |look| meter.used_ns(look * time.as_nanos(), Passed { time, still }, KERNEL_TICK);
+    assert_eq!((1..=10).map(used).sum::<u64>(), 10 * TICK_US * 1_000 / 2);
+}

@@ -1,0 +1,186 @@
+//! Attaching: a process gets a number, pages, and a seat on each CPU.
+//!
+//! Steps 1 and 2 of the diagram in [`super`]. Part of the server's thread: it waits for no
+//! client, nor for the halls that leave.
+
+use core::num::NonZeroU64;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use upcall_shm::DomainId;
+use upcall_shm::user_area::AREA_BYTES;
+use upcall_shm::wire::ToDomain;
+use upcall_sys::memfd::SharedMapping;
+use upcall_sys::process::{ThreadState, thread_state};
+use upcall_sys::schedule;
+
+use super::session::{Attached, Over, Seat, Session};
+use super::{Daemon, Event};
+use crate::hall::{Hall, Member, PROXY_GENERATION};
+use crate::kls::{self, DOMAIN_PRIORITY, Kls};
+use crate::registry::Owner;
+use crate::site::Site;
+
+/// So many halls of a user on a CPU may be on their way out when it comes back: each has
+/// descriptors, of which the daemon has but so many for all.
+const LEAVING_MAX: usize = 32;
+
+impl Daemon {
+    pub(super) fn attach(&mut self, session: u64, name: &str, policy: &str) -> Result<(), Over> {
+        let Some(Session { credentials, domain, .. }) = self.sessions.get(&session) else {
+            return Ok(());
+        };
+        if domain.is_some() {
+            return Err(Over("it said hello twice".to_owned()));
+        }
+        let owner = Owner { uid: credentials.uid, pid: credentials.pid };
+        let number = match self.registry.attach(owner, name, policy) {
+            Ok(number) => number,
+            Err(error) => {
+                let reason = error.to_string();
+                return Err(self.rejected(session, reason));
+            }
+        };
+        let seated = self.seats_for(session, owner, number);
+        if let Err(Over(reason)) = seated {
+            self.registry.detach(number);
+            self.close_halls(owner.uid);
+            return Err(self.rejected(session, reason));
+        }
+        // Relaxed: a count.
+        self.attached_ever.fetch_add(1, Ordering::Relaxed);
+        self.events.push(Event::Attached { domain: number, name: name.to_owned(), owner });
+        Ok(())
+    }
+
+    /// Makes the pages of a domain on every CPU, and hands them over.
+    fn seats_for(&mut self, session: u64, owner: Owner, number: u32) -> Result<(), Over> {
+        let id = DomainId::new(number).ok_or("no such number")?;
+        let found = self.registry.generation(number).and_then(NonZeroU64::new);
+        let generation = found.ok_or("no such domain")?;
+        let mut seats = Vec::new();
+        for site in self.sites.clone() {
+            let hall = self.hall(&site, owner.uid)?;
+            // Somebody may be scribbling on it.
+            hall.turn.repair();
+            // Whoever had the number may have left the turn or the bell as they were.
+            if hall.turn.holder() == Ok(id) {
+                hall.turn.reset(DomainId::DAEMON);
+            }
+            let memory = SharedMapping::create_to_seal("upcall-domain", AREA_BYTES)?;
+            // Refused is as good as before: such a page may be slow once.
+            let _ = memory.lock();
+            memory.dont_fork()?;
+            seats.push(Seat { hall, memory: Some(memory), member: None });
+        }
+        let welcome = ToDomain::Welcome {
+            domain: number,
+            generation: generation.get(),
+            seats: u32::try_from(seats.len()).unwrap_or(u32::MAX),
+            real_time: self.real_time,
+            switch_cost_ns: self.switch_cost.as_nanos(),
+            patience_ns: self.config.patience.as_nanos(),
+        };
+        self.say(session, &welcome, &[])?;
+        for seat in &seats {
+            let Seat { hall, memory: Some(memory), .. } = seat else { continue };
+            let fds = [hall.turn.memory().fd(), memory.fd(), hall.kernel_fd.as_fd()];
+            self.say(session, &ToDomain::Seat { cpu: hall.cpu }, &fds)?;
+        }
+        if let Some(session) = self.sessions.get_mut(&session) {
+            session.domain = Some(Attached { number: id, generation, seats });
+        }
+        Ok(())
+    }
+
+    /// The hall of a user on a CPU, made if there is none.
+    fn hall(&mut self, site: &Arc<Site>, uid: u32) -> Result<Arc<Hall>, Over> {
+        if let Some(hall) = site.halls().iter().find(|hall| hall.uid == uid) {
+            return Ok(hall.clone());
+        }
+        let leaving = self.usher.as_ref().map_or(0, |usher| usher.leaving_of(site.cpu, uid));
+        if leaving >= LEAVING_MAX {
+            let what = "former halls of the user are not freed yet, expected fewer than";
+            return Err(Over(format!("{leaving} {what} {LEAVING_MAX}")));
+        }
+        let hall = Arc::new(Hall::new(site.cpu, uid)?);
+        // Before it is a hall of its site: none is without a thread.
+        let thread = kls::start(Kls::new(site.clone(), hall.clone(), self.real_time))?;
+        site.set_halls(|halls| halls.push(hall.clone()));
+        self.halls.push((hall.clone(), thread));
+        Ok(hall)
+    }
+
+    /// A domain's thread of a CPU is there: from now on it takes part.
+    pub(super) fn seat(&mut self, session: u64, cpu: u32, tid: u32) -> Result<(), Over> {
+        let real_time = self.real_time;
+        let pid = self.sessions.get(&session).map_or(0, |session| session.credentials.pid);
+        let Attached { number, generation, seats } = self.domain_of(session)?;
+        let (number, generation) = (*number, *generation);
+        let seat = seats.iter_mut().find(|seat| seat.hall.cpu == cpu);
+        let seat = seat.ok_or("it has no seat there")?;
+        let memory = seat.memory.take().ok_or("it has its seat there already")?;
+        if thread_state(pid, tid)? == ThreadState::Dead {
+            return Err(Over("its thread is not of its process".to_owned()));
+        }
+        memory.seal_future_writes()?;
+        let member = Member::new((number, generation), (pid, tid), memory)?;
+        let member = Arc::new(member);
+        schedule::pin_thread_of(tid, &[cpu])?;
+        if real_time {
+            schedule::set_fifo_not_inherited_of(tid, DOMAIN_PRIORITY)?;
+        }
+        seat.member = Some(member.clone());
+        let hall = seat.hall.clone();
+        let others = hall.members();
+        hall.kernel.attach(number, generation, 0, pid);
+        hall.set_members(|members| members.push(member.clone()));
+        self.set_limits(session);
+        self.introduce(session, &hall, &member, &others)?;
+        hall.ring(DomainId::DAEMON);
+        Ok(())
+    }
+
+    /// Tells a member of the others, and the others of it.
+    fn introduce(
+        &mut self,
+        session: u64,
+        hall: &Arc<Hall>,
+        member: &Arc<Member>,
+        others: &[Arc<Member>],
+    ) -> Result<(), Over> {
+        let cpu = hall.cpu;
+        let (domain, generation) = (0, PROXY_GENERATION.get());
+        let proxy = ToDomain::Peer { cpu, domain, generation };
+        self.say(session, &proxy, &[hall.proxy_fd.as_fd()])?;
+        let peer_of = |member: &Member| ToDomain::Peer {
+            cpu,
+            domain: member.domain.number(),
+            generation: member.generation.get(),
+        };
+        for other in others {
+            let fd = other.area.memory().read_only_fd()?;
+            self.say(session, &peer_of(other), &[fd.as_fd()])?;
+        }
+        let fd = member.area.memory().read_only_fd()?;
+        let mut deaf = Vec::new();
+        for other in others {
+            let Some(to) = self.session_of(other.generation) else { continue };
+            if self.say(to, &peer_of(member), &[fd.as_fd()]).is_err() {
+                deaf.push(to);
+            }
+        }
+        for session in deaf {
+            self.end(session, "it does not listen");
+        }
+        Ok(())
+    }
+
+    /// A domain cannot be attached: it is told so, and its session ends.
+    fn rejected(&mut self, session: u64, reason: String) -> Over {
+        self.refused(session, &reason);
+        let _ = self.say(session, &ToDomain::Rejected { reason: reason.clone() }, &[]);
+        Over(reason)
+    }
+}

@@ -1,0 +1,86 @@
+//! Ending: of a session, of a user's halls, of the daemon.
+//!
+//! Step 3 of the diagram in [`super`]. Part of the server's thread, which waits for other
+//! threads only when the daemon ends.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+
+use upcall_shm::DomainId;
+use upcall_sys::process::PidFd;
+use upcall_sys::schedule;
+
+use super::session::{Attached, Seat};
+use super::{Daemon, Event};
+use crate::guardian;
+use crate::hall::Member;
+
+impl Daemon {
+    pub(super) fn end_all(&mut self) {
+        let sessions: Vec<u64> = self.sessions.keys().copied().collect();
+        sessions.into_iter().for_each(|session| self.end(session, "the daemon ends"));
+    }
+
+    /// Ends a session: what it had is free.
+    pub(super) fn end(&mut self, number: u64, reason: &str) {
+        let Some(session) = self.sessions.remove(&number) else { return };
+        let Some(Attached { number, seats, .. }) = session.domain else { return };
+        for Seat { hall, member, .. } in seats {
+            let Some(member) = member else { continue };
+            hall.set_members(|members| members.retain(|other| !Arc::ptr_eq(other, &member)));
+            hall.kernel.detach(number);
+            if self.real_time {
+                lower(&session.process, &member);
+            }
+            if let Ok(turn) = hall.turn.turn()
+                && turn.holder() == number
+            {
+                hall.turn.pass(turn, DomainId::DAEMON);
+            }
+            hall.ring(DomainId::DAEMON);
+        }
+        if let Some(domain) = self.registry.detach(number.number()) {
+            let (domain, name) = (number.number(), domain.name);
+            self.events.push(Event::Detached { domain, name, reason: reason.to_owned() });
+        }
+        self.close_halls(session.credentials.uid);
+    }
+
+    /// Closes the halls of a user who has no domain any more.
+    pub(super) fn close_halls(&mut self, uid: u32) {
+        if self.registry.domains().any(|(_, domain)| domain.owner.uid == uid) {
+            return;
+        }
+        for (hall, thread) in self.halls.extract_if(.., |(hall, _)| hall.uid == uid) {
+            self.sites
+                .iter()
+                .filter(|site| site.cpu == hall.cpu)
+                .for_each(|site| site.close(&hall));
+            let _ = self.usher.as_mut().map(|usher| usher.see_out((hall, thread)));
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.end_all();
+        // Relaxed: it looks at every tick.
+        self.guardian_quit.store(true, Ordering::Relaxed);
+        // With the last domain the last hall was closed.
+        drop(self.usher.take());
+        let _ = self.guardian.take().map(JoinHandle::join);
+        let _ = std::fs::remove_file(&self.config.socket);
+    }
+}
+
+/// Puts what is left of a domain's thread into the ordinary class. After an exec it is
+/// the process's first thread that has its class.
+fn lower(process: &PidFd, member: &Member) {
+    if process.has_exited() != Ok(false) {
+        return;
+    }
+    if schedule::set_ordinary_of(member.tid).is_err() {
+        guardian::lower_leader(member);
+    }
+}

@@ -1,0 +1,60 @@
+//! Offences: from the guardian's thread to the domain, and to whoever runs the daemon.
+//!
+//! The guardian sends, and never waits for the server; this is the server's end.
+
+use core::num::NonZeroU64;
+
+use upcall_core::time::Span;
+use upcall_shm::wire::ToDomain;
+use upcall_sys::local::Received;
+use upcall_sys::process::Signal;
+
+use super::{Daemon, Event};
+use crate::guardian::{Measure, Offence};
+
+const OFFENCE_BYTES: usize = 32;
+
+impl Daemon {
+    pub(super) fn take_offences(&mut self) {
+        let mut buffer = [0; OFFENCE_BYTES];
+        while let Ok(Received { len: OFFENCE_BYTES, .. }) = self.offences.receive(&mut buffer) {
+            let Some(offence) = decode(&buffer) else { continue };
+            let Some(generation) = NonZeroU64::new(offence.generation) else { continue };
+            let Some(session) = self.session_of(generation) else { continue };
+            let Offence { cpu, measure, held_ns, .. } = offence;
+            let message = ToDomain::Offence { cpu, measure: measure as u32, held_ns };
+            // One that does not listen offends enough as it is.
+            let _ = self.say(session, &message, &[]);
+            let Ok(domain) = self.domain_of(session).map(|domain| domain.number.number()) else {
+                continue;
+            };
+            let name = self.registry.name(domain).unwrap_or_default().to_owned();
+            let held = Span::from_nanos(held_ns);
+            self.events.push(Event::Offence { domain, name, cpu, measure, held });
+            if measure == Measure::Killed
+                && let Some(session) = self.sessions.get(&session)
+            {
+                let killed = session.process.send_signal(Signal::Kill);
+                self.note(killed);
+            }
+        }
+    }
+}
+
+/// Between two threads of this process.
+pub(super) fn encode(offence: &Offence) -> [u8; OFFENCE_BYTES] {
+    let Offence { cpu, generation, measure, held_ns } = *offence;
+    let words = [u64::from(cpu), generation, measure as u64, held_ns];
+    let mut bytes = [0; OFFENCE_BYTES];
+    for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
+        place.copy_from_slice(&word.to_ne_bytes());
+    }
+    bytes
+}
+
+fn decode(bytes: &[u8; OFFENCE_BYTES]) -> Option<Offence> {
+    let mut words = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word));
+    let (cpu, generation) = (u32::try_from(words.next()?).ok()?, words.next()?);
+    let measure = Measure::of_number(u32::try_from(words.next()?).ok()?)?;
+    Some(Offence { cpu, generation, measure, held_ns: words.next()? })
+}

@@ -1,0 +1,93 @@
+//! Sees halls out whose user has no domain any more: tells their KLS threads to end until
+//! they have, and frees the pages.
+//!
+//! Used by the server, which must not wait for it: a KLS thread lies beneath the domains of
+//! all users, so how soon it ends is up to them. One thread of ordinary class.
+//!
+//! ```text
+//!   in use -- (1) its last domain has gone --> leaving -- (2) thread joined --> freed
+//! ```
+//!
+//! 1. It is no hall of its site any more, and is never held or given the CPU again
+//!    ([`crate::site::Site::close`]). Should its user come back, that is another hall.
+//! 2. By whoever forgets it last: this thread, or the guardian at its next look.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::hall::Hall;
+
+#[cfg(test)]
+mod tests;
+
+/// How often a KLS thread is told to end. A domain that scribbles can undo one waking, not
+/// each of them.
+const QUIT_EVERY: Duration = Duration::from_millis(1);
+
+/// A hall, and its KLS thread.
+pub(crate) type Staffed = (Arc<Hall>, JoinHandle<()>);
+
+/// See the module's head. Dropped, it blocks until all have left.
+#[derive(Debug)]
+pub(crate) struct Usher {
+    /// `None`: nobody is to come any more.
+    door: Option<Sender<Staffed>>,
+    thread: Option<JoinHandle<()>>,
+    leaving: Vec<Weak<Hall>>,
+}
+
+impl Usher {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// The system has no more threads.
+    pub(crate) fn start() -> std::io::Result<Self> {
+        let (door, arrivals) = channel();
+        let thread = std::thread::Builder::new()
+            .name("upcall-usher".into())
+            .spawn(move || see_out_all(&arrivals))?;
+        Ok(Usher { door: Some(door), thread: Some(thread), leaving: Vec::new() })
+    }
+
+    /// Takes over a hall that its site has closed. Does not block; allocates.
+    pub(crate) fn see_out(&mut self, (hall, thread): Staffed) {
+        self.leaving.retain(|hall| hall.strong_count() > 0);
+        self.leaving.push(Arc::downgrade(&hall));
+        // The other end lives as long as this one.
+        let _ = self.door.as_ref().map(|door| door.send((hall, thread)));
+    }
+
+    /// How many halls of a user on a CPU are not freed yet. O(halls leaving).
+    pub(crate) fn leaving_of(&self, cpu: u32, uid: u32) -> usize {
+        let halls = self.leaving.iter().filter_map(Weak::upgrade);
+        halls.filter(|hall| (hall.cpu, hall.uid) == (cpu, uid)).count()
+    }
+}
+
+impl Drop for Usher {
+    fn drop(&mut self) {
+        self.door = None;
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// Until nobody is to come any more, and all have left.
+fn see_out_all(arrivals: &Receiver<Staffed>) {
+    let mut leaving: Vec<Staffed> = Vec::new();
+    while let Ok(first) = arrivals.recv() {
+        leaving.push(first);
+        while !leaving.is_empty() {
+            leaving.iter().for_each(|(hall, _)| hall.quit());
+            match arrivals.recv_timeout(QUIT_EVERY) {
+                Ok(next) => leaving.push(next),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => std::thread::sleep(QUIT_EVERY),
+            }
+            for (_, thread) in leaving.extract_if(.., |(_, thread)| thread.is_finished()) {
+                let _ = thread.join();
+            }
+        }
+    }
+}
