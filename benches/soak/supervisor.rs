@@ -273,7 +273,7 @@ impl<'a> Series<'a> {
             Way::Bytes { capacity } | Way::Messages { capacity } => u64::from(capacity) / 128,
             Way::Slots { slots: units, .. } | Way::Buffers { buffers: units, .. } => units.into(),
         };
-        let messages = self.dice.below(2 * mean.min(units * 20_000) + 1);
+        let messages = self.dice.below(2 * mean.min(units * 5_000) + 1);
         let sample: u64 = (0..64).map(|n| units_of(way, self.wanted.seed, n)).sum();
         messages * sample / 64
     }
