@@ -1,19 +1,22 @@
 //! What it costs to move a message by a stream, in each of its ways, against a pipe, a UNIX
-//! socket, `rtrb` in process, and the copying alone; one run, two threads.
+//! socket, `rtrb` in process, iceoryx2 and the copying alone; one run, two threads.
 //!
 //! Same core: both threads on one CPU; who finds nothing sleeps until a batch is there (by
-//! futex; `rtrb`, which cannot, yields). Cross core: two CPUs; streams and `rtrb` poll, pipe
-//! and socket block. One write of a pipe or socket is one message, or (`gathered`) a batch. Copied
-//! ways copy all bytes in and out, those in place touch one word of the message at each end. Threads
-//! of one process: the change of address space that two domains on one CPU pay is in no row.
+//! futex; `rtrb` and iceoryx2, which have no such thing, yield). Cross core: two CPUs; all but
+//! pipe and socket, which block, poll. One write of a pipe or socket is one message, or
+//! (`gathered`) a batch. Copied ways copy all bytes in and out, those in place touch one word of
+//! the message at each end. Threads of one process: the change of address space that two domains
+//! on one CPU pay is in no row.
 //!
-//! Nothing here is asserted: the machine is shared. Read the ratios.
+//! iceoryx2 only with `--features iceoryx2`: it takes a minute to build. All rows of a case take
+//! turns, block by block. Nothing here is asserted: the machine is shared. Read the ratios.
 
 #![forbid(unsafe_code)]
 
 use std::hint::{black_box, spin_loop};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
@@ -23,15 +26,51 @@ use upcall_shm::stream::{Reader, Stream, WAITING, Way, Writer};
 use upcall_sys::memfd::SharedMapping;
 use upcall_sys::{futex, schedule};
 
+#[cfg(feature = "iceoryx2")]
+mod iceoryx;
+mod verdict;
+
+use verdict::Medians;
+
 const SIZES: [usize; 3] = [64, 1 << 10, 64 << 10];
 const BATCHES: [usize; 3] = [1, 16, 256];
 /// What the ratios are to.
 const BASE: &str = "pipe";
+/// How often each row of a case has its turn.
+const BLOCKS: usize = 5;
 
 /// One end that writes: a batch of equal messages, all of them.
-type Send<'a> = Box<dyn FnMut(&[u8], usize) + std::marker::Send + 'a>;
+type Send<'a> = Box<dyn FnMut(&[u8], usize) + 'a>;
 /// One end that reads: a batch, into a buffer for one message.
-type Receive<'a> = Box<dyn FnMut(&mut [u8], usize) + std::marker::Send + 'a>;
+type Receive<'a> = Box<dyn FnMut(&mut [u8], usize) + 'a>;
+/// A row of a case: measures one block.
+type Row = (&'static str, fn([u32; 2], Case) -> Vec<u64>);
+
+const ROWS: &[Row] = &[
+    (BASE, |cpus, case| in_pipe(cpus, case, false)),
+    ("pipe, gathered", |cpus, case| in_pipe(cpus, case, true)),
+    ("UNIX socket", in_socket),
+    ("rtrb, in process", in_rtrb),
+    #[cfg(feature = "iceoryx2")]
+    ("iceoryx2, copied", iceoryx::copied),
+    #[cfg(feature = "iceoryx2")]
+    ("iceoryx2, in place", iceoryx::in_place),
+    ("stream, bytes", |cpus, case| {
+        in_stream(cpus, case, |count, size| Way::Bytes { capacity: count * size })
+    }),
+    ("stream, messages", |cpus, case| {
+        in_stream(cpus, case, |count, size| Way::Messages {
+            capacity: (count * (size + 8)).next_power_of_two(),
+        })
+    }),
+    ("stream, slots", |cpus, case| {
+        in_stream(cpus, case, |slots, slot_bytes| Way::Slots { slots, slot_bytes })
+    }),
+    ("stream, buffers", |cpus, case| {
+        in_stream(cpus, case, |buffers, buffer_bytes| Way::Buffers { buffers, buffer_bytes })
+    }),
+    ("memcpy, twice", |_, case| copies(case)),
+];
 
 /// One measurement.
 #[derive(Clone, Copy)]
@@ -46,12 +85,14 @@ fn main() {
     let cpus = default_cpus().unwrap_or_default();
     let last = cpus.last().copied().unwrap_or(0);
     let other = schedule::allowed_cpus().unwrap_or_default().into_iter().find(|&cpu| cpu != last);
-    println!("{}", heading("stream"));
+    let features = if cfg!(feature = "iceoryx2") { " --features iceoryx2" } else { "" };
+    println!("{}", heading(&format!("stream{features}")));
     println!("times are nanoseconds for one message; ratios of medians\n");
     println!(
         "{:>6} {:>7} {:>6} {:<22} {:>10} {:>10} {:>10} {:>8}",
         "cores", "bytes", "batch", "", "p10", "median", "p90", "/ pipe"
     );
+    let mut medians = Medians::new();
     for (cores, second) in [("same", Some(last)), ("cross", other)] {
         let Some(second) = second else {
             println!("one CPU is allowed: nothing across cores");
@@ -59,48 +100,39 @@ fn main() {
         };
         for size in SIZES {
             for batch in BATCHES {
-                compare(cores, [last, second], Case { size, batch, polls: cores == "cross" });
+                let case = Case { size, batch, polls: cores == "cross" };
+                medians.insert((cores, size, batch), compare(cores, [last, second], case));
             }
         }
     }
+    verdict::print(&medians);
 }
 
-fn compare(cores: &str, cpus: [u32; 2], case: Case) {
-    let mut rows = vec![
-        (BASE, in_pipe(cpus, case, false)),
-        ("pipe, gathered", in_pipe(cpus, case, true)),
-        ("UNIX socket", in_socket(cpus, case)),
-        ("rtrb, in process", in_rtrb(cpus, case)),
-        (
-            "stream, messages",
-            in_stream(cpus, case, |count, size| Way::Messages {
-                capacity: (count * (size + 8)).next_power_of_two(),
-            }),
-        ),
-        (
-            "stream, slots",
-            in_stream(cpus, case, |slots, slot_bytes| Way::Slots { slots, slot_bytes }),
-        ),
-        (
-            "stream, buffers",
-            in_stream(cpus, case, |buffers, buffer_bytes| Way::Buffers { buffers, buffer_bytes }),
-        ),
-        ("memcpy, twice", copies(case)),
-    ];
-    let base = percentile(&mut rows[0].1, 50.0).max(1) as f64;
-    for (name, samples_ps) in &mut rows {
-        let mut at = |percent| percentile(samples_ps, percent) as f64;
+/// Prints a case; the medians of its rows.
+fn compare(cores: &str, cpus: [u32; 2], case: Case) -> Vec<(&'static str, u64)> {
+    let mut samples = vec![Vec::new(); ROWS.len()];
+    for _ in 0..if smoke() { 1 } else { BLOCKS } {
+        for ((_, measure), samples) in ROWS.iter().zip(&mut samples) {
+            samples.extend(measure(cpus, case));
+        }
+    }
+    let mut medians = Vec::new();
+    for ((name, _), samples_ps) in ROWS.iter().zip(&mut samples) {
+        let [p10, median, p90] = [10.0, 50.0, 90.0].map(|percent| percentile(samples_ps, percent));
+        medians.push((*name, median));
+        let base = medians[0].1.max(1);
         println!(
             "{cores:>6} {:>7} {:>6} {name:<22} {:>10.1} {:>10.1} {:>10.1} {:>8.3}",
             case.size,
             case.batch,
-            at(10.0) / 1e3,
-            at(50.0) / 1e3,
-            at(90.0) / 1e3,
-            at(50.0) / base,
+            p10 as f64 / 1e3,
+            median as f64 / 1e3,
+            p90 as f64 / 1e3,
+            median as f64 / base as f64,
         );
     }
     println!();
+    medians
 }
 
 impl Case {
@@ -115,21 +147,31 @@ impl Case {
         (messages / self.batch).max(4)
     }
 
-    /// Moves messages; picoseconds of one, of each sample, as the reader sees them.
-    fn run(self, cpus: [u32; 2], mut send: Send<'_>, mut receive: Receive<'_>) -> Vec<u64> {
-        let samples = if smoke() { 2 } else { 21 };
+    /// Moves messages; picoseconds of one, of each sample, as the reader sees them. Each end is
+    /// made by its own thread, and is there until the other is done.
+    fn run<'a>(
+        self,
+        cpus: [u32; 2],
+        send: impl FnOnce() -> Send<'a> + std::marker::Send,
+        receive: impl FnOnce() -> Receive<'a> + std::marker::Send,
+    ) -> Vec<u64> {
+        let samples = if smoke() { 2 } else { 7 };
         let batches = self.batches();
         // The first warms up.
         let total = (samples + 1) * batches;
+        let together = Barrier::new(2);
         std::thread::scope(|scope| {
-            scope.spawn(move || {
+            scope.spawn(|| {
                 schedule::pin_thread(&cpus[..1]).expect("the CPU is allowed");
-                let message = vec![7; self.size];
+                let (mut send, message) = (send(), vec![7; self.size]);
+                together.wait();
                 (0..total).for_each(|_| send(&message, self.batch));
+                together.wait();
             });
-            let reader = scope.spawn(move || {
+            let reader = scope.spawn(|| {
                 schedule::pin_thread(&cpus[1..]).expect("the CPU is allowed");
-                let mut message = vec![0; self.size];
+                let (mut receive, mut message) = (receive(), vec![0; self.size]);
+                together.wait();
                 let mut sample = || {
                     let begun = Instant::now();
                     (0..batches).for_each(|_| receive(&mut message, self.batch));
@@ -137,11 +179,18 @@ impl Case {
                     u64::try_from(ps / (batches * self.batch) as u128).unwrap_or(u64::MAX)
                 };
                 sample();
-                (0..samples).map(|_| sample()).collect()
+                let samples = (0..samples).map(|_| sample()).collect();
+                together.wait();
+                samples
             });
             reader.join().expect("no measurement panics")
         })
     }
+}
+
+/// Who finds nothing, where nobody can wake it.
+fn pause(case: Case) {
+    if case.polls { spin_loop() } else { std::thread::yield_now() }
 }
 
 fn in_pipe(cpus: [u32; 2], case: Case, gathered: bool) -> Vec<u64> {
@@ -162,35 +211,34 @@ fn by_file(
     gathered: bool,
 ) -> Vec<u64> {
     let (out, mut into) = (vec![7; case.size * case.batch], vec![0; case.size * case.batch]);
-    let send: Send<'_> = Box::new(move |message, batch| match gathered {
+    let send = move |message: &[u8], batch| match gathered {
         true => writer.write_all(&out).expect("the reader is there"),
         false => (0..batch).for_each(|_| writer.write_all(message).expect("the reader is there")),
-    });
-    let receive: Receive<'_> = Box::new(move |message, batch| match gathered {
+    };
+    let receive = move |message: &mut [u8], batch| match gathered {
         true => reader.read_exact(&mut into).expect("the writer is there"),
         false => (0..batch).for_each(|_| reader.read_exact(message).expect("the writer is there")),
-    });
-    case.run(cpus, send, receive)
+    };
+    case.run(cpus, || Box::new(send), || Box::new(receive))
 }
 
 fn in_rtrb(cpus: [u32; 2], case: Case) -> Vec<u64> {
     let (mut producer, mut consumer) = rtrb::RingBuffer::<u8>::new(case.room() * case.size);
-    let pause = move || if case.polls { spin_loop() } else { std::thread::yield_now() };
-    let send: Send<'_> = Box::new(move |message, batch| {
+    let send = move |message: &[u8], batch| {
         for _ in 0..batch {
             while producer.push_entire_slice(message).is_err() {
-                pause();
+                pause(case);
             }
         }
-    });
-    let receive: Receive<'_> = Box::new(move |message, batch| {
+    };
+    let receive = move |message: &mut [u8], batch| {
         for _ in 0..batch {
             while consumer.pop_entire_slice(message).is_err() {
-                pause();
+                pause(case);
             }
         }
-    });
-    case.run(cpus, send, receive)
+    };
+    case.run(cpus, || Box::new(send), || Box::new(receive))
 }
 
 fn in_stream(cpus: [u32; 2], case: Case, way: impl Fn(u32, u32) -> Way) -> Vec<u64> {
@@ -203,21 +251,29 @@ fn in_stream(cpus: [u32; 2], case: Case, way: impl Fn(u32, u32) -> Way) -> Vec<u
     let end = || Stream::attach(words, 1).expect("a stream");
     let mut writer = end().writer().expect("the only one");
     let mut reader = end().reader().expect("the only one");
-    let copied = matches!(way, Way::Messages { .. });
-    let unit = if copied { case.size + 8 } else { 1 };
-    let send: Send<'_> = Box::new(move |message, batch| {
+    let kind = match way {
+        Way::Bytes { .. } => Kind::Bytes,
+        Way::Messages { .. } => Kind::Messages,
+        _ => Kind::InPlace,
+    };
+    let unit = match kind {
+        Kind::Bytes => case.size,
+        Kind::Messages => case.size + 8,
+        Kind::InPlace => 1,
+    };
+    let send = move |message: &[u8], batch| {
         for _ in 0..batch {
-            while !write(&mut writer, message, copied) {
+            while !write(&mut writer, message, kind) {
                 wait_for_room(&mut writer, case);
             }
         }
         if writer.commit().expect("the reader is there").wake {
             wake(writer.peer_bell());
         }
-    });
-    let receive: Receive<'_> = Box::new(move |message, batch| {
+    };
+    let receive = move |message: &mut [u8], batch| {
         for left in (1..=batch).rev() {
-            while !read(&mut reader, message, copied) {
+            while !read(&mut reader, message, kind) {
                 // For the rest of the batch: a writer that found no room committed a part.
                 wait_for_data(&mut reader, case, (left * unit) as u64);
             }
@@ -225,14 +281,25 @@ fn in_stream(cpus: [u32; 2], case: Case, way: impl Fn(u32, u32) -> Way) -> Vec<u
         if reader.release().wake {
             wake(reader.peer_bell());
         }
-    });
-    case.run(cpus, send, receive)
+    };
+    case.run(cpus, || Box::new(send), || Box::new(receive))
 }
 
-fn write(writer: &mut Writer<&[AtomicU64]>, message: &[u8], copied: bool) -> bool {
-    if copied {
+/// How the bytes get in and out.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// Copied, and whole by what the reader knows of their number.
+    Bytes,
+    /// Copied.
+    Messages,
+    /// One word of them is touched.
+    InPlace,
+}
+
+fn write(writer: &mut Writer<&[AtomicU64]>, message: &[u8], kind: Kind) -> bool {
+    let Kind::InPlace = kind else {
         return writer.push(message).expect("the reader is there");
-    }
+    };
     let Some(room) = writer.reserve(message.len()).expect("the reader is there") else {
         return false;
     };
@@ -243,11 +310,19 @@ fn write(writer: &mut Writer<&[AtomicU64]>, message: &[u8], copied: bool) -> boo
     true
 }
 
-fn read(reader: &mut Reader<&[AtomicU64]>, into: &mut [u8], copied: bool) -> bool {
-    if copied {
+fn read(reader: &mut Reader<&[AtomicU64]>, into: &mut [u8], kind: Kind) -> bool {
+    if let Kind::Messages = kind {
         return reader.pop(into).expect("the writer is there").is_some();
     }
     let Some(message) = reader.front().expect("the writer is there") else { return false };
+    if let Kind::Bytes = kind {
+        if message.len() < into.len() {
+            return false;
+        }
+        message.span().copy_to(0, into);
+        message.done_with(into.len());
+        return true;
+    }
     black_box(message.span().words().map(|words| words[0].load(Relaxed)));
     message.done();
     true
@@ -287,7 +362,7 @@ fn wake(bell: &AtomicU64) {
 
 /// Copying in and out through memory as large as the rings: what no way that copies can beat.
 fn copies(case: Case) -> Vec<u64> {
-    let samples = if smoke() { 2 } else { 21 };
+    let samples = if smoke() { 2 } else { 7 };
     let (from, mut into) = (vec![7u8; case.size], vec![0u8; case.size]);
     let mut ring = vec![0u8; case.size * case.room()];
     let messages = case.batches() * case.batch;
