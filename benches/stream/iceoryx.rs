@@ -118,7 +118,7 @@ fn service<T: std::fmt::Debug + ZeroCopySend + 'static>(case: Case) -> PortFacto
         .enable_safe_overflow(false)
         .max_publishers(1)
         .max_subscribers(1)
-        .subscriber_max_buffer_size(case.room())
+        .subscriber_max_buffer_size(case.room)
         .create()
         .expect("a service")
 }

@@ -8,6 +8,9 @@
 //! the message at each end. Threads of one process: the change of address space that two domains
 //! on one CPU pay is in no row.
 //!
+//! Rings find room for two batches, for 64 KiB at the least (as a pipe has) and for 2 MiB at most:
+//! a larger batch is handed over in parts.
+//!
 //! iceoryx2 only with `--features iceoryx2`: it takes a minute to build. All rows of a case take
 //! turns, block by block. Nothing here is asserted: the machine is shared. Read the ratios.
 
@@ -46,6 +49,11 @@ type Receive<'a> = Box<dyn FnMut(&mut [u8], usize) + 'a>;
 /// A row of a case: measures one block.
 type Row = (&'static str, fn([u32; 2], Case) -> Vec<u64>);
 
+const IN_PLACE: [(&str, fn(u32, u32) -> Way); 2] = [
+    ("stream, slots", |slots, slot_bytes| Way::Slots { slots, slot_bytes }),
+    ("stream, buffers", |buffers, buffer_bytes| Way::Buffers { buffers, buffer_bytes }),
+];
+
 const ROWS: &[Row] = &[
     (BASE, |cpus, case| in_pipe(cpus, case, false)),
     ("pipe, gathered", |cpus, case| in_pipe(cpus, case, true)),
@@ -63,12 +71,8 @@ const ROWS: &[Row] = &[
             capacity: (count * (size + 8)).next_power_of_two(),
         })
     }),
-    ("stream, slots", |cpus, case| {
-        in_stream(cpus, case, |slots, slot_bytes| Way::Slots { slots, slot_bytes })
-    }),
-    ("stream, buffers", |cpus, case| {
-        in_stream(cpus, case, |buffers, buffer_bytes| Way::Buffers { buffers, buffer_bytes })
-    }),
+    ("stream, slots", |cpus, case| in_stream(cpus, case, IN_PLACE[0].1)),
+    ("stream, buffers", |cpus, case| in_stream(cpus, case, IN_PLACE[1].1)),
     ("memcpy, twice", |_, case| copies(case)),
 ];
 
@@ -79,6 +83,8 @@ struct Case {
     batch: usize,
     /// Who finds nothing looks again and does not sleep.
     polls: bool,
+    /// Messages that find room.
+    room: usize,
 }
 
 fn main() {
@@ -100,12 +106,36 @@ fn main() {
         };
         for size in SIZES {
             for batch in BATCHES {
-                let case = Case { size, batch, polls: cores == "cross" };
+                let case = Case::new(size, batch, cores == "cross");
                 medians.insert((cores, size, batch), compare(cores, [last, second], case));
             }
         }
     }
     verdict::print(&medians);
+    println!("\nin place: nanoseconds for one message of a batch of 16, with room for 32");
+    for (cores, second) in [("same", Some(last)), ("cross", other)] {
+        let Some(second) = second else { continue };
+        for (name, way) in IN_PLACE {
+            independence(cores, [last, second], name, way);
+        }
+    }
+}
+
+/// Prints what messages of each size cost, and the largest over the smallest.
+fn independence(cores: &str, cpus: [u32; 2], name: &str, way: fn(u32, u32) -> Way) {
+    let cases = SIZES.map(|size| Case { size, batch: 16, polls: cores == "cross", room: 32 });
+    let mut samples = SIZES.map(|_| Vec::new());
+    for _ in 0..if smoke() { 1 } else { 3 * BLOCKS } {
+        for (case, samples) in cases.into_iter().zip(&mut samples) {
+            samples.extend(in_stream(cpus, case, way));
+        }
+    }
+    print!("{cores:>6} core {name:<16}");
+    let medians = samples.map(|mut ps| percentile(&mut ps, 50.0).max(1) as f64);
+    for (size, median) in SIZES.iter().zip(medians) {
+        print!("  {size} bytes {:.1}", median / 1e3);
+    }
+    println!("  {:.2} times", medians[2] / medians[0]);
 }
 
 /// Prints a case; the medians of its rows.
@@ -136,9 +166,9 @@ fn compare(cores: &str, cpus: [u32; 2], case: Case) -> Vec<(&'static str, u64)> 
 }
 
 impl Case {
-    /// Messages that find room: two batches, and no fewer than 64 KiB.
-    fn room(self) -> usize {
-        (2 * self.batch).max((64 << 10) / self.size).next_power_of_two()
+    fn new(size: usize, batch: usize, polls: bool) -> Self {
+        let room = (2 * batch).max((64 << 10) / size).min((2 << 20) / size);
+        Case { size, batch, polls, room: room.next_power_of_two() }
     }
 
     /// Batches of one sample.
@@ -223,7 +253,7 @@ fn by_file(
 }
 
 fn in_rtrb(cpus: [u32; 2], case: Case) -> Vec<u64> {
-    let (mut producer, mut consumer) = rtrb::RingBuffer::<u8>::new(case.room() * case.size);
+    let (mut producer, mut consumer) = rtrb::RingBuffer::<u8>::new(case.room * case.size);
     let send = move |message: &[u8], batch| {
         for _ in 0..batch {
             while producer.push_entire_slice(message).is_err() {
@@ -243,7 +273,7 @@ fn in_rtrb(cpus: [u32; 2], case: Case) -> Vec<u64> {
 
 fn in_stream(cpus: [u32; 2], case: Case, way: impl Fn(u32, u32) -> Way) -> Vec<u64> {
     let small = |number| u32::try_from(number).expect("a size of this bench");
-    let way = way(small(case.room()), small(case.size));
+    let way = way(small(case.room), small(case.size));
     let bytes = way.words().expect("a size of this bench") * 8;
     let memory = SharedMapping::create("upcall-stream", bytes).expect("shared memory");
     let words = memory.words();
@@ -330,6 +360,8 @@ fn read(reader: &mut Reader<&[AtomicU64]>, into: &mut [u8], kind: Kind) -> bool 
 
 fn wait_for_room(writer: &mut Writer<&[AtomicU64]>, case: Case) {
     if case.polls {
+        // What is staged may be all that there is room for.
+        let _ = writer.commit().expect("the reader is there");
         return spin_loop();
     }
     let wait = writer.wait(case.size);
@@ -344,6 +376,7 @@ fn wait_for_room(writer: &mut Writer<&[AtomicU64]>, case: Case) {
 
 fn wait_for_data(reader: &mut Reader<&[AtomicU64]>, case: Case, units: u64) {
     if case.polls {
+        let _ = reader.release();
         return spin_loop();
     }
     let wait = reader.wait(units);
@@ -364,13 +397,13 @@ fn wake(bell: &AtomicU64) {
 fn copies(case: Case) -> Vec<u64> {
     let samples = if smoke() { 2 } else { 7 };
     let (from, mut into) = (vec![7u8; case.size], vec![0u8; case.size]);
-    let mut ring = vec![0u8; case.size * case.room()];
+    let mut ring = vec![0u8; case.size * case.room];
     let messages = case.batches() * case.batch;
     (0..samples)
         .map(|_| {
             let begun = Instant::now();
             for number in 0..messages {
-                let at = number % case.room() * case.size;
+                let at = number % case.room * case.size;
                 let place = &mut ring[at..at + case.size];
                 black_box(&mut *place).copy_from_slice(black_box(&from));
                 black_box(&mut into).copy_from_slice(black_box(&*place));

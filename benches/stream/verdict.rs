@@ -49,18 +49,4 @@ pub fn print(medians: &Medians) {
     if of("cross", SIZES[0], BATCHES[0], "iceoryx2, copied").is_none() {
         println!("  iceoryx2 was left out: --features iceoryx2");
     }
-    println!("\nin place: 64 KiB over 64 bytes (independent of size: 1)");
-    for cores in ["same", "cross"] {
-        for batch in BATCHES {
-            print!("{cores:>8} core, batch {batch:>3}:");
-            for way in ["stream, slots", "stream, buffers", "iceoryx2, in place"] {
-                let (large, small) =
-                    (of(cores, SIZES[2], batch, way), of(cores, SIZES[0], batch, way));
-                if let (Some(large), Some(small)) = (large, small) {
-                    print!("  {way} {:.2}", large / small);
-                }
-            }
-            println!();
-        }
-    }
 }

@@ -43,9 +43,7 @@ fn every_byte_stands_where_version_1_has_it() {
     reader.give_back(one);
     assert_eq!(reader.release(), Due::default());
     assert_eq!(writer.rest(), (Due::default(), true));
-    assert!(
-        reader.wait(2).sleep && stream.mark_dead(End::Reader) && stream.mark_dead(End::Writer)
-    );
+    assert!(reader.wait(2).sleep && stream.mark_dead(End::Reader) && stream.mark_dead(End::Writer));
     assert!(reader.wait(2).due == Due::default());
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.load(Relaxed).to_le_bytes()).collect();
     let mut golden = vec![0u8; 512 + 64 + 64 + 2 * 64];
