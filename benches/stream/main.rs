@@ -49,7 +49,10 @@ type Receive<'a> = Box<dyn FnMut(&mut [u8], usize) + 'a>;
 /// A row of a case: measures one block.
 type Row = (&'static str, fn([u32; 2], Case) -> Vec<u64>);
 
-const IN_PLACE: [(&str, fn(u32, u32) -> Way); 2] = [
+/// A way for so many messages of so many bytes.
+type MakeWay = fn(u32, u32) -> Way;
+
+const IN_PLACE: [(&str, MakeWay); 2] = [
     ("stream, slots", |slots, slot_bytes| Way::Slots { slots, slot_bytes }),
     ("stream, buffers", |buffers, buffer_bytes| Way::Buffers { buffers, buffer_bytes }),
 ];
@@ -122,7 +125,7 @@ fn main() {
 }
 
 /// Prints what messages of each size cost, and the largest over the smallest.
-fn independence(cores: &str, cpus: [u32; 2], name: &str, way: fn(u32, u32) -> Way) {
+fn independence(cores: &str, cpus: [u32; 2], name: &str, way: MakeWay) {
     let cases = SIZES.map(|size| Case { size, batch: 16, polls: cores == "cross", room: 32 });
     let mut samples = SIZES.map(|_| Vec::new());
     for _ in 0..if smoke() { 1 } else { 3 * BLOCKS } {
@@ -304,8 +307,9 @@ fn in_stream(cpus: [u32; 2], case: Case, way: impl Fn(u32, u32) -> Way) -> Vec<u
     let receive = move |message: &mut [u8], batch| {
         for left in (1..=batch).rev() {
             while !read(&mut reader, message, kind) {
-                // For the rest of the batch: a writer that found no room committed a part.
-                wait_for_data(&mut reader, case, (left * unit) as u64);
+                // For the rest of the batch, or half of the ring: a writer that finds no room
+                // commits a part, and a message that does not fit leaves some room unused.
+                wait_for_data(&mut reader, case, (left.min(case.room / 2) * unit) as u64);
             }
         }
         if reader.release().wake {
