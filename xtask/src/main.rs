@@ -1,11 +1,12 @@
 //! The gates: the same on a developer's machine and in CI.
 //!
 //! `cargo xtask ci` runs them all, `cargo xtask NAME...` those named. Each is
-//! a file of its own under `gates/`; `gates.rs` lists them in order.
+//! a file of its own under `gates/`; `gates.rs` lists them in order. Beside them `cargo xtask soak`
+//! runs what takes longer than a gate may.
 
 #![forbid(unsafe_code)]
 
-use gate::Gate;
+use gate::{Failure, Gate};
 use std::process::ExitCode;
 use workspace::Workspace;
 
@@ -19,26 +20,31 @@ mod workspace;
 #[derive(Debug)]
 enum Request {
     Help,
-    Run { gates: Vec<Gate>, keep_going: bool },
+    Run {
+        gates: Vec<Gate>,
+        keep_going: bool,
+    },
+    /// The arguments of the program `soak` of `benches/`.
+    Soak(Vec<String>),
 }
 
 /// Exits with 0 if no gate failed, 1 if one did, 2 if the request made no sense.
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let (gates, keep_going) = match parse(&arguments) {
-        Ok(Request::Run { gates, keep_going }) => (gates, keep_going),
+    let request = match parse(&arguments) {
         Ok(Request::Help) => {
             print!("{}", help());
             return ExitCode::SUCCESS;
         }
+        Ok(request) => request,
         Err(message) => {
             eprintln!("error: {message}\n\n{}", help());
             return ExitCode::from(2);
         }
     };
-    match Workspace::load() {
-        Ok(workspace) if gate::run(&gates, &workspace, keep_going) => ExitCode::SUCCESS,
-        Ok(_) => ExitCode::FAILURE,
+    match Workspace::load().and_then(|workspace| run(&request, &workspace)) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
         Err(failure) => {
             eprintln!("error: {failure}");
             ExitCode::FAILURE
@@ -46,8 +52,24 @@ fn main() -> ExitCode {
     }
 }
 
+/// Whether all that was asked for passed.
+fn run(request: &Request, workspace: &Workspace) -> Result<bool, Failure> {
+    match request {
+        Request::Help => Ok(true),
+        Request::Run { gates, keep_going } => Ok(gate::run(gates, workspace, *keep_going)),
+        Request::Soak(arguments) => {
+            let mut command = child::cargo(&workspace.root);
+            command.args(["run", "--release", "--locked", "-p", "upcall-benches", "--bin", "soak"]);
+            Ok(child::status(command.arg("--").args(arguments))?.success())
+        }
+    }
+}
+
 /// The request in `arguments`, or what is wrong with them.
 fn parse(arguments: &[String]) -> Result<Request, String> {
+    if let Some(("soak", rest)) = arguments.split_first().map(|(first, rest)| (&**first, rest)) {
+        return Ok(Request::Soak(rest.to_vec()));
+    }
     let (mut chosen, mut keep_going) = (Vec::new(), false);
     for argument in arguments {
         match argument.as_str() {
@@ -72,6 +94,9 @@ The gates of this project: the same here and in CI.
 
 Usage: cargo xtask ci [--keep-going]       every gate, in this order
        cargo xtask GATE... [--keep-going]  only those named
+       cargo xtask soak streams [--messages N] [--kills N] [--seed N]
+                                           streams between processes that are killed
+                                           at random: until so much is done
 
 Gates:
 "
@@ -107,6 +132,14 @@ mod tests {
             panic!("expected two gates");
         };
         assert_eq!(gates.iter().map(|gate| gate.name).collect::<Vec<_>>(), ["edges", "fmt"]);
+    }
+
+    #[test]
+    fn what_stands_behind_soak_is_for_it_alone() {
+        let Ok(Request::Soak(rest)) = parsed(&["soak", "streams", "--kills", "ci"]) else {
+            panic!("expected a soak");
+        };
+        assert_eq!(rest, ["streams", "--kills", "ci"]);
     }
 
     #[test]

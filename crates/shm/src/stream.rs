@@ -275,11 +275,13 @@ impl<W: AsRef<[AtomicU64]>> Stream<W> {
     }
 
     /// Says that an end died, once its process is known to be gone: whether the other end must be
-    /// woken. What it had committed can still be read. By whoever watches over the ends; one that
-    /// ended in order stays so.
+    /// woken, which is so unless it is gone too. That end may sleep with a silent bell: it was
+    /// rung by one that was killed before it woke it. What the dead end had committed can still be
+    /// read. By whoever watches over the ends; one that ended in order stays so.
     #[must_use = "who waits must be woken"]
     pub fn mark_dead(&self, end: End) -> bool {
-        self.words.leave(end.line(), DIED, end.other().line())
+        let other = end.other().line();
+        self.words.leave(end.line(), DIED, other) || self.words.gone(other).is_none()
     }
 
     /// Whether the wait of an end that watches ([`Reader::watch`]) is over. A load.

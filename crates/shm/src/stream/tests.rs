@@ -43,9 +43,7 @@ fn every_byte_stands_where_version_1_has_it() {
     reader.give_back(one);
     assert_eq!(reader.release(), Due::default());
     assert_eq!(writer.rest(), (Due::default(), true));
-    assert!(
-        reader.wait(2).sleep && !stream.mark_dead(End::Reader) && stream.mark_dead(End::Writer)
-    );
+    assert!(reader.wait(2).sleep && stream.mark_dead(End::Reader) && stream.mark_dead(End::Writer));
     assert!(reader.wait(2).due == Due::default());
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.load(Relaxed).to_le_bytes()).collect();
     let mut golden = vec![0u8; 512 + 64 + 64 + 2 * 64];
@@ -232,6 +230,25 @@ fn what_was_committed_is_read_and_then_the_end_is_told() {
 }
 
 #[test]
+fn who_was_rung_by_an_end_that_died_before_it_woke_it_is_woken_all_the_same() {
+    for way in WAYS {
+        let words = created(way, 0);
+        let (mut writer, mut reader) = ends(&words);
+        assert!(reader.wait(1).sleep);
+        assert!(writer.push(b"last").unwrap());
+        // Killed here: nobody does what is due.
+        assert!(writer.commit().unwrap().wake);
+        let view = Stream::attach(&words, 7).unwrap();
+        assert!(view.mark_dead(End::Writer), "the reader sleeps");
+        // The same for a writer that ended and died before it told.
+        let words = created(way, 0);
+        let (writer, mut reader) = ends(&words);
+        assert!(reader.wait(1).sleep && writer.end());
+        assert!(Stream::attach(&words, 7).unwrap().mark_dead(End::Writer));
+    }
+}
+
+#[test]
 fn a_writer_learns_that_its_reader_is_gone() {
     for way in WAYS {
         let words = created(way, 0);
@@ -241,7 +258,7 @@ fn a_writer_learns_that_its_reader_is_gone() {
         assert!(reader.end() && writer.rouse());
         assert_eq!(writer.push(b"x"), Err(StreamError::Closed(Closed::Ended)));
         assert_eq!(writer.commit(), Err(Closed::Ended));
-        assert!(!Stream::attach(&words, 7).unwrap().mark_dead(End::Reader));
+        assert!(Stream::attach(&words, 7).unwrap().mark_dead(End::Reader));
         assert_eq!(writer.commit(), Err(Closed::Ended), "it ended before it died");
     }
 }

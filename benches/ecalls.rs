@@ -1,0 +1,372 @@
+//! What it costs to tell a service, and to be told by it, without the kernel: ecalls-2001
+//! Table 1 for what stands in `upcall_shm::channel` and `upcall::events`, in one run.
+//!
+//! All rows take turns, block by block, on one thread of one CPU. Client and service are one
+//! process here, as a library service is: no row holds a change of address space, nor waking a
+//! thread that sleeps (`price` and `handoff` do). The service's handler returns the process's
+//! number, as in the paper.
+//!
+//! Nothing here is asserted: the machine is shared. Read the ratios.
+
+#![forbid(unsafe_code)]
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::Instant as Wall;
+
+use rustix::process::{Signal, getpid, getppid, kill_process};
+use upcall::time::{Instant, Span};
+use upcall_benches::{heading, percentile, smoke};
+use upcall_core::events::{
+    Ancestry, Delivery, Event, HandlerId, HandlerTerms, Next, SourceId, Verdict, When,
+};
+use upcall_shm::channel::{self, Form, counter, ring, typed};
+use upcall_sys::{clock, schedule};
+
+/// How often each row has its turn, and samples of a turn.
+const BLOCKS: usize = 11;
+const SAMPLES: usize = 20;
+/// Events of one sample.
+const EVENTS: u64 = 1_024;
+/// Events of a crossing, where there are many.
+const BATCH: u64 = 16;
+/// Slots of the ring: a sample's events, so that none is lost.
+const SLOTS: u32 = 1_024;
+/// A real-time signal (signal(7)): 34 to 64 can be used.
+const REAL_TIME_SIGNAL: i32 = 40;
+/// Handlers may not be invoked more often than so in a span of 1 ns: twice what a sample does.
+const INVOCATIONS_MAX: u32 = 2 * SLOTS;
+
+fn main() {
+    let cpu = upcall::default_cpus().ok().and_then(|cpus| cpus.last().copied()).unwrap_or(0);
+    schedule::pin_thread(&[cpu]).expect("the CPU is allowed");
+    println!("{}", heading("ecalls"));
+    println!("nanoseconds for one event or crossing, on CPU {cpu}; ratios of medians\n");
+    let mut rows = rows();
+    let (blocks, samples) = if smoke() { (1, 2) } else { (BLOCKS, SAMPLES) };
+    let mut found = vec![Vec::new(); rows.len()];
+    for _ in 0..blocks {
+        for (row, found) in rows.iter_mut().zip(&mut found) {
+            (row.sample)();
+            found.extend((0..samples).map(|_| (row.sample)()));
+        }
+    }
+    print(&rows, &mut found);
+}
+
+/// One line: picoseconds of one event, each time that it is called.
+struct Row {
+    name: &'static str,
+    sample: Box<dyn FnMut() -> u64>,
+}
+
+fn row(name: &'static str, sample: impl FnMut() -> u64 + 'static) -> Row {
+    Row { name, sample: Box::new(sample) }
+}
+
+/// Times `events` calls of `each`.
+fn timed(events: u64, mut each: impl FnMut()) -> u64 {
+    let begun = Wall::now();
+    (0..events).for_each(|_| each());
+    per_event(begun, events)
+}
+
+fn per_event(begun: Wall, events: u64) -> u64 {
+    u64::try_from(begun.elapsed().as_nanos() * 1_000 / u128::from(events)).unwrap_or(u64::MAX)
+}
+
+const SYSTEM_CALL: &str = "system call (getppid)";
+const FAST: &str = "fast call, with its checks";
+const DEFERRED: [&str; 3] =
+    ["deferred: post, counter", "deferred: post, typed", "deferred: post, ring"];
+
+fn rows() -> Vec<Row> {
+    let mut rows = vec![
+        row(SYSTEM_CALL, || {
+            timed(EVENTS, || {
+                black_box(getppid());
+            })
+        }),
+        row("clock read (vDSO)", || {
+            timed(EVENTS, || {
+                black_box(clock::monotonic_ns());
+            })
+        }),
+        fast(false),
+        fast(true),
+        post_counter(),
+        post_typed(),
+        post_ring(),
+        crossing_without(),
+        crossing_with(1, "deferred: crossing with 1 event"),
+        crossing_with(BATCH, "deferred: crossing with 16"),
+        handler(),
+        queue_add(),
+        queue_look(),
+    ];
+    rows.extend(signals());
+    rows
+}
+
+/// The handler of the service.
+fn process_number(event: u64) -> u64 {
+    black_box(event) ^ NUMBER.load(Relaxed)
+}
+
+static NUMBER: AtomicU64 = AtomicU64::new(0);
+
+/// A delivery with one handler and one source; no event runs away in it.
+fn delivery(pending_max: u32) -> (Delivery, HandlerId, SourceId) {
+    NUMBER.store(u64::from(std::process::id()), Relaxed);
+    let mut delivery = Delivery::new();
+    let span = Span::from_nanos(1);
+    let terms = HandlerTerms { pending_max, invocations_max: INVOCATIONS_MAX, span };
+    let handler = delivery.add_handler(terms).expect("the first");
+    let source = delivery.add_source(&[handler]).expect("the first");
+    (delivery, handler, source)
+}
+
+fn now() -> Instant {
+    Instant::from_nanos(clock::monotonic_ns())
+}
+
+/// The paper's Fast User-ECall: checked against recursion and running away, then called.
+fn fast(with_clock: bool) -> Row {
+    let (mut delivery, handler, _) = delivery(1);
+    let service: fn(u64) -> u64 = process_number;
+    let name = if with_clock { "fast call, and a clock read" } else { FAST };
+    row(name, move || {
+        let at = now();
+        timed(EVENTS, || {
+            let at = if with_clock { now() } else { at };
+            if delivery.call(at, handler, Ancestry::NONE).is_ok() {
+                black_box(black_box(service)(1));
+            }
+        })
+    })
+}
+
+fn segment(form: Form) -> Arc<[AtomicU64]> {
+    let words: Arc<[AtomicU64]> = (0..form.words()).map(|_| AtomicU64::new(0)).collect();
+    channel::create(words.clone(), form).expect("new memory");
+    words
+}
+
+fn post_counter() -> Row {
+    let words = segment(Form::Counter);
+    let mut raiser = counter::Raiser::attach(words.clone()).expect("a segment");
+    let mut taker = counter::Taker::attach(words).expect("a segment");
+    row(DEFERRED[0], move || {
+        let ps = timed(EVENTS, || raiser.post());
+        assert_eq!(taker.take(), Ok(Some(EVENTS)));
+        ps
+    })
+}
+
+fn post_typed() -> Row {
+    let words = segment(Form::Typed { types: 64 });
+    let mut raiser = typed::Raiser::attach(words.clone(), 64).expect("a segment");
+    let mut taker = typed::Taker::attach(words, 64).expect("a segment");
+    row(DEFERRED[1], move || {
+        let mut number = 0u32;
+        let ps = timed(EVENTS, || {
+            number += 1;
+            let _ = black_box(raiser.post(number % 64, &[u64::from(number); 7]));
+        });
+        while let Ok(Some(_)) = taker.take() {}
+        ps
+    })
+}
+
+fn post_ring() -> Row {
+    let words = segment(Form::Ring { slots: SLOTS });
+    let mut raiser = ring::Raiser::attach(words.clone(), SLOTS).expect("a segment");
+    let mut taker = ring::Taker::attach(words, SLOTS).expect("a segment");
+    row(DEFERRED[2], move || {
+        let ps = timed(EVENTS, || {
+            let _ = black_box(raiser.post(&black_box([1; 7])));
+        });
+        let mut taken = 0;
+        while let Ok(Some(_)) = taker.take() {
+            taken += 1;
+        }
+        assert_eq!(taken, EVENTS, "none is lost");
+        ps
+    })
+}
+
+/// A client and a service that meet: the segment is emptied into the delivery, and what was
+/// deferred to this is handled.
+struct Crossing {
+    raiser: ring::Raiser<Arc<[AtomicU64]>>,
+    taker: ring::Taker<Arc<[AtomicU64]>>,
+    delivery: Delivery,
+    source: SourceId,
+    handled: u64,
+}
+
+impl Crossing {
+    fn new() -> Self {
+        let words = segment(Form::Ring { slots: SLOTS });
+        let (delivery, _, source) = delivery(SLOTS);
+        Crossing {
+            raiser: ring::Raiser::attach(words.clone(), SLOTS).expect("a segment"),
+            taker: ring::Taker::attach(words, SLOTS).expect("a segment"),
+            delivery,
+            source,
+            handled: 0,
+        }
+    }
+
+    fn cross(&mut self, at: Instant) {
+        while let Ok(Some(event)) = self.taker.take() {
+            let event = Event::new(self.source, 0, event.payload[0]);
+            self.delivery.raise(at, event, When::NextCrossing).expect("there is room");
+        }
+        self.delivery.crossing();
+        self.handled += invoke_all(&mut self.delivery, at);
+    }
+}
+
+/// Invokes handlers until nothing is ripe: how many events they had.
+fn invoke_all(delivery: &mut Delivery, at: Instant) -> u64 {
+    let mut handled = 0;
+    while let Some(Next::Invoke(handler)) = delivery.next(at) {
+        while let Some(event) = delivery.take(handler) {
+            black_box(process_number(event.token));
+            delivery.conclude(at, event, Verdict::Drop).expect("its source is there");
+            handled += 1;
+        }
+    }
+    handled
+}
+
+fn crossing_without() -> Row {
+    let mut both = Crossing::new();
+    row("deferred: crossing without events", move || {
+        let at = now();
+        timed(EVENTS, || both.cross(at))
+    })
+}
+
+/// Of a whole crossing; the posts are not in it.
+fn crossing_with(events: u64, name: &'static str) -> Row {
+    let mut both = Crossing::new();
+    row(name, move || {
+        let (at, crossings, before) = (now(), EVENTS / events, both.handled);
+        let mut ps = 0;
+        for _ in 0..crossings {
+            for number in 0..events {
+                both.raiser.post(&[number; 7]).expect("a sane taker");
+            }
+            let begun = Wall::now();
+            both.cross(at);
+            ps += per_event(begun, 1);
+        }
+        assert_eq!(both.handled - before, crossings * events);
+        // What the two clock reads around it take is a row of its own.
+        ps / crossings
+    })
+}
+
+/// The service's event, handled by the client (or by the service on its behalf: the same).
+fn handler() -> Row {
+    let (mut delivery, _, source) = delivery(SLOTS);
+    row("handler upcall: raise to return", move || {
+        let at = now();
+        timed(EVENTS, || {
+            delivery.raise(at, Event::new(source, 0, 1), When::Now).expect("there is room");
+            invoke_all(&mut delivery, at);
+        })
+    })
+}
+
+/// To put an event in the queue in which others of every rank are.
+fn queue_add() -> Row {
+    let (mut delivery, handler, source) = delivery(SLOTS);
+    row("event queue: add (to 0..1024)", move || {
+        let at = now();
+        let mut rank = 0u64;
+        let ps = timed(EVENTS, || {
+            rank = rank.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let event = Event::new(source, rank >> 32, 1);
+            delivery.raise(at, event, When::Now).expect("there is room");
+        });
+        while delivery.take(handler).is_some() {}
+        ps
+    })
+}
+
+/// What a scheduler asks: whose event is the most urgent.
+fn queue_look() -> Row {
+    let (mut delivery, _, source) = delivery(SLOTS);
+    for rank in 0..64 {
+        let event = Event::new(source, rank, 1);
+        delivery.raise(Instant::ZERO, event, When::Now).expect("there is room");
+    }
+    row("event queue: look (64 pending)", move || {
+        timed(EVENTS, || {
+            black_box(black_box(&mut delivery).best());
+        })
+    })
+}
+
+/// To the process itself: the kernel runs the handler before the call returns.
+fn signals() -> [Row; 2] {
+    let counted = Arc::new(AtomicUsize::new(0));
+    let register = |signal| {
+        signal_hook::flag::register_usize(signal, counted.clone(), 1).expect("a signal to be had");
+    };
+    register(Signal::USR1.as_raw());
+    register(REAL_TIME_SIGNAL);
+    let [first, second] = [counted.clone(), counted];
+    let check = |counted: &AtomicUsize| assert_eq!(counted.swap(0, Relaxed), 1, "it came");
+    [
+        row("signal: SIGUSR1, kill(2)", move || {
+            let own = getpid();
+            timed(EVENTS, || {
+                kill_process(own, Signal::USR1).expect("oneself");
+                check(&first);
+            })
+        }),
+        row("real-time signal: raise(3)", move || {
+            timed(EVENTS, || {
+                signal_hook::low_level::raise(REAL_TIME_SIGNAL).expect("oneself");
+                check(&second);
+            })
+        }),
+    ]
+}
+
+fn print(rows: &[Row], found: &mut [Vec<u64>]) {
+    println!("{:<36} {:>9} {:>9} {:>9} {:>9}", "", "p10", "median", "p90", "/ syscall");
+    let medians: Vec<f64> = found.iter_mut().map(|ps| percentile(ps, 50.0) as f64).collect();
+    for ((row, ps), median) in rows.iter().zip(found).zip(&medians) {
+        let [p10, p90] = [10.0, 90.0].map(|percent| percentile(ps, percent) as f64 / 1e3);
+        let (ns, ratio) = (median / 1e3, median / medians[0].max(1.0));
+        println!("{:<36} {p10:>9.1} {ns:>9.1} {p90:>9.1} {ratio:>9.3}", row.name);
+    }
+    let of = |name: &str| {
+        let at = rows.iter().position(|row| row.name == name).unwrap_or(0);
+        medians[at] / medians[0].max(1.0)
+    };
+    let holds = |ratio: f64, most: f64| if ratio < most { "holds" } else { "DOES NOT HOLD" };
+    println!("\nfast below a system call: {:.2}, {}", of(FAST), holds(of(FAST), 1.0));
+    for name in DEFERRED {
+        println!("{name}, below a tenth of one: {:.3}, {}", of(name), holds(of(name), 0.1));
+    }
+    println!("\n{CONTENTS}");
+}
+
+const CONTENTS: &str = "\
+what a row contains
+  system call   getppid: into the kernel and back
+  fast call     the check against recursion and running away, an indirect call of the handler
+  post          one event into the segment; typed takes turns with 64 types, and merges with those that are pending
+  crossing      the segment emptied, events made ripe, the handler invoked once, each event taken and concluded;
+                with events also two reads of the clock, around it
+  handler       an event raised, the handler chosen, invoked, the event taken and concluded
+  add           an event of any rank into a queue that goes from none to 1,024
+  signal        kill(2) is one system call and signal_hook's handler; raise(3) of glibc is three (getpid, gettid,
+                tgkill); the kernel makes a frame, and sigreturn is one more";

@@ -1,0 +1,168 @@
+//! What the supervisor tells an end to do, and how far an end says it is.
+
+use std::fmt;
+
+use upcall_shm::stream::Way;
+
+use crate::message::bytes_of;
+
+/// A place in the row of all messages: so many are behind it, and so many bytes of the next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    /// The next message.
+    pub number: u64,
+    /// Bytes of it that are behind; always 0 but in a stream of plain bytes.
+    pub byte: usize,
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.number, self.byte)
+    }
+}
+
+impl Position {
+    /// A place as it is displayed.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (number, byte) = text.trim().split_once(' ')?;
+        Some(Position { number: number.parse().ok()?, byte: byte.parse().ok()? })
+    }
+}
+
+/// Memory of another process: its number, the descriptor there, bytes.
+pub type Place = (u32, i32, usize);
+
+/// One stream, for one end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// Of the stream.
+    pub generation: u64,
+    /// Of all dice and messages.
+    pub seed: u64,
+    /// The stream.
+    pub memory: Place,
+    /// See [`crate::end::account`].
+    pub accounts: Place,
+    /// Where the stream begins.
+    pub begin: Position,
+    /// The first message that is not written any more.
+    pub end: u64,
+    /// In how many of 100 cases who finds nothing sleeps.
+    pub sleeps: u64,
+    /// Most messages to a commit or a release.
+    pub batch: u64,
+    /// Buffers that a reader keeps before it gives them back in any order.
+    pub group: u64,
+    /// Where the end runs.
+    pub cpu: u32,
+}
+
+impl fmt::Display for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Job { generation, seed, memory, accounts, begin, end, sleeps, batch, group, cpu } =
+            self;
+        write!(f, "{generation} {seed} {} {} {}", memory.0, memory.1, memory.2)?;
+        write!(f, " {} {} {} {begin}", accounts.0, accounts.1, accounts.2)?;
+        write!(f, " {end} {sleeps} {batch} {group} {cpu}")
+    }
+}
+
+impl Job {
+    /// The job in a line.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn parse(line: &str) -> Result<Self, String> {
+        let mut words = line.split_whitespace();
+        let error = |_| format!("found `{line}`, expected a job");
+        macro_rules! next {
+            () => {
+                words.next().unwrap_or_default().parse().map_err(error)?
+            };
+        }
+        Ok(Job {
+            generation: next!(),
+            seed: next!(),
+            memory: (next!(), next!(), next!()),
+            accounts: (next!(), next!(), next!()),
+            begin: Position { number: next!(), byte: next!() },
+            end: next!(),
+            sleeps: next!(),
+            batch: next!(),
+            group: next!(),
+            cpu: next!(),
+        })
+    }
+}
+
+/// By how much message `number` moves an index.
+#[inline]
+pub fn units_of(way: Way, seed: u64, number: u64) -> u64 {
+    match way {
+        Way::Bytes { .. } => bytes_of(seed, number) as u64,
+        Way::Messages { .. } => 8 + bytes_of(seed, number).next_multiple_of(8) as u64,
+        _ => 1,
+    }
+}
+
+/// Where an index of `units` is, in a stream that begins at `begin`.
+///
+/// # Errors
+/// In the midst of a message, where none can be.
+pub fn position(way: Way, seed: u64, begin: Position, units: u64) -> Result<Position, String> {
+    if let Way::Slots { .. } | Way::Buffers { .. } = way {
+        return Ok(Position { number: begin.number + units, byte: 0 });
+    }
+    let (mut number, mut left) = (begin.number, units + begin.byte as u64);
+    loop {
+        let next = units_of(way, seed, number);
+        if left < next {
+            break;
+        }
+        (number, left) = (number + 1, left - next);
+    }
+    match way {
+        Way::Bytes { .. } => Ok(Position { number, byte: usize::try_from(left).unwrap_or(0) }),
+        _ if left == 0 => Ok(Position { number, byte: 0 }),
+        _ => Err(format!("index {units} stands in the midst of message {number}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_is_read_as_it_was_written() {
+        let job = Job {
+            generation: 1,
+            seed: 2,
+            memory: (3, 4, 5),
+            accounts: (6, 7, 8),
+            begin: Position { number: 9, byte: 10 },
+            end: u64::MAX,
+            sleeps: 11,
+            batch: 12,
+            group: 13,
+            cpu: 14,
+        };
+        assert_eq!(Job::parse(&job.to_string()), Ok(job));
+        assert!(Job::parse("1 2 three").is_err());
+    }
+
+    #[test]
+    fn an_index_is_a_place_in_the_row_of_messages() {
+        let (seed, begin) = (5, Position { number: 40, byte: 3 });
+        let first = bytes_of(seed, 40) as u64;
+        let bytes = Way::Bytes { capacity: 1024 };
+        let at = |units| position(bytes, seed, begin, units).unwrap();
+        assert_eq!(at(0), begin);
+        assert_eq!(at(first - 4), Position { number: 40, byte: bytes_of(seed, 40) - 1 });
+        assert_eq!(at(first - 3), Position { number: 41, byte: 0 });
+        let messages = Way::Messages { capacity: 1024 };
+        let begin = Position { number: 40, byte: 0 };
+        let two = units_of(messages, seed, 40) + units_of(messages, seed, 41);
+        assert_eq!(position(messages, seed, begin, two).map(|at| at.number), Ok(42));
+        assert!(position(messages, seed, begin, two - 8).is_err());
+    }
+}

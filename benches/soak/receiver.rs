@@ -1,0 +1,203 @@
+//! The end that reads: checks each message, releases in batches, keeps buffers and gives them
+//! back in any order, sleeping or polling when nothing is there, as the dice fall.
+
+use std::hint::spin_loop;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use upcall_shm::stream::{Closed, Kept, Message, Reader, Way};
+use upcall_sys::futex;
+
+use crate::end::{Shared, account, sleep};
+use crate::job::{Job, Position, units_of};
+use crate::message::{BYTES_MAX, Dice, bytes_of, check, check_bytes, compose_bytes};
+
+/// See the module's head.
+pub struct Receiver<'a> {
+    job: &'a Job,
+    way: Way,
+    reader: Reader<&'a [AtomicU64]>,
+    accounts: &'a [AtomicU64],
+    dice: Dice,
+    /// Up to here it is read.
+    at: Position,
+    /// Units done with.
+    units: u64,
+    /// What there is of message `at`, in a stream of plain bytes.
+    part: Vec<u8>,
+    /// Buffers of this group that were not given back yet.
+    kept: Vec<Kept>,
+    /// Messages of this group that were read.
+    grouped: u64,
+}
+
+impl<'a> Receiver<'a> {
+    /// Becomes the reader of `stream`.
+    pub fn new(
+        job: &'a Job,
+        stream: Shared<'a>,
+        accounts: &'a [AtomicU64],
+    ) -> Result<Self, String> {
+        // What a reader before this one had released of the next message.
+        let mut before = [0; BYTES_MAX];
+        compose_bytes(job.begin.number, bytes_of(job.seed, job.begin.number), &mut before);
+        Ok(Receiver {
+            job,
+            way: stream.way(),
+            reader: stream.reader().map_err(|error| error.to_string())?,
+            accounts,
+            dice: Dice::new(job.seed ^ (job.generation << 1 | 1)),
+            at: job.begin,
+            units: 0,
+            part: before[..job.begin.byte].to_vec(),
+            kept: Vec::new(),
+            grouped: 0,
+        })
+    }
+
+    /// Reads until there is no more: why, and how far it is.
+    pub fn run(mut self) -> Result<(Closed, Position), String> {
+        loop {
+            if let Some(closed) = self.batch()? {
+                self.give_back();
+                self.release();
+                return Ok((closed, Position { byte: self.part.len(), ..self.at }));
+            }
+        }
+    }
+
+    fn batch(&mut self) -> Result<Option<Closed>, String> {
+        for _ in 0..self.dice.batch(self.job.batch) {
+            loop {
+                match self.next()? {
+                    Ok(true) => break,
+                    Ok(false) => self.wait(),
+                    Err(closed) => return Ok(Some(closed)),
+                }
+            }
+        }
+        self.release();
+        Ok(None)
+    }
+
+    /// Reads one message, or some bytes; whether there was one.
+    fn next(&mut self) -> Result<Result<bool, Closed>, String> {
+        let seed = self.job.seed;
+        let message = match self.reader.front() {
+            Ok(Some(message)) => message,
+            Ok(None) => return Ok(Ok(false)),
+            Err(closed) => return Ok(Err(closed)),
+        };
+        if let Way::Bytes { .. } = self.way {
+            let part = 1 + usize::try_from(self.dice.below(BYTES_MAX as u64)).unwrap_or(0);
+            let part = part.min(message.len());
+            let from = self.part.len();
+            self.part.resize(from + part, 0);
+            message.span().copy_to(0, &mut self.part[from..]);
+            message.done_with(part);
+            self.units += part as u64;
+            return self.whole_messages().map(|()| Ok(true));
+        }
+        let number = self.at.number;
+        check_message(self.way, seed, number, &message)?;
+        self.at.number += 1;
+        if let Way::Buffers { .. } = self.way {
+            self.kept.push(message.keep().ok_or("a buffer cannot be kept")?);
+            self.grouped += 1;
+            if self.grouped == self.job.group {
+                self.give_back();
+            }
+        } else {
+            message.done();
+            self.units += units_of(self.way, seed, number);
+        }
+        Ok(Ok(true))
+    }
+
+    /// Checks what there is of plain bytes, message by message.
+    fn whole_messages(&mut self) -> Result<(), String> {
+        let mut from = 0;
+        loop {
+            let bytes = bytes_of(self.job.seed, self.at.number);
+            let Some(found) = self.part.get(from..from + bytes) else { break };
+            check_bytes(self.job.seed, self.at.number, found)?;
+            from += bytes;
+            self.at.number += 1;
+        }
+        self.part.drain(..from);
+        Ok(())
+    }
+
+    /// All of the group, in any order, with a release in between now and then.
+    fn give_back(&mut self) {
+        self.grouped = 0;
+        while !self.kept.is_empty() {
+            let at = usize::try_from(self.dice.below(self.kept.len() as u64)).unwrap_or(0);
+            self.reader.give_back(self.kept.swap_remove(at));
+            self.units += 1;
+            if self.dice.chance(10) {
+                self.release();
+            }
+        }
+    }
+
+    fn release(&mut self) {
+        self.about_to_release();
+        let due = self.reader.release();
+        self.has_released();
+        if due.wake {
+            futex::wake_shared(self.reader.peer_bell(), 1);
+        }
+    }
+
+    fn wait(&mut self) {
+        if !self.dice.chance(self.job.sleeps) {
+            self.release();
+            return spin_loop();
+        }
+        // No more than the writer can have written while so much is kept.
+        let most = match self.way {
+            Way::Bytes { capacity } | Way::Messages { capacity } => {
+                u64::from(capacity) - 2 * (BYTES_MAX as u64 + 8)
+            }
+            Way::Slots { slots, .. } => u64::from(slots),
+            Way::Buffers { buffers, .. } => u64::from(buffers) - self.job.group,
+        };
+        let units = self.dice.batch(most);
+        self.about_to_release();
+        let wait = self.reader.wait(units);
+        self.has_released();
+        sleep(wait, self.reader.bell(), self.reader.peer_bell());
+        self.reader.rouse();
+    }
+
+    fn about_to_release(&self) {
+        // Relaxed, and below: as in the sender.
+        self.accounts[account::RELEASING].store(self.units, Relaxed);
+    }
+
+    fn has_released(&self) {
+        self.accounts[account::RELEASED].store(self.units, Relaxed);
+    }
+}
+
+fn check_message(
+    way: Way,
+    seed: u64,
+    number: u64,
+    message: &Message<'_, &[AtomicU64]>,
+) -> Result<(), String> {
+    let (span, len) = (message.span(), message.len());
+    if let Way::Messages { .. } = way {
+        let mut bytes = [0; BYTES_MAX];
+        let copied = span.copy_to(0, &mut bytes);
+        // What is longer than any is told by its length.
+        let found = if copied == len {
+            check_bytes(seed, number, &bytes[..len])
+        } else {
+            Err(String::new())
+        };
+        return found.map_err(|error| format!("{error} ({len} bytes)"));
+    }
+    let words = span.words().unwrap_or_default();
+    check(seed, number, len, words.iter().map(|word| word.load(Relaxed)))
+}

@@ -1,0 +1,185 @@
+//! The end that writes: message after message, in batches, sleeping or polling when there is
+//! no room, as the dice fall.
+
+use std::hint::spin_loop;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use upcall_shm::stream::{Closed, End, Room, StreamError, Way, Writer};
+use upcall_sys::futex;
+
+use crate::end::{Shared, account, sleep};
+use crate::job::{Job, Position};
+use crate::message::{BYTES_MAX, Dice, WORDS_MAX, bytes_of, compose, compose_bytes};
+
+/// See the module's head.
+pub struct Sender<'a> {
+    job: &'a Job,
+    way: Way,
+    writer: Writer<&'a [AtomicU64]>,
+    /// The same stream, for the bell of a reader when the writer is no more.
+    view: Shared<'a>,
+    accounts: &'a [AtomicU64],
+    dice: Dice,
+    /// Up to here it is staged, and committed.
+    staged: Position,
+    committed: Position,
+    /// Units staged.
+    units: u64,
+    /// Which message stands in `bytes`, for the ways that copy.
+    composed: Option<u64>,
+    bytes: Box<[u8; BYTES_MAX]>,
+}
+
+impl<'a> Sender<'a> {
+    /// Becomes the writer of `stream`.
+    pub fn new(
+        job: &'a Job,
+        stream: Shared<'a>,
+        view: Shared<'a>,
+        accounts: &'a [AtomicU64],
+    ) -> Result<Self, String> {
+        Ok(Sender {
+            job,
+            way: stream.way(),
+            writer: stream.writer().map_err(|error| error.to_string())?,
+            view,
+            accounts,
+            dice: Dice::new(job.seed ^ job.generation << 1),
+            staged: job.begin,
+            committed: job.begin,
+            units: 0,
+            composed: None,
+            bytes: Box::new([0; BYTES_MAX]),
+        })
+    }
+
+    /// Writes until the reader is gone, or all is written and the stream ended: why, and how far
+    /// it committed.
+    pub fn run(mut self) -> Result<(Closed, Position), String> {
+        while self.staged.number < self.job.end {
+            if let Err(error) = self.batch() {
+                return match error {
+                    StreamError::Closed(closed) => Ok((closed, self.committed)),
+                    other => Err(other.to_string()),
+                };
+            }
+        }
+        if self.writer.end() {
+            futex::wake_shared(self.view.bell(End::Reader), 1);
+        }
+        Ok((Closed::Ended, self.committed))
+    }
+
+    fn batch(&mut self) -> Result<(), StreamError> {
+        for _ in 0..self.dice.batch(self.job.batch) {
+            if self.staged.number >= self.job.end {
+                break;
+            }
+            while !self.stage()? {
+                self.wait()?;
+            }
+        }
+        self.commit()
+    }
+
+    /// Stages the next message, or some bytes; `false`: there is no room.
+    fn stage(&mut self) -> Result<bool, StreamError> {
+        let Position { number, byte } = self.staged;
+        let bytes = bytes_of(self.job.seed, number);
+        let units = match self.way {
+            Way::Slots { .. } | Way::Buffers { .. } => {
+                let Some(room) = self.writer.reserve(bytes)? else { return Ok(false) };
+                compose_in_place(&room, number, bytes);
+                room.stage(bytes);
+                1
+            }
+            Way::Messages { .. } => {
+                self.compose(number, bytes);
+                if !self.writer.push(&self.bytes[..bytes])? {
+                    return Ok(false);
+                }
+                8 + bytes.next_multiple_of(8)
+            }
+            Way::Bytes { .. } => {
+                self.compose(number, bytes);
+                let left = bytes - byte;
+                let part = if self.dice.chance(75) { left } else { self.part_of(left) };
+                if !self.writer.push(&self.bytes[byte..byte + part])? {
+                    return Ok(false);
+                }
+                self.units += part as u64;
+                self.staged.byte += part;
+                if self.staged.byte < bytes {
+                    return Ok(true);
+                }
+                0
+            }
+        };
+        self.units += units as u64;
+        self.staged = Position { number: number + 1, byte: 0 };
+        Ok(true)
+    }
+
+    fn part_of(&mut self, bytes: usize) -> usize {
+        1 + usize::try_from(self.dice.below(bytes as u64)).unwrap_or(0)
+    }
+
+    fn compose(&mut self, number: u64, bytes: usize) {
+        if self.composed != Some(number) {
+            compose_bytes(number, bytes, &mut self.bytes);
+            self.composed = Some(number);
+        }
+    }
+
+    fn commit(&mut self) -> Result<(), StreamError> {
+        self.about_to_commit();
+        let due = self.writer.commit();
+        // Also of a stream whose reader is gone.
+        self.has_committed();
+        if due?.wake {
+            futex::wake_shared(self.writer.peer_bell(), 1);
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Result<(), StreamError> {
+        if !self.dice.chance(self.job.sleeps) {
+            if self.committed != self.staged {
+                self.commit()?;
+            }
+            spin_loop();
+            return Ok(());
+        }
+        // For the next message, or for some more.
+        let bytes = bytes_of(self.job.seed, self.staged.number);
+        let more = if self.dice.chance(50) { bytes } else { bytes + self.part_of(BYTES_MAX) };
+        let more =
+            if let Way::Slots { .. } | Way::Buffers { .. } = self.way { bytes } else { more };
+        self.about_to_commit();
+        let wait = self.writer.wait(more);
+        self.has_committed();
+        sleep(wait, self.writer.bell(), self.writer.peer_bell());
+        self.writer.rouse();
+        Ok(())
+    }
+
+    fn about_to_commit(&self) {
+        // Relaxed, and below: the stream's own release store and fence stand between the two, and
+        // the supervisor looks when this process is dead.
+        self.accounts[account::COMMITTING].store(self.units, Relaxed);
+    }
+
+    fn has_committed(&mut self) {
+        self.accounts[account::COMMITTED].store(self.units, Relaxed);
+        self.committed = self.staged;
+    }
+}
+
+fn compose_in_place(room: &Room<'_, &[AtomicU64]>, number: u64, bytes: usize) {
+    let mut words = [0; WORDS_MAX];
+    compose(number, bytes, &mut words);
+    // Slots and buffers always have their words in place.
+    for (place, word) in room.span().words().unwrap_or_default().iter().zip(words) {
+        place.store(word, Relaxed);
+    }
+}

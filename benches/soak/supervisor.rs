@@ -1,0 +1,403 @@
+//! Starts the two ends, kills them, and does the accounts.
+
+use std::fmt;
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::{AsFd, AsRawFd};
+use std::process::ChildStdout;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use upcall_shm::stream::{End, Stream, Way};
+use upcall_sys::memfd::SharedMapping;
+use upcall_sys::process::{self, Child, SpawnOptions};
+use upcall_sys::{futex, readiness, schedule};
+
+use crate::end::{Role, account};
+use crate::job::{Job, Place, Position, position, units_of};
+use crate::message::{BYTES_MAX, Dice};
+use crate::page::Page;
+
+/// No index moves, or an end says nothing, for so long: it sleeps and nobody wakes it.
+const STALL_MAX: Duration = Duration::from_secs(20);
+/// Between looks at the indexes.
+const LOOK_EVERY: Duration = Duration::from_micros(200);
+/// Between lines about how far it is.
+const PROGRESS_EVERY: Duration = Duration::from_secs(10);
+
+/// What is wanted.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// At least so many messages, a fourth of them in each way.
+    pub messages: u64,
+    /// So many kills.
+    pub kills: u64,
+    /// Of everything that is left to chance, but the moments at which processes run.
+    pub seed: u64,
+}
+
+/// What was done.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Account {
+    /// Read by an end: below `N_read`.
+    pub read: u64,
+    /// Committed and not released when its reader was killed; found in the memory.
+    pub salvaged: u64,
+    /// Senders killed.
+    pub senders: u64,
+    /// Receivers killed.
+    pub receivers: u64,
+    /// Streams.
+    pub streams: u64,
+}
+
+impl Account {
+    /// Processes killed.
+    pub fn kills(&self) -> u64 {
+        self.senders + self.receivers
+    }
+
+    fn add(&mut self, other: Account) {
+        self.read += other.read;
+        self.salvaged += other.salvaged;
+        self.senders += other.senders;
+        self.receivers += other.receivers;
+        self.streams += other.streams;
+    }
+}
+
+impl fmt::Display for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} messages ({} read, {} found behind killed readers), {} kills ({} writers, {} readers), {} streams",
+            self.read + self.salvaged,
+            self.read,
+            self.salvaged,
+            self.kills(),
+            self.senders,
+            self.receivers,
+            self.streams
+        )
+    }
+}
+
+/// All ways, one after the other.
+///
+/// # Errors
+/// What was lost, damaged, or never came.
+pub fn soak(wanted: Wanted, program: &str) -> Result<Account, String> {
+    let begun = Instant::now();
+    let mut all = Account::default();
+    for (way, name) in ["bytes", "messages", "slots", "buffers"].into_iter().enumerate() {
+        // What a division leaves over goes to the first.
+        let part = |whole: u64| whole / 4 + u64::from((way as u64) < whole % 4);
+        let part = Wanted { messages: part(wanted.messages), kills: part(wanted.kills), ..wanted };
+        let mut series = Series::new(name, way, part, program)?;
+        let done = series.run(begun)?;
+        println!("{name}: {done}");
+        all.add(done);
+    }
+    Ok(all)
+}
+
+/// A process that is one end.
+struct Process {
+    child: Child,
+    said: BufReader<ChildStdout>,
+}
+
+/// All streams of one way.
+struct Series<'a> {
+    name: &'static str,
+    way: usize,
+    wanted: Wanted,
+    program: &'a str,
+    dice: Dice,
+    cpus: Vec<u32>,
+    accounts: SharedMapping,
+    /// Sender and receiver, if alive.
+    ends: [Option<Process>; 2],
+    /// Up to here everything is accounted for.
+    at: Position,
+    done: Account,
+    told: Instant,
+}
+
+const ROLES: [Role; 2] = [Role::Sender, Role::Receiver];
+
+impl<'a> Series<'a> {
+    fn new(
+        name: &'static str,
+        way: usize,
+        wanted: Wanted,
+        program: &'a str,
+    ) -> Result<Self, String> {
+        Ok(Series {
+            name,
+            way,
+            wanted,
+            program,
+            dice: Dice::new(wanted.seed.wrapping_mul(4).wrapping_add(way as u64)),
+            cpus: schedule::allowed_cpus().map_err(|error| error.to_string())?,
+            accounts: memory(account::WORDS * 8)?,
+            ends: [None, None],
+            at: Position::default(),
+            done: Account::default(),
+            told: Instant::now(),
+        })
+    }
+
+    fn run(&mut self, begun: Instant) -> Result<Account, String> {
+        loop {
+            let last = self.done.kills() >= self.wanted.kills;
+            let (generation, way) = (self.done.streams + 1, self.shape());
+            self.stream(way, generation, last).map_err(|error| {
+                format!("{}, stream {generation} ({way:?}), from `{}`: {error}", self.name, self.at)
+            })?;
+            if last {
+                return Ok(self.done);
+            }
+            if self.told.elapsed() > PROGRESS_EVERY {
+                self.told = Instant::now();
+                println!("{:5.0} s  {}: {}", begun.elapsed().as_secs_f64(), self.name, self.done);
+            }
+        }
+    }
+
+    /// The next stream's way and sizes.
+    fn shape(&mut self) -> Way {
+        let mut count = |least: u64, most: u64| {
+            1u32 << (u64::from(least.ilog2())
+                + self.dice.below(u64::from((most / least).ilog2()) + 1))
+        };
+        let bytes = u32::try_from(BYTES_MAX).unwrap_or(u32::MAX);
+        match self.way {
+            0 => Way::Bytes { capacity: count(4 << 10, 256 << 10) },
+            1 => Way::Messages { capacity: count(4 << 10, 256 << 10) },
+            2 => Way::Slots { slots: count(4, 1024), slot_bytes: bytes },
+            _ => Way::Buffers { buffers: count(4, 512), buffer_bytes: bytes },
+        }
+    }
+
+    /// One stream, from its making to the accounts.
+    fn stream(&mut self, way: Way, generation: u64, last: bool) -> Result<(), String> {
+        let memory = memory(way.words().map_err(|error| error.to_string())? * 8)?;
+        let stream = Stream::create(memory.words(), way, generation, 0);
+        let stream = stream.map_err(|error| error.to_string())?;
+        self.accounts.words().iter().for_each(|word| word.store(0, Relaxed));
+        let job = self.job(way, generation, &memory, last);
+        let page =
+            Page { words: memory.words(), way, seed: job.seed, begin: job.begin, group: job.group };
+        self.start(&job)?;
+        let victims = if last { [false; 2] } else { self.victims() };
+        let target = self.target(way, last);
+        self.wait_until(&page, target, last)?;
+        for (at, end) in [End::Writer, End::Reader].into_iter().enumerate() {
+            if victims[at] {
+                // Kills, and waits until it is gone.
+                drop(self.ends[at].take());
+                if stream.mark_dead(end) {
+                    let other = if end == End::Writer { End::Reader } else { End::Writer };
+                    futex::wake_shared(stream.bell(other), 1);
+                }
+            }
+        }
+        self.done.senders += u64::from(victims[0]);
+        self.done.receivers += u64::from(victims[1]);
+        self.done.streams += 1;
+        let how = if last { "ended" } else { "died" };
+        let reached = [self.hear(0, how)?, self.hear(1, how)?];
+        self.settle(&page, victims, reached)
+    }
+
+    fn job(&mut self, way: Way, generation: u64, memory: &SharedMapping, last: bool) -> Job {
+        let place = |mapping: &SharedMapping| -> Place {
+            (std::process::id(), mapping.fd().as_raw_fd(), mapping.len())
+        };
+        let group = match way {
+            Way::Buffers { buffers, .. } => self.dice.batch(u64::from(buffers) / 2),
+            _ => 1,
+        };
+        // One more at the least, so that there is an end to be seen.
+        let end = self.wanted.messages.max(self.at.number + 1);
+        Job {
+            generation,
+            seed: self.wanted.seed,
+            memory: place(memory),
+            accounts: place(&self.accounts),
+            begin: self.at,
+            end: if last { end } else { u64::MAX },
+            sleeps: [0, 2, 50, 100][usize::try_from(self.dice.below(4)).unwrap_or(0)],
+            batch: 256,
+            group,
+            cpu: 0,
+        }
+    }
+
+    /// Tells both ends, those that are not there are started.
+    fn start(&mut self, job: &Job) -> Result<(), String> {
+        let together = self.dice.chance(25) || self.cpus.len() < 2;
+        let first = usize::try_from(self.dice.below(self.cpus.len() as u64)).unwrap_or(0);
+        for (at, role) in ROLES.into_iter().enumerate() {
+            let other = if together { 0 } else { at };
+            let cpu = self.cpus[(first + other) % self.cpus.len()];
+            // Who polls on the CPU of its peer only waits for its slice to end.
+            let sleeps = if together { 100 } else { job.sleeps };
+            let job = Job { cpu, sleeps, ..job.clone() };
+            if self.ends[at].is_none() {
+                self.ends[at] = Some(Process::start(self.program, role, &self.cpus)?);
+            }
+            if let Some(process) = &mut self.ends[at] {
+                process.tell(&job)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Who is to die: sender, receiver.
+    fn victims(&mut self) -> [bool; 2] {
+        let two = self.done.kills() + 2 <= self.wanted.kills && self.dice.chance(12);
+        let sender = self.dice.chance(50);
+        [two || sender, two || !sender]
+    }
+
+    /// The index at which to kill.
+    fn target(&mut self, way: Way, last: bool) -> u64 {
+        if last {
+            return u64::MAX;
+        }
+        let left = self.wanted.messages.saturating_sub(self.at.number);
+        let mean = left / (self.wanted.kills - self.done.kills() + 1);
+        // A small ring is slow where its ends sleep.
+        let units = match way {
+            Way::Bytes { capacity } | Way::Messages { capacity } => u64::from(capacity) / 128,
+            Way::Slots { slots: units, .. } | Way::Buffers { buffers: units, .. } => units.into(),
+        };
+        let messages = self.dice.below(2 * mean.min(units * 5_000) + 1);
+        let sample: u64 = (0..64).map(|n| units_of(way, self.wanted.seed, n)).sum();
+        messages * sample / 64
+    }
+
+    /// Until the writer is there, or both ends have something to say.
+    fn wait_until(&mut self, page: &Page<'_>, target: u64, last: bool) -> Result<(), String> {
+        let (mut seen, mut moved) = ((0, 0), Instant::now());
+        loop {
+            let now = (page.written(), page.read());
+            if now.0 >= target {
+                return Ok(());
+            }
+            if now != seen {
+                (seen, moved) = (now, Instant::now());
+            }
+            let spoke = self.ends.iter().flatten().map(Process::has_spoken);
+            let spoke = spoke.collect::<Result<Vec<_>, _>>()?;
+            if last && spoke.iter().all(|spoke| *spoke) {
+                return Ok(());
+            }
+            if !last && spoke.contains(&true) {
+                // It has no reason to: what it says is an error.
+                return Err(self.said());
+            }
+            if moved.elapsed() > STALL_MAX {
+                return Err(format!("N_write {} and N_read {} stand still", now.0, now.1));
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    fn said(&mut self) -> String {
+        let ends = self.ends.iter_mut().flatten();
+        let spoke = ends.filter(|end| end.has_spoken().unwrap_or(false));
+        spoke.map(|end| end.hear().unwrap_or_else(|error| error)).collect::<Vec<_>>().join("; ")
+    }
+
+    /// Where an end is that lives and has closed the stream.
+    fn hear(&mut self, at: usize, how: &str) -> Result<Option<Position>, String> {
+        let Some(process) = &mut self.ends[at] else { return Ok(None) };
+        let line = process.hear().map_err(|error| format!("{:?} {error}", ROLES[at]))?;
+        let place = line.strip_prefix(how).and_then(Position::parse);
+        place
+            .map(Some)
+            .ok_or(format!("{:?} says `{line}`, expected `{how}` and a place", ROLES[at]))
+    }
+
+    /// The accounts of a stream that is over.
+    fn settle(
+        &mut self,
+        page: &Page<'_>,
+        victims: [bool; 2],
+        [sender, receiver]: [Option<Position>; 2],
+    ) -> Result<(), String> {
+        let (written, read) = (page.written(), page.read());
+        let at = |word: usize| self.accounts.words()[word].load(Relaxed);
+        let within = |name: &str, least: u64, index: u64, most: u64| {
+            let ok = least <= index && index <= most;
+            ok.then_some(()).ok_or(format!("{name} is {index}, expected {least} to {most}"))
+        };
+        within("N_write", at(account::COMMITTED), written, at(account::COMMITTING))?;
+        within("N_read", at(account::RELEASED), read, at(account::RELEASING))?;
+        within("N_read", 0, read, written)?;
+        let position = |units| position(page.way, page.seed, page.begin, units);
+        let end = position(written)?;
+        if sender.is_some_and(|sender| sender != end) {
+            return Err(format!("the writer committed up to `{sender:?}`, N_write is `{end}`"));
+        }
+        if receiver.is_some_and(|receiver| receiver != end) {
+            return Err(format!("the reader read up to `{receiver:?}`, N_write is `{end}`"));
+        }
+        if !victims[1] && read != written {
+            return Err(format!("N_read is {read}, expected {written}: all was read"));
+        }
+        let left = if victims[1] { page.salvage()? } else { 0 };
+        within("what is left", written - read, left, written - read)?;
+        // A message of which a part was released counts as found.
+        let released = position(read)?.number;
+        self.done.read += released - self.at.number;
+        self.done.salvaged += end.number - released;
+        self.at = end;
+        Ok(())
+    }
+}
+
+impl Process {
+    fn start(program: &str, role: Role, cpus: &[u32]) -> Result<Self, String> {
+        let command = [program.to_owned(), role.word().to_owned()];
+        let options = SpawnOptions {
+            stdin: process::Stream::Pipe,
+            stdout: process::Stream::Pipe,
+            stderr: process::Stream::Inherit,
+            inherit: None,
+        };
+        let mut child = process::spawn(&command, cpus, options).map_err(|e| e.to_string())?;
+        let said = BufReader::new(child.stdout.take().ok_or("the child has no output")?);
+        Ok(Process { child, said })
+    }
+
+    fn tell(&mut self, job: &Job) -> Result<(), String> {
+        let stdin = self.child.stdin.as_mut().ok_or("the child has no input")?;
+        writeln!(stdin, "{job}").map_err(|error| error.to_string())
+    }
+
+    fn has_spoken(&self) -> Result<bool, String> {
+        let fd = self.said.get_ref().as_fd();
+        readiness::is_ready(fd, readiness::Direction::Readable).map_err(|error| error.to_string())
+    }
+
+    /// What it says, if it does so in time.
+    fn hear(&mut self) -> Result<String, String> {
+        let deadline = Instant::now() + STALL_MAX;
+        while !self.has_spoken()? {
+            if Instant::now() > deadline {
+                return Err("sleeps, and nobody wakes it".to_owned());
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        let mut line = String::new();
+        self.said.read_line(&mut line).map_err(|error| error.to_string())?;
+        if line.is_empty() { Err("is gone".to_owned()) } else { Ok(line.trim().to_owned()) }
+    }
+}
+
+fn memory(bytes: usize) -> Result<SharedMapping, String> {
+    SharedMapping::create("upcall-soak", bytes).map_err(|error| error.to_string())
+}

@@ -1,0 +1,419 @@
+//! What it costs to move a message by a stream, in each of its ways, against a pipe, a UNIX
+//! socket, `rtrb` in process, iceoryx2 and the copying alone; one run, two threads.
+//!
+//! Same core: both threads on one CPU; who finds nothing sleeps until a batch is there (by
+//! futex; `rtrb` and iceoryx2, which have no such thing, yield). Cross core: two CPUs; all but
+//! pipe and socket, which block, poll. One write of a pipe or socket is one message, or
+//! (`gathered`) a batch. Copied ways copy all bytes in and out, those in place touch one word of
+//! the message at each end. Threads of one process: the change of address space that two domains
+//! on one CPU pay is in no row.
+//!
+//! Rings find room for two batches, for 64 KiB at the least (as a pipe has) and for 2 MiB at most:
+//! a larger batch is handed over in parts.
+//!
+//! iceoryx2 only with `--features iceoryx2`: it takes a minute to build. All rows of a case take
+//! turns, block by block. Nothing here is asserted: the machine is shared. Read the ratios.
+
+#![forbid(unsafe_code)]
+
+use std::hint::{black_box, spin_loop};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
+
+use upcall::default_cpus;
+use upcall_benches::{heading, percentile, smoke};
+use upcall_shm::stream::{Reader, Stream, WAITING, Way, Writer};
+use upcall_sys::memfd::SharedMapping;
+use upcall_sys::{futex, schedule};
+
+#[cfg(feature = "iceoryx2")]
+mod iceoryx;
+mod verdict;
+
+use verdict::Medians;
+
+const SIZES: [usize; 3] = [64, 1 << 10, 64 << 10];
+const BATCHES: [usize; 3] = [1, 16, 256];
+/// What the ratios are to.
+const BASE: &str = "pipe";
+/// How often each row of a case has its turn.
+const BLOCKS: usize = 5;
+
+/// One end that writes: a batch of equal messages, all of them.
+type Send<'a> = Box<dyn FnMut(&[u8], usize) + 'a>;
+/// One end that reads: a batch, into a buffer for one message.
+type Receive<'a> = Box<dyn FnMut(&mut [u8], usize) + 'a>;
+/// A row of a case: measures one block.
+type Row = (&'static str, fn([u32; 2], Case) -> Vec<u64>);
+
+/// A way for so many messages of so many bytes.
+type MakeWay = fn(u32, u32) -> Way;
+
+const IN_PLACE: [(&str, MakeWay); 2] = [
+    ("stream, slots", |slots, slot_bytes| Way::Slots { slots, slot_bytes }),
+    ("stream, buffers", |buffers, buffer_bytes| Way::Buffers { buffers, buffer_bytes }),
+];
+
+const ROWS: &[Row] = &[
+    (BASE, |cpus, case| in_pipe(cpus, case, false)),
+    ("pipe, gathered", |cpus, case| in_pipe(cpus, case, true)),
+    ("UNIX socket", in_socket),
+    ("rtrb, in process", in_rtrb),
+    #[cfg(feature = "iceoryx2")]
+    ("iceoryx2, copied", iceoryx::copied),
+    #[cfg(feature = "iceoryx2")]
+    ("iceoryx2, in place", iceoryx::in_place),
+    ("stream, bytes", |cpus, case| {
+        in_stream(cpus, case, |count, size| Way::Bytes { capacity: count * size })
+    }),
+    ("stream, messages", |cpus, case| {
+        in_stream(cpus, case, |count, size| Way::Messages {
+            capacity: (count * (size + 8)).next_power_of_two(),
+        })
+    }),
+    ("stream, slots", |cpus, case| in_stream(cpus, case, IN_PLACE[0].1)),
+    ("stream, buffers", |cpus, case| in_stream(cpus, case, IN_PLACE[1].1)),
+    ("memcpy, twice", |_, case| copies(case)),
+];
+
+/// One measurement.
+#[derive(Clone, Copy)]
+struct Case {
+    size: usize,
+    batch: usize,
+    /// Who finds nothing looks again and does not sleep.
+    polls: bool,
+    /// Messages that find room.
+    room: usize,
+}
+
+fn main() {
+    let cpus = default_cpus().unwrap_or_default();
+    let last = cpus.last().copied().unwrap_or(0);
+    let other = schedule::allowed_cpus().unwrap_or_default().into_iter().find(|&cpu| cpu != last);
+    let features = if cfg!(feature = "iceoryx2") { " --features iceoryx2" } else { "" };
+    println!("{}", heading(&format!("stream{features}")));
+    println!("times are nanoseconds for one message; ratios of medians\n");
+    println!(
+        "{:>6} {:>7} {:>6} {:<22} {:>10} {:>10} {:>10} {:>8}",
+        "cores", "bytes", "batch", "", "p10", "median", "p90", "/ pipe"
+    );
+    let mut medians = Medians::new();
+    for (cores, second) in [("same", Some(last)), ("cross", other)] {
+        let Some(second) = second else {
+            println!("one CPU is allowed: nothing across cores");
+            continue;
+        };
+        for size in SIZES {
+            for batch in BATCHES {
+                let case = Case::new(size, batch, cores == "cross");
+                medians.insert((cores, size, batch), compare(cores, [last, second], case));
+            }
+        }
+    }
+    verdict::print(&medians);
+    println!("\nin place: nanoseconds for one message of a batch of 16, with room for 32");
+    for (cores, second) in [("same", Some(last)), ("cross", other)] {
+        let Some(second) = second else { continue };
+        for (name, way) in IN_PLACE {
+            independence(cores, [last, second], name, way);
+        }
+    }
+}
+
+/// Prints what messages of each size cost, and the largest over the smallest.
+fn independence(cores: &str, cpus: [u32; 2], name: &str, way: MakeWay) {
+    let cases = SIZES.map(|size| Case { size, batch: 16, polls: cores == "cross", room: 32 });
+    let mut samples = SIZES.map(|_| Vec::new());
+    for _ in 0..if smoke() { 1 } else { 3 * BLOCKS } {
+        for (case, samples) in cases.into_iter().zip(&mut samples) {
+            samples.extend(in_stream(cpus, case, way));
+        }
+    }
+    print!("{cores:>6} core {name:<16}");
+    let medians = samples.map(|mut ps| percentile(&mut ps, 50.0).max(1) as f64);
+    for (size, median) in SIZES.iter().zip(medians) {
+        print!("  {size} bytes {:.1}", median / 1e3);
+    }
+    println!("  {:.2} times", medians[2] / medians[0]);
+}
+
+/// Prints a case; the medians of its rows.
+fn compare(cores: &str, cpus: [u32; 2], case: Case) -> Vec<(&'static str, u64)> {
+    let mut samples = vec![Vec::new(); ROWS.len()];
+    for _ in 0..if smoke() { 1 } else { BLOCKS } {
+        for ((_, measure), samples) in ROWS.iter().zip(&mut samples) {
+            samples.extend(measure(cpus, case));
+        }
+    }
+    let mut medians = Vec::new();
+    for ((name, _), samples_ps) in ROWS.iter().zip(&mut samples) {
+        let [p10, median, p90] = [10.0, 50.0, 90.0].map(|percent| percentile(samples_ps, percent));
+        medians.push((*name, median));
+        let base = medians[0].1.max(1);
+        println!(
+            "{cores:>6} {:>7} {:>6} {name:<22} {:>10.1} {:>10.1} {:>10.1} {:>8.3}",
+            case.size,
+            case.batch,
+            p10 as f64 / 1e3,
+            median as f64 / 1e3,
+            p90 as f64 / 1e3,
+            median as f64 / base as f64,
+        );
+    }
+    println!();
+    medians
+}
+
+impl Case {
+    fn new(size: usize, batch: usize, polls: bool) -> Self {
+        let room = (2 * batch).max((64 << 10) / size).min((2 << 20) / size);
+        Case { size, batch, polls, room: room.next_power_of_two() }
+    }
+
+    /// Batches of one sample.
+    fn batches(self) -> usize {
+        let messages = if self.size > 4096 { 256 } else { 4096 };
+        (messages / self.batch).max(4)
+    }
+
+    /// Moves messages; picoseconds of one, of each sample, as the reader sees them. Each end is
+    /// made by its own thread, and is there until the other is done.
+    fn run<'a>(
+        self,
+        cpus: [u32; 2],
+        send: impl FnOnce() -> Send<'a> + std::marker::Send,
+        receive: impl FnOnce() -> Receive<'a> + std::marker::Send,
+    ) -> Vec<u64> {
+        let samples = if smoke() { 2 } else { 7 };
+        let batches = self.batches();
+        // The first warms up.
+        let total = (samples + 1) * batches;
+        let together = Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                schedule::pin_thread(&cpus[..1]).expect("the CPU is allowed");
+                let (mut send, message) = (send(), vec![7; self.size]);
+                together.wait();
+                (0..total).for_each(|_| send(&message, self.batch));
+                together.wait();
+            });
+            let reader = scope.spawn(|| {
+                schedule::pin_thread(&cpus[1..]).expect("the CPU is allowed");
+                let (mut receive, mut message) = (receive(), vec![0; self.size]);
+                together.wait();
+                let mut sample = || {
+                    let begun = Instant::now();
+                    (0..batches).for_each(|_| receive(&mut message, self.batch));
+                    let ps = begun.elapsed().as_nanos() * 1_000;
+                    u64::try_from(ps / (batches * self.batch) as u128).unwrap_or(u64::MAX)
+                };
+                sample();
+                let samples = (0..samples).map(|_| sample()).collect();
+                together.wait();
+                samples
+            });
+            reader.join().expect("no measurement panics")
+        })
+    }
+}
+
+/// Who finds nothing, where nobody can wake it.
+fn pause(case: Case) {
+    if case.polls { spin_loop() } else { std::thread::yield_now() }
+}
+
+fn in_pipe(cpus: [u32; 2], case: Case, gathered: bool) -> Vec<u64> {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    by_file(cpus, case, writer, reader, gathered)
+}
+
+fn in_socket(cpus: [u32; 2], case: Case) -> Vec<u64> {
+    let (writer, reader) = UnixStream::pair().expect("a pair of sockets");
+    by_file(cpus, case, writer, reader, false)
+}
+
+fn by_file(
+    cpus: [u32; 2],
+    case: Case,
+    mut writer: impl Write + std::marker::Send,
+    mut reader: impl Read + std::marker::Send,
+    gathered: bool,
+) -> Vec<u64> {
+    let (out, mut into) = (vec![7; case.size * case.batch], vec![0; case.size * case.batch]);
+    let send = move |message: &[u8], batch| match gathered {
+        true => writer.write_all(&out).expect("the reader is there"),
+        false => (0..batch).for_each(|_| writer.write_all(message).expect("the reader is there")),
+    };
+    let receive = move |message: &mut [u8], batch| match gathered {
+        true => reader.read_exact(&mut into).expect("the writer is there"),
+        false => (0..batch).for_each(|_| reader.read_exact(message).expect("the writer is there")),
+    };
+    case.run(cpus, || Box::new(send), || Box::new(receive))
+}
+
+fn in_rtrb(cpus: [u32; 2], case: Case) -> Vec<u64> {
+    let (mut producer, mut consumer) = rtrb::RingBuffer::<u8>::new(case.room * case.size);
+    let send = move |message: &[u8], batch| {
+        for _ in 0..batch {
+            while producer.push_entire_slice(message).is_err() {
+                pause(case);
+            }
+        }
+    };
+    let receive = move |message: &mut [u8], batch| {
+        for _ in 0..batch {
+            while consumer.pop_entire_slice(message).is_err() {
+                pause(case);
+            }
+        }
+    };
+    case.run(cpus, || Box::new(send), || Box::new(receive))
+}
+
+fn in_stream(cpus: [u32; 2], case: Case, way: impl Fn(u32, u32) -> Way) -> Vec<u64> {
+    let small = |number| u32::try_from(number).expect("a size of this bench");
+    let way = way(small(case.room), small(case.size));
+    let bytes = way.words().expect("a size of this bench") * 8;
+    let memory = SharedMapping::create("upcall-stream", bytes).expect("shared memory");
+    let words = memory.words();
+    let _ = Stream::create(words, way, 1, 0).expect("new memory");
+    let end = || Stream::attach(words, 1).expect("a stream");
+    let mut writer = end().writer().expect("the only one");
+    let mut reader = end().reader().expect("the only one");
+    let kind = match way {
+        Way::Bytes { .. } => Kind::Bytes,
+        Way::Messages { .. } => Kind::Messages,
+        _ => Kind::InPlace,
+    };
+    let unit = match kind {
+        Kind::Bytes => case.size,
+        Kind::Messages => case.size + 8,
+        Kind::InPlace => 1,
+    };
+    let send = move |message: &[u8], batch| {
+        for _ in 0..batch {
+            while !write(&mut writer, message, kind) {
+                wait_for_room(&mut writer, case);
+            }
+        }
+        if writer.commit().expect("the reader is there").wake {
+            wake(writer.peer_bell());
+        }
+    };
+    let receive = move |message: &mut [u8], batch| {
+        for left in (1..=batch).rev() {
+            while !read(&mut reader, message, kind) {
+                // For the rest of the batch, or half of the ring: a writer that finds no room
+                // commits a part, and a message that does not fit leaves some room unused.
+                wait_for_data(&mut reader, case, (left.min(case.room / 2) * unit) as u64);
+            }
+        }
+        if reader.release().wake {
+            wake(reader.peer_bell());
+        }
+    };
+    case.run(cpus, || Box::new(send), || Box::new(receive))
+}
+
+/// How the bytes get in and out.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// Copied, and whole by what the reader knows of their number.
+    Bytes,
+    /// Copied.
+    Messages,
+    /// One word of them is touched.
+    InPlace,
+}
+
+fn write(writer: &mut Writer<&[AtomicU64]>, message: &[u8], kind: Kind) -> bool {
+    let Kind::InPlace = kind else {
+        return writer.push(message).expect("the reader is there");
+    };
+    let Some(room) = writer.reserve(message.len()).expect("the reader is there") else {
+        return false;
+    };
+    if let Some(words) = room.span().words() {
+        words[0].store(7, Relaxed);
+    }
+    room.stage(message.len());
+    true
+}
+
+fn read(reader: &mut Reader<&[AtomicU64]>, into: &mut [u8], kind: Kind) -> bool {
+    if let Kind::Messages = kind {
+        return reader.pop(into).expect("the writer is there").is_some();
+    }
+    let Some(message) = reader.front().expect("the writer is there") else { return false };
+    if let Kind::Bytes = kind {
+        if message.len() < into.len() {
+            return false;
+        }
+        message.span().copy_to(0, into);
+        message.done_with(into.len());
+        return true;
+    }
+    black_box(message.span().words().map(|words| words[0].load(Relaxed)));
+    message.done();
+    true
+}
+
+fn wait_for_room(writer: &mut Writer<&[AtomicU64]>, case: Case) {
+    if case.polls {
+        // What is staged may be all that there is room for.
+        let _ = writer.commit().expect("the reader is there");
+        return spin_loop();
+    }
+    let wait = writer.wait(case.size);
+    if wait.due.wake {
+        wake(writer.peer_bell());
+    }
+    if wait.sleep {
+        futex::wait_shared_until(writer.bell(), WAITING, None);
+    }
+    writer.rouse();
+}
+
+fn wait_for_data(reader: &mut Reader<&[AtomicU64]>, case: Case, units: u64) {
+    if case.polls {
+        let _ = reader.release();
+        return spin_loop();
+    }
+    let wait = reader.wait(units);
+    if wait.due.wake {
+        wake(reader.peer_bell());
+    }
+    if wait.sleep {
+        futex::wait_shared_until(reader.bell(), WAITING, None);
+    }
+    reader.rouse();
+}
+
+fn wake(bell: &AtomicU64) {
+    futex::wake_shared(bell, 1);
+}
+
+/// Copying in and out through memory as large as the rings: what no way that copies can beat.
+fn copies(case: Case) -> Vec<u64> {
+    let samples = if smoke() { 2 } else { 7 };
+    let (from, mut into) = (vec![7u8; case.size], vec![0u8; case.size]);
+    let mut ring = vec![0u8; case.size * case.room];
+    let messages = case.batches() * case.batch;
+    (0..samples)
+        .map(|_| {
+            let begun = Instant::now();
+            for number in 0..messages {
+                let at = number % case.room * case.size;
+                let place = &mut ring[at..at + case.size];
+                black_box(&mut *place).copy_from_slice(black_box(&from));
+                black_box(&mut into).copy_from_slice(black_box(&*place));
+            }
+            let ps = begun.elapsed().as_nanos() * 1_000;
+            u64::try_from(ps / messages as u128).unwrap_or(u64::MAX)
+        })
+        .collect()
+}

@@ -1,0 +1,52 @@
+//! What must hold of streams, by the medians of this run.
+
+use crate::{BATCHES, SIZES};
+
+use std::collections::BTreeMap;
+
+/// Picoseconds of each row, by cores, bytes and batch.
+pub type Medians = BTreeMap<(&'static str, usize, usize), Vec<(&'static str, u64)>>;
+
+/// Prints the ratios, and whether they are what is wanted.
+pub fn print(medians: &Medians) {
+    let of = |cores, size, batch, name: &str| {
+        let rows = medians.get(&(cores, size, batch))?;
+        rows.iter().find(|row| row.0 == name).map(|row| row.1.max(1) as f64)
+    };
+    let ratio = |cores, size, batch, one: &str, other: &str| {
+        Some(of(cores, size, batch, one)? / of(cores, size, batch, other)?)
+    };
+    println!("same core, batch 16: how many times as fast as a pipe (at least 3)");
+    for size in SIZES {
+        print!("{size:>8} bytes:");
+        for way in ["stream, bytes", "stream, messages", "stream, slots", "stream, buffers"] {
+            if let Some(times) = ratio("same", size, 16, "pipe", way) {
+                print!("  {way} {times:.1}{}", if times >= 3.0 { "" } else { " (!)" });
+            }
+        }
+        println!();
+    }
+    println!("\ncross core, polling: time over that of iceoryx2 (at most 1.2)");
+    for size in SIZES {
+        for batch in BATCHES {
+            let pairs = [
+                ("stream, messages", "iceoryx2, copied"),
+                ("stream, slots", "iceoryx2, in place"),
+                ("stream, buffers", "iceoryx2, in place"),
+            ];
+            let found =
+                pairs.map(|(way, other)| Some((way, ratio("cross", size, batch, way, other)?)));
+            if found.iter().all(Option::is_none) {
+                continue;
+            }
+            print!("{size:>8} bytes, batch {batch:>3}:");
+            for (way, times) in found.into_iter().flatten() {
+                print!("  {way} {times:.2}{}", if times <= 1.2 { "" } else { " (!)" });
+            }
+            println!();
+        }
+    }
+    if of("cross", SIZES[0], BATCHES[0], "iceoryx2, copied").is_none() {
+        println!("  iceoryx2 was left out: --features iceoryx2");
+    }
+}
