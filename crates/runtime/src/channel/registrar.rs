@@ -107,8 +107,9 @@ fn hear(hall: &Hall, guests: &mut Vec<Guest>, number: u64) {
     }
 }
 
-/// Says of a client that it is gone.
+/// Lets a guest go, and says of a client that it is gone. Its desk has the connection, too.
 fn part(hall: &Hall, guest: Guest, gone: Gone) {
+    guest.connection.hang_up();
     let Some((peer, fate)) = guest.client else { return };
     fate.set(gone);
     lock(&hall.outs).retain(|(of, _)| *of != peer);

@@ -29,9 +29,13 @@ pub(super) fn start(caller: &Caller, newcomer: Newcomer) -> Result<JoinHandle<()
 }
 
 fn serve(desk: &mut Desk, doorbell: &Doorbell) {
-    while !desk.is_empty() {
+    loop {
         if doorbell.answer() {
             desk.called();
+            // Nobody rings for one that has left.
+            if desk.is_empty() {
+                return;
+            }
         }
         let now = clock::now();
         desk.serve(now, Moment::Scheduling);
