@@ -183,7 +183,11 @@ impl fmt::Display for OpenError {
                 "`{name}` is no name of a service, expected 1 to 64 letters, digits, `-`, `_` or `.`"
             ),
             OpenError::Folder(path, error) => {
-                write!(f, "folder {} cannot be trusted with the sockets of services: {error}", path.display())
+                write!(
+                    f,
+                    "folder {} cannot be trusted with the sockets of services: {error}",
+                    path.display()
+                )
             }
             OpenError::Os(error) => error.fmt(f),
             OpenError::Memory(error) => write!(f, "no memory for a channel: {error}"),

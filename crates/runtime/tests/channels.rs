@@ -202,9 +202,8 @@ fn a_service_has_many_clients_and_a_client_many_services() {
             Service::in_thread(name, terms).unwrap()
         })
         .collect();
-    let mut clients: Vec<Vec<Client>> = (0..2)
-        .map(|_| names.iter().map(|name| Client::polled(name).unwrap()).collect())
-        .collect();
+    let mut clients: Vec<Vec<Client>> =
+        (0..2).map(|_| names.iter().map(|name| Client::polled(name).unwrap()).collect()).collect();
     for name in &names {
         let full = Client::polled(name).unwrap_err();
         assert!(matches!(full, OpenError::Refused(Refusal::Full)), "{full}");
@@ -234,8 +233,7 @@ fn a_service_has_many_clients_and_a_client_many_services() {
 #[test]
 fn a_client_is_told_in_a_thread_of_its_own() {
     let name = name("thread");
-    let service =
-        Service::in_thread(&name, ServiceTerms::new(RINGS, Route::to(|_| {}))).unwrap();
+    let service = Service::in_thread(&name, ServiceTerms::new(RINGS, Route::to(|_| {}))).unwrap();
     let (route, seen) = shows();
     let mut client = Client::in_thread(&name, route).unwrap();
     for number in 0..500 {
@@ -251,8 +249,7 @@ fn a_client_is_told_in_a_thread_of_its_own() {
 #[test]
 fn a_client_is_told_by_a_real_time_signal_once_for_many_events() {
     let name = name("signal");
-    let service =
-        Service::in_thread(&name, ServiceTerms::new(RINGS, Route::to(|_| {}))).unwrap();
+    let service = Service::in_thread(&name, ServiceTerms::new(RINGS, Route::to(|_| {}))).unwrap();
     let number = channel::real_time_signals().start() + 7;
     let came = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(number, came.clone()).unwrap();
@@ -279,12 +276,10 @@ fn a_client_is_told_by_a_real_time_signal_once_for_many_events() {
 #[test]
 fn a_handler_on_the_clients_behalf_drops_or_holds_back() {
     let name = name("behalf");
-    let terms = ServiceTerms::new(RINGS, Route::to(|_| {})).on_behalf(|_, raise| {
-        match raise {
-            _ if *raise == self::raise(1) => Verdict::Drop,
-            _ if *raise == self::raise(2) => Verdict::Merge,
-            _ => Verdict::Pass,
-        }
+    let terms = ServiceTerms::new(RINGS, Route::to(|_| {})).on_behalf(|_, raise| match raise {
+        _ if *raise == self::raise(1) => Verdict::Drop,
+        _ if *raise == self::raise(2) => Verdict::Merge,
+        _ => Verdict::Pass,
     });
     let service = Service::in_thread(&name, terms).unwrap();
     let mut client = Client::polled(&name).unwrap();

@@ -269,11 +269,8 @@ impl Client {
                 return true;
             }
             if bell.doze() {
-                let _ = futex::wait_shared_until(
-                    bell.word(),
-                    ASLEEP,
-                    deadline.map(Instant::as_nanos),
-                );
+                let _ =
+                    futex::wait_shared_until(bell.word(), ASLEEP, deadline.map(Instant::as_nanos));
             }
             bell.stir();
             if deadline.is_some_and(|deadline| clock::now() >= deadline) {

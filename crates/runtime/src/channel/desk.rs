@@ -247,11 +247,13 @@ impl Desk {
         let Some(mut present) = party.present.take() else { return };
         for &at in &party.stages {
             if let Some(code) = self.handlers[at].code.take() {
-                let _ = present.end.retired.push(Retired { _code: Some(code), ..Retired::default() });
+                let _ =
+                    present.end.retired.push(Retired { _code: Some(code), ..Retired::default() });
             }
         }
         if let Some(code) = present.on_gone.take() {
-            let _ = present.end.retired.push(Retired { _on_gone: Some(code), ..Retired::default() });
+            let _ =
+                present.end.retired.push(Retired { _on_gone: Some(code), ..Retired::default() });
         }
         present.end.state.set_left();
     }
@@ -395,12 +397,8 @@ impl Desk {
         let label = Label::of(&event.payload);
         let when = label.when.unwrap_or(present.when);
         let [a, b, c, d, e, ..] = event.payload;
-        let note = Note {
-            peer: link.peer,
-            row: event.row,
-            merged: event.merged,
-            words: [a, b, c, d, e],
-        };
+        let note =
+            Note { peer: link.peer, row: event.row, merged: event.merged, words: [a, b, c, d, e] };
         let Some(token) = self.notes.put(note) else { return };
         link.at.notes += 1;
         let ancestry = if link.is_local && label.desk == self.number && self.number != 0 {
@@ -432,7 +430,9 @@ impl Desk {
     /// The other way round.
     fn bits(&self, ancestry: Ancestry) -> u64 {
         let those = self.handlers.iter().enumerate();
-        those.filter(|(_, handler)| ancestry.contains(handler.id)).fold(0, |bits, (at, _)| bits | 1 << at)
+        those
+            .filter(|(_, handler)| ancestry.contains(handler.id))
+            .fold(0, |bits, (at, _)| bits | 1 << at)
     }
 
     fn invoke(&mut self, now: Instant, id: HandlerId) {

@@ -171,8 +171,7 @@ impl Fast {
         };
         self.holder.store(me, Ordering::Relaxed);
         // A panic is the handler's fault and ends only the handler.
-        let called =
-            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| handler(words)));
+        let called = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| handler(words)));
         self.holder.store(0, Ordering::Relaxed);
         match called {
             Ok(answer) => {

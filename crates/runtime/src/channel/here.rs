@@ -58,9 +58,8 @@ pub(super) fn may_wait() -> bool {
 
 /// Has whoever schedules this thread decide anew: the executive at the next boundary, or the kernel now.
 pub(super) fn invoke_scheduler() {
-    let is_executive = EXECUTIVE.with_borrow(|shared| {
-        shared.as_ref().inspect(|shared| shared.doorbell.ring()).is_some()
-    });
+    let is_executive = EXECUTIVE
+        .with_borrow(|shared| shared.as_ref().inspect(|shared| shared.doorbell.ring()).is_some());
     if !is_executive {
         std::thread::yield_now();
     }

@@ -10,9 +10,9 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use upcall_core::events::{Counts, HandlerTerms, ROUTE_MAX, When};
 
 use super::desk::Link;
+use super::here;
 use super::raise::lock;
 use super::route::{Code, OnGone, Route};
-use super::here;
 use crate::doorbell::Doorbell;
 use crate::executive::Shared;
 

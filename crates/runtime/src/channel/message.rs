@@ -170,11 +170,9 @@ mod tests {
             to_client: Form::Ring { slots: 8 },
         };
         let words = [1, 2, 3, 4, u64::MAX];
-        for said in [
-            ToService::Register { signal: 40, value: -1 },
-            ToService::Call(words),
-            ToService::Bye,
-        ] {
+        for said in
+            [ToService::Register { signal: 40, value: -1 }, ToService::Call(words), ToService::Bye]
+        {
             let bytes = said.encode();
             assert_eq!(ToService::decode(bytes.bytes()), Some(said));
             for len in 0..bytes.bytes().len() {

@@ -14,8 +14,8 @@ use upcall_shm::channel::{Payload, PostError, Posted};
 use upcall_sys::futex;
 use upcall_sys::process::PidFd;
 
-use super::segment::{Part, Raises};
 use super::line::Caller;
+use super::segment::{Part, Raises};
 use super::{Gone, PeerId, RaiseError, Words, here};
 
 /// An event to be raised.
@@ -186,7 +186,8 @@ impl Out {
         if let Some(gone) = self.fate.gone() {
             return Err(RaiseError::Gone(gone));
         }
-        let verdict = self.behalf.as_ref().map_or(Verdict::Pass, |decides| decides(self.peer, raise));
+        let verdict =
+            self.behalf.as_ref().map_or(Verdict::Pass, |decides| decides(self.peer, raise));
         if verdict == Verdict::Drop {
             return Err(RaiseError::Dropped);
         }
