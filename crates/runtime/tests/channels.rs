@@ -360,9 +360,10 @@ fn a_call_by_name_blocks_until_it_is_answered() {
     let called = name("call");
     let terms = ServiceTerms::new(RINGS, Route::to(|_| {})).call(|words| {
         std::thread::sleep(std::time::Duration::from_millis(2));
-        words.map(|word| word + 1)
+        words.map(|word| word.checked_add(1).expect("a call that panics"))
     });
     let service = Service::in_thread(&called, terms).unwrap();
+    assert_eq!(channel::call(&called, &[u64::MAX; 5], a_minute()), Err(CallError::NoAnswer));
     std::thread::scope(|threads| {
         for number in 0..4 {
             let called = &called;

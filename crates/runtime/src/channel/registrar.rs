@@ -9,6 +9,7 @@
 //! 1. Its memory is made and handed over, its end brought to the desk. It can touch no other client's.
 
 use std::os::fd::AsFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -93,11 +94,13 @@ fn hear(hall: &Hall, guests: &mut Vec<Guest>, number: u64) {
             register(hall, guest, signal, value)
         }
         Some(ToService::Call(words)) => {
-            let answer = match hall.calls.call(&words) {
+            // A panic is the handler's fault: the caller is hung up on, and the next one may call.
+            let called = catch_unwind(AssertUnwindSafe(|| hall.calls.call(&words)));
+            let answer = called.map(|answer| match answer {
                 Some(words) => ToClient::Answer(words),
                 None => ToClient::Refused(Refusal::NoCall),
-            };
-            guest.connection.send(answer.encode().bytes(), &[]).is_ok()
+            });
+            answer.is_ok_and(|it| guest.connection.send(it.encode().bytes(), &[]).is_ok())
         }
         _ => false,
     };
