@@ -1,8 +1,6 @@
 //! Event channels whose handlers run in threads, in one process: every way to be told, what filters do, and that
 //! each side learns how the other went.
 
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
-
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 

@@ -204,7 +204,7 @@ fn a_handler_that_raises_without_end_runs_away_and_what_is_admitted_goes_on() {
 
 #[test]
 fn a_fast_call_in_a_handler_may_ask_for_the_scheduler_and_may_not_block() {
-    let (mut runtime, cpu, _alone) = start(Mode::Upcall);
+    let (mut runtime, _, _alone) = start(Mode::Upcall);
     let name = name("fast");
     let terms = ServiceTerms::new(RINGS, Route::to(|_| {}))
         .fast(|words| match words[0] {

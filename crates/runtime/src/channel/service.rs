@@ -94,6 +94,24 @@ impl ServiceTerms {
     /// With a handler that looks at each event on its way to a client, on the client's behalf and in the thread that
     /// raises it (§2.3.2, the *kernel handler function*): it may drop it, pass it on, or
     /// [merge](Verdict::Merge) it: then the client is not told, and finds it with the next that is passed on.
+    ///
+    /// ```
+    /// use upcall_runtime::channel::{Client, Form, Forms, Raise, Route, Service, ServiceTerms, Verdict};
+    ///
+    /// let forms = Forms { to_service: Form::Counter, to_client: Form::Typed { types: 2 } };
+    /// // A client is told of alarms (type 1); levels (type 0) it finds then.
+    /// let terms = ServiceTerms::new(forms, Route::to(|_| {})).on_behalf(|_client, raise| {
+    ///     if *raise == Raise::row(1) { Verdict::Pass } else { Verdict::Merge }
+    /// });
+    /// let name = format!("alarm-{}", std::process::id());
+    /// let service = Service::in_thread(&name, terms)?;
+    /// let mut client = Client::polled(&name)?;
+    /// service.raise_all(&Raise::row(0).words([17, 0, 0, 0, 0]));
+    /// service.raise_all(&Raise::row(1));
+    /// assert!(client.wait(None));
+    /// assert_eq!(client.take()?.map(|level| level.words[0]), Some(17));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn on_behalf(
         mut self,

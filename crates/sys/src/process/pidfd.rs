@@ -230,8 +230,9 @@ mod tests {
                 for expected in [7, -8, 9] {
                     let mut info: libc::siginfo_t = core::mem::zeroed();
                     let found = libc::sigwaitinfo(&raw const set, &raw mut info);
-                    let value = info.si_value().sival_ptr.addr() as u32;
-                    if found != number || value.cast_signed() != expected {
+                    let value = info.si_value().sival_ptr.addr() as u64 & u64::from(u32::MAX);
+                    let expected: i32 = expected;
+                    if found != number || value != u64::from(expected.cast_unsigned()) {
                         return 1;
                     }
                 }
