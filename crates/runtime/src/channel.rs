@@ -235,7 +235,7 @@ pub enum RaiseError {
     Busy,
     /// A handler on the client's behalf dropped it.
     Dropped,
-    /// It is there, but the signal was not sent.
+    /// It is there, but the signal was not sent; the next raise tries again.
     Signal(OsError),
     /// There is no such peer, any more.
     NoPeer(PeerId),

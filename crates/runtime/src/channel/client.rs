@@ -4,7 +4,7 @@ use std::fmt;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread::JoinHandle;
 
 use upcall_core::events::Counts;
@@ -326,6 +326,7 @@ impl Registered {
             fate: Arc::default(),
             behalf: None,
             system_calls: AtomicU64::new(0),
+            owed: AtomicBool::new(false),
             caller,
         }))
     }

@@ -3,7 +3,7 @@
 //! Used from any thread of the process; by handlers, too. One raises at a time: an ordinary thread
 //! waits for the other, a scheduling thread never does ([`RaiseError::Busy`]).
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use upcall_core::events::{Verdict, When};
@@ -172,6 +172,8 @@ pub(super) struct Out {
     pub(super) fate: Arc<Fate>,
     pub(super) behalf: Option<Arc<Behalf>>,
     pub(super) system_calls: AtomicU64,
+    /// The taker was to be told, and its signal could not be sent.
+    pub(super) owed: AtomicBool,
     /// Who takes on this side, if a desk does: it detaches a peer that is found at fault.
     pub(super) caller: Option<Caller>,
 }
@@ -209,7 +211,9 @@ impl Out {
     }
 
     fn tell(&self, raises: &mut Raises) -> Result<(), RaiseError> {
-        if !raises.must_tell().map_err(|fault| self.failed(fault))? {
+        // Relaxed, both: `raises` is locked.
+        let owed = self.owed.load(Ordering::Relaxed);
+        if !raises.must_tell().map_err(|fault| self.failed(fault))? && !owed {
             return Ok(());
         }
         match &self.tell {
@@ -217,7 +221,9 @@ impl Out {
             Tell::Signal { process, number, value } => {
                 // Relaxed: a number for itself.
                 self.system_calls.fetch_add(1, Ordering::Relaxed);
-                process.queue_signal(*number, *value).map_err(RaiseError::Signal)?;
+                let sent = process.queue_signal(*number, *value);
+                self.owed.store(sent.is_err(), Ordering::Relaxed);
+                sent.map_err(RaiseError::Signal)?;
             }
         }
         Ok(())
@@ -303,4 +309,47 @@ impl Raiser {
 /// What a thread that panicked left is as good as before.
 pub(super) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_raiser_says_of_its_event_is_read_again() {
+        let late = Span::from_micros(u64::from(u32::MAX));
+        for (when, read) in [
+            (When::Now, When::Now),
+            (When::NextCrossing, When::NextCrossing),
+            (When::BeforeScheduling, When::BeforeScheduling),
+            (When::After(Span::from_nanos(1)), When::After(Span::from_micros(1))),
+            (When::After(Span::MAX), When::After(late)),
+        ] {
+            let payload = Raise::row(3).words([1, 2, 3, 4, u64::MAX]).when(when).payload();
+            let label = Label::of(&payload);
+            assert_eq!((label.when, label.rank, label.desk), (Some(read), 3, 0));
+            assert_eq!(payload[..5], [1, 2, 3, 4, u64::MAX]);
+        }
+        here::set_origin(here::Origin { desk: DESK_MAX, led_by: 5 });
+        let label = Label::of(&Raise::row(70_000).rank(u16::MAX).payload());
+        here::set_origin(here::Origin::default());
+        assert_eq!((label.when, label.rank), (None, u64::from(u16::MAX)));
+        assert_eq!((label.desk, label.led_by), (DESK_MAX, 5));
+        // Anything can be read, and means something.
+        assert_eq!(Label::of(&[u64::MAX; 7]).when, None);
+    }
+
+    #[test]
+    fn the_first_to_say_what_has_become_of_a_peer_says_how() {
+        let fate = Fate::default();
+        assert_eq!(fate.gone(), None);
+        let fault = PeerFault::Torn { page: "channel" };
+        fate.set(Gone::Fault(fault));
+        fate.set(Gone::Died);
+        assert_eq!(fate.gone(), Some(Gone::Fault(fault)));
+        let fate = Fate::default();
+        fate.set(Gone::Ended);
+        fate.set(Gone::Fault(fault));
+        assert_eq!(fate.gone(), Some(Gone::Ended));
+    }
 }

@@ -11,7 +11,8 @@
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use upcall_sys::local::{Connection, Listener};
 use upcall_sys::process::real_time_signals;
@@ -28,6 +29,8 @@ use super::{Gone, PeerId};
 pub(super) const LISTENER: u64 = 0;
 /// Connections beside those of clients: calls under way.
 const CALLERS_MAX: usize = 64;
+/// How long it waits for descriptors to be closed.
+const SHORT_OF_DESCRIPTORS: Duration = Duration::from_millis(10);
 
 struct Guest {
     number: u64,
@@ -48,13 +51,21 @@ pub(super) fn run(hall: &Hall, listener: &Listener, listens: Watch) {
                 hear(hall, &mut guests, number);
                 continue;
             }
-            while let Ok(Some(connection)) = listener.accept() {
-                if guests.len() < hall.clients_max + CALLERS_MAX {
-                    guests.extend(Guest::new(hall, connection, next));
-                    next += 1;
+            loop {
+                match listener.accept() {
+                    Ok(Some(connection)) if guests.len() < hall.clients_max + CALLERS_MAX => {
+                        guests.extend(Guest::new(hall, connection, next));
+                        next += 1;
+                    }
+                    Ok(Some(_)) => {} // hung up on
+                    Ok(None) => break,
+                    Err(_) => {
+                        // It stays readable until there are descriptors again.
+                        std::thread::sleep(SHORT_OF_DESCRIPTORS);
+                        break;
+                    }
                 }
             }
-            // What is not accepted for want of descriptors is tried again with the next.
             let _ = listens.arm();
         }
     }
@@ -163,6 +174,7 @@ fn enter(hall: &Hall, guest: &Guest, signal: i32, value: i32) -> Result<(Pair, L
         fate: Arc::default(),
         behalf: hall.behalf.clone(),
         system_calls: AtomicU64::new(0),
+        owed: AtomicBool::new(false),
         caller: Some(hall.line.caller()),
     });
     let link = Link {

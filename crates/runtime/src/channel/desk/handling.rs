@@ -66,7 +66,7 @@ impl Desk {
                 }
                 Err(PeerFault::Torn { .. }) if link.at.idle < IDLE_MAX => {
                     link.at.unfinished = true;
-                    link.at.idle += 1;
+                    link.at.idle = if found { 1 } else { link.at.idle + 1 };
                     break;
                 }
                 Err(fault) => {
