@@ -25,6 +25,7 @@ use upcall_sys::futex::WaitSet;
 use upcall_sys::memfd::SharedMapping;
 
 use crate::batch::{Authority, Batch, Grant, Use};
+use crate::channel::{Desk, Moment, set_executive};
 use crate::clock;
 use crate::doorbell::Doorbell;
 use crate::gate::Gate;
@@ -85,6 +86,11 @@ pub(crate) enum Control {
     InterruptAt {
         at: Instant,
     },
+    /// Of event channels: it is lent to a controller, and given back.
+    LendDesk,
+    TakeDesk {
+        desk: Box<Desk>,
+    },
     Quit,
 }
 
@@ -114,7 +120,7 @@ pub(crate) struct Shared {
     woken: [AtomicU64; ACTIVITIES_MAX as usize / 64],
     /// A bit for each user interrupt that was raised since.
     interrupts: AtomicU32,
-    /// 1 once there is a stream to watch. Of the executive's thread.
+    /// 1 once there is a stream to watch, or an event channel. Of the executive's thread.
     has_watches: AtomicU32,
     /// Counts ends of activity; a futex for those who wait for them.
     pub(crate) inactive_epoch: Arc<Epoch>,
@@ -218,7 +224,7 @@ impl Shared {
         })
     }
 
-    /// Whether the executive has streams to watch. By what it upcalls.
+    /// Whether the executive has streams to watch, or event channels. By what it upcalls.
     pub(crate) fn has_watches(&self) -> bool {
         // Relaxed: in the same thread.
         self.has_watches.load(Ordering::Relaxed) != 0
@@ -281,6 +287,7 @@ pub(crate) struct Link {
     pub(crate) retired: Consumer<Retired>,
     /// If it is traced.
     pub(crate) records: Option<Consumer<Record>>,
+    pub(crate) desks: Consumer<Box<Desk>>,
     pub(crate) shared: Arc<Shared>,
 }
 
@@ -305,6 +312,7 @@ pub(crate) struct Executive {
     controls: Consumer<Control>,
     jobs: Producer<Job>,
     retired: Producer<Retired>,
+    desks: Producer<Box<Desk>>,
     shared: Arc<Shared>,
     /// Whether to meter handlers by thread CPU time, because the kernel may
     /// preempt them.
@@ -340,6 +348,7 @@ impl Executive {
         let (controls_in, controls) = rtrb::RingBuffer::new(CONTROLS_MAX);
         let (jobs, jobs_out) = rtrb::RingBuffer::new(JOBS_MAX);
         let (retired, retired_out) = rtrb::RingBuffer::new(ACTIVITIES_MAX as usize);
+        let (desks, desks_out) = rtrb::RingBuffer::new(1);
         let line = seat.as_ref().map(Seat::line);
         let doorbell = line.map(Doorbell::among_domains).unwrap_or_default();
         let mask = seat.as_ref().map(Seat::lent_mask);
@@ -358,6 +367,7 @@ impl Executive {
             controls,
             jobs,
             retired,
+            desks,
             shared: shared.clone(),
             meter_cpu,
             wakeup: Latency::default(),
@@ -365,8 +375,14 @@ impl Executive {
             heard: Vec::with_capacity(WATCHES_MAX),
             seat,
         };
-        let link =
-            Link { controls: controls_in, jobs: jobs_out, retired: retired_out, records, shared };
+        let link = Link {
+            controls: controls_in,
+            jobs: jobs_out,
+            retired: retired_out,
+            records,
+            desks: desks_out,
+            shared,
+        };
         (executive, link)
     }
 
@@ -376,12 +392,16 @@ impl Executive {
         if self.seat.is_some() {
             set_among_domains();
         }
+        set_executive(&self.shared);
         loop {
             if self.interrupts.watches.any() {
                 self.hear(now);
             }
             if self.answer() && self.heed(now) == Obeyed::Quit {
                 return self.outcomes(now);
+            }
+            if self.interrupts.serve(now, Moment::Scheduling) {
+                now = clock::now();
             }
             match self.turn(now) {
                 Turn::Own => {}
@@ -435,6 +455,12 @@ impl Executive {
     /// Sleeps until it is rung or `deadline` has come, or less; `true`: it was rung, and
     /// that was taken note of.
     fn sleep_until(&self, deadline: Option<Instant>) -> bool {
+        if let Some(desk) = &self.interrupts.desk {
+            if desk.is_due(clock::now()) {
+                return self.answer();
+            }
+            return self.sleep_on_all(deadline.into_iter().chain(desk.next_deadline()).min());
+        }
         if self.interrupts.watches.any() {
             return self.sleep_on_all(deadline);
         }
@@ -447,11 +473,12 @@ impl Executive {
         }
     }
 
-    /// As [`Self::sleep_until`], or until a stream's level is reached.
+    /// As [`Self::sleep_until`], or until a stream's level is reached or an event is told.
     fn sleep_on_all(&self, deadline: Option<Instant>) -> bool {
         let mut set = WaitSet::new();
         let watches = &self.interrupts.watches;
-        let is_quiet = watches.doze(&mut set);
+        let desk = self.interrupts.desk.as_deref();
+        let is_quiet = watches.doze(&mut set) & desk.is_none_or(|desk| desk.doze(&mut set));
         let rung = match (&self.seat, is_quiet) {
             (_, false) => false,
             (Some(seat), true) => {
@@ -463,6 +490,9 @@ impl Executive {
             }
         };
         watches.stir();
+        if let Some(desk) = desk {
+            desk.stir();
+        }
         rung
     }
 
@@ -546,6 +576,17 @@ impl Executive {
                 }
                 Control::OnInterrupt { handler } => self.interrupts.set_handler(handler),
                 Control::InterruptAt { at } => self.interrupts.set_timer(at),
+                Control::LendDesk => {
+                    if let Some(desk) = self.interrupts.desk.take() {
+                        // There is room: it is the only one.
+                        let _ = self.desks.push(desk);
+                    }
+                }
+                Control::TakeDesk { desk } => {
+                    self.interrupts.desk = Some(desk);
+                    // Relaxed: see `has_watches`.
+                    self.shared.has_watches.store(1, Ordering::Relaxed);
+                }
                 Control::Quit => {
                     if let Some(seat) = &mut self.seat {
                         seat.leave(&self.scheduler);
@@ -553,6 +594,10 @@ impl Executive {
                     return Obeyed::Quit;
                 }
             }
+        }
+        if let Some(desk) = &mut self.interrupts.desk {
+            desk.called();
+            obeyed = Obeyed::Something;
         }
         let shared = self.shared.clone();
         for id in shared.take_woken() {

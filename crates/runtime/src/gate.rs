@@ -8,6 +8,7 @@ use upcall_core::time::Instant;
 use upcall_core::trace::Traced;
 use upcall_shm::user_area::Mask;
 
+use crate::channel::Moment;
 use crate::doorbell::Doorbell;
 use crate::interrupt::{Interrupt, Interrupts};
 use crate::seat::Seat;
@@ -66,7 +67,9 @@ impl Gate<'_> {
 
     fn deliver(&mut self, now: Instant) -> bool {
         let seat = self.seat.as_deref();
-        self.interrupts.as_mut().is_some_and(|interrupts| interrupts.deliver(now, seat))
+        self.interrupts.as_mut().is_some_and(|interrupts| {
+            interrupts.deliver(now, seat) | interrupts.serve(now, Moment::Crossing)
+        })
     }
 
     /// One level more of `mask`, which other domains see.

@@ -31,6 +31,7 @@ pub use upcall_shm::kernel_area::Interrupt;
 use upcall_core::time::Instant;
 use upcall_shm::kernel_area;
 
+use crate::channel::{Desk, Moment};
 use crate::executive::Shared;
 use crate::seat::Seat;
 use crate::stream::Watches;
@@ -64,6 +65,8 @@ pub(crate) struct Interrupts {
     noted: u32,
     /// The streams that may interrupt what runs.
     pub(crate) watches: Watches,
+    /// The event channels whose handlers may, if there are any.
+    pub(crate) desk: Option<Box<Desk>>,
 }
 
 impl std::fmt::Debug for Interrupts {
@@ -79,7 +82,16 @@ impl Interrupts {
     pub(crate) fn new(shared: Arc<Shared>, seat: Option<&Seat>) -> Self {
         let seen = seat.map(Seat::interrupts).unwrap_or_default();
         let watches = Watches::new();
-        Interrupts { handler: None, shared, timer: Instant::FAR, masks: 0, seen, noted: 0, watches }
+        Interrupts {
+            handler: None,
+            shared,
+            timer: Instant::FAR,
+            masks: 0,
+            seen,
+            noted: 0,
+            watches,
+            desk: None,
+        }
     }
 
     pub(crate) fn set_handler(&mut self, handler: InterruptHandler) {
@@ -114,6 +126,15 @@ impl Interrupts {
     pub(crate) fn lower_mask(&mut self) -> u32 {
         self.masks -= 1;
         self.masks
+    }
+
+    /// Invokes what handlers of events are to be, unless interrupts are masked; `true`: some may have been.
+    #[inline]
+    pub(crate) fn serve(&mut self, now: Instant, moment: Moment) -> bool {
+        match &mut self.desk {
+            Some(desk) if self.masks == 0 => desk.serve(now, moment),
+            _ => false,
+        }
     }
 
     /// Delivers what was requested, unless it is masked; `true`: something was.

@@ -23,6 +23,7 @@
 
 mod batch;
 mod calibrate;
+pub mod channel;
 pub mod clock;
 mod config;
 mod domain;

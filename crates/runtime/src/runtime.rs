@@ -8,6 +8,7 @@
 //! and `ending` are the rest of its life, `abort` what comes before the end of the process.
 
 mod abort;
+mod channels;
 mod creation;
 mod elsewhere;
 mod ending;
@@ -95,6 +96,8 @@ struct ExecutiveThread {
     /// Closed by the executive, not yet taken note of.
     retired: Vec<Retired>,
     has_interrupt_handler: bool,
+    /// Peers of event channels that it serves or may come to; `None`: it has no desk.
+    peers_reserved: Option<usize>,
 }
 
 impl ExecutiveThread {

@@ -38,6 +38,8 @@
 //! 9. So `None` means: nothing is pending, and the next one is told. A taker that stops
 //!    before knows that there may be more.
 //!
+//! How it is told is the caller's business; [`bell`] is one way.
+//!
 //! # Layout
 //!
 //! | bytes | words of 8 bytes, native order | written by |
@@ -54,6 +56,7 @@ use Ordering::Relaxed;
 use core::fmt;
 use layout::{HEAD_BYTES, KIND, word};
 
+pub mod bell;
 mod bits;
 pub mod counter;
 mod head;

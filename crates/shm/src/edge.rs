@@ -27,6 +27,9 @@ pub(crate) enum Edge {
     StampEven,
     StampFirst,
     StampSecond,
+    /// Channel: the taker's bell, rung and heard.
+    ChannelRing,
+    ChannelHear,
     /// Turn page: the turn, given and found.
     Pass,
     Holder,

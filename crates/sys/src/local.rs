@@ -185,6 +185,13 @@ impl Connection {
         }
     }
 
+    /// Hangs up, whoever else has a copy of the descriptor: the other end finds it closed once it has read what was
+    /// sent, and so does this one. One system call.
+    pub fn hang_up(&self) {
+        // ENOTCONN: the other end has done so, and more.
+        let _ = rustix::net::shutdown(&self.fd, rustix::net::Shutdown::Both);
+    }
+
     /// Takes the next message into `buffer`. One system call; does not block;
     /// allocates only if there are descriptors.
     ///

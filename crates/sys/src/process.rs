@@ -44,7 +44,7 @@ mod pidfd;
 mod tests;
 mod thread;
 
-pub use pidfd::{PidFd, Signal};
+pub use pidfd::{PidFd, Signal, real_time_signals};
 pub use thread::{
     ThreadState, ThreadSwitches, cpu_time_of, set_thread_name, switches_of, thread_id,
     thread_state, wait_time_of,

@@ -5,7 +5,8 @@
 //! This is the facade: what programs import. Start with [`Runtime::start`],
 //! create handlers with [`Runtime::handler`] from a [`qos::StreamSpec`] or from
 //! [`activity::ActivityParams`], and run them. Under [`policy::dws::DWS`] there are
-//! also tasks, `async` code that is scheduled by deadline: [`Runtime::task`].
+//! also tasks, `async` code that is scheduled by deadline: [`Runtime::task`]. Services tell and
+//! are told of events by [`channel`].
 //!
 //! ```
 //! use upcall::activity::ActivityParams;
@@ -34,7 +35,7 @@ pub use upcall_runtime::{
     Endings, FIFO_PRIORITY, HandlerId, Interrupt, InterruptError, IoInterrupt, IoWait, Job,
     Latency, Machine, MaskedBatch, Measure, Mode, Need, Notice, Offence, OsError, PreemptionMask,
     Record, Report, Runtime, StartError, Statistics, Task, TimeAdvance, TimedSleep, VirtualReport,
-    VirtualStatistics, activity, admission, allowed_cpus, clock, cost, daemon_answers,
+    VirtualStatistics, activity, admission, allowed_cpus, channel, clock, cost, daemon_answers,
     daemon_socket, default_cpus, io_events, load, policy, qos, record, scheduler, status, stream,
     switch_cost, thread_cpu_ns, time, udp,
 };

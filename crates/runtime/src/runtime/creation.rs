@@ -170,7 +170,8 @@ impl Runtime {
         work.watched().map_err(|error| CreateError::Stream(error.to_string()))?;
         let admitted = self.admit(name, params, &terms)?;
         let here = |known: &&Activity| known.reads && known.executive == admitted.executive;
-        if self.activities.iter().flatten().filter(here).count() >= WATCHES_MAX {
+        let peers = self.executives[admitted.executive].peers_reserved.unwrap_or(0);
+        if self.activities.iter().flatten().filter(here).count() + peers >= WATCHES_MAX {
             self.executives[admitted.executive].taken[admitted.id.0 as usize] = false;
             self.release(admitted.reserved);
             let streams_max = u32::try_from(WATCHES_MAX).unwrap_or(u32::MAX);

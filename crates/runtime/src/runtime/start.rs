@@ -185,6 +185,7 @@ impl Runtime {
             closing: Vec::new(),
             retired: Vec::new(),
             has_interrupt_handler: false,
+            peers_reserved: None,
         });
         self.executives.len() - 1
     }

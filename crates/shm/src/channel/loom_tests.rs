@@ -219,6 +219,67 @@ fn count_hands_over() {
     raises.join().unwrap();
 }
 
+/// A futex, as far as it matters: who waits compares the word where who wakes cannot come between.
+#[derive(Default)]
+struct Futex(loom::sync::Mutex<()>, loom::sync::Condvar);
+
+/// A taker that sleeps on its bell until it has taken what is raised meanwhile: else it hangs.
+fn woken_by_its_bell() {
+    let words = segment(Form::Counter);
+    let mut raiser = counter::Raiser::attach(words.clone()).unwrap();
+    let mut taker = counter::Taker::attach(words).unwrap();
+    let bell = Arc::new(bell::Bell::new(zeros(bell::BELL_WORDS)).unwrap());
+    let futex = Arc::new(Futex::default());
+    let raises = {
+        let (bell, futex) = (bell.clone(), futex.clone());
+        thread::spawn(move || {
+            if raiser.raise().unwrap() && bell.ring() {
+                let _guard = futex.0.lock().unwrap();
+                futex.1.notify_one();
+            }
+        })
+    };
+    // It has looked once, and from then on only if it is told.
+    let mut taken = found(taker.take());
+    while taken.is_none() {
+        if bell.doze() {
+            let guard = futex.0.lock().unwrap();
+            if bell.word().load(Relaxed) == u64::from(bell::ASLEEP) {
+                drop(futex.1.wait(guard).unwrap());
+            }
+        }
+        bell.stir();
+        if bell.answer() {
+            taken = found(taker.take());
+            assert!(taken.is_some(), "told of what is not seen");
+        }
+    }
+    raises.join().unwrap();
+}
+
+/// What was stored before a ring is seen by who answers.
+fn handed_over_by_a_bell() {
+    let bell = Arc::new(bell::Bell::new(zeros(bell::BELL_WORDS)).unwrap());
+    let beside = zeros(1);
+    let rings = {
+        let (bell, beside) = (bell.clone(), beside.clone());
+        thread::spawn(move || {
+            beside[0].store(1, Relaxed);
+            assert!(!bell.ring(), "nobody sleeps");
+        })
+    };
+    if bell.answer() {
+        assert_eq!(beside[0].load(Relaxed), 1, "not handed over");
+    }
+    rings.join().unwrap();
+}
+
+#[test]
+fn a_taker_that_sleeps_on_its_bell_is_woken() {
+    check(None, woken_by_its_bell);
+    check(None, handed_over_by_a_bell);
+}
+
 #[test]
 fn no_event_is_slept_through() {
     check(None, told_of_a_count);
@@ -254,6 +315,8 @@ fn no_ordering_can_be_weaker() {
         (Edge::BitSet, bit_found, "not handed over"),
         (Edge::BitFound, bit_found, "not handed over"),
         (Edge::BitTake, bit_taken, "not handed over"),
+        (Edge::ChannelRing, handed_over_by_a_bell, "not handed over"),
+        (Edge::ChannelHear, handed_over_by_a_bell, "not handed over"),
         (Edge::StampOdd, overwritten, "mixed"),
         (Edge::StampEven, overwritten, "mixed"),
         (Edge::StampFirst, overwritten, "mixed"),

@@ -1,0 +1,193 @@
+//! What service and client say to each other when they meet and part: never on the path of an event.
+//!
+//! A message is 9 bytes, which are the version and its kind, and numbers in native order: both are on
+//! one machine.
+
+use super::Words;
+use super::segment::Forms;
+
+const VERSION: &[u8; 8] = b"upchan01";
+/// No message is longer.
+pub(super) const BYTES_MAX: usize = 64;
+
+/// To a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ToService {
+    /// `signal`: how the client is to be told, 0: by its bell.
+    Register {
+        signal: i32,
+        value: i32,
+    },
+    Call(Words),
+    /// It goes because it wants to.
+    Bye,
+}
+
+/// To a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ToClient {
+    /// With the descriptor of the channel's memory.
+    Registered(Forms),
+    Answer(Words),
+    Refused(Refusal),
+    Bye,
+}
+
+/// Why a service does not do what it was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// It has as many clients as it can.
+    Full,
+    /// It is not called, it only takes events.
+    NoCall,
+    /// The signal is no real-time signal.
+    Signal,
+    /// It has no memory or descriptors left.
+    Resources,
+}
+
+/// A message as it is sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Encoded {
+    bytes: [u8; BYTES_MAX],
+    len: usize,
+}
+
+impl Encoded {
+    fn new(kind: u8, numbers: &[u8]) -> Self {
+        let mut bytes = [0; BYTES_MAX];
+        bytes[..8].copy_from_slice(VERSION);
+        bytes[8] = kind;
+        bytes[9..9 + numbers.len()].copy_from_slice(numbers);
+        Encoded { bytes, len: 9 + numbers.len() }
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+impl ToService {
+    pub(super) fn encode(&self) -> Encoded {
+        match self {
+            ToService::Register { signal, value } => {
+                let mut numbers = [0; 8];
+                numbers[..4].copy_from_slice(&signal.to_ne_bytes());
+                numbers[4..].copy_from_slice(&value.to_ne_bytes());
+                Encoded::new(1, &numbers)
+            }
+            ToService::Call(words) => Encoded::new(2, &words.map(u64::to_ne_bytes).concat()),
+            ToService::Bye => Encoded::new(3, &[]),
+        }
+    }
+
+    /// `None`: nothing that a client of this version says.
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        match split(bytes)? {
+            (1, numbers) => {
+                let (signal, value) = numbers.split_at_checked(4)?;
+                let number = |bytes: &[u8]| Some(i32::from_ne_bytes(bytes.try_into().ok()?));
+                Some(ToService::Register { signal: number(signal)?, value: number(value)? })
+            }
+            (2, numbers) => Some(ToService::Call(words(numbers)?)),
+            (3, []) => Some(ToService::Bye),
+            _ => None,
+        }
+    }
+}
+
+impl ToClient {
+    pub(super) fn encode(&self) -> Encoded {
+        match self {
+            ToClient::Registered(forms) => {
+                Encoded::new(1, &forms.to_words().map(u32::to_ne_bytes).concat())
+            }
+            ToClient::Answer(words) => Encoded::new(2, &words.map(u64::to_ne_bytes).concat()),
+            ToClient::Refused(refusal) => Encoded::new(
+                3,
+                &[match refusal {
+                    Refusal::Full => 1,
+                    Refusal::NoCall => 2,
+                    Refusal::Signal => 3,
+                    Refusal::Resources => 4,
+                }],
+            ),
+            ToClient::Bye => Encoded::new(4, &[]),
+        }
+    }
+
+    /// `None`: nothing that a service of this version says.
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        match split(bytes)? {
+            (1, numbers) => {
+                let mut found = [0; 6];
+                if numbers.len() != 24 {
+                    return None;
+                }
+                for (number, bytes) in found.iter_mut().zip(numbers.chunks_exact(4)) {
+                    *number = u32::from_ne_bytes(bytes.try_into().ok()?);
+                }
+                Some(ToClient::Registered(Forms::from_words(found)?))
+            }
+            (2, numbers) => Some(ToClient::Answer(words(numbers)?)),
+            (3, [1]) => Some(ToClient::Refused(Refusal::Full)),
+            (3, [2]) => Some(ToClient::Refused(Refusal::NoCall)),
+            (3, [3]) => Some(ToClient::Refused(Refusal::Signal)),
+            (3, [4]) => Some(ToClient::Refused(Refusal::Resources)),
+            (4, []) => Some(ToClient::Bye),
+            _ => None,
+        }
+    }
+}
+
+/// Kind and numbers.
+fn split(bytes: &[u8]) -> Option<(u8, &[u8])> {
+    let (kind, numbers) = bytes.strip_prefix(VERSION)?.split_first()?;
+    Some((*kind, numbers))
+}
+
+fn words(numbers: &[u8]) -> Option<Words> {
+    let mut found = Words::default();
+    if numbers.len() != size_of::<Words>() {
+        return None;
+    }
+    for (word, bytes) in found.iter_mut().zip(numbers.chunks_exact(8)) {
+        *word = u64::from_ne_bytes(bytes.try_into().ok()?);
+    }
+    Some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use upcall_shm::channel::Form;
+
+    #[test]
+    fn what_is_said_is_heard_and_nothing_else() {
+        let forms = Forms {
+            to_service: Form::Slots { levels: 3, depth: 4 },
+            to_client: Form::Ring { slots: 8 },
+        };
+        let words = [1, 2, 3, 4, u64::MAX];
+        for said in
+            [ToService::Register { signal: 40, value: -1 }, ToService::Call(words), ToService::Bye]
+        {
+            let bytes = said.encode();
+            assert_eq!(ToService::decode(bytes.bytes()), Some(said));
+            for len in 0..bytes.bytes().len() {
+                assert_eq!(ToService::decode(&bytes.bytes()[..len]), None, "{said:?}");
+            }
+        }
+        let refusals = [Refusal::Full, Refusal::NoCall, Refusal::Signal, Refusal::Resources];
+        let said = [ToClient::Registered(forms), ToClient::Answer(words), ToClient::Bye];
+        for said in said.into_iter().chain(refusals.map(ToClient::Refused)) {
+            let bytes = said.encode();
+            assert_eq!(ToClient::decode(bytes.bytes()), Some(said));
+            for len in 0..bytes.bytes().len() {
+                assert_eq!(ToClient::decode(&bytes.bytes()[..len]), None, "{said:?}");
+            }
+        }
+        assert_eq!(ToClient::decode(b"upchan02\x04"), None);
+    }
+}

@@ -1,0 +1,116 @@
+//! A runtime's calls for event channels whose handlers an executive invokes (ecalls-2001 §2).
+
+use std::time::Duration;
+
+use super::Runtime;
+use crate::channel::{Caller, Client, Desk, Newcomer, OpenError, Route, Service, ServiceTerms};
+use crate::config::Mode;
+use crate::executive::Control;
+use crate::stream::{self, WATCHES_MAX};
+
+impl Runtime {
+    /// Registers a service under `name` whose handlers the scheduling thread of `cpu` invokes: between two upcalls and, if its
+    /// route says so, at quantum boundaries of what runs, never inside a quantum. They are not
+    /// admitted and must not block; [`Route::terms`] holds them back. Allocates; waits for the executive, whose
+    /// other events wait meanwhile.
+    ///
+    /// ```no_run
+    /// # use upcall_runtime::{Config, Runtime};
+    /// use upcall_runtime::channel::{Form, Forms, Route, ServiceTerms, When};
+    /// # let mut runtime = Runtime::start(Config::default())?;
+    /// # let cpu = runtime.config().cpus[0];
+    ///
+    /// // Of each parameter the latest counts, and before the next decision is soon enough.
+    /// let forms = Forms { to_service: Form::Typed { types: 8 }, to_client: Form::Counter };
+    /// let route = Route::to(|events| {
+    ///     while let Some(event) = events.take() {
+    ///         println!("parameter {} is now {}", event.row, event.words[0]);
+    ///     }
+    /// });
+    /// let terms = ServiceTerms::new(forms, route.when(When::BeforeScheduling));
+    /// let service = runtime.service(cpu, "parameters", terms)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn service(
+        &mut self,
+        cpu: u32,
+        name: &str,
+        terms: ServiceTerms,
+    ) -> Result<Service, OpenError> {
+        let (executive, caller) = self.events_of(cpu)?;
+        Service::open(name, terms, &caller, |newcomer| {
+            self.seat_party(executive, newcomer).map(|()| None)
+        })
+    }
+
+    /// Registers a client of the service `name` whose handlers the scheduling thread of `cpu` invokes, as
+    /// [`Runtime::service`] has it.
+    ///
+    /// ```no_run
+    /// # use upcall_runtime::{Config, Runtime};
+    /// use upcall_runtime::channel::{Raise, Route};
+    /// # let mut runtime = Runtime::start(Config::default())?;
+    /// # let cpu = runtime.config().cpus[0];
+    ///
+    /// let route = Route::to(|events| while events.take().is_some() {});
+    /// let client = runtime.client(cpu, "parameters", route)?;
+    /// client.raise(&Raise::row(3).words([80, 0, 0, 0, 0]))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn client(&mut self, cpu: u32, name: &str, route: Route) -> Result<Client, OpenError> {
+        let (executive, caller) = self.events_of(cpu)?;
+        Client::that_handles(name, route, &caller, |newcomer| {
+            self.seat_party(executive, newcomer).map(|()| None)
+        })
+    }
+
+    /// The executive of `cpu`, and how it is called.
+    fn events_of(&self, cpu: u32) -> Result<(usize, Caller), OpenError> {
+        if self.config.mode != Mode::Upcall {
+            return Err(OpenError::NotInMode(self.config.mode));
+        }
+        stream::check_kernel().map_err(OpenError::Kernel)?;
+        let mut executives = self.executives.iter();
+        let found = executives.position(|one| one.cpu == cpu);
+        let executive = found.ok_or(OpenError::NoSuchCpu { cpu })?;
+        Ok((executive, Caller::Executive(self.executives[executive].link.shared.clone())))
+    }
+
+    /// Brings a party to the desk of an executive, which lends it meanwhile.
+    fn seat_party(&mut self, executive: usize, newcomer: Newcomer) -> Result<(), OpenError> {
+        let here = |known: &&super::Activity| known.reads && known.executive == executive;
+        let streams = self.activities.iter().flatten().filter(here).count();
+        let mut desk = match self.executives[executive].peers_reserved {
+            None => Box::new(Desk::new()),
+            Some(_) => self.borrow_desk(executive)?,
+        };
+        let bells = streams + desk.peers_reserved() + newcomer.peers_max;
+        let admitted = match bells <= WATCHES_MAX {
+            true => desk.admit(newcomer).map_err(OpenError::from),
+            false => Err(OpenError::TooManyBells { bells_max: WATCHES_MAX }),
+        };
+        self.executives[executive].peers_reserved = Some(desk.peers_reserved());
+        self.send(executive, Control::TakeDesk { desk });
+        admitted
+    }
+
+    fn borrow_desk(&mut self, executive: usize) -> Result<Box<Desk>, OpenError> {
+        self.send(executive, Control::LendDesk);
+        loop {
+            let runs = self.executives[executive].runs();
+            if let Ok(desk) = self.executives[executive].link.desks.pop() {
+                return Ok(desk);
+            }
+            if !runs {
+                return Err(OpenError::Thread("the scheduling thread has ended".to_owned()));
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Event channels between processes: one that is killed, and one that is hostile.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::os::fd::AsFd;
+use std::sync::mpsc;
+
+use upcall_runtime::channel::{
+    self, Client, FastAnswer, FastError, Form, Forms, Gone, Posted, Raise, Route, Service,
+    ServiceTerms, TakeError,
+};
+use upcall_runtime::clock;
+use upcall_runtime::time::{Instant, Span};
+use upcall_sys::local::Connection;
+use upcall_sys::memfd::SharedMapping;
+use upcall_sys::process::{self, Child, Exit, SpawnOptions};
+use upcall_sys::readiness::{self, Direction};
+
+/// What the other process does, and of which service: this program again, told by its environment.
+const PART: &str = "UPCALL_TEST_PART";
+
+fn a_minute() -> Option<Instant> {
+    Some(clock::now() + Span::from_secs(60))
+}
+
+fn name(of: &str) -> String {
+    format!("across-{of}-{}", std::process::id())
+}
+
+fn other_process(part: &str, name: &str) -> Child {
+    let exe = std::env::current_exe().unwrap().into_os_string().into_string().unwrap();
+    let part = format!("{PART}={part} {name}");
+    let command = ["env", &part, &exe, "--exact", "the_other_process", "--nocapture"];
+    let options = SpawnOptions { stderr: process::Stream::Inherit, ..SpawnOptions::default() };
+    let cpus = upcall_runtime::allowed_cpus().unwrap();
+    process::spawn(&command.map(str::to_owned), &cpus, options).unwrap()
+}
+
+fn exit_of(child: &Child) -> Exit {
+    let give_up = a_minute().unwrap();
+    loop {
+        if let Some(exit) = child.try_wait().unwrap() {
+            return exit;
+        }
+        assert!(clock::now() < give_up, "the other process does not end");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
+const RINGS: Forms =
+    Forms { to_service: Form::Ring { slots: 64 }, to_client: Form::Ring { slots: 64 } };
+const RING_BYTES: usize = 2 * 64 + 2 * (256 + 64 * 64);
+
+fn raise(number: u64) -> Raise {
+    Raise::row(0).words([number, 0, 0, 0, 0])
+}
+
+fn take(client: &mut Client) -> Result<u64, TakeError> {
+    loop {
+        match client.take()? {
+            Some(event) => return Ok(event.words[0]),
+            None => assert!(client.wait(a_minute()), "never told"),
+        }
+    }
+}
+
+/// A service that answers each event with its number and one more, and tells of clients that go.
+fn echo(name: &str) -> (Service, mpsc::Receiver<Gone>) {
+    let (sender, receiver) = mpsc::channel();
+    let route = Route::to(|events| {
+        while let Some(event) = events.take() {
+            let _ = events.raise(event.peer, &raise(event.words[0].wrapping_add(1)));
+        }
+    });
+    let route = route.on_gone(move |_, gone| {
+        let _ = sender.send(gone);
+    });
+    let terms = ServiceTerms::new(RINGS, route)
+        .fast(|words| FastAnswer::done(*words))
+        .call(|words| words.map(|word| word + 1));
+    (Service::in_thread(name, terms).unwrap(), receiver)
+}
+
+fn next(gone: &mpsc::Receiver<Gone>) -> Gone {
+    gone.recv_timeout(std::time::Duration::from_secs(60)).expect("nobody is ever gone")
+}
+
+/// No test by itself: the other process of those below.
+#[test]
+fn the_other_process() {
+    let Ok(part) = std::env::var(PART) else { return };
+    let (part, name) = part.rsplit_once(' ').unwrap();
+    match part {
+        "good" => {
+            let mut client = Client::polled(name).unwrap();
+            for number in 0..2_000 {
+                assert_eq!(client.raise(&raise(number)), Ok(Posted::Stored));
+                assert_eq!(take(&mut client), Ok(number + 1));
+            }
+            assert_eq!(client.fast(&[0; 5]), Err(FastError::OtherProcess));
+            assert_eq!(channel::call(name, &[1; 5], a_minute()), Ok([2; 5]));
+        }
+        "killed" => {
+            let mut client = Client::polled(name).unwrap();
+            for number in 0.. {
+                assert_eq!(client.raise(&raise(number)), Ok(Posted::Stored));
+                assert_eq!(take(&mut client), Ok(number + 1));
+            }
+        }
+        "serves" => {
+            let (_service, gone) = echo(name);
+            next(&gone);
+        }
+        "served for ever" => {
+            let (_service, _gone) = echo(name);
+            std::thread::sleep(std::time::Duration::from_secs(60));
+        }
+        "scribbles" => scribble(name, false),
+        "rings" => scribble(name, true),
+        part => panic!("{part}"),
+    }
+}
+
+/// Registers by hand, and writes what cannot be until it is hung up on.
+fn scribble(name: &str, only_the_bell: bool) {
+    let connection = Connection::connect(&channel::services_folder().join(name)).unwrap();
+    connection.send(b"upchan01\x01\0\0\0\0\0\0\0\0", &[]).unwrap();
+    let readable = |until| readiness::wait_until(connection.as_fd(), Direction::Readable, until);
+    assert!(readable(Some(a_minute().unwrap().as_nanos())).unwrap());
+    let fd = connection.receive(&mut [0; 64]).unwrap().fds.remove(0);
+    let memory = SharedMapping::from_fd(fd, RING_BYTES).unwrap();
+    let give_up = a_minute().unwrap();
+    let mut seed = 1u64;
+    while !readable(Some(0)).unwrap() {
+        assert!(clock::now() < give_up, "nobody minds");
+        for (at, word) in memory.words().iter().enumerate() {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            if at == 0 || !only_the_bell {
+                word.store(if at == 0 { 1 } else { seed }, std::sync::atomic::Ordering::SeqCst);
+                upcall_sys::futex::wake_shared(&memory.words()[0], 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_client_in_another_process_is_answered_and_leaves() {
+    let name = name("good");
+    let (service, gone) = echo(&name);
+    let child = other_process("good", &name);
+    assert_eq!(next(&gone), Gone::Ended);
+    assert_eq!(exit_of(&child), Exit::Code(0));
+    assert!(service.counts()[0].invocations <= 2_000);
+}
+
+#[test]
+fn of_a_client_that_is_killed_the_service_learns_and_others_go_on() {
+    let name = name("killed");
+    let (service, gone) = echo(&name);
+    let mut other = Client::polled(&name).unwrap();
+    for round in 0..3 {
+        let child = other_process("killed", &name);
+        while service.clients().len() < 2 {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        for number in 0..200 {
+            assert_eq!(other.raise(&raise(number)), Ok(Posted::Stored));
+            assert_eq!(take(&mut other), Ok(number + 1), "round {round}");
+        }
+        child.kill_group().unwrap();
+        assert_eq!(exit_of(&child), Exit::Signal(9));
+        assert_eq!(next(&gone), Gone::Died);
+        assert_eq!(service.clients().len(), 1);
+    }
+    other.raise(&raise(1)).unwrap();
+    assert_eq!(take(&mut other), Ok(2));
+}
+
+#[test]
+fn of_a_service_that_is_killed_its_clients_learn() {
+    let name = name("service");
+    for (part, ended) in [("serves", Gone::Ended), ("served for ever", Gone::Died)] {
+        let child = other_process(part, &name);
+        let give_up = a_minute().unwrap();
+        let mut clients = Vec::new();
+        while clients.len() < 2 {
+            clients.extend(Client::polled(&name).ok());
+            assert!(clock::now() < give_up, "there is no service");
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        let mut client = clients.remove(0);
+        client.raise(&raise(1)).unwrap();
+        assert_eq!(take(&mut client), Ok(2));
+        match part {
+            // It ends when the first client has gone.
+            "serves" => drop(clients),
+            _ => child.kill_group().unwrap(),
+        }
+        assert_eq!(take(&mut client), Err(TakeError::Gone(ended)));
+        let exit = exit_of(&child);
+        assert!(matches!(exit, Exit::Code(0) | Exit::Signal(9)), "{exit:?}");
+    }
+}
+
+#[test]
+fn a_hostile_client_is_detached_and_the_others_are_not_harmed() {
+    let name = name("hostile");
+    let (service, gone) = echo(&name);
+    let mut other = Client::polled(&name).unwrap();
+    for part in ["scribbles", "rings"] {
+        let child = other_process(part, &name);
+        let mut number = 0;
+        let how = loop {
+            other.raise(&raise(number)).unwrap();
+            assert_eq!(take(&mut other), Ok(number + 1));
+            number += 1;
+            if let Ok(how) = gone.try_recv() {
+                break how;
+            }
+        };
+        assert!(matches!(how, Gone::Fault(_)), "{part}: {how:?}");
+        assert_eq!(exit_of(&child), Exit::Code(0));
+    }
+    for number in 0..200 {
+        other.raise(&raise(number)).unwrap();
+        assert_eq!(take(&mut other), Ok(number + 1));
+    }
+    let give_up = a_minute().unwrap();
+    while service.clients().len() != 1 {
+        assert!(clock::now() < give_up, "those that were detached are still clients");
+        std::thread::yield_now();
+    }
+}
