@@ -199,21 +199,26 @@ impl Out {
             error => RaiseError::Post(error),
         })?;
         if tell && verdict == Verdict::Pass {
-            self.tell(&mut raises)?;
+            self.tell(raises)?;
         }
         Ok(posted)
     }
 
     /// Tells of all that was posted, if the taker must be told.
     pub(super) fn tell_now(&self) -> Result<(), RaiseError> {
-        let mut raises = self.raises()?;
-        self.tell(&mut raises)
+        let raises = self.raises()?;
+        self.tell(raises)
     }
 
-    fn tell(&self, raises: &mut Raises) -> Result<(), RaiseError> {
-        // Relaxed, both: `raises` is locked.
-        let owed = self.owed.load(Ordering::Relaxed);
-        if !raises.must_tell().map_err(|fault| self.failed(fault))? && !owed {
+    /// Tells if it must. The lock is given back first: who is told may answer at once, and an
+    /// executive does not wait for it.
+    fn tell(&self, mut raises: MutexGuard<'_, Raises>) -> Result<(), RaiseError> {
+        let must = raises.must_tell().map_err(|fault| self.failed(fault))?;
+        drop(raises);
+        // Relaxed, here and below: nothing is handed over with it; one that is missed is found
+        // by the next.
+        let owed = self.owed.load(Ordering::Relaxed) && self.owed.swap(false, Ordering::Relaxed);
+        if !must && !owed {
             return Ok(());
         }
         match &self.tell {
@@ -221,9 +226,10 @@ impl Out {
             Tell::Signal { process, number, value } => {
                 // Relaxed: a number for itself.
                 self.system_calls.fetch_add(1, Ordering::Relaxed);
-                let sent = process.queue_signal(*number, *value);
-                self.owed.store(sent.is_err(), Ordering::Relaxed);
-                sent.map_err(RaiseError::Signal)?;
+                process.queue_signal(*number, *value).map_err(|error| {
+                    self.owed.store(true, Ordering::Relaxed);
+                    RaiseError::Signal(error)
+                })?;
             }
         }
         Ok(())
