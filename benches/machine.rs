@@ -4,6 +4,7 @@
 
 use std::time::SystemTime;
 
+use upcall::default_cpus;
 use upcall::record::JobRecord;
 use upcall::time::Instant;
 
@@ -40,6 +41,11 @@ pub fn percentile(samples: &mut [u64], percent: f64) -> u64 {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rank in range")]
     let rank = (rank as usize).clamp(1, samples.len().max(1));
     samples.get(rank - 1).copied().unwrap_or_default()
+}
+
+/// The CPU to measure on: the last that a runtime would use; 0 where that is not known.
+pub fn measured_cpu() -> u32 {
+    default_cpus().ok().and_then(|cpus| cpus.last().copied()).unwrap_or(0)
 }
 
 /// Time for which the host ran something else on `cpu` since boot, in milliseconds and in

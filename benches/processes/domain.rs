@@ -4,7 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use upcall::time::{Instant, Span};
-use upcall::{Attach, Config, HandlerId, Mode, Runtime, clock, default_cpus};
+use upcall::{Attach, Config, HandlerId, Mode, Runtime, clock};
+use upcall_benches::measured_cpu;
 use upcall_sys::process;
 
 use crate::working_set::WorkingSet;
@@ -28,8 +29,7 @@ pub fn domain(socket: &Path, place: usize, work: Work, millis: u64) {
     // What admission refuses runs all the same, as in the paper.
     let config = match way {
         Way::Fifo => {
-            let cpu = default_cpus().ok().and_then(|cpus| cpus.last().copied());
-            let cpus = cpu.into_iter().collect();
+            let cpus = vec![measured_cpu()];
             Config { unscreened: true, mode: Mode::Fifo, cpus, ..Config::default() }
         }
         _ => Config { unscreened: true, daemon, ..Config::default() },
