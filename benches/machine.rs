@@ -48,6 +48,19 @@ pub fn measured_cpu() -> u32 {
     default_cpus().ok().and_then(|cpus| cpus.last().copied()).unwrap_or(0)
 }
 
+/// Threads of this process whose names (proc_pid_comm(5)) are such; none where the system
+/// does not tell.
+pub fn threads_named(is_such: impl Fn(&str) -> bool) -> Vec<u32> {
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    tasks
+        .filter(|task| {
+            let comm = std::fs::read_to_string(task.path().join("comm"));
+            comm.is_ok_and(|comm| is_such(comm.trim_end()))
+        })
+        .filter_map(|task| task.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
 /// Time for which the host ran something else on `cpu` since boot, in milliseconds and in
 /// steps of a tick (proc_stat(5), `steal`); `None` where the system does not tell.
 pub fn steal_ms(cpu: u32) -> Option<u64> {
