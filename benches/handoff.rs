@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use upcall::activity::ActivityParams;
 use upcall::time::Span;
-use upcall::{Attach, Batch, Config, Runtime, clock, default_cpus};
-use upcall_benches::{heading, percentile, smoke};
+use upcall::{Attach, Batch, Config, Runtime, clock};
+use upcall_benches::{heading, measured_cpu, percentile, smoke};
 use upcall_daemon::server::{self, Daemon};
 use upcall_shm::DomainId;
 use upcall_shm::turn_page::{ASLEEP, PAGE_BYTES, TurnPage};
@@ -65,7 +65,7 @@ const DIFFERENCES: [(&str, usize, usize); 2] =
 
 fn compare() {
     let (blocks, rounds, millis) = if smoke() { (1, 500, 300) } else { (41, 2_000, 200) };
-    let cpu = default_cpus().ok().and_then(|cpus| cpus.last().copied()).unwrap_or(0);
+    let cpu = measured_cpu();
     println!("{}", heading("handoff"));
     println!("{blocks} blocks, each with all rows; a ratio is of the medians of one block");
     let mut samples: [Vec<u64>; ROWS.len()] = Default::default();
@@ -106,16 +106,14 @@ fn compare() {
     for (name, (samples, ratios)) in ROWS.iter().zip(samples.iter_mut().zip(&mut ratios)) {
         let count = samples.len();
         let [p10, median, p90, p99] = [10.0, 50.0, 90.0, 99.0].map(|of| percentile(samples, of));
-        let [low, ratio, high] =
-            [10.0, 50.0, 90.0].map(|of| percentile(ratios, of) as f64 / 1_000.0);
+        let [low, ratio, high] = spread(ratios);
         println!(
             "{name:<48} {count:>7} {p10:>6} {median:>6} {p90:>6} {p99:>6} {ratio:>7.2} {low:>5.2} {high:>5.2}"
         );
     }
     for ((name, ..), [spans, ratios]) in DIFFERENCES.iter().zip(&mut differences) {
         let span = percentile(spans, 50.0);
-        let [low, ratio, high] =
-            [10.0, 50.0, 90.0].map(|of| percentile(ratios, of) as f64 / 1_000.0);
+        let [low, ratio, high] = spread(ratios);
         println!(
             "{name:<48} {:>7} {:>6} {span:>6} {:>6} {:>6} {ratio:>7.2} {low:>5.2} {high:>5.2}",
             "", "", "", ""
@@ -123,6 +121,11 @@ fn compare() {
     }
     println!();
     println!("{CONTENTS}");
+}
+
+/// The tenth, the median and the ninetieth percentile of ratios in thousandths.
+fn spread(ratios: &mut [u64]) -> [f64; 3] {
+    [10.0, 50.0, 90.0].map(|of| percentile(ratios, of) as f64 / 1_000.0)
 }
 
 const CONTENTS: &str = "\

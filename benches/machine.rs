@@ -4,6 +4,7 @@
 
 use std::time::SystemTime;
 
+use upcall::default_cpus;
 use upcall::record::JobRecord;
 use upcall::time::Instant;
 
@@ -40,6 +41,24 @@ pub fn percentile(samples: &mut [u64], percent: f64) -> u64 {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rank in range")]
     let rank = (rank as usize).clamp(1, samples.len().max(1));
     samples.get(rank - 1).copied().unwrap_or_default()
+}
+
+/// The CPU to measure on: the last that a runtime would use; 0 where that is not known.
+pub fn measured_cpu() -> u32 {
+    default_cpus().ok().and_then(|cpus| cpus.last().copied()).unwrap_or(0)
+}
+
+/// Threads of this process whose names (proc_pid_comm(5)) are such; none where the system
+/// does not tell.
+pub fn threads_named(is_such: impl Fn(&str) -> bool) -> Vec<u32> {
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    tasks
+        .filter(|task| {
+            let comm = std::fs::read_to_string(task.path().join("comm"));
+            comm.is_ok_and(|comm| is_such(comm.trim_end()))
+        })
+        .filter_map(|task| task.file_name().to_str()?.parse().ok())
+        .collect()
 }
 
 /// Time for which the host ran something else on `cpu` since boot, in milliseconds and in

@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex};
 
 use upcall::activity::ActivityParams;
 use upcall::time::{Instant, Span};
-use upcall::{Config, HandlerId, Runtime, clock, default_cpus};
-use upcall_benches::{heading, percentile, smoke};
+use upcall::{Config, HandlerId, Runtime, clock};
+use upcall_benches::{heading, measured_cpu, percentile, smoke};
 use upcall_sys::{futex, schedule};
 
 /// Handlers that are released together, so that one is ready when another ends.
@@ -37,7 +37,7 @@ struct Row {
 
 fn main() {
     let samples = if smoke() { 100 } else { 2_000 };
-    let cpu = default_cpus().ok().and_then(|cpus| cpus.last().copied()).unwrap_or(0);
+    let cpu = measured_cpu();
     println!("{}", heading("price"));
     let mut rows = in_handlers(cpu, samples);
     rows.extend(std::thread::scope(|scope| {

@@ -7,7 +7,8 @@
 
 use std::collections::BTreeMap;
 
-use upcall_benches::steal_ms;
+use upcall_benches::{steal_ms, threads_named};
+use upcall_sys::process;
 
 /// Counts that only grow, read before and after a step.
 #[derive(Clone, Copy, Debug, Default)]
@@ -40,13 +41,8 @@ impl Host {
 
 fn waited_ns(cpu: u32) -> Option<u64> {
     let name = format!("upcall-cpu{cpu}");
-    let tasks = std::fs::read_dir("/proc/self/task").ok()?;
-    let thread = tasks.flatten().map(|task| task.path()).find(|path| {
-        std::fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim_end() == name)
-    })?;
-    // time running, time ready and not running, turns
-    let text = std::fs::read_to_string(thread.join("schedstat")).ok()?;
-    text.split_whitespace().nth(1)?.parse().ok()
+    let thread = *threads_named(|comm| comm == name).first()?;
+    process::wait_time_of(std::process::id(), thread).ok()
 }
 
 /// Threads of other programs that were seen in a real-time class on a CPU, and

@@ -21,8 +21,8 @@ use std::time::Duration;
 
 use upcall::activity::ActivityParams;
 use upcall::time::Span;
-use upcall::{Attach, Config, Runtime, default_cpus};
-use upcall_benches::{heading, smoke};
+use upcall::{Attach, Config, Runtime};
+use upcall_benches::{heading, measured_cpu, smoke};
 use upcall_daemon::server::{self, Access, Daemon, Event, Stopper};
 use upcall_sys::clock;
 use upcall_sys::process::{PidFd, Signal};
@@ -99,7 +99,7 @@ struct Server {
 impl Server {
     /// One that kills who had to be demoted, or does not.
     fn start(kill: bool) -> Self {
-        let cpu = default_cpus().ok().and_then(|cpus| cpus.last().copied()).unwrap_or(0);
+        let cpu = measured_cpu();
         let socket = std::env::temp_dir().join(format!("upcall-hostile-{}", std::process::id()));
         let mut config = server::Config::new(socket.clone(), vec![cpu]);
         (config.access, config.kill) = (Access::Everyone, kill);

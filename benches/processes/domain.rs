@@ -4,7 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use upcall::time::{Instant, Span};
-use upcall::{Attach, Config, HandlerId, Mode, Runtime, clock, default_cpus};
+use upcall::{Attach, Config, HandlerId, Mode, Runtime, clock};
+use upcall_benches::{measured_cpu, threads_named};
 use upcall_sys::process;
 
 use crate::working_set::WorkingSet;
@@ -28,8 +29,7 @@ pub fn domain(socket: &Path, place: usize, work: Work, millis: u64) {
     // What admission refuses runs all the same, as in the paper.
     let config = match way {
         Way::Fifo => {
-            let cpu = default_cpus().ok().and_then(|cpus| cpus.last().copied());
-            let cpus = cpu.into_iter().collect();
+            let cpus = vec![measured_cpu()];
             Config { unscreened: true, mode: Mode::Fifo, cpus, ..Config::default() }
         }
         _ => Config { unscreened: true, daemon, ..Config::default() },
@@ -101,15 +101,9 @@ fn keep_busy(span: Span) {
 /// What the kernel counted of this process's executives: switches, and their CPU time in
 /// nanoseconds.
 fn kernel_account() -> [u64; 2] {
-    let tasks = std::fs::read_dir("/proc/self/task").expect("/proc is mounted");
-    let comm = |path: &Path| std::fs::read_to_string(path.join("comm")).unwrap_or_default();
-    let of_executives = tasks.filter_map(|task| {
-        let path = task.ok()?.path();
-        let tid = path.file_name()?.to_str()?.parse().ok()?;
-        comm(&path).starts_with("upcall-cpu").then_some(tid)
-    });
     let pid = std::process::id();
-    of_executives.fold([0, 0], |[switches, cpu_ns], tid| {
+    let executives = threads_named(|comm| comm.starts_with("upcall-cpu"));
+    executives.into_iter().fold([0, 0], |[switches, cpu_ns], tid| {
         let switched = process::switches_of(pid, tid).unwrap_or_default().total();
         let ran_ns = process::cpu_time_of(pid, tid).unwrap_or_default();
         [switches + switched, cpu_ns + ran_ns]

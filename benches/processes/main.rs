@@ -28,11 +28,11 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use domain::{Work, domain};
 use upcall::activity::{ActivityParams, Terms};
 use upcall::admission::{Platform, Reservations, Share};
+use upcall::clock;
 use upcall::load::BackgroundLoad;
 use upcall::policy::rmdp::RMDP;
 use upcall::time::Span;
-use upcall::{clock, default_cpus};
-use upcall_benches::{heading, smoke, steal_ms};
+use upcall_benches::{heading, measured_cpu, smoke, steal_ms};
 use upcall_daemon::server::{self, Daemon, Event};
 use upcall_sim::{SimActivity, SimSpec, Simulation};
 use witness::Witness;
@@ -135,6 +135,8 @@ struct Setting {
     loaded: bool,
     /// Working set of a handler, in KiB.
     set_kib: usize,
+    /// What it takes to bring it back into the cache.
+    reload: Span,
     /// What the first releases are made of.
     phases: u64,
 }
@@ -157,11 +159,10 @@ fn experiments() {
         PATIENCE.as_nanos() / 1_000_000
     );
     println!("under load: {LOAD_THREADS} spinning threads of ordinary class on the same CPU");
+    let reload = reload(set_kib);
     if set_kib > 0 {
-        println!(
-            "working set of a handler: {set_kib} KiB; to bring it back: {} us",
-            reload(set_kib).as_nanos() / 1_000
-        );
+        let reload_us = reload.as_nanos() / 1_000;
+        println!("working set of a handler: {set_kib} KiB; to bring it back: {reload_us} us");
     }
     println!();
     println!(
@@ -191,8 +192,15 @@ fn experiments() {
                 let mut saved = [Saved::default(), Saved::default()];
                 for phases in PHASES..PHASES + sets {
                     let run_as = |way| {
-                        let setting =
-                            Setting { processes, utilization, way, loaded, set_kib, phases };
+                        let setting = Setting {
+                            processes,
+                            utilization,
+                            way,
+                            loaded,
+                            set_kib,
+                            reload,
+                            phases,
+                        };
                         let outcome = run(setting, millis);
                         print!("{}", line(setting, &outcome, millis));
                         outcome
@@ -301,7 +309,7 @@ struct Outcome {
 }
 
 fn run(setting: Setting, millis: u64) -> Outcome {
-    let cpu = default_cpus().ok().and_then(|cpus| cpus.last().copied()).unwrap_or(0);
+    let cpu = measured_cpu();
     let socket = std::env::temp_dir().join(format!("upcall-processes-{}", std::process::id()));
     let config = server::Config {
         cpu_limit: Share::from_ppm(LIMIT_PPM).expect("it is in range"),
@@ -310,7 +318,7 @@ fn run(setting: Setting, millis: u64) -> Outcome {
     };
     let daemon = Daemon::start(config).expect("a daemon");
     let share_ppm = u64::from(setting.utilization * 10_000 / setting.processes);
-    let switch_cost = daemon.switch_cost() + reload(setting.set_kib);
+    let switch_cost = daemon.switch_cost() + setting.reload;
     let admitted = admitted(setting, share_ppm, cpu, switch_cost);
     // The simulator knows no patience.
     let simulated =

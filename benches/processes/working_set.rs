@@ -56,8 +56,7 @@ pub fn reload(set_kib: usize) -> Span {
     let mut reloads: Vec<Span> = (0..20)
         .map(|_| {
             (0..WorkingSet::SLICES).for_each(|_| others.walk());
-            let cold: Span =
-                (0..WorkingSet::SLICES).map(|_| set.timed()).fold(Span::ZERO, |a, b| a + b);
+            let cold: Span = (0..WorkingSet::SLICES).map(|_| set.timed()).sum();
             cold.saturating_sub(warm)
         })
         .collect();

@@ -71,6 +71,18 @@ fn run(jobs: &mut [Job], patience: u64, end: u64) -> u64 {
     switches
 }
 
+/// None yet, on one CPU that may be full.
+fn reservations(patience: Span) -> Reservations {
+    let platform = Platform {
+        cpus: vec![0],
+        cpu_limit: Share::WHOLE,
+        switch_cost: Span::ZERO,
+        wakeup_latency: Span::ZERO,
+        patience,
+    };
+    Reservations::new(platform, &RMDP)
+}
+
 fn params(chance: &mut Chance, count: u64) -> ActivityParams {
     let period_ns = 1_000 * (10 + chance.below(90));
     let quantum = 1 + u32::try_from(chance.below(3)).unwrap();
@@ -89,14 +101,7 @@ fn no_response_is_longer_than_admitted_and_switches_are_spared() {
     for _ in 0..SETS {
         let count = 2 + chance.below(6);
         let patience = chance.below(20_000);
-        let platform = Platform {
-            cpus: vec![0],
-            cpu_limit: Share::WHOLE,
-            switch_cost: Span::ZERO,
-            wakeup_latency: Span::ZERO,
-            patience: Span::from_nanos(patience),
-        };
-        let mut reservations = Reservations::new(platform, &RMDP);
+        let mut reservations = reservations(Span::from_nanos(patience));
         let mut set: Vec<_> = (0..count)
             .filter_map(|number| {
                 let params = params(&mut chance, count);
@@ -136,14 +141,7 @@ fn no_response_is_longer_than_admitted_and_switches_are_spared() {
 #[test]
 fn patience_costs_what_it_may_take_from_the_deadline() {
     let with = |patience_us| {
-        let platform = Platform {
-            cpus: vec![0],
-            cpu_limit: Share::WHOLE,
-            switch_cost: Span::ZERO,
-            wakeup_latency: Span::ZERO,
-            patience: Span::from_micros(patience_us),
-        };
-        let mut reservations = Reservations::new(platform, &RMDP);
+        let mut reservations = reservations(Span::from_micros(patience_us));
         let params = ActivityParams::new(Span::from_millis(10), Span::from_millis(4));
         let terms = Terms::default();
         let first = reservations.reserve("first", params, &terms).map(|granted| granted.id);

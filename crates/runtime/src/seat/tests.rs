@@ -17,8 +17,7 @@ use crate::task::{Address, Task, TaskCell, TaskWork};
 use crate::trace::Ring;
 use upcall_core::activity::{ActivityParams, Terms};
 use upcall_core::policy::rmdp::RMDP;
-use upcall_core::scheduler::Input;
-use upcall_core::scheduler::Outcome;
+use upcall_core::scheduler::{Input, Outcome};
 use upcall_core::time::Span;
 use upcall_core::trace::Traced;
 
@@ -249,20 +248,29 @@ fn neighbour(daemon: &Writer<SharedMapping>) -> (Neighbour, Owner<SharedMapping>
     (Neighbour { domain, generation: GENERATION.get(), area, is_there: false }, owner)
 }
 
-#[test]
-fn with_patience_it_goes_on_while_who_outranks_it_has_waited_less() {
-    let at = |ms| Instant::ZERO + Span::from_millis(ms);
-    let (mut seat, mut usher, _, daemon) = seat_and_usher(Span::from_millis(5));
-    let (other, mut theirs) = neighbour(&daemon);
-    let domain = other.domain;
-    usher.introduce(other);
-    assert!(seat.take_in_peers());
+fn at(ms: u64) -> Instant {
+    Instant::ZERO + Span::from_millis(ms)
+}
+
+/// The scheduler of a seat with one activity, of 90 ms, that was released at 100 ms.
+fn released(seat: &mut Seat) -> Scheduler {
     let mut scheduler = Scheduler::new(ACTIVITIES_MAX, &RMDP);
     let id = ActivityId(0);
     let params = ActivityParams::new(Span::from_millis(90), Span::from_millis(1));
     scheduler.handle(at(100), Input::Create { id, params, terms: Terms::default() }).unwrap();
     scheduler.handle(at(100), Input::Run { id, at: at(100) }).unwrap();
     seat.set_order(id, Some(0));
+    scheduler
+}
+
+#[test]
+fn with_patience_it_goes_on_while_who_outranks_it_has_waited_less() {
+    let (mut seat, mut usher, _, daemon) = seat_and_usher(Span::from_millis(5));
+    let (other, mut theirs) = neighbour(&daemon);
+    let domain = other.domain;
+    usher.introduce(other);
+    assert!(seat.take_in_peers());
+    let mut scheduler = released(&mut seat);
     // Released at 110 ms, of a better rank.
     let rank = Rank { key: 40_000_000, order: 1 };
     let slot = Slot { next_release_ns: at(110).as_nanos(), rank, state: SlotState::Waiting };
@@ -290,16 +298,10 @@ fn with_patience_it_goes_on_while_who_outranks_it_has_waited_less() {
 
 #[test]
 fn a_domain_says_since_when_it_waits_where_patience_asks() {
-    let at = |ms| Instant::ZERO + Span::from_millis(ms);
     for (patience, since) in [(Span::from_millis(5), at(100)), (Span::ZERO, Instant::ZERO)] {
         let (mut seat, _usher, peer, _daemon) = seat_and_usher(patience);
-        let mut scheduler = Scheduler::new(ACTIVITIES_MAX, &RMDP);
-        let id = ActivityId(0);
-        let params = ActivityParams::new(Span::from_millis(90), Span::from_millis(1));
-        scheduler.handle(at(100), Input::Create { id, params, terms: Terms::default() }).unwrap();
-        scheduler.handle(at(100), Input::Run { id, at: at(100) }).unwrap();
+        let mut scheduler = released(&mut seat);
         scheduler.handle(at(103), Input::Tick).unwrap();
-        seat.set_order(id, Some(0));
         seat.publish(&scheduler);
         let worst = Rank { key: u64::MAX - 1, order: 0 };
         assert_eq!(peer.outranks_at(worst).unwrap(), since.as_nanos());
