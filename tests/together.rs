@@ -83,14 +83,14 @@ fn between_two_ready_handlers_of_a_domain_there_is_no_system_call() {
     let log = folder.path().join("calls");
     let mut command = Command::new("perf");
     command.args(["trace", "--summary", "--output"]).arg(&log).arg("--").arg(program);
-    run_all(command.env("UPCALL_SOCKET", &socket), &[]);
+    let thread = run_all(command.env("UPCALL_SOCKET", &socket), &[]);
     let text = fs::read_to_string(&log).expect("perf wrote it");
     assert!(!text.contains("LOST"), "{text}");
     let report = beside.stop(|_, _| {});
     let jobs = report.activities[0].counters.map_or(0, |counters| counters.completed);
     assert!(jobs > 2 && report.domain_switches > 2, "{jobs} jobs, {report:#?}");
     // Two for each time that the turn is passed on: to ring and to sleep.
-    assert_few(&summed_up("upcall-cpu", &text), 2);
+    assert_few(&summed_up(&thread, &text), 2);
 }
 
 #[track_caller]
@@ -108,13 +108,13 @@ fn calls_in(program: &Path, arguments: &[&str]) -> BTreeMap<String, usize> {
     let log = folder.path().join("calls");
     let mut command = Command::new("strace");
     command.args(["-f", "-o"]).arg(&log).arg(program);
-    run_all(command.env_remove("UPCALL_SOCKET"), arguments);
-    calls_of("upcall-cpu", &fs::read_to_string(&log).expect("strace wrote it"))
+    let thread = run_all(command.env_remove("UPCALL_SOCKET"), arguments);
+    calls_of(&thread, &fs::read_to_string(&log).expect("strace wrote it"))
 }
 
-/// Has all handlers upcalled JOBS times.
+/// Has all handlers upcalled JOBS times, and says by which thread.
 #[track_caller]
-fn run_all(command: &mut Command, arguments: &[&str]) {
+fn run_all(command: &mut Command, arguments: &[&str]) -> String {
     command.args([HANDLERS.to_string(), JOBS.to_string()]).args(arguments);
     let done = Running::start(command).finish();
     done.assert_code(&[0]);
@@ -122,6 +122,9 @@ fn run_all(command: &mut Command, arguments: &[&str]) {
     // A release that comes while the one before still runs, as may happen under
     // strace, is a job too; what counts is that all were upcalled.
     assert!(done.stdout.starts_with(&format!("upcalls {upcalls}, jobs {upcalls},")), "{done:#?}");
+    let (_, thread) = done.stdout.trim_end().rsplit_once("thread ").expect("it names its thread");
+    assert!(thread.parse::<u32>().is_ok(), "{done:#?}");
+    thread.into()
 }
 
 /// So many for each of the JOBS moments of release, and none for each upcall.
@@ -138,11 +141,14 @@ fn assert_few(calls: &BTreeMap<String, usize>, of_a_moment: usize) {
 }
 
 /// The same from perf's summary: a line with the thread, a table with its calls, an
-/// empty line behind it.
-fn summed_up(name: &str, summary: &str) -> BTreeMap<String, usize> {
-    let of_thread = |line: &&str| line.starts_with(name) && line.contains(" events, ");
+/// empty line behind it. Not by the thread's name: perf reads what each CPU recorded in
+/// turn, and one that hears of the name before it hears of the thread forgets the name,
+/// and the calls until then.
+fn summed_up(thread: &str, summary: &str) -> BTreeMap<String, usize> {
+    let of_thread =
+        |line: &&str| line.contains(&format!("({thread}), ")) && line.contains(" events, ");
     let lines = summary.lines().map(str::trim);
-    assert_eq!(lines.clone().filter(of_thread).count(), 1, "threads named {name} in {summary}");
+    assert_eq!(lines.clone().filter(of_thread).count(), 1, "thread {thread} in {summary}");
     let table = lines.skip_while(|line| !of_thread(line)).skip_while(|line| !line.contains("---"));
     let rows = table.skip(1).take_while(|line| !line.is_empty());
     let count = |row: &str| {
@@ -152,27 +158,18 @@ fn summed_up(name: &str, summary: &str) -> BTreeMap<String, usize> {
     rows.filter_map(count).collect()
 }
 
-/// How often each system call was made by the thread of that name, from strace's
-/// log: a pid, then the call. A call that another thread's output cuts in two is
-/// counted where it begins.
-fn calls_of(name: &str, log: &str) -> BTreeMap<String, usize> {
-    let lines = || {
-        log.lines().filter_map(|line| {
-            let (pid, call) = line.split_once(' ')?;
-            Some((pid, call.trim_start()))
-        })
-    };
-    let naming = format!("prctl(PR_SET_NAME, \"{name}");
-    let threads: Vec<&str> =
-        lines().filter(|(_, call)| call.starts_with(&naming)).map(|(pid, _)| pid).collect();
-    let [thread] = threads.as_slice() else {
-        panic!("expected one thread named {name}, found {threads:?}");
-    };
+/// How often each system call was made by that thread, from strace's log: a pid, then
+/// the call. A call that another thread's output cuts in two is counted where it begins.
+fn calls_of(thread: &str, log: &str) -> BTreeMap<String, usize> {
+    let lines = log.lines().filter_map(|line| {
+        let (pid, call) = line.split_once(' ')?;
+        Some((pid, call.trim_start()))
+    });
     let mut calls = BTreeMap::new();
-    for (pid, call) in lines() {
+    for (pid, call) in lines {
         let name = call.split('(').next().unwrap_or_default();
         let begins = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-        if pid == *thread && begins && call.contains('(') {
+        if pid == thread && begins && call.contains('(') {
             *calls.entry(name.to_owned()).or_insert(0) += 1;
         }
     }
@@ -193,12 +190,13 @@ mod tests {
 7 <... futex resumed>) = 0
 7 +++ exited with 0 +++
 ";
-        let calls = calls_of("upcall-cpu", log);
+        let calls = calls_of("7", log);
         assert_eq!(
             calls.into_iter().collect::<Vec<_>>(),
             [("futex".to_owned(), 1), ("prctl".to_owned(), 1)]
         );
     }
+
     #[test]
     fn calls_of_one_thread_are_in_its_table() {
         let summary = "
@@ -211,7 +209,7 @@ mod tests {
    --------------- --------  ------ -------- ---------
    brk                    8      0     1.557     0.002
 
- upcall-cpu1 (8), 2 events, 10.0%
+ together (8), 2 events, 10.0%
 
    syscall            calls  errors  total       min
                                      (msec)    (msec)
@@ -220,7 +218,7 @@ mod tests {
    gettid                 2      0     0.002     0.002
 
 ";
-        let calls = summed_up("upcall-cpu", summary);
+        let calls = summed_up("8", summary);
         assert_eq!(
             calls.into_iter().collect::<Vec<_>>(),
             [("futex".to_owned(), 222), ("gettid".to_owned(), 2)]

@@ -23,12 +23,15 @@
 //! the daemon's CPUs. Then there are two calls at each of the moments, to pass the
 //! turn on and to sleep until it comes back, and still none for each upcall.
 //!
-//! It prints one line, `upcalls 1600, jobs 1600, missed 0`, and says on standard
-//! error what right is missing, if one is.
+//! It prints one line, `upcalls 1600, jobs 1600, missed 0, thread 4711`, where the last
+//! is the thread that ran all handlers (gettid(2)), and says on standard error what
+//! right is missing, if one is.
 
 use std::error::Error;
-use std::sync::Arc;
+use std::fs;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use upcall::activity::ActivityParams;
 use upcall::time::Span;
@@ -53,9 +56,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let daemon = std::env::var_os("UPCALL_SOCKET")
         .map(|socket| Attach { socket: socket.into(), name: "together".into() });
     let mut runtime = Runtime::start(Config { cpus, daemon, ..Config::default() })?;
-    let upcalls = Arc::new(AtomicU64::new(0));
+    let done = Arc::new(Done::default());
     let ids = (0..handlers)
-        .map(|number| create(&mut runtime, number, (jobs, masked), upcalls.clone()))
+        .map(|number| create(&mut runtime, number, (jobs, masked), done.clone()))
         .collect::<Result<Vec<_>, _>>()?;
     runtime.run_at(&ids, clock::now() + LEAD)?;
     for notice in runtime.notices() {
@@ -68,12 +71,26 @@ fn main() -> Result<(), Box<dyn Error>> {
     let report = runtime.stop(|_, _| {});
     let counters = || report.activities.iter().filter_map(|activity| activity.counters);
     println!(
-        "upcalls {}, jobs {}, missed {}",
-        upcalls.load(Ordering::Relaxed),
+        "upcalls {}, jobs {}, missed {}, thread {}",
+        done.upcalls.load(Ordering::Relaxed),
         counters().map(|counters| counters.completed).sum::<u64>(),
         counters().map(|counters| counters.misses).sum::<u64>(),
+        done.thread.get().map_or("none".into(), |thread| thread.display().to_string()),
     );
     Ok(())
+}
+
+/// What the handlers did, together.
+#[derive(Default)]
+struct Done {
+    upcalls: AtomicU64,
+    thread: OnceLock<PathBuf>,
+}
+
+/// The id of the thread that calls this: the last part of `PID/task/TID` (proc(5)).
+fn this_thread() -> PathBuf {
+    let link = fs::read_link("/proc/thread-self").unwrap_or_default();
+    link.file_name().unwrap_or_default().into()
 }
 
 /// A handler that has one PDU a period and asks for no more upcalls after `jobs`.
@@ -81,13 +98,14 @@ fn create(
     runtime: &mut Runtime,
     number: u64,
     (jobs, masked): (u64, bool),
-    upcalls: Arc<AtomicU64>,
+    all: Arc<Done>,
 ) -> Result<HandlerId, upcall::CreateError> {
     let need = ActivityParams::new(PERIOD, PDU_COST);
     let (mut done, mut state) = (0, number + 1);
     runtime.handler(&format!("handler {number}"), need, move |batch| {
         // Relaxed: read after the runtime has stopped.
-        upcalls.fetch_add(1, Ordering::Relaxed);
+        all.upcalls.fetch_add(1, Ordering::Relaxed);
+        all.thread.get_or_init(this_thread);
         while batch.proceed() {
             // Masks as tight as they come: up and down for each PDU.
             let mut outer = masked.then(|| batch.mask_preemption());
