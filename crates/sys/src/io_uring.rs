@@ -129,7 +129,8 @@ impl PollRing {
     /// # Errors
     /// As [`Self::watch`].
     pub fn unwatch(&mut self, token: u64) -> Result<(), OsError> {
-        self.push(&opcode::PollRemove::new(token).build().user_data(NOBODY))
+        // Not `PollRemove`: one that is about to complete it leaves (`EALREADY`).
+        self.push(&opcode::AsyncCancel::new(token).build().user_data(NOBODY))
     }
 
     /// Hands the requests made so far to the kernel: one system call if there are any.
@@ -214,7 +215,7 @@ impl PollRing {
         if self.ring.submission().is_full() {
             self.submit()?;
         }
-        // SAFETY: a poll request and its removal hold numbers only: the kernel reads and
+        // SAFETY: a poll request and its cancellation hold numbers only: the kernel reads and
         // writes no memory of ours for them.
         unsafe { self.ring.submission().push(request) }
             .map_err(|_| OsError::new("io_uring_enter", libc::EBUSY))
@@ -326,6 +327,20 @@ mod tests {
         ring.submit().unwrap();
         assert!(harvest(&mut ring).iter().all(|one| !one.readable));
         assert_eq!(writer.write_all(b"x").unwrap_err().kind(), std::io::ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn a_watch_that_has_something_to_say_can_be_ended() {
+        let mut ring = PollRing::new(64).unwrap();
+        let fds = events(1);
+        ring.watch(fds[0].as_raw_fd(), true, false, 7).unwrap();
+        ring.submit().unwrap();
+        add_one(&fds[0]);
+        ring.unwatch(7).unwrap();
+        ring.submit().unwrap();
+        harvest(&mut ring);
+        add_one(&fds[0]);
+        assert_eq!(harvest(&mut ring), []);
     }
 
     #[test]

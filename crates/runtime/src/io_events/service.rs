@@ -6,11 +6,13 @@
 //!
 //! ```text
 //!   poller                                  service
-//!   states interest; ring: a byte  ------>  wait returns; the byte is read; apply
-//!   doze, futex wait               <------  harvest; ring: asleep? futex wake
+//!   states interest; ring: a byte  ------>  wait returns; harvest; the byte is read; apply
+//!   doze, futex wait               <------  ring: asleep? futex wake; harvest, until it says nothing
 //! ```
 //!
 //! The byte is read before interest is looked at, so what is stated after the look has a byte of its own.
+//! Every harvest that says something is followed by a read: the kernel says once that a byte has come, and who
+//! sleeps after that is not told again.
 
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
@@ -97,17 +99,20 @@ impl Drop for Service {
 
 fn serve(mut feeder: Feeder<Memory>, mut door: UnixStream, stopped: &AtomicBool) {
     feeder.watch_doorbell(door.as_raw_fd());
+    let mut heard = false;
     // Acquire pairs with the Release in `drop`.
     while !stopped.load(Ordering::Acquire) {
-        if feeder.wait(None).is_err() {
+        // Not if something was heard: what was told to the kernel since may be ready already.
+        if !heard && feeder.wait(None).is_err() {
             clock::sleep_until_ns(clock::monotonic_ns() + REFUSED_NS);
         }
-        let heard = feeder.harvest();
-        while door.read(&mut [0; 64]).is_ok_and(|read| read > 0) {}
-        feeder.apply();
-        // What was told to the kernel just now may be ready already.
-        if (feeder.harvest() || heard) && feeder.page().ring() {
-            futex::wake_shared(feeder.page().bell(), 1);
+        heard = feeder.harvest();
+        if heard {
+            while door.read(&mut [0; 64]).is_ok_and(|read| read > 0) {}
+            feeder.apply();
+            if feeder.page().ring() {
+                futex::wake_shared(feeder.page().bell(), 1);
+            }
         }
     }
 }
