@@ -36,7 +36,7 @@ pub struct Terms {
     /// DWS: by how many messages a real-time activity may be ahead of their
     /// logical arrivals, those it has processed ahead included; 0: it never is.
     pub workahead_max: u32,
-    /// DWS: its messages do not come by the period but one by one, each said by
+    /// Its messages do not come by the period but one by one, each said by
     /// [`crate::scheduler::Input::Message`]; of a real-time activity they are a
     /// period apart at least.
     pub on_demand: bool,

@@ -45,7 +45,7 @@
 //!    `Waiting` (`Waiting -> Running -> Waiting`): an *extra* service, which is no
 //!    job, leaves no record and is abandoned when it yields; only its PDUs count.
 //!
-//! An activity *on demand* (`Terms::on_demand`, DWS only) has one release and not
+//! An activity *on demand* (`Terms::on_demand`) has one release and not
 //! a sequence of them: `Run` gives it the first, `Message` each further one, and
 //! may take back one that has not come (`scheduler/messages.rs`). Between a job's end and
 //! the next `Message` it is `Waiting` without a release. The rest is as drawn.
