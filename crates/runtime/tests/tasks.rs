@@ -169,12 +169,17 @@ fn who_masks_preemption_is_preempted_when_the_mask_is_dropped() {
     let (mut runtime, _alone) = start(Mode::Upcall);
     let log = Log::default();
     let (long, urgent) = (log.clone(), log.clone());
-    let at = soon();
-    let release = at + Span::from_millis(2);
+    let asleep = Arc::new(AtomicU32::new(0));
+    let call = Arc::new(Counter::default());
+    let (calls, called) = (call.clone(), call);
     let long = runtime
-        .task("long", every(1_000), async move |task| {
+        .task("long", every(60_000), async move |task| {
             let mask = task.mask_preemption();
-            while clock::now() <= release {
+            // It is woken here, and by nothing else: however late this runs.
+            calls.add();
+            // Until its next message may come, and longer than a quantum is declared to take.
+            let until = clock::now() + Span::from_millis(2);
+            while clock::now() <= until {
                 task.checkpoint().await;
             }
             note(&long, "masked");
@@ -183,9 +188,19 @@ fn who_masks_preemption_is_preempted_when_the_mask_is_dropped() {
             note(&long, "unmasked");
         })
         .unwrap();
-    let need = every(500).offset(Span::from_millis(2));
-    let urgent = runtime.task("urgent", need, async move |_| note(&urgent, "urgent")).unwrap();
-    runtime.run_at(&[long, urgent], at).unwrap();
+    let waits = asleep.clone();
+    let urgent = runtime
+        .task("urgent", every(1), async move |_| {
+            waits.store(1, Ordering::SeqCst);
+            called.past(0).await;
+            note(&urgent, "urgent");
+        })
+        .unwrap();
+    runtime.run(urgent).unwrap();
+    while asleep.load(Ordering::SeqCst) == 0 {
+        assert!(runtime.wait(&[urgent], Some(Span::from_millis(1))).is_empty());
+    }
+    runtime.run(long).unwrap();
     all_end(&mut runtime, &[long, urgent]);
     assert_eq!(*log.lock().unwrap(), ["masked", "urgent", "unmasked"]);
     let report = runtime.stop(|_, _| {});
