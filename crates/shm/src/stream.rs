@@ -72,6 +72,8 @@ use bell::{DIED, ENDED};
 use layout::{KIND, Shape, word};
 
 mod bell;
+#[expect(unsafe_code, reason = "wide copies of words that a peer may write")]
+mod copy;
 mod fault;
 mod layout;
 #[cfg(loom)]
