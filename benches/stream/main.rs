@@ -8,8 +8,10 @@
 //! the message at each end. Threads of one process: the change of address space that two domains
 //! on one CPU pay is in no row.
 //!
-//! Rings find room for two batches, for 64 KiB at the least (as a pipe has) and for 2 MiB at most:
-//! a larger batch is handed over in parts.
+//! Rings find room for two batches, for 64 KiB at the least (as a pipe has) and for 512 KiB at most:
+//! what is larger leaves the cache of a CPU (1 MiB here) between being written and read, and a pipe
+//! does not. Of a batch that is more than half of its ring a stream hands over a quarter of the ring at a
+//! time, and gives back as much, so that both ends are at work; the others hand over each message.
 //!
 //! iceoryx2 only with `--features iceoryx2`: it takes a minute to build. All rows of a case take
 //! turns, block by block. Nothing here is asserted: the machine is shared. Read the ratios.
@@ -40,7 +42,11 @@ const BATCHES: [usize; 3] = [1, 16, 256];
 /// What the ratios are to.
 const BASE: &str = "pipe";
 /// How often each row of a case has its turn.
-const BLOCKS: usize = 5;
+const BLOCKS: usize = 15;
+/// Samples of a turn.
+const SAMPLES: usize = 5;
+/// Most bytes of a ring: see the head.
+const RING_BYTES_MAX: usize = 512 << 10;
 
 /// One end that writes: a batch of equal messages, all of them.
 type Send<'a> = Box<dyn FnMut(&[u8], usize) + 'a>;
@@ -170,8 +176,13 @@ fn compare(cores: &str, cpus: [u32; 2], case: Case) -> Vec<(&'static str, u64)> 
 
 impl Case {
     fn new(size: usize, batch: usize, polls: bool) -> Self {
-        let room = (2 * batch).max((64 << 10) / size).min((2 << 20) / size);
+        let room = (2 * batch).max((64 << 10) / size).min(RING_BYTES_MAX / size);
         Case { size, batch, polls, room: room.next_power_of_two() }
+    }
+
+    /// Messages that a stream hands over at a time: a batch, or a part of it.
+    fn part(self) -> usize {
+        if 2 * self.batch <= self.room { self.batch } else { (self.room / 4).max(1) }
     }
 
     /// Batches of one sample.
@@ -188,7 +199,7 @@ impl Case {
         send: impl FnOnce() -> Send<'a> + std::marker::Send,
         receive: impl FnOnce() -> Receive<'a> + std::marker::Send,
     ) -> Vec<u64> {
-        let samples = if smoke() { 2 } else { 7 };
+        let samples = if smoke() { 2 } else { SAMPLES };
         let batches = self.batches();
         // The first warms up.
         let total = (samples + 1) * batches;
@@ -294,26 +305,27 @@ fn in_stream(cpus: [u32; 2], case: Case, way: impl Fn(u32, u32) -> Way) -> Vec<u
         Kind::Messages => case.size + 8,
         Kind::InPlace => 1,
     };
-    let send = move |message: &[u8], batch| {
-        for _ in 0..batch {
+    let part = case.part();
+    let send = move |message: &[u8], batch: usize| {
+        for left in (0..batch).rev() {
             while !write(&mut writer, message, kind) {
                 wait_for_room(&mut writer, case);
             }
-        }
-        if writer.commit().expect("the reader is there").wake {
-            wake(writer.peer_bell());
+            if left % part == 0 && writer.commit().expect("the reader is there").wake {
+                wake(writer.peer_bell());
+            }
         }
     };
-    let receive = move |message: &mut [u8], batch| {
-        for left in (1..=batch).rev() {
+    let receive = move |message: &mut [u8], batch: usize| {
+        for left in (0..batch).rev() {
             while !read(&mut reader, message, kind) {
                 // For the rest of the batch, or half of the ring: a writer that finds no room
                 // commits a part, and a message that does not fit leaves some room unused.
-                wait_for_data(&mut reader, case, (left.min(case.room / 2) * unit) as u64);
+                wait_for_data(&mut reader, case, ((left + 1).min(case.room / 2) * unit) as u64);
             }
-        }
-        if reader.release().wake {
-            wake(reader.peer_bell());
+            if left % part == 0 && reader.release().wake {
+                wake(reader.peer_bell());
+            }
         }
     };
     case.run(cpus, || Box::new(send), || Box::new(receive))
@@ -399,7 +411,7 @@ fn wake(bell: &AtomicU64) {
 
 /// Copying in and out through memory as large as the rings: what no way that copies can beat.
 fn copies(case: Case) -> Vec<u64> {
-    let samples = if smoke() { 2 } else { 7 };
+    let samples = if smoke() { 2 } else { SAMPLES };
     let (from, mut into) = (vec![7u8; case.size], vec![0u8; case.size]);
     let mut ring = vec![0u8; case.size * case.room];
     let messages = case.batches() * case.batch;
