@@ -37,8 +37,8 @@ use std::cell::Cell;
 use std::fmt;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use upcall_shm::LayoutError;
 use upcall_shm::stream as shm;

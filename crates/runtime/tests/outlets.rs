@@ -211,13 +211,19 @@ fn who_writes_interrupts_what_it_outranks_at_the_next_boundary_and_nothing_else(
         let log = Arc::new(Mutex::new(Vec::new()));
         let (reads, writes) = (log.clone(), log.clone());
         let writer = runtime
-            .outlet_handler("writer", every_us(writer_period_us), outlet, 4, move |outlet, batch| {
-                if let Some(room) = outlet.next(8, batch) {
-                    room.stage(8);
-                    writes.lock().unwrap().push(1_000);
-                }
-                batch.finish();
-            })
+            .outlet_handler(
+                "writer",
+                every_us(writer_period_us),
+                outlet,
+                4,
+                move |outlet, batch| {
+                    if let Some(room) = outlet.next(8, batch) {
+                        room.stage(8);
+                        writes.lock().unwrap().push(1_000);
+                    }
+                    batch.finish();
+                },
+            )
             .unwrap();
         let reader = runtime
             .handler("reader", every_us(500_000).batch(10), move |batch| {

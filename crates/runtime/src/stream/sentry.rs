@@ -45,11 +45,7 @@ pub(super) struct Guard {
 impl Guard {
     /// `end` of the stream with this memory is gone once `fd` is readable or hangs up. Starts the
     /// thread, if it is the first.
-    pub(super) fn new(
-        fd: BorrowedFd<'_>,
-        memory: &Arc<Mapped>,
-        end: End,
-    ) -> Result<Self, OsError> {
+    pub(super) fn new(fd: BorrowedFd<'_>, memory: &Arc<Mapped>, end: End) -> Result<Self, OsError> {
         let sentry = Sentry::of_this_process()?;
         let number = {
             let mut posts = sentry.posts();

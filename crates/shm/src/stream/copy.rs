@@ -67,7 +67,6 @@ fn load_wide(from: &[AtomicU64], to: &mut [[u8; 8]]) -> usize {
 /// `to` is valid for writes and `from` for reads of so many words, and they do not overlap.
 #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
 #[inline]
-#[expect(clippy::cast_ptr_alignment, reason = "no instruction here asks for one")]
 unsafe fn copy(to: *mut u8, from: *const u8, words: usize) -> usize {
     use core::arch::asm;
     let bytes = words * 8;
