@@ -29,6 +29,8 @@ pub mod account {
     pub const RELEASING: usize = 16;
     /// Reader: what the stream said is released.
     pub const RELEASED: usize = 24;
+    /// Reader: how often it started a source that rested.
+    pub const STARTS: usize = 25;
     /// All words.
     pub const WORDS: usize = 32;
 }

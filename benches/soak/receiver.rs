@@ -4,7 +4,7 @@
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use upcall_shm::stream::{Closed, Kept, Message, Reader, Way};
+use upcall_shm::stream::{Closed, Due, Kept, Message, Reader, Way};
 use upcall_sys::futex;
 
 use crate::end::{Shared, account, sleep};
@@ -144,6 +144,7 @@ impl<'a> Receiver<'a> {
         self.about_to_release();
         let due = self.reader.release();
         self.has_released();
+        self.has_started(due);
         if due.wake {
             futex::wake_shared(self.reader.peer_bell(), 1);
         }
@@ -166,6 +167,7 @@ impl<'a> Receiver<'a> {
         self.about_to_release();
         let wait = self.reader.wait(units);
         self.has_released();
+        self.has_started(wait.due);
         sleep(wait, self.reader.bell(), self.reader.peer_bell());
         self.reader.rouse();
     }
@@ -173,6 +175,13 @@ impl<'a> Receiver<'a> {
     fn about_to_release(&self) {
         // Relaxed, and below: as in the sender.
         self.accounts[account::RELEASING].store(self.units, Relaxed);
+    }
+
+    fn has_started(&self, due: Due) {
+        if due.start {
+            // Relaxed: looked at when this process is done with the stream.
+            self.accounts[account::STARTS].fetch_add(1, Relaxed);
+        }
     }
 
     fn has_released(&self) {

@@ -1,5 +1,6 @@
 //! The end that writes: message after message, in batches, sleeping or polling when there is
-//! no room, as the dice fall.
+//! no room, as the dice fall. Of a stream with a `B_start` it is a passive source, which rests in place of
+//! sleeping for room.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -148,6 +149,14 @@ impl<'a> Sender<'a> {
                 self.commit()?;
             }
             spin_loop();
+            return Ok(());
+        }
+        if self.writer.rests() {
+            self.about_to_commit();
+            let wait = self.writer.rest_until_started();
+            self.has_committed();
+            sleep(wait, self.writer.bell(), self.writer.peer_bell());
+            self.writer.rouse();
             return Ok(());
         }
         // For the next message, or for some more.

@@ -13,4 +13,5 @@ fn what_was_committed_is_read_once_though_its_ends_are_killed() {
     assert!(output.status.success(), "{said}{failed}");
     let last = said.lines().last().unwrap_or_default();
     assert!(last.starts_with("nothing lost") && last.contains(" 40 kills "), "{said}");
+    assert!(said.contains("passive sources: ") && !last.ends_with(" 0 starts"), "{said}");
 }

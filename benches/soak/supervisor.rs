@@ -24,10 +24,15 @@ const LOOK_EVERY: Duration = Duration::from_micros(200);
 /// Between lines about how far it is.
 const PROGRESS_EVERY: Duration = Duration::from_secs(10);
 
+/// Ways, and sources that rest, by their place.
+const KINDS: [&str; 5] = ["bytes", "messages", "slots", "buffers", "passive sources"];
+const PARTS: u64 = KINDS.len() as u64;
+const PASSIVE: usize = 4;
+
 /// What is wanted.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
-    /// At least so many messages, a fourth of them in each way.
+    /// At least so many messages, a fifth of them in each way, and by passive sources of all ways.
     pub messages: u64,
     /// So many kills.
     pub kills: u64,
@@ -48,6 +53,8 @@ pub struct Account {
     pub receivers: u64,
     /// Streams.
     pub streams: u64,
+    /// How often a source that rested was started.
+    pub starts: u64,
 }
 
 impl Account {
@@ -62,6 +69,7 @@ impl Account {
         self.senders += other.senders;
         self.receivers += other.receivers;
         self.streams += other.streams;
+        self.starts += other.starts;
     }
 }
 
@@ -69,28 +77,29 @@ impl fmt::Display for Account {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} messages ({} read, {} found behind killed readers), {} kills ({} writers, {} readers), {} streams",
+            "{} messages ({} read, {} found behind killed readers), {} kills ({} writers, {} readers), {} streams, {} starts",
             self.read + self.salvaged,
             self.read,
             self.salvaged,
             self.kills(),
             self.senders,
             self.receivers,
-            self.streams
+            self.streams,
+            self.starts
         )
     }
 }
 
-/// All ways, one after the other.
+/// All ways, one after the other, and at last passive sources.
 ///
 /// # Errors
 /// What was lost, damaged, or never came.
 pub fn soak(wanted: Wanted, program: &str) -> Result<Account, String> {
     let begun = Instant::now();
     let mut all = Account::default();
-    for (way, name) in ["bytes", "messages", "slots", "buffers"].into_iter().enumerate() {
+    for (way, name) in KINDS.into_iter().enumerate() {
         // What a division leaves over goes to the first.
-        let part = |whole: u64| whole / 4 + u64::from((way as u64) < whole % 4);
+        let part = |whole: u64| whole / PARTS + u64::from((way as u64) < whole % PARTS);
         let part = Wanted { messages: part(wanted.messages), kills: part(wanted.kills), ..wanted };
         let mut series = Series::new(name, way, part, program)?;
         let done = series.run(begun)?;
@@ -137,7 +146,7 @@ impl<'a> Series<'a> {
             way,
             wanted,
             program,
-            dice: Dice::new(wanted.seed.wrapping_mul(4).wrapping_add(way as u64)),
+            dice: Dice::new(wanted.seed.wrapping_mul(PARTS).wrapping_add(way as u64)),
             cpus: schedule::allowed_cpus().map_err(|error| error.to_string())?,
             accounts: memory(account::WORDS * 8)?,
             ends: [None, None],
@@ -150,10 +159,13 @@ impl<'a> Series<'a> {
     fn run(&mut self, begun: Instant) -> Result<Account, String> {
         loop {
             let last = self.done.kills() >= self.wanted.kills;
-            let (generation, way) = (self.done.streams + 1, self.shape());
-            self.stream(way, generation, last).map_err(|error| {
+            let (generation, (way, start_level)) = (self.done.streams + 1, self.shape());
+            self.stream(way, start_level, generation, last).map_err(|error| {
                 format!("{}, stream {generation} ({way:?}), from `{}`: {error}", self.name, self.at)
             })?;
+            if last && self.way == PASSIVE && self.done.starts == 0 {
+                return Err(format!("{}: none was ever started: {}", self.name, self.done));
+            }
             if last {
                 return Ok(self.done);
             }
@@ -164,25 +176,45 @@ impl<'a> Series<'a> {
         }
     }
 
-    /// The next stream's way and sizes.
-    fn shape(&mut self) -> Way {
+    /// The next stream's way and sizes, and its `B_start`.
+    fn shape(&mut self) -> (Way, u64) {
+        let passive = self.way == PASSIVE;
+        let way = if passive {
+            // Of plain bytes a message may be in two streams: then all are.
+            usize::try_from(1 + self.dice.below(3)).unwrap_or(1)
+        } else {
+            self.way
+        };
         let mut count = |least: u64, most: u64| {
             1u32 << (u64::from(least.ilog2())
                 + self.dice.below(u64::from((most / least).ilog2()) + 1))
         };
         let bytes = u32::try_from(BYTES_MAX).unwrap_or(u32::MAX);
-        match self.way {
+        let way = match way {
             0 => Way::Bytes { capacity: count(4 << 10, 256 << 10) },
             1 => Way::Messages { capacity: count(4 << 10, 256 << 10) },
             2 => Way::Slots { slots: count(4, 1024), slot_bytes: bytes },
             _ => Way::Buffers { buffers: count(4, 512), buffer_bytes: bytes },
-        }
+        };
+        let units = match way {
+            Way::Bytes { capacity: units } | Way::Messages { capacity: units } => units,
+            Way::Slots { slots: units, .. } | Way::Buffers { buffers: units, .. } => units,
+        };
+        // A source that is started finds room.
+        let start_level = if passive { 1 + self.dice.below(u64::from(units) / 2) } else { 0 };
+        (way, start_level)
     }
 
     /// One stream, from its making to the accounts.
-    fn stream(&mut self, way: Way, generation: u64, last: bool) -> Result<(), String> {
+    fn stream(
+        &mut self,
+        way: Way,
+        start_level: u64,
+        generation: u64,
+        last: bool,
+    ) -> Result<(), String> {
         let memory = memory(way.words().map_err(|error| error.to_string())? * 8)?;
-        let stream = Stream::create(memory.words(), way, generation, 0);
+        let stream = Stream::create(memory.words(), way, generation, start_level);
         let stream = stream.map_err(|error| error.to_string())?;
         self.accounts.words().iter().for_each(|word| word.store(0, Relaxed));
         let job = self.job(way, generation, &memory, last);
@@ -350,6 +382,7 @@ impl<'a> Series<'a> {
         }
         let left = if victims[1] { page.salvage()? } else { 0 };
         within("what is left", written - read, left, written - read)?;
+        self.done.starts += at(account::STARTS);
         // A message of which a part was released counts as found.
         let released = position(read)?.number;
         self.done.read += released - self.at.number;

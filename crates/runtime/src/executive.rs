@@ -656,8 +656,8 @@ impl Executive {
     fn watch(&mut self, id: ActivityId, work: &Work) {
         let Work::Stream(stream) = work else { return };
         // It was attached before; a peer that spoils the header since has no wakes.
-        if let Ok(watched) = stream.watched() {
-            self.interrupts.watches.add(id, watched);
+        if let Ok((watched, end)) = stream.watched() {
+            self.interrupts.watches.add(id, watched, end);
             // Relaxed: see `has_watches`.
             self.shared.has_watches.store(1, Ordering::Relaxed);
         }

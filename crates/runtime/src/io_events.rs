@@ -30,6 +30,7 @@ use std::fmt;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use upcall_shm::LayoutError;
 use upcall_shm::io_events::{
@@ -40,10 +41,17 @@ use upcall_sys::memfd::{MapError, SharedMapping};
 use upcall_sys::{OsError, clock, futex};
 
 use feeder::{Feeder, Source};
+use notifier::Ear;
 use service::Service;
 
 mod feeder;
+mod notifier;
 mod service;
+
+pub use notifier::Notifier;
+
+/// Events that one [`Poller::wait_many`] says at most.
+const EVENTS_MAX: usize = 256;
 
 /// What a descriptor is watched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,7 +180,63 @@ enum Feeding {
 }
 
 /// Says which of many descriptors are ready. One loop has one; dropped, it watches no more. It stays on
-/// the thread that made it, which io_uring serves alone.
+/// the thread that made it, which io_uring serves alone; others have a [`Notifier`].
+///
+/// For who comes from the crate `polling`: `add`, `modify`, `delete` take a key and an interest, [`Poller::wait_many`]
+/// is its `wait`, [`Notifier::notify`] its `notify`; events are edges (its `PollMode::Edge`, and as in `mio`).
+///
+/// ```
+/// use std::collections::HashMap;
+/// use std::io::{ErrorKind, Read, Write};
+/// use std::net::{TcpListener, TcpStream};
+/// use upcall_runtime::io_events::{Interest, Poller};
+///
+/// const LISTENER: usize = 0;
+/// let listener = TcpListener::bind("127.0.0.1:0")?;
+/// listener.set_nonblocking(true)?;
+/// let address = listener.local_addr()?;
+/// let mut poller = Poller::new()?;
+/// poller.add(&listener, LISTENER, Interest::Readable)?;
+/// let notifier = poller.notifier()?;
+/// let client = std::thread::spawn(move || -> std::io::Result<[u8; 5]> {
+///     let (mut stream, mut echo) = (TcpStream::connect(address)?, [0; 5]);
+///     stream.write_all(b"hello")?;
+///     stream.read_exact(&mut echo)?;
+///     notifier.notify(); // ends the loop
+///     Ok(echo)
+/// });
+///
+/// let (mut connections, mut events) = (HashMap::new(), Vec::new());
+/// let mut bytes = [0; 1024];
+/// while poller.wait_many(&mut events, None)? > 0 {
+///     for event in &events {
+///         if event.key == LISTENER {
+///             // Until it would block: only then another event is promised.
+///             while let Ok((stream, _)) = listener.accept() {
+///                 stream.set_nonblocking(true)?;
+///                 let key = LISTENER + 1 + connections.len();
+///                 poller.add(&stream, key, Interest::Readable)?;
+///                 connections.insert(key, stream);
+///             }
+///             continue;
+///         }
+///         let Some(stream) = connections.get_mut(&event.key) else { continue };
+///         loop {
+///             match stream.read(&mut bytes) {
+///                 Ok(len) if len > 0 => stream.write_all(&bytes[..len])?,
+///                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+///                 _ => {
+///                     poller.delete(&*stream)?; // before it is closed
+///                     connections.remove(&event.key);
+///                     break;
+///                 }
+///             }
+///         }
+///     }
+/// }
+/// assert_eq!(&client.join().unwrap()?, b"hello");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Poller {
     client: IoClient<Memory>,
@@ -181,6 +245,10 @@ pub struct Poller {
     entries: Vec<Entry>,
     /// Interest was stated that the feeder was not told of.
     changed: bool,
+    /// Where notifiers are heard, once there was one.
+    ear: Option<Ear>,
+    /// It was, and no wait has returned for it.
+    notified: bool,
 }
 
 impl Poller {
@@ -210,7 +278,8 @@ impl Poller {
             Feed::EpollThread => Service::start(page, Source::epoll).map(Feeding::Thread),
         };
         let feeding = feeding.map_err(PollerError::Os)?;
-        Ok(Poller { client, feeding, entries: Vec::new(), changed: false })
+        let entries = Vec::new();
+        Ok(Poller { client, feeding, entries, changed: false, ear: None, notified: false })
     }
 
     /// Watches `fd` under `key`, any number, from the next [`Poller::try_next`] or [`Poller::wait`] on; at
@@ -288,9 +357,49 @@ impl Poller {
         }
     }
 
-    /// The next event; blocks until there is one or until `deadline_ns` (`CLOCK_MONOTONIC`; `None`:
-    /// for as long as it takes). `None`: the deadline has come. At most one system call for what
-    /// [`Poller::try_next`] has not.
+    /// By which other threads end a wait. Two descriptors, once; allocates.
+    ///
+    /// # Errors
+    /// [`PollerError::Os`]: `EMFILE`; `EBADF`, if there is none below 65,536.
+    pub fn notifier(&mut self) -> Result<Notifier, PollerError> {
+        if self.ear.is_none() {
+            let ear = Ear::new().map_err(PollerError::Os)?;
+            // Its key is not looked at.
+            self.add(&ear, 0, Interest::Readable)
+                .map_err(|_| PollerError::Os(OsError::new("socketpair", 9)))?;
+            self.ear = Some(ear);
+        }
+        // It is there.
+        let ear = self.ear.as_ref().ok_or(PollerError::Os(OsError::new("socketpair", 0)))?;
+        Ok(ear.notifier())
+    }
+
+    /// The events that there are, in place of those in `events`: blocks until there is one, a [`Notifier`]
+    /// notifies, or `timeout` is over (`None`: for as long as it takes); how many. 256 at most, so that the
+    /// loop has its turn; the others come next. Allocates until `events` has room for as many.
+    ///
+    /// # Errors
+    /// As [`Poller::wait`].
+    pub fn wait_many(
+        &mut self,
+        events: &mut Vec<Event>,
+        timeout: Option<Duration>,
+    ) -> Result<usize, OsError> {
+        events.clear();
+        let deadline_ns = timeout.map(|timeout| {
+            let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+            clock::monotonic_ns().saturating_add(timeout_ns)
+        });
+        if let Some(first) = self.wait(deadline_ns)? {
+            events.push(first);
+            events.extend(std::iter::from_fn(|| self.try_next()).take(EVENTS_MAX - 1));
+        }
+        Ok(events.len())
+    }
+
+    /// The next event; blocks until there is one, until a [`Notifier`] notifies, or until `deadline_ns`
+    /// (`CLOCK_MONOTONIC`; `None`: for as long as it takes). `None`: it was notified, or the deadline has come. At
+    /// most one system call for what [`Poller::try_next`] has not.
     ///
     /// # Errors
     /// What the kernel said (`ENOMEM`, `EAGAIN`): nothing is lost, it may be called again.
@@ -302,6 +411,9 @@ impl Poller {
             }
             if let Some(event) = self.try_next() {
                 return Ok(Some(event));
+            }
+            if std::mem::take(&mut self.notified) {
+                return Ok(None);
             }
             if deadline_ns.is_some_and(|deadline_ns| clock::monotonic_ns() >= deadline_ns) {
                 return Ok(None);
@@ -370,6 +482,11 @@ impl Poller {
     fn take(&mut self) -> Option<Event> {
         loop {
             let (number, bits) = self.client.take()?;
+            if let Some(ear) = self.ear.as_mut().filter(|ear| ear.number() == number) {
+                ear.listen();
+                self.notified = true;
+                continue;
+            }
             // A service that is behind may say what was deleted.
             if let Some(entry) = self.entries.get(number as usize).filter(|entry| entry.added) {
                 let (readable, writable) = (bits & READABLE != 0, bits & WRITABLE != 0);

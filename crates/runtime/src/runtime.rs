@@ -114,8 +114,8 @@ struct Activity {
     reserved: Reserved,
     executive: usize,
     id: ActivityId,
-    /// Whether it reads a stream.
-    reads: bool,
+    /// Whether it has an end of a stream.
+    has_stream: bool,
     statistics: Statistics,
     /// Whether it goes on when the process ends, until it finishes.
     abort_phase: bool,

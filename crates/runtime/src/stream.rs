@@ -3,7 +3,7 @@
 //!
 //! A program makes a [`Stream`] and hands its descriptor to another process, or keeps both ends:
 //! an [`Outlet`] writes, an [`Inlet`] reads. [`Runtime::stream_handler`](crate::Runtime::stream_handler) ties an inlet to
-//! a scheduler; any thread may have either end and block on it. What moves the data is
+//! a scheduler, [`Runtime::outlet_handler`](crate::Runtime::outlet_handler) an outlet; any thread may have either end and block on it. What moves the data is
 //! [`upcall_shm::stream`]; here is what must be done outside of it: who is woken, and by what.
 //!
 //! ```text
@@ -23,17 +23,22 @@
 //! 5. The message logically arrives now; the declared rate and `Terms::workahead_max` hold as
 //!    for a task.
 //!
+//! The other way round it is the same: the release that makes the room a writer's handler waits for, or that
+//! starts it if it rests, clears the writer's bell, and its executive hears it.
+//!
 //! # Death
 //!
-//! An end that is dropped ends the stream; dropped by a panic, it died. Of one whose process was killed
-//! somebody who sees that must tell: [`Stream::mark_dead`], or a [`Porter`] that
-//! watches a descriptor. What was committed is read first in any case, then [`Closed`] is found.
+//! An end that is dropped ends the stream; dropped by a panic, it died. That a process was killed is heard by
+//! a thread of the other one: by itself if the stream was handed over at a [`Door`], otherwise by what
+//! [`Stream::guard`] is given. What was committed is read first in any case, then [`Closed`] is found;
+//! who sleeps is woken, and a handler upcalled.
 
+use std::cell::Cell;
 use std::fmt;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use upcall_shm::LayoutError;
 use upcall_shm::stream as shm;
@@ -47,6 +52,7 @@ mod door;
 mod inlet;
 mod outlet;
 mod porter;
+mod sentry;
 mod watches;
 mod work;
 
@@ -54,8 +60,8 @@ pub use adapters::{AsyncInlet, AsyncOutlet};
 pub use door::{Door, DoorError, Line, Offer};
 pub use inlet::Inlet;
 pub use outlet::Outlet;
-pub(crate) use outlet::set_among_domains;
 pub use porter::{Carried, CarryEnd, Porter, PorterError, Wait};
+use sentry::Guard;
 pub(crate) use watches::{WATCHES_MAX, Watches};
 pub(crate) use work::StreamWork;
 
@@ -64,11 +70,25 @@ const GENERATION: u64 = 1;
 
 /// The memory of a stream, of all who use it here.
 #[derive(Clone, Debug)]
-pub struct Memory(Arc<SharedMapping>);
+pub struct Memory(Arc<Mapped>);
+
+#[derive(Debug)]
+struct Mapped {
+    mapping: SharedMapping,
+    /// What tells that the process at the other end is gone.
+    guards: Mutex<Vec<Guard>>,
+}
+
+impl Memory {
+    fn new(mapping: SharedMapping) -> Self {
+        Memory(Arc::new(Mapped { mapping, guards: Mutex::default() }))
+    }
+}
 
 impl AsRef<[AtomicU64]> for Memory {
+    #[inline]
     fn as_ref(&self) -> &[AtomicU64] {
-        self.0.words()
+        self.0.mapping.words()
     }
 }
 
@@ -128,7 +148,7 @@ impl Stream {
     /// See [`OpenError`].
     pub fn create(way: Way, start_level: u64) -> Result<Self, OpenError> {
         let bytes = way.words()? * 8;
-        let memory = Memory(Arc::new(SharedMapping::create("upcall-stream", bytes)?));
+        let memory = Memory::new(SharedMapping::create("upcall-stream", bytes)?);
         shm::Stream::create(memory.clone(), way, GENERATION, start_level)?;
         Ok(Stream { memory })
     }
@@ -142,7 +162,7 @@ impl Stream {
         let file = File::from(fd);
         let bytes = file.metadata().map_err(OpenError::Size)?.len();
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let memory = Memory(Arc::new(SharedMapping::from_fd(file.into(), bytes)?));
+        let memory = Memory::new(SharedMapping::from_fd(file.into(), bytes)?);
         shm::Stream::attach(memory.clone(), GENERATION)?;
         Ok(Stream { memory })
     }
@@ -150,7 +170,7 @@ impl Stream {
     /// The descriptor, to hand to another process, which may then write to the stream's memory. Closed
     /// on exec.
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.memory.0.fd()
+        self.memory.0.mapping.fd()
     }
 
     /// How its data moves.
@@ -177,17 +197,28 @@ impl Stream {
         Ok(Inlet::new(self.attach()?.reader()?, self.clone()))
     }
 
-    /// Says that an end's process is gone, and wakes the other end: for whoever knows, for an end
-    /// that dies by a signal cannot say so. One that ended in order stays so. What it committed is
-    /// read first.
+    /// `end` is in another process, which is gone once `fd` is readable or hangs up: a pidfd, or a
+    /// pipe or socket whose other side it alone has. Then [`Stream::mark_dead`] is called, by the thread
+    /// `upcall-sentry`. As long as a copy or an end of this stream is here; `fd` itself may be closed. A
+    /// stream that went through a [`Door`] is guarded so by both processes. Allocates.
+    ///
+    /// # Errors
+    /// `EMFILE`, `EAGAIN` (no thread), `EPERM` (a file that is always readable).
+    pub fn guard(&self, fd: &impl AsFd, end: End) -> Result<(), OsError> {
+        let guard = Guard::new(fd.as_fd(), &self.memory.0, end)?;
+        self.memory.0.guards.lock().unwrap_or_else(PoisonError::into_inner).push(guard);
+        Ok(())
+    }
+
+    /// Says that an end's process is gone, and wakes the other end: for whoever knows by other means than
+    /// [`Stream::guard`]. One that ended in order stays so. What it committed is read first.
     ///
     /// # Errors
     /// The memory was spoilt meanwhile.
     pub fn mark_dead(&self, end: End) -> Result<(), OpenError> {
         let stream = self.attach()?;
         if stream.mark_dead(end) {
-            let other = if end == End::Reader { End::Writer } else { End::Reader };
-            futex::wake_shared(stream.bell(other), 1);
+            futex::wake_shared(stream.bell(end.other()), 1);
         }
         Ok(())
     }
@@ -200,6 +231,26 @@ impl Stream {
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd()
+    }
+}
+
+thread_local! {
+    /// Whether this thread shares its CPU with other domains, which it lets look by itself.
+    static AMONG_DOMAINS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Says that this thread is an executive among the domains of a daemon.
+pub(crate) fn set_among_domains() {
+    AMONG_DOMAINS.set(true);
+}
+
+/// Wakes the other end, which sleeps on `bell`. A system call or two.
+fn wake(bell: &AtomicU64) {
+    futex::wake_shared(bell, 1);
+    if AMONG_DOMAINS.get() {
+        // Its domain may be on this CPU, of the same priority: it shows what it has, and a
+        // wish for a look, and sleeps again.
+        std::thread::yield_now();
     }
 }
 

@@ -6,6 +6,7 @@ use std::io::{ErrorKind, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use upcall_runtime::io_events::{Event, Feed, Interest, InterestError, Poller};
 use upcall_sys::clock::monotonic_ns;
@@ -343,6 +344,55 @@ fn who_waits_is_woken_by_another_thread_each_time() {
         let deadline_ns = monotonic_ns() + 2_000_000;
         while poller.wait(Some(deadline_ns)).unwrap().is_some() {}
         assert!(monotonic_ns() >= deadline_ns);
+    });
+}
+
+#[test]
+fn a_notifier_ends_the_wait_under_way_or_the_next_one_and_is_no_event() {
+    each(|poller, _| {
+        let notifier = poller.notifier().unwrap();
+        let mut events = vec![readable(1)];
+        notifier.notify();
+        poller.notifier().unwrap().notify();
+        assert_eq!(poller.wait_many(&mut events, None), Ok(0), "two are as one");
+        assert!(events.is_empty());
+        assert_eq!(poller.wait_many(&mut events, Some(Duration::from_millis(1))), Ok(0));
+        let (near, mut far) = pair();
+        poller.add(&near, 7, Interest::Readable).unwrap();
+        for _ in 0..20 {
+            std::thread::scope(|threads| {
+                threads.spawn(|| notifier.notify());
+                assert_eq!(poller.wait(None), Ok(None));
+            });
+        }
+        // What is ready is said first, and the wait after it ends at once.
+        far.write_all(b"x").unwrap();
+        notifier.notify();
+        let mut said = Vec::new();
+        while poller.wait_many(&mut events, None).unwrap() > 0 {
+            said.append(&mut events);
+        }
+        said.extend(settle(poller));
+        assert_eq!(said, [readable(7)]);
+    });
+}
+
+#[test]
+fn many_events_are_said_in_one_wait_each_once() {
+    each(|poller, _| {
+        let mut pairs: Vec<_> = (0..300).map(|_| pair()).collect();
+        for (key, (near, far)) in pairs.iter_mut().enumerate() {
+            poller.add(&*near, key, Interest::Readable).unwrap();
+            far.write_all(b"x").unwrap();
+        }
+        let (mut events, mut keys) = (Vec::new(), BTreeSet::new());
+        while keys.len() < 300 {
+            let timeout = Some(Duration::from_secs(20));
+            let count = poller.wait_many(&mut events, timeout).unwrap();
+            assert!((1..=256).contains(&count) && count == events.len(), "{count}");
+            assert!(events.iter().all(|event| keys.insert(event.key)), "said twice");
+        }
+        assert_eq!(poller.wait_many(&mut events, Some(Duration::ZERO)), Ok(0));
     });
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use futures_core::Stream as _;
 use futures_io::{AsyncRead, AsyncWrite};
-use upcall_runtime::stream::{Carried, CarryEnd, Closed, End, Inlet, Porter, Stream, Wait, Way};
+use upcall_runtime::stream::{Carried, CarryEnd, Closed, Inlet, Porter, Stream, Wait, Way};
 
 const MINUTE: Option<Duration> = Some(Duration::from_secs(60));
 const BYTES: Way = Way::Bytes { capacity: 4096 };
@@ -203,24 +203,6 @@ fn a_full_device_keeps_what_was_not_written_in_the_stream() {
     let Carried { bytes: 0, end: CarryEnd::Failed(error) } = end_of(&sink) else { panic!() };
     assert_eq!(error.to_string(), "write: No space left on device (ENOSPC)");
     assert_eq!(outlet.level(), 1000);
-}
-
-#[test]
-fn who_holds_a_pipe_open_is_taken_to_be_there_until_it_is_closed() {
-    let porter = Porter::start().unwrap();
-    let stream = Stream::create(BYTES, 0).unwrap();
-    let mut inlet = stream.inlet().unwrap();
-    // As of a process that was killed: neither drop nor end, and its descriptors closed.
-    let mut outlet = stream.outlet().unwrap();
-    let (line, held) = std::io::pipe().unwrap();
-    porter.guard(&line, &stream, End::Writer).unwrap();
-    assert!(outlet.push(b"before").unwrap());
-    outlet.commit().unwrap();
-    std::mem::forget(outlet);
-    let deadline = upcall_runtime::clock::now() + upcall_runtime::time::Span::from_millis(20);
-    assert!(!inlet.wait(7, Some(deadline)));
-    drop(held);
-    assert_eq!(read_all(&mut inlet), (b"before".to_vec(), Closed::Died));
 }
 
 #[test]

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use upcall_runtime::activity::{ActivityParams, Terms, WorkClass};
@@ -11,7 +12,7 @@ use upcall_runtime::policy::{Discipline, dws::DWS, ps::PS, rmdp::RMDP};
 use upcall_runtime::stream::{Closed, Door, DoorError, End, Inlet, Outlet, Stream, Way};
 use upcall_runtime::time::{Instant, Span};
 use upcall_runtime::{Config, CreateError, HandlerId, Interrupt, Mode, Runtime, clock};
-use upcall_sys::process::{self, Child, Exit, SpawnOptions};
+use upcall_sys::process::{self, Child, Exit, PidFd, SpawnOptions};
 
 /// One runtime at a time: two would share CPUs without knowing of each other.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -331,13 +332,47 @@ fn the_other_process() {
                 inlet.release();
             }
         }
-        path => {
-            let stream = Stream::create(SLOTS, 0).unwrap();
-            let line = stream.offer(path.as_ref(), End::Reader).unwrap();
-            let mut outlet = stream.outlet().unwrap();
-            (0..100).for_each(|number| write(&mut outlet, number).unwrap());
-            drop(outlet);
-            drop(line);
+        part => {
+            let (part, path) = part.split_once(" at:").unwrap();
+            let path = Path::new(path);
+            match part {
+                "offer, write" => {
+                    let stream = Stream::create(SLOTS, 0).unwrap();
+                    let _ = stream.offer(path, End::Reader).unwrap();
+                    let mut outlet = stream.outlet().unwrap();
+                    drop(stream);
+                    (0..100).for_each(|number| write(&mut outlet, number).unwrap());
+                }
+                "offer, write three, sleep" => {
+                    let stream = Stream::create(SLOTS, 0).unwrap();
+                    let _ = stream.offer(path, End::Reader).unwrap();
+                    let mut outlet = stream.outlet().unwrap();
+                    (0..3).for_each(|number| write(&mut outlet, number).unwrap());
+                    std::thread::sleep(std::time::Duration::from_secs(60));
+                }
+                "offer, read three, sleep" => {
+                    let stream = Stream::create(SLOTS, 0).unwrap();
+                    let _ = stream.offer(path, End::Writer).unwrap();
+                    let mut inlet = stream.inlet().unwrap();
+                    for expected in 0..3 {
+                        while inlet.level() == Ok(0) {
+                            inlet.wait(1, a_minute());
+                        }
+                        assert_eq!(read(&mut inlet), Some(expected));
+                        inlet.release();
+                    }
+                    std::thread::sleep(std::time::Duration::from_secs(60));
+                }
+                "accept, write for ever" => {
+                    let offer = Door::bind(path).unwrap().accept(a_minute()).unwrap();
+                    let mut outlet = offer.stream.outlet().unwrap();
+                    for number in 0.. {
+                        write(&mut outlet, number).unwrap();
+                    }
+                }
+                "accept, go" => drop(Door::bind(path).unwrap().accept(a_minute()).unwrap()),
+                part => panic!("no part {part}"),
+            }
         }
     }
 }
@@ -362,26 +397,80 @@ fn a_handler_reads_what_another_process_writes() {
     }
 }
 
-#[test]
-fn of_a_writer_that_was_killed_all_it_committed_is_read_and_then_its_death() {
-    let (mut runtime, _alone) = start(Mode::Upcall, &DWS);
-    let stream = Stream::create(SLOTS, 0).unwrap();
-    let seen = Shown::default();
-    let need = every_us(100).batch(32);
-    let inlet = stream.inlet().unwrap();
-    let id = runtime.stream_handler("reader", need, inlet, 16, take_all(&seen)).unwrap();
-    runtime.run(id).unwrap();
-    let child = other_process("write for ever", &stream);
-    while seen.lock().unwrap().numbers.len() < 1_000 {
+fn kill(child: &Child) {
+    child.kill_group().unwrap();
+    assert_eq!(exit_of(child), Exit::Signal(9));
+}
+
+/// A path for a door of its own, and the part of who is to know it.
+fn door_of(part: &str) -> (PathBuf, String) {
+    let name = part.replace([' ', ','], "-");
+    let path = std::env::temp_dir().join(format!("upcall-{name}-{}", std::process::id()));
+    let told = format!("{part} at:{}", path.display());
+    (path, told)
+}
+
+/// The other process opens its door soon.
+fn offer(stream: &Stream, path: &Path, end: End) {
+    let give_up = a_minute().unwrap();
+    while stream.offer(path, end).is_err() {
+        assert!(clock::now() < give_up, "there is no door");
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
-    child.kill_group().unwrap();
-    assert_eq!(exit_of(&child), Exit::Signal(9));
-    stream.mark_dead(End::Writer).unwrap();
+}
+
+/// What a handler was upcalled for that reads 16 at a time until the writer is killed.
+fn read_until_killed(inlet: Inlet, child: &Child, least: usize) -> Seen {
+    let (mut runtime, _alone) = start(Mode::Upcall, &DWS);
+    let seen = Shown::default();
+    let need = every_us(100).batch(32);
+    let id = runtime.stream_handler("reader", need, inlet, 16, take_all(&seen)).unwrap();
+    runtime.run(id).unwrap();
+    while seen.lock().unwrap().numbers.len() < least {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    kill(child);
     ended(&mut runtime, id);
-    let seen = seen.lock().unwrap();
-    assert!(seen.numbers.iter().copied().eq(0..seen.numbers.len() as u64));
-    assert_eq!(seen.closed, Some(Closed::Died));
+    std::mem::take(&mut *seen.lock().unwrap())
+}
+
+#[test]
+fn of_a_writer_that_was_killed_all_it_committed_is_read_and_then_its_death() {
+    // Inherited: what tells is a descriptor of the process.
+    let stream = Stream::create(SLOTS, 0).unwrap();
+    let child = other_process("write for ever", &stream);
+    stream.guard(&PidFd::open(child.pid()).unwrap(), End::Writer).unwrap();
+    let inherited = read_until_killed(stream.inlet().unwrap(), &child, 1_000);
+    // Offered to the other: the connection.
+    let unused = Stream::create(SLOTS, 0).unwrap();
+    let (path, part) = door_of("accept, write for ever");
+    let child = other_process(&part, &unused);
+    let stream = Stream::create(SLOTS, 0).unwrap();
+    offer(&stream, &path, End::Writer);
+    let offered = read_until_killed(stream.inlet().unwrap(), &child, 1_000);
+    std::fs::remove_file(&path).unwrap();
+    for seen in [inherited, offered] {
+        assert!(seen.numbers.iter().copied().eq(0..seen.numbers.len() as u64));
+        assert_eq!(seen.closed, Some(Closed::Died));
+    }
+}
+
+#[test]
+fn a_handler_that_waits_for_its_level_is_upcalled_for_what_is_there_when_its_writer_is_killed() {
+    let unused = Stream::create(SLOTS, 0).unwrap();
+    let (path, part) = door_of("offer, write three, sleep");
+    let door = Door::bind(&path).unwrap();
+    let child = other_process(&part, &unused);
+    let accepted = door.accept(a_minute()).unwrap();
+    assert_eq!(accepted.end, End::Reader);
+    let mut inlet = accepted.stream.inlet().unwrap();
+    drop((door, accepted));
+    while inlet.level() != Ok(3) {
+        inlet.wait(3, a_minute());
+    }
+    let seen = read_until_killed(inlet, &child, 0);
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!((seen.numbers, seen.closed), (vec![0, 1, 2], Some(Closed::Died)));
 }
 
 #[test]
@@ -389,26 +478,90 @@ fn of_a_reader_that_was_killed_the_writer_finds_the_death_and_does_not_wait() {
     let stream = Stream::create(SLOTS, 0).unwrap();
     let mut outlet = stream.outlet().unwrap();
     let child = other_process("read for ever", &stream);
+    stream.guard(&PidFd::open(child.pid()).unwrap(), End::Reader).unwrap();
     (0..1_000).for_each(|number| write(&mut outlet, number).unwrap());
-    child.kill_group().unwrap();
-    assert_eq!(exit_of(&child), Exit::Signal(9));
-    std::thread::scope(|threads| {
-        // It may be waiting for room by then, or come to wait.
-        let writer =
-            threads.spawn(|| (1_000..).find_map(|number| write(&mut outlet, number).err()));
-        stream.mark_dead(End::Reader).unwrap();
-        assert_eq!(writer.join().unwrap(), Some(Closed::Died));
-    });
+    kill(&child);
+    // It may be waiting for room by then, or come to wait.
+    assert_eq!((1_000..).find_map(|number| write(&mut outlet, number).err()), Some(Closed::Died));
+}
+
+#[test]
+fn a_handler_that_waits_for_room_is_upcalled_when_its_reader_is_killed() {
+    let (mut runtime, _alone) = start(Mode::Upcall, &DWS);
+    let unused = Stream::create(SLOTS, 0).unwrap();
+    let (path, part) = door_of("offer, read three, sleep");
+    let door = Door::bind(&path).unwrap();
+    let child = other_process(&part, &unused);
+    let accepted = door.accept(a_minute()).unwrap();
+    assert_eq!(accepted.end, End::Writer);
+    let outlet = accepted.stream.outlet().unwrap();
+    drop((door, accepted));
+    std::fs::remove_file(&path).unwrap();
+    let (levels, closed) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(None)));
+    let (noted, found) = (levels.clone(), closed.clone());
+    let mut number = 0_u64;
+    let id = runtime
+        .outlet_handler("writer", every_us(100).batch(64), outlet, 16, move |outlet, batch| {
+            while let Some(room) = outlet.next(8, batch) {
+                room.span().fill(0, &number.to_ne_bytes());
+                room.stage(8);
+                number += 1;
+            }
+            outlet.commit().unwrap_or(());
+            noted.lock().unwrap().push(outlet.level());
+            *found.lock().unwrap() = outlet.closed();
+        })
+        .unwrap();
+    runtime.run(id).unwrap();
+    while levels.lock().unwrap().is_empty() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    kill(&child);
+    ended(&mut runtime, id);
+    assert_eq!(*closed.lock().unwrap(), Some(Closed::Died));
+    assert_eq!(levels.lock().unwrap().len(), 2, "upcalled without room, or not for the death");
+}
+
+#[test]
+fn who_takes_an_offer_and_goes_without_its_end_is_found_to_have_died() {
+    let unused = Stream::create(SLOTS, 0).unwrap();
+    let (path, part) = door_of("accept, go");
+    let child = other_process(&part, &unused);
+    let stream = Stream::create(SLOTS, 0).unwrap();
+    let mut inlet = stream.inlet().unwrap();
+    offer(&stream, &path, End::Writer);
+    assert!(inlet.wait(1, a_minute()), "nobody told");
+    assert_eq!(inlet.front().unwrap_err(), Closed::Died);
+    assert_eq!(exit_of(&child), Exit::Code(0));
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn who_holds_a_pipe_open_is_taken_to_be_there_until_it_is_closed() {
+    let stream = Stream::create(SLOTS, 0).unwrap();
+    // As of a process that was killed: neither drop nor end, and its descriptors closed.
+    let (mut outlet, mut inlet) = (stream.outlet().unwrap(), stream.inlet().unwrap());
+    let (line, held) = std::io::pipe().unwrap();
+    stream.guard(&line, End::Writer).unwrap();
+    drop(line);
+    write(&mut outlet, 7).unwrap();
+    std::mem::forget(outlet);
+    assert!(!inlet.wait(2, Some(clock::now() + Span::from_millis(20))));
+    drop(held);
+    assert!(inlet.wait(2, a_minute()), "nobody told");
+    assert_eq!(read(&mut inlet), Some(7));
+    assert_eq!(inlet.front().unwrap_err(), Closed::Died);
+    let file = std::fs::File::open("/proc/self/exe").unwrap();
+    assert!(stream.guard(&file, End::Writer).unwrap_err().is_permission());
 }
 
 #[test]
 fn a_stream_is_handed_over_at_a_door() {
-    let name = format!("upcall-door-{}", std::process::id());
-    let path = std::env::temp_dir().join(name);
+    let (path, part) = door_of("offer, write");
     let door = Door::bind(&path).unwrap();
     assert!(matches!(door.accept(Some(Instant::ZERO)), Err(DoorError::Late)));
     let unused = Stream::create(SLOTS, 0).unwrap();
-    let child = other_process(path.to_str().unwrap(), &unused);
+    let child = other_process(&part, &unused);
     let offer = door.accept(a_minute()).unwrap();
     assert_eq!(offer.end, End::Reader);
     let mut inlet = offer.stream.inlet().unwrap();
@@ -420,8 +573,9 @@ fn a_stream_is_handed_over_at_a_door() {
         inlet.release();
     }
     assert!(inlet.wait(1, a_minute()));
-    assert_eq!(inlet.front().unwrap_err(), Closed::Ended);
+    // The line hangs up, and says nothing new of who had ended the stream.
     assert_eq!(exit_of(&child), Exit::Code(0));
+    assert_eq!(inlet.front().unwrap_err(), Closed::Ended);
     std::fs::remove_file(&path).unwrap();
 }
 

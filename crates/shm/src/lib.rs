@@ -22,7 +22,7 @@
 //! Turn page, user area and kernel area make up split-level scheduling (decision 0008). Their numbers
 //! of domains are [`DomainId`], their errors [`LayoutError`] and [`PeerFault`].
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod channel;
 pub mod inbox;

@@ -36,7 +36,8 @@
 //!
 //! [`Reader::wait`] is `B_wakeup` and `waiting_for_IO` of the paper: the write that reaches
 //! the level says [`Due::wake`]. A reader with more than one thing to wait for watches its bell
-//! ([`Reader::watch`]), and is owed a wake only while it sleeps on it. A passive source
+//! ([`Reader::watch`]), and is owed a wake only while it sleeps on it. A writer waits for room, and
+//! watches for it, in the same way ([`Writer::wait`], [`Writer::watch`]). A passive source
 //! ([`Writer::rest`]) is started again by the reader once the level is below `B_start`, or below what
 //! it waits for: its release or wait says [`Due::start`].
 //!
@@ -72,6 +73,8 @@ use bell::{DIED, ENDED};
 use layout::{KIND, Shape, word};
 
 mod bell;
+#[expect(unsafe_code, reason = "wide copies of words that a peer may write")]
+mod copy;
 mod fault;
 mod layout;
 #[cfg(loom)]
@@ -148,7 +151,8 @@ impl End {
         }
     }
 
-    const fn other(self) -> End {
+    /// The one at the other side.
+    pub const fn other(self) -> End {
         match self {
             End::Writer => End::Reader,
             End::Reader => End::Writer,

@@ -5,11 +5,12 @@
 //!
 //!   this process                                     the reader: this program again
 //!   file -- Porter::source --> Outlet == stream ==> Inlet -- handler, upcalled at its level
-//!                              Door  <-- offer, line --    Stream::offer
+//!                              Door  <------ offer ---    Stream::offer
 //! ```
 //!
 //! The reader makes the stream, since it knows its levels. A file is a passive source: it rests
-//! when the stream is full, and the reader starts it below `B_start`.
+//! when the stream is full, and the reader starts it below `B_start`. If either is killed, the other finds
+//! so by itself.
 
 use std::error::Error;
 use std::fs::File;
@@ -76,8 +77,6 @@ pub fn send(path: &Path, mut reader: Command) -> Result<(u64, Content), Box<dyn 
     let offer = door.accept(Some(clock::now() + Span::from_secs(60)))?;
     std::fs::remove_file(&at)?;
     let porter = Porter::start()?;
-    // If the reader is killed, the file does not wait for it.
-    porter.guard(&offer.line, &offer.stream, End::Reader)?;
     let source = porter.source(File::open(path)?, offer.stream.outlet()?)?;
     let mut received = None;
     for line in BufReader::new(child.stdout.take().ok_or("no output")?).lines() {
@@ -101,9 +100,7 @@ pub fn send(path: &Path, mut reader: Command) -> Result<(u64, Content), Box<dyn 
 pub fn receive(door: &Path) -> Result<(), Box<dyn Error>> {
     let stream = Stream::create(WAY, START_LEVEL)?;
     let inlet = stream.inlet()?;
-    let porter = Porter::start()?;
-    let line = stream.offer(door, End::Writer)?;
-    porter.guard(&line, &stream, End::Writer)?;
+    stream.offer(door, End::Writer)?;
     let result = Arc::new(Mutex::new((Content::NONE, None)));
     let shown = result.clone();
     let (mut content, mut block) = (Content::NONE, [0; 4096]);

@@ -84,7 +84,7 @@ impl Runtime {
 
     /// Brings a party to the desk of an executive, which lends it meanwhile.
     fn seat_party(&mut self, executive: usize, newcomer: Newcomer) -> Result<(), OpenError> {
-        let here = |known: &&super::Activity| known.reads && known.executive == executive;
+        let here = |known: &&super::Activity| known.has_stream && known.executive == executive;
         let streams = self.activities.iter().flatten().filter(here).count();
         let mut desk = match self.executives[executive].peers_reserved {
             None => Box::new(Desk::new()),

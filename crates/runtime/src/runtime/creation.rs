@@ -14,7 +14,7 @@ use crate::executive::{ACTIVITIES_MAX, Control, Handler, Work};
 use crate::need::{CreateError, Need};
 use crate::reactor::Reactor;
 use crate::statistics::Statistics;
-use crate::stream::{self, Inlet, StreamWork, WATCHES_MAX};
+use crate::stream::{self, Inlet, Outlet, StreamWork, WATCHES_MAX};
 use crate::task::{Address, Task, TaskCell, TaskWork};
 use crate::virtual_time::VirtualTime;
 use crate::{calibrate, clock};
@@ -159,18 +159,69 @@ impl Runtime {
     where
         F: FnMut(&mut Inlet, &mut Batch<'_>) + Send + 'static,
     {
+        self.enter_stream(name, need.into(), StreamWork::reads(inlet, level, handler))
+    }
+
+    /// Creates a handler that writes a stream, suspended, if admission finds room for it: it is upcalled when
+    /// there is room for `level` (bytes, slots or descriptors, 1 at least, and at most as many as there can be),
+    /// or the reader is gone, and not before. So with a large `level` it is upcalled seldom, and writes much. If the
+    /// stream has a `B_start`, the handler is a source that rests: where it leaves less room than `level`, it is
+    /// upcalled again once the reader has brought what is there below `B_start`, or waits for more. Otherwise
+    /// reader and writer should not both wait: the levels of the two together are at most what there can be.
+    ///
+    /// What it wrote is committed when it returns, if not before. It is finished when it has found that the reader
+    /// is gone, or has ended the stream itself ([`Outlet::end`]). All else is as for [`Runtime::stream_handler`]: if
+    /// there still is room for `level`, the next upcall comes at the declared rate. Allocates.
+    ///
+    /// ```no_run
+    /// # use upcall_runtime::{Config, Runtime, activity::ActivityParams, time::Span};
+    /// # use upcall_runtime::stream::{Stream, Way};
+    /// # let mut runtime = Runtime::start(Config::default())?;
+    /// let stream = Stream::create(Way::Slots { slots: 64, slot_bytes: 1024 }, 0)?;
+    /// let need = ActivityParams::new(Span::from_millis(10), Span::from_micros(50)).batch(32);
+    /// let tone = runtime.outlet_handler("tone", need, stream.outlet()?, 32, |outlet, batch| {
+    ///     while let Some(room) = outlet.next(1024, batch) {
+    ///         room.span().fill(0, &[0; 1024]);
+    ///         room.stage(1024);
+    ///     }
+    /// })?;
+    /// runtime.run(tone)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Runtime::stream_handler`].
+    pub fn outlet_handler<F>(
+        &mut self,
+        name: &str,
+        need: impl Into<Need>,
+        outlet: Outlet,
+        level: u64,
+        handler: F,
+    ) -> Result<HandlerId, CreateError>
+    where
+        F: FnMut(&mut Outlet, &mut Batch<'_>) + Send + 'static,
+    {
+        self.enter_stream(name, need.into(), StreamWork::writes(outlet, level, handler))
+    }
+
+    /// Creates what has an end of a stream.
+    fn enter_stream(
+        &mut self,
+        name: &str,
+        need: Need,
+        work: StreamWork,
+    ) -> Result<HandlerId, CreateError> {
         self.check_name(name)?;
         if !self.config.discipline.across_domains {
             return Err(CreateError::NotForStreams { policy: self.config.discipline.name });
         }
         stream::check_kernel().map_err(CreateError::NoStreams)?;
-        let need = need.into();
         let params = need.params(self.config.switch_cost.unwrap_or_default())?;
         let terms = Terms { on_demand: true, ..need.terms() };
-        let work = Box::new(StreamWork::new(inlet, level, handler));
         work.watched().map_err(|error| CreateError::Stream(error.to_string()))?;
         let admitted = self.admit(name, params, &terms)?;
-        let here = |known: &&Activity| known.reads && known.executive == admitted.executive;
+        let here = |known: &&Activity| known.has_stream && known.executive == admitted.executive;
         let peers = self.executives[admitted.executive].peers_reserved.unwrap_or(0);
         if self.activities.iter().flatten().filter(here).count() + peers >= WATCHES_MAX {
             self.executives[admitted.executive].taken[admitted.id.0 as usize] = false;
@@ -178,7 +229,7 @@ impl Runtime {
             let streams_max = u32::try_from(WATCHES_MAX).unwrap_or(u32::MAX);
             return Err(CreateError::TooManyStreams { streams_max });
         }
-        Ok(self.enter(name, admitted, params, terms, Work::Stream(work)))
+        Ok(self.enter(name, admitted, params, terms, Work::Stream(Box::new(work))))
     }
 
     /// Creates a virtual-time handler, suspended: one without a period and without a
@@ -313,7 +364,7 @@ impl Runtime {
         work: Work,
     ) -> HandlerId {
         let Admitted { reserved, executive, id } = admitted;
-        let reads = matches!(work, Work::Stream(_));
+        let has_stream = matches!(work, Work::Stream(_));
         let order = match reserved {
             Reserved::There(order) => Some(order),
             Reserved::Here(_) => None,
@@ -331,7 +382,7 @@ impl Runtime {
             reserved,
             executive,
             id,
-            reads,
+            has_stream,
             statistics,
             abort_phase,
             posts,

@@ -1,8 +1,8 @@
 //! How a stream's memory gets to another process: a socket at a path, where it is left.
 //!
 //! Used by programs whose domains do not start each other; those that do may let the child inherit
-//! the descriptor. The connection stays as a *line*: it hangs up when either process ends, however it
-//! does, and so tells a [`Porter`](super::Porter) that the other end died.
+//! the descriptor. The connection stays as a *line*, as long as the stream does in either process: it hangs
+//! up when one ends, however it does, and so tells the other one ([`Stream::guard`]).
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -32,12 +32,12 @@ pub struct Offer {
     pub stream: Stream,
     /// The end that this process is to take.
     pub end: End,
-    /// Hangs up when the other process is gone.
+    /// For who wants to know by itself that the other process is gone.
     pub line: Line,
 }
 
-/// Becomes readable when the process at its other end is gone. As long as this lives, the other
-/// takes this one to be there.
+/// Becomes readable when the process at its other end is gone, or has no copy or end of the stream any
+/// more. Nothing depends on it: the stream is guarded by a descriptor of its own.
 #[derive(Debug)]
 pub struct Line(Connection);
 
@@ -110,22 +110,26 @@ impl Door {
         };
         let [fd] = <[_; 1]>::try_from(fds).map_err(|_| DoorError::NoOffer)?;
         let stream = Stream::from_fd(fd).map_err(DoorError::Open)?;
+        stream.guard(&connection, end.other())?;
         Ok(Offer { stream, end, line: Line(connection) })
     }
 }
 
 impl Stream {
     /// Offers it to the process that has its [`Door`] at `path`, which is to take `end`. Does not wait
-    /// until it does.
+    /// until it does. When that process goes, taken up or not, its end is found to have died; and to
+    /// that process the other end, when this one has neither copy nor end of the stream any more: who brings
+    /// two others together keeps it.
     ///
     /// # Errors
-    /// `ENOENT` if there is no door, `ECONNREFUSED` if nobody answers.
+    /// `ENOENT` if there is no door, `ECONNREFUSED` if nobody answers; as [`Stream::guard`].
     pub fn offer(&self, path: &Path, end: End) -> Result<Line, OsError> {
         let connection = Connection::connect(path)?;
         let mut bytes = [0; OFFER_BYTES];
         bytes[..OFFER.len()].copy_from_slice(OFFER);
         bytes[OFFER.len()] = if end == End::Reader { b'r' } else { b'w' };
         connection.send(&bytes, &[self.fd()])?;
+        self.guard(&connection, end)?;
         Ok(Line(connection))
     }
 }

@@ -2,9 +2,8 @@
 
 use upcall_core::time::Instant;
 use upcall_shm::stream::{Due, Leaving, Reader, Wait};
-use upcall_sys::futex;
 
-use super::{Closed, Kept, Memory, Message, Span, Stream, StreamError, sleep_on};
+use super::{Closed, Kept, Memory, Message, Span, Stream, StreamError, sleep_on, wake};
 use crate::batch::Batch;
 use crate::clock;
 
@@ -170,7 +169,7 @@ impl Inlet {
         self.starts += u64::from(due.start);
         if due.wake {
             self.wakes += 1;
-            futex::wake_shared(self.reader.peer_bell(), 1);
+            wake(self.reader.peer_bell());
         }
     }
 }

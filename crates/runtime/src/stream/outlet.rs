@@ -1,23 +1,11 @@
 //! The end that writes, and wakes who has what it waits for.
 
-use std::cell::Cell;
-
 use upcall_core::time::Instant;
 use upcall_shm::stream::{Due, Leaving, Wait, Writer};
-use upcall_sys::futex;
 
-use super::{Closed, Memory, Room, Stream, StreamError, sleep_on};
+use super::{Closed, Memory, Room, Stream, StreamError, sleep_on, wake};
+use crate::batch::Batch;
 use crate::clock;
-
-thread_local! {
-    /// Whether this thread shares its CPU with other domains, which it lets look by itself.
-    static AMONG_DOMAINS: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Says that this thread is an executive among the domains of a daemon.
-pub(crate) fn set_among_domains() {
-    AMONG_DOMAINS.set(true);
-}
 
 /// Writes to a stream. One thread at a time; dropped, it ends the stream after what was committed, and
 /// in a thread that panics its reader finds that it died.
@@ -25,12 +13,14 @@ pub(crate) fn set_among_domains() {
 pub struct Outlet {
     writer: Writer<Memory>,
     stream: Stream,
+    /// As it was found, or said.
+    closed: Option<Closed>,
     wakes: u64,
 }
 
 impl Outlet {
     pub(super) fn new(writer: Writer<Memory>, stream: Stream) -> Self {
-        Outlet { writer, stream, wakes: 0 }
+        Outlet { writer, stream, closed: None, wakes: 0 }
     }
 
     /// Room for a message (or so many bytes) of `len`; `None`: not now. It is given up unless
@@ -40,7 +30,30 @@ impl Outlet {
     /// Longer than any may be; or, where there is no room, the stream is closed.
     #[inline]
     pub fn reserve(&mut self, len: usize) -> Result<Option<Room<'_>>, StreamError> {
-        self.writer.reserve(len)
+        // In two steps: what is lent cannot be looked at for errors and handed on.
+        match self.writer.has_room(len) {
+            Ok(true) => self.writer.reserve(len),
+            Ok(false) => Ok(None),
+            Err(error) => Err(self.note(error)),
+        }
+    }
+
+    /// Room for a message of `len` as the next PDU of an upcall: `None` if there is none now, `batch` says that
+    /// the handler must return, the stream is closed ([`Outlet::closed`]), or none may be so long.
+    ///
+    /// ```no_run
+    /// # use upcall_runtime::{Batch, stream::Outlet};
+    /// # fn handler(outlet: &mut Outlet, batch: &mut Batch<'_>) {
+    /// while let Some(room) = outlet.next(8, batch) {
+    ///     // fill it where it stands
+    ///     room.stage(8);
+    /// }
+    /// # }
+    /// ```
+    #[inline]
+    pub fn next(&mut self, len: usize, batch: &mut Batch<'_>) -> Option<Room<'_>> {
+        let is_there = self.closed.is_none() && matches!(self.reserve(len), Ok(Some(_)));
+        if is_there && batch.proceed() { self.writer.reserve(len).ok().flatten() } else { None }
     }
 
     /// Reserves, fills and stages: `false` if there is no room now. O(bytes).
@@ -49,7 +62,7 @@ impl Outlet {
     /// As [`Outlet::reserve`].
     #[inline]
     pub fn push(&mut self, bytes: &[u8]) -> Result<bool, StreamError> {
-        self.writer.push(bytes)
+        self.writer.push(bytes).map_err(|error| self.note(error))
     }
 
     /// Hands over all that was staged. A system call only if this reaches the level that the reader waits
@@ -61,9 +74,30 @@ impl Outlet {
     /// # Errors
     /// The reader is gone; nobody will read it.
     pub fn commit(&mut self) -> Result<(), Closed> {
-        let due = self.writer.commit()?;
-        self.see_to(due);
-        Ok(())
+        match self.writer.commit() {
+            Ok(due) => {
+                self.see_to(due);
+                Ok(())
+            }
+            Err(closed) => {
+                self.closed = Some(closed);
+                Err(closed)
+            }
+        }
+    }
+
+    /// Commits, and ends the stream: its reader finds the end behind all that was committed. For a handler, whose
+    /// outlet is not its own to drop: it is then finished. What is written afterwards nobody reads.
+    pub fn end(&mut self) {
+        // If the reader is gone by itself, it is not told either.
+        let _ = self.commit();
+        self.closed.get_or_insert(Closed::Ended);
+        self.leave(Leaving::Ended);
+    }
+
+    /// Why nothing more is to be written, once that was found by writing on, or said by [`Outlet::end`].
+    pub fn closed(&self) -> Option<Closed> {
+        self.closed
     }
 
     /// Commits, and blocks until there is room for `len` (at most what there can be), the stream
@@ -105,6 +139,21 @@ impl Outlet {
         self.wakes
     }
 
+    /// Commits, and wishes to be rung for room for `units`, or when a source that rests is started: whether the
+    /// stream's bell is to be looked at.
+    pub(crate) fn watch(&mut self, units: u64) -> bool {
+        let wait = self.writer.watch(units);
+        self.see_to(wait.due);
+        wait.sleep
+    }
+
+    /// Looks whether the reader is there.
+    pub(crate) fn look(&mut self) {
+        if let Err(closed) = self.writer.room() {
+            self.closed = Some(closed);
+        }
+    }
+
     /// Commits, and wishes to be rung when there is room for `len`: whether its bell is to be slept on.
     pub(super) fn begin_wait(&mut self, len: usize) -> bool {
         let wait = self.writer.wait(len);
@@ -139,6 +188,15 @@ impl Outlet {
         &self.stream
     }
 
+    /// That the stream is closed is remembered.
+    #[cold]
+    fn note(&mut self, error: StreamError) -> StreamError {
+        if let StreamError::Closed(closed) = error {
+            self.closed = Some(closed);
+        }
+        error
+    }
+
     /// It will write no more, though there was more to be written.
     pub(super) fn fail(&mut self) {
         self.leave(Leaving::Died);
@@ -162,12 +220,7 @@ impl Outlet {
     fn see_to(&mut self, due: Due) {
         if due.wake {
             self.wakes += 1;
-            futex::wake_shared(self.writer.peer_bell(), 1);
-            if AMONG_DOMAINS.get() {
-                // The reader's domain may be on this CPU, of the same priority: it shows what it
-                // has, and a wish for a look, and sleeps again.
-                std::thread::yield_now();
-            }
+            wake(self.writer.peer_bell());
         }
     }
 }

@@ -1,5 +1,4 @@
-//! The porter: carries bytes between streams and files, pipes, sockets and terminals, and watches
-//! over ends in other processes.
+//! The porter: carries bytes between streams and files, pipes, sockets and terminals.
 //!
 //! Started by programs that want it. One ordinary thread, `upcall-porter`, which sleeps until a
 //! descriptor is ready or a stream has what is waited for, on all of them together. Whatever it
@@ -8,7 +7,7 @@
 //! ```text
 //!   descriptors --> Poller (its own thread) --bell--\
 //!   streams ----------------------------------bells--> upcall-porter --> a step of each carry
-//!   Porter's calls --> orders --------------word----/                    wakers, deaths
+//!   Porter's calls --> orders --------------word----/                    wakers
 //! ```
 //!
 //! A *source* reads a descriptor and writes a stream; at the end of its input the stream ends, and if
@@ -17,7 +16,7 @@
 //! descriptor; what it could not write is not taken from the stream.
 
 use std::fmt;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::task::Waker;
@@ -27,11 +26,10 @@ use std::time::Duration;
 use upcall_shm::stream::{self as shm, WAITING};
 use upcall_sys::OsError;
 use upcall_sys::futex::{self, WaitSet};
-use upcall_sys::readiness::{self, Direction};
 use upcall_sys::transfer::NonBlocking;
 
-use super::{Closed, End, Inlet, Memory, OpenError, Outlet, Stream};
-use crate::io_events::{Feed, Interest, InterestError, Poller, PollerError};
+use super::{Closed, End, Inlet, Memory, OpenError, Outlet};
+use crate::io_events::{Feed, InterestError, Poller, PollerError};
 use carry::{Carry, Step};
 
 mod carry;
@@ -64,7 +62,6 @@ struct Orders {
 
 enum Order {
     Carry(Box<Carry>, mpsc::Sender<Carried>),
-    Guard(OwnedFd, Stream, End),
     /// Wakes once the bell is no longer waited on.
     Tell(shm::Stream<Memory>, End, Waker),
 }
@@ -73,7 +70,6 @@ impl fmt::Debug for Order {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Order::Carry(..) => "Carry",
-            Order::Guard(..) => "Guard",
             Order::Tell(..) => "Tell",
         })
     }
@@ -209,20 +205,6 @@ impl Porter {
         self.carry(Carry::sink(inlet, NonBlocking::new(fd.into())?)?)
     }
 
-    /// Says that an end of `stream` died once `fd` is readable or hangs up: a pidfd, a
-    /// [`Line`](super::Line), a pipe that its process holds open.
-    ///
-    /// # Errors
-    /// `EMFILE`.
-    pub fn guard(&self, fd: &impl AsFd, stream: &Stream, end: End) -> Result<(), PorterError> {
-        let fd = fd.as_fd().try_clone_to_owned();
-        let fd = fd.map_err(|error| {
-            OsError::new("fcntl(F_DUPFD_CLOEXEC)", error.raw_os_error().unwrap_or(0))
-        })?;
-        self.desk.order(Order::Guard(fd, stream.clone(), end));
-        Ok(())
-    }
-
     fn carry(&self, carry: Carry) -> Result<Wait, PorterError> {
         self.desk.take_bell()?;
         let (ended, ends) = mpsc::channel();
@@ -288,9 +270,11 @@ struct Round {
     tells: Vec<(shm::Stream<Memory>, End, Waker)>,
 }
 
-enum Ward {
-    Carry { carry: Box<Carry>, ended: mpsc::Sender<Carried>, step: Step },
-    Guard { fd: OwnedFd, stream: Stream, end: End, is_over: bool },
+/// A carry, and who waits for its end.
+struct Ward {
+    carry: Box<Carry>,
+    ended: mpsc::Sender<Carried>,
+    step: Step,
 }
 
 impl Round {
@@ -327,7 +311,7 @@ impl Round {
             (std::mem::take(&mut orders.new), orders.stop)
         };
         for order in new {
-            let ward = match order {
+            match order {
                 // Of two that wait for the same end the later one is told.
                 Order::Tell(stream, end, waker) => {
                     let same = |(known, of, _): &(shm::Stream<Memory>, End, Waker)| {
@@ -335,46 +319,33 @@ impl Round {
                     };
                     self.tells.retain(|tell| !same(tell));
                     self.tells.push((stream, end, waker));
-                    continue;
                 }
-                Order::Carry(carry, ended) => Ward::Carry { carry, ended, step: Step::Again },
-                Order::Guard(fd, stream, end) => Ward::Guard { fd, stream, end, is_over: false },
-            };
-            self.enter(ward);
+                Order::Carry(carry, ended) => self.enter(Ward { carry, ended, step: Step::Again }),
+            }
         }
         stop
     }
 
-    fn enter(&mut self, ward: Ward) {
+    fn enter(&mut self, mut ward: Ward) {
         let free = self.wards.iter().position(Option::is_none);
         let key = free.unwrap_or_else(|| {
             self.wards.push(None);
             self.wards.len() - 1
         });
-        let watched = match &ward {
-            Ward::Carry { carry, .. } => self.poller.add(carry.fd(), key, carry.interest()),
-            Ward::Guard { fd, .. } => self.poller.add(fd, key, Interest::Readable),
-        };
-        self.wards[key] = Some(match (ward, watched) {
-            (Ward::Carry { mut carry, ended, .. }, Err(_)) => {
-                // Its number is beyond what can be watched.
-                let step = carry.fail(OsError::new("watch", 24));
-                Ward::Carry { carry, ended, step }
-            }
-            (ward, _) => ward,
-        });
+        let (fd, interest) = (ward.carry.fd(), ward.carry.interest());
+        if self.poller.add(fd, key, interest).is_err() {
+            // Its number is beyond what can be watched.
+            ward.step = ward.carry.fail(OsError::new("watch", 24));
+        }
+        self.wards[key] = Some(ward);
     }
 
     fn take_events(&mut self) {
         while let Some(event) = self.poller.try_next() {
-            match self.wards.get_mut(event.key).and_then(Option::as_mut) {
-                Some(Ward::Carry { step, .. }) => {
-                    if matches!(step, Step::Descriptor | Step::DescriptorOrEnd) {
-                        *step = Step::Again;
-                    }
-                }
-                Some(Ward::Guard { is_over, .. }) => *is_over = true,
-                None => {}
+            if let Some(Ward { step, .. }) = self.wards.get_mut(event.key).and_then(Option::as_mut)
+                && matches!(step, Step::Descriptor | Step::DescriptorOrEnd)
+            {
+                *step = Step::Again;
             }
         }
     }
@@ -383,37 +354,19 @@ impl Round {
     fn go_on(&mut self) -> bool {
         let mut any = false;
         for place in &mut self.wards {
-            let is_over = match place {
-                None => false,
-                Some(Ward::Guard { fd, stream, end, is_over }) => {
-                    // An event may be spurious.
-                    *is_over = *is_over
-                        && readiness::is_ready(fd.as_fd(), Direction::Readable) == Ok(true);
-                    if *is_over {
-                        // A spoilt stream has nobody who could be told.
-                        let _ = stream.mark_dead(*end);
-                        let _ = self.poller.delete(&*fd);
-                    }
-                    *is_over
-                }
-                Some(Ward::Carry { carry, ended, step }) => {
-                    if step.is_on_bell() && !carry.waits() {
-                        *step = Step::Again;
-                    }
-                    if let Step::Again = step {
-                        *step = carry.step();
-                        any |= matches!(step, Step::Again);
-                    }
-                    if let Step::Over(carried) = step {
-                        let _ = self.poller.delete(carry.fd());
-                        // Nobody need wait for it.
-                        let _ = ended.send(*carried);
-                        self.desk.give_bell_back();
-                    }
-                    matches!(step, Step::Over(_))
-                }
-            };
-            if is_over {
+            let Some(Ward { carry, ended, step }) = place else { continue };
+            if step.is_on_bell() && !carry.waits() {
+                *step = Step::Again;
+            }
+            if let Step::Again = step {
+                *step = carry.step();
+                any |= matches!(step, Step::Again);
+            }
+            if let Step::Over(carried) = step {
+                let _ = self.poller.delete(carry.fd());
+                // Nobody need wait for it.
+                let _ = ended.send(*carried);
+                self.desk.give_bell_back();
                 *place = None;
                 any = true;
             }
@@ -427,10 +380,8 @@ impl Round {
         set.add_private(&self.desk.word, seen);
         let Some((bell, expected)) = self.poller.bell() else { return };
         set.add_shared(bell, expected);
-        for ward in self.wards.iter().flatten() {
-            if let Ward::Carry { carry, step, .. } = ward
-                && step.is_on_bell()
-            {
+        for Ward { carry, step, .. } in self.wards.iter().flatten() {
+            if step.is_on_bell() {
                 set.add_shared(carry.bell(), WAITING);
             }
         }
@@ -442,10 +393,8 @@ impl Round {
     }
 
     fn stop(self) {
-        for ward in self.wards.into_iter().flatten() {
-            if let Ward::Carry { mut carry, ended, .. } = ward {
-                let _ = ended.send(carry.stop());
-            }
+        for Ward { mut carry, ended, .. } in self.wards.into_iter().flatten() {
+            let _ = ended.send(carry.stop());
         }
         for (_, _, waker) in self.tells {
             waker.wake();

@@ -1,4 +1,4 @@
-//! The bells that an executive watches, one of each stream that it reads.
+//! The bells that an executive watches, one of each stream that a handler of it reads or writes.
 //!
 //! Used by the executive of one CPU: between two upcalls, at the boundaries of what runs, and around
 //! its sleep. A bell in a peer's reach says no more than that its stream should be looked at.
@@ -10,7 +10,7 @@ use upcall_sys::futex::WaitSet;
 
 use super::Memory;
 
-/// Most streams that one executive reads: its own bell is one of the words it sleeps on.
+/// Most ends of streams that one executive has: its own bell is one of the words it sleeps on.
 pub(crate) const WATCHES_MAX: usize = WaitSet::WORDS_MAX - 1;
 
 /// See the module's head.
@@ -26,6 +26,8 @@ pub(crate) struct Watches {
 struct Watch {
     id: ActivityId,
     stream: shm::Stream<Memory>,
+    /// Which is here.
+    end: End,
     /// No message logically arrives before.
     not_before: Instant,
     is_open: bool,
@@ -37,8 +39,8 @@ impl Watches {
         Watches { all: Vec::with_capacity(WATCHES_MAX), open: 0 }
     }
 
-    pub(crate) fn add(&mut self, id: ActivityId, stream: shm::Stream<Memory>) {
-        self.all.push(Watch { id, stream, not_before: Instant::ZERO, is_open: false });
+    pub(crate) fn add(&mut self, id: ActivityId, stream: shm::Stream<Memory>, end: End) {
+        self.all.push(Watch { id, stream, end, not_before: Instant::ZERO, is_open: false });
     }
 
     pub(crate) fn remove(&mut self, id: ActivityId) {
@@ -81,7 +83,7 @@ impl Watches {
             return;
         }
         for watch in &mut self.all {
-            if watch.is_open && watch.stream.is_rung(End::Reader) {
+            if watch.is_open && watch.stream.is_rung(watch.end) {
                 watch.is_open = false;
                 self.open -= 1;
                 heard(watch.id, watch.not_before.max(now));
@@ -93,8 +95,8 @@ impl Watches {
     /// [`Watches::stir`] follows.
     pub(crate) fn doze<'a>(&'a self, set: &mut WaitSet<'a>) -> bool {
         self.all.iter().filter(|watch| watch.is_open).all(|watch| {
-            set.add_shared(watch.stream.bell(End::Reader), WAITING);
-            watch.stream.doze(End::Reader)
+            set.add_shared(watch.stream.bell(watch.end), WAITING);
+            watch.stream.doze(watch.end)
         })
     }
 
@@ -102,7 +104,7 @@ impl Watches {
     pub(crate) fn stir(&self) {
         for watch in self.all.iter().filter(|watch| watch.is_open) {
             // One that was rung is heard next.
-            let _ = watch.stream.stir(End::Reader);
+            let _ = watch.stream.stir(watch.end);
         }
     }
 }

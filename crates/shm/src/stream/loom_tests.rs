@@ -177,6 +177,44 @@ fn the_level_is_watched_for() {
     other.join().unwrap();
 }
 
+/// As [`the_level_is_watched_for`], of the writer and the room; or, with a `B_start`, of a source that rests.
+fn room_is_watched_for_with(start_level: u64) {
+    let words: Memory = (0..BUFFERS.words().unwrap()).map(|_| AtomicU64::new(0)).collect();
+    let stream = Stream::create(words.clone(), BUFFERS, 0, start_level).unwrap();
+    let end = || Stream::attach(words.clone(), 0).unwrap();
+    let (mut writer, mut reader) = (end().writer().unwrap(), end().reader().unwrap());
+    assert!(writer.push(&[1; 8]).unwrap());
+    let _ = writer.commit();
+    let futex = Arc::new(Futex::default());
+    let other = {
+        let futex = futex.clone();
+        thread::spawn(move || {
+            reader.front().unwrap().unwrap().done();
+            if reader.release().wake {
+                futex.wake();
+            }
+            reader
+        })
+    };
+    if writer.watch(1).sleep {
+        if stream.doze(End::Writer) {
+            futex.wait(writer.bell());
+            assert!(!stream.stir(End::Writer), "woken for nothing");
+        }
+        assert!(stream.is_rung(End::Writer) && writer.rouse());
+    }
+    assert!(writer.push(&[2; 8]).unwrap(), "woken too early");
+    other.join().unwrap();
+}
+
+fn room_is_watched_for() {
+    room_is_watched_for_with(0);
+}
+
+fn a_start_is_watched_for() {
+    room_is_watched_for_with(1);
+}
+
 /// A source goes to rest and sleeps until it is started.
 fn a_source_waits_to_be_started() {
     let (mut writer, mut reader) = ends(SLOTS, 1);
@@ -259,6 +297,8 @@ fn no_wake_is_lost_and_none_comes_too_early() {
     check(None, the_level_is_watched_for);
     check(None, the_end_is_waited_for);
     check(None, room_is_waited_for);
+    check(None, room_is_watched_for);
+    check(None, a_start_is_watched_for);
 }
 
 #[test]
@@ -284,6 +324,10 @@ fn no_ordering_can_be_weaker() {
         (Edge::StreamPublishFence, the_level_is_waited_for, "deadlock"),
         (Edge::StreamWaitFence, the_level_is_waited_for, "deadlock"),
         (Edge::StreamPublishFence, room_is_waited_for, "deadlock"),
+        (Edge::StreamPublishFence, room_is_watched_for, "deadlock"),
+        (Edge::StreamWaitFence, room_is_watched_for, "deadlock"),
+        (Edge::StreamHear, room_is_watched_for, "woken too early"),
+        (Edge::StreamRestFence, a_start_is_watched_for, "deadlock"),
         (Edge::StreamPublishFence, the_level_is_watched_for, "deadlock"),
         (Edge::StreamWaitFence, the_level_is_watched_for, "deadlock"),
         (Edge::StreamHear, the_level_is_watched_for, "woken too early"),

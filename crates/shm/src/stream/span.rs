@@ -1,7 +1,12 @@
 //! Bytes that stand in words which a peer may write at any moment.
 
+use super::copy;
 use crate::AtomicU64;
 use crate::Ordering::Relaxed;
+
+#[cfg(not(loom))]
+#[cfg(test)]
+mod tests;
 
 /// A message, or the room for one, where it stands in the shared memory.
 ///
@@ -85,9 +90,7 @@ fn store(words: &[AtomicU64], place: usize, bytes: &[u8]) {
     }
     let (body, tail) = bytes.as_chunks::<8>();
     if !body.is_empty() {
-        for (word, chunk) in words[word..word + body.len()].iter().zip(body) {
-            word.store(u64::from_ne_bytes(*chunk), Relaxed);
-        }
+        copy::store(&words[word..word + body.len()], body);
         word += body.len();
     }
     if !tail.is_empty() {
@@ -118,9 +121,7 @@ fn load(words: &[AtomicU64], place: usize, bytes: &mut [u8]) {
     }
     let (body, tail) = bytes.as_chunks_mut::<8>();
     if !body.is_empty() {
-        for (word, chunk) in words[word..word + body.len()].iter().zip(body.iter_mut()) {
-            *chunk = word.load(Relaxed).to_ne_bytes();
-        }
+        copy::load(&words[word..word + body.len()], body);
         word += body.len();
     }
     if !tail.is_empty() {

@@ -1,6 +1,6 @@
 //! The end that writes.
 
-use super::bell::{ENDED, WAITING};
+use super::bell::{ENDED, WAITING, WATCHED};
 use super::layout::{Shape, word};
 use super::{Closed, Due, Leaving, Span, StreamError, StreamFault, Wait, Way, claim_start};
 use crate::AtomicU64;
@@ -36,14 +36,20 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
     /// Longer than any may be; or, where there is no room, the stream is closed.
     #[inline]
     pub fn reserve(&mut self, len: usize) -> Result<Option<Room<'_, W>>, StreamError> {
+        Ok(if self.has_room(len)? { Some(Room { writer: self, len }) } else { None })
+    }
+
+    /// Whether [`Self::reserve`] finds room. As it.
+    ///
+    /// # Errors
+    /// As it.
+    #[inline]
+    pub fn has_room(&mut self, len: usize) -> Result<bool, StreamError> {
         if len > self.shape.len_max {
             return Err(StreamError::TooLong { found: len, max: self.shape.len_max });
         }
         let units = self.shape.units(len);
-        if self.shape.count - (self.staged - self.read) < units && !self.look(units)? {
-            return Ok(None);
-        }
-        Ok(Some(Room { writer: self, len }))
+        Ok(self.shape.count - (self.staged - self.read) >= units || self.look(units)?)
     }
 
     /// Reserves, fills and stages: `false` if there is no room now. O(bytes).
@@ -73,11 +79,32 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
 
     /// Commits, and wishes to wait until there is room for `len` (at most what there can be).
     pub fn wait(&mut self, len: usize) -> Wait {
-        let due = Due { wake: self.publish(), start: false };
         let units = self.shape.units(len.min(self.shape.len_max));
+        self.wait_with(units, WAITING)
+    }
+
+    /// Commits, and wishes to wait until there is room for `units` (bytes, slots, descriptors; at most as
+    /// many as there can be), for who does not sleep but looks now and then at
+    /// [`Stream::is_rung`](super::Stream::is_rung): no wake is due to it. With `sleep` it is to look;
+    /// then to `rouse`. A source that rests is rung when it is started instead.
+    pub fn watch(&mut self, units: u64) -> Wait {
+        let units = units.clamp(1, self.shape.count);
+        if !self.rests() {
+            return self.wait_with(units, WATCHED);
+        }
+        let due = Due { wake: self.publish(), start: false };
+        if !matches!(self.look(units), Ok(false)) {
+            return Wait { due, sleep: false };
+        }
+        // All is committed.
+        Wait { due, sleep: self.rest_with(WATCHED).sleep }
+    }
+
+    fn wait_with(&mut self, units: u64, bell: u32) -> Wait {
+        let due = Due { wake: self.publish(), start: false };
         // Not before 0: then there is room already.
         let wanted = (self.staged + units).saturating_sub(self.shape.count);
-        self.words.begin_wait(word::WRITER, wanted, WAITING);
+        self.words.begin_wait(word::WRITER, wanted, bell);
         let sleep = matches!(self.look(units), Ok(false));
         if !sleep {
             self.words.end_wait(word::WRITER);
@@ -118,10 +145,14 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
     /// [`Due::start`]; so does the reader's end. Without, it is to go on at once, or finds the stream
     /// closed.
     pub fn rest_until_started(&mut self) -> Wait {
+        self.rest_with(WAITING)
+    }
+
+    fn rest_with(&mut self, bell: u32) -> Wait {
         let wake = self.publish();
         // No index is ever there. The fence in it makes the store in `rest` a release, for the
         // Acquire in `claim_start`: who starts it finds the bell.
-        self.words.begin_wait(word::WRITER, u64::MAX, WAITING);
+        self.words.begin_wait(word::WRITER, u64::MAX, bell);
         let (_, goes_on) = self.rest();
         let sleep = !goes_on && self.words.gone(word::READER).is_none();
         if !sleep {

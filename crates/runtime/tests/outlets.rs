@@ -1,0 +1,307 @@
+//! Handlers that write streams: when they are upcalled, in which order, and how they end. Whether a
+//! deadline is met depends on the machine; nothing here asks.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use upcall_runtime::activity::ActivityParams;
+use upcall_runtime::policy::{Discipline, dws::DWS, ps::PS, rmdp::RMDP};
+use upcall_runtime::stream::{Closed, Inlet, Outlet, Stream, Way};
+use upcall_runtime::time::{Instant, Span};
+use upcall_runtime::{Batch, Config, CreateError, HandlerId, Interrupt, Mode, Runtime, clock};
+
+/// One runtime at a time: two would share CPUs without knowing of each other.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn start(mode: Mode, discipline: &'static Discipline) -> (Runtime, MutexGuard<'static, ()>) {
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let switch_cost = Some(Span::from_micros(1));
+    let config = Config { mode, cpus: vec![cpu()], switch_cost, discipline, ..Config::default() };
+    (Runtime::start(config).unwrap(), alone)
+}
+
+fn cpu() -> u32 {
+    upcall_runtime::default_cpus().unwrap()[0]
+}
+
+fn every_us(period_us: u64) -> ActivityParams {
+    ActivityParams::new(Span::from_micros(period_us), Span::from_nanos(100))
+}
+
+fn ended(runtime: &mut Runtime, id: HandlerId) {
+    assert_eq!(runtime.wait(&[id], Some(Span::from_secs(60))), [id], "it never ended");
+}
+
+fn a_minute() -> Option<Instant> {
+    Some(clock::now() + Span::from_secs(60))
+}
+
+fn soon() {
+    std::thread::sleep(Duration::from_millis(2));
+}
+
+const SLOTS: Way = Way::Slots { slots: 64, slot_bytes: 8 };
+
+/// The next number, waited for; it is given back at once.
+fn read(inlet: &mut Inlet) -> Result<u64, Closed> {
+    let mut bytes = [0; 8];
+    loop {
+        match inlet.pop(&mut bytes) {
+            Ok(Some(_)) => {
+                inlet.release();
+                return Ok(u64::from_ne_bytes(bytes));
+            }
+            Ok(None) => assert!(inlet.wait(1, a_minute()), "nothing ever came"),
+            Err(_) => return Err(inlet.closed().unwrap()),
+        }
+    }
+}
+
+/// In each upcall how much was there that was not read yet, and how many numbers were written.
+type Upcalls = Arc<Mutex<Vec<(u64, u64)>>>;
+
+/// A handler that writes the numbers below `end`, as many as it may each time, and ends the stream.
+fn write_all(
+    upcalls: &Upcalls,
+    end: u64,
+) -> impl FnMut(&mut Outlet, &mut Batch<'_>) + Send + 'static {
+    let (upcalls, mut number) = (upcalls.clone(), 0_u64);
+    move |outlet, batch| {
+        let (level, first) = (outlet.level(), number);
+        while number < end
+            && let Some(room) = outlet.next(8, batch)
+        {
+            room.span().fill(0, &number.to_ne_bytes());
+            room.stage(8);
+            number += 1;
+        }
+        upcalls.lock().unwrap().push((level, number - first));
+        if number == end {
+            outlet.end();
+        }
+    }
+}
+
+#[test]
+fn a_handler_is_upcalled_when_there_is_room_for_its_level_and_not_before() {
+    for (mode, discipline) in
+        [(Mode::Upcall, &DWS), (Mode::Upcall, &RMDP), (Mode::Threads, &RMDP), (Mode::Fifo, &RMDP)]
+    {
+        let (mut runtime, _alone) = start(mode, discipline);
+        let stream = Stream::create(SLOTS, 0).unwrap();
+        let (outlet, mut inlet) = (stream.outlet().unwrap(), stream.inlet().unwrap());
+        let upcalls = Upcalls::default();
+        let need = every_us(1_000).batch(64);
+        let writes = write_all(&upcalls, 1_000);
+        let id = runtime.outlet_handler("writer", need, outlet, 16, writes).unwrap();
+        runtime.run(id).unwrap();
+        while upcalls.lock().unwrap().is_empty() {
+            soon();
+        }
+        for number in 0..15 {
+            assert_eq!(read(&mut inlet), Ok(number));
+            soon();
+        }
+        assert_eq!(*upcalls.lock().unwrap(), [(0, 64)], "upcalled without room for its level");
+        assert_eq!(inlet.wakes(), 0, "a system call where nobody waits for so little room");
+        for number in 15..1_000 {
+            assert_eq!(read(&mut inlet), Ok(number));
+        }
+        assert_eq!(read(&mut inlet), Err(Closed::Ended));
+        ended(&mut runtime, id);
+        let upcalls = upcalls.lock().unwrap();
+        assert!(upcalls.iter().all(|&(level, _)| level <= 48), "{upcalls:?}");
+        assert!(upcalls.len() <= 2 + (1_000 - 64) / 16, "{upcalls:?}");
+        assert!(inlet.wakes() >= 1 && inlet.wakes() <= upcalls.len() as u64, "{upcalls:?}");
+    }
+}
+
+#[test]
+fn a_source_is_started_below_b_start_and_no_sooner() {
+    let (mut runtime, _alone) = start(Mode::Upcall, &DWS);
+    let stream = Stream::create(SLOTS, 8).unwrap();
+    let (outlet, mut inlet) = (stream.outlet().unwrap(), stream.inlet().unwrap());
+    let upcalls = Upcalls::default();
+    let need = every_us(500).batch(64);
+    let writes = write_all(&upcalls, 640);
+    let id = runtime.outlet_handler("source", need, outlet, 1, writes).unwrap();
+    runtime.run(id).unwrap();
+    for number in 0..640 {
+        assert_eq!(read(&mut inlet), Ok(number));
+        if number % 64 == 40 {
+            soon(); // it is not started by what is there above
+        }
+    }
+    assert_eq!(read(&mut inlet), Err(Closed::Ended));
+    ended(&mut runtime, id);
+    let upcalls = upcalls.lock().unwrap();
+    assert!(upcalls.iter().all(|&(level, _)| level < 8), "started too early: {upcalls:?}");
+    assert!(inlet.starts() >= 9 && inlet.starts() < 20, "{}", inlet.starts());
+}
+
+#[test]
+fn a_source_at_rest_goes_on_for_who_waits_for_more_than_is_there() {
+    let (mut runtime, _alone) = start(Mode::Upcall, &DWS);
+    let stream = Stream::create(SLOTS, 8).unwrap();
+    let (outlet, mut inlet) = (stream.outlet().unwrap(), stream.inlet().unwrap());
+    let upcalls = Upcalls::default();
+    let writes = write_all(&upcalls, 100);
+    let id = runtime.outlet_handler("source", every_us(500).batch(64), outlet, 1, writes).unwrap();
+    runtime.run(id).unwrap();
+    assert!(inlet.wait(64, a_minute()));
+    (0..20).for_each(|number| assert_eq!(read(&mut inlet), Ok(number)));
+    // 44 are there, far above `B_start`.
+    assert!(inlet.wait(56, a_minute()), "it rests for ever");
+    assert_eq!(inlet.level(), Ok(64));
+    drop(inlet);
+    ended(&mut runtime, id);
+}
+
+#[test]
+fn a_writer_and_a_reader_of_one_cpu_take_turns_without_a_system_call() {
+    for start_level in [0, 16] {
+        let (mut runtime, _alone) = start(Mode::Upcall, &DWS);
+        let stream = Stream::create(SLOTS, start_level).unwrap();
+        let (outlet, inlet) = (stream.outlet().unwrap(), stream.inlet().unwrap());
+        let (upcalls, wakes) = (Upcalls::default(), Arc::new(Mutex::new([u64::MAX; 2])));
+        let mut writes = write_all(&upcalls, 2_000);
+        let (by_writer, by_reader) = (wakes.clone(), wakes.clone());
+        let numbers = Arc::new(Mutex::new(Vec::new()));
+        let taken = numbers.clone();
+        let need = every_us(500).batch(32);
+        let writer = runtime
+            .outlet_handler("writer", need, outlet, 16, move |outlet, batch| {
+                writes(outlet, batch);
+                by_writer.lock().unwrap()[0] = outlet.wakes();
+            })
+            .unwrap();
+        let reader = runtime
+            .stream_handler("reader", need, inlet, 32, move |inlet, batch| {
+                while let Some(message) = inlet.next(batch) {
+                    let mut bytes = [0; 8];
+                    message.span().copy_to(0, &mut bytes);
+                    message.done();
+                    taken.lock().unwrap().push(u64::from_ne_bytes(bytes));
+                }
+                by_reader.lock().unwrap()[1] = inlet.wakes();
+            })
+            .unwrap();
+        runtime.run(reader).unwrap();
+        runtime.run(writer).unwrap();
+        ended(&mut runtime, writer);
+        ended(&mut runtime, reader);
+        assert_eq!(*numbers.lock().unwrap(), (0..2_000).collect::<Vec<u64>>());
+        assert_eq!(*wakes.lock().unwrap(), [0, 0]);
+    }
+}
+
+#[test]
+fn who_writes_interrupts_what_it_outranks_at_the_next_boundary_and_nothing_else() {
+    for (writer_period_us, comes_between) in [(1_000, true), (900_000, false)] {
+        let (mut runtime, _alone) = start(Mode::Upcall, &RMDP);
+        let interrupts = Arc::new(Mutex::new(Vec::new()));
+        let noted = interrupts.clone();
+        runtime.on_interrupt(cpu(), move |kind| noted.lock().unwrap().push(kind)).unwrap();
+        let stream = Stream::create(SLOTS, 0).unwrap();
+        let (mut outlet, mut inlet) = (stream.outlet().unwrap(), stream.inlet().unwrap());
+        while outlet.push(&[0; 8]).unwrap() {}
+        outlet.commit().unwrap();
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let (reads, writes) = (log.clone(), log.clone());
+        let writer = runtime
+            .outlet_handler(
+                "writer",
+                every_us(writer_period_us),
+                outlet,
+                4,
+                move |outlet, batch| {
+                    if let Some(room) = outlet.next(8, batch) {
+                        room.stage(8);
+                        writes.lock().unwrap().push(1_000);
+                    }
+                    batch.finish();
+                },
+            )
+            .unwrap();
+        let reader = runtime
+            .handler("reader", every_us(500_000).batch(10), move |batch| {
+                while batch.proceed() {
+                    let pdu = reads.lock().unwrap().iter().filter(|&&pdu| pdu < 1_000).count();
+                    reads.lock().unwrap().push(pdu);
+                    // With the fourth there is room for the level.
+                    if (1..5).contains(&pdu) {
+                        inlet.front().unwrap().unwrap().done();
+                        inlet.release();
+                    }
+                }
+                if batch.remaining() == 0 {
+                    batch.finish();
+                }
+            })
+            .unwrap();
+        runtime.run(writer).unwrap();
+        runtime.run(reader).unwrap();
+        ended(&mut runtime, reader);
+        ended(&mut runtime, writer);
+        let mut expected: Vec<usize> = (0..10).collect();
+        expected.insert(if comes_between { 5 } else { 10 }, 1_000);
+        assert_eq!(*log.lock().unwrap(), expected);
+        let told: &[Interrupt] = if comes_between { &[Interrupt::IoReady] } else { &[] };
+        assert_eq!(*interrupts.lock().unwrap(), told);
+        let _ = runtime.stop(|_, _| {});
+    }
+}
+
+#[test]
+fn a_handler_that_panics_is_a_writer_that_died_and_what_it_had_committed_is_read() {
+    let (mut runtime, _alone) = start(Mode::Upcall, &DWS);
+    let stream = Stream::create(SLOTS, 0).unwrap();
+    let (outlet, mut inlet) = (stream.outlet().unwrap(), stream.inlet().unwrap());
+    let id = runtime
+        .outlet_handler("writer", every_us(1_000).batch(8), outlet, 1, |outlet, batch| {
+            assert!(batch.proceed() && outlet.push(&7_u64.to_ne_bytes()).unwrap());
+            outlet.commit().unwrap();
+            assert!(outlet.push(&[8; 8]).unwrap());
+            assert!(batch.aborting(), "dies with one staged");
+        })
+        .unwrap();
+    runtime.run(id).unwrap();
+    ended(&mut runtime, id);
+    assert_eq!(read(&mut inlet), Ok(7));
+    assert_eq!(read(&mut inlet), Err(Closed::Died));
+    assert!(runtime.stop(|_, _| {}).activities[0].faulted);
+}
+
+#[test]
+fn a_handler_that_waits_for_room_is_finished_when_its_reader_goes() {
+    let (mut runtime, _alone) = start(Mode::Upcall, &DWS);
+    let stream = Stream::create(SLOTS, 0).unwrap();
+    let (outlet, inlet) = (stream.outlet().unwrap(), stream.inlet().unwrap());
+    let (upcalls, closed) = (Upcalls::default(), Arc::new(Mutex::new(None)));
+    let (mut writes, found) = (write_all(&upcalls, u64::MAX), closed.clone());
+    let id = runtime
+        .outlet_handler("writer", every_us(1_000).batch(64), outlet, 64, move |outlet, batch| {
+            writes(outlet, batch);
+            *found.lock().unwrap() = outlet.closed();
+        })
+        .unwrap();
+    runtime.run(id).unwrap();
+    while upcalls.lock().unwrap().is_empty() {
+        soon();
+    }
+    drop(inlet);
+    ended(&mut runtime, id);
+    assert_eq!(*upcalls.lock().unwrap(), [(0, 64), (64, 0)]);
+    assert_eq!(*closed.lock().unwrap(), Some(Closed::Ended));
+}
+
+#[test]
+fn what_cannot_be_is_refused_by_name() {
+    let (mut runtime, _alone) = start(Mode::Upcall, &PS);
+    let stream = Stream::create(SLOTS, 0).unwrap();
+    let outlet = stream.outlet().unwrap();
+    let refused = runtime.outlet_handler("w", every_us(1_000), outlet, 1, |_, _| {});
+    assert_eq!(refused, Err(CreateError::NotForStreams { policy: "ps" }));
+}
