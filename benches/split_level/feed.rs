@@ -1,0 +1,134 @@
+//! A reader in a process of its own, and what it is fed through.
+
+use std::io::{PipeReader, Write};
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
+
+use upcall::stream::{Outlet, Stream, Way as Moves};
+use upcall_sys::clock::{monotonic_ns, process_cpu_ns};
+use upcall_sys::process::switches_of;
+
+use crate::ROLE;
+use crate::log::{Log, path_of};
+use crate::reader::{MESSAGE_BYTES, Order};
+use crate::way::Way;
+
+/// Slots of a stream: as many messages as a pipe has room for.
+const SLOTS: u32 = 1_024;
+/// The variable that names sockets of this process.
+static SOCKETS: AtomicU32 = AtomicU32::new(0);
+
+/// See the module's head.
+pub struct Reader {
+    pub log: Log,
+    pub outputs: Vec<Output>,
+    child: Child,
+}
+
+/// Where messages to a reader go in.
+pub enum Output {
+    Stream(Box<Outlet>),
+    Bytes(Box<dyn Write + Send>),
+}
+
+/// What a process used up to now.
+#[derive(Clone, Copy)]
+pub struct Usage {
+    pub cpu_ns: u64,
+    pub switches: u64,
+    pub messages: u64,
+}
+
+impl Reader {
+    /// Starts one with so many network activities, and waits until it waits.
+    pub fn start(mut order: Order, networks: usize) -> Self {
+        let log = Log::create();
+        let (mut outputs, mut pipes) = (Vec::new(), Vec::<PipeReader>::new());
+        let mut streams = Vec::new();
+        let mut listener = None;
+        for _ in 0..networks {
+            if order.way.level().is_some() {
+                let bytes = u32::try_from(MESSAGE_BYTES).expect("a size of this bench");
+                let moves = Moves::Slots { slots: SLOTS, slot_bytes: bytes };
+                let stream = Stream::create(moves, 0).expect("memory");
+                order.inputs.push(path_of(&std::os::fd::AsRawFd::as_raw_fd(&stream.fd())));
+                outputs.push(Output::Stream(Box::new(stream.outlet().expect("a new stream"))));
+                streams.push(stream);
+            } else if order.way == Way::ThreadSocket {
+                let (listener, path) = listener.get_or_insert_with(listen);
+                let _ = &listener;
+                order.inputs.push(path.display().to_string());
+            } else {
+                let (reader, writer) = std::io::pipe().expect("a pipe");
+                order.inputs.push(path_of(&reader));
+                pipes.push(reader);
+                outputs.push(Output::Bytes(Box::new(writer)));
+            }
+        }
+        let child = Command::new(std::env::current_exe().expect("this program"))
+            .env(ROLE, order.text(&log))
+            .stdin(Stdio::piped())
+            .spawn()
+            .expect("this program can be started");
+        if let Some((listener, path)) = listener {
+            for _ in 0..networks {
+                let (socket, _) = listener.accept().expect("the reader connects");
+                outputs.push(Output::Bytes(Box::new(socket)));
+            }
+            let _ = std::fs::remove_file(path);
+        }
+        while !log.is_ready() {
+            std::thread::sleep(Duration::from_micros(500));
+        }
+        Reader { log, outputs, child }
+    }
+
+    /// What it used up to now.
+    pub fn usage(&self) -> Usage {
+        let pid = self.child.id();
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        let switches = tasks
+            .filter_map(|task| task.file_name().to_str()?.parse().ok())
+            .filter_map(|tid| switches_of(pid, tid).ok())
+            .map(|found| found.voluntary + found.involuntary)
+            .sum();
+        let cpu_ns = process_cpu_ns(pid).expect("the reader is there");
+        Usage { cpu_ns, switches, messages: self.log.count() }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.outputs.clear();
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+impl Output {
+    /// Sends one message; blocks while there is no room.
+    pub fn send(&mut self) {
+        let mut message = [0; MESSAGE_BYTES];
+        message[..8].copy_from_slice(&monotonic_ns().to_ne_bytes());
+        match self {
+            Output::Stream(outlet) => {
+                while !outlet.push(&message).expect("the reader is there") {
+                    outlet.wait(message.len(), None);
+                }
+                outlet.commit().expect("the reader is there");
+            }
+            Output::Bytes(bytes) => bytes.write_all(&message).expect("the reader is there"),
+        }
+    }
+}
+
+/// A socket to connect to.
+fn listen() -> (UnixListener, PathBuf) {
+    // Relaxed: only its own value matters.
+    let name = format!("upcall-bench-{}-{}", std::process::id(), SOCKETS.fetch_add(1, Relaxed));
+    let path = std::env::temp_dir().join(name);
+    (UnixListener::bind(&path).expect("a socket"), path)
+}

@@ -1,0 +1,69 @@
+//! Table 1 and Figure 9 of split-level-1991 (§5.2) on this machine: what it costs to read a message
+//! and to go on to the next, with and without a wake, in handlers that read streams, in threads that block,
+//! by epoll, and in tokio; and what that comes to for 5 network and 3 device activities, by the rate of
+//! messages.
+//!
+//! ```text
+//! cargo bench -p upcall-benches --bench split_level [-- OPTIONS]
+//!   table        only Table 1
+//!   figure       only Figure 9
+//!   --draw PATH  draws Figure 9
+//!   --smoke      to see that it works
+//! ```
+//!
+//! Nothing here is asserted but that all was read: the machine is shared. Read the ratios.
+
+#![forbid(unsafe_code)]
+
+use std::path::PathBuf;
+
+use upcall::FIFO_PRIORITY;
+use upcall_benches::{heading, measured_cpu, steal_ms};
+use upcall_sys::schedule::{self, allowed_cpus};
+
+mod draw;
+mod feed;
+mod figure;
+mod log;
+mod reader;
+mod table;
+mod there;
+mod wakes;
+mod way;
+
+/// What a process started by this one is to do: its variable of the environment.
+const ROLE: &str = "UPCALL_BENCH_ROLE";
+
+fn main() {
+    if let Ok(order) = std::env::var(ROLE) {
+        return reader::serve(&order);
+    }
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let is_asked = |what: &str| arguments.iter().any(|argument| argument == what);
+    let cpu = measured_cpu();
+    // Of one CPU alone the second is the same, and says nothing.
+    let others = allowed_cpus().unwrap_or_default();
+    let other = others.into_iter().find(|&other| other != cpu).unwrap_or(cpu);
+    println!("{}", heading("split_level"));
+    if other == cpu {
+        println!("one CPU is allowed: what comes from the other comes from the same");
+    }
+    if let Err(error) = schedule::fifo_permission(FIFO_PRIORITY + 1) {
+        println!("the readers ran in the ordinary class: {error:?}");
+    }
+    let before_ms = steal_ms(cpu);
+    if !is_asked("figure") {
+        table::run([cpu, other]);
+    }
+    if !is_asked("table") {
+        let lines = figure::run([cpu, other]);
+        let path = arguments.iter().skip_while(|argument| *argument != "--draw").nth(1);
+        if let Some(path) = path.map(PathBuf::from) {
+            std::fs::write(&path, draw::picture(&lines)).expect("the picture can be written");
+            println!("drawn: {}", path.display());
+        }
+    }
+    if let (Some(before), Some(after)) = (before_ms, steal_ms(cpu)) {
+        println!("the host ran something else on the measured CPU for {} ms", after - before);
+    }
+}

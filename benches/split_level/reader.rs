@@ -1,0 +1,317 @@
+//! The program that reads: a process of its own, in one of the ways, with any number of network
+//! activities, each fed by a stream, pipe or socket, and device activities, each clocked by a timer.
+//! All its work is to put down that a message came. All its threads are `SCHED_FIFO` on one CPU.
+
+use std::fs::File;
+use std::future::poll_fn;
+use std::io::{ErrorKind, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use rustix::event::epoll;
+use rustix::io::Errno;
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::net::unix::pipe::Receiver;
+use upcall::activity::{ActivityParams, Terms};
+use upcall::policy::dws::DWS;
+use upcall::stream::{Inlet, Stream};
+use upcall::time::{Instant, Span};
+use upcall::{Batch, Config, FIFO_PRIORITY, HandlerId, Runtime};
+use upcall_sys::clock::{monotonic_ns, sleep_until_ns};
+use upcall_sys::schedule;
+
+use crate::log::{Log, open};
+use crate::way::Way;
+
+/// Bytes of a message; the first word says when it was sent.
+pub const MESSAGE_BYTES: usize = 64;
+/// What is read at a time where bytes are: all that is there, up to so many messages.
+const READ_BYTES: usize = 64 * MESSAGE_BYTES;
+/// How soon the first release comes.
+const LEAD_NS: u64 = 3_000_000;
+
+/// What a reader is to do.
+#[derive(Clone)]
+pub struct Order {
+    pub way: Way,
+    pub cpu: u32,
+    pub devices: u32,
+    /// Of each device.
+    pub period_ns: u64,
+    /// What the streams' handlers declare.
+    pub gap_ns: u64,
+    /// Where its inputs are.
+    pub inputs: Vec<String>,
+}
+
+impl Order {
+    /// For [`Order::parse`].
+    pub fn text(&self, log: &Log) -> String {
+        let Order { way, cpu, devices, period_ns, gap_ns, inputs } = self;
+        let (way, log, inputs) = (way.word(), log.path(), inputs.join(" "));
+        format!("{way} {cpu} {devices} {period_ns} {gap_ns} {log} {inputs}")
+    }
+
+    fn parse(text: &str) -> (Self, Log) {
+        let mut words = text.split_whitespace();
+        let mut word = || words.next().expect("an order of this bench");
+        let way = Way::of(word());
+        let mut number = || word().parse().expect("a number");
+        let [cpu, devices, period_ns, gap_ns]: [u64; 4] = std::array::from_fn(|_| number());
+        let small = |number| u32::try_from(number).expect("a small number");
+        let log = Log::open(word());
+        let inputs = words.map(str::to_owned).collect();
+        (Order { way, cpu: small(cpu), devices: small(devices), period_ns, gap_ns, inputs }, log)
+    }
+}
+
+/// Reads until the standard input ends.
+pub fn serve(text: &str) {
+    let (order, log) = Order::parse(text);
+    let log = Arc::new(log);
+    let runtime = match order.way {
+        Way::Split | Way::SplitAhead | Way::Task => Some(in_upcalls(&order, &log)),
+        Way::ThreadPipe | Way::ThreadSocket => {
+            in_threads(&order, &log);
+            None
+        }
+        Way::Epoll => {
+            let (order, log) = (order.clone(), log.clone());
+            std::thread::spawn(move || by_epoll(&order, &log));
+            None
+        }
+        Way::Tokio => {
+            let (order, log) = (order.clone(), log.clone());
+            std::thread::spawn(move || in_tokio(&order, &log));
+            None
+        }
+    };
+    // Whoever is to run first has begun to wait.
+    std::thread::sleep(Duration::from_millis(2));
+    log.set_ready();
+    let _ = std::io::stdin().read(&mut [0]);
+    drop(runtime);
+    std::process::exit(0);
+}
+
+/// To where and how all of them run.
+fn prepare(cpu: u32) {
+    schedule::pin_thread(&[cpu]).expect("the CPU is allowed");
+    // `main` says so if it is refused.
+    let _ = schedule::set_fifo(FIFO_PRIORITY);
+}
+
+/// When device `nth` is due first: they are not in phase.
+fn first_due(order: &Order, nth: u32) -> u64 {
+    monotonic_ns() + LEAD_NS + order.period_ns * u64::from(nth) / u64::from(order.devices)
+}
+
+/// How a runtime of this bench is set up.
+pub fn config(cpu: u32) -> Config {
+    Config {
+        cpus: vec![cpu],
+        discipline: &DWS,
+        unscreened: true,
+        switch_cost: Some(Span::from_micros(1)),
+        ..Config::default()
+    }
+}
+
+/// What a handler here declares: messages may be processed ahead.
+pub fn need(gap_ns: u64, batch: u32) -> (ActivityParams, Terms) {
+    let cost = Span::from_nanos((gap_ns / u64::from(batch)).clamp(1, 100));
+    let terms = Terms { workahead_max: 1_000, ..Terms::default() };
+    (ActivityParams::new(Span::from_nanos(gap_ns), cost).batch(batch), terms)
+}
+
+fn in_upcalls(order: &Order, log: &Arc<Log>) -> Runtime {
+    let mut runtime = Runtime::start(config(order.cpu)).expect("the CPU is allowed");
+    for (input, nth) in order.inputs.iter().zip(0..) {
+        let inlet =
+            Stream::from_fd(open(input)).and_then(|stream| stream.inlet()).expect("a stream");
+        let level = order.way.level().expect("tasks read nothing here");
+        let log = log.clone();
+        let network = move |inlet: &mut Inlet, batch: &mut Batch<'_>| {
+            while let Some(message) = inlet.next(batch) {
+                log.arrived(message.span().words().map_or(0, |words| words[0].load(Relaxed)));
+                message.done();
+            }
+        };
+        let need = need(order.gap_ns, 16);
+        let created = runtime.stream_handler(&format!("network{nth}"), need, inlet, level, network);
+        runtime.run(created.expect("unscreened")).expect("its thread is there");
+    }
+    for nth in 0..order.devices {
+        let due_ns = first_due(order, nth);
+        let id = device(&mut runtime, order, nth, due_ns, log.clone());
+        runtime.run_at(&[id], Instant::from_nanos(due_ns)).expect("its thread is there");
+    }
+    runtime
+}
+
+fn device(runtime: &mut Runtime, order: &Order, nth: u32, due_ns: u64, log: Arc<Log>) -> HandlerId {
+    let (mut due_ns, period_ns) = (due_ns, order.period_ns);
+    let (name, mut need) = (format!("device{nth}"), need(period_ns, 1));
+    need.1.workahead_max = 0;
+    let created = match order.way {
+        Way::Task => runtime.task(&name, need, async move |task| {
+            loop {
+                log.arrived(due_ns);
+                due_ns += period_ns;
+                task.timed_sleep(Instant::from_nanos(due_ns)).await;
+            }
+        }),
+        _ => runtime.handler(&name, need, move |batch| {
+            while batch.proceed() {
+                log.arrived(due_ns);
+                due_ns += period_ns;
+            }
+        }),
+    };
+    created.expect("unscreened")
+}
+
+fn in_threads(order: &Order, log: &Arc<Log>) {
+    let cpu = order.cpu;
+    for input in &order.inputs {
+        let mut input: Box<dyn Read + Send> = match order.way {
+            Way::ThreadSocket => Box::new(UnixStream::connect(input).expect("it listens")),
+            _ => Box::new(File::open(input).expect("a pipe")),
+        };
+        let log = log.clone();
+        std::thread::spawn(move || {
+            prepare(cpu);
+            let mut bytes = [0; READ_BYTES];
+            while let Ok(read @ 1..) = input.read(&mut bytes) {
+                note(&bytes[..read], &log);
+            }
+        });
+    }
+    for nth in 0..order.devices {
+        let (mut due_ns, period_ns, log) = (first_due(order, nth), order.period_ns, log.clone());
+        std::thread::spawn(move || {
+            prepare(cpu);
+            loop {
+                sleep_until_ns(due_ns);
+                log.arrived(due_ns);
+                due_ns += period_ns;
+            }
+        });
+    }
+}
+
+/// Puts down all messages there are. No write, and so no read, ends amid one.
+fn note(bytes: &[u8], log: &Log) {
+    for message in bytes.chunks_exact(MESSAGE_BYTES) {
+        let mut word = [0; 8];
+        word.copy_from_slice(&message[..8]);
+        log.arrived(u64::from_ne_bytes(word));
+    }
+}
+
+fn by_epoll(order: &Order, log: &Log) {
+    prepare(order.cpu);
+    let set = epoll::create(epoll::CreateFlags::CLOEXEC).expect("epoll");
+    let mut fds: Vec<OwnedFd> = order.inputs.iter().map(|input| pipe(input)).collect();
+    let mut dues_ns = Vec::new();
+    for nth in 0..order.devices {
+        let due_ns = first_due(order, nth);
+        dues_ns.push(due_ns);
+        fds.push(timer(due_ns, order.period_ns));
+    }
+    for (fd, nth) in fds.iter().zip(0..) {
+        let data = epoll::EventData::new_u64(nth);
+        epoll::add(&set, fd, data, epoll::EventFlags::IN).expect("epoll");
+    }
+    let mut bytes = [0; READ_BYTES];
+    loop {
+        let mut events = [MaybeUninit::<epoll::Event>::uninit(); 16];
+        let (events, _) = match epoll::wait(&set, &mut events, None) {
+            Err(Errno::INTR) => continue,
+            found => found.expect("epoll"),
+        };
+        for event in events.iter() {
+            let nth = usize::try_from(event.data.u64()).expect("a small number");
+            let Ok(read) = rustix::io::read(&fds[nth], &mut bytes) else { continue };
+            match nth.checked_sub(order.inputs.len()) {
+                Some(device) => {
+                    let due_ns = &mut dues_ns[device];
+                    for _ in 0..expirations(&bytes) {
+                        log.arrived(*due_ns);
+                        *due_ns += order.period_ns;
+                    }
+                }
+                // The other end is gone: so is this process, soon.
+                None if read == 0 => return,
+                None => note(&bytes[..read], log),
+            }
+        }
+    }
+}
+
+/// Its end to read from, which does not block.
+fn pipe(path: &str) -> OwnedFd {
+    let fd = File::open(path).expect("a pipe").into();
+    rustix::io::ioctl_fionbio(&fd, true).expect("a pipe");
+    fd
+}
+
+fn timer(due_ns: u64, period_ns: u64) -> OwnedFd {
+    let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+    let fd = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags).expect("timerfd");
+    let span = |ns| Timespec::try_from(Duration::from_nanos(ns)).expect("a short time");
+    let times = Itimerspec { it_interval: span(period_ns), it_value: span(due_ns) };
+    rustix::time::timerfd_settime(&fd, TimerfdTimerFlags::ABSTIME, &times).expect("timerfd");
+    fd
+}
+
+/// What a timerfd says, timerfd_create(2).
+fn expirations(bytes: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[..8]);
+    u64::from_ne_bytes(word)
+}
+
+fn in_tokio(order: &Order, log: &Arc<Log>) {
+    prepare(order.cpu);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("epoll").block_on(async {
+        for input in &order.inputs {
+            let mut pipe = Receiver::from_owned_fd(pipe(input)).expect("a pipe");
+            let log = log.clone();
+            tokio::spawn(async move {
+                let mut bytes = [0; READ_BYTES];
+                loop {
+                    let mut into = ReadBuf::new(&mut bytes);
+                    let read = poll_fn(|context| Pin::new(&mut pipe).poll_read(context, &mut into));
+                    match read.await {
+                        Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                        Ok(()) if !into.filled().is_empty() => note(into.filled(), &log),
+                        _ => return,
+                    }
+                }
+            });
+        }
+        for nth in 0..order.devices {
+            let mut due_ns = first_due(order, nth);
+            let (period_ns, log) = (order.period_ns, log.clone());
+            tokio::spawn(async move {
+                let lead = Duration::from_nanos(due_ns.saturating_sub(monotonic_ns()));
+                let first = tokio::time::Instant::now() + lead;
+                let mut interval = tokio::time::interval_at(first, Duration::from_nanos(period_ns));
+                loop {
+                    interval.tick().await;
+                    log.arrived(due_ns);
+                    due_ns += period_ns;
+                }
+            });
+        }
+        std::future::pending::<()>().await;
+    });
+}

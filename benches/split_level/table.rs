@@ -1,0 +1,220 @@
+//! Table 1 of split-level-1991, on this machine: all ways in blocks of one run.
+
+use upcall_benches::{percentile, smoke};
+
+use crate::there;
+use crate::wakes::{self, Cause};
+use crate::way::Way;
+
+/// The paper's overheads in us, by the rows that are like them; its thread takes 145.
+const PAPER_THREAD_US: f64 = 145.0;
+
+/// A line of the table.
+struct Row {
+    name: String,
+    paper_us: Option<f64>,
+    /// Picoseconds.
+    samples_ps: Vec<u64>,
+    late_ns: Vec<u64>,
+    /// Of each block.
+    medians_ps: Vec<u64>,
+}
+
+/// What is compared: places of rows.
+struct Claim {
+    text: &'static str,
+    of: usize,
+    over: usize,
+    at_most: f64,
+}
+
+/// Measures and prints.
+pub fn run(cpus: [u32; 2]) {
+    let (blocks, wakes) = if smoke() { (1, 20) } else { (21, 400) };
+    println!("{blocks} blocks, each with all rows; a ratio is of the medians of one block");
+    let mut rows = rows();
+    for _ in 0..blocks {
+        let mut row = rows.iter_mut();
+        for (_, measure) in there::ROWS {
+            row.next().expect("a row of each").take(measure(cpus[0]), Vec::new());
+        }
+        for cause in Cause::ALL {
+            for &way in cause.ways() {
+                // A thousand wakes a second, of a timer.
+                let wakes = if cause == Cause::Timer { wakes / 8 } else { wakes };
+                let found = wakes::measure(cause, way, cpus, wakes);
+                let ps = found.taken_ns.into_iter().map(|ns| ns * 1_000).collect();
+                row.next().expect("a row of each").take(ps, found.late_ns);
+            }
+        }
+    }
+    let base = there::ROWS.iter().position(|(name, _)| *name == there::THREADS).unwrap_or(0);
+    print(&mut rows, base);
+    verdicts(&rows, base);
+}
+
+impl Row {
+    fn take(&mut self, mut samples_ps: Vec<u64>, mut late_ns: Vec<u64>) {
+        self.medians_ps.push(percentile(&mut samples_ps, 50.0));
+        self.samples_ps.append(&mut samples_ps);
+        self.late_ns.append(&mut late_ns);
+    }
+
+    /// p10, median and p90 of the ratios of blocks.
+    fn over(&self, other: &Row) -> [f64; 3] {
+        let mut ratios: Vec<u64> = self
+            .medians_ps
+            .iter()
+            .zip(&other.medians_ps)
+            .map(|(&one, &other)| 10_000 * one / other.max(1))
+            .collect();
+        [10.0, 50.0, 90.0].map(|of| percentile(&mut ratios, of) as f64 / 10_000.0)
+    }
+}
+
+fn rows() -> Vec<Row> {
+    let there = there::ROWS.iter().zip([17.0, 17.0, 17.0, 0.0, 145.0, 129.0, 0.0, 0.0, 0.0]);
+    let there = there.map(|(&(name, _), paper_us)| (name.to_owned(), paper_us));
+    let wakes = Cause::ALL.into_iter().flat_map(|cause| {
+        cause.ways().iter().map(move |&way| (name(cause, way).to_owned(), paper_us(cause, way)))
+    });
+    there
+        .chain(wakes)
+        .map(|(name, paper_us)| Row {
+            name,
+            paper_us: (paper_us > 0.0).then_some(paper_us),
+            samples_ps: Vec::new(),
+            late_ns: Vec::new(),
+            medians_ps: Vec::new(),
+        })
+        .collect()
+}
+
+fn name(cause: Cause, way: Way) -> &'static str {
+    match (cause, way) {
+        (Cause::Timer, Way::Split) => "handler, its next release",
+        (Cause::Timer, Way::Task) => "task, timed_sleep()",
+        (Cause::Timer, Way::Epoll) => "epoll: timerfd, epoll_wait, read(2)",
+        (Cause::Timer, Way::Tokio) => "tokio: interval",
+        (Cause::Timer, _) => "thread: clock_nanosleep(2)",
+        (_, Way::ThreadSocket) => "thread: blocked in recv(2) of a UNIX socket",
+        (_, Way::Epoll) => "epoll: pipe, epoll_wait, read(2)",
+        (_, Way::Tokio) => "tokio: pipe",
+        (_, Way::Split) => "stream's handler",
+        _ => "thread: blocked in read(2) of a pipe",
+    }
+}
+
+fn paper_us(cause: Cause, way: Way) -> f64 {
+    match (cause, way) {
+        (Cause::Timer, Way::Split | Way::Task) => 132.0,
+        (Cause::Here | Cause::Elsewhere, Way::Split) => 67.0,
+        (Cause::Here | Cause::Elsewhere, Way::Epoll) => 384.0,
+        _ => 0.0,
+    }
+}
+
+fn print(rows: &mut [Row], base: usize) {
+    println!();
+    println!(
+        "{:<54} {:>7} {:>7} {:>7}  {:>7} {:>6} {:>6}  {:>6} {:>6}  {:>7} {:>7}",
+        "nanoseconds for one message",
+        "p10",
+        "median",
+        "p90",
+        "/thread",
+        "p10",
+        "p90",
+        "paper",
+        "/145",
+        "late",
+        "p90",
+    );
+    let mut first = 0;
+    let mut sections = vec![("the message is there", there::ROWS.len())];
+    for cause in Cause::ALL {
+        let title = match cause {
+            Cause::Here => "woken by a message, sent by an ordinary process of the same CPU",
+            Cause::Elsewhere => "woken by a message, sent from the other CPU",
+            Cause::Timer => "woken by a timer",
+        };
+        sections.push((title, cause.ways().len()));
+    }
+    for (title, count) in sections {
+        println!("{title}");
+        for at in first..first + count {
+            let ratios = rows[at].over(&rows[base]);
+            line(&mut rows[at], ratios);
+        }
+        first += count;
+    }
+    println!();
+}
+
+fn line(row: &mut Row, [low, ratio, high]: [f64; 3]) {
+    let [p10, median, p90] =
+        [10.0, 50.0, 90.0].map(|of| percentile(&mut row.samples_ps, of) as f64 / 1e3);
+    let name = &row.name;
+    print!("  {name:<52} {p10:>7.0} {median:>7.0} {p90:>7.0}  ");
+    print!("{ratio:>7.3} {low:>6.3} {high:>6.3}  ");
+    match row.paper_us {
+        Some(us) => print!("{us:>6.0} {:>6.2}", us / PAPER_THREAD_US),
+        None => print!("{:>6} {:>6}", "-", "-"),
+    }
+    if !row.late_ns.is_empty() {
+        let [late, late_p90] = [50.0, 90.0].map(|of| percentile(&mut row.late_ns, of));
+        print!("  {late:>7} {late_p90:>7}");
+    }
+    println!();
+}
+
+/// What must hold.
+fn verdicts(rows: &[Row], base: usize) {
+    let place = |cause: Cause, way: Way| {
+        let before: usize = Cause::ALL
+            .into_iter()
+            .take_while(|&other| other != cause)
+            .map(|other| other.ways().len())
+            .sum();
+        let nth = cause.ways().iter().position(|&other| other == way);
+        there::ROWS.len() + before + nth.expect("a row of this cause")
+    };
+    let claim = |text, of, over, at_most| Claim { text, of, over, at_most };
+    let mut claims = vec![
+        claim("a message of the upcall against a thread's (the paper: 0.12)", 0, base, 0.25),
+        claim("a message an upcall against a thread's", 1, base, 0.25),
+        claim("a message and time_advance() against a thread's", 2, base, 0.25),
+        claim("a message of the upcall against read(2) alone", 0, 3, 0.5),
+    ];
+    for (cause, text) in [
+        (Cause::Here, "woken by a message of the same CPU"),
+        (Cause::Elsewhere, "woken by a message of the other CPU"),
+        (Cause::Timer, "woken by a timer"),
+    ] {
+        for over in [Way::ThreadPipe, Way::Epoll, Way::Tokio] {
+            claims.push(claim(text, place(cause, Way::Split), place(cause, over), 1.0));
+        }
+    }
+    println!("what must hold");
+    for Claim { text, of, over, at_most } in claims {
+        let [low, ratio, high] = rows[of].over(&rows[over]);
+        let holds = if ratio <= at_most { "holds" } else { "DOES NOT HOLD" };
+        let over = format!("{text}, over `{}`", rows[over].name);
+        println!("  {over:<112} {ratio:.3} ({low:.3} to {high:.3}), at most {at_most:.2}: {holds}");
+    }
+    println!();
+    println!("{CONTENTS}");
+}
+
+const CONTENTS: &str = "\
+what a row contains
+  /thread               over `thread: read(2), sched_yield(2)`, the paper's `a system call to read the next message and
+                        another to switch to the next thread` of 145 us; /145 is the paper's own ratio
+  the message is there  reading one word of it, 64 bytes in place or copied, and what is between it and the next one. A
+                        stream's handler passes a boundary after each: the clock is read and all bells are looked at
+  woken                 what is taken from an ordinary program that runs on the CPU: interrupt or call, both switches, the
+                        reading, going to sleep again. Of the same CPU: all that the sender's call takes, it included
+  late                  from before the sending, or from the moment that was due, to the reader (median)
+  all readers           SCHED_FIFO, the same priority, the same CPU; those who are woken are another process. No call is made to
+                        change a priority after a message, but in the one row that says so; the paper's pure LWPs make one each
+  epoll, woken          epoll_wait and one read; the paper's 384 us are a read in vain, a signal, select, read, and the call";
