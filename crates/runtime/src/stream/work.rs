@@ -17,9 +17,12 @@ pub(crate) struct StreamWork {
     has_ended: bool,
 }
 
+/// What is called with the end.
+type Handler<E> = Box<dyn FnMut(&mut E, &mut Batch<'_>) + Send>;
+
 enum Tie {
-    Reads(Inlet, Box<dyn FnMut(&mut Inlet, &mut Batch<'_>) + Send>),
-    Writes(Outlet, Box<dyn FnMut(&mut Outlet, &mut Batch<'_>) + Send>),
+    Reads(Inlet, Handler<Inlet>),
+    Writes(Outlet, Handler<Outlet>),
 }
 
 impl StreamWork {
