@@ -244,11 +244,13 @@ impl Scheduler {
 
     /// The key of what is upcalled now, at `now`; as for [`Scheduler::best`].
     /// It changes by the passing of time alone, where work ahead becomes
-    /// critical. O(1).
+    /// critical. The event is the one with which its job was begun, whether it was taken
+    /// since or not: one that came later is for the next choice. O(1).
     pub fn running_standing(&self, now: Instant) -> Option<Standing> {
         let running = self.running.as_ref()?;
         let slot = self.slot(running.id).ok()?;
-        self.policy.standing(running.id, slot.oldest(), now.max(self.clock))
+        let standing = self.policy.standing(running.id, slot.oldest(), now.max(self.clock))?;
+        Some(Standing { event: self.policy.served(running.id), ..standing })
     }
 
     /// The activity that is upcalled now.

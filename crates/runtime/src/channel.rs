@@ -32,7 +32,7 @@
 //! 2. Only if it has taken all that it was told of before; and no system call if it is awake.
 //! 3. An executive: between two upcalls, and at each boundary of the handler that runs, as a user interrupt is
 //!    delivered; its time is that of whoever runs, so it should be short. It is not admitted: what it
-//!    is held to is [`Route::terms`]. Among the domains of a daemon it is invoked as soon as the executive
+//!    is held to is [`Route::terms`]. What takes time belongs into an admitted handler: [`Route::to_handler`]. Among the domains of a daemon it is invoked as soon as the executive
 //!    runs, whoever has the turn.
 //! 4. By rank, as [`upcall_core::events`] decides: recursion is refused and a handler that runs away held, and both
 //!    are counted ([`Service::counts`]). Recursion is known among handlers that one desk serves.

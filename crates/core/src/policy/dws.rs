@@ -232,6 +232,10 @@ impl Policy for DeadlineWorkahead {
         Some(Standing { id, key: level(queue) | rank.key, event, first: id })
     }
 
+    fn served(&self, running: ActivityId) -> Option<u64> {
+        self.members[running.0 as usize].served.map(|event| event.rank)
+    }
+
     fn gives_way(&mut self, running: ActivityId, _: Instant, now: Instant) -> bool {
         self.tick(now);
         let member = &self.members[running.0 as usize];

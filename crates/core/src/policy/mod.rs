@@ -195,6 +195,12 @@ pub trait Policy: fmt::Debug + Send {
         None
     }
 
+    /// The rank of the event with which the job of `running` was begun, if it was: no equal preempts it.
+    fn served(&self, running: ActivityId) -> Option<u64> {
+        let _ = running;
+        None
+    }
+
     /// Whether `running`, picked at `since` and at a point where it may be
     /// preempted, must give way to another.
     fn gives_way(&mut self, running: ActivityId, since: Instant, now: Instant) -> bool;

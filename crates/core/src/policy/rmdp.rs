@@ -157,6 +157,10 @@ impl Policy for RateMonotonic {
         Some(Standing { id, key: member.rank.key, event, first: id })
     }
 
+    fn served(&self, running: ActivityId) -> Option<u64> {
+        self.members[running.0 as usize].served.map(|event| event.rank)
+    }
+
     fn gives_way(&mut self, running: ActivityId, _: Instant, _: Instant) -> bool {
         let own = &self.members[running.0 as usize];
         self.ready.peek().is_some_and(|(best, _)| match own.served {

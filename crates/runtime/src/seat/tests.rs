@@ -315,6 +315,45 @@ fn with_patience_it_goes_on_while_who_outranks_it_has_waited_less() {
 }
 
 #[test]
+fn who_runs_with_an_event_yields_to_no_equal_and_who_is_chosen_goes_by_events() {
+    for patience in [Span::ZERO, Span::from_millis(5)] {
+        let (mut seat, mut usher, peer, daemon) = seat_and_usher(patience);
+        let (other, mut theirs) = neighbour(&daemon);
+        let domain = other.domain;
+        usher.introduce(other);
+        assert!(seat.take_in_peers());
+        let (id, mut scheduler) = (ActivityId(0), Scheduler::new(ACTIVITIES_MAX, &RMDP));
+        let params = ActivityParams::new(Span::from_millis(90), Span::from_millis(1));
+        let terms = Terms { wins_ties: true, ..Terms::default() };
+        let mut tell = |input| scheduler.handle(at(100), input).unwrap();
+        tell(Input::Create { id, params, terms });
+        tell(Input::Run { id, at: at(100) });
+        tell(Input::Posted { id, rank: 20 });
+        seat.set_order(id, Some(4));
+        seat.publish(&scheduler);
+        let shown = Rank { event: 20, ..Rank::new(90_000_000, 4) };
+        assert_eq!(peer.best(at(100).as_nanos()), Ok(Some(shown)));
+        // Of the same period; of a better place, or with a more urgent event.
+        let first = Rank::new(90_000_000, 3);
+        let urgent = Rank { event: 10, ..Rank::new(90_000_000, 5) };
+        let mut show = |rank: Rank| theirs.publish(Some(rank.into()));
+        show(first);
+        assert_eq!(seat.next(&scheduler, at(110)), Next::Own);
+        show(urgent);
+        assert_eq!(seat.next(&scheduler, at(110)), Next::Other(domain));
+        // It was chosen with its event, and then takes it.
+        let _ = scheduler.poll_command(at(110));
+        scheduler.handle(at(110), Input::Taken { id, events: 1 }).unwrap();
+        for equal in [first, urgent] {
+            theirs.publish(Some(equal.into()));
+            assert!(seat.may_go_on(&scheduler, at(111)).is_some(), "{equal:?}");
+        }
+        theirs.publish(Some(Rank::new(89_000_000, 9).into()));
+        assert_eq!(seat.may_go_on(&scheduler, at(111)), None);
+    }
+}
+
+#[test]
 fn a_domain_says_since_when_it_waits_where_patience_asks() {
     for (patience, since) in [(Span::from_millis(5), at(100)), (Span::ZERO, Instant::ZERO)] {
         let (mut seat, _usher, peer, _daemon) = seat_and_usher(patience);
