@@ -569,6 +569,7 @@ fn wanted(need: &Need) -> Result<(ActivityParams, Terms), PlaceError> {
         workahead_max: need.workahead_max,
         delay_bound,
         on_demand: need.on_demand,
+        wins_ties: need.wins_ties,
         ..Terms::default()
     };
     Ok((params, terms))

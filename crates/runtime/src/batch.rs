@@ -10,6 +10,7 @@ use upcall_core::scheduler::Outcome;
 use upcall_core::time::{Instant, Span};
 use upcall_shm::user_area::Mask;
 
+use crate::events::Event;
 use crate::gate::Gate;
 use crate::mask::MaskedBatch;
 
@@ -154,6 +155,31 @@ impl<'a> Batch<'a> {
     /// Whether this upcall continues a job that had to yield.
     pub fn resumed(&self) -> bool {
         self.resumed
+    }
+
+    /// The most urgent event that was posted to this handler ([`crate::Poster`]) and not taken yet: the one of the
+    /// smallest rank, of equals the first. Then it counts no more for who goes next; being upcalled
+    /// takes none. A handler that was chosen with an event keeps its place until its job is
+    /// done, whatever it takes. A clock reading and O(k) for k that wait; does not wait or
+    /// allocate. `None` also in a trial run and in virtual time.
+    ///
+    /// ```no_run
+    /// # use upcall_runtime::{Batch, Event};
+    /// # fn show(frame: Event) {}
+    /// # fn handler(batch: &mut Batch<'_>) {
+    /// while let Some(frame) = batch.take_event() {
+    ///     if !batch.proceed() {
+    ///         break;
+    ///     }
+    ///     show(frame);
+    /// }
+    /// # }
+    /// ```
+    pub fn take_event(&mut self) -> Option<Event> {
+        match &mut self.authority {
+            Authority::Gate(gate) => gate.take_event(),
+            Authority::Nobody | Authority::Round(_) => None,
+        }
     }
 
     /// Whether the process ends, and the handler is to bring what it does to an end and

@@ -71,7 +71,8 @@ fn switch_cost_once() -> Span {
                     aborting: false,
                 };
                 let (scheduler, doorbell) = (&mut scheduler, &doorbell);
-                let gate = Gate { scheduler, doorbell, seat: None, interrupts: None };
+                let gate =
+                    Gate { scheduler, doorbell, seat: None, interrupts: None, inboxes: None };
                 let mut batch = Batch::new(Authority::Gate(gate), grant);
                 handlers[id.0 as usize](&mut batch);
                 let now = clock::now();

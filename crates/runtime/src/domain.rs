@@ -449,5 +449,6 @@ fn need(params: &ActivityParams, terms: &Terms) -> Need {
         workahead_max: terms.workahead_max,
         delay_bound_ns: terms.delay_bound.map_or(0, Span::as_nanos),
         on_demand: terms.on_demand,
+        wins_ties: terms.wins_ties,
     }
 }

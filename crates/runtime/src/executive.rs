@@ -20,6 +20,7 @@ use upcall_core::record::JobRecord;
 use upcall_core::scheduler::{Command, Counters, Input, Outcome};
 use upcall_core::time::{Instant, Span};
 use upcall_core::trace::{Record, Traced};
+use upcall_shm::inbox::{Marks, Taker};
 use upcall_shm::user_area::LentMask;
 use upcall_sys::futex::WaitSet;
 use upcall_sys::memfd::SharedMapping;
@@ -28,6 +29,7 @@ use crate::batch::{Authority, Batch, Grant, Use};
 use crate::channel::{Desk, Moment, set_executive};
 use crate::clock;
 use crate::doorbell::Doorbell;
+use crate::events::Inboxes;
 use crate::gate::Gate;
 use crate::interrupt::{Interrupt, InterruptHandler, Interrupts, bit};
 use crate::latency::Latency;
@@ -64,6 +66,8 @@ pub(crate) enum Control {
         terms: Terms,
         work: Work,
         order: Option<u32>,
+        /// `None`: it takes no events.
+        inbox: Option<Taker>,
     },
     Run {
         id: ActivityId,
@@ -118,6 +122,8 @@ pub(crate) struct Shared {
     aborting: Box<[AtomicU32]>,
     /// A bit for each task that was woken since the executive looked.
     woken: [AtomicU64; ACTIVITIES_MAX as usize / 64],
+    /// For whom events were posted since.
+    pub(crate) marks: Marks,
     /// A bit for each user interrupt that was raised since.
     interrupts: AtomicU32,
     /// 1 once there is a stream to watch, or an event channel. Of the executive's thread.
@@ -277,6 +283,8 @@ pub(crate) struct Retired {
     pub(crate) id: ActivityId,
     /// Only to be dropped.
     pub(crate) _work: Option<Work>,
+    /// The same.
+    pub(crate) _inbox: Option<Taker>,
     pub(crate) counters: Option<Counters>,
 }
 
@@ -321,6 +329,7 @@ pub(crate) struct Executive {
     /// Among other domains, if it is.
     seat: Option<Seat>,
     interrupts: Interrupts,
+    inboxes: Inboxes,
     /// Only for [`Executive::hear`]: streams that were rung, and when their messages arrive.
     heard: Vec<(ActivityId, Instant)>,
 }
@@ -372,6 +381,7 @@ impl Executive {
             meter_cpu,
             wakeup: Latency::default(),
             interrupts: Interrupts::new(shared.clone(), seat.as_ref()),
+            inboxes: Inboxes::new(discipline.name, shared.clone()),
             heard: Vec::with_capacity(WATCHES_MAX),
             seat,
         };
@@ -403,6 +413,7 @@ impl Executive {
             if self.interrupts.serve(now, Moment::Scheduling) {
                 now = clock::now();
             }
+            self.take_in_events(now);
             match self.turn(now) {
                 Turn::Own => {}
                 Turn::Elsewhere => {
@@ -420,6 +431,7 @@ impl Executive {
             }
             if self.interrupts.deliver(now, self.seat.as_ref()) {
                 now = clock::now();
+                self.take_in_events(now);
             }
             match self.next_upcall(now) {
                 Some((id, grant)) => now = self.upcall(id, grant),
@@ -455,6 +467,19 @@ impl Executive {
     /// Sleeps until it is rung or `deadline` has come, or less; `true`: it was rung, and
     /// that was taken note of.
     fn sleep_until(&self, deadline: Option<Instant>) -> bool {
+        if self.seat.is_none() && !self.inboxes.interrupt {
+            return self.sleep(deadline);
+        }
+        // An event may change what is done now (`crate::events`, 3).
+        if !self.shared.marks.doze() {
+            return self.answer();
+        }
+        let rung = self.sleep(deadline);
+        self.shared.marks.rouse();
+        rung
+    }
+
+    fn sleep(&self, deadline: Option<Instant>) -> bool {
         if let Some(desk) = &self.interrupts.desk {
             if desk.is_due(clock::now()) {
                 return self.answer();
@@ -506,6 +531,13 @@ impl Executive {
         self.heard = heard;
     }
 
+    /// Tells the core of the events that were posted since.
+    #[inline]
+    fn take_in_events(&mut self, now: Instant) {
+        let Executive { inboxes, scheduler, .. } = self;
+        inboxes.take_in(|id, rank| post(scheduler, now, id, rank));
+    }
+
     /// Whether this domain is to run now. If another is, what this one has is shown,
     /// and the turn passed on if it was here.
     fn turn(&mut self, now: Instant) -> Turn {
@@ -555,7 +587,7 @@ impl Executive {
         while let Ok(control) = self.controls.pop() {
             obeyed = Obeyed::Something;
             match control {
-                Control::Create { id, params, terms, work, order } => {
+                Control::Create { id, params, terms, work, order, inbox } => {
                     if let Some(seat) = &mut self.seat {
                         seat.set_order(id, order);
                     }
@@ -563,6 +595,7 @@ impl Executive {
                     let slot = &mut self.slots[id.0 as usize];
                     *slot = Slot { work: Some(work), params: Some(params), ..Slot::default() };
                     self.tell(now, Input::Create { id, params, terms });
+                    self.inboxes.set(id, inbox);
                 }
                 Control::Run { id, at } => self.start(now, id, at),
                 Control::Suspend { id } => self.tell(now, Input::Suspend { id }),
@@ -692,11 +725,14 @@ impl Executive {
 
     /// The upcall that is due, if one is.
     fn next_upcall(&mut self, now: Instant) -> Option<(ActivityId, Grant)> {
-        let command = self.scheduler.poll_command(now)?;
-        let Command::Upcall { id, pdus_max, resumed, check_at } = command else {
-            // `tell` took out everything else.
-            debug_assert!(false, "{command:?} out of place");
-            return None;
+        let (id, pdus_max, resumed, check_at) = loop {
+            match self.scheduler.poll_command(now)? {
+                Command::Upcall { id, pdus_max, resumed, check_at } => {
+                    break (id, pdus_max, resumed, check_at);
+                }
+                // A job that the policy will not run any more (DWCS): seen when it chooses.
+                command => self.notice(command),
+            }
         };
         let params = self.slots[id.0 as usize].params?;
         let grant = Grant {
@@ -727,8 +763,9 @@ impl Executive {
                     std::mem::take(&mut self.slots[id.0 as usize]);
                 // There is room: the ring holds one of each activity, and a
                 // number is used again only after its entry was taken out.
+                let _inbox = self.inboxes.set(id, None);
                 let pushed =
-                    self.retired.push(Retired { id, _work: work, counters: last_counters });
+                    self.retired.push(Retired { id, _work: work, _inbox, counters: last_counters });
                 debug_assert!(pushed.is_ok());
             }
             // Upcalls are begun by `run`, answers to `Boundary` taken by the batch.
@@ -764,7 +801,8 @@ impl Executive {
         let cpu_before = self.meter_cpu.then(upcall_sys::clock::thread_cpu_ns);
         let (doorbell, seat) = (&self.shared.doorbell, self.seat.as_mut());
         let interrupts = Some(&mut self.interrupts);
-        let mut gate = Gate { scheduler: &mut self.scheduler, doorbell, seat, interrupts };
+        let inboxes = Some(&mut self.inboxes);
+        let mut gate = Gate { scheduler: &mut self.scheduler, doorbell, seat, interrupts, inboxes };
         let (mut used, panicked, next) = match slot.work.as_mut() {
             Some(Work::Handler(handler)) => {
                 let batch = Batch::new(Authority::Gate(gate), grant);
@@ -818,6 +856,12 @@ impl Executive {
             records_lost: self.scheduler.sink_mut().map_or(0, |ring| ring.lost()),
         }
     }
+}
+
+/// Tells the core of an event. There is room: an inbox lets in no more.
+pub(crate) fn post(scheduler: &mut Traced<Ring>, now: Instant, id: ActivityId, rank: u64) {
+    let told = scheduler.handle(now, Input::Posted { id, rank });
+    debug_assert!(told.is_ok(), "{told:?}");
 }
 
 /// Calls the handler; what it used, and whether it panicked.

@@ -10,6 +10,8 @@ use upcall_shm::user_area::Mask;
 
 use crate::channel::Moment;
 use crate::doorbell::Doorbell;
+use crate::events::{Event, Inboxes};
+use crate::executive::post;
 use crate::interrupt::{Interrupt, Interrupts};
 use crate::seat::Seat;
 use crate::trace::Ring;
@@ -23,6 +25,8 @@ pub(crate) struct Gate<'a> {
     pub(crate) seat: Option<&'a mut Seat>,
     /// Delivered at each boundary; `None`: on trial.
     pub(crate) interrupts: Option<&'a mut Interrupts>,
+    /// `None`: on trial.
+    pub(crate) inboxes: Option<&'a mut Inboxes>,
 }
 
 impl Gate<'_> {
@@ -42,7 +46,12 @@ impl Gate<'_> {
             return None;
         }
         let heard = self.hear(now);
-        if !heard && now < check_at && !self.seat.as_ref().is_some_and(|seat| seat.wants_a_look()) {
+        let posted = self.inboxes.as_ref().is_some_and(|all| all.interrupt) && self.take_in(now);
+        if !heard
+            && !posted
+            && now < check_at
+            && !self.seat.as_ref().is_some_and(|seat| seat.wants_a_look())
+        {
             return Some(check_at);
         }
         let answer = self.ask(now);
@@ -63,6 +72,24 @@ impl Gate<'_> {
             let _ = self.scheduler.handle(now, Input::Message { id, critical: at, from: at });
         });
         any
+    }
+
+    /// Tells the core of events that were posted since; whether there are any.
+    fn take_in(&mut self, now: Instant) -> bool {
+        let Gate { scheduler, inboxes, .. } = self;
+        let Some(inboxes) = inboxes else { return false };
+        inboxes.take_in(|id, rank| post(scheduler, now, id, rank))
+    }
+
+    /// The most urgent event of what runs, which is then taken. O(k) for k that wait.
+    pub(crate) fn take_event(&mut self) -> Option<Event> {
+        let id = self.scheduler.running()?;
+        let now = crate::clock::now();
+        self.take_in(now);
+        let event = self.inboxes.as_mut()?.take(id)?;
+        // While something runs, it leaves no command.
+        let _ = self.scheduler.handle(now, Input::Taken { id, events: 1 });
+        Some(event)
     }
 
     fn deliver(&mut self, now: Instant) -> bool {

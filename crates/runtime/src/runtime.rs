@@ -27,6 +27,7 @@ use upcall_core::trace::Record;
 use crate::clock;
 use crate::config::Config;
 use crate::domain::Domain;
+use crate::events::{Poster, Posts};
 use crate::executive::{Control, Epoch, Executive, Job, Link, Outcomes, Retired};
 use crate::need::CreateError;
 use crate::offence::Offence;
@@ -118,6 +119,8 @@ struct Activity {
     statistics: Statistics,
     /// Whether it goes on when the process ends, until it finishes.
     abort_phase: bool,
+    /// `None`: a task, which takes no events.
+    posts: Option<Posts>,
 }
 
 /// Whose reservation it is.
@@ -227,6 +230,39 @@ impl Runtime {
         }
         self.send(executive, Control::Reweigh { id: number, claim });
         Ok(())
+    }
+
+    /// What posts events to a handler, from any thread of this process; `None` if it is closed, a task or a
+    /// virtual-time handler. An event releases nothing: while it waits, the handler goes before those of equal rank
+    /// that have none, or a later one, wherever somebody is chosen to run, among the domains of a
+    /// daemon too. Under RMDP and RM only if it has [`activity::Terms::wins_ties`](crate::activity::Terms::wins_ties),
+    /// with which admission reckons; under DWS and DWCS any handler; under PS events count for nothing. The handler takes
+    /// them by [`Batch::take_event`](crate::Batch::take_event).
+    ///
+    /// ```no_run
+    /// # use upcall_runtime::{Config, Runtime, activity::{ActivityParams, Terms}, clock, time::Span};
+    /// # let mut runtime = Runtime::start(Config::default())?;
+    /// let params = ActivityParams::new(Span::from_millis(33), Span::from_millis(5));
+    /// let terms = Terms { wins_ties: true, ..Terms::default() };
+    /// let player = runtime.handler("player", (params, terms), |batch| {
+    ///     while let Some(frame) = batch.take_event() {
+    ///         if !batch.proceed() {
+    ///             break;
+    ///         }
+    ///         println!("to be shown at {} ns", frame.rank);
+    ///     }
+    /// })?;
+    /// let poster = runtime.poster(player).ok_or("closed")?;
+    /// std::thread::spawn(move || {
+    ///     let display_at = clock::now() + Span::from_millis(40);
+    ///     poster.post(display_at.as_nanos())
+    /// });
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn poster(&self, id: HandlerId) -> Option<Poster> {
+        let activity = self.activities[id.0].as_ref()?;
+        let shared = &self.executives[activity.executive].link.shared;
+        Some(activity.posts.as_ref()?.poster(shared, activity.id))
     }
 
     /// What a virtual-time handler has done; `None` if it is closed, or is none.

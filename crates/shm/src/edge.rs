@@ -30,6 +30,17 @@ pub(crate) enum Edge {
     /// Channel: the taker's bell, rung and heard.
     ChannelRing,
     ChannelHear,
+    /// Inbox: an entry, written and found; given back and held again.
+    InboxWritten,
+    InboxFind,
+    InboxGiveBack,
+    InboxHold,
+    /// Inbox: its mark, set and taken; between the mark and the look whether the taker
+    /// dozes; between dozing and the look for marks.
+    MarkSet,
+    MarkTake,
+    MarkFence,
+    DozeFence,
     /// Turn page: the turn, given and found.
     Pass,
     Holder,

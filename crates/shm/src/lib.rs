@@ -14,6 +14,7 @@
 //! | [`turn_page`] | who of one user's domains has the CPU, and how the others are woken |
 //! | [`user_area`] | what a domain says of itself: best rank, next releases, what runs |
 //! | [`kernel_area`] | what the daemon says of each domain, and asks of it |
+//! | [`inbox`] | events for an activity, between threads of one process |
 //! | [`channel`] | events between a client and a service, with or without payload |
 //! | [`wire`] | the messages between a domain and the daemon |
 //! | [`stream`] | data, between the ends of a FIFO |
@@ -24,6 +25,7 @@
 #![forbid(unsafe_code)]
 
 pub mod channel;
+pub mod inbox;
 pub mod io_events;
 pub mod kernel_area;
 pub mod load_page;

@@ -40,7 +40,7 @@ mod tests;
 pub use status::{ActivityStatus, CpuStatus, DomainStatus, SeatStatus, StatusPart};
 
 /// Of the messages below.
-pub const PROTOCOL_VERSION: u32 = 2;
+pub const PROTOCOL_VERSION: u32 = 3;
 /// The kind of [`ToDaemon::Inspect`], apart from a domain's own.
 const INSPECT: u32 = 32;
 /// No message is longer.
@@ -71,6 +71,8 @@ pub struct Need {
     pub delay_bound_ns: u64,
     /// DWS: messages are said one by one.
     pub on_demand: bool,
+    /// RMDP and RM: among equals it goes first while an event waits for it.
+    pub wins_ties: bool,
 }
 
 /// From a domain.
@@ -383,7 +385,7 @@ impl ToDomain {
 }
 
 impl Need {
-    const WORDS: usize = 10;
+    const WORDS: usize = 11;
 
     fn words(&self) -> [u64; Need::WORDS] {
         [
@@ -397,6 +399,7 @@ impl Need {
             u64::from(self.workahead_max),
             self.delay_bound_ns,
             u64::from(self.on_demand),
+            u64::from(self.wins_ties),
         ]
     }
 
@@ -413,6 +416,7 @@ impl Need {
             workahead_max: narrow(words[7], content)?,
             delay_bound_ns: words[8],
             on_demand: flag(words[9], content)?,
+            wins_ties: flag(words[10], content)?,
         })
     }
 }

@@ -4,6 +4,7 @@ use upcall_core::events::{AddError, HandlerTerms, ROUTE_MAX, When};
 use upcall_core::time::Span;
 
 use super::{Events, Gone, PeerId};
+use crate::events::{Event, Poster};
 
 /// A user's code: takes what events it likes.
 pub(super) type Code = Box<dyn FnMut(&mut Events<'_>) + Send>;
@@ -67,6 +68,35 @@ impl Route {
             on_gone: Box::new(|_, _| {}),
             when: When::NextCrossing,
         }
+    }
+
+    /// To an *admitted* handler: each event is posted to it, its first word being its rank, with all its words. So a
+    /// service in another process posts to a handler by raising (§3.3: frames queued by display time). What is
+    /// posted to a handler that has as many as it may, or is closed, is lost; who raises
+    /// is not told.
+    ///
+    /// ```no_run
+    /// # use upcall_runtime::{Config, Runtime, activity::ActivityParams, time::Span};
+    /// use upcall_runtime::channel::Route;
+    /// # let mut runtime = Runtime::start(Config::default())?;
+    /// # let cpu = runtime.config().cpus[0];
+    /// # let need = ActivityParams::new(Span::from_millis(33), Span::from_millis(5));
+    ///
+    /// let player = runtime.handler("player", need, |batch| {
+    ///     while let Some(frame) = batch.take_event() {
+    ///         println!("frame {} at {} ns", frame.words[1], frame.rank);
+    ///     }
+    /// })?;
+    /// let route = Route::to_handler(runtime.poster(player).ok_or("closed")?);
+    /// let client = runtime.client(cpu, "frames", route)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn to_handler(poster: Poster) -> Self {
+        Route::to(move |events| {
+            while let Some(event) = events.take() {
+                let _ = poster.post_event(&Event { rank: event.words[0], words: event.words });
+            }
+        })
     }
 
     /// Through this one before, and after those that were given already; at most 3.

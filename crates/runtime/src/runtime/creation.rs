@@ -9,6 +9,7 @@ use upcall_core::time::Span;
 
 use crate::batch::Batch;
 use crate::config::Mode;
+use crate::events::Posts;
 use crate::executive::{ACTIVITIES_MAX, Control, Handler, Work};
 use crate::need::{CreateError, Need};
 use crate::reactor::Reactor;
@@ -317,13 +318,24 @@ impl Runtime {
             Reserved::There(order) => Some(order),
             Reserved::Here(_) => None,
         };
-        self.send(executive, Control::Create { id, params, terms, work, order });
+        let events = !matches!(work, Work::Task(_));
+        let (posts, inbox) =
+            events.then(|| Posts::new(self.config.discipline.name, &terms)).unzip();
+        self.send(executive, Control::Create { id, params, terms, work, order, inbox });
         let statistics = Statistics::default();
         let name = name.to_owned();
         let abort_phase = false;
-        let activity =
-            Activity { name, params, reserved, executive, id, reads, statistics, abort_phase };
-        self.activities.push(Some(activity));
+        self.activities.push(Some(Activity {
+            name,
+            params,
+            reserved,
+            executive,
+            id,
+            reads,
+            statistics,
+            abort_phase,
+            posts,
+        }));
         HandlerId(self.activities.len() - 1)
     }
 }

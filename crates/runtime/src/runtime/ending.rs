@@ -7,6 +7,7 @@ use upcall_core::time::Span;
 use upcall_core::trace::{Crossing, Record};
 
 use crate::clock;
+use crate::events::Posts;
 use crate::executive::{Control, Job};
 use crate::statistics::{ActivityReport, Report};
 use crate::virtual_time::{VirtualReport, VirtualTime};
@@ -45,6 +46,7 @@ impl Runtime {
             return None;
         };
         let (executive, number) = (activity.executive, activity.id);
+        let _ = activity.posts.as_ref().map(Posts::close);
         // A close that was given up is under way already, or done by now.
         if !self.executives[executive].closing.contains(&number) {
             self.executives[executive].closing.push(number);

@@ -78,7 +78,13 @@ fn others_see_the_mask_as_long_as_it_is_held_and_the_request_is_heard_after() {
     let mut scheduler: Traced<Ring> = Traced::new(1, &RMDP);
     let doorbell = Doorbell::default();
     let seat = Some(&mut seat);
-    let gate = Gate { scheduler: &mut scheduler, doorbell: &doorbell, seat, interrupts: None };
+    let gate = Gate {
+        scheduler: &mut scheduler,
+        doorbell: &doorbell,
+        seat,
+        interrupts: None,
+        inboxes: None,
+    };
     let mut batch = Batch::new(Authority::Gate(gate), grant());
     let is_masked = || peer.is_masked(Mask::Preemption);
     assert!(batch.proceed() && batch.proceed(), "a boundary that nobody asks at");
@@ -116,7 +122,13 @@ fn a_guard_that_is_never_dropped_masks_to_the_end_of_the_upcall_and_no_longer() 
     let mut scheduler: Traced<Ring> = Traced::new(1, &RMDP);
     let doorbell = Doorbell::default();
     let seat = Some(&mut seat);
-    let gate = Gate { scheduler: &mut scheduler, doorbell: &doorbell, seat, interrupts: None };
+    let gate = Gate {
+        scheduler: &mut scheduler,
+        doorbell: &doorbell,
+        seat,
+        interrupts: None,
+        inboxes: None,
+    };
     let mut batch = Batch::new(Authority::Gate(gate), grant());
     std::mem::forget(batch.mask_preemption());
     std::mem::forget(batch.mask_preemption());
@@ -140,8 +152,13 @@ fn what_the_daemon_raises_is_delivered_once_when_the_mask_goes() {
 
     let mut scheduler: Traced<Ring> = Traced::new(1, &RMDP);
     let (scheduler, doorbell) = (&mut scheduler, &Doorbell::default());
-    let gate =
-        Gate { scheduler, doorbell, seat: Some(&mut seat), interrupts: Some(&mut interrupts) };
+    let gate = Gate {
+        scheduler,
+        doorbell,
+        seat: Some(&mut seat),
+        interrupts: Some(&mut interrupts),
+        inboxes: None,
+    };
     let mut batch = Batch::new(Authority::Gate(gate), grant());
     assert!(batch.proceed());
     {
@@ -222,7 +239,8 @@ fn others_see_the_mask_of_a_task_while_it_is_polled_and_the_request_is_heard_aft
         let mut scheduler: Traced<Ring> = Traced::new(1, &RMDP);
         let doorbell = &Doorbell::default();
         let seat = Some(&mut seat);
-        let mut gate = Gate { scheduler: &mut scheduler, doorbell, seat, interrupts: None };
+        let mut gate =
+            Gate { scheduler: &mut scheduler, doorbell, seat, interrupts: None, inboxes: None };
         let outcome = work.upcall(&mut gate, &grant()).used.outcome;
         assert!(!peer.is_masked(Mask::Preemption), "nobody runs");
         outcome

@@ -136,8 +136,13 @@ impl Cpu {
         };
         let task = &mut self.tasks[id.0 as usize];
         let doorbell = &self.shared.doorbell;
-        let mut gate =
-            Gate { scheduler: &mut self.scheduler, doorbell, seat: None, interrupts: None };
+        let mut gate = Gate {
+            scheduler: &mut self.scheduler,
+            doorbell,
+            seat: None,
+            interrupts: None,
+            inboxes: None,
+        };
         let turn = task.upcall(&mut gate, &grant);
         assert!(!turn.panicked);
         self.quantum_overruns += turn.used.quantum_overruns;

@@ -15,6 +15,7 @@ fn from_domain() -> Vec<ToDaemon> {
         workahead_max: 8,
         delay_bound_ns: 9,
         on_demand: true,
+        wins_ties: true,
     };
     vec![
         ToDaemon::Hello { name: "player".into(), policy: "rmdp".into() },

@@ -1,0 +1,212 @@
+//! Events of handlers: of equal ranks the most urgent goes first (ecalls-2001 §2.4), whoever posted it. Orders and counts
+//! only; when anything happens depends on the machine.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use upcall_runtime::activity::{ActivityParams, Terms};
+use upcall_runtime::channel::{Form, Forms, Raise, Route, Service, ServiceTerms};
+use upcall_runtime::policy::Discipline;
+use upcall_runtime::policy::dwcs::DWCS;
+use upcall_runtime::policy::dws::DWS;
+use upcall_runtime::policy::rm::RM;
+use upcall_runtime::policy::rmdp::RMDP;
+use upcall_runtime::time::Span;
+use upcall_runtime::{Config, EVENTS_MAX, Event, EventError, HandlerId, Poster, Runtime, clock};
+
+/// One runtime at a time: two would share CPUs without knowing of each other.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn start(discipline: &'static Discipline) -> (Runtime, u32, MutexGuard<'static, ()>) {
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let cpu = upcall_runtime::default_cpus().unwrap()[0];
+    let switch_cost = Some(Span::from_micros(1));
+    let config = Config { cpus: vec![cpu], switch_cost, discipline, ..Config::default() };
+    (Runtime::start(config).unwrap(), cpu, alone)
+}
+
+const NEED: ActivityParams = ActivityParams::new(Span::from_millis(5), Span::from_micros(100));
+
+fn winning(wins_ties: bool) -> Terms {
+    Terms { wins_ties, ..Terms::default() }
+}
+
+fn all_ended(runtime: &mut Runtime, ids: &[HandlerId]) {
+    for &id in ids {
+        assert_eq!(runtime.wait(&[id], Some(Span::from_secs(60))), [id], "it never ended");
+    }
+}
+
+type Seen = Arc<Mutex<Vec<(usize, u64)>>>;
+
+/// Handlers that take an event a job, `jobs` in all, and note it.
+fn players(
+    runtime: &mut Runtime,
+    count: usize,
+    jobs: usize,
+    terms: Terms,
+) -> (Vec<HandlerId>, Seen) {
+    let seen = Seen::default();
+    let ids = (0..count).map(|player| {
+        let (seen, mut done) = (seen.clone(), 0);
+        let taken = move |event: Event| seen.lock().unwrap().push((player, event.rank));
+        let handler = move |batch: &mut upcall_runtime::Batch<'_>| {
+            if let Some(event) = batch.take_event().filter(|_| batch.proceed()) {
+                taken(event);
+                done += 1;
+            }
+            if done == jobs {
+                batch.finish();
+            }
+        };
+        runtime.handler(&format!("player {player}"), (NEED, terms), handler).unwrap()
+    });
+    (ids.collect(), seen)
+}
+
+fn posters(runtime: &Runtime, ids: &[HandlerId]) -> Vec<Poster> {
+    ids.iter().map(|&id| runtime.poster(id).unwrap()).collect()
+}
+
+/// What is to be done in each of four periods by each of three handlers.
+const RANKS: [[u64; 3]; 4] = [[30, 10, 20], [110, 130, 120], [230, 220, 210], [310, 320, 330]];
+
+/// The order in which they took them.
+fn order_of(discipline: &'static Discipline, wins_ties: bool) -> Vec<(usize, u64)> {
+    let (mut runtime, _, _alone) = start(discipline);
+    let (ids, seen) = players(&mut runtime, 3, RANKS.len(), winning(wins_ties));
+    let posters = posters(&runtime, &ids);
+    // The last first: what counts is the rank.
+    for ranks in RANKS.iter().rev() {
+        posters.iter().zip(ranks).for_each(|(poster, &rank)| poster.post(rank).unwrap());
+    }
+    runtime.run_at(&ids, clock::now() + Span::from_millis(1)).unwrap();
+    all_ended(&mut runtime, &ids);
+    let report = runtime.stop(|_, _| {});
+    assert!(report.activities.iter().all(|of| !of.faulted));
+    let seen = seen.lock().unwrap();
+    seen.clone()
+}
+
+#[test]
+fn of_three_handlers_of_one_rank_the_most_urgent_event_goes_first() {
+    let mut expected: Vec<(usize, u64)> =
+        RANKS.iter().flat_map(|ranks| ranks.iter().copied().enumerate()).collect();
+    expected.sort_unstable_by_key(|&(_, rank)| rank);
+    for (discipline, wins_ties) in [(&RMDP, true), (&RM, true), (&DWS, false)] {
+        assert_eq!(order_of(discipline, wins_ties), expected, "{discipline:?}");
+    }
+}
+
+#[test]
+fn without_leave_to_win_ties_the_order_is_as_without_events() {
+    let (mut runtime, _, _alone) = start(&RMDP);
+    let (ids, seen) = players(&mut runtime, 3, 1, winning(false));
+    for (poster, rank) in posters(&runtime, &ids).iter().zip([30, 10, 20]) {
+        poster.post(rank).unwrap();
+    }
+    runtime.run_at(&ids, clock::now() + Span::from_millis(1)).unwrap();
+    all_ended(&mut runtime, &ids);
+    assert_eq!(*seen.lock().unwrap(), [(0, 30), (1, 10), (2, 20)]);
+}
+
+#[test]
+fn what_threads_post_while_handlers_run_is_taken_once_each() {
+    const EACH: u64 = 3_000;
+    for discipline in [&RMDP, &DWS, &DWCS] {
+        let (mut runtime, _, _alone) = start(discipline);
+        let sums: Arc<Mutex<Vec<u64>>> = Arc::new(Mutex::new(vec![0; 3]));
+        let ids: Vec<HandlerId> = (0..3)
+            .map(|at| {
+                let (sums, mut taken) = (sums.clone(), 0);
+                let need = ActivityParams::new(Span::from_micros(500), Span::from_micros(10));
+                let handler = move |batch: &mut upcall_runtime::Batch<'_>| {
+                    while let Some(event) = batch.take_event() {
+                        taken += 1;
+                        sums.lock().unwrap()[at] += event.words[1] * event.words[1];
+                    }
+                    let _ = batch.proceed();
+                    if taken == 2 * EACH {
+                        batch.finish();
+                    }
+                };
+                runtime.handler(&format!("h{at}"), (need, winning(true)), handler).unwrap()
+            })
+            .collect();
+        runtime.run_at(&ids, clock::now()).unwrap();
+        let posters = posters(&runtime, &ids);
+        std::thread::scope(|scope| {
+            for thread in 0..2 {
+                let posters = &posters;
+                scope.spawn(move || {
+                    for number in 0..EACH {
+                        for poster in posters {
+                            let event =
+                                Event { rank: number % 7, words: [thread, number, 0, 0, 0] };
+                            while poster.post_event(&event) == Err(EventError::Full) {
+                                std::thread::yield_now();
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        all_ended(&mut runtime, &ids);
+        let squares = 2 * (0..EACH).map(|number| number * number).sum::<u64>();
+        assert_eq!(*sums.lock().unwrap(), [squares; 3], "{discipline:?}");
+    }
+}
+
+#[test]
+fn a_handler_that_takes_nothing_has_so_many_and_a_closed_one_none() {
+    let (mut runtime, _, _alone) = start(&RMDP);
+    let id = runtime.handler("idle", (NEED, winning(true)), |_| {}).unwrap();
+    let poster = runtime.poster(id).unwrap();
+    (0..EVENTS_MAX as u64).for_each(|rank| poster.post(rank).unwrap());
+    assert_eq!(poster.post(0), Err(EventError::Full));
+    assert!(runtime.close(id).is_some());
+    assert_eq!(poster.post(0), Err(EventError::Closed));
+    assert!(runtime.poster(id).is_none());
+    // The number is used again, by one that has no events of the former's.
+    let (ids, seen) = players(&mut runtime, 1, 1, winning(true));
+    runtime.poster(ids[0]).unwrap().post(77).unwrap();
+    runtime.run(ids[0]).unwrap();
+    all_ended(&mut runtime, &ids);
+    assert_eq!(*seen.lock().unwrap(), [(0, 77)]);
+}
+
+#[test]
+fn a_service_that_raises_posts_to_a_handler_that_is_admitted() {
+    let (mut runtime, cpu, _alone) = start(&DWS);
+    let name = format!("frames-{}", std::process::id());
+    let to_client = Form::Ring { slots: 64 };
+    let forms = Forms { to_service: Form::Counter, to_client };
+    let service = Service::in_thread(&name, ServiceTerms::new(forms, Route::to(|_| {}))).unwrap();
+    let taken: Arc<Mutex<Vec<Event>>> = Arc::default();
+    let noted = taken.clone();
+    let handler = move |batch: &mut upcall_runtime::Batch<'_>| {
+        let mut noted = noted.lock().unwrap();
+        noted.extend(std::iter::from_fn(|| batch.take_event()));
+        if noted.len() == 6 {
+            batch.finish();
+        }
+    };
+    let player = runtime.handler("player", NEED, handler).unwrap();
+    let route = Route::to_handler(runtime.poster(player).unwrap());
+    let _client = runtime.client(cpu, &name, route).unwrap();
+    let ranks = [50, 20, 60, 10, 40, 30];
+    for (frame, rank) in (0..).zip(ranks) {
+        assert_eq!(service.raise_all(&Raise::row(0).words([rank, frame, 7, 8, 9])), 1);
+    }
+    runtime.run(player).unwrap();
+    all_ended(&mut runtime, &[player]);
+    // They may come in parts, of which each is in order; none is lost, and its words come along.
+    let mut taken = std::mem::take(&mut *taken.lock().unwrap());
+    taken.sort_unstable_by_key(|event| event.words[1]);
+    let expected: Vec<Event> = (0..)
+        .zip(ranks)
+        .map(|(frame, rank)| Event { rank, words: [rank, frame, 7, 8, 9] })
+        .collect();
+    assert_eq!(taken, expected);
+}
