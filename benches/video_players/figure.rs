@@ -45,8 +45,14 @@ pub fn write(
     let content = Group::new().add(label((LEFT, 22.0), "start", heading).set("font-size", 16));
     let players_max = results.players_max() as f64;
     let mut figure = Figure { content, origin: (0.0, TOP), players_max };
+    let windows = if ways.iter().any(|way| way.has_windows()) {
+        "; dotted: the worst of each window"
+    } else {
+        ""
+    };
     let note = format!(
-        "dashed: what is wished for ({RATE} frames/s), and where the CPU is full ({:.1} players)",
+        "band: from the worst player to the best{windows}; dashed: {RATE} frames/s, and where the CPU \
+         is full ({:.1} players)",
         results.saturation()
     );
     figure.add(label((LEFT, 42.0), "start", &note));
@@ -103,7 +109,7 @@ impl Figure {
             let (x, y) = (self.x(0.6), self.y(2.0 + 2.1 * (ways.len() - 1 - place) as f64));
             let key = Line::new().set("x1", x).set("x2", x + 18.0).set("y1", y - 4.0);
             self.add(key.set("y2", y - 4.0).set("stroke", colour).set("stroke-width", 3));
-            self.add(label((x + 24.0, y), "start", way.long_name()));
+            self.add(haloed(label((x + 24.0, y), "start", way.long_name())));
         }
     }
 
@@ -128,8 +134,8 @@ impl Figure {
                 let line = Polyline::new().set("points", points).set("fill", "none");
                 self.add(line.set("stroke", INK).set("stroke-dasharray", "2 3"));
                 let Some(&(players, rate)) = least.last() else { continue };
-                let at = (self.x(players) - 2.0, self.y(rate) - 4.0);
-                self.add(label(at, "end", &class_name(class)).set("font-size", 10));
+                let at = (self.x(players) - 6.0, self.y(rate) - 7.0);
+                self.add(haloed(label(at, "end", &class_name(class)).set("font-size", 10)));
             }
         }
         let means: Vec<(f64, f64)> =
@@ -159,7 +165,7 @@ impl Figure {
         let wished = self.y(RATE);
         self.line((left, wished), (right, wished), "#606060", "6 4");
         self.add(label(((left + right) / 2.0, bottom + 32.0), "middle", "players"));
-        self.add(label((left - 6.0, top + 6.0), "end", "f/s"));
+        self.add(label((left - 6.0, top - 3.0), "end", "f/s"));
     }
 
     fn line(&mut self, from: (f64, f64), to: (f64, f64), colour: &str, dashes: &str) {
@@ -191,6 +197,11 @@ impl Figure {
             .map(|&(players, rate)| format!("{},{}", round(self.x(players)), round(self.y(rate))));
         points.collect::<Vec<_>>().join(" ")
     }
+}
+
+/// Legible where it stands over a curve.
+fn haloed(label: Text) -> Text {
+    label.set("paint-order", "stroke").set("stroke", "white").set("stroke-width", 4)
 }
 
 fn label(at: (f64, f64), anchor: &str, text: &str) -> Text {
