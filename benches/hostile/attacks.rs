@@ -158,7 +158,7 @@ fn false_life(socket: &Path) {
 }
 
 /// Better than all else.
-const FALSE_RANK: Rank = Rank { key: 0, order: 0 };
+const FALSE_RANK: Rank = Rank::new(0, 0);
 
 /// Says that it has something to run.
 fn claim(raw: &mut Raw, rank: Rank) {

@@ -48,7 +48,7 @@ impl Raw {
         let me = DomainId::new(domain).expect("the daemon numbers right");
         let mut raw = Raw {
             me,
-            rank: Rank { key: PERIOD_NS, order: 0 },
+            rank: Rank::new(PERIOD_NS, 0),
             turn: TurnPage::attach(map(0)).expect("a turn page"),
             pages: [map(0), map(1)],
             owner: Owner::create(map(1), me, generation).expect("a blank area"),
@@ -56,7 +56,7 @@ impl Raw {
         };
         schedule::pin_thread(&[cpu]).expect("its own CPU");
         raw.say(&ToDaemon::Thread { cpu, tid: process::thread_id() });
-        raw.rank.order = raw.create().into();
+        raw.rank.order = raw.create();
         raw
     }
 

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use upcall_core::time::Instant;
 use upcall_shm::kernel_area::{self, Interrupt, State, Writer};
 use upcall_shm::turn_page::{self, ASLEEP, Turn, TurnPage};
-use upcall_shm::user_area::{self, NEVER, Owner, Peer, Rank, Slot, SlotState};
+use upcall_shm::user_area::{self, NEVER, Owner, Peer, Pending, Rank, Slot, SlotState};
 use upcall_shm::{DomainId, PeerFault};
 use upcall_sys::memfd::{MapError, SharedMapping};
 use upcall_sys::{OsError, futex};
@@ -317,11 +317,11 @@ impl Hall {
         now: Instant,
     ) -> bool {
         let Ok(mut proxy) = self.proxy.try_lock() else { return false };
-        let mut ready: Option<Rank> = None;
+        let mut ready: Option<Pending> = None;
         let mut upcoming = Vec::new();
         for member in others {
-            if let Ok(Some(rank)) = member.area.best(now.as_nanos()) {
-                ready = Some(ready.map_or(rank, |best| best.min(rank)));
+            if let Ok(Some(more)) = member.area.pending(now.as_nanos()) {
+                ready = Some(ready.map_or(more, |all| all.and(more)));
             }
             let slots = (0..member.area.slots()).map_while(|slot| member.area.slot(slot).ok());
             upcoming.extend(slots.filter(|slot| slot.next_release_ns != NEVER));
@@ -334,7 +334,7 @@ impl Hall {
             let _ = proxy.set(index, Slot { state: SlotState::Waiting, ..slot });
         }
         // What waits there now is not kept waiting for ours any longer.
-        proxy.publish(ready.map(Into::into))
+        proxy.publish(ready)
     }
 }
 

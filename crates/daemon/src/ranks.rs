@@ -25,6 +25,8 @@ pub(crate) struct Admitted {
     pub(crate) key_min: u64,
     /// Where the key is a deadline: the least time from a release to it.
     pub(crate) delay: Option<Span>,
+    /// Whether it may go before its equals by an event.
+    pub(crate) wins_ties: bool,
 }
 
 /// See the module's head.
@@ -69,7 +71,9 @@ impl Ranks {
         all.any(|of| {
             let deadline_ns =
                 of.delay.map_or(0, |delay| release_ns.saturating_add(delay.as_nanos()));
-            rank.order == u64::from(of.order) && rank.key >= of.key_min.max(deadline_ns)
+            rank.order == of.order
+                && rank.key >= of.key_min.max(deadline_ns)
+                && (of.wins_ties || rank.event == NEVER)
         })
     }
 }

@@ -527,16 +527,18 @@ fn admitted(
     terms: &Terms,
 ) -> Admitted {
     if discipline.name != DWS.name {
-        return Admitted { order, key_min: params.period.as_nanos(), delay: None };
+        let wins_ties = terms.wins_ties;
+        return Admitted { order, key_min: params.period.as_nanos(), delay: None, wins_ties };
     }
-    // The level is in the two highest bits.
+    // The level is in the two highest bits. Any event counts.
+    let wins_ties = true;
     match terms.class {
         WorkClass::RealTime => {
             let delay = terms.delay_bound.unwrap_or(params.deadline);
-            Admitted { order, key_min: delay.as_nanos(), delay: Some(delay) }
+            Admitted { order, key_min: delay.as_nanos(), delay: Some(delay), wins_ties }
         }
-        WorkClass::Interactive => Admitted { order, key_min: 1 << 62, delay: None },
-        WorkClass::Background => Admitted { order, key_min: 3 << 62, delay: None },
+        WorkClass::Interactive => Admitted { order, key_min: 1 << 62, delay: None, wins_ties },
+        WorkClass::Background => Admitted { order, key_min: 3 << 62, delay: None, wins_ties },
     }
 }
 

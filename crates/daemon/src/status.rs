@@ -219,7 +219,7 @@ fn patiently<T>(look: impl Fn() -> Result<T, PeerFault>) -> Result<T, PeerFault>
 
 fn activity(listed: &Listed<'_>, slots: &[Slot]) -> ActivityStatus {
     let params = listed.params;
-    let slot = slots.iter().find(|slot| slot.rank.order == u64::from(listed.order));
+    let slot = slots.iter().find(|slot| slot.rank.order == listed.order);
     let slot = slot.copied().unwrap_or(Slot::FREE);
     ActivityStatus {
         order: listed.order,

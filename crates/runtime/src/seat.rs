@@ -446,7 +446,12 @@ impl Seat {
             debug_assert!(set.is_ok());
         }
         let ready = scheduler.best().and_then(|standing| self.rank(standing));
-        let ready = ready.map(|rank| Pending { rank, since_ns: self.pending_since_ns(scheduler) });
+        let first = |of: Standing| self.orders.get(of.first.0 as usize).copied().flatten();
+        let ready = ready.map(|rank| Pending {
+            rank,
+            first: scheduler.best().and_then(first).unwrap_or(rank.order),
+            since_ns: self.pending_since_ns(scheduler),
+        });
         let changed = self.pages.user.publish(ready);
         // Also if nothing changed: it may have been passed over, and is there again.
         let wanted = changed || ready.is_some();
@@ -528,14 +533,15 @@ impl Seat {
         let _ = self.pages.turn.take_recheck();
         let own = scheduler.running_standing(now).and_then(|standing| self.rank(standing))?;
         let by = self.patient_until(now);
-        self.found = self.best_other(by).filter(|(other, _)| *other < own);
-        (self.has_turn() && self.found.is_none()).then(|| self.preempt_at(own))
+        let preempted_at = self.preempted_at(own);
+        self.found = if preempted_at <= by { self.best_other(by) } else { None };
+        (self.has_turn() && preempted_at > by).then(|| preempted_at + self.patience)
     }
 
-    /// The earliest moment at which a domain may outrank `own`.
-    fn preempt_at(&self, own: Rank) -> Instant {
-        let moments = self.present().filter_map(|(_, peer)| peer.outranks_at(own).ok());
-        moments.min().map_or(Instant::FAR, Instant::from_nanos) + self.patience
+    /// The earliest moment at which something of another domain's preempts `own`; may be past.
+    fn preempted_at(&self, own: Rank) -> Instant {
+        let moments = self.present().filter_map(|(_, peer)| peer.preempts_at(own).ok());
+        moments.min().map_or(Instant::FAR, Instant::from_nanos)
     }
 
     /// What was released after this moment may wait at `now`.
@@ -593,20 +599,26 @@ impl Seat {
 
     fn rank(&self, standing: Standing) -> Option<Rank> {
         let order = self.orders.get(standing.id.0 as usize).copied()??;
-        Some(Rank { key: standing.key, order: u64::from(order) })
+        Some(rank(standing, order))
     }
+}
+
+/// What it is among all domains. The last event there can be is as good as the one before.
+fn rank(standing: Standing, order: u32) -> Rank {
+    let event = standing.event.map_or(NEVER, |event| event.min(NEVER - 1));
+    Rank { key: standing.key, event, order }
 }
 
 fn slot(scheduler: &Scheduler, id: ActivityId, order: u32) -> Slot {
     match scheduler.upcoming(id) {
         Some((at, standing)) => Slot {
             next_release_ns: at.as_nanos(),
-            rank: Rank { key: standing.key, order: u64::from(order) },
+            rank: rank(standing, order),
             state: SlotState::Waiting,
         },
         None => Slot {
             next_release_ns: NEVER,
-            rank: Rank { key: NEVER, order: u64::from(order) },
+            rank: Rank::new(NEVER, order),
             state: SlotState::Suspended,
         },
     }

@@ -31,11 +31,11 @@
 //! | bytes | words of 8 bytes, native order | written by |
 //! |---|---|---|
 //! | 0..64 | magic, version, domain, generation, slots, 3 reserved | owner, before sharing |
-//! | 64..128 | sequence, ready key, ready order, slots used, running (slot and 1; 0: none), upcalled at (ns), ready since (ns), 1 reserved | owner |
+//! | 64..128 | sequence, ready key, ready order (low half) and first order of that key (high half), slots used, running (slot and 1; 0: none), upcalled at (ns), ready since (ns), ready event | owner |
 //! | 128..192 | preemption mask level, interrupt mask level, asked at (ns), 5 reserved | owner |
 //! | 192..256 | upcalls, switches, jobs, misses, PDUs, hand-offs, least slack (signed ns), 1 reserved | owner |
 //! | 256..4096 | reserved | |
-//! | 4096.. | slots of 32 bytes, 128 a page: next release (ns), key, order, state | owner |
+//! | 4096.. | slots of 32 bytes, 128 a page: next release (ns), key, event, order (low half) and state (high half) | owner |
 
 use crate::words::Words;
 use crate::{AtomicU64, LayoutError};
@@ -77,13 +77,34 @@ pub const AREA_SLOTS: usize = SLOT_PAGES * PAGE_SLOTS;
 /// Bytes of that area. Both ends map so much, so it belongs to the protocol.
 pub const AREA_BYTES: usize = words_of(SLOT_PAGES) * 8;
 
-/// What is compared across domains: the smaller outranks.
+/// What is compared across domains where somebody is chosen: the smaller goes next.
+///
+/// The event only breaks ties (ecalls-2001 §2.4): whatever a domain says of it, it gains against those of the same
+/// key alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {
     /// The period (RM, RMDP) or the deadline (DWS), in ns; below [`NEVER`].
     pub key: u64,
+    /// The most urgent event by which it goes before others of the same key; [`NEVER`]: it has none.
+    pub event: u64,
     /// Place in the order of admission, so that no two are equal.
-    pub order: u64,
+    pub order: u32,
+}
+
+impl Rank {
+    /// Without an event.
+    pub const fn new(key: u64, order: u32) -> Self {
+        Rank { key, event: NEVER, order }
+    }
+
+    /// Whether it takes the CPU, at a boundary, from what runs with this rank. An event wins where somebody is
+    /// chosen and preempts no equal, and who runs with one keeps its place: else events would cost more
+    /// hand-offs than admission charges for (`upcall_core::policy::rmdp`).
+    #[inline]
+    pub const fn preempts(&self, running: &Rank) -> bool {
+        let is_first = running.event == NEVER && self.order < running.order;
+        self.key < running.key || (self.key == running.key && is_first)
+    }
 }
 
 /// What a domain has to run.
@@ -91,20 +112,34 @@ pub struct Rank {
 pub struct Pending {
     /// The best of it.
     pub rank: Rank,
+    /// The first place in the order of admission among all of it that has this key: an event may put one before it
+    /// that comes later, and what it may preempt is not that one's to say.
+    pub first: u32,
     /// Since when any of it has been waiting (`CLOCK_MONOTONIC`); not after it is published. 0:
     /// always.
     pub since_ns: u64,
 }
 
 impl From<Rank> for Pending {
-    /// Of which nobody says since when it waits.
+    /// Alone, and nobody says since when it waits.
     fn from(rank: Rank) -> Self {
-        Pending { rank, since_ns: 0 }
+        Pending { rank, first: rank.order, since_ns: 0 }
+    }
+}
+
+impl Pending {
+    /// What both of them are together.
+    #[must_use]
+    pub fn and(self, other: Pending) -> Pending {
+        let (best, worse) = if self.rank <= other.rank { (self, other) } else { (other, self) };
+        let same_key = best.rank.key == worse.rank.key;
+        let first = if same_key { best.first.min(worse.first) } else { best.first };
+        Pending { rank: best.rank, first, since_ns: best.since_ns.min(worse.since_ns) }
     }
 }
 
 /// Worse than any: of a slot that has none.
-const NO_RANK: Rank = Rank { key: NEVER, order: 0 };
+const NO_RANK: Rank = Rank::new(NEVER, 0);
 
 /// What an activity does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -219,16 +219,17 @@ impl Policy for DeadlineWorkahead {
 
     /// The level in the two highest bits.
     fn best(&self) -> Option<Standing> {
+        let (_, _, first) = self.best_queued()?;
         let (id, queue, key) = self.next()?;
         let event = self.members[id.0 as usize].event().map(|event| event.rank);
-        Some(Standing { id, key: level(queue) | key, event })
+        Some(Standing { id, key: level(queue) | key, event, first: ActivityId(first) })
     }
 
     fn standing(&self, id: ActivityId, job: Ready, at: Instant) -> Option<Standing> {
         let member = Member { job, ..self.members[id.0 as usize] };
         let (queue, rank) = member.place(at);
         let event = member.event().map(|event| event.rank);
-        Some(Standing { id, key: level(queue) | rank.key, event })
+        Some(Standing { id, key: level(queue) | rank.key, event, first: id })
     }
 
     fn gives_way(&mut self, running: ActivityId, _: Instant, now: Instant) -> bool {

@@ -122,6 +122,9 @@ pub struct Standing {
     /// The rank of the event by which it goes before others of the same key, the
     /// smaller first and those without one last; `None` if it has none.
     pub event: Option<u64>,
+    /// Of what is ready in its scheduler and has this key, the first without regard to events: events
+    /// preempt no equal, and do not keep it from doing so. Itself, where one is asked for.
+    pub first: ActivityId,
 }
 
 /// A job that became ready.

@@ -144,14 +144,17 @@ impl Policy for RateMonotonic {
     }
 
     fn best(&self) -> Option<Standing> {
+        let (_, first) = self.ready.peek()?;
         let id = self.next()?;
         let member = &self.members[id.0 as usize];
-        Some(Standing { id, key: member.rank.key, event: member.event().map(|event| event.rank) })
+        let event = member.event().map(|event| event.rank);
+        Some(Standing { id, key: member.rank.key, event, first: ActivityId(first) })
     }
 
     fn standing(&self, id: ActivityId, _: Ready, _: Instant) -> Option<Standing> {
         let member = &self.members[id.0 as usize];
-        Some(Standing { id, key: member.rank.key, event: member.event().map(|event| event.rank) })
+        let event = member.event().map(|event| event.rank);
+        Some(Standing { id, key: member.rank.key, event, first: id })
     }
 
     fn gives_way(&mut self, running: ActivityId, _: Instant, _: Instant) -> bool {

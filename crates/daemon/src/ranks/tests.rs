@@ -7,7 +7,8 @@ use super::*;
 
 const NOW: Instant = Instant::from_nanos(1_000_000_000);
 /// 10 ms, third in the order of admission.
-const PERIODIC: Admitted = Admitted { order: 3, key_min: 10_000_000, delay: None };
+const PERIODIC: Admitted =
+    Admitted { order: 3, key_min: 10_000_000, delay: None, wins_ties: false };
 
 fn ranks(admitted: Admitted) -> Ranks {
     let mut ranks = Ranks::default();
@@ -24,8 +25,8 @@ fn area() -> (Owner<SharedMapping>, Peer<SharedMapping>) {
     (owner, Peer::attach(memory, domain, 1).unwrap())
 }
 
-fn waiting(key: u64, order: u64, next_release_ns: u64) -> Slot {
-    Slot { next_release_ns, rank: Rank { key, order }, state: SlotState::Waiting }
+fn waiting(key: u64, order: u32, next_release_ns: u64) -> Slot {
+    Slot { next_release_ns, rank: Rank::new(key, order), state: SlotState::Waiting }
 }
 
 #[test]
@@ -34,13 +35,14 @@ fn a_rank_that_is_ready_must_have_been_admitted() {
     let ranks = ranks(PERIODIC);
     for (ready, lies) in [
         (None, false),
-        (Some(Rank { key: 10_000_000, order: 3 }), false),
+        (Some(Rank::new(10_000_000, 3)), false),
         // Worse than it might be harms nobody.
-        (Some(Rank { key: 20_000_000, order: 3 }), false),
-        (Some(Rank { key: 9_999_999, order: 3 }), true),
-        (Some(Rank { key: 10_000_000, order: 2 }), true),
-        (Some(Rank { key: 10_000_000, order: u64::from(u32::MAX) }), true),
-        (Some(Rank { key: 10_000_000, order: 3 + (1 << 32) }), true),
+        (Some(Rank::new(20_000_000, 3)), false),
+        (Some(Rank::new(9_999_999, 3)), true),
+        (Some(Rank::new(10_000_000, 2)), true),
+        (Some(Rank::new(10_000_000, u32::MAX)), true),
+        // By an event before its equals, which it was not admitted to be.
+        (Some(Rank { event: 7, ..Rank::new(10_000_000, 3) }), true),
     ] {
         owner.publish(ready.map(Into::into));
         assert_eq!(ranks.is_lied_about(&area, NOW), lies, "{ready:?}");
@@ -59,7 +61,7 @@ fn so_must_the_ranks_of_what_is_to_come_in_any_slot() {
         (waiting(0, 0, NEVER), false),
     ] {
         owner.set(100, slot).unwrap();
-        owner.publish(Some(Rank { key: 10_000_000, order: 3 }.into()));
+        owner.publish(Some(Rank::new(10_000_000, 3).into()));
         assert_eq!(ranks.is_lied_about(&area, NOW), lies, "{slot:?}");
     }
 }
@@ -68,7 +70,7 @@ fn so_must_the_ranks_of_what_is_to_come_in_any_slot() {
 fn a_deadline_is_not_before_its_release_and_the_delay() {
     let (mut owner, area) = area();
     let delay = Span::from_millis(10);
-    let ranks = ranks(Admitted { order: 3, key_min: 0, delay: Some(delay) });
+    let ranks = ranks(Admitted { order: 3, key_min: 0, delay: Some(delay), wins_ties: true });
     let release_ns = NOW.as_nanos();
     for (deadline_ns, lies) in [(release_ns + 10_000_000, false), (release_ns + 9_999_999, true)] {
         owner.set(0, waiting(deadline_ns, 3, release_ns)).unwrap();
@@ -80,7 +82,7 @@ fn a_deadline_is_not_before_its_release_and_the_delay() {
 #[test]
 fn what_was_given_back_counts_for_a_while_and_no_longer() {
     let (mut owner, area) = area();
-    owner.publish(Some(Rank { key: 10_000_000, order: 3 }.into()));
+    owner.publish(Some(Rank::new(10_000_000, 3).into()));
     let mut ranks = ranks(PERIODIC);
     ranks.set(Vec::new(), NOW);
     assert!(!ranks.is_lied_about(&area, NOW));

@@ -3,6 +3,7 @@
 use super::*;
 
 mod again;
+mod events;
 mod lies;
 mod status;
 mod streams;

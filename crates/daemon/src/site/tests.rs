@@ -66,7 +66,7 @@ fn a_hall_is_shown_who_became_ready_in_another_and_told_once() {
     known.show_others(&one, AT);
     assert_eq!(proxy.best(AT.as_nanos()), Ok(None));
 
-    let rank = Rank { key: 7, order: 3 };
+    let rank = Rank::new(7, 3);
     theirs.publish(Some(rank.into()));
     assert!(known.show_others(&one, AT));
     assert_eq!(proxy.best(AT.as_nanos()), Ok(Some(rank)));

@@ -200,7 +200,7 @@ fn a_seat_that_moves_on_takes_its_orders_and_counts_along_and_no_ring_is_lost() 
     // It shows them on its new page.
     seat.publish(&Scheduler::new(ACTIVITIES_MAX, &RMDP));
     let shown = |slot| peer.slot(slot).unwrap().rank.order;
-    assert_eq!((shown(0), shown(1)), (7, u64::from(u32::MAX)));
+    assert_eq!((shown(0), shown(1)), (7, u32::MAX));
     next_usher.clear();
     assert!(next_usher.predecessors.pop().is_err());
 }
@@ -290,7 +290,7 @@ fn with_patience_it_goes_on_while_who_outranks_it_has_waited_less() {
     assert!(seat.take_in_peers());
     let mut scheduler = released(&mut seat);
     // Released at 110 ms, of a better rank.
-    let rank = Rank { key: 40_000_000, order: 1 };
+    let rank = Rank::new(40_000_000, 1);
     let slot = Slot { next_release_ns: at(110).as_nanos(), rank, state: SlotState::Waiting };
     theirs.set(0, slot).unwrap();
     theirs.publish(None);
@@ -303,7 +303,7 @@ fn with_patience_it_goes_on_while_who_outranks_it_has_waited_less() {
     assert_eq!(seat.may_go_on(&scheduler, at(115)), None);
     // The same of what was ready when it lost the turn, since when it says.
     theirs.set(0, Slot::FREE).unwrap();
-    theirs.publish(Some(Pending { rank, since_ns: at(112).as_nanos() }));
+    theirs.publish(Some(Pending { since_ns: at(112).as_nanos(), ..rank.into() }));
     assert_eq!(seat.may_go_on(&scheduler, at(116)), Some(at(117)));
     assert_eq!(seat.may_go_on(&scheduler, at(117)), None);
     // Who has nothing better to do keeps nobody waiting.
@@ -321,8 +321,8 @@ fn a_domain_says_since_when_it_waits_where_patience_asks() {
         let mut scheduler = released(&mut seat);
         scheduler.handle(at(103), Input::Tick).unwrap();
         seat.publish(&scheduler);
-        let worst = Rank { key: u64::MAX - 1, order: 0 };
-        assert_eq!(peer.outranks_at(worst).unwrap(), since.as_nanos());
+        let worst = Rank::new(u64::MAX - 1, 0);
+        assert_eq!(peer.preempts_at(worst).unwrap(), since.as_nanos());
         let before = since.as_nanos().wrapping_sub(1);
         assert_eq!(peer.best(before).unwrap().is_some(), patience.is_zero());
         assert!(peer.best(since.as_nanos()).unwrap().is_some());

@@ -62,7 +62,7 @@ fn only_a_taker_that_dozes_is_rung_for() {
 
 #[test]
 fn of_many_posters_every_event_is_taken_once_and_whole() {
-    const EACH: u64 = 20_000;
+    const EACH: u32 = 20_000;
     let (inbox, mut taker) = Inbox::new();
     let mut seen = HashSet::new();
     std::thread::scope(|scope| {
@@ -70,7 +70,7 @@ fn of_many_posters_every_event_is_taken_once_and_whole() {
             let inbox = &inbox;
             scope.spawn(move || {
                 for number in 0..EACH {
-                    while inbox.post(&ranked(poster << 32 | number)).is_err() {
+                    while inbox.post(&ranked(poster << 32 | u64::from(number))).is_err() {
                         std::thread::yield_now();
                     }
                 }

@@ -183,7 +183,7 @@ fn recheck_of_a_holder() {
     let area = zeros(crate::user_area::words_of(1));
     let mut owner = Owner::create(area.clone(), B, 1).unwrap();
     let peer = Peer::attach(area, B, 1).unwrap();
-    let ready = Rank { key: 5, order: 6 };
+    let ready = Rank::new(5, 6);
     let b = {
         let cpu = cpu.clone();
         thread::spawn(move || {

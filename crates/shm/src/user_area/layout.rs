@@ -8,7 +8,7 @@ use crate::words::{Kind, LINE_BYTES};
 use core::mem::{offset_of, size_of};
 
 /// Version of this layout.
-pub const LAYOUT_VERSION: u32 = 2;
+pub const LAYOUT_VERSION: u32 = 3;
 
 /// Bytes of a page: the header is one, and each page of slots.
 pub const PAGE_BYTES: usize = 4096;
@@ -50,14 +50,16 @@ struct ReadyLine {
     sequence: u64,
     /// `NEVER`: nothing is ready.
     ready_key: u64,
-    ready_order: u64,
+    /// The order, and in the high half the first one among the ready of that key.
+    ready_orders: u64,
     /// Slots from this one on were never set.
     slots_used: u64,
     /// A slot's number and 1; 0: nothing runs.
     running: u64,
     upcalled_at_ns: u64,
     ready_since_ns: u64,
-    reserved: [u64; 1],
+    /// `NEVER`: it has none.
+    ready_event: u64,
 }
 
 #[repr(C, align(64))]
@@ -86,9 +88,10 @@ struct SlotWords {
     /// `NEVER`: none.
     next_release_ns: u64,
     key: u64,
-    order: u64,
-    /// A `SlotState`.
-    state: u64,
+    /// `NEVER`: none.
+    event: u64,
+    /// The order, and in the high half a `SlotState`.
+    order_state: u64,
 }
 
 const _: () = {
@@ -106,14 +109,14 @@ const _: () = {
     // What is not named below is reserved.
     assert!(offset_of!(Identity, magic) == 0 && offset_of!(Identity, version) == 8);
     assert!(offset_of!(Identity, reserved) == 8 * 5);
-    assert!(offset_of!(ReadyLine, reserved) == 8 * 7);
+    assert!(offset_of!(ReadyLine, ready_event) == 8 * 7);
     assert!(offset_of!(BoundaryLine, reserved) == 8 * 3);
     assert!(offset_of!(CounterLine, reserved) == 8 * 7);
 };
 
 /// Numbers of words: offsets in bytes over 8.
 pub(super) mod word {
-    use super::{BoundaryLine, CounterLine, Header, Identity, PAGE_BYTES, ReadyLine, SlotWords};
+    use super::{BoundaryLine, CounterLine, Header, Identity, PAGE_BYTES, SlotWords};
     use super::{offset_of, size_of};
     use crate::words::LINE_WORDS;
 
@@ -122,11 +125,12 @@ pub(super) mod word {
     pub const SLOTS: usize = offset_of!(Header, identity.slots) / 8;
     pub const SEQUENCE: usize = offset_of!(Header, ready.sequence) / 8;
     pub const READY_KEY: usize = offset_of!(Header, ready.ready_key) / 8;
-    pub const READY_ORDER: usize = offset_of!(Header, ready.ready_order) / 8;
+    pub const READY_ORDERS: usize = offset_of!(Header, ready.ready_orders) / 8;
     pub const SLOTS_USED: usize = offset_of!(Header, ready.slots_used) / 8;
     pub const RUNNING: usize = offset_of!(Header, ready.running) / 8;
     pub const UPCALLED_AT_NS: usize = offset_of!(Header, ready.upcalled_at_ns) / 8;
     pub const READY_SINCE_NS: usize = offset_of!(Header, ready.ready_since_ns) / 8;
+    pub const READY_EVENT: usize = offset_of!(Header, ready.ready_event) / 8;
     pub const PREEMPTION_MASK: usize = offset_of!(Header, boundary.preemption_mask) / 8;
     pub const INTERRUPT_MASK: usize = offset_of!(Header, boundary.interrupt_mask) / 8;
     pub const ASKED_AT_NS: usize = offset_of!(Header, boundary.asked_at_ns) / 8;
@@ -146,8 +150,8 @@ pub(super) mod word {
     /// Within a slot.
     pub const NEXT_RELEASE_NS: usize = offset_of!(SlotWords, next_release_ns) / 8;
     pub const KEY: usize = offset_of!(SlotWords, key) / 8;
-    pub const ORDER: usize = offset_of!(SlotWords, order) / 8;
-    pub const STATE: usize = offset_of!(SlotWords, state) / 8;
+    pub const EVENT: usize = offset_of!(SlotWords, event) / 8;
+    pub const ORDER_STATE: usize = offset_of!(SlotWords, order_state) / 8;
 
     /// The first word of a slot.
     pub const fn slot(index: usize) -> usize {
@@ -159,7 +163,7 @@ pub(super) mod word {
         let within = word % LINE_WORDS;
         match word / LINE_WORDS {
             0 => within >= offset_of!(Identity, reserved) / 8,
-            1 => within >= offset_of!(ReadyLine, reserved) / 8,
+            1 => false,
             2 => within >= offset_of!(BoundaryLine, reserved) / 8,
             3 => within >= offset_of!(CounterLine, reserved) / 8,
             _ => word < HEADER,

@@ -20,8 +20,8 @@ fn ends() -> (Owner<Memory>, Peer<Memory>) {
     (Owner::create(words.clone(), domain, 1).unwrap(), Peer::attach(words, domain, 1).unwrap())
 }
 
-const fn both(value: u64) -> Rank {
-    Rank { key: value, order: value }
+const fn both(value: u32) -> Rank {
+    Rank { key: value as u64, event: value as u64, order: value }
 }
 
 /// An owner publishes once more; a peer reads the rank before or after, or a tear.

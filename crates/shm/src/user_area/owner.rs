@@ -45,6 +45,7 @@ impl<W: AsRef<[AtomicU64]>> Owner<W> {
         words.store(word::GENERATION, generation, Relaxed);
         words.store(word::SLOTS, slots as u64, Relaxed);
         words.store(word::READY_KEY, NEVER, Relaxed);
+        words.store(word::READY_EVENT, NEVER, Relaxed);
         let owner = Owner {
             words,
             sequence: 0,
@@ -94,7 +95,7 @@ impl<W: AsRef<[AtomicU64]>> Owner<W> {
     /// Says that `ready` has the best rank of what is ready or runs (`None`:
     /// nothing is; a key of [`NEVER`] counts as one less), and what was set since.
     ///
-    /// `false`: all is as published, nothing was written. Otherwise some 10
+    /// `false`: all is as published, nothing was written. Otherwise some 11
     /// stores, of which 4 for each slot. Whoever published without having
     /// the turn then calls [`crate::turn_page::TurnPage::request_recheck`].
     pub fn publish(&mut self, ready: Option<Pending>) -> bool {
@@ -109,7 +110,10 @@ impl<W: AsRef<[AtomicU64]>> Owner<W> {
         if ready != self.ready {
             let key = ready.map_or(NEVER, |ready| ready.rank.key.min(NEVER - 1));
             self.words.store(word::READY_KEY, key, Relaxed);
-            self.words.store(word::READY_ORDER, ready.map_or(0, |ready| ready.rank.order), Relaxed);
+            let orders = |of: Pending| u64::from(of.rank.order) | u64::from(of.first) << 32;
+            self.words.store(word::READY_ORDERS, ready.map_or(0, orders), Relaxed);
+            let event = ready.map_or(NEVER, |ready| ready.rank.event);
+            self.words.store(word::READY_EVENT, event, Relaxed);
             let since_ns = ready.map_or(0, |ready| ready.since_ns);
             self.words.store(word::READY_SINCE_NS, since_ns, Relaxed);
             self.ready = ready;
@@ -212,8 +216,9 @@ fn write<W: AsRef<[AtomicU64]>>(words: &Words<W>, index: usize, slot: &Slot) {
     let first = word::slot(index);
     words.store(first + word::NEXT_RELEASE_NS, slot.next_release_ns, Relaxed);
     words.store(first + word::KEY, slot.rank.key, Relaxed);
-    words.store(first + word::ORDER, slot.rank.order, Relaxed);
-    words.store(first + word::STATE, slot.state as u64, Relaxed);
+    words.store(first + word::EVENT, slot.rank.event, Relaxed);
+    let order_state = u64::from(slot.rank.order) | (slot.state as u64) << 32;
+    words.store(first + word::ORDER_STATE, order_state, Relaxed);
 }
 
 /// A slot that the area has not.

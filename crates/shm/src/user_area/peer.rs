@@ -76,17 +76,32 @@ impl<W: AsRef<[AtomicU64]>> Peer<W> {
         Ok((best.key != NEVER).then_some(best))
     }
 
-    /// The earliest release of a slot that outranks `rank` from then on
-    /// (`CLOCK_MONOTONIC`, may be past), or since when something ready does; [`NEVER`]:
-    /// there is none. O(slots used).
+    /// As [`Self::best`], with who is first of those of that key; since always. To show it to others.
     ///
     /// # Errors
     /// As [`Self::best`].
-    pub fn outranks_at(&self, rank: Rank) -> Result<u64, PeerFault> {
+    pub fn pending(&self, at_ns: u64) -> Result<Option<Pending>, PeerFault> {
+        let all = self.read(|slots| {
+            let released = copies(slots).filter(|slot| slot.next_release_ns <= at_ns);
+            let ready = Some(self.ready()).filter(|ready| ready.since_ns <= at_ns);
+            let ready = ready.unwrap_or(Pending::from(NO_RANK));
+            released.map(|slot| Pending::from(slot.rank)).fold(ready, Pending::and)
+        })?;
+        Ok((all.rank.key != NEVER).then_some(Pending { since_ns: 0, ..all }))
+    }
+
+    /// The earliest release of a slot that preempts what runs with this rank, from then on
+    /// (`CLOCK_MONOTONIC`, may be past), or since when something ready does; [`NEVER`]:
+    /// there is none ([`Rank::preempts`]). O(slots used).
+    ///
+    /// # Errors
+    /// As [`Self::best`].
+    pub fn preempts_at(&self, running: Rank) -> Result<u64, PeerFault> {
         self.read(|slots| {
             let ready = self.ready();
-            let since_ns = if ready.rank < rank { ready.since_ns } else { NEVER };
-            earliest(copies(slots).filter(|slot| slot.rank < rank)).min(since_ns)
+            let first = Rank { order: ready.first, ..ready.rank };
+            let since_ns = if first.preempts(&running) { ready.since_ns } else { NEVER };
+            earliest(copies(slots).filter(|slot| slot.rank.preempts(&running))).min(since_ns)
         })
     }
 
@@ -145,17 +160,15 @@ impl<W: AsRef<[AtomicU64]>> Peer<W> {
     /// # Errors
     /// As [`Self::best`], and a state there is not.
     pub fn slot(&self, index: usize) -> Result<Slot, PeerFault> {
-        let found = self.read(|slots| {
-            slots.get(index).map(|slot| (SlotCopy::of(slot), slot[word::STATE].load(Relaxed)))
-        })?;
-        let Some((SlotCopy { next_release_ns, rank }, state)) = found else {
+        let found = self.read(|slots| slots.get(index).map(SlotCopy::of))?;
+        let Some(SlotCopy { next_release_ns, rank, state }) = found else {
             return Ok(Slot::FREE);
         };
-        let known = SlotState::ALL.into_iter().find(|&known| known as u64 == state);
+        let known = SlotState::ALL.into_iter().find(|&known| known as u32 == state);
         let state = known.ok_or(PeerFault::Value {
             page: KIND.page,
             name: "slot state",
-            found: state,
+            found: u64::from(state),
             max: SlotState::Running as u64,
         })?;
         Ok(Slot { next_release_ns, rank, state })
@@ -217,8 +230,9 @@ impl<W: AsRef<[AtomicU64]>> Peer<W> {
     #[inline]
     fn ready(&self) -> Pending {
         let load = |word| self.words.load(word, Relaxed);
-        let rank = Rank { key: load(word::READY_KEY), order: load(word::READY_ORDER) };
-        Pending { rank, since_ns: load(word::READY_SINCE_NS) }
+        let (order, first) = halves(load(word::READY_ORDERS));
+        let rank = Rank { key: load(word::READY_KEY), event: load(word::READY_EVENT), order };
+        Pending { rank, first, since_ns: load(word::READY_SINCE_NS) }
     }
 
     /// A word that is no more than there are slots.
@@ -239,21 +253,32 @@ type SlotWords = [AtomicU64; word::SLOT];
 struct SlotCopy {
     next_release_ns: u64,
     rank: Rank,
+    /// A [`SlotState`], if it is one.
+    state: u32,
 }
 
 impl SlotCopy {
     /// Relaxed: `Peer::read` has its fences around it.
     #[inline]
     fn of(slot: &SlotWords) -> Self {
-        let [next_release_ns, key, order] =
-            [word::NEXT_RELEASE_NS, word::KEY, word::ORDER].map(|word| slot[word].load(Relaxed));
-        SlotCopy { next_release_ns, rank: Rank { key, order } }
+        let [next_release_ns, key, event, order_state] =
+            [word::NEXT_RELEASE_NS, word::KEY, word::EVENT, word::ORDER_STATE]
+                .map(|word| slot[word].load(Relaxed));
+        let (order, state) = halves(order_state);
+        SlotCopy { next_release_ns, rank: Rank { key, event, order }, state }
     }
 }
 
 #[inline]
 fn copies(slots: &[SlotWords]) -> impl Iterator<Item = SlotCopy> {
     slots.iter().map(SlotCopy::of)
+}
+
+/// The low half of a word and the high one.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "the halves are what is wanted")]
+const fn halves(word: u64) -> (u32, u32) {
+    (word as u32, (word >> 32) as u32)
 }
 
 fn earliest(slots: impl Iterator<Item = SlotCopy>) -> u64 {

@@ -13,7 +13,7 @@ fn blank(slot_pages: usize) -> Vec<AtomicU64> {
 }
 
 fn rank(key: u64, order: u64) -> Rank {
-    Rank { key, order }
+    Rank::new(key, u32::try_from(order).unwrap())
 }
 
 fn slot(next_release_ns: u64, key: u64, order: u64) -> Slot {
@@ -31,12 +31,14 @@ fn copy(words: &[AtomicU64]) -> Vec<u64> {
 }
 
 #[test]
-fn every_byte_stands_where_version_2_has_it() {
+fn every_byte_stands_where_version_3_has_it() {
     let words = blank(2);
     let mut owner = Owner::create(&words, ME, 0x0506).unwrap();
     owner.set(1, Slot { state: SlotState::Running, ..slot(0x11, 0x12, 0x13) }).unwrap();
-    owner.set(130, slot(0x21, 0x22, 0x23)).unwrap();
-    assert!(owner.publish(Some(Pending { rank: rank(0x31, 0x32), since_ns: 0x33 })));
+    let with_event = Rank { event: 0x24, ..rank(0x22, 0x23) };
+    owner.set(130, Slot { rank: with_event, ..slot(0x21, 0, 0) }).unwrap();
+    let ready = Rank { event: 0x34, ..rank(0x31, 0x32) };
+    assert!(owner.publish(Some(Pending { rank: ready, first: 0x30, since_ns: 0x33 })));
     owner.set_running(Some(1), 0x41);
     owner.set_asked(0x42);
     assert_eq!(owner.mask(Mask::Preemption), 1);
@@ -54,21 +56,22 @@ fn every_byte_stands_where_version_2_has_it() {
     let mut golden = vec![0u8; 3 * 4096];
     // A free slot: no release, the worst rank.
     for slot in (0..=130).map(|slot| 4096 + slot * 32) {
-        golden[slot..slot + 16].fill(0xff);
+        golden[slot..slot + 24].fill(0xff);
     }
     for (offset, expected) in [
         (0, &b"upcuser\0"[..]),
-        (8, &[2]),                                                // version
+        (8, &[3]),                                                // version
         (16, &[7]),                                               // domain
         (24, &[6, 5]),                                            // generation
         (32, &[0, 1]),                                            // slots
         (64, &[2]),                                               // sequence
         (72, &[0x31]),                                            // ready key
-        (80, &[0x32]),                                            // ready order
+        (80, &[0x32, 0, 0, 0, 0x30]),                             // ready order, first
         (88, &[131]),                                             // slots used
         (96, &[2]),                                               // running: slot 1
         (104, &[0x41]),                                           // upcalled at
         (112, &[0x33]),                                           // ready since
+        (120, &[0x34]),                                           // ready event
         (128, &[1]),                                              // preemption mask
         (136, &[2]),                                              // interrupt mask
         (144, &[0x42]),                                           // asked at
@@ -79,18 +82,15 @@ fn every_byte_stands_where_version_2_has_it() {
         (224, &[0x55]),                                           // PDUs
         (232, &[0x56]),                                           // hand-offs
         (240, &[0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]), // slack
-        (
-            4128,
-            &[0x11, 0, 0, 0, 0, 0, 0, 0, 0x12, 0, 0, 0, 0, 0, 0, 0, 0x13, 0, 0, 0, 0, 0, 0, 0, 4],
-        ),
-        (
-            8256,
-            &[0x21, 0, 0, 0, 0, 0, 0, 0, 0x22, 0, 0, 0, 0, 0, 0, 0, 0x23, 0, 0, 0, 0, 0, 0, 0, 2],
-        ),
+        (4128, &[0x11, 0, 0, 0, 0, 0, 0, 0, 0x12, 0, 0, 0, 0, 0, 0, 0]),
+        (4144, &[0xff; 8]), // no event
+        (4152, &[0x13, 0, 0, 0, 4]),
+        (8256, &[0x21, 0, 0, 0, 0, 0, 0, 0, 0x22, 0, 0, 0, 0, 0, 0, 0]),
+        (8272, &[0x24, 0, 0, 0, 0, 0, 0, 0, 0x23, 0, 0, 0, 2]),
     ] {
         golden[offset..offset + expected.len()].copy_from_slice(expected);
     }
-    assert_eq!((LAYOUT_VERSION, PAGE_SLOTS, PAGE_BYTES), (2, 128, 4096));
+    assert_eq!((LAYOUT_VERSION, PAGE_SLOTS, PAGE_BYTES), (3, 128, 4096));
     assert_eq!(bytes, golden);
 }
 
@@ -126,11 +126,11 @@ fn only_areas_whose_identity_and_reserved_words_hold_are_attached() {
         };
         let expected = match word {
             0 => LayoutError::Magic { page: PAGE, found, expected: KIND.magic },
-            1 => LayoutError::Version { page: PAGE, found, expected: 2 },
+            1 => LayoutError::Version { page: PAGE, found, expected: 3 },
             2 => wrong("domain", 7),
             3 => wrong("generation", 9),
             4 => wrong("slots", 128),
-            8..=14 | 16..=18 | 24..=30 | 512.. => continue, // in use
+            8..=15 | 16..=18 | 24..=30 | 512.. => continue, // in use
             _ => LayoutError::Used { page: PAGE, offset: word * 8 },
         };
         assert_eq!(Peer::attach(&words, ME, 9).unwrap_err(), expected);
@@ -151,7 +151,7 @@ fn a_new_area_has_nothing_to_run() {
     assert_eq!((owner.slots(), peer.slots()), (1024, 1024));
     assert_eq!(peer.best(NEVER), Ok(None));
     assert_eq!(peer.next_release(), Ok(NEVER));
-    assert_eq!(peer.outranks_at(NO_RANK), Ok(NEVER));
+    assert_eq!(peer.preempts_at(NO_RANK), Ok(NEVER));
     assert_eq!(peer.slot(0), Ok(Slot::FREE));
     assert_eq!(peer.counters(), Counters::default());
     let running = Running { slot: None, upcalled_at_ns: 0, asked_at_ns: 0 };
@@ -182,8 +182,44 @@ fn equal_keys_are_told_apart_by_order() {
     owner.set(0, slot(5, 40, 7)).unwrap();
     owner.publish(Some(rank(40, 8).into()));
     assert_eq!(peer.best(5), Ok(Some(rank(40, 7))));
-    assert_eq!(peer.outranks_at(rank(40, 8)), Ok(5));
-    assert_eq!(peer.outranks_at(rank(40, 7)), Ok(NEVER));
+    assert_eq!(peer.preempts_at(rank(40, 8)), Ok(5));
+    assert_eq!(peer.preempts_at(rank(40, 7)), Ok(NEVER));
+}
+
+#[test]
+fn of_equal_keys_the_most_urgent_event_is_chosen_and_preempts_nobody() {
+    let words = blank(1);
+    let (mut owner, peer) = ends(&words);
+    let with_event = |order, event| Rank { event, ..rank(40, order) };
+    owner.set(0, Slot { rank: with_event(7, 100), ..slot(5, 0, 0) }).unwrap();
+    owner.set(1, Slot { rank: with_event(9, 50), ..slot(8, 0, 0) }).unwrap();
+    owner.publish(Some(rank(40, 3).into()));
+    for (now_ns, best) in [(4, rank(40, 3)), (5, with_event(7, 100)), (8, with_event(9, 50))] {
+        assert_eq!(peer.best(now_ns), Ok(Some(best)));
+    }
+    // A smaller key goes first, whatever the events.
+    assert!(rank(39, 9) < with_event(1, 0));
+    owner.publish(None);
+    // What runs with an event keeps its place; without one it yields to who comes before in the order.
+    for (running, at_ns) in [
+        (rank(40, 8), 5),
+        (rank(40, 6), NEVER),
+        (with_event(8, 100), NEVER),
+        (with_event(8, 101), NEVER),
+        (Rank { event: 0, ..rank(41, 0) }, 5),
+    ] {
+        assert_eq!(peer.preempts_at(running), Ok(at_ns), "{running:?}");
+    }
+    // One that is ready is not hidden by an event of another's that comes later.
+    let ready = Pending { rank: with_event(9, 50), first: 2, since_ns: 1 };
+    owner.publish(Some(ready));
+    assert_eq!(peer.best(4), Ok(Some(with_event(9, 50))));
+    assert_eq!(peer.preempts_at(rank(40, 3)), Ok(1));
+    assert_eq!(peer.preempts_at(rank(40, 2)), Ok(NEVER));
+    assert_eq!(peer.pending(4), Ok(Some(Pending { since_ns: 0, ..ready })));
+    // Nor where it is shown to others, together with what has another key.
+    let all = Pending::from(rank(41, 0)).and(ready).and(rank(40, 1).into());
+    assert_eq!(all, Pending { first: 1, since_ns: 0, ..ready });
 }
 
 #[test]
@@ -195,7 +231,7 @@ fn who_will_outrank_does_so_at_its_earliest_release() {
     }
     owner.publish(None);
     for (key, at_ns) in [(31, 100), (30, 200), (15, 300), (10, NEVER)] {
-        assert_eq!(peer.outranks_at(rank(key, 0)), Ok(at_ns));
+        assert_eq!(peer.preempts_at(rank(key, 0)), Ok(at_ns));
     }
     assert_eq!(peer.next_release(), Ok(100));
 }
@@ -233,7 +269,7 @@ fn only_what_changed_is_written() {
     assert!(owner.publish(Some(rank(1, 1).into())));
     let mut expected = before;
     expected[word::SEQUENCE] = 4;
-    expected[word::slot(65)..word::slot(66)].copy_from_slice(&[200, 1, 1, 2]);
+    expected[word::slot(65)..word::slot(66)].copy_from_slice(&[200, 1, NEVER, 1 | 2 << 32]);
     assert_eq!(copy(&words), expected);
 }
 
@@ -290,7 +326,7 @@ fn an_owner_stopped_amid_writing_is_torn_and_not_waited_for() {
     words[word::SEQUENCE].store(1, Relaxed);
     let fault = PeerFault::Torn { page: PAGE };
     assert_eq!(peer.best(0), Err(fault));
-    assert_eq!(peer.outranks_at(rank(1, 1)), Err(fault));
+    assert_eq!(peer.preempts_at(rank(1, 1)), Err(fault));
     assert_eq!(peer.next_release(), Err(fault));
     assert_eq!(peer.slot(0), Err(fault));
     assert!(
@@ -306,7 +342,7 @@ fn lies_about_slots_are_faults() {
     let (mut owner, peer) = ends(&words);
     owner.set(0, slot(1, 1, 1)).unwrap();
     owner.publish(None);
-    words[word::slot(0) + word::STATE].store(5, Relaxed);
+    words[word::slot(0) + word::ORDER_STATE].store(1 | 5 << 32, Relaxed);
     let fault = PeerFault::Value { page: PAGE, name: "slot state", found: 5, max: 4 };
     assert_eq!(peer.slot(0), Err(fault));
     assert_eq!(peer.best(1), Ok(Some(rank(1, 1))), "a state is for display");
@@ -339,7 +375,7 @@ fn a_reader_of_a_restless_owner_sees_whole_publications_or_a_tear() {
         while whole < 20_000 && torn < 2_000_000 {
             match peer.best(NEVER - 1) {
                 Ok(best) => {
-                    assert!(best.is_none_or(|best| best.key == best.order), "{best:?}");
+                    assert!(best.is_none_or(|best| best.key == u64::from(best.order)), "{best:?}");
                     whole += 1;
                 }
                 Err(fault) => {
@@ -374,7 +410,7 @@ proptest! {
         slots_used in prop_oneof![0..=128u64, any::<u64>()],
         running in prop_oneof![0..=128u64, any::<u64>()],
         even in any::<bool>(),
-        states in prop_oneof![Just(5u64), Just(u64::MAX)],
+        states in prop_oneof![Just(5u64), Just(1 << 32)],
         index in 0..200usize,
         now_ns in any::<u64>(),
         key in any::<u64>(),
@@ -388,16 +424,16 @@ proptest! {
         words[word::SLOTS_USED].store(slots_used, Relaxed);
         words[word::RUNNING].store(running, Relaxed);
         if index < 128 {
-            let state = &words[word::slot(index) + word::STATE];
-            state.store(state.load(Relaxed) % states, Relaxed);
+            let state = &words[word::slot(index) + word::ORDER_STATE];
+            state.store(((state.load(Relaxed) >> 32) % states) << 32, Relaxed);
         }
         let best = peer.best(now_ns);
         prop_assert!(typed(best, |best| best.is_none_or(|best| best.key != NEVER)));
         let next = peer.next_release();
         prop_assert!(typed(next, |_| true));
-        let outranks_at = peer.outranks_at(rank(key, 0));
+        let preempts_at = peer.preempts_at(rank(key, 0));
         let since_ns = words[word::READY_SINCE_NS].load(Relaxed);
-        prop_assert!(typed(outranks_at, |&at| next.is_ok_and(|next| next.min(since_ns) <= at)));
+        prop_assert!(typed(preempts_at, |&at| next.is_ok_and(|next| next.min(since_ns) <= at)));
         prop_assert!(typed(peer.slot(index), |_| true));
         prop_assert!(typed(peer.running(), |running| running.slot.is_none_or(|slot| slot < 128)));
         peer.counters();
@@ -416,7 +452,7 @@ proptest! {
         let words = blank(1);
         let (mut owner, peer) = ends(&words);
         let mut known = [Slot::FREE; 128];
-        let ready = ready.map(|(key, order, since_ns)| Pending { rank: rank(key, order), since_ns });
+        let ready = ready.map(|(key, order, since_ns)| Pending { since_ns, ..rank(key, order).into() });
         for sets in sets.chunks(each) {
             for &(index, release, key, order) in sets {
                 known[index] = slot(release, key, order);
@@ -429,6 +465,7 @@ proptest! {
         let waits = ready.filter(|ready| ready.since_ns <= now_ns).map(|ready| ready.rank);
         let best = released.map(|slot| slot.rank).chain(waits).min();
         prop_assert_eq!(peer.best(now_ns), Ok(best));
+        prop_assert_eq!(peer.pending(now_ns).map(|all| all.map(|all| all.rank)), Ok(best));
         let earliest = |slots: &mut dyn Iterator<Item = &Slot>| {
             slots.map(|slot| slot.next_release_ns).min().unwrap_or(NEVER)
         };
@@ -436,7 +473,7 @@ proptest! {
         let better = &mut known.iter().filter(|slot| slot.rank < rank(than, 4));
         let outranks = ready.filter(|ready| ready.rank < rank(than, 4));
         let since_ns = outranks.map_or(NEVER, |ready| ready.since_ns);
-        prop_assert_eq!(peer.outranks_at(rank(than, 4)), Ok(earliest(better).min(since_ns)));
+        prop_assert_eq!(peer.preempts_at(rank(than, 4)), Ok(earliest(better).min(since_ns)));
         for (index, slot) in known.into_iter().enumerate() {
             prop_assert_eq!(peer.slot(index), Ok(slot));
         }

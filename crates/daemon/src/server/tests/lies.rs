@@ -78,7 +78,7 @@ fn state(daemon: &Running) -> SeatState {
 fn a_rank_that_was_not_admitted_is_an_offence_until_the_right_one_is_shown() {
     let daemon = Running::start(|_| {});
     let (by_hand, mut area, order, sleeper) = domain(&daemon);
-    let honest = Rank { key: PERIOD_NS, order: u64::from(order) };
+    let honest = Rank::new(PERIOD_NS, order);
     // To come, and never: nobody waits for it meanwhile.
     let next_release_ns = u64::MAX - 1;
     let slot = |rank| Slot { next_release_ns, rank, state: SlotState::Waiting };
@@ -109,11 +109,22 @@ fn a_rank_that_was_not_admitted_is_an_offence_until_the_right_one_is_shown() {
 }
 
 #[test]
+fn an_event_by_which_it_was_not_admitted_to_win_ties_is_not_to_be_shown() {
+    let daemon = Running::start(|_| {});
+    let (by_hand, mut area, order, _sleeper) = domain(&daemon);
+    let rank = Rank { event: 3, ..Rank::new(PERIOD_NS, order) };
+    area.publish(Some(rank.into()));
+    assert_eq!(told(&by_hand), Some(Measure::Disbelieved));
+    drop(by_hand);
+    daemon.stop();
+}
+
+#[test]
 fn another_domain_s_place_in_the_order_is_not_to_be_shown() {
     let daemon = Running::start(|_| {});
     let (other, _area, theirs, _asleep) = domain(&daemon);
     let (by_hand, mut area, _, _sleeper) = domain(&daemon);
-    area.publish(Some(Rank { key: PERIOD_NS, order: u64::from(theirs) }.into()));
+    area.publish(Some(Rank::new(PERIOD_NS, theirs).into()));
     assert_eq!(told(&by_hand), Some(Measure::Disbelieved));
     drop((other, by_hand));
     assert!(measures(&daemon.stop()).contains(&Measure::Disbelieved));

@@ -1,0 +1,126 @@
+//! Among the domains of a CPU, of equal ranks the most urgent event goes next (ecalls-2001 §2.4).
+
+use super::*;
+use upcall_core::activity::Terms;
+use upcall_core::policy::dws::DWS;
+use upcall_runtime::{HandlerId, Poster};
+
+/// A domain may be looked at while it writes, by who was given the CPU amid that, and then counts as having
+/// nothing: without the real-time class that is rare, and with it rarer. Without events no attempt succeeds.
+const ATTEMPTS: usize = 10;
+
+const NEED: ActivityParams = ActivityParams::new(Span::from_millis(20), Span::from_micros(200));
+
+/// What is to be done in each of four periods by each of three domains.
+const RANKS: [[u64; 3]; 4] = [[30, 10, 20], [110, 130, 120], [230, 220, 210], [310, 320, 330]];
+
+type Handler = Box<dyn FnMut(&mut Batch<'_>) + Send>;
+type Seen = Arc<Mutex<Vec<(usize, u64)>>>;
+
+/// A domain for each of `handlers`, which stays as long as the attempt.
+struct Players {
+    domains: Vec<(Runtime, HandlerId)>,
+    posters: Vec<Poster>,
+    daemon: Running,
+}
+
+impl Players {
+    fn new(discipline: &'static Discipline, handlers: Vec<Handler>) -> Self {
+        let daemon = Running::start(|config| {
+            config.discipline = discipline;
+            config.switch_cost = Some(Span::from_micros(20));
+        });
+        let terms = Terms { wins_ties: discipline.name != DWS.name, ..Terms::default() };
+        let domains = handlers.into_iter().enumerate().map(|(at, handler)| {
+            let attach = Attach { socket: daemon.socket.clone(), name: format!("player {at}") };
+            let config =
+                RuntimeConfig { daemon: Some(attach), discipline, ..RuntimeConfig::default() };
+            let mut domain = Runtime::start(config).unwrap();
+            let id = domain.handler("play", (NEED, terms), handler).unwrap();
+            (domain, id)
+        });
+        let domains: Vec<_> = domains.collect();
+        let posters = domains.iter().map(|(domain, id)| domain.poster(*id).unwrap()).collect();
+        Players { domains, posters, daemon }
+    }
+
+    /// Until all have finished.
+    fn run(mut self) {
+        let at = upcall_runtime::clock::now() + Span::from_millis(60);
+        for (domain, id) in &mut self.domains {
+            domain.run_at(&[*id], at).unwrap();
+        }
+        for (domain, id) in &mut self.domains {
+            assert_eq!(domain.wait(&[*id], Some(Span::from_secs(60))), [*id], "it never ended");
+        }
+        let reports = self.domains.into_iter().map(|(domain, _)| domain.stop(|_, _| {}));
+        assert!(reports.flat_map(|report| report.activities).all(|of| !of.faulted));
+        let events = self.daemon.stop();
+        let lie =
+            |event: &Event| matches!(event, Event::Offence { measure: Measure::Disbelieved, .. });
+        assert!(!events.iter().any(lie), "{events:?}");
+    }
+}
+
+/// Takes an event a job, as many as there are, and notes it.
+fn player(at: usize, seen: &Seen) -> Handler {
+    let (seen, mut done) = (seen.clone(), 0);
+    Box::new(move |batch| {
+        if let Some(event) = batch.take_event().filter(|_| batch.proceed()) {
+            seen.lock().unwrap().push((at, event.rank));
+            done += 1;
+        }
+        if done == RANKS.len() {
+            batch.finish();
+        }
+    })
+}
+
+#[test]
+fn of_three_domains_of_one_rank_the_most_urgent_event_goes_next() {
+    let mut expected: Vec<(usize, u64)> =
+        RANKS.iter().flat_map(|ranks| ranks.iter().copied().enumerate()).collect();
+    expected.sort_unstable_by_key(|&(_, rank)| rank);
+    for discipline in [&RMDP, &DWS] {
+        let attempt = || {
+            let seen = Seen::default();
+            let players = Players::new(discipline, (0..3).map(|at| player(at, &seen)).collect());
+            for ranks in RANKS.iter().rev() {
+                players.posters.iter().zip(ranks).for_each(|(to, &rank)| to.post(rank).unwrap());
+            }
+            players.run();
+            std::mem::take(&mut *seen.lock().unwrap())
+        };
+        let attempts: Vec<_> =
+            (0..ATTEMPTS).map(|_| attempt()).take_while(|seen| *seen != expected).collect();
+        assert!(attempts.len() < ATTEMPTS, "{discipline:?}: {attempts:?}");
+    }
+}
+
+#[test]
+fn an_event_that_comes_while_its_domain_waits_for_the_turn_counts_at_the_next_choice() {
+    let attempt = || {
+        let seen: Arc<Mutex<Vec<usize>>> = Arc::default();
+        let last: Arc<Mutex<Option<Poster>>> = Arc::default();
+        let handlers = (0..3).map(|at| -> Handler {
+            let (seen, last) = (seen.clone(), last.clone());
+            Box::new(move |batch| {
+                let _ = batch.proceed();
+                seen.lock().unwrap().push(at);
+                // The first tells the last, which waits as the second does.
+                if let Some(last) = last.lock().unwrap().take() {
+                    last.post(7).unwrap();
+                }
+                let _ = batch.take_event();
+                batch.finish();
+            })
+        });
+        let players = Players::new(&RMDP, handlers.collect());
+        *last.lock().unwrap() = players.posters.last().cloned();
+        players.run();
+        std::mem::take(&mut *seen.lock().unwrap())
+    };
+    let attempts: Vec<_> =
+        (0..ATTEMPTS).map(|_| attempt()).take_while(|seen| *seen != [0, 2, 1]).collect();
+    assert!(attempts.len() < ATTEMPTS, "{attempts:?}");
+}
