@@ -12,8 +12,8 @@ use crate::{CLASSES, CPU_LIMIT, Costs, PERIOD, RATE, asked, class_name};
 const HELD: f64 = RATE * 0.98;
 /// Windows are counted from the first release on, and the seconds that count end amid one.
 const WINDOW_SLACK: f64 = 1.0;
-/// Below saturation is where frames take so much of the CPU at most, at what decoding one took in
-/// that step: the host's other guests make that differ by half.
+/// Below saturation is where frames take so much at most of what the host left of the CPU, at what
+/// decoding one took in that step: its other guests make both differ.
 const BELOW: f64 = 0.85;
 /// Beyond saturation is where they would take so much at least.
 const BEYOND: f64 = 1.1;
@@ -53,10 +53,7 @@ impl Results {
         way: Way,
         is_such: impl Fn(f64) -> bool,
     ) -> impl Iterator<Item = (usize, &Outcome)> {
-        self.of(way).filter(move |(players, outcome)| {
-            let wanted_ns = *players as f64 * outcome.cost_mean().as_nanos() as f64;
-            is_such(wanted_ns / PERIOD.as_nanos() as f64)
-        })
+        self.of(way).filter(move |(players, outcome)| is_such(outcome.load(*players as f64)))
     }
 
     /// Frames/s of all.
@@ -208,7 +205,7 @@ impl Results {
     /// what is declared.
     fn windows_fit(&self, &(players, outcome): &(usize, &Outcome)) -> bool {
         let asked: f64 = (0..players).map(|player| asked(player % CLASSES.len()) / RATE).sum();
-        let cost = outcome.cost_mean().max(self.costs.most);
-        asked * cost.as_nanos() as f64 <= CPU_LIMIT.as_f64() * PERIOD.as_nanos() as f64
+        let declared = asked * self.costs.most.as_nanos() as f64 / PERIOD.as_nanos() as f64;
+        declared.max(outcome.load(asked)) <= CPU_LIMIT.as_f64()
     }
 }

@@ -85,6 +85,12 @@ impl Outcome {
         self.stolen_ms as f64 * 1e6 / (self.frames * PERIOD.as_nanos()) as f64
     }
 
+    /// What decoding all frames of so many players takes, of what the host left of the CPU.
+    pub fn load(&self, players: f64) -> f64 {
+        let wanted = players * self.cost_mean().as_nanos() as f64 / PERIOD.as_nanos() as f64;
+        wanted / (1.0 - self.stolen()).max(0.01)
+    }
+
     /// Every frame was shown, late, skipped, or found no room: no other way.
     fn check(&self) {
         for (tally, dropped) in self.tallies.iter().zip(&self.sent.dropped) {
