@@ -1,0 +1,225 @@
+//! The processes that play.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use upcall::activity::{ActivityParams, Terms};
+use upcall::channel::{Client, Route};
+use upcall::policy::dwcs::DWCS;
+use upcall::stream::{End, Inlet, Line, Stream, Way as Moving};
+use upcall::time::Span;
+use upcall::{Attach, Batch, Config, HandlerId, Runtime, clock};
+use upcall_sys::{process, schedule};
+
+use crate::decoder::Decoder;
+use crate::screen::{HEADER_BYTES, Screen, Tally};
+use crate::way::Way;
+use crate::{CPU_LIMIT, PERIOD, SLICE, WARM_FRAMES, number, window};
+
+/// Frames that a stream holds; of those that wait two can still be shown at most.
+const STREAM_FRAMES: u32 = 16;
+
+/// What a process is told in its environment.
+#[derive(Clone, Debug)]
+pub struct Role {
+    pub way: Way,
+    /// The number of its first player.
+    pub first: usize,
+    pub players: usize,
+    pub cpu: u32,
+    /// Of a frame: its bytes, its pixels, and what decoding it takes.
+    pub bytes_max: usize,
+    pub pixels: usize,
+    pub cost: Span,
+    /// So many frames count.
+    pub frames: u64,
+    /// Who started it.
+    pub parent: u32,
+    /// Where the source takes its end of a stream.
+    pub door: PathBuf,
+    /// Of the daemon.
+    pub socket: PathBuf,
+    /// Which tells of frames.
+    pub service: String,
+}
+
+impl Role {
+    pub fn to_line(&self) -> String {
+        let Role { way, first, players, cpu, bytes_max, pixels, cost, frames, parent, .. } = self;
+        let service = &self.service;
+        let (door, socket) = (self.door.display(), self.socket.display());
+        let (name, cost_ns) = (way.name(), cost.as_nanos());
+        format!(
+            "{name}|{first}|{players}|{cpu}|{bytes_max}|{pixels}|{cost_ns}|{frames}|{parent}|{door}|{socket}|{service}"
+        )
+    }
+
+    pub fn of_line(line: &str) -> Self {
+        let fields: Vec<&str> = line.split('|').collect();
+        let &[
+            name,
+            first,
+            players,
+            cpu,
+            bytes_max,
+            pixels,
+            cost_ns,
+            frames,
+            parent,
+            door,
+            socket,
+            service,
+        ] = fields.as_slice()
+        else {
+            panic!("unknown role `{line}`")
+        };
+        Role {
+            way: Way::named(name),
+            first: number(first),
+            players: number(players),
+            cpu: number(cpu),
+            bytes_max: number(bytes_max),
+            pixels: number(pixels),
+            cost: Span::from_nanos(number(cost_ns)),
+            frames: number(frames),
+            parent: number(parent),
+            door: door.into(),
+            socket: socket.into(),
+            service: service.to_owned(),
+        }
+    }
+
+    /// Plays until the source ends, and says what came of it.
+    pub fn play(&self) {
+        process::die_with_parent(self.parent).expect("its parent lives");
+        if self.way.is_upcall() { self.play_upcalled() } else { self.play_in_turn() }
+    }
+
+    fn screen(&self) -> Screen {
+        let slice = (self.way == Way::Sliced).then_some(SLICE);
+        let decoder = Decoder::new(self.bytes_max, self.pixels, slice);
+        Screen::new(decoder, self.cost, WARM_FRAMES..WARM_FRAMES + self.frames)
+    }
+
+    /// A stream whose other end the source has; as long as the line stands.
+    fn stream(&self) -> (Inlet, Line) {
+        let slot_bytes = (HEADER_BYTES + self.bytes_max).next_multiple_of(8);
+        let slot_bytes = u32::try_from(slot_bytes).expect("a frame is not that long");
+        let way = Moving::Slots { slots: STREAM_FRAMES, slot_bytes };
+        let stream = Stream::create(way, 0).expect("memory for a stream");
+        let inlet = stream.inlet().expect("nobody has it");
+        let line = stream.offer(&self.door, End::Writer).expect("the source takes it");
+        (inlet, line)
+    }
+
+    /// As a program that blocks for its next frame.
+    fn play_in_turn(&self) {
+        schedule::pin_thread(&[self.cpu]).expect("it is allowed");
+        let mut screen = self.screen();
+        let (mut inlet, _line) = self.stream();
+        println!("ready");
+        while inlet.closed().is_none() {
+            inlet.wait(1, None);
+            if screen.has_frame(&mut inlet) {
+                screen.show(&mut inlet);
+            }
+        }
+        println!("{}", screen.tally().to_line());
+    }
+
+    /// As handlers of Upcall: one, of a domain, or all players of this process.
+    fn play_upcalled(&self) {
+        let mut runtime = Runtime::start(self.config()).expect("started, or attached");
+        let tallies: Arc<Mutex<Vec<Tally>>> = Arc::default();
+        let (mut lines, mut clients) = (Vec::new(), Vec::new());
+        let mut ids: Vec<HandlerId> = (0..self.players)
+            .map(|place| {
+                let (inlet, line) = self.stream();
+                lines.push(line);
+                lock(&tallies).push(Tally::default());
+                let id = self.handler(&mut runtime, place, inlet, tallies.clone());
+                clients.extend(self.way.has_events().then(|| self.client(&mut runtime, id)));
+                id
+            })
+            .collect();
+        // The clock of one screen.
+        runtime.run_at(&ids, clock::now()).expect("its thread is there");
+        // From here on it has nothing to do where it is measured.
+        let mut others = upcall::allowed_cpus().unwrap_or_default();
+        others.retain(|&other| other != self.cpu);
+        if !others.is_empty() {
+            schedule::pin_thread(&others).expect("they are allowed");
+        }
+        println!("ready");
+        while !ids.is_empty() {
+            let ended = runtime.wait(&ids, None);
+            ids.retain(|id| !ended.contains(id));
+        }
+        lock(&tallies).iter().for_each(|tally| println!("{}", tally.to_line()));
+    }
+
+    fn config(&self) -> Config {
+        // What admission refuses plays all the same.
+        let config = Config { unscreened: true, ..Config::default() };
+        if self.way.has_daemon() {
+            let (socket, name) = (self.socket.clone(), format!("player{}", self.first));
+            Config { daemon: Some(Attach { socket, name }), ..config }
+        } else {
+            let cpus = vec![self.cpu];
+            Config { discipline: &DWCS, cpus, cpu_limit: CPU_LIMIT, ..config }
+        }
+    }
+
+    fn handler(
+        &self,
+        runtime: &mut Runtime,
+        place: usize,
+        mut inlet: Inlet,
+        tallies: Arc<Mutex<Vec<Tally>>>,
+    ) -> HandlerId {
+        let player = self.first + place;
+        let need = need(player, self.cost, self.way);
+        let name = format!("player{player}");
+        let mut screen = self.screen();
+        let mut play = move |inlet: &mut Inlet, batch: &mut Batch<'_>| {
+            screen.take_events(batch);
+            while screen.has_frame(inlet) && batch.proceed() {
+                screen.show(inlet);
+            }
+            screen.take_events(batch);
+            lock(&tallies)[place] = screen.tally();
+        };
+        let handler = if self.way.has_daemon() {
+            // Upcalled when a frame is there.
+            runtime.stream_handler(&name, need, inlet, 1, play)
+        } else {
+            // Upcalled by the clock of the screen: windows count periods.
+            runtime.handler(&name, need, move |batch| {
+                play(&mut inlet, batch);
+                inlet.release();
+                if inlet.closed().is_some() {
+                    batch.finish();
+                }
+            })
+        };
+        handler.expect("unscreened")
+    }
+
+    /// Has the player told of its frames, by the time when they are to be shown.
+    fn client(&self, runtime: &mut Runtime, id: HandlerId) -> Client {
+        let poster = runtime.poster(id).expect("it is a handler");
+        let route = Route::to_handler(poster);
+        runtime.client(self.cpu, &self.service, route).expect("the service is there")
+    }
+}
+
+/// What a player declares.
+fn need(player: usize, cost: Span, way: Way) -> (ActivityParams, Terms) {
+    let window = Some(window(player));
+    let terms = Terms { window, wins_ties: way.has_events(), ..Terms::default() };
+    (ActivityParams::new(PERIOD, cost), terms)
+}
+
+fn lock(tallies: &Mutex<Vec<Tally>>) -> std::sync::MutexGuard<'_, Vec<Tally>> {
+    tallies.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,211 @@
+//! What all steps came to: the tables, and what must hold of them.
+
+use std::collections::BTreeMap;
+
+use upcall::time::Span;
+
+use crate::step::Outcome;
+use crate::way::Way;
+use crate::{CLASSES, CPU_LIMIT, Costs, PERIOD, RATE, asked, class_name};
+
+/// Of a rate that is held: all but one frame in fifty.
+const HELD: f64 = RATE * 0.98;
+/// Windows are counted from the first release on, and the seconds that count end amid one.
+const WINDOW_SLACK: f64 = 1.0;
+/// Below saturation is where frames take so much at most of what the host left of the CPU, at what
+/// decoding one took in that step: its other guests make both differ.
+const BELOW: f64 = 0.85;
+/// Beyond saturation is where they would take so much at least.
+const BEYOND: f64 = 1.1;
+
+/// By the number of players and the way.
+pub struct Results {
+    pub costs: Costs,
+    pub ways: Vec<Way>,
+    pub steps: BTreeMap<usize, BTreeMap<Way, Outcome>>,
+}
+
+impl Results {
+    /// Of the steps of one way, by the number of players.
+    pub fn of(&self, way: Way) -> impl DoubleEndedIterator<Item = (usize, &Outcome)> {
+        self.steps.iter().filter_map(move |(&players, ways)| Some((players, ways.get(&way)?)))
+    }
+
+    pub fn players_max(&self) -> usize {
+        self.steps.keys().copied().max().unwrap_or(1)
+    }
+
+    /// What decoding a frame took in all steps, the mean.
+    fn cost_mean(&self) -> Span {
+        let costs = || self.steps.values().flat_map(BTreeMap::values).map(Outcome::cost_mean);
+        let steps = costs().count().max(1) as u64;
+        Span::from_nanos(costs().map(Span::as_nanos).sum::<u64>() / steps)
+    }
+
+    /// So many players fill the CPU.
+    pub fn saturation(&self) -> f64 {
+        PERIOD.as_nanos() as f64 / self.cost_mean().as_nanos().max(1) as f64
+    }
+
+    /// The steps of a way whose load is such.
+    fn loaded(
+        &self,
+        way: Way,
+        is_such: impl Fn(f64) -> bool,
+    ) -> impl Iterator<Item = (usize, &Outcome)> {
+        self.of(way).filter(move |(players, outcome)| is_such(outcome.load(*players as f64)))
+    }
+
+    /// Frames/s of all.
+    pub fn print_rates(&self) {
+        println!(
+            "\nframes/s shown in time: mean of the players, and the worst and the best of them"
+        );
+        print!("{:>7}", "players");
+        self.ways.iter().for_each(|way| print!(" {:>17}", way.name()));
+        println!();
+        for (players, ways) in &self.steps {
+            print!("{players:>7}");
+            for way in &self.ways {
+                let [mean, worst, best] = ways[way].mean_worst_best();
+                print!(" {mean:>5.1} {worst:>5.1} {best:>5.1}");
+            }
+            println!();
+        }
+    }
+
+    /// How the loss is shared where it is configured, and what else is known of a step.
+    pub fn print_steps(&self) {
+        println!(
+            "\nframes/s of the worst player of each window, in brackets what the window asks for;\n\
+             frames of all players that were decoded late and that were not decoded; CPU time of decoding one;\n\
+             what the host took from the CPU meanwhile, and how late a frame was sent at most"
+        );
+        print!("{:>7} {:>9}", "players", "");
+        (0..CLASSES.len()).for_each(|class| print!(" {:>9}", class_name(class)));
+        println!(
+            " {:>6} {:>7} {:>9} {:>9} {:>9}",
+            "late", "dropped", "decode ms", "steal ms", "source ms"
+        );
+        for (players, ways) in &self.steps {
+            for way in &self.ways {
+                let outcome = &ways[way];
+                print!("{players:>7} {:>9}", way.name());
+                for class in 0..CLASSES.len() {
+                    let worst = outcome.worst_of_class(class);
+                    print!(" {:>9}", worst.map_or("-".to_owned(), |rate| format!("{rate:.1}")));
+                }
+                let [late, dropped] = outcome.late_and_dropped();
+                println!(
+                    " {late:>6} {dropped:>7} {:>9.2} {:>9} {:>9.1}",
+                    outcome.cost_mean().as_nanos() as f64 / 1e6,
+                    outcome.stolen_ms,
+                    outcome.sent.late_max.as_nanos() as f64 / 1e6
+                );
+            }
+        }
+    }
+
+    /// What must hold, and what the paper says.
+    pub fn print_verdicts(&self) {
+        println!(
+            "\na frame takes {} to decode, the mean of all steps: {:.1} players fill the CPU; {} is declared: \
+             {} are admitted",
+            self.cost_mean(),
+            self.saturation(),
+            self.costs.most,
+            self.admitted()
+        );
+        for way in [Way::RmdpEvents, Way::DwcsEvents] {
+            self.verdict(
+                &format!("below saturation each player under {} holds its rate", way.name()),
+                &format!("{HELD:.1} frames/s at least"),
+                self.loaded(way, |load| load <= BELOW),
+                |_, outcome| (outcome.mean_worst_best()[1], outcome.mean_worst_best()[1] >= HELD),
+            );
+        }
+        self.verdict(
+            "beyond saturation players under rmdp+ev lose alike",
+            "the worst has three quarters of the mean at least",
+            self.loaded(Way::RmdpEvents, |load| load >= BEYOND),
+            |_, outcome| {
+                let [mean, worst, _] = outcome.mean_worst_best();
+                (worst / mean.max(0.1), worst >= 0.75 * mean)
+            },
+        );
+        for way in [Way::Dwcs, Way::DwcsEvents] {
+            self.verdict(
+                &format!(
+                    "beyond saturation windows share the loss under {} as configured",
+                    way.name()
+                ),
+                "above what they ask for, -1 frame/s at the least",
+                self.loaded(way, |load| load >= BEYOND).filter(|step| self.windows_fit(step)),
+                |_, outcome| {
+                    let margins = (0..CLASSES.len())
+                        .filter_map(|class| Some(outcome.worst_of_class(class)? - asked(class)));
+                    let least = margins.fold(f64::INFINITY, f64::min);
+                    (least, least >= -WINDOW_SLACK)
+                },
+            );
+        }
+        println!("beside that:");
+        self.verdict(
+            "beyond saturation, without events, rmdp starves who was admitted last",
+            "the worst has a quarter of the mean at most",
+            self.loaded(Way::Rmdp, |load| load >= BEYOND),
+            |_, outcome| {
+                let [mean, worst, _] = outcome.mean_worst_best();
+                (worst / mean.max(0.1), worst <= 0.25 * mean)
+            },
+        );
+        self.verdict(
+            "Figure 4 against 5: beyond saturation slices of 150 us show less than half of what events do",
+            "of the mean of rmdp+ev",
+            self.loaded(Way::Sliced, |load| load >= BEYOND),
+            |players, outcome| {
+                let with_events = self.steps[&players].get(&Way::RmdpEvents);
+                let mean = with_events.map_or(0.0, |of| of.mean_worst_best()[0]);
+                let part = outcome.mean_worst_best()[0] / mean.max(0.1);
+                (part, part < 0.5)
+            },
+        );
+    }
+
+    /// A line: whether something holds of each of these steps, and the figures it goes by.
+    fn verdict<'a>(
+        &self,
+        what: &str,
+        bound: &str,
+        steps: impl Iterator<Item = (usize, &'a Outcome)>,
+        judge: impl Fn(usize, &Outcome) -> (f64, bool),
+    ) {
+        let judged: Vec<_> = steps
+            .map(|(players, outcome)| (players, judge(players, outcome), outcome.stolen_ms))
+            .collect();
+        let word = match judged.iter().all(|(_, (_, holds), _)| *holds) {
+            _ if judged.is_empty() => "not measured",
+            true => "holds",
+            false => "DOES NOT HOLD",
+        };
+        let figures = judged.iter().map(|(players, (figure, holds), stolen_ms)| {
+            let stolen = if *holds { String::new() } else { format!(" (!, steal {stolen_ms} ms)") };
+            format!("{players}: {figure:.2}{stolen}")
+        });
+        println!("{word}: {what} ({bound}): {}", figures.collect::<Vec<_>>().join(", "));
+    }
+
+    /// Players whose declared cost admission has room for.
+    pub fn admitted(&self) -> usize {
+        let room = PERIOD.as_nanos() * u64::from(CPU_LIMIT.ppm()) / 1_000_000;
+        usize::try_from(room / self.costs.most.as_nanos().max(1)).unwrap_or(usize::MAX)
+    }
+
+    /// Whether there is room for what the windows ask for, at what decoding took in that step, and at
+    /// what is declared.
+    fn windows_fit(&self, &(players, outcome): &(usize, &Outcome)) -> bool {
+        let asked: f64 = (0..players).map(|player| asked(player % CLASSES.len()) / RATE).sum();
+        let declared = asked * self.costs.most.as_nanos() as f64 / PERIOD.as_nanos() as f64;
+        declared.max(outcome.load(asked)) <= CPU_LIMIT.as_f64()
+    }
+}

@@ -1,0 +1,113 @@
+//! What a player does with its frames, however it is scheduled.
+
+use std::ops::Range;
+
+use upcall::stream::{Inlet, Message};
+use upcall::time::{Instant, Span};
+use upcall::{Batch, clock};
+
+use crate::decoder::Decoder;
+
+/// In front of each frame in its stream: its number, and when it is to be shown.
+pub const HEADER_BYTES: usize = 16;
+
+/// One player's: decodes what is in time, and counts.
+pub struct Screen {
+    decoder: Decoder,
+    /// A frame is skipped if so much does not fit before it is to be shown.
+    cost: Span,
+    /// Numbers of the frames that count.
+    counted: Range<u64>,
+    tally: Tally,
+    /// Frames that it is done with and whose events it has yet to take.
+    events_due: u64,
+}
+
+/// What became of the frames of a player.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    /// Decoded by the time they were to be shown.
+    pub in_time: u64,
+    /// Decoded later, for nothing.
+    pub late: u64,
+    /// Too late when the player came to them, and not decoded.
+    pub skipped: u64,
+    /// CPU time of decoding, and the longest.
+    pub cpu_ns: u64,
+    pub cpu_ns_max: u64,
+}
+
+impl Tally {
+    pub fn to_line(self) -> String {
+        let Tally { in_time, late, skipped, cpu_ns, cpu_ns_max } = self;
+        format!("{in_time} {late} {skipped} {cpu_ns} {cpu_ns_max}")
+    }
+
+    /// As `to_line` has it.
+    pub fn of_line(line: &str) -> Self {
+        let numbers: Vec<u64> = line.split(' ').map(crate::number).collect();
+        let &[in_time, late, skipped, cpu_ns, cpu_ns_max] = numbers.as_slice() else {
+            panic!("a player said `{line}`")
+        };
+        Tally { in_time, late, skipped, cpu_ns, cpu_ns_max }
+    }
+}
+
+impl Screen {
+    pub fn new(decoder: Decoder, cost: Span, counted: Range<u64>) -> Self {
+        Screen { decoder, cost, counted, tally: Tally::default(), events_due: 0 }
+    }
+
+    pub fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// Takes as many events as frames: those that remain are of frames that wait. An event may come
+    /// a moment after its frame.
+    pub fn take_events(&mut self, batch: &mut Batch<'_>) {
+        while self.events_due > 0 && batch.take_event().is_some() {
+            self.events_due -= 1;
+        }
+    }
+
+    /// Whether a frame is there that can still be shown; skips those before it that cannot.
+    pub fn has_frame(&mut self, inlet: &mut Inlet) -> bool {
+        while let Ok(Some(message)) = inlet.front() {
+            let (number, due) = header(&message);
+            if clock::now() + self.cost <= due {
+                return true;
+            }
+            message.done();
+            self.events_due += 1;
+            self.tally.skipped += u64::from(self.counted.contains(&number));
+        }
+        false
+    }
+
+    /// Decodes the frame that is next, if there is one.
+    pub fn show(&mut self, inlet: &mut Inlet) {
+        let Ok(Some(message)) = inlet.front() else { return };
+        let (number, due) = header(&message);
+        let len = message.len() - HEADER_BYTES;
+        message.span().copy_to(HEADER_BYTES, self.decoder.room(len));
+        message.done();
+        self.events_due += 1;
+        let before_ns = upcall::thread_cpu_ns();
+        self.decoder.decode(len);
+        let cpu_ns = upcall::thread_cpu_ns() - before_ns;
+        if self.counted.contains(&number) {
+            let in_time = clock::now() <= due;
+            self.tally.in_time += u64::from(in_time);
+            self.tally.late += u64::from(!in_time);
+            self.tally.cpu_ns += cpu_ns;
+            self.tally.cpu_ns_max = self.tally.cpu_ns_max.max(cpu_ns);
+        }
+    }
+}
+
+fn header(message: &Message<'_>) -> (u64, Instant) {
+    let mut header = [[0; 8]; 2];
+    message.span().copy_to(0, header.as_flattened_mut());
+    let [number, due_ns] = header.map(u64::from_ne_bytes);
+    (number, Instant::from_nanos(due_ns))
+}

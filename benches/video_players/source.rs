@@ -1,0 +1,100 @@
+//! Who sends the frames, on another CPU.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use upcall::channel::{Raise, Raiser};
+use upcall::stream::Outlet;
+use upcall::time::{Instant, Span};
+use upcall::{allowed_cpus, clock};
+use upcall_sim::chance::Chance;
+use upcall_sys::schedule;
+
+use crate::clip::Clip;
+use crate::screen::HEADER_BYTES;
+use crate::{JITTER, PERIOD, SHOWN_AFTER};
+
+/// Above what is ordinary on its CPU.
+const PRIORITY: u8 = 40;
+
+/// Where the frames of a player go, and who is told that they are there.
+pub struct Receiver {
+    pub outlet: Outlet,
+    /// `None`: nobody but who reads the stream.
+    pub raiser: Option<Raiser>,
+}
+
+/// What it has to say when all is sent.
+#[derive(Clone, Debug, Default)]
+pub struct Sent {
+    /// Counted frames of each player that found no room in its stream.
+    pub dropped: Vec<u64>,
+    /// By how much a frame was sent later than planned, at most.
+    pub late_max: Span,
+}
+
+/// Sends `frames` frames to each player, a period apart from a phase of its own on, each up to
+/// [`JITTER`] late, as over a network; then ends the streams. The same arrivals in each run.
+pub fn start(
+    clip: Arc<Clip>,
+    mut players: Vec<Receiver>,
+    begin: Instant,
+    counted: Range<u64>,
+    beside: u32,
+) -> JoinHandle<Sent> {
+    std::thread::spawn(move || {
+        let mut others = allowed_cpus().unwrap_or_default();
+        others.retain(|&other| other != beside);
+        if !others.is_empty() {
+            schedule::pin_thread(&others).expect("they are allowed");
+        }
+        // Without the right it sends as an ordinary thread can; how late that is, is printed.
+        let _ = schedule::set_fifo(PRIORITY);
+        let mut sent = Sent { dropped: vec![0; players.len()], late_max: Span::ZERO };
+        for (at, player, number) in arrivals(players.len(), begin, counted.end) {
+            upcall_sys::clock::sleep_until_ns(at.as_nanos());
+            let now = clock::now();
+            sent.late_max = sent.late_max.max(now.since(at));
+            // Each player is elsewhere in the clip.
+            let place = (usize::try_from(number).unwrap_or(0) + player * 7) % clip.frames.len();
+            let is_sent =
+                send(&mut players[player], number, now + SHOWN_AFTER, &clip.frames[place]);
+            sent.dropped[player] += u64::from(!is_sent && counted.contains(&number));
+        }
+        // They have what it takes to show the last one.
+        upcall_sys::clock::sleep_until_ns((clock::now() + SHOWN_AFTER).as_nanos());
+        sent
+    })
+}
+
+/// When which frame of which player arrives, in order.
+fn arrivals(players: usize, begin: Instant, frames: u64) -> Vec<(Instant, usize, u64)> {
+    let mut all = Vec::new();
+    for player in 0..players {
+        let mut chance = Chance::new(2001, player as u64);
+        let phase = Span::from_nanos(chance.between(0, PERIOD.as_nanos() - 1));
+        all.extend((0..frames).map(|number| {
+            let late = Span::from_nanos(chance.between(0, JITTER.as_nanos()));
+            (begin + phase + PERIOD.saturating_mul(number) + late, player, number)
+        }));
+    }
+    all.sort_unstable();
+    all
+}
+
+/// Whether there was room.
+fn send(player: &mut Receiver, number: u64, due: Instant, frame: &[u8]) -> bool {
+    let len = HEADER_BYTES + frame.len();
+    let Ok(Some(room)) = player.outlet.reserve(len) else { return false };
+    let header = [number, due.as_nanos()].map(u64::to_ne_bytes);
+    room.span().fill(0, header.as_flattened());
+    room.span().fill(HEADER_BYTES, frame);
+    room.stage(len);
+    let is_sent = player.outlet.commit().is_ok();
+    if let Some(raiser) = player.raiser.as_ref().filter(|_| is_sent) {
+        let raise = Raise::row(0).words([due.as_nanos(), number, 0, 0, 0]);
+        raiser.raise(&raise).expect("a ring has more room than a stream");
+    }
+    is_sent
+}

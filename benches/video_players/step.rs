@@ -1,0 +1,240 @@
+//! One step: so many players, scheduled one way, for some seconds.
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+
+use upcall::channel::{Form, Forms, Route, Service, ServiceTerms};
+use upcall::clock;
+use upcall::stream::{Door, Outlet};
+use upcall::time::Span;
+use upcall_benches::{measured_cpu, steal_ms};
+use upcall_daemon::server::{self, Daemon, Event};
+
+use crate::clip::Clip;
+use crate::player::Role;
+use crate::screen::Tally;
+use crate::source::{self, Receiver, Sent};
+use crate::way::Way;
+use crate::{CLASSES, CPU_LIMIT, PERIOD, ROLE, WARM_FRAMES};
+
+/// From when all are ready to the first frame.
+const LEAD: Span = Span::from_millis(150);
+/// A player that does not come to its stream until then does not come.
+const PATIENCE: Span = Span::from_secs(30);
+/// Of those in `SCHED_RR`.
+pub const PRIORITY: u8 = 30;
+
+/// What is the same in all steps.
+pub struct Setting {
+    pub clip: Arc<Clip>,
+    /// Declared, of a frame.
+    pub cost: Span,
+    /// That count, after those of [`WARM_FRAMES`].
+    pub frames: u64,
+}
+
+/// What came of a step.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    pub tallies: Vec<Tally>,
+    pub sent: Sent,
+    /// Of the CPU, by the host, while the frames came.
+    pub stolen_ms: u64,
+    /// Frames that count, of each player.
+    pub frames: u64,
+}
+
+impl Outcome {
+    /// Frames a second of each player.
+    pub fn rates(&self) -> Vec<f64> {
+        let seconds = self.frames as f64 * PERIOD.as_nanos() as f64 / 1e9;
+        self.tallies.iter().map(|tally| tally.in_time as f64 / seconds).collect()
+    }
+
+    /// Mean of the players, the worst and the best of them.
+    pub fn mean_worst_best(&self) -> [f64; 3] {
+        let rates = self.rates();
+        let mean = rates.iter().sum::<f64>() / rates.len().max(1) as f64;
+        let worst = rates.iter().copied().fold(f64::INFINITY, f64::min);
+        [mean, worst, rates.iter().copied().fold(0.0, f64::max)]
+    }
+
+    /// Frames a second of the worst player of a class; `None`: there is none.
+    pub fn worst_of_class(&self, class: usize) -> Option<f64> {
+        self.rates().into_iter().skip(class).step_by(CLASSES.len()).reduce(f64::min)
+    }
+
+    /// Decoded too late, and not decoded at all.
+    pub fn late_and_dropped(&self) -> [u64; 2] {
+        let late = self.tallies.iter().map(|tally| tally.late).sum();
+        let skipped: u64 = self.tallies.iter().map(|tally| tally.skipped).sum();
+        [late, skipped + self.sent.dropped.iter().sum::<u64>()]
+    }
+
+    /// CPU time of decoding a frame.
+    pub fn cost_mean(&self) -> Span {
+        let cpu_ns: u64 = self.tallies.iter().map(|tally| tally.cpu_ns).sum();
+        let decoded: u64 = self.tallies.iter().map(|tally| tally.in_time + tally.late).sum();
+        Span::from_nanos(cpu_ns / decoded.max(1))
+    }
+
+    /// Part of the CPU that the host took.
+    pub fn stolen(&self) -> f64 {
+        self.stolen_ms as f64 * 1e6 / (self.frames * PERIOD.as_nanos()) as f64
+    }
+
+    /// What decoding all frames of so many players takes, of what the host left of the CPU.
+    pub fn load(&self, players: f64) -> f64 {
+        let wanted = players * self.cost_mean().as_nanos() as f64 / PERIOD.as_nanos() as f64;
+        wanted / (1.0 - self.stolen()).max(0.01)
+    }
+
+    /// Every frame was shown, late, skipped, or found no room: no other way.
+    fn check(&self) {
+        for (tally, dropped) in self.tallies.iter().zip(&self.sent.dropped) {
+            let all = tally.in_time + tally.late + tally.skipped + dropped;
+            assert_eq!(all, self.frames, "frames of {tally:?}, {dropped} dropped");
+        }
+    }
+}
+
+/// Plays.
+pub fn run(setting: &Setting, way: Way, players: usize) -> Outcome {
+    let cpu = measured_cpu();
+    let place = |what| std::env::temp_dir().join(format!("upcall-{what}-{}", std::process::id()));
+    let (socket, door_path) = (place("video"), place("video-door"));
+    let daemon = way.has_daemon().then(|| Serving::start(socket.clone(), cpu));
+    let frames_service = format!("upcall-video-{}", std::process::id());
+    let service = way.has_events().then(|| event_service(&frames_service, players));
+    let door = Door::bind(&door_path).expect("a place for a door");
+    let (width, height) = setting.clip.size;
+    let role = Role {
+        way,
+        first: 0,
+        players: 1,
+        cpu,
+        bytes_max: setting.clip.bytes_max(),
+        pixels: (width * height) as usize,
+        cost: setting.cost,
+        frames: setting.frames,
+        parent: std::process::id(),
+        service: frames_service,
+        door: door_path.clone(),
+        socket,
+    };
+    let roles: Vec<Role> = if way.has_windows() {
+        vec![Role { players, ..role }]
+    } else {
+        (0..players).map(|first| Role { first, ..role.clone() }).collect()
+    };
+    let (mut processes, mut outlets, mut lines) = (Vec::new(), Vec::new(), Vec::new());
+    for role in roles {
+        let mut process = Process::start(&role);
+        for _ in 0..role.players {
+            let offer = door.accept(Some(clock::now() + PATIENCE)).expect("a player's stream");
+            let outlet: Outlet = offer.stream.outlet().expect("nobody has it");
+            outlets.push(outlet);
+            lines.push(offer.line);
+        }
+        assert_eq!(process.hear(), "ready");
+        processes.push((process, role.players));
+    }
+    let _ = std::fs::remove_file(door_path);
+    let players = receivers(outlets, service.as_ref());
+    let counted = WARM_FRAMES..WARM_FRAMES + setting.frames;
+    let stolen_before_ms = steal_ms(cpu).unwrap_or_default();
+    let begin = clock::now() + LEAD;
+    let source = source::start(setting.clip.clone(), players, begin, counted, cpu);
+    let sent = source.join().expect("the source does not panic");
+    let stolen_ms = steal_ms(cpu).unwrap_or_default() - stolen_before_ms;
+    let mut tallies = Vec::new();
+    for (mut process, players) in processes {
+        tallies.extend((0..players).map(|_| Tally::of_line(&process.hear())));
+        let _ = process.child.wait();
+    }
+    if let Some(daemon) = daemon {
+        daemon.stop();
+    }
+    let outcome = Outcome { tallies, sent, stolen_ms, frames: setting.frames };
+    outcome.check();
+    outcome
+}
+
+/// What tells players of their frames (the paper's I/O module): raises an event for each, by the time
+/// when it is to be shown.
+fn event_service(name: &str, players: usize) -> Service {
+    let forms = Forms { to_service: Form::Counter, to_client: Form::Ring { slots: 64 } };
+    let terms = ServiceTerms::new(forms, Route::to(|_| {})).clients_max(players);
+    Service::in_thread(name, terms).expect("a service")
+}
+
+/// Streams and events of the players, which registered in the order of their numbers.
+fn receivers(outlets: Vec<Outlet>, service: Option<&Service>) -> Vec<Receiver> {
+    let mut clients = service.map(Service::clients).unwrap_or_default();
+    clients.sort_unstable();
+    let mut raisers = clients.into_iter().map(|client| service?.raiser(client));
+    let receivers: Vec<Receiver> = outlets
+        .into_iter()
+        .map(|outlet| Receiver { outlet, raiser: raisers.next().flatten() })
+        .collect();
+    let told = receivers.iter().filter(|receiver| receiver.raiser.is_some()).count();
+    assert!(service.is_none() || told == receivers.len(), "{told} players are told of events");
+    receivers
+}
+
+/// A daemon in this process.
+struct Serving {
+    stopper: server::Stopper,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl Serving {
+    fn start(socket: PathBuf, cpu: u32) -> Self {
+        let config =
+            server::Config { cpu_limit: CPU_LIMIT, ..server::Config::new(socket, vec![cpu]) };
+        let daemon = Daemon::start(config).expect("a daemon");
+        let stopper = daemon.stopper();
+        let thread = std::thread::spawn(move || {
+            daemon.run(|event, _| {
+                if let Event::Offence { .. } | Event::Trouble(_) = event {
+                    println!("{event:?}");
+                }
+            });
+        });
+        Serving { stopper, thread }
+    }
+
+    fn stop(self) {
+        self.stopper.stop();
+        self.thread.join().expect("the daemon does not panic");
+    }
+}
+
+/// A process with players, as the one who started it sees it.
+struct Process {
+    child: Child,
+    lines: std::io::Lines<BufReader<ChildStdout>>,
+}
+
+impl Process {
+    fn start(role: &Role) -> Self {
+        let program = std::env::current_exe().expect("this program");
+        let mut command = if role.way.is_round_robin() {
+            let mut command = Command::new("chrt");
+            command.args(["--rr", &PRIORITY.to_string()]).arg(program);
+            command
+        } else {
+            Command::new(program)
+        };
+        command.env(ROLE, role.to_line()).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("this program, and chrt, can be started");
+        let output = child.stdout.take().expect("it is piped");
+        Process { child, lines: BufReader::new(output).lines() }
+    }
+
+    fn hear(&mut self) -> String {
+        self.lines.next().expect("it speaks").expect("text")
+    }
+}
