@@ -77,11 +77,11 @@ pub fn serve(text: &str) {
     let log = Arc::new(log);
     let runtime = match order.way {
         Way::Split | Way::SplitAhead | Way::Task => Some(in_upcalls(&order, &log)),
-        Way::ThreadPipe | Way::ThreadSocket => {
+        Way::ThreadPipe | Way::ThreadRanked | Way::ThreadSocket => {
             in_threads(&order, &log);
             None
         }
-        Way::Epoll => {
+        Way::Epoll | Way::EpollRanked => {
             let (order, log) = (order.clone(), log.clone());
             std::thread::spawn(move || by_epoll(&order, &log));
             None
@@ -105,6 +105,26 @@ fn prepare(cpu: u32) {
     schedule::pin_thread(&[cpu]).expect("the CPU is allowed");
     // `main` says so if it is refused.
     let _ = schedule::set_fifo(FIFO_PRIORITY);
+}
+
+/// What a thread must do whose next message has another deadline, if it is to be ranked by
+/// deadlines.
+struct Rank {
+    changes: bool,
+    more: u8,
+}
+
+impl Rank {
+    fn of(way: Way) -> Self {
+        Rank { changes: matches!(way, Way::ThreadRanked | Way::EpollRanked), more: 0 }
+    }
+
+    fn change(&mut self) {
+        if self.changes {
+            self.more = 1 - self.more;
+            let _ = schedule::set_fifo(FIFO_PRIORITY + self.more);
+        }
+    }
 }
 
 /// When device `nth` is due first: they are not in phase.
@@ -184,23 +204,26 @@ fn in_threads(order: &Order, log: &Arc<Log>) {
             Way::ThreadSocket => Box::new(UnixStream::connect(input).expect("it listens")),
             _ => Box::new(File::open(input).expect("a pipe")),
         };
-        let log = log.clone();
+        let (log, mut rank) = (log.clone(), Rank::of(order.way));
         std::thread::spawn(move || {
             prepare(cpu);
             let mut bytes = [0; READ_BYTES];
             while let Ok(read @ 1..) = input.read(&mut bytes) {
                 note(&bytes[..read], &log);
+                rank.change();
             }
         });
     }
     for nth in 0..order.devices {
         let (mut due_ns, period_ns, log) = (first_due(order, nth), order.period_ns, log.clone());
+        let mut rank = Rank::of(order.way);
         std::thread::spawn(move || {
             prepare(cpu);
             loop {
                 sleep_until_ns(due_ns);
                 log.arrived(due_ns);
                 due_ns += period_ns;
+                rank.change();
             }
         });
     }
@@ -229,7 +252,7 @@ fn by_epoll(order: &Order, log: &Log) {
         let data = epoll::EventData::new_u64(nth);
         epoll::add(&set, fd, data, epoll::EventFlags::IN).expect("epoll");
     }
-    let mut bytes = [0; READ_BYTES];
+    let (mut bytes, mut rank) = ([0; READ_BYTES], Rank::of(order.way));
     loop {
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); 16];
         let (events, _) = match epoll::wait(&set, &mut events, None) {
@@ -250,6 +273,11 @@ fn by_epoll(order: &Order, log: &Log) {
                 // The other end is gone: so is this process, soon.
                 None if read == 0 => return,
                 None => note(&bytes[..read], log),
+            }
+            if order.way == Way::EpollRanked {
+                rank.change();
+                // In vain, and only then it waits.
+                let _ = rustix::io::read(&fds[nth], &mut bytes);
             }
         }
     }
