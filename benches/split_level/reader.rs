@@ -82,13 +82,13 @@ pub fn serve(text: &str) {
             None
         }
         Way::Epoll | Way::EpollRanked => {
-            let (order, log) = (order.clone(), log.clone());
-            std::thread::spawn(move || by_epoll(&order, &log));
+            let (order, log, pipes) = (order.clone(), log.clone(), pipes(&order));
+            std::thread::spawn(move || by_epoll(&order, &log, pipes));
             None
         }
         Way::Tokio => {
-            let (order, log) = (order.clone(), log.clone());
-            std::thread::spawn(move || in_tokio(&order, &log));
+            let (order, log, pipes) = (order.clone(), log.clone(), pipes(&order));
+            std::thread::spawn(move || in_tokio(&order, &log, pipes));
             None
         }
     };
@@ -238,10 +238,9 @@ fn note(bytes: &[u8], log: &Log) {
     }
 }
 
-fn by_epoll(order: &Order, log: &Log) {
+fn by_epoll(order: &Order, log: &Log, mut fds: Vec<OwnedFd>) {
     prepare(order.cpu);
     let set = epoll::create(epoll::CreateFlags::CLOEXEC).expect("epoll");
-    let mut fds: Vec<OwnedFd> = order.inputs.iter().map(|input| pipe(input)).collect();
     let mut dues_ns = Vec::new();
     for nth in 0..order.devices {
         let due_ns = first_due(order, nth);
@@ -283,11 +282,15 @@ fn by_epoll(order: &Order, log: &Log) {
     }
 }
 
-/// Its end to read from, which does not block.
-fn pipe(path: &str) -> OwnedFd {
-    let fd = File::open(path).expect("a pipe").into();
-    rustix::io::ioctl_fionbio(&fd, true).expect("a pipe");
-    fd
+/// The ends to read from, which do not block. Whoever starts this process closes its own once
+/// it is ready.
+fn pipes(order: &Order) -> Vec<OwnedFd> {
+    let open = |path: &String| {
+        let fd = File::open(path).expect("a pipe").into();
+        rustix::io::ioctl_fionbio(&fd, true).expect("a pipe");
+        fd
+    };
+    order.inputs.iter().map(open).collect()
 }
 
 fn timer(due_ns: u64, period_ns: u64) -> OwnedFd {
@@ -306,12 +309,12 @@ fn expirations(bytes: &[u8]) -> u64 {
     u64::from_ne_bytes(word)
 }
 
-fn in_tokio(order: &Order, log: &Arc<Log>) {
+fn in_tokio(order: &Order, log: &Arc<Log>, pipes: Vec<OwnedFd>) {
     prepare(order.cpu);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("epoll").block_on(async {
-        for input in &order.inputs {
-            let mut pipe = Receiver::from_owned_fd(pipe(input)).expect("a pipe");
+        for pipe in pipes {
+            let mut pipe = Receiver::from_owned_fd(pipe).expect("a pipe");
             let log = log.clone();
             tokio::spawn(async move {
                 let mut bytes = [0; READ_BYTES];

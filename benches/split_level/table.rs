@@ -10,7 +10,7 @@ use crate::way::Way;
 const PAPER_THREAD_US: f64 = 145.0;
 
 /// Not above another: so much is noise between two runs.
-const NOT_ABOVE: f64 = 1.05;
+pub const NOT_ABOVE: f64 = 1.05;
 
 /// A line of the table.
 struct Row {
