@@ -53,7 +53,7 @@ impl Axis {
 pub fn picture(lines: &[Line]) -> String {
     let shown = lines.iter().flat_map(|line| &line.points);
     let most = shown
-        .filter(|point| point.messages <= STRAIGHT_MAX)
+        .filter(|point| point.rate() <= STRAIGHT_MAX)
         .map(|point| point.percent)
         .fold(1.0, f64::max);
     let step = [0.5, 1.0, 2.0, 5.0, 10.0].into_iter().find(|step| most / step <= 8.0);
@@ -128,8 +128,8 @@ fn panel(lines: &[Line], (left, top): (f64, f64), across: &Axis, up: &Axis) -> G
         let places: Vec<(f64, f64)> = line
             .points
             .iter()
-            .filter(|point| across.holds(point.messages * 0.999) && up.holds(point.percent))
-            .map(|point| (x(point.messages.min(across.most)), y(point.percent)))
+            .filter(|point| across.holds(point.rate()) && up.holds(point.percent))
+            .map(|point| (x(point.rate()), y(point.percent)))
             .collect();
         let points: Vec<String> = places.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
         group = group.add(
@@ -146,12 +146,17 @@ fn panel(lines: &[Line], (left, top): (f64, f64), across: &Axis, up: &Axis) -> G
     group
 }
 
+/// With commas between thousands.
 fn number(value: f64) -> String {
-    if value >= 1_000.0 {
-        format!("{},{:03}", (value / 1_000.0).floor(), value % 1_000.0)
-    } else {
-        format!("{value}")
+    let text = value.to_string();
+    if value < 1_000.0 {
+        return text;
     }
+    let digits = text.chars().enumerate().flat_map(|(nth, digit)| {
+        let comma = nth > 0 && (text.len() - nth).is_multiple_of(3);
+        comma.then_some(',').into_iter().chain([digit])
+    });
+    digits.collect()
 }
 
 fn dot(x: f64, y: f64, fill: &str) -> Circle {

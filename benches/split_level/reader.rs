@@ -77,18 +77,18 @@ pub fn serve(text: &str) {
     let log = Arc::new(log);
     let runtime = match order.way {
         Way::Split | Way::SplitAhead | Way::Task => Some(in_upcalls(&order, &log)),
-        Way::ThreadPipe | Way::ThreadSocket => {
+        Way::ThreadPipe | Way::ThreadRanked | Way::ThreadSocket => {
             in_threads(&order, &log);
             None
         }
-        Way::Epoll => {
-            let (order, log) = (order.clone(), log.clone());
-            std::thread::spawn(move || by_epoll(&order, &log));
+        Way::Epoll | Way::EpollRanked => {
+            let (order, log, pipes) = (order.clone(), log.clone(), pipes(&order));
+            std::thread::spawn(move || by_epoll(&order, &log, pipes));
             None
         }
         Way::Tokio => {
-            let (order, log) = (order.clone(), log.clone());
-            std::thread::spawn(move || in_tokio(&order, &log));
+            let (order, log, pipes) = (order.clone(), log.clone(), pipes(&order));
+            std::thread::spawn(move || in_tokio(&order, &log, pipes));
             None
         }
     };
@@ -105,6 +105,26 @@ fn prepare(cpu: u32) {
     schedule::pin_thread(&[cpu]).expect("the CPU is allowed");
     // `main` says so if it is refused.
     let _ = schedule::set_fifo(FIFO_PRIORITY);
+}
+
+/// What a thread must do whose next message has another deadline, if it is to be ranked by
+/// deadlines.
+struct Rank {
+    changes: bool,
+    more: u8,
+}
+
+impl Rank {
+    fn of(way: Way) -> Self {
+        Rank { changes: matches!(way, Way::ThreadRanked | Way::EpollRanked), more: 0 }
+    }
+
+    fn change(&mut self) {
+        if self.changes {
+            self.more = 1 - self.more;
+            let _ = schedule::set_fifo(FIFO_PRIORITY + self.more);
+        }
+    }
 }
 
 /// When device `nth` is due first: they are not in phase.
@@ -184,23 +204,26 @@ fn in_threads(order: &Order, log: &Arc<Log>) {
             Way::ThreadSocket => Box::new(UnixStream::connect(input).expect("it listens")),
             _ => Box::new(File::open(input).expect("a pipe")),
         };
-        let log = log.clone();
+        let (log, mut rank) = (log.clone(), Rank::of(order.way));
         std::thread::spawn(move || {
             prepare(cpu);
             let mut bytes = [0; READ_BYTES];
             while let Ok(read @ 1..) = input.read(&mut bytes) {
                 note(&bytes[..read], &log);
+                rank.change();
             }
         });
     }
     for nth in 0..order.devices {
         let (mut due_ns, period_ns, log) = (first_due(order, nth), order.period_ns, log.clone());
+        let mut rank = Rank::of(order.way);
         std::thread::spawn(move || {
             prepare(cpu);
             loop {
                 sleep_until_ns(due_ns);
                 log.arrived(due_ns);
                 due_ns += period_ns;
+                rank.change();
             }
         });
     }
@@ -215,10 +238,9 @@ fn note(bytes: &[u8], log: &Log) {
     }
 }
 
-fn by_epoll(order: &Order, log: &Log) {
+fn by_epoll(order: &Order, log: &Log, mut fds: Vec<OwnedFd>) {
     prepare(order.cpu);
     let set = epoll::create(epoll::CreateFlags::CLOEXEC).expect("epoll");
-    let mut fds: Vec<OwnedFd> = order.inputs.iter().map(|input| pipe(input)).collect();
     let mut dues_ns = Vec::new();
     for nth in 0..order.devices {
         let due_ns = first_due(order, nth);
@@ -229,7 +251,7 @@ fn by_epoll(order: &Order, log: &Log) {
         let data = epoll::EventData::new_u64(nth);
         epoll::add(&set, fd, data, epoll::EventFlags::IN).expect("epoll");
     }
-    let mut bytes = [0; READ_BYTES];
+    let (mut bytes, mut rank) = ([0; READ_BYTES], Rank::of(order.way));
     loop {
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); 16];
         let (events, _) = match epoll::wait(&set, &mut events, None) {
@@ -251,15 +273,24 @@ fn by_epoll(order: &Order, log: &Log) {
                 None if read == 0 => return,
                 None => note(&bytes[..read], log),
             }
+            if order.way == Way::EpollRanked {
+                rank.change();
+                // In vain, and only then it waits.
+                let _ = rustix::io::read(&fds[nth], &mut bytes);
+            }
         }
     }
 }
 
-/// Its end to read from, which does not block.
-fn pipe(path: &str) -> OwnedFd {
-    let fd = File::open(path).expect("a pipe").into();
-    rustix::io::ioctl_fionbio(&fd, true).expect("a pipe");
-    fd
+/// The ends to read from, which do not block. Whoever starts this process closes its own once
+/// it is ready.
+fn pipes(order: &Order) -> Vec<OwnedFd> {
+    let open = |path: &String| {
+        let fd = File::open(path).expect("a pipe").into();
+        rustix::io::ioctl_fionbio(&fd, true).expect("a pipe");
+        fd
+    };
+    order.inputs.iter().map(open).collect()
 }
 
 fn timer(due_ns: u64, period_ns: u64) -> OwnedFd {
@@ -278,12 +309,12 @@ fn expirations(bytes: &[u8]) -> u64 {
     u64::from_ne_bytes(word)
 }
 
-fn in_tokio(order: &Order, log: &Arc<Log>) {
+fn in_tokio(order: &Order, log: &Arc<Log>, pipes: Vec<OwnedFd>) {
     prepare(order.cpu);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("epoll").block_on(async {
-        for input in &order.inputs {
-            let mut pipe = Receiver::from_owned_fd(pipe(input)).expect("a pipe");
+        for pipe in pipes {
+            let mut pipe = Receiver::from_owned_fd(pipe).expect("a pipe");
             let log = log.clone();
             tokio::spawn(async move {
                 let mut bytes = [0; READ_BYTES];

@@ -32,8 +32,24 @@ impl Cause {
     /// Who can be woken so.
     pub fn ways(self) -> &'static [Way] {
         match self {
-            Cause::Timer => &[Way::ThreadPipe, Way::Split, Way::Task, Way::Epoll, Way::Tokio],
-            _ => &[Way::ThreadPipe, Way::Split, Way::ThreadSocket, Way::Epoll, Way::Tokio],
+            Cause::Timer => &[
+                Way::Split,
+                Way::Task,
+                Way::ThreadPipe,
+                Way::ThreadRanked,
+                Way::Epoll,
+                Way::EpollRanked,
+                Way::Tokio,
+            ],
+            _ => &[
+                Way::Split,
+                Way::ThreadPipe,
+                Way::ThreadRanked,
+                Way::ThreadSocket,
+                Way::Epoll,
+                Way::EpollRanked,
+                Way::Tokio,
+            ],
         }
     }
 }
@@ -51,6 +67,7 @@ pub struct Wakes {
 const PAUSE_NS: u64 = 20_000;
 /// Between two from the other CPU.
 const APART_NS: u64 = 100_000;
+const LEAD_NS: u64 = 2_000_000;
 /// Of the timer: what tokio's can do.
 const PERIOD_NS: u64 = 1_000_000;
 /// Less than so much is no interruption by a reader.
@@ -108,7 +125,8 @@ fn sent_from(reader: &mut Reader, [cpu, other]: [u32; 2], wakes: u64) -> Vec<u64
         scope.spawn(|| {
             pin_thread(&[other]).expect("the CPU is allowed");
             let _ = set_timer_slack_least();
-            let mut at_ns = monotonic_ns();
+            // Whoever runs there is to run by then.
+            let mut at_ns = monotonic_ns() + LEAD_NS;
             for _ in 0..wakes {
                 at_ns += APART_NS;
                 sleep_until_ns(at_ns);

@@ -11,10 +11,15 @@ pub enum Way {
     Task,
     /// A thread for each, that blocks in read(2) of a pipe or sleeps.
     ThreadPipe,
-    /// The same, of UNIX sockets.
+    /// The same, and after each message a call to change its priority, as to another deadline.
+    ThreadRanked,
+    /// As [`Way::ThreadPipe`], of UNIX sockets.
     ThreadSocket,
     /// One thread with non-blocking pipes, timerfds and epoll.
     Epoll,
+    /// The same as the paper's pure LWPs: a read in vain before it waits, and a call to change
+    /// its priority.
+    EpollRanked,
     /// One thread of tokio with pipes and intervals.
     Tokio,
 }
@@ -23,13 +28,15 @@ pub enum Way {
 pub const AHEAD: u64 = 8;
 
 impl Way {
-    pub const ALL: [Way; 7] = [
+    pub const ALL: [Way; 9] = [
         Way::Split,
         Way::SplitAhead,
         Way::Task,
         Way::ThreadPipe,
+        Way::ThreadRanked,
         Way::ThreadSocket,
         Way::Epoll,
+        Way::EpollRanked,
         Way::Tokio,
     ];
 
@@ -40,8 +47,10 @@ impl Way {
             Way::SplitAhead => "split-ahead",
             Way::Task => "task",
             Way::ThreadPipe => "thread-pipe",
+            Way::ThreadRanked => "thread-ranked",
             Way::ThreadSocket => "thread-socket",
             Way::Epoll => "epoll",
+            Way::EpollRanked => "epoll-ranked",
             Way::Tokio => "tokio",
         }
     }

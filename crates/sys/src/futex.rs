@@ -8,6 +8,7 @@
 use crate::OsError;
 use crate::clock::timespec;
 use core::marker::PhantomData;
+use core::mem::MaybeUninit;
 use core::num::NonZeroU32;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use rustix::io::Errno;
@@ -69,7 +70,9 @@ pub fn wake_shared(word: &AtomicU64, threads: u32) -> usize {
 /// streams. 3 KiB on the stack; see futex2(2), `futex_waitv`, Linux 5.16.
 #[derive(Debug)]
 pub struct WaitSet<'a> {
-    waits: [futex::Wait; WaitSet::WORDS_MAX],
+    /// The first `len` were written, by `add`. Not the others: who sleeps on two words is not to
+    /// clear 3 KiB each time.
+    waits: [MaybeUninit<futex::Wait>; WaitSet::WORDS_MAX],
     len: usize,
     words: PhantomData<&'a AtomicU64>,
 }
@@ -86,8 +89,7 @@ impl<'a> WaitSet<'a> {
 
     /// No word yet.
     pub const fn new() -> Self {
-        let none = futex::Wait::new();
-        WaitSet { waits: [none; WaitSet::WORDS_MAX], len: 0, words: PhantomData }
+        WaitSet { waits: [MaybeUninit::uninit(); WaitSet::WORDS_MAX], len: 0, words: PhantomData }
     }
 
     /// Whether the kernel knows how.
@@ -128,6 +130,7 @@ impl<'a> WaitSet<'a> {
 
     fn add(&mut self, word: &'a AtomicU32, expected: u32, flags: futex::WaitFlags) {
         if let Some(wait) = self.waits.get_mut(self.len) {
+            let wait = wait.write(futex::Wait::new());
             // The kernel reads through it and no more.
             wait.uaddr = futex::WaitPtr::new(core::ptr::from_ref(word).cast_mut().cast());
             wait.val = u64::from(expected);
@@ -138,7 +141,11 @@ impl<'a> WaitSet<'a> {
 
     fn wait(&self, deadline_ns: Option<u64>) -> Result<usize, Errno> {
         let deadline = deadline_ns.map(timespec);
-        let waits = &self.waits[..self.len];
+        // SAFETY: a `MaybeUninit` has the layout of what it holds, and `add` wrote the first
+        // `len` of them, at most as many as there are: it alone counts, after it has written.
+        let waits = unsafe {
+            core::slice::from_raw_parts(self.waits.as_ptr().cast::<futex::Wait>(), self.len)
+        };
         futex::waitv(waits, futex::WaitvFlags::empty(), deadline.as_ref(), ClockId::Monotonic)
     }
 }
