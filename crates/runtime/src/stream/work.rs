@@ -18,9 +18,12 @@ pub(crate) struct StreamWork {
 }
 
 enum Tie {
-    Reads(Inlet, Box<dyn FnMut(&mut Inlet, &mut Batch<'_>) + Send>),
-    Writes(Outlet, Box<dyn FnMut(&mut Outlet, &mut Batch<'_>) + Send>),
+    Reads(Inlet, Handler<Inlet>),
+    Writes(Outlet, Handler<Outlet>),
 }
+
+/// A user's code.
+type Handler<E> = Box<dyn FnMut(&mut E, &mut Batch<'_>) + Send>;
 
 impl StreamWork {
     /// A handler that reads. Allocates.
