@@ -319,7 +319,8 @@ fn in_stream(cpus: [u32; 2], case: Case, way: impl Fn(u32, u32) -> Way) -> Vec<u
     let send = move |message: &[u8], batch: usize| {
         for left in (0..batch).rev() {
             while !write(&mut writer, message, kind) {
-                wait_for_room(&mut writer, case);
+                // For the rest of the batch, or half of the ring, as the reader does.
+                wait_for_room(&mut writer, case, ((left + 1).min(case.room / 2) * unit) as u64);
             }
             if left % part == 0 && writer.commit().expect("the reader is there").wake {
                 wake(writer.peer_bell());
@@ -384,13 +385,13 @@ fn read(reader: &mut Reader<&[AtomicU64]>, into: &mut [u8], kind: Kind) -> bool 
     true
 }
 
-fn wait_for_room(writer: &mut Writer<&[AtomicU64]>, case: Case) {
+fn wait_for_room(writer: &mut Writer<&[AtomicU64]>, case: Case, units: u64) {
     if case.polls {
         // What is staged may be all that there is room for.
         let _ = writer.commit().expect("the reader is there");
         return spin_loop();
     }
-    let wait = writer.wait(case.size);
+    let wait = writer.wait_for(units);
     if wait.due.wake {
         wake(writer.peer_bell());
     }

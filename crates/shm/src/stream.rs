@@ -73,7 +73,10 @@ use bell::{DIED, ENDED};
 use layout::{KIND, Shape, word};
 
 mod bell;
-#[expect(unsafe_code, reason = "wide copies of words that a peer may write")]
+#[cfg_attr(
+    all(target_arch = "x86_64", not(loom), not(miri)),
+    expect(unsafe_code, reason = "wide copies of words that a peer may write")
+)]
 mod copy;
 mod fault;
 mod layout;

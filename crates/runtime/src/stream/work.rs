@@ -25,6 +25,9 @@ enum Tie {
     Writes(Outlet, Handler<Outlet>),
 }
 
+/// A user's code.
+type Handler<E> = Box<dyn FnMut(&mut E, &mut Batch<'_>) + Send>;
+
 impl StreamWork {
     /// A handler that reads. Allocates.
     pub(crate) fn reads(

@@ -79,12 +79,16 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
 
     /// Commits, and wishes to wait until there is room for `len` (at most what there can be).
     pub fn wait(&mut self, len: usize) -> Wait {
-        let units = self.shape.units(len.min(self.shape.len_max));
-        self.wait_with(units, WAITING)
+        self.wait_for(self.shape.units(len.min(self.shape.len_max)))
     }
 
-    /// Commits, and wishes to wait until there is room for `units` (bytes, slots, descriptors; at most as
-    /// many as there can be), for who does not sleep but looks now and then at
+    /// As [`Self::wait`], for `units` (bytes, slots, descriptors; at most as many as there can be): for
+    /// half of them a writer sleeps less often.
+    pub fn wait_for(&mut self, units: u64) -> Wait {
+        self.wait_with(units.clamp(1, self.shape.count), WAITING)
+    }
+
+    /// As [`Self::wait_for`], for who does not sleep but looks now and then at
     /// [`Stream::is_rung`](super::Stream::is_rung): no wake is due to it. With `sleep` it is to look;
     /// then to `rouse`. A source that rests is rung when it is started instead.
     pub fn watch(&mut self, units: u64) -> Wait {

@@ -2,7 +2,7 @@ use super::*;
 
 /// Bytes that tell their place.
 fn pattern(len: usize) -> Vec<u8> {
-    (0..len).map(|at| (at * 7 + at / 256 * 13 + 1) as u8).collect()
+    (0..len).map(|at| (at * 7 + at / 256 * 13 + 1).to_le_bytes()[0]).collect()
 }
 
 fn blank(words: usize) -> Vec<AtomicU64> {
