@@ -17,9 +17,6 @@ pub(crate) struct StreamWork {
     has_ended: bool,
 }
 
-/// What is called with the end.
-type Handler<E> = Box<dyn FnMut(&mut E, &mut Batch<'_>) + Send>;
-
 enum Tie {
     Reads(Inlet, Handler<Inlet>),
     Writes(Outlet, Handler<Outlet>),
