@@ -93,14 +93,14 @@ impl<'a> Machine<'a> {
     /// Some event for somebody, or none. No two have the same rank: of those, each scheduler knows only
     /// its own in the order in which they were posted.
     fn post(&mut self) {
-        let activity = self.chance.below(self.set.len() as u64 * 2);
+        let activity = u32::try_from(self.chance.below(self.set.len() as u64 * 2)).unwrap();
         let rank = self.chance.below(50) * 1_000_000 + self.posted;
-        if activity >= self.set.len() as u64 || self.events[activity as usize] >= EVENTS_MAX {
-            return;
+        match self.events.get_mut(activity as usize) {
+            Some(waiting) if *waiting < EVENTS_MAX => *waiting += 1,
+            _ => return,
         }
-        self.events[activity as usize] += 1;
         self.posted += 1;
-        let (domain, id) = self.place_of(activity as u32);
+        let (domain, id) = self.place_of(activity);
         self.tell(domain, Input::Posted { id, rank });
     }
 
