@@ -21,7 +21,7 @@ use upcall_benches::{heading, percentile, smoke};
 use upcall_core::events::{
     Ancestry, Delivery, Event, HandlerId, HandlerTerms, Next, SourceId, Verdict, When,
 };
-use upcall_shm::channel::{self, Form, counter, ring, typed};
+use upcall_shm::channel::{self, ENTRIES_MAX, Form, counter, ring, slots, typed};
 use upcall_sys::{clock, schedule};
 
 /// How often each row has its turn, and samples of a turn.
@@ -78,8 +78,12 @@ fn per_event(begun: Wall, events: u64) -> u64 {
 
 const SYSTEM_CALL: &str = "system call (getppid)";
 const FAST: &str = "fast call, with its checks";
-const DEFERRED: [&str; 3] =
-    ["deferred: post, counter", "deferred: post, typed", "deferred: post, ring"];
+const DEFERRED: [&str; 4] = [
+    "deferred: post, counter",
+    "deferred: post, typed",
+    "deferred: post, ring",
+    "deferred: post, slots",
+];
 
 fn rows() -> Vec<Row> {
     let mut rows = vec![
@@ -98,6 +102,8 @@ fn rows() -> Vec<Row> {
         post_counter(),
         post_typed(),
         post_ring(),
+        post_slots(),
+        post_over_255(),
         crossing_without(),
         crossing_with(1, "deferred: crossing with 1 event"),
         crossing_with(BATCH, "deferred: crossing with 16"),
@@ -193,6 +199,38 @@ fn post_ring() -> Row {
         }
         assert_eq!(taken, EVENTS, "none is lost");
         ps
+    })
+}
+
+fn post_slots() -> Row {
+    const LEVELS: u32 = 4;
+    let depth = ENTRIES_MAX / LEVELS;
+    let words = segment(Form::Slots { levels: LEVELS, depth });
+    let mut raiser = slots::Raiser::attach(words.clone(), LEVELS, depth).expect("a segment");
+    let mut taker = slots::Taker::attach(words, LEVELS, depth).expect("a segment");
+    row(DEFERRED[3], move || {
+        let mut number = 0u32;
+        let ps = timed(u64::from(ENTRIES_MAX), || {
+            number += 1;
+            let _ = black_box(raiser.post(number % LEVELS, &black_box([1; 7])));
+        });
+        let mut taken = 0;
+        while let Ok(Some(_)) = taker.take() {
+            taken += 1;
+        }
+        assert_eq!(taken, ENTRIES_MAX, "none is lost");
+        ps
+    })
+}
+
+/// The same type over and over, that nobody takes: its mark can say no more, and each post has a fence.
+fn post_over_255() -> Row {
+    let words = segment(Form::Typed { types: 64 });
+    let mut raiser = typed::Raiser::attach(words, 64).expect("a segment");
+    row("deferred: post, typed, 256th and later", move || {
+        timed(EVENTS, || {
+            let _ = black_box(raiser.post(7, &black_box([1; 7])));
+        })
     })
 }
 
@@ -340,12 +378,12 @@ fn signals() -> [Row; 2] {
 }
 
 fn print(rows: &[Row], found: &mut [Vec<u64>]) {
-    println!("{:<36} {:>9} {:>9} {:>9} {:>9}", "", "p10", "median", "p90", "/ syscall");
+    println!("{:<40} {:>9} {:>9} {:>9} {:>9}", "", "p10", "median", "p90", "/ syscall");
     let medians: Vec<f64> = found.iter_mut().map(|ps| percentile(ps, 50.0) as f64).collect();
     for ((row, ps), median) in rows.iter().zip(found).zip(&medians) {
         let [p10, p90] = [10.0, 90.0].map(|percent| percentile(ps, percent) as f64 / 1e3);
         let (ns, ratio) = (median / 1e3, median / medians[0].max(1.0));
-        println!("{:<36} {p10:>9.1} {ns:>9.1} {p90:>9.1} {ratio:>9.3}", row.name);
+        println!("{:<40} {p10:>9.1} {ns:>9.1} {p90:>9.1} {ratio:>9.3}", row.name);
     }
     let of = |name: &str| {
         let at = rows.iter().position(|row| row.name == name).unwrap_or(0);
