@@ -47,7 +47,7 @@
 //! | 0..64 | magic, version, form (1 counter, 2 typed, 3 slots, 4 ring), rows, depth, 3 reserved | its creator, before sharing |
 //! | 64..128 | raised, lost, 6 reserved | raiser |
 //! | 128..192 | taken, 7 reserved | taker |
-//! | lines of 64 | typed: 8 bits an entry, slots: 1, else none ([`marks`]) | raiser |
+//! | lines of 64 | typed: 8 bits an entry, slots: 1, else none (`marks`) | raiser |
 //! | as many | the same | taker |
 //! | behind | an entry a line: stamp, 7 words of payload | raiser |
 

@@ -21,7 +21,7 @@
 //!    finds what (5) stored, or (6) finds what (1) did.
 //!
 //! Slots have a bit an entry: there is never room, for a slot is written only while free ([`RaiserMarks::first_free`]).
-//! Typed entries have 8: from the 255th event on that finds nobody taking, each costs a fence.
+//! Typed entries have 8: from the 256th event on that finds nobody taking, each costs a fence.
 
 use super::{KIND, fault, word};
 use crate::edge::{Edge, barrier, ordering};
