@@ -192,16 +192,16 @@ impl Delivery {
 
     /// Client and service meet: what was deferred to this becomes ripe. O(k log n).
     pub fn crossing(&mut self) {
-        while let Some((handler, place)) = self.crossing.pop() {
-            self.ripen(handler, place);
-        }
+        let mut those = std::mem::take(&mut self.crossing);
+        self.ripen_all(&mut those);
+        self.crossing = those;
     }
 
     /// A scheduling decision is next: what was deferred to this becomes ripe. O(k log n).
     pub fn before_scheduling(&mut self) {
-        while let Some((handler, place)) = self.scheduling.pop() {
-            self.ripen(handler, place);
-        }
+        let mut those = std::mem::take(&mut self.scheduling);
+        self.ripen_all(&mut those);
+        self.scheduling = those;
     }
 
     /// What to do at `now`; `None`: nothing before [`Self::next_deadline`] and what comes
@@ -319,6 +319,7 @@ impl Delivery {
     }
 
     /// Puts an event before the handler of its stage.
+    #[inline]
     fn enter(&mut self, now: Instant, event: Event, when: When) -> Result<(), Refused> {
         let stage = event.stage as usize;
         let handler = self.source(event.source)?.route[stage];
@@ -343,11 +344,21 @@ impl Delivery {
         Ok(())
     }
 
+    /// In the order in which they came; the memory of `those` is kept.
+    #[inline]
+    fn ripen_all(&mut self, those: &mut Vec<Deferred>) {
+        for (handler, place) in those.drain(..) {
+            self.ripen(handler, place);
+        }
+    }
+
+    #[inline]
     fn ripen(&mut self, handler: HandlerId, place: u32) {
         self.handlers[handler.0 as usize].pending.ripen(place);
         self.place(handler);
     }
 
+    #[inline]
     fn remove(&mut self, handler: HandlerId, place: u32) -> Option<Event> {
         let event = self.handlers[handler.0 as usize].pending.remove(place)?;
         let newest = &mut self.sources[event.source.0 as usize].newest[event.stage as usize];
@@ -359,6 +370,7 @@ impl Delivery {
     }
 
     /// Puts `handler` among the ready where its most urgent event wants it.
+    #[inline]
     fn place(&mut self, handler: HandlerId) {
         let found = &self.handlers[handler.0 as usize];
         match found.pending.peek() {

@@ -49,7 +49,7 @@ fn exit_of(child: &Child) -> Exit {
 
 const RINGS: Forms =
     Forms { to_service: Form::Ring { slots: 64 }, to_client: Form::Ring { slots: 64 } };
-const RING_BYTES: usize = 2 * 64 + 2 * (256 + 64 * 64);
+const RING_BYTES: usize = 2 * 64 + 2 * (192 + 64 * 64);
 
 fn raise(number: u64) -> Raise {
     Raise::row(0).words([number, 0, 0, 0, 0])

@@ -20,7 +20,7 @@
 //! ```text
 //!   raiser                                     taker
 //!   post: (1) entry                            take: (5) raised
-//!         (2) bit, if there are bits                 (6) bit and entry, or beyond
+//!         (2) mark, if there are marks               (6) mark and entry, or beyond
 //!         (3) raised + 1   -- Rel/Acq (5) ->             `taken`? (7) taken: an event
 //!   must_tell:                                       else (8) taken := what (5) found
 //!         fence                                      fence
@@ -47,23 +47,24 @@
 //! | 0..64 | magic, version, form (1 counter, 2 typed, 3 slots, 4 ring), rows, depth, 3 reserved | its creator, before sharing |
 //! | 64..128 | raised, lost, 6 reserved | raiser |
 //! | 128..192 | taken, 7 reserved | taker |
-//! | 192..256 | a bit an entry (typed and slots; else reserved) | both, by read-modify-write |
-//! | 256.. | an entry a line: stamp, 7 words of payload | raiser |
+//! | lines of 64 | typed: 8 bits an entry, slots: 1, else none (`marks`) | raiser |
+//! | as many | the same | taker |
+//! | behind | an entry a line: stamp, 7 words of payload | raiser |
 
 use crate::words::{LINE_WORDS, Words};
 use crate::{AtomicU64, LayoutError, Ordering, PeerFault};
 use Ordering::Relaxed;
 use core::fmt;
-use layout::{HEAD_BYTES, KIND, word};
+use layout::{KIND, word};
 
 pub mod bell;
-mod bits;
 pub mod counter;
 mod head;
 mod layout;
 #[cfg(loom)]
 #[cfg(test)]
 mod loom_tests;
+mod marks;
 pub mod ring;
 pub mod slots;
 #[cfg(not(loom))]
@@ -73,7 +74,7 @@ pub mod typed;
 
 pub use layout::LAYOUT_VERSION;
 
-/// Most entries of a segment with a bit pattern, which is one cache line.
+/// Most entries of a segment with marks: those of slots are one cache line.
 pub const ENTRIES_MAX: u32 = 512;
 
 /// Most slots of a ring: 4 MiB.
@@ -118,7 +119,29 @@ pub enum Form {
 impl Form {
     /// Words that a segment of this form has; for a form that cannot be it is as if it could.
     pub fn words(self) -> usize {
-        HEAD_BYTES / 8 + self.entries() as usize * LINE_WORDS
+        self.entries_at() + self.entries() as usize * LINE_WORDS
+    }
+
+    /// The word of the first entry.
+    const fn entries_at(self) -> usize {
+        word::entries(self.marked(), self.mark_bits())
+    }
+
+    /// Entries that have marks. As many as can be of a form that cannot be, which is refused.
+    const fn marked(self) -> u32 {
+        match self.entries() {
+            _ if self.mark_bits() == 0 => 0,
+            entries if entries < ENTRIES_MAX => entries,
+            _ => ENTRIES_MAX,
+        }
+    }
+
+    const fn mark_bits(self) -> u32 {
+        match self {
+            Form::Counter | Form::Ring { .. } => 0,
+            Form::Typed { .. } => marks::TYPE_BITS,
+            Form::Slots { .. } => marks::SLOT_BITS,
+        }
     }
 
     /// Words of the identity: form, rows, depth.
@@ -137,10 +160,6 @@ impl Form {
             Form::Typed { types: entries } | Form::Ring { slots: entries } => entries,
             Form::Slots { levels, depth } => levels.saturating_mul(depth),
         }
-    }
-
-    const fn has_bits(self) -> bool {
-        matches!(self, Form::Typed { .. } | Form::Slots { .. })
     }
 
     /// That there can be such a segment.
@@ -256,7 +275,8 @@ fn attach<W: AsRef<[AtomicU64]>>(words: W, form: Form) -> Result<Words<W>, Layou
     for (at, (name, value)) in names.into_iter().zip(form.identity()).enumerate() {
         words.identity(KIND, name, word::FORM + at, (value, value))?;
     }
-    words.check_unused(KIND, |word| word::is_reserved(word, form.has_bits()))?;
+    let (marked, bits) = (form.marked(), form.mark_bits());
+    words.check_unused(KIND, |word| word::is_reserved(word, marked, bits))?;
     Ok(words)
 }
 
@@ -265,15 +285,25 @@ const fn fault(name: &'static str, found: u64, max: u64) -> PeerFault {
     PeerFault::Value { page: KIND.page, name, found, max }
 }
 
-fn store_payload<W: AsRef<[AtomicU64]>>(words: &Words<W>, entry: usize, payload: &Payload) {
-    // Relaxed: what follows hands it over (a stamp, a bit or the count).
-    for (at, value) in payload.iter().enumerate() {
-        words.store(word::entry(entry) + 1 + at, *value, Relaxed);
+/// Writes the entry at word `at`. Relaxed: what follows hands it over, a mark or the count.
+#[inline]
+fn store_entry<W: AsRef<[AtomicU64]>>(words: &Words<W>, at: usize, stamp: u64, payload: &Payload) {
+    let line = words.line(at);
+    line[0].store(stamp, Relaxed);
+    store_payload(line, payload);
+}
+
+#[inline]
+fn store_payload(line: &[AtomicU64; LINE_WORDS], payload: &Payload) {
+    // Relaxed: what follows hands it over.
+    for (word, value) in line[1..].iter().zip(payload) {
+        word.store(*value, Relaxed);
     }
 }
 
 /// Copies a payload, once.
-fn load_payload<W: AsRef<[AtomicU64]>>(words: &Words<W>, entry: usize) -> Payload {
+#[inline]
+fn load_payload(line: &[AtomicU64; LINE_WORDS]) -> Payload {
     // Relaxed: what came before it was acquired.
-    core::array::from_fn(|at| words.load(word::entry(entry) + 1 + at, Relaxed))
+    core::array::from_fn(|at| line[1 + at].load(Relaxed))
 }

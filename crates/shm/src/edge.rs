@@ -16,12 +16,16 @@ pub(crate) enum Edge {
     /// found nothing and the look for events.
     ChannelTellFence,
     ChannelSettleFence,
-    /// Channel: the bit of an entry, set and found; cleared and found to be free.
-    BitSet,
-    BitTake,
-    BitFound,
-    BitClear,
-    BitFree,
+    /// Channel: the marks of an entry, raised and found; the taker's, stored and found to
+    /// be free.
+    MarkRaised,
+    MarkFound,
+    MarkFree,
+    MarkFreed,
+    /// Channel: between an entry and the look whether its mark was taken, if it has to stay;
+    /// between the mark that was taken and its entry.
+    MarkFullFence,
+    MarkTakenFence,
     /// Channel: around what a typed entry holds, as it is written and read.
     StampOdd,
     StampEven,

@@ -43,6 +43,13 @@ impl<W: AsRef<[AtomicU64]>> Words<W> {
         &self.0.as_ref()[word]
     }
 
+    /// The line that begins at `word`: looked up once for all of it.
+    #[inline]
+    pub(crate) fn line(&self, word: usize) -> &[AtomicU64; LINE_WORDS] {
+        let (line, _) = self.0.as_ref()[word..].split_first_chunk().expect("a whole line");
+        line
+    }
+
     #[inline]
     pub(crate) fn load(&self, word: usize, order: Ordering) -> u64 {
         self.at(word).load(order)

@@ -9,6 +9,9 @@ pub(super) struct Limit {
     span: Span,
     /// A ring once it is full: then `next` is the oldest.
     times: Box<[Instant]>,
+    next: usize,
+    /// The latest of them.
+    last: Instant,
     invocations: u64,
 }
 
@@ -17,20 +20,23 @@ impl Limit {
     /// begin and not its end.
     pub fn new(invocations_max: u32, span: Span) -> Self {
         let times = vec![Instant::ZERO; invocations_max.max(1) as usize].into();
-        Limit { span, times, invocations: 0 }
+        Limit { span, times, next: 0, last: Instant::ZERO, invocations: 0 }
     }
 
     /// Counts an invocation at `now`, or says from when on there may be one. A clock
     /// that goes back stands still.
+    #[inline]
     pub fn invoke(&mut self, now: Instant) -> Result<(), Instant> {
-        let count = self.times.len() as u64;
-        let at = usize::try_from(self.invocations % count).unwrap_or(0); // less than a length
-        let from = self.times[at] + self.span;
-        if self.invocations >= count && now < from {
+        // No remainder: a division takes longer than all else here.
+        let count = self.times.len();
+        let oldest = &mut self.times[self.next];
+        let from = *oldest + self.span;
+        if self.invocations >= count as u64 && now < from {
             return Err(from);
         }
-        let before = self.times[(at + self.times.len() - 1) % self.times.len()];
-        self.times[at] = now.max(before);
+        self.last = now.max(self.last);
+        *oldest = self.last;
+        self.next = if self.next + 1 < count { self.next + 1 } else { 0 };
         self.invocations += 1;
         Ok(())
     }

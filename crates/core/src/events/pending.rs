@@ -2,14 +2,18 @@
 
 use super::{Event, Key};
 use crate::policy::heap::IndexedHeap;
+use std::collections::VecDeque;
 
 /// Places for events, each free, deferred or ripe. Memory is taken once, at creation.
 #[derive(Debug)]
 pub(super) struct Pending {
     places: Box<[Option<Event>]>,
     free: Vec<u32>,
-    /// Those that may be taken.
-    ripe: IndexedHeap<Key>,
+    /// Those that may be taken and became so in order, as events of equal rank do: no heap is needed for them. What
+    /// does not agree with its place any more is passed over; the first does.
+    run: VecDeque<(Key, u32)>,
+    /// The others that may be taken.
+    rest: IndexedHeap<Key>,
 }
 
 impl Pending {
@@ -17,7 +21,8 @@ impl Pending {
         Pending {
             places: vec![None; pending_max as usize].into(),
             free: (0..pending_max).rev().collect(),
-            ripe: IndexedHeap::with_capacity(pending_max),
+            run: VecDeque::with_capacity(pending_max as usize),
+            rest: IndexedHeap::with_capacity(pending_max),
         }
     }
 
@@ -27,46 +32,75 @@ impl Pending {
     }
 
     /// How many wait, deferred ones included.
+    #[inline]
     pub fn count(&self) -> usize {
         self.places.len() - self.free.len()
     }
 
     /// Puts `event` in a place, not to be taken yet; `None`: there is none free. O(1).
+    #[inline]
     pub fn put(&mut self, event: Event) -> Option<u32> {
         let place = self.free.pop()?;
         self.places[place as usize] = Some(event);
         Some(place)
     }
 
-    /// Lets the event in `place` be taken. O(log n).
+    /// Lets the event in `place` be taken. O(1) in order of rank, else O(log n).
+    #[inline]
     pub fn ripen(&mut self, place: u32) {
-        if let Some(event) = &self.places[place as usize] {
-            self.ripe.set(event.key(), place);
+        let Some(event) = &self.places[place as usize] else { return };
+        let key = event.key();
+        let in_order = self.run.back().is_none_or(|&(last, _)| last <= key);
+        if in_order && self.run.len() < self.places.len() {
+            self.run.push_back((key, place));
+        } else {
+            self.rest.set(key, place);
         }
     }
 
     /// The most urgent that may be taken. O(1).
+    #[inline]
     pub fn peek(&self) -> Option<(Key, u32)> {
-        self.ripe.peek()
+        match (self.run.front().copied(), self.rest.peek()) {
+            (Some(run), Some(rest)) => Some(run.min(rest)),
+            (run, rest) => run.or(rest),
+        }
     }
 
-    /// Takes the event out of `place`. O(log n).
+    /// Takes the event out of `place`. O(1) if it is the first of those in order, else O(log n).
+    #[inline]
     pub fn remove(&mut self, place: u32) -> Option<Event> {
         let event = self.places[place as usize].take()?;
-        self.ripe.remove(place);
+        self.rest.remove(place);
         self.free.push(place);
+        self.pass_over();
         Some(event)
     }
 
     /// Merges `event` into the one in `place`, which is ripe: the more urgent rank and the
     /// newer token count. O(log n).
     pub fn merge(&mut self, place: u32, event: Event) {
-        if let Some(pending) = &mut self.places[place as usize] {
-            pending.rank = pending.rank.min(event.rank);
-            pending.token = event.token;
-            pending.merged += event.merged + 1;
-            pending.ancestry = pending.ancestry.and(event.ancestry);
-            self.ripe.set(pending.key(), place);
+        let Some(pending) = &mut self.places[place as usize] else { return };
+        let before = pending.key();
+        pending.rank = pending.rank.min(event.rank);
+        pending.token = event.token;
+        pending.merged += event.merged + 1;
+        pending.ancestry = pending.ancestry.and(event.ancestry);
+        let key = pending.key();
+        if key != before {
+            self.rest.set(key, place);
+            self.pass_over();
+        }
+    }
+
+    /// Lets go what is first and was removed, or is among the rest now.
+    #[inline]
+    fn pass_over(&mut self) {
+        while let Some(&(key, place)) = self.run.front() {
+            if self.places[place as usize].as_ref().is_some_and(|event| event.key() == key) {
+                break;
+            }
+            self.run.pop_front();
         }
     }
 

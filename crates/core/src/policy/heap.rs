@@ -24,6 +24,7 @@ impl<K: Ord + Copy> IndexedHeap<K> {
     }
 
     /// The smallest entry. O(1).
+    #[inline]
     pub(crate) fn peek(&self) -> Option<(K, u32)> {
         self.entries.first().copied()
     }
@@ -40,6 +41,7 @@ impl<K: Ord + Copy> IndexedHeap<K> {
     }
 
     /// Puts `number` in, or moves it if it is in already. O(log n).
+    #[inline]
     pub(crate) fn set(&mut self, key: K, number: u32) {
         let at = match self.place[number as usize] {
             ABSENT => {
@@ -55,6 +57,7 @@ impl<K: Ord + Copy> IndexedHeap<K> {
     }
 
     /// Takes `number` out, if it is in. O(log n).
+    #[inline]
     pub(crate) fn remove(&mut self, number: u32) {
         let at = self.place[number as usize];
         if at == ABSENT {

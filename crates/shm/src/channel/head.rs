@@ -5,7 +5,7 @@
 use super::layout::KIND;
 use super::{Form, attach, fault, word};
 use crate::edge::{Edge, barrier, ordering};
-use crate::words::Words;
+use crate::words::{LINE_WORDS, Words};
 use crate::{AtomicU64, LayoutError, Ordering, PeerFault};
 use Ordering::{Acquire, Relaxed, Release, SeqCst};
 
@@ -22,6 +22,8 @@ pub(super) struct RaiserHead<W> {
     told: u64,
     /// Most events that can be pending.
     pending_max: u64,
+    /// The word of the first entry.
+    entries_at: usize,
 }
 
 impl<W: AsRef<[AtomicU64]>> RaiserHead<W> {
@@ -33,20 +35,22 @@ impl<W: AsRef<[AtomicU64]>> RaiserHead<W> {
         let taken = words.load(word::TAKEN, Relaxed);
         check_pending(raised, taken, pending_max).map_err(pending_error(pending_max))?;
         // What its predecessor told is not known: of what is pending it tells again.
-        Ok(RaiserHead { words, raised, lost, taken, told: taken, pending_max })
+        let entries_at = form.entries_at();
+        Ok(RaiserHead { words, raised, lost, taken, told: taken, pending_max, entries_at })
+    }
+
+    /// The first word of `entry`.
+    #[inline]
+    pub fn entry(&self, entry: u32) -> usize {
+        self.entries_at + entry as usize * LINE_WORDS
     }
 
     /// Accepts an event that stands in its entry already.
+    #[inline]
     pub fn accept(&mut self) {
         self.raised = self.raised.wrapping_add(1);
         // Pairs with the Acquire in `TakerHead::raised`.
         self.words.store(word::RAISED, self.raised, ordering(Edge::ChannelRaised, Release));
-    }
-
-    /// Writes into `entry` how many events were accepted before its own.
-    pub fn stamp(&self, entry: usize) {
-        // Relaxed: what follows hands it over.
-        self.words.store(word::entry(entry), self.raised, Relaxed);
     }
 
     /// Counts an event for which there is no room.
@@ -67,6 +71,7 @@ impl<W: AsRef<[AtomicU64]>> RaiserHead<W> {
     }
 
     /// Whether as many are pending as can be.
+    #[inline]
     pub fn is_full(&mut self) -> Result<bool, PeerFault> {
         if self.raised.wrapping_sub(self.taken) < self.pending_max {
             return Ok(false);
@@ -100,6 +105,8 @@ pub(super) struct TakerHead<W> {
     settled: bool,
     lost: u64,
     pending_max: u64,
+    /// The word of the first entry.
+    entries_at: usize,
 }
 
 impl<W: AsRef<[AtomicU64]>> TakerHead<W> {
@@ -109,7 +116,14 @@ impl<W: AsRef<[AtomicU64]>> TakerHead<W> {
         let raised = words.load(word::RAISED, Relaxed);
         let taken = words.load(word::TAKEN, Relaxed);
         check_pending(raised, taken, pending_max).map_err(pending_error(pending_max))?;
-        Ok(TakerHead { words, taken, settled: false, lost: 0, pending_max })
+        let entries_at = form.entries_at();
+        Ok(TakerHead { words, taken, settled: false, lost: 0, pending_max, entries_at })
+    }
+
+    /// The first word of `entry`.
+    #[inline]
+    pub fn entry(&self, entry: u32) -> usize {
+        self.entries_at + entry as usize * LINE_WORDS
     }
 
     /// How many events were accepted, if that can be.

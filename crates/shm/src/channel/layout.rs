@@ -4,15 +4,14 @@
 //! are taken from them. Change anything here and [`LAYOUT_VERSION`] changes,
 //! and with it the golden tables in the tests.
 
-use super::ENTRIES_MAX;
 use crate::words::{Kind, LINE_BYTES};
 use core::mem::{offset_of, size_of};
 
 /// Version of this layout.
-pub const LAYOUT_VERSION: u32 = 1;
+pub const LAYOUT_VERSION: u32 = 2;
 
-/// Bytes of a segment without entries.
-pub(super) const HEAD_BYTES: usize = 256;
+/// Bytes of a segment without marks and entries.
+pub(super) const HEAD_BYTES: usize = 192;
 
 /// `upcchan` and a zero, in memory on a little-endian machine.
 pub(super) const KIND: Kind =
@@ -23,8 +22,7 @@ struct Segment {
     identity: Identity,
     raiser: RaiserLine,
     taker: TakerLine,
-    /// One bit an entry, the first lowest: written by both.
-    bits: [u64; BITS_WORDS],
+    // Behind it: lines of the raiser's marks, lines of the taker's, entries.
 }
 
 #[repr(C, align(64))]
@@ -65,9 +63,6 @@ struct Entry {
     payload: [u64; 7],
 }
 
-/// Words of the bit pattern: a cache line.
-pub(super) const BITS_WORDS: usize = LINE_BYTES / 8;
-
 const _: () = {
     assert!(size_of::<Segment>() == HEAD_BYTES);
     assert!(size_of::<Identity>() == LINE_BYTES);
@@ -77,7 +72,6 @@ const _: () = {
     assert!(offset_of!(Segment, identity) == 0);
     assert!(offset_of!(Segment, raiser) == 64);
     assert!(offset_of!(Segment, taker) == 128);
-    assert!(offset_of!(Segment, bits) == 192);
     assert!(offset_of!(Identity, magic) == 0 && offset_of!(Identity, version) == 8);
     assert!(offset_of!(Identity, form) == 16 && offset_of!(Identity, rows) == 24);
     assert!(offset_of!(Identity, depth) == 32);
@@ -87,12 +81,12 @@ const _: () = {
     assert!(offset_of!(TakerLine, reserved) == 64 - 8 * 7);
     assert!(offset_of!(RaiserLine, lost) == 8);
     assert!(offset_of!(Entry, stamp) == 0 && offset_of!(Entry, payload) == 8);
-    assert!(BITS_WORDS * 64 == ENTRIES_MAX as usize);
 };
 
 /// Numbers of words: offsets in bytes over 8.
 pub(super) mod word {
-    use super::{BITS_WORDS, HEAD_BYTES, Identity, RaiserLine, Segment, TakerLine, offset_of};
+    use super::super::marks;
+    use super::{HEAD_BYTES, Identity, RaiserLine, Segment, TakerLine, offset_of};
     use crate::words::LINE_WORDS;
 
     pub const FORM: usize = offset_of!(Identity, form) / 8;
@@ -101,25 +95,32 @@ pub(super) mod word {
     pub const RAISED: usize = offset_of!(Segment, raiser.raised) / 8;
     pub const LOST: usize = offset_of!(Segment, raiser.lost) / 8;
     pub const TAKEN: usize = offset_of!(Segment, taker.taken) / 8;
-    pub const BITS: usize = offset_of!(Segment, bits) / 8;
-    const ENTRIES: usize = HEAD_BYTES / 8;
+    /// The raiser's marks.
+    pub const MARKS: usize = HEAD_BYTES / 8;
 
-    /// The stamp of entry `entry`; its payload follows.
-    pub const fn entry(entry: usize) -> usize {
-        ENTRIES + entry * LINE_WORDS
+    /// The taker's marks, of so many entries with so many bits each.
+    pub const fn taker_marks(entries: u32, bits: u32) -> usize {
+        MARKS + marks::words_of(entries, bits).next_multiple_of(LINE_WORDS)
     }
 
-    /// Whether `word` is 0 in every segment, or in every one without bit pattern.
-    pub const fn is_reserved(word: usize, has_bits: bool) -> bool {
+    /// The first entry, behind such marks.
+    pub const fn entries(entries: u32, bits: u32) -> usize {
+        MARKS + 2 * (taker_marks(entries, bits) - MARKS)
+    }
+
+    /// Whether `word` is 0 in every segment with such marks.
+    pub const fn is_reserved(word: usize, of: u32, bits: u32) -> bool {
         const IDENTITY: usize = offset_of!(Identity, reserved) / 8;
         const RAISER: usize =
             offset_of!(Segment, raiser) / 8 + offset_of!(RaiserLine, reserved) / 8;
         const TAKER: usize = offset_of!(Segment, taker) / 8 + offset_of!(TakerLine, reserved) / 8;
+        let taker_marks = taker_marks(of, bits);
         match word {
             0..RAISED => word >= IDENTITY,
             RAISED..TAKEN => word >= RAISER,
-            TAKEN..BITS => word >= TAKER,
-            _ => !has_bits && word < BITS + BITS_WORDS,
+            TAKEN..MARKS => word >= TAKER,
+            _ if word < taker_marks => word >= MARKS + marks::words_of(of, bits),
+            _ => word < entries(of, bits) && word >= taker_marks + marks::words_of(of, bits),
         }
     }
 }

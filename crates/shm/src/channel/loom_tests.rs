@@ -3,6 +3,7 @@
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p upcall-shm --release`
 
+use super::marks::{RaiserMarks, TYPE_BITS, TakerMarks};
 use super::*;
 use crate::edge::{Edge, check, each_breaks};
 
@@ -176,33 +177,50 @@ fn told_of_types() {
     }
 }
 
-/// A bit is the only thing that hands a value over: set, and then taken or found.
-fn handed_over_by_a_bit(takes: fn(&Words<Memory>) -> bool) {
-    let words = Words(segment(Form::Typed { types: 1 }));
+/// A mark is what hands an entry over: who finds it reads that entry, or a later one.
+fn handed_over_by_a_mark() {
+    let words = Arc::new(Words(segment(Form::Typed { types: 1 })));
     let beside = zeros(1);
-    let sets = {
-        let (words, beside) = (Words(words.0.clone()), beside.clone());
+    let marks = {
+        let (words, beside) = (words.clone(), beside.clone());
+        let mut marks = RaiserMarks::<TYPE_BITS>::attach(&words, 1).unwrap();
         thread::spawn(move || {
             beside[0].store(1, Relaxed);
-            bits::set(&words, 0);
+            assert!(!marks.mark(&words, 0));
         })
     };
-    if takes(&words) {
+    if TakerMarks::<TYPE_BITS>::attach(&words, 1).unwrap().first(&words).unwrap().is_some() {
         assert_eq!(beside[0].load(Relaxed), 1, "not handed over");
     }
-    sets.join().unwrap();
+    marks.join().unwrap();
 }
 
-fn bit_found() {
-    handed_over_by_a_bit(|words| bits::first(words, 1).unwrap().is_some());
+/// As many of a type are pending as its mark can say, and one more is merged as its taker takes: the latest is found,
+/// with the rest or by itself.
+fn merged_into_a_full_mark() {
+    merged_into(3);
 }
 
-fn bit_taken() {
-    handed_over_by_a_bit(|words| {
-        let before = bits::is_set(words, 0);
-        bits::take(words, 0);
-        before
-    });
+/// The same where the mark can say one more.
+fn merged_into_a_mark() {
+    merged_into(2);
+}
+
+fn merged_into(pending: u64) {
+    let words = segment(Form::Typed { types: 1 });
+    let mut raiser = typed::Raiser::attach(words.clone(), 1).unwrap();
+    let mut taker = typed::Taker::attach(words, 1).unwrap();
+    for number in 1..=pending {
+        raiser.post(0, &payload(number)).unwrap();
+    }
+    let raises = thread::spawn(move || raiser.post(0, &payload(pending + 1)).unwrap());
+    let first = found(taker.take());
+    raises.join().unwrap();
+    let rest = taker.take().unwrap();
+    let counted: u64 = [first, rest].into_iter().flatten().map(|event| event.merged + 1).sum();
+    assert_eq!(counted, pending + 1, "the latest was lost");
+    assert_eq!(rest.or(first).map(which), Some(pending + 1), "the latest was lost");
+    assert_eq!(taker.take(), Ok(None));
 }
 
 /// A count of a ring that is acquired brings what was stored before.
@@ -297,8 +315,9 @@ fn a_slot_is_written_again_only_once_it_was_copied() {
 fn of_a_type_the_latest_is_found_whole() {
     check(None, overwritten);
     check(None, read_as_it_is_written);
-    check(None, bit_found);
-    check(None, bit_taken);
+    check(None, handed_over_by_a_mark);
+    check(None, merged_into_a_mark);
+    check(None, merged_into_a_full_mark);
 }
 
 #[test]
@@ -310,11 +329,12 @@ fn no_ordering_can_be_weaker() {
         (Edge::ChannelRaisedLoad, count_hands_over, "not handed over"),
         (Edge::ChannelAdvance, ring_of_one, "written too early"),
         (Edge::ChannelTaken, ring_of_one, "written too early"),
-        (Edge::BitClear, level_of_one, "written too early"),
-        (Edge::BitFree, level_of_one, "written too early"),
-        (Edge::BitSet, bit_found, "not handed over"),
-        (Edge::BitFound, bit_found, "not handed over"),
-        (Edge::BitTake, bit_taken, "not handed over"),
+        (Edge::MarkFree, level_of_one, "written too early"),
+        (Edge::MarkFreed, level_of_one, "written too early"),
+        (Edge::MarkRaised, handed_over_by_a_mark, "not handed over"),
+        (Edge::MarkFound, handed_over_by_a_mark, "not handed over"),
+        (Edge::MarkFullFence, merged_into_a_full_mark, "the latest was lost"),
+        (Edge::MarkTakenFence, merged_into_a_full_mark, "the latest was lost"),
         (Edge::ChannelRing, handed_over_by_a_bell, "not handed over"),
         (Edge::ChannelHear, handed_over_by_a_bell, "not handed over"),
         (Edge::StampOdd, overwritten, "mixed"),

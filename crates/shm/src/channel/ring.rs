@@ -3,7 +3,7 @@
 
 use super::head::{RaiserHead, TakerHead};
 use super::{Event, Form, KIND, Payload, Posted, Raised, TRIES_MAX};
-use super::{load_payload, store_payload};
+use super::{load_payload, store_entry};
 use crate::{AtomicU64, LayoutError, PeerFault};
 
 /// Who raises. `W` is the memory, owned or borrowed.
@@ -34,8 +34,8 @@ impl<W: AsRef<[AtomicU64]>> Raiser<W> {
             self.head.lose();
             return Ok(Posted::Lost);
         }
-        store_payload(&self.head.words, slot(self.head.raised, self.slots), payload);
-        self.head.stamp(slot(self.head.raised, self.slots));
+        let at = self.head.entry(slot(self.head.raised, self.slots));
+        store_entry(&self.head.words, at, self.head.raised, payload);
         self.head.accept();
         Ok(Posted::Stored)
     }
@@ -93,7 +93,8 @@ impl<W: AsRef<[AtomicU64]>> Taker<W> {
             let raised = self.head.raised()?;
             let taken = self.head.taken;
             if raised != taken {
-                let payload = load_payload(&self.head.words, slot(taken, self.slots));
+                let at = self.head.entry(slot(taken, self.slots));
+                let payload = load_payload(self.head.words.line(at));
                 self.head.advance(taken.wrapping_add(1));
                 return Ok(Some(Event { row: 0, serial: taken, merged: 0, payload }));
             }
@@ -113,6 +114,6 @@ impl<W: AsRef<[AtomicU64]>> Taker<W> {
 
 /// The slot of an event by its serial number; `slots` is a power of two.
 #[expect(clippy::cast_possible_truncation, reason = "less than `slots`")]
-const fn slot(serial: u64, slots: u32) -> usize {
-    (serial & (slots as u64 - 1)) as usize
+const fn slot(serial: u64, slots: u32) -> u32 {
+    (serial & (slots as u64 - 1)) as u32
 }

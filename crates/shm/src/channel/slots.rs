@@ -5,37 +5,40 @@
 //! priority (ecalls-2001 §2.3, cases 1 and 2).
 
 use super::head::{RaiserHead, TakerHead};
+use super::marks::{Marked, RaiserMarks, SLOT_BITS, TakerMarks};
 use super::{Event, Form, KIND, Payload, PostError, Posted, Raised, TRIES_MAX};
-use super::{bits, load_payload, store_payload, word};
+use super::{load_payload, store_entry};
 use crate::{AtomicU64, LayoutError, Ordering, PeerFault};
 use Ordering::Relaxed;
 
-/// As [`super::counter`]'s: the room is judged by the bits.
+/// As [`super::counter`]'s: the room is judged by the marks.
 const PENDING_MAX: u64 = u64::MAX >> 1;
 
 /// Who raises. `W` is the memory, owned or borrowed.
 #[derive(Debug)]
 pub struct Raiser<W> {
     head: RaiserHead<W>,
+    marks: RaiserMarks<SLOT_BITS>,
     levels: u32,
     depth: u32,
 }
 
 impl<W: AsRef<[AtomicU64]>> Raiser<W> {
-    /// Takes up a segment of [`Form::Slots`]; one raiser at a time. O(words).
+    /// Takes up a segment of [`Form::Slots`]; one raiser at a time. O(words); allocates a bit an entry.
     ///
     /// # Errors
     /// It is no such segment, of another version, or its words cannot be.
     pub fn attach(words: W, levels: u32, depth: u32) -> Result<Self, LayoutError> {
         let head = RaiserHead::attach(words, Form::Slots { levels, depth }, PENDING_MAX)?;
-        Ok(Raiser { head, levels, depth })
+        let marks = RaiserMarks::attach(&head.words, levels * depth)?;
+        Ok(Raiser { head, marks, levels, depth })
     }
 
     /// Puts an event in the first free entry of `level`: [`Posted::Stored`], or
-    /// [`Posted::Lost`] and counted if none is. Wait-free; a read-modify-write.
+    /// [`Posted::Lost`] and counted if none is. Wait-free; stores, and a load of a word of the taker's.
     ///
     /// # Errors
-    /// No such level, or the taker wrote what cannot be; nothing was posted.
+    /// No such level; nothing was posted.
     #[inline]
     pub fn post(&mut self, level: u32, payload: &Payload) -> Result<Posted, PostError> {
         if level >= self.levels {
@@ -44,13 +47,12 @@ impl<W: AsRef<[AtomicU64]>> Raiser<W> {
         let from = level * self.depth;
         let range = (from, from + self.depth);
         let words = &self.head.words;
-        let Some(entry) = bits::first_free(words, range, self.levels * self.depth)? else {
+        let Some(entry) = self.marks.first_free(words, range) else {
             self.head.lose();
             return Ok(Posted::Lost);
         };
-        store_payload(words, entry as usize, payload);
-        self.head.stamp(entry as usize);
-        bits::set(&self.head.words, entry);
+        store_entry(words, self.head.entry(entry), self.head.raised, payload);
+        self.marks.fill(words, entry);
         self.head.accept();
         Ok(Posted::Stored)
     }
@@ -80,27 +82,28 @@ impl<W: AsRef<[AtomicU64]>> Raiser<W> {
 #[derive(Debug)]
 pub struct Taker<W> {
     head: TakerHead<W>,
-    levels: u32,
+    marks: TakerMarks<SLOT_BITS>,
     depth: u32,
 }
 
 impl<W: AsRef<[AtomicU64]>> Taker<W> {
-    /// Takes up a segment of [`Form::Slots`]; one taker at a time. O(words).
+    /// Takes up a segment of [`Form::Slots`]; one taker at a time. O(words); allocates a bit an entry.
     ///
     /// # Errors
     /// As [`Raiser::attach`].
     pub fn attach(words: W, levels: u32, depth: u32) -> Result<Self, LayoutError> {
         let head = TakerHead::attach(words, Form::Slots { levels, depth }, PENDING_MAX)?;
-        Ok(Taker { head, levels, depth })
+        let marks = TakerMarks::attach(&head.words, levels * depth)?;
+        Ok(Taker { head, marks, depth })
     }
 
     /// An event of the most urgent level that has any; within a level the
     /// entry that stands first, which [`Event::serial`] tells from the oldest. `None`: nothing is
     /// pending, and who raises next is told to tell. Wait-free; a load where nothing
-    /// is new, else at most 8 and a read-modify-write.
+    /// is new, else at most 8.
     ///
     /// # Errors
-    /// A bit without an entry, or a count that went back.
+    /// A mark without an entry, or a count that went back.
     /// [`PeerFault::Torn`]: the count changed at every try; look again.
     #[inline]
     pub fn take(&mut self) -> Result<Option<Event>, PeerFault> {
@@ -109,8 +112,8 @@ impl<W: AsRef<[AtomicU64]>> Taker<W> {
             if self.head.is_settled(raised) {
                 return Ok(None);
             }
-            if let Some(entry) = bits::first(&self.head.words, self.levels * self.depth)? {
-                return Ok(Some(self.copy(entry)));
+            if let Some(marked) = self.marks.first(&self.head.words)? {
+                return Ok(Some(self.copy(marked)));
             }
             self.head.advance(raised);
             if self.head.settle()? {
@@ -126,13 +129,13 @@ impl<W: AsRef<[AtomicU64]>> Taker<W> {
         self.head.lost()
     }
 
-    /// Copies an entry whose bit was found set, then frees it.
-    fn copy(&self, entry: u32) -> Event {
+    /// Copies an entry that was found to be pending, then frees it.
+    fn copy(&mut self, marked: Marked) -> Event {
         let words = &self.head.words;
-        let payload = load_payload(words, entry as usize);
-        // Relaxed: `bits::first` has acquired it.
-        let serial = words.load(word::entry(entry as usize), Relaxed);
-        bits::free(words, entry);
-        Event { row: entry / self.depth, serial, merged: 0, payload }
+        let line = words.line(self.head.entry(marked.entry));
+        // Relaxed: `TakerMarks::first` has acquired it.
+        let (serial, payload) = (line[0].load(Relaxed), load_payload(line));
+        self.marks.take(words, marked);
+        Event { row: marked.entry / self.depth, serial, merged: 0, payload }
     }
 }

@@ -26,7 +26,7 @@ fn bytes(words: &Memory) -> Vec<u8> {
 
 fn golden(len: usize, runs: &[(usize, &[u8])]) -> Vec<u8> {
     let mut golden = vec![0; len];
-    golden[..9].copy_from_slice(b"upcchan\0\x01");
+    golden[..9].copy_from_slice(b"upcchan\0\x02");
     for &(offset, expected) in runs {
         golden[offset..offset + expected.len()].copy_from_slice(expected);
     }
@@ -39,7 +39,7 @@ const RING: Form = Form::Ring { slots: 4 };
 const FORMS: [Form; 4] = [Form::Counter, TYPED, SLOTS, RING];
 
 #[test]
-fn every_byte_of_a_counter_stands_where_version_1_has_it() {
+fn every_byte_of_a_counter_stands_where_version_2_has_it() {
     let words = segment(Form::Counter);
     let mut raiser = counter::Raiser::attach(&words).unwrap();
     let mut taker = counter::Taker::attach(&words).unwrap();
@@ -49,37 +49,42 @@ fn every_byte_of_a_counter_stands_where_version_1_has_it() {
     assert_eq!(taker.take(), Ok(Some(0x102)));
     raiser.post();
     let runs: &[(usize, &[u8])] = &[(16, &[1]), (64, &[3, 1]), (128, &[2, 1])];
-    assert_eq!(bytes(&words), golden(256, runs));
+    assert_eq!(bytes(&words), golden(192, runs));
 }
 
 #[test]
-fn every_byte_of_typed_entries_stands_where_version_1_has_it() {
+fn every_byte_of_typed_entries_stands_where_version_2_has_it() {
     let words = segment(TYPED);
     let mut raiser = typed::Raiser::attach(&words, 70).unwrap();
     raiser.post(69, &payload(0x21)).unwrap();
     raiser.post(69, &payload(0x11)).unwrap();
     raiser.post(1, &payload(0x31)).unwrap();
-    let last = 256 + 69 * 64;
+    let mut taker = typed::Taker::attach(&words, 70).unwrap();
+    assert_eq!(taker.take().unwrap().unwrap().payload, payload(0x31));
+    // 70 bytes of marks, in 2 lines of each end.
+    let entries = 192 + 2 * 128;
+    let last = entries + 69 * 64;
     let runs: &[(usize, &[u8])] = &[
-        (16, &[2]),       // form
-        (24, &[70]),      // types
-        (32, &[1]),       // depth
-        (64, &[3]),       // raised
-        (192, &[2]),      // bit 1
-        (200, &[32]),     // bit 69
-        (256 + 64, &[2]), // written once
-        (last, &[4]),     // written twice
+        (16, &[2]),           // form
+        (24, &[70]),          // types
+        (32, &[1]),           // depth
+        (64, &[3]),           // raised
+        (192 + 1, &[1]),      // type 1, raised once
+        (192 + 69, &[2]),     // type 69, twice
+        (320 + 1, &[1]),      // type 1, taken
+        (entries + 64, &[2]), // written once
+        (last, &[4]),         // written twice
     ];
-    let mut golden = golden(256 + 70 * 64, runs);
+    let mut golden = golden(entries + 70 * 64, runs);
     for word in 0..7 {
-        golden[256 + 64 + 8 + word * 8] = 0x31 + u8::try_from(word).unwrap();
+        golden[entries + 64 + 8 + word * 8] = 0x31 + u8::try_from(word).unwrap();
         golden[last + 8 + word * 8] = 0x11 + u8::try_from(word).unwrap();
     }
     assert_eq!(bytes(&words), golden);
 }
 
 #[test]
-fn every_byte_of_slots_stands_where_version_1_has_it() {
+fn every_byte_of_slots_stands_where_version_2_has_it() {
     let words = segment(SLOTS);
     let mut raiser = slots::Raiser::attach(&words, 3, 2).unwrap();
     let mut taker = slots::Taker::attach(&words, 3, 2).unwrap();
@@ -94,21 +99,22 @@ fn every_byte_of_slots_stands_where_version_1_has_it() {
         (32, &[2]),           // depth
         (64, &[3]),           // raised
         (72, &[1]),           // lost
-        (192, &[0b11_0000]),  // both of level 2
-        (256, &[2]),          // of level 0, taken: third
-        (256 + 5 * 64, &[1]), // of level 2: the second
+        (192, &[0b11_0001]),  // both of level 2, and one of level 0
+        (256, &[1]),          // which was taken
+        (320, &[2]),          // it: third
+        (320 + 5 * 64, &[1]), // of level 2: the second
     ];
-    let mut golden = golden(256 + 6 * 64, runs);
+    let mut golden = golden(320 + 6 * 64, runs);
     for (entry, first) in [(0, 0x41), (4, 0x11), (5, 0x21)] {
         for word in 0..7 {
-            golden[256 + entry * 64 + 8 + word * 8] = first + u8::try_from(word).unwrap();
+            golden[320 + entry * 64 + 8 + word * 8] = first + u8::try_from(word).unwrap();
         }
     }
     assert_eq!(bytes(&words), golden);
 }
 
 #[test]
-fn every_byte_of_a_ring_stands_where_version_1_has_it() {
+fn every_byte_of_a_ring_stands_where_version_2_has_it() {
     let words = segment(RING);
     let mut raiser = ring::Raiser::attach(&words, 4).unwrap();
     let mut taker = ring::Taker::attach(&words, 4).unwrap();
@@ -124,15 +130,15 @@ fn every_byte_of_a_ring_stands_where_version_1_has_it() {
         (64, &[5]),  // raised
         (72, &[1]),  // lost
         (128, &[1]), // taken
-        (256, &[4]), // the fifth
-        (320, &[1]),
-        (384, &[2]),
-        (448, &[3]),
+        (192, &[4]), // the fifth
+        (256, &[1]),
+        (320, &[2]),
+        (384, &[3]),
     ];
-    let mut golden = golden(256 + 4 * 64, runs);
+    let mut golden = golden(192 + 4 * 64, runs);
     for (entry, first) in [(0, 0x61), (1, 0x21), (2, 0x31), (3, 0x41)] {
         for word in 0..7 {
-            golden[256 + entry * 64 + 8 + word * 8] = first + u8::try_from(word).unwrap();
+            golden[192 + entry * 64 + 8 + word * 8] = first + u8::try_from(word).unwrap();
         }
     }
     assert_eq!(bytes(&words), golden);
@@ -171,7 +177,7 @@ fn only_forms_that_can_be_are_created_in_new_memory_of_their_size() {
 #[test]
 fn only_segments_of_the_form_agreed_on_are_taken_up() {
     for form in FORMS {
-        for word in 0..32 {
+        for word in 0..form.words().min(form.entries_at() + 1) {
             let words = segment(form);
             let found = 1 << 40;
             words[word].store(found, Relaxed);
@@ -185,19 +191,22 @@ fn only_segments_of_the_form_agreed_on_are_taken_up() {
             };
             let expected = match word {
                 0 => LayoutError::Magic { page: PAGE, found, expected: KIND.magic },
-                1 => LayoutError::Version { page: PAGE, found, expected: 1 },
+                1 => LayoutError::Version { page: PAGE, found, expected: 2 },
                 2 => value("form", kind),
                 3 => value("rows", rows),
                 4 => value("depth", depth),
                 word::RAISED | word::LOST | word::TAKEN => continue, // in use
-                24..32 if form.has_bits() => continue,
+                _ if word >= form.entries_at() => continue,
+                24..33 | 40..49 if form == TYPED => continue,
+                24 | 32 if form == SLOTS => continue,
                 _ => LayoutError::Used { page: PAGE, offset: word * 8 },
             };
             assert_eq!(attach(&words, form).unwrap_err(), expected);
         }
     }
+    // Of the same length.
     let words = segment(Form::Ring { slots: 8 });
-    let error = typed::Taker::attach(&words, 8).unwrap_err();
+    let error = typed::Taker::attach(&words[..], 6).unwrap_err();
     assert_eq!(error, LayoutError::Value { page: PAGE, name: "form", found: 4, min: 2, max: 2 });
 }
 
@@ -261,7 +270,7 @@ fn whoever_follows_an_end_that_died_goes_on_where_it_was() {
     assert_eq!(dead.take().unwrap().map(|event| event.serial), Some(0));
     let _ = first.post(5, &payload(2));
     let _ = first.post(6, &payload(3));
-    words[word::entry(6)].store(5, Relaxed); // died as it wrote
+    words[TYPED.entries_at() + 6 * 8].store(5, Relaxed); // died as it wrote
     let mut raiser = typed::Raiser::attach(&words, 70).unwrap();
     let mut taker = typed::Taker::attach(&words, 70).unwrap();
     assert_eq!(raiser.must_tell(), Ok(true), "it is not known whether the other told");
@@ -301,19 +310,52 @@ fn what_a_peer_cannot_say_is_a_fault_and_spoils_no_more_than_the_segment() {
     let words = segment(SLOTS);
     let mut raiser = slots::Raiser::attach(&words, 3, 2).unwrap();
     let mut taker = slots::Taker::attach(&words, 3, 2).unwrap();
-    words[word::BITS].store(1 << 6, Relaxed);
-    assert_eq!(taker.take(), Err(fault("bits", 64, 63)));
-    assert_eq!(raiser.post(0, &payload(1)), Err(fault("bits", 64, 63).into()));
+    words[word::MARKS].store(1 << 6, Relaxed);
+    assert_eq!(taker.take(), Err(fault("marks", 64, 63)));
+    raiser.post(0, &payload(1)).unwrap();
+    // A taker that says what cannot be loses room, of its own.
+    words[word::taker_marks(6, 1)].store(u64::MAX, Relaxed);
+    assert_eq!(raiser.post(0, &payload(1)), Ok(Posted::Stored));
+    assert_eq!(raiser.post(0, &payload(1)), Ok(Posted::Lost));
+    let words = segment_with(SLOTS, word::MARKS, 64);
+    let error = LayoutError::Value { page: PAGE, name: "marks", found: 64, min: 0, max: 63 };
+    assert_eq!(slots::Raiser::attach(&words, 3, 2).unwrap_err(), error);
 
     let words = segment(TYPED);
     let mut taker = typed::Taker::attach(&words, 70).unwrap();
-    words[word::entry(0)].store(u64::MAX - 1, Relaxed); // back by one
-    words[word::BITS].store(1, Relaxed);
+    words[TYPED.entries_at()].store(u64::MAX - 1, Relaxed); // back by one
+    words[word::MARKS].store(1, Relaxed);
     let max = u64::MAX >> 2;
     assert_eq!(taker.take(), Err(fault("events of a type", u64::MAX >> 1, max)));
-    words[word::BITS].store(u64::MAX, Relaxed); // bits without events
-    words[word::entry(0)].store(0, Relaxed);
+    words[word::MARKS].store(u64::MAX, Relaxed); // marks without events
+    words[TYPED.entries_at()].store(0, Relaxed);
     assert_eq!(taker.take(), Ok(None));
+}
+
+#[test]
+fn of_a_type_more_are_merged_than_its_mark_can_say() {
+    let words = segment(TYPED);
+    let mut raiser = typed::Raiser::attach(&words, 70).unwrap();
+    let mut taker = typed::Taker::attach(&words, 70).unwrap();
+    let mut serial = 0;
+    // Around once and again, from wherever the mark stands.
+    for count in [1, 254, 255, 256, 257, 1_000, 1, 512] {
+        for number in 0..count {
+            let posted = raiser.post(68, &payload(serial)).unwrap();
+            assert_eq!(posted, if number == 0 { Posted::Stored } else { Posted::Merged });
+            serial += 1;
+        }
+        let event = taker.take().unwrap().unwrap();
+        let found = (event.row, event.serial, event.merged, event.payload);
+        assert_eq!(found, (68, serial - 1, count - 1, payload(serial - 1)));
+        assert_eq!(taker.take(), Ok(None));
+    }
+    // Who follows counts what is pending, as far as the mark says.
+    for _ in 0..3 {
+        raiser.post(0, &payload(1)).unwrap();
+    }
+    let mut taker = typed::Taker::attach(&words, 70).unwrap();
+    assert_eq!(taker.take().unwrap().map(|event| event.merged), Some(2));
 }
 
 fn segment_with(form: Form, word: usize, value: u64) -> Memory {

@@ -2,10 +2,11 @@
 //! parameters (ecalls-2001 §2.3, case 3; §2.3.1 "only the most recent event is of interest").
 
 use super::head::{RaiserHead, TakerHead};
+use super::marks::{RaiserMarks, TYPE_BITS, TakerMarks, settle_entry};
 use super::{Event, Form, KIND, Payload, PostError, Posted, Raised, TRIES_MAX};
-use super::{bits, fault, load_payload, store_payload, word};
+use super::{fault, load_payload, store_payload};
 use crate::edge::{Edge, barrier, ordering};
-use crate::words::Words;
+use crate::words::LINE_WORDS;
 use crate::{AtomicU64, LayoutError, Ordering, PeerFault};
 use Ordering::{Acquire, Relaxed, Release};
 
@@ -16,21 +17,24 @@ const PENDING_MAX: u64 = u64::MAX >> 1;
 #[derive(Debug)]
 pub struct Raiser<W> {
     head: RaiserHead<W>,
+    marks: RaiserMarks<TYPE_BITS>,
     types: u32,
 }
 
 impl<W: AsRef<[AtomicU64]>> Raiser<W> {
-    /// Takes up a segment of [`Form::Typed`]; one raiser at a time. O(words).
+    /// Takes up a segment of [`Form::Typed`]; one raiser at a time. O(words); allocates a byte a type.
     ///
     /// # Errors
     /// It is no such segment, of another version, or its words cannot be.
     pub fn attach(words: W, types: u32) -> Result<Self, LayoutError> {
         let head = RaiserHead::attach(words, Form::Typed { types }, PENDING_MAX)?;
-        Ok(Raiser { head, types })
+        let marks = RaiserMarks::attach(&head.words, types)?;
+        Ok(Raiser { head, marks, types })
     }
 
     /// Puts an event in the entry of `kind`: [`Posted::Stored`], or [`Posted::Merged`]
-    /// if one was pending there, whose place it takes. Wait-free; a read-modify-write.
+    /// if one was pending there, whose place it takes. Wait-free; stores, and a load of a word of the
+    /// taker's. A fence too if 255 or more of this type are pending.
     ///
     /// # Errors
     /// No such type; nothing was posted.
@@ -39,10 +43,10 @@ impl<W: AsRef<[AtomicU64]>> Raiser<W> {
         if kind >= self.types {
             return Err(PostError::Row { found: kind, rows: self.types });
         }
-        write(&self.head.words, kind as usize, payload);
-        let was_set = bits::set(&self.head.words, kind);
+        write(self.head.words.line(self.head.entry(kind)), payload);
+        let was_pending = self.marks.mark(&self.head.words, kind);
         self.head.accept();
-        Ok(if was_set { Posted::Merged } else { Posted::Stored })
+        Ok(if was_pending { Posted::Merged } else { Posted::Stored })
     }
 
     /// See [`super::ring::Raiser::must_tell`].
@@ -70,6 +74,7 @@ impl<W: AsRef<[AtomicU64]>> Raiser<W> {
 #[derive(Debug)]
 pub struct Taker<W> {
     head: TakerHead<W>,
+    marks: TakerMarks<TYPE_BITS>,
     /// Of each type, how often it had been written when it was taken last.
     seen: Box<[u64]>,
     types: u32,
@@ -77,23 +82,29 @@ pub struct Taker<W> {
 
 impl<W: AsRef<[AtomicU64]>> Taker<W> {
     /// Takes up a segment of [`Form::Typed`]; one taker at a time. O(words); allocates
-    /// a word a type.
+    /// 9 bytes a type.
     ///
     /// # Errors
     /// As [`Raiser::attach`].
     pub fn attach(words: W, types: u32) -> Result<Self, LayoutError> {
         let head = TakerHead::attach(words, Form::Typed { types }, PENDING_MAX)?;
-        let seen = (0..types).map(|kind| written_before(&head.words, kind)).collect();
-        Ok(Taker { head, seen, types })
+        let marks = TakerMarks::attach(&head.words, types)?;
+        let seen = (0..types).map(|kind| {
+            // Relaxed: what handed the memory over ordered them.
+            let written = head.words.load(head.entry(kind), Relaxed) >> 1;
+            written.wrapping_sub(marks.pending(&head.words, kind)) & WRITTEN_MASK
+        });
+        let seen = seen.collect();
+        Ok(Taker { head, marks, seen, types })
     }
 
     /// The latest event of the first type that has one pending, and how many of that type it
     /// stands for. `None`: nothing is pending, and who raises next is told to tell.
-    /// Wait-free; a load where nothing is new, else at most 8 and a
-    /// read-modify-write, once more for each type that was written as it was taken.
+    /// Wait-free; a load where nothing is new, else one for every 8 types and a
+    /// fence, once more for each type that was written as it was taken.
     ///
     /// # Errors
-    /// A bit without an entry, or a count that went back. [`PeerFault::Torn`]: it was written
+    /// A mark without an entry, or a count that went back. [`PeerFault::Torn`]: it was written
     /// at every try; look again.
     #[inline]
     pub fn take(&mut self) -> Result<Option<Event>, PeerFault> {
@@ -113,22 +124,23 @@ impl<W: AsRef<[AtomicU64]>> Taker<W> {
         Err(PeerFault::Torn { page: KIND.page })
     }
 
-    /// Takes the first bit that is set and stands for something new.
+    /// Takes the first that is marked and stands for something new.
     fn first(&mut self) -> Result<Option<Event>, PeerFault> {
         for _ in 0..=self.types {
-            let Some(kind) = bits::first(&self.head.words, self.types)? else {
-                return Ok(None);
-            };
-            // First the bit, then the entry: what is written after this sets it again.
-            bits::take(&self.head.words, kind);
-            let (written, payload) = read(&self.head.words, kind as usize)?;
+            let words = &self.head.words;
+            let Some(marked) = self.marks.first(words)? else { return Ok(None) };
+            let kind = marked.entry;
+            // First the mark, then the entry: what is written after this is marked again.
+            self.marks.take(words, marked);
+            settle_entry();
+            let (written, payload) = read(words.line(self.head.entry(kind)))?;
             let seen = &mut self.seen[kind as usize];
             let since = written.wrapping_sub(*seen) & WRITTEN_MASK;
             if since > PENDING_MAX >> 1 {
                 return Err(fault("events of a type", since, PENDING_MAX >> 1));
             }
             *seen = written;
-            // 0: it was taken already, between its stamp and its bit.
+            // 0: it was taken already, between its stamp and its mark.
             if let Some(merged) = since.checked_sub(1) {
                 let serial = written.wrapping_sub(1) & WRITTEN_MASK;
                 return Ok(Some(Event { row: kind, serial, merged, payload }));
@@ -142,44 +154,33 @@ impl<W: AsRef<[AtomicU64]>> Taker<W> {
 const WRITTEN_MASK: u64 = u64::MAX >> 1;
 
 /// Writes an entry; it may be read meanwhile.
-fn write<W: AsRef<[AtomicU64]>>(words: &Words<W>, entry: usize, payload: &Payload) {
-    let at = word::entry(entry);
+#[inline]
+fn write(line: &[AtomicU64; LINE_WORDS], payload: &Payload) {
+    let stamp = &line[0];
     // Relaxed: its own word. It is odd already if a predecessor died here.
-    let odd = words.load(at, Relaxed) | 1;
-    words.store(at, odd, Relaxed);
+    let odd = stamp.load(Relaxed) | 1;
+    stamp.store(odd, Relaxed);
     // Pairs with the fence in `read`: who reads any of what follows reads `odd` or a later
     // stamp after it.
     barrier(Edge::StampOdd, Release);
-    store_payload(words, entry, payload);
+    store_payload(line, payload);
     // Pairs with the Acquire in `read`.
-    words.store(at, odd.wrapping_add(1), ordering(Edge::StampEven, Release));
+    stamp.store(odd.wrapping_add(1), ordering(Edge::StampEven, Release));
 }
 
 /// Copies an entry as it was at one moment: how often it had been written, and what
 /// stood there.
-fn read<W: AsRef<[AtomicU64]>>(
-    words: &Words<W>,
-    entry: usize,
-) -> Result<(u64, Payload), PeerFault> {
-    let at = word::entry(entry);
+fn read(line: &[AtomicU64; LINE_WORDS]) -> Result<(u64, Payload), PeerFault> {
     for _ in 0..TRIES_MAX {
         // Pairs with the Release in `write`.
-        let before = words.load(at, ordering(Edge::StampFirst, Acquire));
-        let payload = load_payload(words, entry);
+        let before = line[0].load(ordering(Edge::StampFirst, Acquire));
+        let payload = load_payload(line);
         // Pairs with the fence in `write`.
         barrier(Edge::StampSecond, Acquire);
-        if words.load(at, Relaxed) == before && before & 1 == 0 {
+        if line[0].load(Relaxed) == before && before & 1 == 0 {
             return Ok((before >> 1, payload));
         }
         core::hint::spin_loop();
     }
     Err(PeerFault::Torn { page: KIND.page })
-}
-
-/// How often `kind` had been written before what is pending of it.
-fn written_before<W: AsRef<[AtomicU64]>>(words: &Words<W>, kind: u32) -> u64 {
-    // Relaxed: what handed the memory over ordered them.
-    let written = words.load(word::entry(kind as usize), Relaxed) >> 1;
-    let pending = bits::is_set(words, kind);
-    if pending { written.wrapping_sub(1) & WRITTEN_MASK } else { written }
 }

@@ -205,7 +205,7 @@ proptest! {
                 match taken {
                     Ok(Some(event)) => prop_assert!(event.row < rows),
                     Ok(None) | Err(PeerFault::Torn { .. }) => {}
-                    Err(PeerFault::Value { name: "bits", found, max, .. }) =>
+                    Err(PeerFault::Value { name: "marks", found, max, .. }) =>
                         prop_assert!(found & !max != 0),
                     Err(PeerFault::Value { found, max, .. }) => prop_assert!(found > max),
                     Err(fault) => prop_assert!(false, "{fault}"),

@@ -1,14 +1,16 @@
 //! What it costs to tell a service, and to be told by it, without the kernel: ecalls-2001
 //! Table 1 for what stands in `upcall_shm::channel` and `upcall::events`, in one run.
 //!
-//! All rows take turns, block by block, on one thread of one CPU. Client and service are one
-//! process here, as a library service is: no row holds a change of address space, nor waking a
-//! thread that sleeps (`price` and `handoff` do). The service's handler returns the process's
-//! number, as in the paper.
+//! All rows take turns, block by block, on one thread of one CPU. In the first part client and service are one
+//! process, as a library service is: no row holds a change of address space, nor waking a
+//! thread that sleeps. The service's handler returns the process's
+//! number, as in the paper. The second part ([`across`]) is between two processes.
 //!
 //! Nothing here is asserted: the machine is shared. Read the ratios.
 
 #![forbid(unsafe_code)]
+
+mod across;
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -21,7 +23,7 @@ use upcall_benches::{heading, percentile, smoke};
 use upcall_core::events::{
     Ancestry, Delivery, Event, HandlerId, HandlerTerms, Next, SourceId, Verdict, When,
 };
-use upcall_shm::channel::{self, Form, counter, ring, typed};
+use upcall_shm::channel::{self, ENTRIES_MAX, Form, counter, ring, slots, typed};
 use upcall_sys::{clock, schedule};
 
 /// How often each row has its turn, and samples of a turn.
@@ -31,6 +33,9 @@ const SAMPLES: usize = 20;
 const EVENTS: u64 = 1_024;
 /// Events of a crossing, where there are many.
 const BATCH: u64 = 16;
+/// Channels that cross one after the other, and how often.
+const CHANNELS: u64 = 16;
+const ROUNDS: u64 = 4;
 /// Slots of the ring: a sample's events, so that none is lost.
 const SLOTS: u32 = 1_024;
 /// A real-time signal (signal(7)): 34 to 64 can be used.
@@ -39,11 +44,17 @@ const REAL_TIME_SIGNAL: i32 = 40;
 const INVOCATIONS_MAX: u32 = 2 * SLOTS;
 
 fn main() {
-    let cpu = upcall::default_cpus().ok().and_then(|cpus| cpus.last().copied()).unwrap_or(0);
+    if across::was_other_process() {
+        return;
+    }
+    let cpus = upcall::allowed_cpus().unwrap_or_default();
+    let cpu = cpus.last().copied().unwrap_or(0);
+    let beside = cpus.iter().copied().find(|&other| other != cpu);
     schedule::pin_thread(&[cpu]).expect("the CPU is allowed");
     println!("{}", heading("ecalls"));
     println!("nanoseconds for one event or crossing, on CPU {cpu}; ratios of medians\n");
     let mut rows = rows();
+    rows.extend(across::rows(cpu, beside));
     let (blocks, samples) = if smoke() { (1, 2) } else { (BLOCKS, SAMPLES) };
     let mut found = vec![Vec::new(); rows.len()];
     for _ in 0..blocks {
@@ -78,8 +89,14 @@ fn per_event(begun: Wall, events: u64) -> u64 {
 
 const SYSTEM_CALL: &str = "system call (getppid)";
 const FAST: &str = "fast call, with its checks";
-const DEFERRED: [&str; 3] =
-    ["deferred: post, counter", "deferred: post, typed", "deferred: post, ring"];
+const EMPTY: &str = "deferred: crossing without events";
+const FULL: &str = "deferred: crossing with 16";
+const DEFERRED: [&str; 4] = [
+    "deferred: post, counter",
+    "deferred: post, typed",
+    "deferred: post, ring",
+    "deferred: post, slots",
+];
 
 fn rows() -> Vec<Row> {
     let mut rows = vec![
@@ -98,9 +115,11 @@ fn rows() -> Vec<Row> {
         post_counter(),
         post_typed(),
         post_ring(),
+        post_slots(),
+        post_over_255(),
         crossing_without(),
         crossing_with(1, "deferred: crossing with 1 event"),
-        crossing_with(BATCH, "deferred: crossing with 16"),
+        crossing_with(BATCH, FULL),
         handler(),
         queue_add(),
         queue_look(),
@@ -121,7 +140,8 @@ fn delivery(pending_max: u32) -> (Delivery, HandlerId, SourceId) {
     NUMBER.store(u64::from(std::process::id()), Relaxed);
     let mut delivery = Delivery::new();
     let span = Span::from_nanos(1);
-    let terms = HandlerTerms { pending_max, invocations_max: INVOCATIONS_MAX, span };
+    let invocations_max = INVOCATIONS_MAX.min(2 * pending_max);
+    let terms = HandlerTerms { pending_max, invocations_max, span };
     let handler = delivery.add_handler(terms).expect("the first");
     let source = delivery.add_source(&[handler]).expect("the first");
     (delivery, handler, source)
@@ -133,7 +153,7 @@ fn now() -> Instant {
 
 /// The paper's Fast User-ECall: checked against recursion and running away, then called.
 fn fast(with_clock: bool) -> Row {
-    let (mut delivery, handler, _) = delivery(1);
+    let (mut delivery, handler, _) = delivery(SLOTS);
     let service: fn(u64) -> u64 = process_number;
     let name = if with_clock { "fast call, and a clock read" } else { FAST };
     row(name, move || {
@@ -196,6 +216,38 @@ fn post_ring() -> Row {
     })
 }
 
+fn post_slots() -> Row {
+    const LEVELS: u32 = 4;
+    let depth = ENTRIES_MAX / LEVELS;
+    let words = segment(Form::Slots { levels: LEVELS, depth });
+    let mut raiser = slots::Raiser::attach(words.clone(), LEVELS, depth).expect("a segment");
+    let mut taker = slots::Taker::attach(words, LEVELS, depth).expect("a segment");
+    row(DEFERRED[3], move || {
+        let mut number = 0u32;
+        let ps = timed(u64::from(ENTRIES_MAX), || {
+            number += 1;
+            let _ = black_box(raiser.post(number % LEVELS, &black_box([1; 7])));
+        });
+        let mut taken = 0;
+        while let Ok(Some(_)) = taker.take() {
+            taken += 1;
+        }
+        assert_eq!(taken, ENTRIES_MAX, "none is lost");
+        ps
+    })
+}
+
+/// The same type over and over, that nobody takes: its mark can say no more, and each post has a fence.
+fn post_over_255() -> Row {
+    let words = segment(Form::Typed { types: 64 });
+    let mut raiser = typed::Raiser::attach(words, 64).expect("a segment");
+    row("deferred: post, typed, 256th and later", move || {
+        timed(EVENTS, || {
+            let _ = black_box(raiser.post(7, &black_box([1; 7])));
+        })
+    })
+}
+
 /// A client and a service that meet: the segment is emptied into the delivery, and what was
 /// deferred to this is handled.
 struct Crossing {
@@ -207,12 +259,12 @@ struct Crossing {
 }
 
 impl Crossing {
-    fn new() -> Self {
-        let words = segment(Form::Ring { slots: SLOTS });
-        let (delivery, _, source) = delivery(SLOTS);
+    fn new(slots: u32) -> Self {
+        let words = segment(Form::Ring { slots });
+        let (delivery, _, source) = delivery(slots);
         Crossing {
-            raiser: ring::Raiser::attach(words.clone(), SLOTS).expect("a segment"),
-            taker: ring::Taker::attach(words, SLOTS).expect("a segment"),
+            raiser: ring::Raiser::attach(words.clone(), slots).expect("a segment"),
+            taker: ring::Taker::attach(words, slots).expect("a segment"),
             delivery,
             source,
             handled: 0,
@@ -243,30 +295,33 @@ fn invoke_all(delivery: &mut Delivery, at: Instant) -> u64 {
 }
 
 fn crossing_without() -> Row {
-    let mut both = Crossing::new();
-    row("deferred: crossing without events", move || {
+    let mut both = Crossing::new(16);
+    row(EMPTY, move || {
         let at = now();
         timed(EVENTS, || both.cross(at))
     })
 }
 
-/// Of a whole crossing; the posts are not in it.
+/// Of a whole crossing; the posts are not in it. Of several channels one after the other, so that the clock is not
+/// read around each.
 fn crossing_with(events: u64, name: &'static str) -> Row {
-    let mut both = Crossing::new();
+    let mut all: Vec<_> = (0..CHANNELS).map(|_| Crossing::new(16)).collect();
     row(name, move || {
-        let (at, crossings, before) = (now(), EVENTS / events, both.handled);
         let mut ps = 0;
-        for _ in 0..crossings {
-            for number in 0..events {
-                both.raiser.post(&[number; 7]).expect("a sane taker");
+        for _ in 0..ROUNDS {
+            let at = now();
+            for both in &mut all {
+                both.handled = 0;
+                for number in 0..events {
+                    both.raiser.post(&[number; 7]).expect("a sane taker");
+                }
             }
             let begun = Wall::now();
-            both.cross(at);
-            ps += per_event(begun, 1);
+            all.iter_mut().for_each(|both| both.cross(at));
+            ps += per_event(begun, CHANNELS);
+            assert!(all.iter().all(|both| both.handled == events));
         }
-        assert_eq!(both.handled - before, crossings * events);
-        // What the two clock reads around it take is a row of its own.
-        ps / crossings
+        ps / ROUNDS
     })
 }
 
@@ -340,12 +395,12 @@ fn signals() -> [Row; 2] {
 }
 
 fn print(rows: &[Row], found: &mut [Vec<u64>]) {
-    println!("{:<36} {:>9} {:>9} {:>9} {:>9}", "", "p10", "median", "p90", "/ syscall");
+    println!("{:<49} {:>9} {:>9} {:>9} {:>9}", "", "p10", "median", "p90", "/ syscall");
     let medians: Vec<f64> = found.iter_mut().map(|ps| percentile(ps, 50.0) as f64).collect();
     for ((row, ps), median) in rows.iter().zip(found).zip(&medians) {
         let [p10, p90] = [10.0, 90.0].map(|percent| percentile(ps, percent) as f64 / 1e3);
         let (ns, ratio) = (median / 1e3, median / medians[0].max(1.0));
-        println!("{:<36} {p10:>9.1} {ns:>9.1} {p90:>9.1} {ratio:>9.3}", row.name);
+        println!("{:<49} {p10:>9.1} {ns:>9.1} {p90:>9.1} {ratio:>9.3}", row.name);
     }
     let of = |name: &str| {
         let at = rows.iter().position(|row| row.name == name).unwrap_or(0);
@@ -356,6 +411,9 @@ fn print(rows: &[Row], found: &mut [Vec<u64>]) {
     for name in DEFERRED {
         println!("{name}, below a tenth of one: {:.3}, {}", of(name), holds(of(name), 0.1));
     }
+    println!("{EMPTY}, below half of one: {:.3}, {}", of(EMPTY), holds(of(EMPTY), 0.5));
+    let each = of(FULL) / BATCH as f64;
+    println!("{FULL}, of each event, below one: {each:.3}, {}", holds(each, 1.0));
     println!("\n{CONTENTS}");
 }
 
@@ -364,9 +422,12 @@ what a row contains
   system call   getppid: into the kernel and back
   fast call     the check against recursion and running away, an indirect call of the handler
   post          one event into the segment; typed takes turns with 64 types, and merges with those that are pending
-  crossing      the segment emptied, events made ripe, the handler invoked once, each event taken and concluded;
-                with events also two reads of the clock, around it
+  crossing      the segment emptied, events made ripe, the handler invoked once, each event taken and concluded
   handler       an event raised, the handler chosen, invoked, the event taken and concluded
+  across        the other process, this program again; a handler in a service's thread that raises back, the client asleep
+                on its bell; awake: it looks without end, and no side makes a system call
+  call by name  connects, asks and is answered by a thread of the service, as a UNIX socket that is connected to anew
+  there, back   two system calls a side; the signal is queued with its value and comes to a thread that sleeps
   add           an event of any rank into a queue that goes from none to 1,024
   signal        kill(2) is one system call and signal_hook's handler; raise(3) of glibc is three (getpid, gettid,
                 tgkill); the kernel makes a frame, and sigreturn is one more";

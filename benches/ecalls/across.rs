@@ -1,0 +1,352 @@
+//! The same between two processes: this program again is the other one, on this CPU or on another.
+//!
+//! Who is told sleeps, unless a row says that it is awake. Beside each the kernel's own ways there and back.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::Instant as Wall;
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, getppid, pidfd_getfd, pidfd_open};
+use rustix::thread::{Timespec, nanosleep};
+use upcall::channel::{
+    self, Client, Form, Forms, HANDLER_TERMS, HandlerTerms, Posted, Raise, Route, Service,
+    ServiceTerms,
+};
+use upcall_sys::process::PidFd;
+use upcall_sys::schedule;
+
+use super::{REAL_TIME_SIGNAL, Row, per_event, row, timed};
+
+/// Tells a process that it is the other one, with whose name and on which CPU.
+const PART: &str = "UPCALL_ECALLS_OTHER";
+/// Round trips of a sample.
+const TURNS: u64 = 8;
+/// Posts of a sample: they find room, as do their answers.
+const POSTS: u64 = 256;
+const RINGS: Forms =
+    Forms { to_service: Form::Ring { slots: 1_024 }, to_client: Form::Ring { slots: 1_024 } };
+
+/// What an event says: to be awake until the last, to be answered, nothing.
+const AWAKE: u64 = 1;
+const ANSWER: u64 = 2;
+const COUNTED: u64 = 3;
+const ASLEEP: u64 = 4;
+
+fn raise(word: u64) -> Raise {
+    Raise::row(0).words([word, 0, 0, 0, 0])
+}
+
+fn free(route: Route) -> ServiceTerms {
+    let terms = HandlerTerms { pending_max: 1_024, invocations_max: 1 << 16, ..HANDLER_TERMS };
+    ServiceTerms::new(RINGS, route.terms(terms)).call(|words| words.map(|word| word + 1))
+}
+
+/// Answers each event with the same.
+fn echo() -> Route {
+    Route::to(|events| {
+        while let Some(event) = events.take() {
+            let _ = events.raise(event.peer, &raise(event.words[0]));
+        }
+    })
+}
+
+fn socket(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("{name}.sock"))
+}
+
+/// Whether this is the other process: then it has done its part.
+pub fn was_other_process() -> bool {
+    let Ok(part) = std::env::var(PART) else { return false };
+    let (name, cpu) = part.rsplit_once(' ').expect("a name and a CPU");
+    schedule::pin_thread(&[cpu.parse().expect("a CPU")]).expect("it may be used");
+    let flag = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(REAL_TIME_SIGNAL, flag.clone()).expect("a signal");
+    let service = Service::in_thread(name, free(echo())).expect("a service");
+    let polled = Client::polled(&format!("{name}-first")).expect("the other's service");
+    let bells = [0; 2].map(|_| eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd"));
+    let listener = UnixListener::bind(socket(name)).expect("a socket");
+    println!("{} {}", bells[0].as_raw_fd(), bells[1].as_raw_fd());
+    std::thread::spawn(move || answer_on_sockets(&listener));
+    std::thread::spawn(move || answer_on_eventfds(&bells));
+    std::thread::spawn(move || answer_on_a_channel(polled, &service));
+    std::thread::spawn(answer_on_pipes);
+    let first = PidFd::open(getppid().map_or(0, |pid| pid.as_raw_pid().cast_unsigned()));
+    let first = first.expect("the parent is there");
+    // In the first thread: signals of a process come to it.
+    loop {
+        wait_for_signal(&flag);
+        first.queue_signal(REAL_TIME_SIGNAL, 0).expect("the parent is there");
+    }
+}
+
+fn answer_on_pipes() {
+    let (mut input, mut output) = (std::io::stdin().lock(), std::io::stdout().lock());
+    let mut bytes = [0; 8];
+    while input.read_exact(&mut bytes).is_ok() {
+        output.write_all(&bytes).and_then(|()| output.flush()).expect("a pipe");
+    }
+    std::process::exit(0);
+}
+
+fn answer_on_sockets(listener: &UnixListener) {
+    for stream in listener.incoming() {
+        let mut stream = stream.expect("a client");
+        std::thread::spawn(move || {
+            let mut bytes = [0; 40];
+            while stream.read_exact(&mut bytes).is_ok() {
+                let _ = stream.write_all(&bytes);
+            }
+        });
+    }
+}
+
+fn answer_on_eventfds([there, back]: &[OwnedFd; 2]) {
+    loop {
+        ring_eventfd(back, wait_eventfd(there));
+    }
+}
+
+fn ring_eventfd(fd: &OwnedFd, value: u64) {
+    rustix::io::write(fd, &value.to_ne_bytes()).expect("an eventfd");
+}
+
+fn wait_eventfd(fd: &OwnedFd) -> u64 {
+    let mut bytes = [0; 8];
+    rustix::io::read(fd, &mut bytes).expect("an eventfd");
+    u64::from_ne_bytes(bytes)
+}
+
+/// Asleep until it is told to be awake; then it looks without end.
+fn answer_on_a_channel(mut client: Client, service: &Service) {
+    let (mut is_awake, mut counted) = (false, 0);
+    loop {
+        match client.take().expect("the first process is there") {
+            Some(event) => match event.words[0] {
+                ANSWER => {
+                    service.raise_all(&raise(ANSWER));
+                }
+                COUNTED => counted += 1,
+                word => {
+                    is_awake = word == AWAKE;
+                    client.raise(&raise(counted)).expect("it is there");
+                }
+            },
+            None if is_awake => std::hint::spin_loop(),
+            None => {
+                client.wait(None);
+            }
+        }
+    }
+}
+
+/// A signal that comes before the sleep costs one of a millisecond: rare, for each waits for the other's.
+fn wait_for_signal(flag: &AtomicBool) {
+    while !flag.swap(false, SeqCst) {
+        let _ = nanosleep(&Timespec { tv_sec: 0, tv_nsec: 1_000_000 });
+    }
+}
+
+/// The other process, as the first has it.
+struct Other {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    name: String,
+    bells: [OwnedFd; 2],
+    /// What the other raised towards the service of this one last, and how often.
+    said: Arc<[AtomicU64; 2]>,
+    service: Service,
+}
+
+impl Other {
+    fn start(cpu: u32) -> Arc<std::sync::Mutex<Other>> {
+        let name = format!("ecalls-{}-{cpu}", std::process::id());
+        let said = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+        let says = said.clone();
+        let route = Route::to(move |events| {
+            while let Some(event) = events.take() {
+                says[0].store(event.words[0], SeqCst);
+                says[1].fetch_add(1, SeqCst);
+            }
+        });
+        let service = Service::in_thread(&format!("{name}-first"), free(route));
+        let service = service.expect("a service");
+        let exe = std::env::current_exe().expect("a program");
+        let mut child = Command::new(exe)
+            .env(PART, format!("{name} {cpu}"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the same program again");
+        let input = child.stdin.take().expect("a pipe");
+        let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut line = String::new();
+        output.read_line(&mut line).expect("it is ready");
+        let pid = Pid::from_child(&child);
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).expect("a child");
+        let fetch = |number: &str| {
+            let number = number.parse().expect("a number");
+            pidfd_getfd(&pidfd, number, PidfdGetfdFlags::empty()).expect("an eventfd of a child")
+        };
+        let (there, back) = line.trim().split_once(' ').expect("two numbers");
+        let bells = [fetch(there), fetch(back)];
+        Arc::new(Other { child, input, output, name, bells, said, service }.into())
+    }
+
+    /// Says so to the other's thread that looks or sleeps, and waits for the answer.
+    fn be(&self, word: u64) -> u64 {
+        let before = self.said[1].load(SeqCst);
+        let to = self.service.clients()[0];
+        self.service.raise(to, &raise(word)).expect("it is there");
+        while self.said[1].load(SeqCst) == before {
+            std::thread::yield_now();
+        }
+        self.said[0].load(SeqCst)
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_file(socket(&self.name));
+    }
+}
+
+/// Rows with another process on `own`, the CPU of this one, and on `beside`, if there is another.
+pub fn rows(own: u32, beside: Option<u32>) -> Vec<Row> {
+    let flag = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(REAL_TIME_SIGNAL, flag.clone()).expect("a signal");
+    let mut rows = Vec::new();
+    if let Some(beside) = beside {
+        let other = Other::start(beside);
+        rows.extend(awake(&other));
+        rows.extend(asleep(&other, &flag, "other CPU"));
+    }
+    rows.extend(asleep(&Other::start(own), &flag, "same CPU"));
+    rows
+}
+
+type Shared = Arc<std::sync::Mutex<Other>>;
+
+/// Takes what is raised back, asleep until it comes.
+fn taken(client: &mut Client) {
+    while client.take().expect("it is there").is_none() {
+        client.wait(None);
+    }
+}
+
+/// What needs no kernel: the other looks, on its own CPU.
+fn awake(other: &Shared) -> [Row; 3] {
+    let name = other.lock().expect("one thread").name.clone();
+    let mut posts = Client::polled(&name).expect("its service");
+    let mut turns = Client::polled(&name).expect("its service");
+    let (raises, answers) = (other.clone(), other.clone());
+    [
+        row("across: post, nobody told", move || {
+            let raiser = posts.raiser();
+            let ps = timed(POSTS, || {
+                assert_eq!(raiser.post(&raise(COUNTED)), Ok(Posted::Stored));
+            });
+            raiser.tell().expect("it is there");
+            (0..POSTS).for_each(|_| taken(&mut posts));
+            ps
+        }),
+        row("across: raise, told awake, other CPU", move || {
+            let other = raises.lock().expect("one thread");
+            let before = other.be(AWAKE);
+            let raiser = other.service.raiser(other.service.clients()[0]).expect("it is there");
+            let calls = raiser.system_calls();
+            let ps = timed(POSTS, || {
+                assert_eq!(raiser.raise(&raise(COUNTED)), Ok(Posted::Stored));
+            });
+            assert_eq!(raiser.system_calls(), calls, "it is awake");
+            assert_eq!(other.be(ASLEEP), before + POSTS, "each came");
+            ps
+        }),
+        row("across: there and back, both awake", move || {
+            let other = answers.lock().expect("one thread");
+            other.be(AWAKE);
+            let raiser = other.service.raiser(other.service.clients()[0]).expect("it is there");
+            // What the row before it got, as all clients do.
+            while turns.take().expect("it is there").is_some() {}
+            let ps = timed(POSTS, || {
+                raiser.raise(&raise(ANSWER)).expect("it is there");
+                while turns.take().expect("it is there").is_none() {
+                    std::hint::spin_loop();
+                }
+            });
+            other.be(ASLEEP);
+            ps
+        }),
+    ]
+}
+
+/// There and back, each woken by the other.
+fn asleep(other: &Shared, flag: &Arc<AtomicBool>, place: &str) -> Vec<Row> {
+    let (name, pid) = {
+        let other = other.lock().expect("one thread");
+        (other.name.clone(), other.child.id())
+    };
+    let mut client = Client::polled(&name).expect("its service");
+    let mut stream = UnixStream::connect(socket(&name)).expect("its socket");
+    let (path, flag) = (socket(&name), flag.clone());
+    let peer = PidFd::open(pid).expect("a child");
+    let named = |what: &str| &*Box::leak(format!("{what}, {place}").into_boxed_str());
+    let [pipe, bells] = [other.clone(), other.clone()];
+    let turn = |stream: &mut UnixStream| {
+        let mut bytes = [1; 40];
+        stream.write_all(&bytes).and_then(|()| stream.read_exact(&mut bytes)).expect("a socket");
+    };
+    vec![
+        row(named("across: raise, handler, raised back"), move || {
+            // Answers to others came here, too.
+            while client.take().expect("it is there").is_some() {}
+            timed(TURNS, || {
+                client.raise(&raise(ANSWER)).expect("it is there");
+                taken(&mut client);
+            })
+        }),
+        row(named("pipe: there and back"), move || {
+            let mut other = pipe.lock().expect("one thread");
+            timed(TURNS, || {
+                let mut bytes = [1; 8];
+                other.input.write_all(&bytes).expect("a pipe");
+                other.output.read_exact(&mut bytes).expect("a pipe");
+            })
+        }),
+        row(named("eventfd: there and back"), move || {
+            let other = bells.lock().expect("one thread");
+            timed(TURNS, || {
+                ring_eventfd(&other.bells[0], 1);
+                wait_eventfd(&other.bells[1]);
+            })
+        }),
+        row(named("signal: rt_sigqueueinfo and back"), move || {
+            flag.store(false, SeqCst);
+            timed(TURNS, || {
+                peer.queue_signal(REAL_TIME_SIGNAL, 0).expect("a child");
+                wait_for_signal(&flag);
+            })
+        }),
+        row(named("call by name"), move || {
+            timed(TURNS, || {
+                assert_eq!(channel::call(&name, &[1; 5], None), Ok([2; 5]));
+            })
+        }),
+        row(named("UNIX socket: connect, there and back"), move || {
+            let begun = Wall::now();
+            for _ in 0..TURNS {
+                turn(&mut UnixStream::connect(&path).expect("its socket"));
+            }
+            per_event(begun, TURNS)
+        }),
+        row(named("UNIX socket: there and back"), move || timed(TURNS, || turn(&mut stream))),
+    ]
+}

@@ -1,0 +1,247 @@
+//! Event channels among the domains of a daemon: a service in one, its clients in others, handlers of both in
+//! executives. One client is killed and started again, one writes anything into its channel.
+
+#[allow(dead_code, reason = "each test program uses its own part")]
+mod support;
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use support::{Done, Running, a_cpu, folder, machine, wait_until};
+use upcall::activity::ActivityParams;
+use upcall::channel::{
+    Client, Form, Forms, PeerId, Posted, Raise, Route, ServiceTerms, services_folder,
+};
+use upcall::time::Span;
+use upcall::{Attach, Config, Runtime};
+
+const UPCALLD: &str = env!("CARGO_BIN_EXE_upcalld");
+/// Tells this program which part it has: service, client or scribbler, and its arguments.
+const PART: &str = "UPCALL_TEST_PART";
+/// What is raised by a client that ends by itself.
+const RAISED: u64 = 400;
+/// More than is ever raised: nothing finds a full ring.
+const RING: Form = Form::Ring { slots: 1 << 14 };
+const FORMS: Forms = Forms { to_service: RING, to_client: RING };
+/// Clients that go before the last.
+const GONE: usize = 4;
+/// The client that says that the service is to end.
+const LAST: u64 = u64::MAX;
+
+fn event(client: u64, serial: u64) -> Raise {
+    Raise::row(0).words([client, serial, 0, 0, 0])
+}
+
+/// A domain with a handler that runs each 2 ms.
+fn domain(name: &str, mut each: impl FnMut() -> bool + Send + 'static) -> Runtime {
+    let socket = std::env::var_os("UPCALL_SOCKET").expect("there is a daemon");
+    let attach = Attach { socket: socket.into(), name: name.into() };
+    let config = Config { cpus: vec![a_cpu()], daemon: Some(attach), ..Config::default() };
+    let mut runtime = Runtime::start(config).expect("the daemon answers");
+    let need = ActivityParams::new(Span::from_millis(2), Span::from_micros(50)).batch(2);
+    let handler = runtime.handler("steady", need, move |batch| {
+        while batch.proceed() {
+            if !each() {
+                return batch.finish();
+            }
+        }
+    });
+    runtime.run(handler.expect("there is room")).expect("it is suspended");
+    runtime
+}
+
+/// What the service's main thread is told by its handlers.
+enum Told {
+    Event(PeerId, u64, u64),
+    Gone(PeerId, String),
+}
+
+/// Answers each event, and prints how each client went and how many of its events came, each once and in order.
+fn serve(name: &str) {
+    let mut runtime = domain("service", || true);
+    let (sender, told) = mpsc::channel();
+    let gone = sender.clone();
+    let route = Route::to(move |events| {
+        while let Some(event) = events.take() {
+            let [client, serial, ..] = event.words;
+            // To one that is killed it fails.
+            let _ = events.raise(event.peer, &self::event(client, serial));
+            let _ = sender.send(Told::Event(event.peer, client, serial));
+        }
+    });
+    let route = route.on_gone(move |peer, how| {
+        let _ = gone.send(Told::Gone(peer, format!("{how:?}")));
+    });
+    let service = runtime.service(a_cpu(), name, ServiceTerms::new(FORMS, route));
+    let _service = service.expect("a service");
+    let mut clients: BTreeMap<PeerId, (u64, u64)> = BTreeMap::new();
+    let (mut is_last, mut gone) = (false, 0);
+    while !is_last || gone < GONE {
+        match told.recv_timeout(Duration::from_secs(60)).expect("nothing comes") {
+            Told::Event(_, LAST, _) => is_last = true,
+            Told::Event(peer, client, serial) => {
+                let (of, count) = clients.entry(peer).or_insert((client, 0));
+                // A scribbler's may be anything.
+                assert!(
+                    client != *of || *of > 2 || serial == *count,
+                    "{client}: {serial}, {count}"
+                );
+                *count += 1;
+            }
+            Told::Gone(peer, how) => {
+                let (client, count) = clients.get(&peer).copied().unwrap_or((9, 0));
+                println!("\ngone {client} {count} {how}");
+                gone += 1;
+            }
+        }
+    }
+    runtime.stop(|_, _| {});
+}
+
+/// Raises `count` events from its executive and waits until each is answered, in order. `raised` is a file that says
+/// how many were raised.
+fn raise_all(name: &str, client: u64, count: u64, raised: &Path) {
+    let raised = File::create(raised).expect("the folder is there");
+    let (answered, counts) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (sees, total) = (answered.clone(), counts.clone());
+    let (sender, raiser) = mpsc::channel();
+    let mut held = None;
+    let mut serial = 0;
+    let mut runtime = domain(&format!("client-{client}"), move || {
+        held = held.take().or_else(|| raiser.try_recv().ok());
+        let Some(raiser): &Option<upcall::channel::Raiser> = &held else { return true };
+        if raiser.raise(&event(client, serial)) == Ok(Posted::Stored) {
+            serial += 1;
+            total.store(serial, SeqCst);
+            raised.write_all_at(&serial.to_ne_bytes(), 0).expect("a file");
+        }
+        serial < count
+    });
+    let route = Route::to(move |events| {
+        while let Some(event) = events.take() {
+            let [_, serial, ..] = event.words;
+            assert_eq!(serial, sees.fetch_add(1, SeqCst), "answers come once and in order");
+        }
+    });
+    let registered = runtime.client(a_cpu(), name, route).expect("a service");
+    sender.send(registered.raiser()).expect("the handler waits for it");
+    wait_until("all answers", || answered.load(SeqCst) == count);
+    assert_eq!((counts.load(SeqCst), registered.gone()), (count, None));
+    drop(registered);
+    runtime.stop(|_, _| {});
+}
+
+/// Writes anything anywhere in the only memory that it has in common with the service, until it is hung up on.
+fn scribble(name: &str) {
+    let client = Client::polled(name).expect("a service");
+    client.raise(&event(7, 0)).expect("the service is there");
+    let descriptors = fs::read_dir("/proc/self/fd").expect("/proc is mounted");
+    let mut shared: Vec<_> = descriptors.flatten().map(|entry| entry.path()).collect();
+    shared.retain(|fd| {
+        fs::read_link(fd).is_ok_and(|to| to.to_string_lossy().contains("memfd:upcall"))
+    });
+    let [memory] = &shared[..] else { panic!("{shared:?}") };
+    let memory = File::options().read(true).write(true).open(memory).expect("it is its own");
+    let bytes = memory.metadata().expect("a file").len();
+    let mut seed = 1u64;
+    wait_until("the service to mind", || {
+        // Behind the client's bell: rung all the time.
+        for at in (128..bytes.min(8_192)).step_by(8) {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            memory.write_all_at(&seed.to_ne_bytes(), at).expect("it can be written");
+        }
+        memory.write_all_at(&1u64.to_ne_bytes(), 0).expect("it can be written");
+        client.gone().is_some()
+    });
+}
+
+/// No test by itself: the other processes of the one below.
+#[test]
+fn the_other_process() {
+    let Ok(part) = std::env::var(PART) else { return };
+    match part.split(' ').collect::<Vec<_>>()[..] {
+        ["service", name] => serve(name),
+        ["scribbler", name] => scribble(name),
+        ["client", name, client, count, raised] => {
+            let [client, count] = [client, count].map(|text| text.parse().expect("a number"));
+            raise_all(name, client, count, Path::new(raised));
+        }
+        _ => panic!("{part}"),
+    }
+}
+
+fn start(socket: &Path, part: &str) -> Running {
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.args(["--exact", "the_other_process", "--nocapture"]);
+    Running::start(command.env(PART, part).env("UPCALL_SOCKET", socket))
+}
+
+#[track_caller]
+fn ended(running: Running) -> Done {
+    let done = running.finish();
+    done.assert_code(&[0]);
+    done
+}
+
+#[test]
+fn clients_and_a_service_in_domains_handle_all_once_whoever_is_killed_or_scribbles() {
+    let _machine = machine();
+    let folder = folder();
+    let socket = folder.path().join("upcall.sock");
+    let mut command = Command::new(UPCALLD);
+    command.args(["--cpus", &a_cpu().to_string(), "--switch-cost", "20us", "--socket"]);
+    let mut daemon = Running::start(command.arg(&socket));
+    wait_until("the daemon", || {
+        assert!(daemon.runs(), "the daemon ended");
+        upcall::status::status(&socket).is_ok()
+    });
+    let name = format!("domains-{}", std::process::id());
+    let mut service = start(&socket, &format!("service {name}"));
+    wait_until("the service", || {
+        assert!(service.runs(), "the service ended");
+        services_folder().join(&name).exists()
+    });
+    let client = |number: u64, count: u64, file: &str| {
+        let raised = folder.path().join(file);
+        start(&socket, &format!("client {name} {number} {count} {}", raised.display()))
+    };
+    let raised = |file: &str| {
+        let bytes = fs::read(folder.path().join(file)).unwrap_or_default();
+        bytes.try_into().map_or(0, u64::from_ne_bytes)
+    };
+
+    let steady = client(1, RAISED, "steady");
+    let mut victim = client(2, LAST, "victim");
+    wait_until("the victim's events", || {
+        assert!(victim.runs(), "the victim ended by itself");
+        raised("victim") > 100
+    });
+    let scribbler = start(&socket, &format!("scribbler {name}"));
+    victim.signal("KILL");
+    let _ = victim.finish();
+    let again = client(2, RAISED, "again");
+    ended(again);
+    ended(steady);
+    ended(scribbler);
+
+    let last = Client::polled(&name).expect("the service is there");
+    last.raise(&event(LAST, 0)).expect("the service is there");
+    let done = ended(service);
+    let gone: Vec<_> = done.stdout.lines().filter(|line| line.starts_with("gone ")).collect();
+    let of = |begin: &str| gone.iter().filter(|line| line.starts_with(begin)).count();
+    assert_eq!(of(&format!("gone 1 {RAISED} Ended")), 1, "{gone:?}");
+    assert_eq!(of(&format!("gone 2 {RAISED} Ended")), 1, "{gone:?}");
+    // It may have been killed between the raise and its note.
+    let victim = raised("victim");
+    let handled = [victim, victim + 1].map(|count| of(&format!("gone 2 {count} Died")));
+    assert_eq!(handled.iter().sum::<usize>(), 1, "{victim} raised: {gone:?}");
+    assert_eq!(gone.iter().filter(|line| line.contains(" Fault")).count(), 1, "{gone:?}");
+    assert_eq!(gone.len(), GONE, "{gone:?}");
+}
