@@ -15,7 +15,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, getppid, pidfd_getfd, pidfd_open};
 use rustix::thread::{Timespec, nanosleep};
 use upcall::channel::{
-    self, Client, Form, Forms, HANDLER_TERMS, HandlerTerms, Posted, Raise, Route, Service,
+    self, Client, Form, Forms, HANDLER_TERMS, HandlerTerms, Posted, Raise, Raiser, Route, Service,
     ServiceTerms,
 };
 use upcall_sys::process::PidFd;
@@ -125,15 +125,21 @@ fn wait_eventfd(fd: &OwnedFd) -> u64 {
 /// Asleep until it is told to be awake; then it looks without end.
 fn answer_on_a_channel(mut client: Client, service: &Service) {
     let (mut is_awake, mut counted) = (false, 0);
+    // Whose turns are counted: the second client of this service, once it is there.
+    let mut answers = None;
     loop {
         match client.take().expect("the first process is there") {
             Some(event) => match event.words[0] {
                 ANSWER => {
-                    service.raise_all(&raise(ANSWER));
+                    let to: Option<&Raiser> = answers.as_ref();
+                    to.expect("it was told to be awake")
+                        .raise(&raise(ANSWER))
+                        .expect("it is there");
                 }
                 COUNTED => counted += 1,
                 word => {
                     is_awake = word == AWAKE;
+                    answers = service.raiser(service.clients()[1]);
                     client.raise(&raise(counted)).expect("it is there");
                 }
             },
@@ -274,8 +280,6 @@ fn awake(other: &Shared) -> [Row; 3] {
             let other = answers.lock().expect("one thread");
             other.be(AWAKE);
             let raiser = other.service.raiser(other.service.clients()[0]).expect("it is there");
-            // What the row before it got, as all clients do.
-            while turns.take().expect("it is there").is_some() {}
             let ps = timed(POSTS, || {
                 raiser.raise(&raise(ANSWER)).expect("it is there");
                 while turns.take().expect("it is there").is_none() {
@@ -306,8 +310,6 @@ fn asleep(other: &Shared, flag: &Arc<AtomicBool>, place: &str) -> Vec<Row> {
     };
     vec![
         row(named("across: raise, handler, raised back"), move || {
-            // Answers to others came here, too.
-            while client.take().expect("it is there").is_some() {}
             timed(TURNS, || {
                 client.raise(&raise(ANSWER)).expect("it is there");
                 taken(&mut client);
