@@ -3,14 +3,14 @@
 //!
 //! Called by the daemon, which listens, and by who attaches to it. A message
 //! arrives whole or not at all, with the descriptors it was sent with, and the
-//! kernel says who is at the other end. Nothing here blocks: wait with
+//! kernel says who is at the other end. But for [`Listener::bind`] nothing here blocks: wait with
 //! [`crate::readiness`]. What the messages say is the business of others. See
 //! unix(7).
 //!
 //! A received descriptor is an [`OwnedFd`] from the moment it exists, and closed
 //! on exec: whatever goes wrong afterwards, none is left open.
 
-use crate::OsError;
+use crate::{OsError, clock};
 use core::fmt;
 use core::mem::MaybeUninit;
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -34,6 +34,10 @@ pub const FDS_MAX: usize = 253;
 
 /// Room for the control message that carries [`FDS_MAX`] descriptors.
 const CONTROL_BYTES: usize = rustix::cmsg_space!(ScmRights(FDS_MAX));
+
+/// How long another may keep a directory's lock: its holders need some system calls, but
+/// anyone who may read the directory can lock it.
+const LOCK_WITHIN_NS: u64 = 1_000_000_000;
 
 /// Connections the kernel keeps for [`Listener::accept`]; one more is refused
 /// with `EAGAIN`. It allows at most `net.core.somaxconn`.
@@ -61,11 +65,12 @@ impl Listener {
     ///
     /// The directory is locked meanwhile (flock(2)), so that of two processes that
     /// find the same left-over socket one wins and neither removes the other's.
-    /// Nobody gets in before the mode is set. Does not block; allocates.
+    /// Nobody gets in before the mode is set. Waits a second at most for whoever has
+    /// the lock; allocates.
     ///
     /// # Errors
     /// `EADDRINUSE` if somebody answers there or the file is no socket; `EAGAIN` if
-    /// somebody else holds the directory's lock: try again; `ENAMETOOLONG` beyond
+    /// somebody else keeps the directory's lock; `ENAMETOOLONG` beyond
     /// 107 bytes; `ENOENT`, `EACCES`.
     pub fn bind(path: &Path, access: Access) -> Result<Listener, OsError> {
         let address = SocketAddrUnix::new(path).map_err(OsError::of("bind"))?;
@@ -296,9 +301,16 @@ fn lock_directory(path: &Path) -> Result<OwnedFd, OsError> {
     };
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let fd = rustix::fs::open(directory, flags, Mode::empty()).map_err(OsError::of("open"))?;
-    rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive)
-        .map_err(OsError::of("flock"))?;
-    Ok(fd)
+    let give_up_ns = clock::monotonic_ns() + LOCK_WITHIN_NS;
+    loop {
+        match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(fd),
+            Err(Errno::AGAIN) if clock::monotonic_ns() < give_up_ns => {
+                clock::sleep_until_ns(clock::monotonic_ns() + 1_000_000);
+            }
+            Err(errno) => return Err(OsError::of("flock")(errno)),
+        }
+    }
 }
 
 /// Whether `path` is a socket that nobody has open: connecting is refused, and not

@@ -2,16 +2,13 @@
 
 use std::fmt;
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use upcall_core::events::{Counts, HandlerTerms, Verdict};
-use upcall_core::time::Span;
 use upcall_shm::channel::Posted;
-use upcall_sys::OsError;
 use upcall_sys::local::{Access, Listener};
 use upcall_sys::readiness::{Direction, Readiness, Watch};
 
@@ -22,12 +19,9 @@ use super::registrar::{self, LISTENER};
 use super::route::{HANDLER_TERMS, Route};
 use super::segment::{Forms, Pair};
 use super::{OpenError, PeerId, Raise, RaiseError, Raiser, Words, here, name, thread};
-use crate::clock;
 
 /// Clients of a service, if it does not say how many.
 const CLIENTS_MAX: usize = 16;
-/// How long another may keep the folder of the sockets.
-const BIND_WITHIN: Span = Span::from_secs(1);
 
 /// What a service is: its segments, and how it is told.
 pub struct ServiceTerms {
@@ -201,7 +195,7 @@ impl Service {
         let path = name::path_of(name)?;
         name::make_folder(&path)?;
         let calls = Arc::new(Calls::new(fast, call)?);
-        let listener = bind(&path)?;
+        let listener = Listener::bind(&path, Access::Owner)?;
         let readiness = Arc::new(Readiness::new()?);
         let listens = Watch::new(&readiness, listener.as_fd(), Direction::Readable, LISTENER)?;
         let (line, newcomer) = Line::new(caller.clone(), route, clients_max);
@@ -256,19 +250,6 @@ impl Service {
     /// The same of its fast handler.
     pub fn fast_counts(&self) -> Option<Counts> {
         self.hall.calls.fast_counts()
-    }
-}
-
-/// Listens at `path`. Somebody else may be at it in the same folder now: that is soon over.
-fn bind(path: &Path) -> Result<Listener, OsError> {
-    let give_up = clock::now() + BIND_WITHIN;
-    loop {
-        match Listener::bind(path, Access::Owner) {
-            Err(error) if error.is_would_block() && clock::now() < give_up => {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            bound => return bound,
-        }
     }
 }
 

@@ -220,12 +220,16 @@ fn what_is_no_socket_of_ours_is_left_alone() {
 }
 
 #[test]
-fn of_two_who_come_at_the_same_moment_one_is_told_to_try_again() {
+fn of_two_who_come_at_the_same_moment_one_waits_and_not_for_ever() {
     let place = Place::new("lock");
     let lock = lock_directory(&place.socket()).unwrap();
     assert!(Listener::bind(&place.socket(), Access::Owner).unwrap_err().is_would_block());
-    drop(lock);
-    Listener::bind(&place.socket(), Access::Owner).unwrap();
+    std::thread::scope(|threads| {
+        let other = threads.spawn(|| Listener::bind(&place.socket(), Access::Owner));
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        drop(lock);
+        other.join().unwrap().unwrap();
+    });
 }
 
 #[test]
