@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rtrb::{Consumer, Producer};
 use upcall_core::activity::{ActivityId, ActivityParams, Claim, Terms};
+use upcall_core::admission::Share;
 use upcall_core::policy::Discipline;
 use upcall_core::record::JobRecord;
 use upcall_core::scheduler::{Command, Counters, Input, Outcome};
@@ -79,6 +80,9 @@ pub(crate) enum Control {
     Reweigh {
         id: ActivityId,
         claim: Claim,
+    },
+    EventServer {
+        share: Option<Share>,
     },
     Close {
         id: ActivityId,
@@ -600,6 +604,7 @@ impl Executive {
                 Control::Run { id, at } => self.start(now, id, at),
                 Control::Suspend { id } => self.tell(now, Input::Suspend { id }),
                 Control::Reweigh { id, claim } => self.tell(now, Input::Reweigh { id, claim }),
+                Control::EventServer { share } => self.tell(now, Input::EventServer { share }),
                 Control::Close { id } => {
                     if let Some(Work::Task(task)) = &self.slots[id.0 as usize].work {
                         task.close();

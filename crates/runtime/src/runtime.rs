@@ -20,7 +20,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use upcall_core::activity::{ActivityId, ActivityParams, Claim};
-use upcall_core::admission::{Refusal, ReservationId, Reservations};
+use upcall_core::admission::{Refusal, ReservationId, Reservations, Share};
 use upcall_core::time::{Instant, Span};
 use upcall_core::trace::Record;
 
@@ -229,6 +229,29 @@ impl Runtime {
             false => self.reservations.reweigh(reservation, claim)?,
         }
         self.send(executive, Control::Reweigh { id: number, claim });
+        Ok(())
+    }
+
+    /// Gives the event server of `cpu` this share of it in place of what it had, if admission grants it (DWCS):
+    /// so much is spent on events ahead of jobs, and every job is done in time all the same. `None` takes it
+    /// back: then events are served where nothing is ready, or in order of deadlines.
+    /// No effect if there is no such CPU. Does not wait for the executive. Allocates; one analysis.
+    ///
+    /// ```no_run
+    /// # use upcall_runtime::{Config, Runtime, policy::dwcs::DWCS};
+    /// # let mut runtime = Runtime::start(Config { discipline: &DWCS, cpus: vec![1], ..Config::default() })?;
+    /// // Once the handlers are created: whatever they leave.
+    /// runtime.reserve_events(1, runtime.reservations().event_share(1))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// It does not fit, or the policy has no event server. Nothing changed.
+    pub fn reserve_events(&mut self, cpu: u32, share: Option<Share>) -> Result<(), Box<Refusal>> {
+        self.reservations.reserve_events(cpu, share)?;
+        if let Some(executive) = self.executives.iter().position(|one| one.cpu == cpu) {
+            self.send(executive, Control::EventServer { share });
+        }
         Ok(())
     }
 

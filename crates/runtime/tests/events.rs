@@ -3,9 +3,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use upcall_runtime::activity::{ActivityParams, Terms};
+use upcall_runtime::admission::Share;
 use upcall_runtime::channel::{Form, Forms, Raise, Route, Service, ServiceTerms};
 use upcall_runtime::policy::Discipline;
 use upcall_runtime::policy::dwcs::DWCS;
@@ -174,6 +176,77 @@ fn a_handler_that_takes_nothing_has_so_many_and_a_closed_one_none() {
     runtime.run(ids[0]).unwrap();
     all_ended(&mut runtime, &ids);
     assert_eq!(*seen.lock().unwrap(), [(0, 77)]);
+}
+
+/// Two jobs are ready at once; in the first an event is posted to a handler that has no job then.
+fn order_with_an_event_amid_two_jobs(server: bool) -> Vec<&'static str> {
+    let (mut runtime, cpu, _alone) = start(&DWCS);
+    let order: Arc<Mutex<Vec<&'static str>>> = Arc::default();
+    let (first, second, told) = (order.clone(), order.clone(), order.clone());
+    let upcalls = Arc::new(AtomicU64::new(0));
+    let counted = upcalls.clone();
+    let far = ActivityParams::new(Span::from_secs(10), Span::from_micros(100));
+    let told = runtime.handler("told", far, move |batch| {
+        let event = batch.take_event();
+        let _ = batch.proceed();
+        told.lock().unwrap().extend(event.map(|_| "event"));
+        counted.fetch_add(1, Ordering::Relaxed);
+    });
+    let told = told.unwrap();
+    let poster = runtime.poster(told).unwrap();
+    let near = ActivityParams::new(Span::from_secs(1), Span::from_micros(100));
+    let job = |runtime: &mut Runtime, name, order: Arc<Mutex<Vec<_>>>, poster: Option<Poster>| {
+        let handler = move |batch: &mut upcall_runtime::Batch<'_>| {
+            let _ = batch.proceed();
+            order.lock().unwrap().push(name);
+            poster.iter().for_each(|poster| poster.post(7).unwrap());
+            batch.finish();
+        };
+        runtime.handler(name, near, handler).unwrap()
+    };
+    let jobs = [
+        job(&mut runtime, "first", first, Some(poster)),
+        job(&mut runtime, "second", second, None),
+    ];
+    if server {
+        let share = runtime.reservations().event_share(cpu);
+        assert!(share.is_some());
+        runtime.reserve_events(cpu, share).unwrap();
+    }
+    runtime.run(told).unwrap();
+    // Its own job is done, and its next one seconds away.
+    while upcalls.load(Ordering::Relaxed) == 0 {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    runtime.run_at(&jobs, clock::now()).unwrap();
+    all_ended(&mut runtime, &jobs);
+    while order.lock().unwrap().len() < 3 {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    std::mem::take(&mut *order.lock().unwrap())
+}
+
+#[test]
+fn the_event_server_serves_an_event_ahead_of_a_job_that_is_ready() {
+    assert_eq!(order_with_an_event_amid_two_jobs(false), ["first", "second", "event"]);
+    assert_eq!(order_with_an_event_amid_two_jobs(true), ["first", "event", "second"]);
+}
+
+#[test]
+fn only_dwcs_has_an_event_server_and_only_as_large_as_fits() {
+    let (mut runtime, cpu, alone) = start(&DWS);
+    assert!(runtime.reserve_events(cpu, Share::from_ppm(1_000)).is_err());
+    drop((runtime, alone));
+    let (mut runtime, cpu, _alone) = start(&DWCS);
+    runtime.handler("one", NEED, |_| {}).unwrap();
+    assert!(runtime.reserve_events(cpu, Share::from_ppm(999_999)).is_err());
+    let fits = runtime.reservations().event_share(cpu);
+    assert!(fits.is_some());
+    runtime.reserve_events(cpu, fits).unwrap();
+    let need = ActivityParams::new(Span::from_millis(5), Span::from_millis(1));
+    assert!(runtime.handler("no room is left", need, |_| {}).is_err());
+    runtime.reserve_events(cpu, None).unwrap();
+    runtime.handler("now there is", need, |_| {}).unwrap();
 }
 
 #[test]

@@ -20,6 +20,7 @@
 //! | [`process`] | child processes that leave nothing behind; processes and threads of others |
 //! | [`readiness`] | waiting until descriptors are readable or writable |
 //! | [`io_uring`], [`io_epoll`] | watching thousands of descriptors: completions read from memory, or by epoll |
+//! | [`select`] | the same with select(2), to be compared with |
 //! | [`transfer`] | bytes from and to what does not block |
 //! | [`descriptors`] | how many descriptors there may be |
 //! | [`machine`] | what this machine is |
@@ -44,6 +45,7 @@ pub mod memory;
 pub mod process;
 pub mod readiness;
 pub mod schedule;
+pub mod select;
 pub mod transfer;
 pub mod udp;
 
