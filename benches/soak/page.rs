@@ -96,8 +96,8 @@ impl Page<'_> {
     }
 
     /// A group of buffers comes back in any order, so what is out of the group in which the reader
-    /// was is what stands in no entry of those given back. Their descriptors may be overwritten:
-    /// then the buffers themselves tell.
+    /// was is what stands in no entry of those given back. Their descriptors may be overwritten, by messages
+    /// that were never committed too: there the buffers themselves tell.
     fn buffers(&self) -> Result<u64, String> {
         let Way::Buffers { buffers, buffer_bytes } = self.way else { return Ok(0) };
         let (read, written) = (self.read(), self.written());
@@ -110,7 +110,7 @@ impl Page<'_> {
         let mut found = 0;
         for index in group..written {
             let number = self.begin.number + index;
-            if index + u64::from(buffers) < written {
+            if index < read {
                 let is = |at: &u64| !back.contains(at) && self.load(buffer(*at)) == number;
                 let Some(at) = (0..u64::from(buffers)).find(is) else { continue };
                 self.at(number, bytes_of(self.seed, number) as u64, buffer(at))?;
