@@ -445,12 +445,10 @@ impl Seat {
             let set = self.pages.user.set(number, slot);
             debug_assert!(set.is_ok());
         }
-        let ready = scheduler.best().and_then(|standing| self.rank(standing));
-        let first = |of: Standing| self.orders.get(of.first.0 as usize).copied().flatten();
-        let ready = ready.map(|rank| Pending {
-            rank,
-            first: scheduler.best().and_then(first).unwrap_or(rank.order),
-            since_ns: self.pending_since_ns(scheduler),
+        let ready = scheduler.best().and_then(|standing| {
+            let rank = self.rank(standing)?;
+            let first = self.order(standing.first).unwrap_or(rank.order);
+            Some(Pending { rank, first, since_ns: self.pending_since_ns(scheduler) })
         });
         let changed = self.pages.user.publish(ready);
         // Also if nothing changed: it may have been passed over, and is there again.
@@ -598,8 +596,11 @@ impl Seat {
     }
 
     fn rank(&self, standing: Standing) -> Option<Rank> {
-        let order = self.orders.get(standing.id.0 as usize).copied()??;
-        Some(rank(standing, order))
+        Some(rank(standing, self.order(standing.id)?))
+    }
+
+    fn order(&self, id: ActivityId) -> Option<u32> {
+        self.orders.get(id.0 as usize).copied()?
     }
 }
 
