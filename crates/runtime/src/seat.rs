@@ -531,15 +531,23 @@ impl Seat {
         let _ = self.pages.turn.take_recheck();
         let own = scheduler.running_standing(now).and_then(|standing| self.rank(standing))?;
         let by = self.patient_until(now);
-        let preempted_at = self.preempted_at(own);
-        self.found = if preempted_at <= by { self.best_other(by) } else { None };
+        let (preempted_at, best) = self.rivals(own, by);
+        self.found = best.filter(|_| preempted_at <= by);
         (self.has_turn() && preempted_at > by).then(|| preempted_at + self.patience)
     }
 
-    /// The earliest moment at which something of another domain's preempts `own`; may be past.
-    fn preempted_at(&self, own: Rank) -> Instant {
-        let moments = self.present().filter_map(|(_, peer)| peer.preempts_at(own).ok());
-        moments.min().map_or(Instant::FAR, Instant::from_nanos)
+    /// The earliest moment at which something of another domain's preempts `own`, which may be past, and the best of
+    /// all others, of what was there by `by`.
+    fn rivals(&self, own: Rank, by: Instant) -> (Instant, Option<(Rank, DomainId)>) {
+        let mut preempted_at_ns = NEVER;
+        let mut best = None;
+        for (domain, peer) in self.present() {
+            if let Ok(rival) = peer.rival(own, by.as_nanos()) {
+                preempted_at_ns = preempted_at_ns.min(rival.preempts_at_ns);
+                best = better(best, rival.best, domain);
+            }
+        }
+        (Instant::from_nanos(preempted_at_ns), best)
     }
 
     /// What was released after this moment may wait at `now`.
@@ -560,15 +568,10 @@ impl Seat {
 
     /// The best of all others, of what was there by `by`.
     fn best_other(&self, by: Instant) -> Option<(Rank, DomainId)> {
-        let mut best: Option<(Rank, DomainId)> = None;
-        for (domain, peer) in self.present() {
-            if let Ok(Some(rank)) = peer.best(by.as_nanos())
-                && best.is_none_or(|(least, _)| rank < least)
-            {
-                best = Some((rank, domain));
-            }
-        }
-        best
+        let all = self.present();
+        all.fold(None, |best, (domain, peer)| {
+            better(best, peer.best(by.as_nanos()).ok().flatten(), domain)
+        })
     }
 
     /// The peers that would run if they had the turn.
@@ -602,6 +605,17 @@ impl Seat {
     fn order(&self, id: ActivityId) -> Option<u32> {
         self.orders.get(id.0 as usize).copied()?
     }
+}
+
+/// The better of the best so far and what `domain` has.
+#[inline]
+fn better(
+    best: Option<(Rank, DomainId)>,
+    rank: Option<Rank>,
+    domain: DomainId,
+) -> Option<(Rank, DomainId)> {
+    let rank = rank.filter(|&rank| best.is_none_or(|(least, _)| rank < least));
+    rank.map(|rank| (rank, domain)).or(best)
 }
 
 /// What it is among all domains. The last event there can be is as good as the one before.

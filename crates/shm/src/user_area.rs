@@ -55,7 +55,7 @@ mod tests;
 pub use layout::{LAYOUT_VERSION, PAGE_BYTES, PAGE_SLOTS, SLOT_PAGES_MAX};
 pub use lent_mask::LentMask;
 pub use owner::{NoSlot, Owner};
-pub use peer::{Peer, Running};
+pub use peer::{Peer, Rival, Running};
 
 /// A time that does not come, and a key that nothing has.
 pub const NEVER: u64 = u64::MAX;

@@ -361,7 +361,7 @@ fn a_domain_says_since_when_it_waits_where_patience_asks() {
         scheduler.handle(at(103), Input::Tick).unwrap();
         seat.publish(&scheduler);
         let worst = Rank::new(u64::MAX - 1, 0);
-        assert_eq!(peer.preempts_at(worst).unwrap(), since.as_nanos());
+        assert_eq!(peer.rival(worst, 0).unwrap().preempts_at_ns, since.as_nanos());
         let before = since.as_nanos().wrapping_sub(1);
         assert_eq!(peer.best(before).unwrap().is_some(), patience.is_zero());
         assert!(peer.best(since.as_nanos()).unwrap().is_some());

@@ -22,6 +22,16 @@ pub struct Running {
     pub asked_at_ns: u64,
 }
 
+/// How a domain stands to what runs in another: see [`Peer::rival`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rival {
+    /// The earliest release of a slot that preempts it, from then on (`CLOCK_MONOTONIC`, may be past), or since
+    /// when something ready does; [`NEVER`]: there is none ([`Rank::preempts`]).
+    pub preempts_at_ns: u64,
+    /// The best that was there by the moment asked for.
+    pub best: Option<Rank>,
+}
+
 /// Another's end of a user area: it learns how things stand there.
 ///
 /// Trusts nothing: each value is copied once and checked. Every call is bounded,
@@ -90,19 +100,26 @@ impl<W: AsRef<[AtomicU64]>> Peer<W> {
         Ok((all.rank.key != NEVER).then_some(Pending { since_ns: 0, ..all }))
     }
 
-    /// The earliest release of a slot that preempts what runs with this rank, from then on
-    /// (`CLOCK_MONOTONIC`, may be past), or since when something ready does; [`NEVER`]:
-    /// there is none ([`Rank::preempts`]). O(slots used).
+    /// How it stands to what runs with this rank: from when on it preempts that, and [`Self::best`]. One look
+    /// for both, for whoever gives way. O(slots used).
     ///
     /// # Errors
     /// As [`Self::best`].
-    pub fn preempts_at(&self, running: Rank) -> Result<u64, PeerFault> {
-        self.read(|slots| {
+    #[inline]
+    pub fn rival(&self, running: Rank, at_ns: u64) -> Result<Rival, PeerFault> {
+        let rival = self.read(|slots| {
             let ready = self.ready();
+            let best = if ready.since_ns <= at_ns { ready.rank } else { NO_RANK };
             let first = Rank { order: ready.first, ..ready.rank };
-            let since_ns = if first.preempts(&running) { ready.since_ns } else { NEVER };
-            earliest(copies(slots).filter(|slot| slot.rank.preempts(&running))).min(since_ns)
-        })
+            let preempts_at_ns = if first.preempts(&running) { ready.since_ns } else { NEVER };
+            copies(slots).fold((preempts_at_ns, best), |(preempts_at_ns, best), slot| {
+                let at = if slot.rank.preempts(&running) { slot.next_release_ns } else { NEVER };
+                let released = if slot.next_release_ns <= at_ns { slot.rank } else { NO_RANK };
+                (preempts_at_ns.min(at), best.min(released))
+            })
+        });
+        let (preempts_at_ns, best) = rival?;
+        Ok(Rival { preempts_at_ns, best: (best.key != NEVER).then_some(best) })
     }
 
     /// The earliest release of any slot; [`NEVER`]: there is none. O(slots used).

@@ -26,6 +26,13 @@ fn ends(words: &[AtomicU64]) -> (Owner<&[AtomicU64]>, Peer<&[AtomicU64]>) {
     (owner, Peer::attach(words, ME, 9).unwrap())
 }
 
+/// Also that the best of a rival is the best.
+fn preempts_at(peer: &Peer<&[AtomicU64]>, running: Rank) -> Result<u64, PeerFault> {
+    let rival = peer.rival(running, 150);
+    assert_eq!(rival.map(|rival| rival.best), peer.best(150));
+    rival.map(|rival| rival.preempts_at_ns)
+}
+
 fn copy(words: &[AtomicU64]) -> Vec<u64> {
     words.iter().map(|word| word.load(Relaxed)).collect()
 }
@@ -151,7 +158,7 @@ fn a_new_area_has_nothing_to_run() {
     assert_eq!((owner.slots(), peer.slots()), (1024, 1024));
     assert_eq!(peer.best(NEVER), Ok(None));
     assert_eq!(peer.next_release(), Ok(NEVER));
-    assert_eq!(peer.preempts_at(NO_RANK), Ok(NEVER));
+    assert_eq!(preempts_at(&peer, NO_RANK), Ok(NEVER));
     assert_eq!(peer.slot(0), Ok(Slot::FREE));
     assert_eq!(peer.counters(), Counters::default());
     let running = Running { slot: None, upcalled_at_ns: 0, asked_at_ns: 0 };
@@ -182,8 +189,8 @@ fn equal_keys_are_told_apart_by_order() {
     owner.set(0, slot(5, 40, 7)).unwrap();
     owner.publish(Some(rank(40, 8).into()));
     assert_eq!(peer.best(5), Ok(Some(rank(40, 7))));
-    assert_eq!(peer.preempts_at(rank(40, 8)), Ok(5));
-    assert_eq!(peer.preempts_at(rank(40, 7)), Ok(NEVER));
+    assert_eq!(preempts_at(&peer, rank(40, 8)), Ok(5));
+    assert_eq!(preempts_at(&peer, rank(40, 7)), Ok(NEVER));
 }
 
 #[test]
@@ -208,14 +215,14 @@ fn of_equal_keys_the_most_urgent_event_is_chosen_and_preempts_nobody() {
         (with_event(8, 101), NEVER),
         (Rank { event: 0, ..rank(41, 0) }, 5),
     ] {
-        assert_eq!(peer.preempts_at(running), Ok(at_ns), "{running:?}");
+        assert_eq!(preempts_at(&peer, running), Ok(at_ns), "{running:?}");
     }
     // One that is ready is not hidden by an event of another's that comes later.
     let ready = Pending { rank: with_event(9, 50), first: 2, since_ns: 1 };
     owner.publish(Some(ready));
     assert_eq!(peer.best(4), Ok(Some(with_event(9, 50))));
-    assert_eq!(peer.preempts_at(rank(40, 3)), Ok(1));
-    assert_eq!(peer.preempts_at(rank(40, 2)), Ok(NEVER));
+    assert_eq!(preempts_at(&peer, rank(40, 3)), Ok(1));
+    assert_eq!(preempts_at(&peer, rank(40, 2)), Ok(NEVER));
     assert_eq!(peer.pending(4), Ok(Some(Pending { since_ns: 0, ..ready })));
     // Nor where it is shown to others, together with what has another key.
     let all = Pending::from(rank(41, 0)).and(ready).and(rank(40, 1).into());
@@ -231,7 +238,7 @@ fn who_will_outrank_does_so_at_its_earliest_release() {
     }
     owner.publish(None);
     for (key, at_ns) in [(31, 100), (30, 200), (15, 300), (10, NEVER)] {
-        assert_eq!(peer.preempts_at(rank(key, 0)), Ok(at_ns));
+        assert_eq!(preempts_at(&peer, rank(key, 0)), Ok(at_ns));
     }
     assert_eq!(peer.next_release(), Ok(100));
 }
@@ -326,7 +333,7 @@ fn an_owner_stopped_amid_writing_is_torn_and_not_waited_for() {
     words[word::SEQUENCE].store(1, Relaxed);
     let fault = PeerFault::Torn { page: PAGE };
     assert_eq!(peer.best(0), Err(fault));
-    assert_eq!(peer.preempts_at(rank(1, 1)), Err(fault));
+    assert_eq!(preempts_at(&peer, rank(1, 1)), Err(fault));
     assert_eq!(peer.next_release(), Err(fault));
     assert_eq!(peer.slot(0), Err(fault));
     assert!(
@@ -431,7 +438,7 @@ proptest! {
         prop_assert!(typed(best, |best| best.is_none_or(|best| best.key != NEVER)));
         let next = peer.next_release();
         prop_assert!(typed(next, |_| true));
-        let preempts_at = peer.preempts_at(rank(key, 0));
+        let preempts_at = preempts_at(&peer, rank(key, 0));
         let since_ns = words[word::READY_SINCE_NS].load(Relaxed);
         prop_assert!(typed(preempts_at, |&at| next.is_ok_and(|next| next.min(since_ns) <= at)));
         prop_assert!(typed(peer.slot(index), |_| true));
@@ -473,7 +480,8 @@ proptest! {
         let better = &mut known.iter().filter(|slot| slot.rank < rank(than, 4));
         let outranks = ready.filter(|ready| ready.rank < rank(than, 4));
         let since_ns = outranks.map_or(NEVER, |ready| ready.since_ns);
-        prop_assert_eq!(peer.preempts_at(rank(than, 4)), Ok(earliest(better).min(since_ns)));
+        let preempts_at_ns = earliest(better).min(since_ns);
+        prop_assert_eq!(peer.rival(rank(than, 4), now_ns), Ok(Rival { preempts_at_ns, best }));
         for (index, slot) in known.into_iter().enumerate() {
             prop_assert_eq!(peer.slot(index), Ok(slot));
         }
