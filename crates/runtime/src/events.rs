@@ -17,7 +17,8 @@
 //! 2. Between two upcalls; under DWCS, where a service beyond what was promised gives way to
 //!    events, at the boundaries of what runs, too.
 //! 3. The executive sleeps, and what it would do depends on it: it waits for the turn among other domains, or may
-//!    serve somebody beyond what was promised (DWCS).
+//!    serve somebody beyond what was promised (DWCS). Until there is a poster it does not look for events,
+//!    nor say that it sleeps: who has none pays a load.
 //! 4. Being upcalled takes none.
 
 use std::sync::Arc;
@@ -97,6 +98,7 @@ impl Posts {
     }
 
     pub(crate) fn poster(&self, shared: &Arc<Shared>, id: ActivityId) -> Poster {
+        shared.expect_events();
         let (inbox, shared) = (self.inbox.clone(), shared.clone());
         Poster { inbox, shared, id, rings: self.rings }
     }
@@ -132,9 +134,15 @@ impl Inboxes {
         std::mem::replace(self.takers.get_mut(id.0 as usize)?, taker)
     }
 
-    /// Shows `each` what was posted since; whether anything was. Four loads, if nothing.
+    /// Shows `each` what was posted since; whether anything was. Five loads, if nothing; one, if nobody can post.
     #[inline]
-    pub(crate) fn take_in(&mut self, mut each: impl FnMut(ActivityId, u64)) -> bool {
+    pub(crate) fn take_in(&mut self, each: impl FnMut(ActivityId, u64)) -> bool {
+        self.shared.expects_events() && self.take_in_marked(each)
+    }
+
+    /// Not inline: it would keep [`crate::gate::Gate::go_on`] from being so.
+    #[inline(never)]
+    fn take_in_marked(&mut self, mut each: impl FnMut(ActivityId, u64)) -> bool {
         let mut any = false;
         for number in self.shared.marks.take() {
             if let Some(Some(taker)) = self.takers.get_mut(number as usize) {

@@ -128,6 +128,8 @@ pub(crate) struct Shared {
     woken: [AtomicU64; ACTIVITIES_MAX as usize / 64],
     /// For whom events were posted since.
     pub(crate) marks: Marks,
+    /// 1 once anybody can post any.
+    expects_events: AtomicU32,
     /// A bit for each user interrupt that was raised since.
     interrupts: AtomicU32,
     /// 1 once there is a stream to watch, or an event channel. Of the executive's thread.
@@ -238,6 +240,22 @@ impl Shared {
     pub(crate) fn has_watches(&self) -> bool {
         // Relaxed: in the same thread.
         self.has_watches.load(Ordering::Relaxed) != 0
+    }
+
+    /// From now on somebody can post events, and the executive is told so: who sleeps without
+    /// expecting any would not be woken by them. From any thread; a system call if it sleeps.
+    pub(crate) fn expect_events(&self) {
+        // Relaxed: seen by whoever has heard the bell.
+        self.expects_events.store(1, Ordering::Relaxed);
+        self.doorbell.ring();
+    }
+
+    /// Whether events may be posted. By the executive; a load.
+    #[inline]
+    pub(crate) fn expects_events(&self) -> bool {
+        // Relaxed: nobody posts before the bell was rung for this, and who has heard that sees it. Who has
+        // not does not sleep.
+        self.expects_events.load(Ordering::Relaxed) != 0
     }
 
     /// Requests a user interrupt. From any thread; a system call if the executive sleeps.
@@ -471,10 +489,11 @@ impl Executive {
     /// Sleeps until it is rung or `deadline` has come, or less; `true`: it was rung, and
     /// that was taken note of.
     fn sleep_until(&self, deadline: Option<Instant>) -> bool {
-        if self.seat.is_none() && !self.inboxes.interrupt {
+        // An event may change what is done now (`crate::events`, 3).
+        let may_matter = self.seat.is_some() || self.inboxes.interrupt;
+        if !may_matter || !self.shared.expects_events() {
             return self.sleep(deadline);
         }
-        // An event may change what is done now (`crate::events`, 3).
         if !self.shared.marks.doze() {
             return self.answer();
         }

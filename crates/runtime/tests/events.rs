@@ -233,6 +233,27 @@ fn the_event_server_serves_an_event_ahead_of_a_job_that_is_ready() {
 }
 
 #[test]
+fn an_executive_that_sleeps_and_expects_no_event_hears_the_first() {
+    let (mut runtime, cpu, _alone) = start(&DWCS);
+    let far = ActivityParams::new(Span::from_secs(3_600), Span::from_micros(100));
+    let (upcalled, upcalls) = std::sync::mpsc::channel();
+    let player = runtime.handler("player", far, move |batch| {
+        let event = batch.take_event();
+        let _ = batch.proceed();
+        upcalled.send(event.map(|event| event.rank)).unwrap();
+    });
+    let player = player.unwrap();
+    let share = runtime.reservations().event_share(cpu);
+    runtime.reserve_events(cpu, share).unwrap();
+    runtime.run(player).unwrap();
+    let next = || upcalls.recv_timeout(std::time::Duration::from_secs(60));
+    assert_eq!(next(), Ok(None));
+    // Nothing happens for an hour, and nobody could post until now.
+    runtime.poster(player).unwrap().post(7).unwrap();
+    assert_eq!(next(), Ok(Some(7)));
+}
+
+#[test]
 fn only_dwcs_has_an_event_server_and_only_as_large_as_fits() {
     let (mut runtime, cpu, alone) = start(&DWS);
     assert!(runtime.reserve_events(cpu, Share::from_ppm(1_000)).is_err());
