@@ -37,8 +37,8 @@ fn main() {
         Ok(role) => match role[..] {
             ["echo", cpu, rounds, path] => echo(number(cpu), number(rounds), path),
             ["turns", cpu, rounds, path] => turns(number(cpu), number(rounds), path),
-            ["domain", socket, millis, ref handlers @ ..] => {
-                domain(socket, number(millis), handlers);
+            ["domain", socket, millis, period_us, ref handlers @ ..] => {
+                domain(socket, number(millis), number(period_us), handlers);
             }
             _ => panic!("unknown role {role:?}"),
         },
@@ -49,78 +49,125 @@ fn number<T: std::str::FromStr>(text: &str) -> T {
     text.parse().unwrap_or_else(|_| panic!("`{text}` is no number"))
 }
 
-/// Rows of the table; the first is what the others are compared with.
-const ROWS: [&str; 7] = [
+/// How often the handler that outranks is released: so that hand-offs come soon after each other,
+/// as ping-pongs do, and as seldom as the ping-pong after work does.
+const PERIODS_US: [u64; 2] = [25, 100];
+/// What the ping-pong that is seldom does before.
+const WORK_NS: u64 = 100_000;
+
+/// Rows of the table. With the first and the second the others are compared.
+const ROWS: [&str; 11] = [
     "bare futex ping-pong, one way",
     "the same after 100 us of work, the way there",
     "the turn and its bell alone, one way",
-    "domain to domain, to one that outranks it",
-    "domain to domain, back to one that had yielded",
-    "within a domain, to one that outranks it",
-    "within a domain, back to one that had yielded",
+    "domain to domain, each 25 us, to one that outranks",
+    "domain to domain, each 25 us, back",
+    "within a domain, each 25 us, to one that outranks",
+    "within a domain, each 25 us, back",
+    "domain to domain, each 100 us, to one that outranks",
+    "domain to domain, each 100 us, back",
+    "within a domain, each 100 us, to one that outranks",
+    "within a domain, each 100 us, back",
 ];
-/// Rows of the table, by the rows that each is the difference of.
-const DIFFERENCES: [(&str, usize, usize); 2] =
-    [("the hand-off alone, to one that outranks", 3, 5), ("the hand-off alone, back", 4, 6)];
+/// More rows, by the two that each is the difference of.
+const DIFFERENCES: [(&str, usize, usize); 4] = [
+    ("the hand-off alone, each 25 us, to one that outranks", 3, 5),
+    ("the hand-off alone, each 25 us, back", 4, 6),
+    ("the hand-off alone, each 100 us, to one that outranks", 7, 9),
+    ("the hand-off alone, each 100 us, back", 8, 10),
+];
 
 fn compare() {
-    let (blocks, rounds, millis) = if smoke() { (1, 500, 300) } else { (41, 2_000, 200) };
+    let (blocks, rounds, millis) = if smoke() { (1, 500, 100) } else { (81, 1_000, 100) };
     let cpu = measured_cpu();
     println!("{}", heading("handoff"));
-    println!("{blocks} blocks, each with all rows; a ratio is of the medians of one block");
+    println!("{blocks} blocks, each with all rows, the ping-pong at its begin and its end");
     let mut samples: [Vec<u64>; ROWS.len()] = Default::default();
-    let mut ratios: [Vec<u64>; ROWS.len()] = Default::default();
-    let mut differences: [[Vec<u64>; 2]; DIFFERENCES.len()] = Default::default();
+    let mut rows = [const { Ratios::new() }; ROWS.len()];
+    let mut differences = [const { (Vec::new(), Ratios::new()) }; DIFFERENCES.len()];
     for _ in 0..blocks {
-        // Together: the machine is not the same all the time.
-        let (there, back) = hand_offs(cpu, millis, &[&["often"], &["long"]]);
-        let (there_within, back_within) = hand_offs(cpu, millis, &[&["often", "long"]]);
-        let seldom = ping_pong(cpu, rounds / 2, 100_000);
-        let mut block = [
-            ping_pong(cpu, rounds, 0),
-            // Only the way there comes after the pause.
-            seldom.into_iter().step_by(2).collect(),
-            pass_turns(cpu, rounds),
-            there,
-            back,
-            there_within,
-            back_within,
-        ];
+        let (mut block, bare) = block(cpu, rounds, millis);
         let medians = block.each_mut().map(|samples| percentile(samples, 50.0));
-        let base = medians[0].max(1);
-        for ((_, of, less), [spans, ratios]) in DIFFERENCES.iter().zip(&mut differences) {
+        let bases = [bare, medians[1]];
+        for ((_, of, less), (spans, ratios)) in DIFFERENCES.iter().zip(&mut differences) {
             let span = medians[*of].saturating_sub(medians[*less]);
             spans.push(span);
-            ratios.push(1_000 * span / base);
+            ratios.push(span, bases);
         }
         for (row, samples_of_row) in block.iter_mut().enumerate() {
-            ratios[row].push(1_000 * medians[row] / base);
+            rows[row].push(medians[row], bases);
             samples[row].append(samples_of_row);
         }
     }
     println!();
     println!(
-        "{:<48} {:>7} {:>6} {:>6} {:>6} {:>6} {:>7} {:>5} {:>5}",
-        "nanoseconds for one", "samples", "p10", "median", "p90", "p99", "/bare", "p10", "p90"
+        "{:<54} {:>7} {:>6} {:>6} {:>6} {:>6} {:>7} {:>5} {:>5} {:>7} {:>5} {:>5}",
+        "nanoseconds for one",
+        "samples",
+        "p10",
+        "median",
+        "p90",
+        "p99",
+        "/bare",
+        "p10",
+        "p90",
+        "/seldom",
+        "p10",
+        "p90"
     );
-    for (name, (samples, ratios)) in ROWS.iter().zip(samples.iter_mut().zip(&mut ratios)) {
+    for (name, (samples, ratios)) in ROWS.iter().zip(samples.iter_mut().zip(&mut rows)) {
         let count = samples.len();
         let [p10, median, p90, p99] = [10.0, 50.0, 90.0, 99.0].map(|of| percentile(samples, of));
-        let [low, ratio, high] = spread(ratios);
-        println!(
-            "{name:<48} {count:>7} {p10:>6} {median:>6} {p90:>6} {p99:>6} {ratio:>7.2} {low:>5.2} {high:>5.2}"
-        );
+        println!("{name:<54} {count:>7} {p10:>6} {median:>6} {p90:>6} {p99:>6} {}", ratios.print());
     }
-    for ((name, ..), [spans, ratios]) in DIFFERENCES.iter().zip(&mut differences) {
+    for ((name, ..), (spans, ratios)) in DIFFERENCES.iter().zip(&mut differences) {
         let span = percentile(spans, 50.0);
-        let [low, ratio, high] = spread(ratios);
-        println!(
-            "{name:<48} {:>7} {:>6} {span:>6} {:>6} {:>6} {ratio:>7.2} {low:>5.2} {high:>5.2}",
-            "", "", "", ""
-        );
+        println!("{name:<54} {:>7} {:>6} {span:>6} {:>6} {:>6} {}", "", "", "", "", ratios.print());
     }
     println!();
     println!("{CONTENTS}");
+}
+
+/// Samples of each row, and the median of the bare ping-pong. Together, and that one on both sides: the machine is
+/// not the same all the time.
+fn block(cpu: u32, rounds: usize, millis: u64) -> ([Vec<u64>; ROWS.len()], u64) {
+    let mut bare = ping_pong(cpu, rounds, 0);
+    let [often, seldom] = PERIODS_US.map(|period_us| {
+        let (there, back) = hand_offs(cpu, millis, period_us, &[&["often"], &["long"]]);
+        let (within, back_within) = hand_offs(cpu, millis, period_us, &[&["often", "long"]]);
+        [there, back, within, back_within]
+    });
+    // Only the way there comes after the pause.
+    let after_work = ping_pong(cpu, rounds / 2, WORK_NS).into_iter().step_by(2).collect();
+    let turns = pass_turns(cpu, rounds);
+    let mut end = ping_pong(cpu, rounds, 0);
+    let median = u64::midpoint(percentile(&mut bare, 50.0), percentile(&mut end, 50.0));
+    bare.append(&mut end);
+    let mut rows = [bare, after_work, turns].into_iter().chain(often).chain(seldom);
+    (std::array::from_fn(|_| rows.next().expect("so many")), median.max(1))
+}
+
+/// Ratios in thousandths, of the medians of one block each, to the bare ping-pong and to the seldom one.
+struct Ratios([Vec<u64>; 2]);
+
+impl Ratios {
+    const fn new() -> Self {
+        Ratios([const { Vec::new() }; 2])
+    }
+
+    fn push(&mut self, span: u64, bases: [u64; 2]) {
+        for (ratios, base) in self.0.iter_mut().zip(bases) {
+            ratios.push(1_000 * span / base.max(1));
+        }
+    }
+
+    fn print(&mut self) -> String {
+        let columns = self.0.each_mut().map(|ratios| {
+            let [low, ratio, high] = spread(ratios);
+            format!("{ratio:>7.2} {low:>5.2} {high:>5.2}")
+        });
+        columns.join(" ")
+    }
 }
 
 /// The tenth, the median and the ninetieth percentile of ratios in thousandths.
@@ -131,8 +178,8 @@ fn spread(ratios: &mut [u64]) -> [f64; 3] {
 const CONTENTS: &str = "\
 what a row contains, beside its name
   ping-pong             a read of the clock, a store, wake, wait, the kernel's switch, a read of the clock
-  after work            the same where it is as seldom as between the domains below: the kernel's own path is
-                        not in the caches as it is where nothing else is done
+  after work            the same where it is as seldom as each 100 us below: the kernel's own path is not in
+                        the caches as it is where nothing else is done
   the turn alone        the same with the page that domains share: the turn is passed, a bell rung, a bell slept on
   to one that outranks  the same, and: the boundary at which the handler learns that it must yield, its return,
                         the decision, its ranks into the page; there the decision, and the upcall
@@ -140,7 +187,8 @@ what a row contains, beside its name
   within a domain       the same two handlers in one process, under the same daemon: boundary, return, decision and
                         upcall, and no hand-off
   the hand-off alone    what it costs more that the next handler is in another process: the difference of the two,
-                        of the medians of a block";
+                        of the medians of a block
+  /bare, /seldom        to the ping-pong, and to the one after work; of the medians of a block, median and spread";
 
 /// Samples in ns, one way each, both ways, the way there first. Before each, one side
 /// works for `work_ns`.
@@ -277,7 +325,7 @@ fn now() -> u64 {
 
 /// Samples in ns: to the handler that outranks the other, and back. `domains`: which
 /// handlers each has.
-fn hand_offs(cpu: u32, millis: u64, domains: &[&[&str]]) -> (Vec<u64>, Vec<u64>) {
+fn hand_offs(cpu: u32, millis: u64, period_us: u64, domains: &[&[&str]]) -> (Vec<u64>, Vec<u64>) {
     let socket = std::env::temp_dir().join(format!("upcall-bench-{}", std::process::id()));
     let daemon = Daemon::start(server::Config::new(socket.clone(), vec![cpu])).expect("a daemon");
     let stopper = daemon.stopper();
@@ -290,7 +338,9 @@ fn hand_offs(cpu: u32, millis: u64, domains: &[&[&str]]) -> (Vec<u64>, Vec<u64>)
     let path = socket.display();
     let mut started: Vec<Child> = domains
         .iter()
-        .map(|handlers| start(&format!("domain {path} {millis} {}", handlers.join(" "))))
+        .map(|handlers| {
+            start(&format!("domain {path} {millis} {period_us} {}", handlers.join(" ")))
+        })
         .collect();
     let mut stamps = [[Vec::new(), Vec::new()], [Vec::new(), Vec::new()]];
     for (child, handlers) in started.iter_mut().zip(domains) {
@@ -321,19 +371,19 @@ fn spans(from: &[u64], to: &[u64]) -> Vec<u64> {
     samples
 }
 
-/// A domain with these handlers: `often` runs every 100 us for a moment, `long` the rest
+/// A domain with these handlers: `often` runs every `period_us` for a moment, `long` the rest
 /// of the time, in quanta of 2 us.
-fn domain(socket: &str, millis: u64, handlers: &[&str]) {
+fn domain(socket: &str, millis: u64, period_us: u64, handlers: &[&str]) {
     let daemon = Some(Attach { socket: socket.into(), name: handlers.concat() });
     let config = Config { unscreened: true, daemon, ..Config::default() };
     let mut runtime = Runtime::start(config).expect("the daemon attaches it");
-    let room = usize::try_from(40 * millis).unwrap_or(usize::MAX);
+    let room = usize::try_from(100 * millis).unwrap_or(usize::MAX);
     let started: Vec<_> = handlers
         .iter()
         .map(|&name| {
             let is_long = name == "long";
             let need = match is_long {
-                false => ActivityParams::new(Span::from_micros(100), Span::from_micros(1)),
+                false => ActivityParams::new(Span::from_micros(period_us), Span::from_micros(4)),
                 true => ActivityParams::new(Span::from_millis(50), Span::from_nanos(2_800))
                     .batch(14_000),
             };
