@@ -70,9 +70,7 @@ fn switch_cost_once() -> Span {
                     resumed,
                     aborting: false,
                 };
-                let (scheduler, doorbell) = (&mut scheduler, &doorbell);
-                let gate =
-                    Gate { scheduler, doorbell, seat: None, interrupts: None, inboxes: None };
+                let gate = Gate::on_trial(&mut scheduler, &doorbell, None);
                 let mut batch = Batch::new(Authority::Gate(gate), grant);
                 handlers[id.0 as usize](&mut batch);
                 let now = clock::now();

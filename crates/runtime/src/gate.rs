@@ -29,6 +29,17 @@ pub(crate) struct Gate<'a> {
     pub(crate) inboxes: Option<&'a mut Inboxes>,
 }
 
+impl<'a> Gate<'a> {
+    /// Delivers nothing: on trial.
+    pub(crate) fn on_trial(
+        scheduler: &'a mut Traced<Ring>,
+        doorbell: &'a Doorbell,
+        seat: Option<&'a mut Seat>,
+    ) -> Self {
+        Gate { scheduler, doorbell, seat, interrupts: None, inboxes: None }
+    }
+}
+
 impl Gate<'_> {
     /// From when on it must ask again; `None` if it must return now. Nothing can
     /// have changed before `check_at` unless somebody said so: that is some loads.

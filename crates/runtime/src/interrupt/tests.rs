@@ -81,7 +81,7 @@ fn while_masked_none_is_delivered_and_when_the_last_mask_goes_all_are() {
     // Another than the one that the requests ring: it is silent, and the batch goes on.
     let doorbell = Doorbell::default();
     let (scheduler, interrupts) = (&mut scheduler, Some(&mut interrupts));
-    let gate = Gate { scheduler, doorbell: &doorbell, seat: None, interrupts, inboxes: None };
+    let gate = Gate { interrupts, ..Gate::on_trial(scheduler, &doorbell, None) };
     let grant = Grant {
         pdus_max: 100,
         quantum: 2,

@@ -77,14 +77,7 @@ fn others_see_the_mask_as_long_as_it_is_held_and_the_request_is_heard_after() {
     let (mut seat, peer, daemon) = seat();
     let mut scheduler: Traced<Ring> = Traced::new(1, &RMDP);
     let doorbell = Doorbell::default();
-    let seat = Some(&mut seat);
-    let gate = Gate {
-        scheduler: &mut scheduler,
-        doorbell: &doorbell,
-        seat,
-        interrupts: None,
-        inboxes: None,
-    };
+    let gate = Gate::on_trial(&mut scheduler, &doorbell, Some(&mut seat));
     let mut batch = Batch::new(Authority::Gate(gate), grant());
     let is_masked = || peer.is_masked(Mask::Preemption);
     assert!(batch.proceed() && batch.proceed(), "a boundary that nobody asks at");
@@ -121,14 +114,7 @@ fn a_guard_that_is_never_dropped_masks_to_the_end_of_the_upcall_and_no_longer() 
     let (mut seat, peer, _daemon) = seat();
     let mut scheduler: Traced<Ring> = Traced::new(1, &RMDP);
     let doorbell = Doorbell::default();
-    let seat = Some(&mut seat);
-    let gate = Gate {
-        scheduler: &mut scheduler,
-        doorbell: &doorbell,
-        seat,
-        interrupts: None,
-        inboxes: None,
-    };
+    let gate = Gate::on_trial(&mut scheduler, &doorbell, Some(&mut seat));
     let mut batch = Batch::new(Authority::Gate(gate), grant());
     std::mem::forget(batch.mask_preemption());
     std::mem::forget(batch.mask_preemption());
@@ -152,13 +138,9 @@ fn what_the_daemon_raises_is_delivered_once_when_the_mask_goes() {
 
     let mut scheduler: Traced<Ring> = Traced::new(1, &RMDP);
     let (scheduler, doorbell) = (&mut scheduler, &Doorbell::default());
-    let gate = Gate {
-        scheduler,
-        doorbell,
-        seat: Some(&mut seat),
-        interrupts: Some(&mut interrupts),
-        inboxes: None,
-    };
+    let seat = Some(&mut seat);
+    let interrupts = Some(&mut interrupts);
+    let gate = Gate { interrupts, ..Gate::on_trial(scheduler, doorbell, seat) };
     let mut batch = Batch::new(Authority::Gate(gate), grant());
     assert!(batch.proceed());
     {
@@ -238,9 +220,7 @@ fn others_see_the_mask_of_a_task_while_it_is_polled_and_the_request_is_heard_aft
     let mut upcall = || {
         let mut scheduler: Traced<Ring> = Traced::new(1, &RMDP);
         let doorbell = &Doorbell::default();
-        let seat = Some(&mut seat);
-        let mut gate =
-            Gate { scheduler: &mut scheduler, doorbell, seat, interrupts: None, inboxes: None };
+        let mut gate = Gate::on_trial(&mut scheduler, doorbell, Some(&mut seat));
         let outcome = work.upcall(&mut gate, &grant()).used.outcome;
         assert!(!peer.is_masked(Mask::Preemption), "nobody runs");
         outcome

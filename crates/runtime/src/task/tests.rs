@@ -135,14 +135,7 @@ impl Cpu {
             aborting: self.shared.is_aborting(id),
         };
         let task = &mut self.tasks[id.0 as usize];
-        let doorbell = &self.shared.doorbell;
-        let mut gate = Gate {
-            scheduler: &mut self.scheduler,
-            doorbell,
-            seat: None,
-            interrupts: None,
-            inboxes: None,
-        };
+        let mut gate = Gate::on_trial(&mut self.scheduler, &self.shared.doorbell, None);
         let turn = task.upcall(&mut gate, &grant);
         assert!(!turn.panicked);
         self.quantum_overruns += turn.used.quantum_overruns;
