@@ -3,32 +3,27 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+#[allow(dead_code, reason = "each test program uses its own part")]
+mod support;
+
 use std::future::pending;
 use std::os::unix::net::UnixDatagram;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use upcall_runtime::activity::ActivityParams;
 use upcall_runtime::policy::dws::DWS;
 use upcall_runtime::time::Span;
 use upcall_runtime::{Batch, Config, HandlerId, Mode, Runtime, Task, clock};
 
-/// One runtime at a time: two would share CPUs without knowing of each other.
-static ALONE: Mutex<()> = Mutex::new(());
 /// More than a busy machine makes of what takes milliseconds.
 const LONG: Span = Span::from_secs(60);
 /// Upcalls that a well-behaved handler's goodbye takes.
 const FAREWELLS: u32 = 3;
 
 fn start(mode: Mode) -> (Runtime, MutexGuard<'static, ()>) {
-    start_as(Config { mode, ..Config::default() })
-}
-
-fn start_as(config: Config) -> (Runtime, MutexGuard<'static, ()>) {
-    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let switch_cost = Some(Span::from_micros(1));
-    (Runtime::start(Config { switch_cost, ..config }).unwrap(), alone)
+    support::start(Config { mode, ..Config::default() })
 }
 
 /// Attempts at what a busy machine may spoil: where time is bounded it may give the
@@ -238,7 +233,7 @@ fn last_words(far: &UnixDatagram) -> Vec<u8> {
 fn a_task_with_an_abort_phase_is_woken_from_its_wait_and_polled_until_it_ends() {
     for mode in Mode::ALL {
         let (mut runtime, _alone) =
-            start_as(Config { mode, discipline: &DWS, ..Config::default() });
+            support::start(Config { mode, discipline: &DWS, ..Config::default() });
         let (polite, far) = run_task(&mut runtime, "polite", serves);
         let (_, plain) = run_task(&mut runtime, "plain", serves);
         runtime.give_abort_phase(polite);
@@ -252,7 +247,7 @@ fn a_task_with_an_abort_phase_is_woken_from_its_wait_and_polled_until_it_ends() 
 
 #[test]
 fn a_task_that_does_not_end_in_its_abort_phase_is_dropped_and_named() {
-    let (mut runtime, _alone) = start_as(Config { discipline: &DWS, ..Config::default() });
+    let (mut runtime, _alone) = support::start(Config { discipline: &DWS, ..Config::default() });
     let drops = Arc::new(AtomicU32::new(0));
     let held = Held(drops.clone());
     let (deaf, _far) = run_task(&mut runtime, "deaf", async move |_, peer| {
@@ -269,7 +264,8 @@ fn a_task_that_does_not_end_in_its_abort_phase_is_dropped_and_named() {
 #[test]
 fn a_panic_that_drops_the_runtime_gives_its_tasks_their_abort_phase() {
     in_some_attempt(|| {
-        let (mut runtime, _alone) = start_as(Config { discipline: &DWS, ..Config::default() });
+        let (mut runtime, _alone) =
+            support::start(Config { discipline: &DWS, ..Config::default() });
         let (polite, far) = run_task(&mut runtime, "polite", serves);
         runtime.give_abort_phase(polite);
         let ended = catch_unwind(AssertUnwindSafe(|| {

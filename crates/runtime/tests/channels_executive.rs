@@ -3,8 +3,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+#[allow(dead_code, reason = "each test program uses its own part")]
+mod support;
+
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use upcall_runtime::activity::ActivityParams;
 use upcall_runtime::channel::{
@@ -16,24 +19,10 @@ use upcall_runtime::stream::{Stream, Way};
 use upcall_runtime::time::Span;
 use upcall_runtime::{Config, HandlerId, Mode, Runtime, clock};
 
-/// One runtime at a time: two would share CPUs without knowing of each other.
-static ALONE: Mutex<()> = Mutex::new(());
+use support::{cpu, ended, every_us};
 
-fn start(mode: Mode) -> (Runtime, u32, MutexGuard<'static, ()>) {
-    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let cpu = upcall_runtime::default_cpus().unwrap()[0];
-    let switch_cost = Some(Span::from_micros(1));
-    let config =
-        Config { mode, cpus: vec![cpu], switch_cost, discipline: &DWS, ..Config::default() };
-    (Runtime::start(config).unwrap(), cpu, alone)
-}
-
-fn every_us(period_us: u64) -> ActivityParams {
-    ActivityParams::new(Span::from_micros(period_us), Span::from_nanos(100))
-}
-
-fn ended(runtime: &mut Runtime, id: HandlerId) {
-    assert_eq!(runtime.wait(&[id], Some(Span::from_secs(60))), [id], "it never ended");
+fn start(mode: Mode) -> (Runtime, MutexGuard<'static, ()>) {
+    support::start(Config { mode, cpus: vec![cpu()], discipline: &DWS, ..Config::default() })
 }
 
 fn name(of: &str) -> String {
@@ -100,7 +89,8 @@ fn raising(
 
 #[test]
 fn deferred_events_to_an_awake_executive_make_no_system_call() {
-    let (mut runtime, cpu, _alone) = start(Mode::Upcall);
+    let (mut runtime, _alone) = start(Mode::Upcall);
+    let cpu = cpu();
     let name = name("awake");
     let (route, seen) = shows();
     let terms = ServiceTerms::new(RINGS, route.terms(FREE).when(When::BeforeScheduling));
@@ -119,7 +109,8 @@ fn deferred_events_to_an_awake_executive_make_no_system_call() {
 
 #[test]
 fn events_of_another_thread_wake_an_executive_that_sleeps() {
-    let (mut runtime, cpu, _alone) = start(Mode::Upcall);
+    let (mut runtime, _alone) = start(Mode::Upcall);
+    let cpu = cpu();
     let name = name("asleep");
     let (route, seen) = shows();
     let service = runtime.service(cpu, &name, ServiceTerms::new(RINGS, route)).unwrap();
@@ -136,7 +127,8 @@ fn events_of_another_thread_wake_an_executive_that_sleeps() {
 
 #[test]
 fn service_and_client_of_one_executive_answer_each_other() {
-    let (mut runtime, cpu, _alone) = start(Mode::Upcall);
+    let (mut runtime, _alone) = start(Mode::Upcall);
+    let cpu = cpu();
     let name = name("both");
     let echo = Route::to(|events| {
         while let Some(event) = events.take() {
@@ -156,7 +148,8 @@ fn service_and_client_of_one_executive_answer_each_other() {
 
 #[test]
 fn what_leads_back_to_its_handler_is_recursion_and_counted() {
-    let (mut runtime, cpu, _alone) = start(Mode::Upcall);
+    let (mut runtime, _alone) = start(Mode::Upcall);
+    let cpu = cpu();
     let name = name("circle");
     let echo = |events: &mut upcall_runtime::channel::Events<'_>| {
         while let Some(event) = events.take() {
@@ -174,7 +167,8 @@ fn what_leads_back_to_its_handler_is_recursion_and_counted() {
 
 #[test]
 fn a_handler_that_raises_without_end_runs_away_and_what_is_admitted_goes_on() {
-    let (mut runtime, cpu, _alone) = start(Mode::Upcall);
+    let (mut runtime, _alone) = start(Mode::Upcall);
+    let cpu = cpu();
     let name = name("away");
     let within = HandlerTerms { invocations_max: 4, span: Span::from_millis(50), ..HANDLER_TERMS };
     let (route, seen) = shows();
@@ -204,7 +198,7 @@ fn a_handler_that_raises_without_end_runs_away_and_what_is_admitted_goes_on() {
 
 #[test]
 fn a_fast_call_in_a_handler_may_ask_for_the_scheduler_and_may_not_block() {
-    let (mut runtime, _, _alone) = start(Mode::Upcall);
+    let (mut runtime, _alone) = start(Mode::Upcall);
     let name = name("fast");
     let terms = ServiceTerms::new(RINGS, Route::to(|_| {}))
         .fast(|words| match words[0] {
@@ -239,7 +233,8 @@ fn a_fast_call_in_a_handler_may_ask_for_the_scheduler_and_may_not_block() {
 
 #[test]
 fn services_come_and_go_and_each_side_learns_of_the_other() {
-    let (mut runtime, cpu, _alone) = start(Mode::Upcall);
+    let (mut runtime, _alone) = start(Mode::Upcall);
+    let cpu = cpu();
     let name = name("again");
     // More than an executive has handlers: places are used again.
     for round in 0..80 {
@@ -272,7 +267,8 @@ fn services_come_and_go_and_each_side_learns_of_the_other() {
 #[test]
 fn where_there_is_no_desk_there_is_no_handler() {
     let terms = || ServiceTerms::new(RINGS, Route::to(|_| {}));
-    let (mut runtime, cpu, alone) = start(Mode::Upcall);
+    let (mut runtime, alone) = start(Mode::Upcall);
+    let cpu = cpu();
     let error = runtime.service(cpu + 1_000, &name("nowhere"), terms()).unwrap_err();
     assert!(matches!(error, OpenError::NoSuchCpu { .. }), "{error}");
     // Streams and peers sleep on words of one set.
@@ -291,7 +287,7 @@ fn where_there_is_no_desk_there_is_no_handler() {
     assert!(stream(31).is_err());
     drop(runtime);
     drop(alone);
-    let (mut runtime, cpu, _alone) = start(Mode::Threads);
+    let (mut runtime, _alone) = start(Mode::Threads);
     let error = runtime.service(cpu, &name("threads"), terms()).unwrap_err();
     assert!(matches!(error, OpenError::NotInMode(Mode::Threads)), "{error}");
 }

@@ -3,8 +3,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+#[allow(dead_code, reason = "each test program uses its own part")]
+mod support;
+
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use upcall_runtime::activity::{ActivityParams, Terms};
 use upcall_runtime::admission::Share;
@@ -17,15 +20,10 @@ use upcall_runtime::policy::rmdp::RMDP;
 use upcall_runtime::time::Span;
 use upcall_runtime::{Config, EVENTS_MAX, Event, EventError, HandlerId, Poster, Runtime, clock};
 
-/// One runtime at a time: two would share CPUs without knowing of each other.
-static ALONE: Mutex<()> = Mutex::new(());
+use support::{cpu, ended};
 
-fn start(discipline: &'static Discipline) -> (Runtime, u32, MutexGuard<'static, ()>) {
-    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let cpu = upcall_runtime::default_cpus().unwrap()[0];
-    let switch_cost = Some(Span::from_micros(1));
-    let config = Config { cpus: vec![cpu], switch_cost, discipline, ..Config::default() };
-    (Runtime::start(config).unwrap(), cpu, alone)
+fn start(discipline: &'static Discipline) -> (Runtime, MutexGuard<'static, ()>) {
+    support::start(Config { cpus: vec![cpu()], discipline, ..Config::default() })
 }
 
 const NEED: ActivityParams = ActivityParams::new(Span::from_millis(5), Span::from_micros(100));
@@ -35,9 +33,7 @@ fn winning(wins_ties: bool) -> Terms {
 }
 
 fn all_ended(runtime: &mut Runtime, ids: &[HandlerId]) {
-    for &id in ids {
-        assert_eq!(runtime.wait(&[id], Some(Span::from_secs(60))), [id], "it never ended");
-    }
+    ids.iter().for_each(|&id| ended(runtime, id));
 }
 
 type Seen = Arc<Mutex<Vec<(usize, u64)>>>;
@@ -76,7 +72,7 @@ const RANKS: [[u64; 3]; 4] = [[30, 10, 20], [110, 130, 120], [230, 220, 210], [3
 
 /// The order in which they took them.
 fn order_of(discipline: &'static Discipline, wins_ties: bool) -> Vec<(usize, u64)> {
-    let (mut runtime, _, _alone) = start(discipline);
+    let (mut runtime, _alone) = start(discipline);
     let (ids, seen) = players(&mut runtime, 3, RANKS.len(), winning(wins_ties));
     let posters = posters(&runtime, &ids);
     // The last first: what counts is the rank.
@@ -103,7 +99,7 @@ fn of_three_handlers_of_one_rank_the_most_urgent_event_goes_first() {
 
 #[test]
 fn without_leave_to_win_ties_the_order_is_as_without_events() {
-    let (mut runtime, _, _alone) = start(&RMDP);
+    let (mut runtime, _alone) = start(&RMDP);
     let (ids, seen) = players(&mut runtime, 3, 1, winning(false));
     for (poster, rank) in posters(&runtime, &ids).iter().zip([30, 10, 20]) {
         poster.post(rank).unwrap();
@@ -117,7 +113,7 @@ fn without_leave_to_win_ties_the_order_is_as_without_events() {
 fn what_threads_post_while_handlers_run_is_taken_once_each() {
     const EACH: u64 = 3_000;
     for discipline in [&RMDP, &DWS, &DWCS] {
-        let (mut runtime, _, _alone) = start(discipline);
+        let (mut runtime, _alone) = start(discipline);
         let sums: Arc<Mutex<Vec<u64>>> = Arc::new(Mutex::new(vec![0; 3]));
         let ids: Vec<HandlerId> = (0..3)
             .map(|at| {
@@ -162,7 +158,7 @@ fn what_threads_post_while_handlers_run_is_taken_once_each() {
 
 #[test]
 fn a_handler_that_takes_nothing_has_so_many_and_a_closed_one_none() {
-    let (mut runtime, _, _alone) = start(&RMDP);
+    let (mut runtime, _alone) = start(&RMDP);
     let id = runtime.handler("idle", (NEED, winning(true)), |_| {}).unwrap();
     let poster = runtime.poster(id).unwrap();
     (0..EVENTS_MAX as u64).for_each(|rank| poster.post(rank).unwrap());
@@ -180,7 +176,8 @@ fn a_handler_that_takes_nothing_has_so_many_and_a_closed_one_none() {
 
 /// Two jobs are ready at once; in the first an event is posted to a handler that has no job then.
 fn order_with_an_event_amid_two_jobs(server: bool) -> Vec<&'static str> {
-    let (mut runtime, cpu, _alone) = start(&DWCS);
+    let (mut runtime, _alone) = start(&DWCS);
+    let cpu = cpu();
     let order: Arc<Mutex<Vec<&'static str>>> = Arc::default();
     let (first, second, told) = (order.clone(), order.clone(), order.clone());
     let upcalls = Arc::new(AtomicU64::new(0));
@@ -234,7 +231,8 @@ fn the_event_server_serves_an_event_ahead_of_a_job_that_is_ready() {
 
 #[test]
 fn an_executive_that_sleeps_and_expects_no_event_hears_the_first() {
-    let (mut runtime, cpu, _alone) = start(&DWCS);
+    let (mut runtime, _alone) = start(&DWCS);
+    let cpu = cpu();
     let far = ActivityParams::new(Span::from_secs(3_600), Span::from_micros(100));
     let (upcalled, upcalls) = std::sync::mpsc::channel();
     let player = runtime.handler("player", far, move |batch| {
@@ -255,10 +253,11 @@ fn an_executive_that_sleeps_and_expects_no_event_hears_the_first() {
 
 #[test]
 fn only_dwcs_has_an_event_server_and_only_as_large_as_fits() {
-    let (mut runtime, cpu, alone) = start(&DWS);
+    let (mut runtime, alone) = start(&DWS);
+    let cpu = cpu();
     assert!(runtime.reserve_events(cpu, Share::from_ppm(1_000)).is_err());
     drop((runtime, alone));
-    let (mut runtime, cpu, _alone) = start(&DWCS);
+    let (mut runtime, _alone) = start(&DWCS);
     runtime.handler("one", NEED, |_| {}).unwrap();
     assert!(runtime.reserve_events(cpu, Share::from_ppm(999_999)).is_err());
     let fits = runtime.reservations().event_share(cpu);
@@ -272,7 +271,8 @@ fn only_dwcs_has_an_event_server_and_only_as_large_as_fits() {
 
 #[test]
 fn a_service_that_raises_posts_to_a_handler_that_is_admitted() {
-    let (mut runtime, cpu, _alone) = start(&DWS);
+    let (mut runtime, _alone) = start(&DWS);
+    let cpu = cpu();
     let name = format!("frames-{}", std::process::id());
     let to_client = Form::Ring { slots: 64 };
     let forms = Forms { to_service: Form::Counter, to_client };

@@ -2,24 +2,22 @@
 //! where. How late is the machine's matter.
 #![expect(clippy::unwrap_used, reason = "what fails here is the test")]
 
+#[allow(dead_code, reason = "each test program uses its own part")]
+mod support;
+
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use upcall_runtime::activity::ActivityParams;
 use upcall_runtime::time::{Instant, Span};
 use upcall_runtime::{Config, Interrupt, InterruptError, Mode, Runtime, clock};
 
-/// One runtime at a time: two would share CPUs without knowing of each other.
-static ALONE: Mutex<()> = Mutex::new(());
-
 /// A runtime on one CPU, that CPU, and what interrupts it: kind and time.
 fn start() -> (Runtime, u32, Receiver<(Interrupt, Instant)>, MutexGuard<'static, ()>) {
-    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let config = Config { switch_cost: Some(Span::from_micros(1)), ..Config::default() };
-    let mut runtime = Runtime::start(config).unwrap();
+    let (mut runtime, alone) = support::start(Config::default());
     let cpu = runtime.config().cpus[0];
     let (noted, seen) = mpsc::channel();
     runtime.on_interrupt(cpu, move |kind| noted.send((kind, clock::now())).unwrap()).unwrap();
@@ -65,7 +63,7 @@ fn a_ready_descriptor_interrupts_once_until_it_is_armed_again() {
 #[test]
 fn a_running_handler_is_interrupted_at_a_boundary_and_never_inside_a_quantum() {
     const QUANTUM: u32 = 4;
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = support::alone();
     let config = Config { switch_cost: Some(Span::from_micros(1)), ..Config::default() };
     let mut runtime = Runtime::start(config).unwrap();
     let cpu = runtime.config().cpus[0];

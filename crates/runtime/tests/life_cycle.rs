@@ -2,8 +2,11 @@
 //! Whether a deadline is met depends on the machine; nothing here asks. Any
 //! thread may be stopped at any moment for as long as the machine likes.
 
+#[allow(dead_code, reason = "each test program uses its own part")]
+mod support;
+
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use upcall_core::trace::Crossing;
@@ -16,15 +19,8 @@ use upcall_runtime::{
     ActivityReport, Config, CreateError, HandlerId, Mode, Need, Report, Runtime, clock,
 };
 
-/// One runtime at a time: two would share CPUs without knowing of each other.
-static ALONE: Mutex<()> = Mutex::new(());
-
-/// A runtime, and the right to be the only one as long as it is held.
 fn start(mode: Mode) -> (Runtime, MutexGuard<'static, ()>) {
-    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let switch_cost = Some(Span::from_micros(1));
-    let config = Config { mode, switch_cost, ..Config::default() };
-    (Runtime::start(config).expect("default CPUs are allowed"), alone)
+    support::start(Config { mode, ..Config::default() })
 }
 
 fn every(period_ms: u64, cost_us: u64) -> ActivityParams {
@@ -261,7 +257,7 @@ fn waiting_with_a_timeout_returns_empty_handed() {
 
 #[test]
 fn a_running_handler_is_given_another_share_if_admission_grants_it() {
-    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let alone = support::alone();
     let switch_cost = Some(Span::from_micros(1));
     let config = Config { switch_cost, discipline: &PS, trace: true, ..Config::default() };
     let mut runtime = Runtime::start(config).expect("default CPUs are allowed");

@@ -3,44 +3,25 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+#[allow(dead_code, reason = "each test program uses its own part")]
+mod support;
+
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use upcall_runtime::activity::{ActivityParams, Terms, WorkClass};
+use upcall_runtime::activity::{Terms, WorkClass};
 use upcall_runtime::policy::{Discipline, dws::DWS, ps::PS, rmdp::RMDP};
-use upcall_runtime::stream::{Closed, Door, DoorError, End, Inlet, Outlet, Stream, Way};
+use upcall_runtime::stream::{Closed, Door, DoorError, End, Inlet, Outlet, Stream};
 use upcall_runtime::time::{Instant, Span};
-use upcall_runtime::{Config, CreateError, HandlerId, Interrupt, Mode, Runtime, clock};
+use upcall_runtime::{Config, CreateError, Interrupt, Mode, Runtime, clock};
 use upcall_sys::process::{self, Child, Exit, PidFd, SpawnOptions};
 
-/// One runtime at a time: two would share CPUs without knowing of each other.
-static ALONE: Mutex<()> = Mutex::new(());
+use support::{SLOTS, a_minute, cpu, ended, every_us};
 
 fn start(mode: Mode, discipline: &'static Discipline) -> (Runtime, MutexGuard<'static, ()>) {
-    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let switch_cost = Some(Span::from_micros(1));
-    let config = Config { mode, cpus: vec![cpu()], switch_cost, discipline, ..Config::default() };
-    (Runtime::start(config).unwrap(), alone)
+    support::start(Config { mode, cpus: vec![cpu()], discipline, ..Config::default() })
 }
-
-fn cpu() -> u32 {
-    upcall_runtime::default_cpus().unwrap()[0]
-}
-
-fn every_us(period_us: u64) -> ActivityParams {
-    ActivityParams::new(Span::from_micros(period_us), Span::from_nanos(100))
-}
-
-fn ended(runtime: &mut Runtime, id: HandlerId) {
-    assert_eq!(runtime.wait(&[id], Some(Span::from_secs(60))), [id], "it never ended");
-}
-
-fn a_minute() -> Option<Instant> {
-    Some(clock::now() + Span::from_secs(60))
-}
-
-const SLOTS: Way = Way::Slots { slots: 64, slot_bytes: 8 };
 
 fn write(outlet: &mut Outlet, number: u64) -> Result<(), Closed> {
     while !outlet.push(&number.to_ne_bytes()).unwrap_or(false) {

@@ -3,10 +3,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+#[allow(dead_code, reason = "each test program uses its own part")]
+mod support;
+
 use std::future::poll_fn;
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Poll, Waker};
 use std::thread::ThreadId;
 
@@ -15,16 +18,13 @@ use upcall_runtime::policy::dws::DWS;
 use upcall_runtime::time::Span;
 use upcall_runtime::{Config, CreateError, HandlerId, Mode, Runtime, clock};
 
-/// One runtime at a time: two would share CPUs without knowing of each other.
-static ALONE: Mutex<()> = Mutex::new(());
-
-/// A runtime on one CPU, and the right to be the only one as long as it is held.
 fn start(mode: Mode) -> (Runtime, MutexGuard<'static, ()>) {
-    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let cpus = upcall_runtime::default_cpus().unwrap()[..1].to_vec();
-    let switch_cost = Some(Span::from_micros(1));
-    let config = Config { mode, cpus, switch_cost, discipline: &DWS, ..Config::default() };
-    (Runtime::start(config).unwrap(), alone)
+    support::start(Config {
+        mode,
+        cpus: vec![support::cpu()],
+        discipline: &DWS,
+        ..Config::default()
+    })
 }
 
 fn every(period_ms: u64) -> ActivityParams {
@@ -397,7 +397,7 @@ fn a_suspended_sleeper_sleeps_on_when_it_is_run_again() {
 
 #[test]
 fn only_dws_knows_tasks() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = support::alone();
     let mut runtime = Runtime::start(Config::default()).unwrap();
     let refused = runtime.task("t", every(10), async |_| {});
     assert_eq!(refused, Err(CreateError::NotForTasks { policy: "rmdp" }));

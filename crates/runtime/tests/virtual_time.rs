@@ -2,21 +2,19 @@
 //! that nobody comes between the PDUs of a quantum. No time is asserted.
 #![expect(clippy::unwrap_used, reason = "what fails here is the test")]
 
+#[allow(dead_code, reason = "each test program uses its own part")]
+mod support;
+
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use upcall_runtime::activity::ActivityParams;
 use upcall_runtime::time::Span;
 use upcall_runtime::{Batch, Config, CreateError, HandlerId, Runtime, clock};
 
-/// One runtime at a time: two would share CPUs without knowing of each other.
-static ALONE: Mutex<()> = Mutex::new(());
-
 fn start() -> (Runtime, MutexGuard<'static, ()>) {
-    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let config = Config { switch_cost: Some(Span::from_micros(1)), ..Config::default() };
-    (Runtime::start(config).unwrap(), alone)
+    support::start(Config::default())
 }
 
 /// What was done, in order.
