@@ -5,18 +5,16 @@
 mod support;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
 use support::{
-    Running, SpecFile, UPCALL, a_cpu, list, number, on_a_cpu, text, truth, upcall, wait_until,
+    Running, SpecFile, UPCALL, UPCALLD, list, number, on_a_cpu, text, truth, upcall, wait_until,
 };
 use upcall::activity::ActivityParams;
 use upcall::time::Span;
 use upcall::{Attach, Config, CreateError, Runtime};
-
-const UPCALLD: &str = env!("CARGO_BIN_EXE_upcalld");
 
 /// Two domains, half a CPU.
 const SET: &str = r#"
@@ -40,16 +38,8 @@ batch = 8
 domain = "intercom"
 "#;
 
-/// The daemon at `socket`, once it answers.
 fn daemon(socket: &str) -> Running {
-    let mut command = Command::new(UPCALLD);
-    command.args(["--socket", socket, "--cpus", &a_cpu().to_string(), "--switch-cost", "20us"]);
-    let mut running = Running::start(&mut command);
-    wait_until("the daemon", || {
-        assert!(running.runs(), "the daemon ended");
-        upcall::status::status(&PathBuf::from(socket)).is_ok()
-    });
-    running
+    support::daemon(&mut Command::new(UPCALLD), Path::new(socket))
 }
 
 fn ps(socket: &str) -> Value {

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use support::{Done, Running, a_cpu, folder, machine, wait_until};
+use support::{Done, Running, UPCALLD, a_cpu, folder, machine, wait_until};
 use upcall::activity::ActivityParams;
 use upcall::channel::{
     Client, Form, Forms, PeerId, Posted, Raise, Route, ServiceTerms, services_folder,
@@ -22,7 +22,6 @@ use upcall::channel::{
 use upcall::time::Span;
 use upcall::{Attach, Config, Runtime};
 
-const UPCALLD: &str = env!("CARGO_BIN_EXE_upcalld");
 /// Tells this program which part it has: service, client or scribbler, and its arguments.
 const PART: &str = "UPCALL_TEST_PART";
 /// What is raised by a client that ends by itself.
@@ -195,13 +194,7 @@ fn clients_and_a_service_in_domains_handle_all_once_whoever_is_killed_or_scribbl
     let _machine = machine();
     let folder = folder();
     let socket = folder.path().join("upcall.sock");
-    let mut command = Command::new(UPCALLD);
-    command.args(["--cpus", &a_cpu().to_string(), "--switch-cost", "20us", "--socket"]);
-    let mut daemon = Running::start(command.arg(&socket));
-    wait_until("the daemon", || {
-        assert!(daemon.runs(), "the daemon ended");
-        upcall::status::status(&socket).is_ok()
-    });
+    let _daemon = support::daemon(&mut Command::new(UPCALLD), &socket);
     let name = format!("domains-{}", std::process::id());
     let mut service = start(&socket, &format!("service {name}"));
     wait_until("the service", || {

@@ -6,11 +6,12 @@
 mod support;
 
 use std::path::PathBuf;
+use std::process::Command;
 
 use serde_json::Value;
 use support::Type::{Bool, Count, CountOrNull, Float, List, SignedOrNull, Text, TextOrNull};
 use support::{
-    Done, Running, a_cpu, assert_fields, field, folder, list, named, number, start, text, truth,
+    Done, Running, UPCALL, a_cpu, assert_fields, field, folder, list, named, number, text, truth,
     upcall, wait_until,
 };
 use upcall::activity::ActivityParams;
@@ -28,13 +29,7 @@ impl Daemon {
     fn start() -> Self {
         let folder = folder();
         let socket = folder.path().join("upcall.sock");
-        let (path, cpu) = (socket.to_str().unwrap(), a_cpu().to_string());
-        let mut running =
-            start(&["daemon", "--socket", path, "--cpus", &cpu, "--switch-cost", "10us"]);
-        wait_until("the daemon", || {
-            assert!(running.runs(), "the daemon ended");
-            upcall::status::status(&socket).is_ok()
-        });
+        let running = support::daemon(Command::new(UPCALL).arg("daemon"), &socket);
         Daemon { running, socket, _folder: folder }
     }
 

@@ -10,12 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use support::{Running, a_cpu, folder, machine, root, wait_until};
+use support::{Running, UPCALLD, folder, machine, root};
 use upcall::activity::ActivityParams;
 use upcall::time::Span;
 use upcall::{Attach, Config, Runtime, clock};
-
-const UPCALLD: &str = env!("CARGO_BIN_EXE_upcalld");
 
 const HANDLERS: usize = 8;
 const JOBS: usize = 200;
@@ -64,13 +62,7 @@ fn between_two_ready_handlers_of_a_domain_there_is_no_system_call() {
     let _machine = machine();
     let folder = folder();
     let socket = folder.path().join("upcall.sock");
-    let mut command = Command::new(UPCALLD);
-    command.args(["--cpus", &a_cpu().to_string(), "--switch-cost", "20us", "--socket"]);
-    let mut daemon = Running::start(command.arg(&socket));
-    wait_until("the daemon", || {
-        assert!(daemon.runs(), "the daemon ended");
-        upcall::status::status(&socket).is_ok()
-    });
+    let _daemon = support::daemon(&mut Command::new(UPCALLD), &socket);
     // Another domain, whose handler the others outrank.
     let attach = Attach { socket: socket.clone(), name: "beside".into() };
     let mut beside = Runtime::start(Config { daemon: Some(attach), ..Config::default() })

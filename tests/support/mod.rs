@@ -28,8 +28,9 @@ pub fn machine() -> MutexGuard<'static, ()> {
     MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The program under test.
+/// The programs under test.
 pub const UPCALL: &str = env!("CARGO_BIN_EXE_upcall");
+pub const UPCALLD: &str = env!("CARGO_BIN_EXE_upcalld");
 
 /// The root folder of the workspace.
 pub fn root() -> PathBuf {
@@ -151,6 +152,18 @@ pub fn upcall(arguments: &[&str]) -> Done {
 /// Starts `upcall` with `arguments`.
 pub fn start(arguments: &[&str]) -> Running {
     Running::start(Command::new(UPCALL).args(arguments))
+}
+
+/// A daemon for one CPU at `socket`, by `command`, once it answers.
+#[track_caller]
+pub fn daemon(command: &mut Command, socket: &Path) -> Running {
+    command.args(["--cpus", &a_cpu().to_string(), "--switch-cost", "20us", "--socket"]).arg(socket);
+    let mut running = Running::start(command);
+    wait_until("the daemon", || {
+        assert!(running.runs(), "the daemon ended");
+        upcall::status::status(socket).is_ok()
+    });
+    running
 }
 
 /// Sends a process a signal by its name.
