@@ -236,6 +236,7 @@ impl Watch {
             let has_turn = if is_held { turn.holder() } else { DomainId::DAEMON };
             for member in members.iter() {
                 self.see_to_stray(hall, member, has_turn, tick);
+                see_to_returner(hall, member, has_turn, tick.rules);
             }
             if let Some(member) = members.iter().find(|member| member.domain == has_turn) {
                 holder = Some((hall, member, turn));
@@ -355,11 +356,12 @@ impl Watch {
             demote(hall, member, held_ns, tick);
             return;
         }
+        // First of all: the KLS thread, which may just raise it, looks at that afterwards.
+        hall.set_state(member, State::Demoted);
         if tick.rules.real_time {
             // Refused only if it has ended.
             let _ = schedule::set_fifo_not_inherited_of(member.tid, OFFENDER_PRIORITY);
         }
-        hall.set_state(member, State::Demoted);
         tick.tell(hall, member, measure, held_ns);
         // It sees that it takes no turns when it wakes.
         hall.ring(member.domain);
@@ -493,6 +495,21 @@ fn raise(hall: &Hall, member: &Member, rules: &Rules) {
     hall.ring(member.domain);
 }
 
+/// Who was blocked amid its turn and has come to a boundary, or has the turn again, is no
+/// longer above the others. Until a tick later it may still be, which costs nobody a
+/// quantum: without the turn it only shows what it has.
+fn see_to_returner(hall: &Hall, member: &Member, has_turn: DomainId, rules: &Rules) {
+    let is_back = hall.is_present(member) || has_turn == member.domain;
+    let is_raised = || {
+        let raised = schedule::Class::Fifo { priority: kls::RETURNER_PRIORITY };
+        schedule::class_of(member.tid).is_ok_and(|class| class == raised)
+    };
+    if rules.real_time && is_back && is_raised() {
+        // Refused only if it has ended.
+        let _ = schedule::set_fifo_not_inherited_of(member.tid, kls::DOMAIN_PRIORITY);
+    }
+}
+
 fn demote(hall: &Hall, member: &Member, held_ns: u64, tick: &mut Tick<'_>) {
     hall.set_state(member, State::Demoted);
     if tick.rules.real_time {
@@ -523,7 +540,7 @@ fn gave_a_sign(member: &Member, asked_at: Instant, now: Instant) -> bool {
 
 /// After an exec it is the process's first thread that has the class of ours.
 pub(crate) fn lower_leader(member: &Member) {
-    let ours = [kls::DOMAIN_PRIORITY, OFFENDER_PRIORITY];
+    let ours = [kls::DOMAIN_PRIORITY, kls::RETURNER_PRIORITY, OFFENDER_PRIORITY];
     if let Ok(schedule::Class::Fifo { priority }) = schedule::class_of(member.pid)
         && ours.contains(&priority)
     {

@@ -25,7 +25,8 @@
 //!    daemon knows which ([`Site::is_held`]); what its domains write into the page of
 //!    another makes no difference.
 //! 4. It is marked, the turn taken from it, and it is passed over until it sleeps on its
-//!    bell: then it has come to a boundary.
+//!    bell: then it has come to a boundary. If it is blocked, its thread is raised above
+//!    the domains until then ([`RETURNER_PRIORITY`]).
 //! 5. The holder had nothing left to do, or another user's domain outranks it.
 //!
 //! It takes no lock that an ordinary thread holds. In the state *choosing* it allocates
@@ -49,6 +50,12 @@ use crate::site::{Known, Site};
 pub(crate) const PRIORITY: u8 = DOMAIN_PRIORITY - 1;
 /// Of the domains' threads.
 pub(crate) const DOMAIN_PRIORITY: u8 = 60;
+/// Of one that was blocked in the kernel amid its turn, so that it need not wait for
+/// whoever runs to sleep: it finishes its quantum when it wakes, shows what it has and
+/// sleeps until it has the turn. It was best of all when it began that quantum: who was
+/// released since waits for what is left of it, as had it not been blocked. The guardian
+/// holds it to that quantum, and lowers it once it sleeps or has the turn.
+pub(crate) const RETURNER_PRIORITY: u8 = DOMAIN_PRIORITY + 1;
 
 /// How often a thread that cannot lie beneath looks at the holder.
 const LOOK_EVERY: Span = Span::from_millis(2);
@@ -168,15 +175,31 @@ impl Kls {
                 self.hall.pass_over(member, state);
                 // Had somebody overwritten its bell, it would sleep for ever.
                 futex::wake_shared(self.hall.turn.bell(member.domain), 1);
-                self.take(turn);
+                if self.take(turn) && state == State::Blocked {
+                    self.raise(member);
+                }
             }
             Some(_) => {}
         }
     }
 
-    fn take(&self, turn: Turn) {
+    /// See [`RETURNER_PRIORITY`]. Not a thread that is ready and runs elsewhere.
+    fn raise(&self, member: &Member) {
+        let is_ready = thread_state(member.pid, member.tid) == Ok(ThreadState::Running);
+        if !self.real_time || is_ready || member.is(State::Demoted) {
+            return;
+        }
+        // Refused only if it has ended.
+        let _ = schedule::set_fifo_not_inherited_of(member.tid, RETURNER_PRIORITY);
+        // The guardian says that it is demoted before it lowers it: if that came between, we see it.
+        if member.is(State::Demoted) {
+            let _ = schedule::set_ordinary_of(member.tid);
+        }
+    }
+
+    fn take(&self, turn: Turn) -> bool {
         // The next round chooses.
-        self.hall.turn.pass(turn, DomainId::DAEMON);
+        self.hall.turn.pass(turn, DomainId::DAEMON)
     }
 
     /// What keeps a holder from running; `None`: nothing, it is about to.

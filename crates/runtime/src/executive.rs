@@ -513,7 +513,7 @@ impl Executive {
             return self.sleep_on_all(deadline);
         }
         match &self.seat {
-            Some(seat) => seat.bell().sleep_until(deadline.map(Instant::as_nanos)),
+            Some(seat) => seat.sleep_until(deadline.map(Instant::as_nanos)),
             None => {
                 self.shared.doorbell.sleep_until(deadline);
                 false
@@ -529,9 +529,7 @@ impl Executive {
         let is_quiet = watches.doze(&mut set) & desk.is_none_or(|desk| desk.doze(&mut set));
         let rung = match (&self.seat, is_quiet) {
             (_, false) => false,
-            (Some(seat), true) => {
-                seat.bell().sleep_among(&mut set, deadline.map(Instant::as_nanos))
-            }
+            (Some(seat), true) => seat.sleep_among(&mut set, deadline.map(Instant::as_nanos)),
             (None, true) => {
                 self.shared.doorbell.sleep_among(&mut set, deadline);
                 false

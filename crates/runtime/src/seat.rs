@@ -2,13 +2,14 @@
 //!
 //! Used by the executive of a domain that is attached to a daemon. It shows the others
 //! what the executive's scheduler has, finds out who comes next, and passes the turn
-//! on. Nothing here allocates, takes a lock or waits, but for [`Bell::sleep_until`];
+//! on. Nothing here allocates, takes a lock or waits, but for [`Seat::sleep_until`];
 //! a system call is made only to wake who sleeps.
 //!
 //! What peers wrote is copied and checked by the shm room. A peer that is at fault
 //! counts as having nothing: its own promise may break, nobody else's does.
 
 use rtrb::{Consumer, Producer};
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -57,29 +58,6 @@ impl Bell {
     /// Takes note, by the executive.
     pub(crate) fn answer(&self) -> bool {
         self.page.answer(self.domain)
-    }
-
-    /// As [`Bell::sleep_until`], or until a word of `others` changes. Its own is then among them.
-    pub(crate) fn sleep_among<'a>(
-        &'a self,
-        others: &mut futex::WaitSet<'a>,
-        deadline_ns: Option<u64>,
-    ) -> bool {
-        if self.page.doze(self.domain) {
-            others.add_shared(self.page.bell(self.domain), ASLEEP);
-            let _ = others.wait_until(deadline_ns);
-        }
-        self.page.rouse(self.domain)
-    }
-
-    /// Sleeps until it is rung or until `deadline_ns`; `true` if it was rung.
-    pub(crate) fn sleep_until(&self, deadline_ns: Option<u64>) -> bool {
-        if self.page.doze(self.domain) {
-            let word = self.page.bell(self.domain);
-            // Whatever ends the wait, the caller looks again.
-            let _ = futex::wait_shared_until(word, ASLEEP, deadline_ns);
-        }
-        self.page.rouse(self.domain)
     }
 }
 
@@ -172,6 +150,8 @@ pub(crate) struct Seat {
     orders: Vec<Option<u32>>,
     /// Activities from this number on never were.
     orders_used: usize,
+    /// What was published is not yet told to whoever has the turn.
+    asks: Cell<bool>,
     /// Who was found to outrank the handler that was told to yield.
     found: Option<(Rank, DomainId)>,
     /// Whoever passed the turn found this domain to be best of all, and nothing has
@@ -285,6 +265,7 @@ impl Seat {
             peers,
             orders,
             orders_used,
+            asks: Cell::new(false),
             found,
             is_best,
             orphaned,
@@ -380,6 +361,7 @@ impl Seat {
     pub(crate) fn leave(&mut self, scheduler: &Scheduler) {
         self.orders.fill(None);
         self.publish(scheduler);
+        self.ask();
         self.pass(DomainId::DAEMON);
     }
 
@@ -454,11 +436,48 @@ impl Seat {
         // Also if nothing changed: it may have been passed over, and is there again.
         let wanted = changed || ready.is_some();
         if self.has_turn() {
+            // It looks itself.
+            self.asks.set(false);
             return;
         }
         // What was found is of another turn.
         self.found = None;
-        if wanted && self.pages.turn.request_recheck() {
+        // When it sleeps.
+        self.asks.set(wanted || self.asks.get());
+    }
+
+    /// Sleeps until it is rung or until `deadline_ns`; `true` if it was rung. Whoever has the turn
+    /// is asked to look, if it is to, when the bell says already that this domain sleeps: one that was
+    /// blocked in the kernel is taken to be back by that ([`Self::is_back`]), and a holder
+    /// that looked before would not look again.
+    pub(crate) fn sleep_until(&self, deadline_ns: Option<u64>) -> bool {
+        let page = &self.pages.turn;
+        if page.doze(self.me) {
+            self.ask();
+            // Whatever ends the wait, the caller looks again.
+            let _ = futex::wait_shared_until(page.bell(self.me), ASLEEP, deadline_ns);
+        }
+        page.rouse(self.me)
+    }
+
+    /// As [`Self::sleep_until`], or until a word of `others` changes. The own one is then among them.
+    pub(crate) fn sleep_among<'a>(
+        &'a self,
+        others: &mut futex::WaitSet<'a>,
+        deadline_ns: Option<u64>,
+    ) -> bool {
+        let page = &self.pages.turn;
+        if page.doze(self.me) {
+            self.ask();
+            others.add_shared(page.bell(self.me), ASLEEP);
+            let _ = others.wait_until(deadline_ns);
+        }
+        page.rouse(self.me)
+    }
+
+    /// Has whoever has the turn look at all user areas, if what was published is not told yet.
+    fn ask(&self) {
+        if self.asks.take() && self.pages.turn.request_recheck() {
             ring(&self.pages.turn, DomainId::DAEMON);
         }
     }

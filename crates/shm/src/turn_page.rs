@@ -46,7 +46,9 @@
 //!       nobody looks? ring the daemon              reads all user areas
 //! ```
 //!
-//! 8. Sets the flag, then looks who has the turn. A domain looks at the flag at
+//! 8. Comes after *doze* where C is about to sleep: one that the daemon passed over
+//!    counts as there again by its bell being `ASLEEP`, and H may look but once.
+//!    Sets the flag, then looks who has the turn. A domain looks at the flag at
 //!    its next boundary; the daemon must be woken for it.
 //! 9. Before it sleeps with the turn, the daemon takes the flag with
 //!    [`TurnPage::take_recheck_idle`]: either it finds the flag, or C finds

@@ -197,6 +197,40 @@ fn recheck_of_a_holder() {
     b.join().unwrap();
 }
 
+/// B was passed over as blocked and is back. A, which takes it to be away as long as its
+/// bell does not say that it sleeps, looks when it takes the request, and not again.
+fn back_from_the_kernel(says_it_sleeps: fn(&Cpu), asks: fn(&Cpu)) {
+    let cpu = Cpu::new(A);
+    let b = {
+        let cpu = cpu.clone();
+        thread::spawn(move || {
+            says_it_sleeps(&cpu);
+            asks(&cpu);
+        })
+    };
+    if cpu.page.take_recheck() {
+        let bell = cpu.page.bell(B).load(Relaxed);
+        assert_eq!(bell, u64::from(ASLEEP), "taken to be away");
+    }
+    b.join().unwrap();
+}
+
+fn dozes(cpu: &Cpu) {
+    assert!(cpu.page.doze(B));
+}
+
+fn requests(cpu: &Cpu) {
+    assert!(!cpu.page.request_recheck());
+}
+
+fn back_and_asleep() {
+    back_from_the_kernel(dozes, requests);
+}
+
+fn back_and_asks_too_early() {
+    back_from_the_kernel(requests, dozes);
+}
+
 #[test]
 fn the_turn_goes_there_and_back_and_no_wake_is_lost() {
     check(None, there_and_back);
@@ -220,6 +254,17 @@ fn who_takes_the_request_sees_what_was_published() {
 }
 
 #[test]
+fn who_is_back_from_the_kernel_is_seen_asleep_by_who_takes_its_request() {
+    check(None, back_and_asleep);
+}
+
+#[test]
+#[should_panic(expected = "taken to be away")]
+fn who_asks_before_its_bell_says_that_it_sleeps_may_be_missed() {
+    check(None, back_and_asks_too_early);
+}
+
+#[test]
 fn no_ordering_can_be_weaker() {
     each_breaks(&[
         (Edge::Pass, there_and_back, "passed too early"),
@@ -230,5 +275,7 @@ fn no_ordering_can_be_weaker() {
         (Edge::IdleFence, recheck_of_an_idle_cpu, "deadlock"),
         (Edge::RecheckRequest, recheck_of_a_holder, "looked too early"),
         (Edge::RecheckTake, recheck_of_a_holder, "looked too early"),
+        (Edge::RecheckRequest, back_and_asleep, "taken to be away"),
+        (Edge::RecheckTake, back_and_asleep, "taken to be away"),
     ]);
 }

@@ -1,0 +1,166 @@
+//! Domains whose handlers block in the kernel amid a quantum, under a daemon with the
+//! real-time class: what others get of it, and when the blocked one gets on.
+
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use upcall_core::activity::ActivityParams;
+use upcall_core::time::Span;
+use upcall_daemon::server::{Config, Daemon, Event};
+use upcall_runtime::{Attach, Batch, Config as RuntimeConfig, Runtime, clock};
+
+/// One daemon at a time: two would share a CPU without knowing of each other.
+static ALONE: Mutex<()> = Mutex::new(());
+/// So long a handler blocks.
+const BLOCKED: Span = Span::from_millis(20);
+
+type Noted = Arc<Mutex<Vec<u64>>>;
+
+fn note(noted: &Noted) {
+    noted.lock().unwrap().push(clock::now().as_nanos());
+}
+
+fn spin() {
+    let until = clock::now() + Span::from_micros(500);
+    while clock::now() < until {}
+}
+
+/// Of each job's first quantum: when it fell asleep, when it was to wake, when it was awake;
+/// and when the quantum after it began.
+type Blocks = Arc<Mutex<Vec<[u64; 4]>>>;
+
+/// A handler's quanta, over the upcalls that a job may take.
+#[derive(Default)]
+struct Blocking {
+    quanta: Noted,
+    blocks: Blocks,
+    number: u32,
+    first: Option<[u64; 3]>,
+}
+
+impl Blocking {
+    /// Notes every quantum; blocks in the first of `a_job` each time.
+    fn upcall(&mut self, batch: &mut Batch<'_>, a_job: u32) {
+        while batch.proceed() {
+            note(&self.quanta);
+            let at = clock::now();
+            if self.number.is_multiple_of(a_job) {
+                std::thread::sleep(Duration::from_nanos(BLOCKED.as_nanos()));
+                let due = at + BLOCKED;
+                self.first = Some([at, due, clock::now()].map(|at| at.as_nanos()));
+            } else if let Some([asleep, due, awake]) = self.first.take() {
+                self.blocks.lock().unwrap().push([asleep, due, awake, at.as_nanos()]);
+            }
+            self.number += 1;
+            spin();
+        }
+    }
+}
+
+/// A domain that blocks and one that does not, each with its period in ms and its quanta a
+/// job: the blocks, the quanta of the first, the quanta of the second, what the daemon told.
+fn run(
+    (blocks_ms, blocks_quanta): (u64, u32),
+    (spins_ms, spins_quanta): (u64, u32),
+) -> (Vec<[u64; 4]>, Vec<u64>, Vec<u64>, Vec<Event>) {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("upcalld");
+    let cpu = *upcall_runtime::default_cpus().unwrap().last().unwrap();
+    let daemon = Daemon::start(Config::new(socket.clone(), vec![cpu])).unwrap();
+    let stopper = daemon.stopper();
+    let thread = std::thread::spawn(move || {
+        let mut events = Vec::new();
+        daemon.run(|event, _| events.push(event.clone()));
+        events
+    });
+    let domain = |name: &str| {
+        let daemon = Some(Attach { socket: socket.clone(), name: name.to_owned() });
+        Runtime::start(RuntimeConfig { daemon, ..RuntimeConfig::default() }).unwrap()
+    };
+    let (mut one, mut other) = (domain("blocks"), domain("spins"));
+    let params = |ms, quanta| {
+        let params = ActivityParams::new(Span::from_millis(ms), Span::from_micros(600));
+        params.batch(quanta).quantum(1)
+    };
+    let (blocks, quanta, others): (Blocks, Noted, Noted) = Default::default();
+    let mut blocking =
+        Blocking { quanta: quanta.clone(), blocks: blocks.clone(), ..Blocking::default() };
+    let others_in = others.clone();
+    let a = one.handler("blocks", params(blocks_ms, blocks_quanta), move |batch| {
+        blocking.upcall(batch, blocks_quanta);
+    });
+    let b = other.handler("spins", params(spins_ms, spins_quanta), move |batch| {
+        while batch.proceed() {
+            note(&others_in);
+            spin();
+        }
+    });
+    let at = clock::now() + Span::from_millis(20);
+    one.run_at(&[a.unwrap()], at).unwrap();
+    other.run_at(&[b.unwrap()], at + Span::from_millis(5)).unwrap();
+    std::thread::sleep(Duration::from_millis(2_000));
+    one.stop(|_, _| {});
+    other.stop(|_, _| {});
+    stopper.stop();
+    let events = thread.join().unwrap();
+    let taken = |noted: &Noted| std::mem::take(&mut *noted.lock().unwrap());
+    let blocks = std::mem::take(&mut *blocks.lock().unwrap());
+    (blocks, taken(&quanta), taken(&others), events)
+}
+
+fn begun(quanta: &[u64], from: u64, to: u64) -> usize {
+    quanta.iter().filter(|&&at| (from..to).contains(&at)).count()
+}
+
+fn assert_no_offence(events: &[Event]) {
+    assert!(!events.iter().any(|event| matches!(event, Event::Offence { .. })), "{events:?}");
+}
+
+#[test]
+#[ignore = "needs root"]
+fn the_better_one_gets_on_when_it_wakes_and_goes_on_at_the_others_next_boundary() {
+    let (blocks, _, others, events) = run((150, 4), (200, 100));
+    assert_no_offence(&events);
+    let mut amid = 0;
+    for [asleep, due, awake, after] in &blocks {
+        let (meanwhile, since) = (begun(&others, *asleep, *due), begun(&others, *due, *awake));
+        let then = begun(&others, *awake, *after);
+        println!(
+            "{meanwhile} quanta while it slept, {since} till it was awake, {then} till it went on; woke {} us late",
+            (awake - due) / 1000
+        );
+        // What a look of the guardian or an interrupt puts between two readings of the clock.
+        assert!(since <= 1, "{since} quanta of the other before it got on");
+        assert!(then <= 1, "{then} quanta of the other before its next one");
+        amid += usize::from(meanwhile > 10 && begun(&others, *after, u64::MAX) > 0);
+    }
+    assert!(amid >= 3, "the CPU idled, or nothing was seen: {amid} of {}", blocks.len());
+}
+
+#[test]
+#[ignore = "needs root"]
+fn the_worse_one_finishes_its_quantum_when_it_wakes_and_begins_no_other() {
+    // The better one is released while the other is blocked.
+    let (blocks, quanta, others, events) = run((400, 4), (100, 100));
+    assert_no_offence(&events);
+    let mut amid = 0;
+    for [asleep, _, awake, after] in &blocks {
+        let Some(first) = others.iter().position(|at| at > asleep) else { continue };
+        // Its job: quanta without a gap.
+        let job = others[first..].windows(2).take_while(|two| two[1] - two[0] < 5_000_000);
+        let end = job.last().map_or(others[first], |two| two[1]);
+        if others[first] < *awake && *awake < end {
+            amid += 1;
+            println!(
+                "woke {} quanta into the other's job, went on {} us after its last",
+                begun(&others, *asleep, *awake),
+                after.saturating_sub(end) / 1000
+            );
+            assert_eq!(begun(&quanta, *awake, end), 0, "it took a turn of a better one");
+        }
+    }
+    assert!(amid >= 2, "{amid} of {}", blocks.len());
+}
