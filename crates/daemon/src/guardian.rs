@@ -141,6 +141,8 @@ struct Record {
     sunk: Option<Sunk>,
     /// Ticks at which it had the turn and made nothing of it, since it ran last.
     idle_ticks: u32,
+    /// CPU time of its KLS thread at the last of them.
+    kls_ns: u64,
     /// Ticks in succession at which it showed a rank that it was not admitted with.
     lies: u32,
     seen: bool,
@@ -277,6 +279,13 @@ impl Watch {
         // Without the real-time class it may only be kept from running.
         let running = thread_state(member.pid, member.tid) == Ok(ThreadState::Running);
         if record.account.has_run || running || !tick.rules.real_time {
+            return;
+        }
+        let (is_ready, kls_ns) = hall.kls_account();
+        let kls_runs = std::mem::replace(&mut record.kls_ns, kls_ns) != kls_ns;
+        if is_ready && !kls_runs {
+            // It is about to wake the domain or to pass over it, and is kept from that: by the
+            // machine, or by somebody who is found in other ways.
             return;
         }
         record.idle_ticks += 1;
@@ -479,6 +488,7 @@ impl Record {
             stray: None,
             sunk: None,
             idle_ticks: 0,
+            kls_ns: 0,
             lies: 0,
             seen: true,
         }

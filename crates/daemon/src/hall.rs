@@ -6,7 +6,7 @@
 
 use core::num::NonZeroU64;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 use upcall_core::time::Instant;
@@ -15,6 +15,7 @@ use upcall_shm::turn_page::{self, ASLEEP, Turn, TurnPage};
 use upcall_shm::user_area::{self, NEVER, Owner, Peer, Pending, Rank, Slot, SlotState};
 use upcall_shm::{DomainId, PeerFault};
 use upcall_sys::memfd::{MapError, SharedMapping};
+use upcall_sys::process::{ThreadState, cpu_time_of, thread_id, thread_state};
 use upcall_sys::{OsError, futex};
 
 use crate::ranks::Ranks;
@@ -45,6 +46,8 @@ pub(crate) struct Hall {
     shows_others: AtomicBool,
     pub(crate) proxy_fd: OwnedFd,
     members: Mutex<Members>,
+    /// Of its KLS thread; 0 before that runs. Relaxed throughout: nothing is handed over with it.
+    kls_tid: AtomicU32,
     quit: AtomicBool,
 }
 
@@ -162,6 +165,7 @@ impl Hall {
             shows_others: AtomicBool::new(false),
             proxy_fd,
             members: Mutex::default(),
+            kls_tid: AtomicU32::new(0),
             quit: AtomicBool::new(false),
         })
     }
@@ -201,6 +205,19 @@ impl Hall {
     /// Whether [`Hall::quit`] was called.
     pub(crate) fn is_over(&self) -> bool {
         self.quit.load(Ordering::Acquire)
+    }
+
+    /// The calling thread is its KLS thread.
+    pub(crate) fn set_kls(&self) {
+        self.kls_tid.store(thread_id(), Ordering::Relaxed);
+    }
+
+    /// Whether its KLS thread is ready to run, and the CPU time that it has used in ns, as far as the
+    /// kernel counted that: a kernel tick behind.
+    pub(crate) fn kls_account(&self) -> (bool, u64) {
+        let (pid, tid) = (std::process::id(), self.kls_tid.load(Ordering::Relaxed));
+        let is_ready = thread_state(pid, tid) == Ok(ThreadState::Running);
+        (is_ready, cpu_time_of(pid, tid).unwrap_or(0))
     }
 
     /// Wakes `domain`, if it sleeps.

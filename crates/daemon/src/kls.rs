@@ -87,6 +87,7 @@ impl Kls {
 
     /// Runs until the hall is over, in a thread of its own.
     pub(crate) fn run(mut self) {
+        self.hall.set_kls();
         // A CPU that went away, or a right: it still runs, and is late.
         let _ = schedule::pin_thread(&[self.site.cpu]);
         let _ = schedule::set_timer_slack_least();
