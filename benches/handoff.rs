@@ -384,7 +384,7 @@ fn domain(socket: &str, millis: u64, period_us: u64, handlers: &[&str]) {
             let is_long = name == "long";
             let need = match is_long {
                 false => ActivityParams::new(Span::from_micros(period_us), Span::from_micros(4)),
-                true => ActivityParams::new(Span::from_millis(50), Span::from_nanos(2_800))
+                true => ActivityParams::new(Span::from_millis(50), Span::from_nanos(3_300))
                     .batch(14_000),
             };
             let kept: Arc<Mutex<Stamps>> = Arc::default();

@@ -281,16 +281,7 @@ impl Watch {
         if record.account.has_run || running || !tick.rules.real_time {
             return;
         }
-        let (is_ready, kls_ns) = hall.kls_account();
-        let kls_runs = std::mem::replace(&mut record.kls_ns, kls_ns) != kls_ns;
-        if is_ready && !kls_runs {
-            // It is about to wake the domain or to pass over it, and is kept from that: by the
-            // machine, or by somebody who is found in other ways.
-            return;
-        }
-        record.idle_ticks += 1;
-        if record.idle_ticks > IDLE_TICKS_MAX {
-            record.idle_ticks = 0;
+        if record.idled_too_long(hall.kls_account()) {
             self.offended(hall, member, (Measure::OutPrioritised, 0), tick);
             take(hall, turn);
         }
@@ -492,6 +483,22 @@ impl Record {
             lies: 0,
             seen: true,
         }
+    }
+
+    /// At another look it had the turn and made nothing of it; whether that was once too often. Such
+    /// a look does not count if its KLS thread, which is to wake it or to pass over it, is ready and has
+    /// not run since the last: the machine keeps it from that, or somebody who is found in other ways.
+    fn idled_too_long(&mut self, (kls_is_ready, kls_ns): (bool, u64)) -> bool {
+        let kls_has_run = std::mem::replace(&mut self.kls_ns, kls_ns) != kls_ns;
+        if kls_is_ready && !kls_has_run {
+            return false;
+        }
+        self.idle_ticks += 1;
+        let is_too_long = self.idle_ticks > IDLE_TICKS_MAX;
+        if is_too_long {
+            self.idle_ticks = 0;
+        }
+        is_too_long
     }
 }
 

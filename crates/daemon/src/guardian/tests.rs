@@ -1,9 +1,15 @@
 //! Where it runs, in threads; what it remembers, in numbers.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU64;
+use std::sync::mpsc;
+
+use upcall_shm::user_area::{AREA_BYTES, Owner, Rank};
+use upcall_sys::memfd::SharedMapping;
 
 use super::*;
 use crate::hall::Limits;
+use crate::ranks::Admitted;
 
 fn sites(cpus: &[u32]) -> Vec<Arc<Site>> {
     cpus.iter().map(|&cpu| Arc::new(Site::new(cpu))).collect()
@@ -81,4 +87,78 @@ fn what_is_owed_without_end_is_not_remembered_without_end() {
     let limits = tenth(60);
     let owed = |millis| greedy(&limits, millis).owed_ns;
     assert_eq!(owed(2_000), owed(20_000));
+}
+
+/// A domain of a user, in a thread of this process that sleeps: it has the rank `key`, if it has any.
+fn asleep(uid: u32, tid: u32, key: Option<u64>) -> (Arc<Hall>, Arc<Member>, Owner<SharedMapping>) {
+    let (domain, generation) = (DomainId::new(1).unwrap(), NonZeroU64::MIN);
+    let area = SharedMapping::create("user", AREA_BYTES).unwrap();
+    let fd = area.fd().try_clone_to_owned().unwrap();
+    let mut owner = Owner::create(area, domain, generation.get()).unwrap();
+    owner.publish(key.map(|key| Rank::new(key, uid).into()));
+    let memory = SharedMapping::from_fd(fd, AREA_BYTES).unwrap();
+    let ids = (std::process::id(), tid);
+    let member = Arc::new(Member::new((domain, generation), ids, memory).unwrap());
+    let admitted = Admitted { order: uid, key_min: 0, delay: None, wins_ties: false };
+    member.limits.ranks.lock().unwrap().set(vec![admitted], Instant::ZERO);
+    let hall = Arc::new(Hall::new(0, uid).unwrap());
+    hall.kernel.attach(domain, generation, 1_000, ids.0);
+    hall.set_members(|members| members.push(member.clone()));
+    assert!(hall.turn.doze(domain));
+    (hall, member, owner)
+}
+
+#[test]
+fn who_sleeps_on_its_turn_is_out_prioritised_at_the_fourth_look_after_it_ran() {
+    let (wake, wait) = mpsc::channel::<()>();
+    let (says, said) = mpsc::channel();
+    let sleeper = std::thread::spawn(move || {
+        says.send(thread_id()).unwrap();
+        wait.recv().unwrap_err();
+    });
+    let tid = said.recv().unwrap();
+    while thread_state(std::process::id(), tid) == Ok(ThreadState::Running) {
+        std::thread::yield_now();
+    }
+    let site = Arc::new(Site::new(0));
+    let (has_turn, idler, _mine) = asleep(1, tid, Some(7));
+    let (waits, _, _theirs) = asleep(2, tid, Some(8));
+    site.set_halls(|halls| halls.extend([has_turn.clone(), waits]));
+    site.grant(&has_turn);
+    has_turn.turn.reset(idler.domain);
+    let mut watch = Watch { site, known: Known::default(), asked: None, records: Vec::new() };
+    let rules = Rules { real_time: true, grace: GRACE, kill: false };
+    let mut look = |at: u32| {
+        let mut told = None;
+        let report = &mut |offence: Offence| told = Some(offence.measure);
+        let (now, still, kernel_tick) = (Instant::ZERO + TICK * at, Span::ZERO, KERNEL_TICK);
+        watch.look(&mut Tick { now, still, kernel_tick, rules: &rules, report });
+        told
+    };
+    // At the first it counts as having run.
+    for at in 1..=IDLE_TICKS_MAX + 1 {
+        assert_eq!(look(at), None, "{at}");
+    }
+    assert_eq!(look(IDLE_TICKS_MAX + 2), Some(Measure::OutPrioritised));
+    assert!(!has_turn.is_present(&idler) && has_turn.turn.holder() == Ok(DomainId::DAEMON));
+    drop(wake);
+    sleeper.join().unwrap();
+}
+
+#[test]
+fn a_look_at_which_the_kls_thread_cannot_run_is_not_held_against_who_sleeps() {
+    let (_, member, _owner) = asleep(1, 1, None);
+    let count = |accounts: &mut dyn Iterator<Item = (bool, u64)>| {
+        let mut record = Record::new(member.clone());
+        record.kls_ns = 1;
+        accounts.filter(|&account| record.idled_too_long(account)).count()
+    };
+    let ready = |kls_ns| (true, kls_ns);
+    assert_eq!(count(&mut std::iter::repeat_n(ready(1), 100)), 0);
+    // Whoever has it woken again and again, or for ever asleep, is found.
+    assert_eq!(count(&mut (2..102).map(ready)), 25);
+    assert_eq!(count(&mut std::iter::repeat_n((false, 1), 100)), 25);
+    // Three before and one after: what could not be seen between counts for nothing.
+    let accounts = [2, 3, 4, 4, 4, 4, 5].map(ready);
+    assert_eq!(count(&mut accounts.into_iter()), 1);
 }
