@@ -10,7 +10,7 @@
 
 use rtrb::{Consumer, Producer};
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use upcall_core::activity::ActivityId;
@@ -446,18 +446,12 @@ impl Seat {
         self.asks.set(wanted || self.asks.get());
     }
 
-    /// Sleeps until it is rung or until `deadline_ns`; `true` if it was rung. Whoever has the turn
-    /// is asked to look, if it is to, when the bell says already that this domain sleeps: one that was
-    /// blocked in the kernel is taken to be back by that ([`Self::is_back`]), and a holder
-    /// that looked before would not look again.
+    /// Sleeps until it is rung or until `deadline_ns`; `true` if it was rung.
     pub(crate) fn sleep_until(&self, deadline_ns: Option<u64>) -> bool {
-        let page = &self.pages.turn;
-        if page.doze(self.me) {
-            self.ask();
+        self.sleep(|bell| {
             // Whatever ends the wait, the caller looks again.
-            let _ = futex::wait_shared_until(page.bell(self.me), ASLEEP, deadline_ns);
-        }
-        page.rouse(self.me)
+            let _ = futex::wait_shared_until(bell, ASLEEP, deadline_ns);
+        })
     }
 
     /// As [`Self::sleep_until`], or until a word of `others` changes. The own one is then among them.
@@ -466,11 +460,22 @@ impl Seat {
         others: &mut futex::WaitSet<'a>,
         deadline_ns: Option<u64>,
     ) -> bool {
+        self.sleep(|bell| {
+            others.add_shared(bell, ASLEEP);
+            let _ = others.wait_until(deadline_ns);
+        })
+    }
+
+    /// Does `wait` unless it was rung by now; whether it was in the end. Whoever has the turn is asked to
+    /// look, if it is to, when the bell says already that this domain sleeps: one that was
+    /// blocked in the kernel is taken to be back by that ([`Self::is_back`]), and a holder
+    /// that looked before would not look again.
+    #[inline]
+    fn sleep<'a>(&'a self, wait: impl FnOnce(&'a AtomicU64)) -> bool {
         let page = &self.pages.turn;
         if page.doze(self.me) {
             self.ask();
-            others.add_shared(page.bell(self.me), ASLEEP);
-            let _ = others.wait_until(deadline_ns);
+            wait(page.bell(self.me));
         }
         page.rouse(self.me)
     }
