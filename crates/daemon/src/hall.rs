@@ -21,7 +21,7 @@ use upcall_sys::{OsError, futex};
 use crate::ranks::Ranks;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 /// What the daemon itself is called in a hall, and stays.
 pub(crate) const PROXY_GENERATION: NonZeroU64 = NonZeroU64::MIN;

@@ -1,14 +1,14 @@
 //! Where it runs, in threads; what it remembers, in numbers.
 
 use std::collections::BTreeSet;
-use std::num::NonZeroU64;
 use std::sync::mpsc;
 
-use upcall_shm::user_area::{AREA_BYTES, Owner, Rank};
+use upcall_shm::user_area::{Owner, Rank};
 use upcall_sys::memfd::SharedMapping;
 
 use super::*;
 use crate::hall::Limits;
+use crate::hall::tests::member;
 use crate::ranks::Admitted;
 
 fn sites(cpus: &[u32]) -> Vec<Arc<Site>> {
@@ -91,20 +91,12 @@ fn what_is_owed_without_end_is_not_remembered_without_end() {
 
 /// A domain of a user, in a thread of this process that sleeps: it has the rank `key`, if it has any.
 fn asleep(uid: u32, tid: u32, key: Option<u64>) -> (Arc<Hall>, Arc<Member>, Owner<SharedMapping>) {
-    let (domain, generation) = (DomainId::new(1).unwrap(), NonZeroU64::MIN);
-    let area = SharedMapping::create("user", AREA_BYTES).unwrap();
-    let fd = area.fd().try_clone_to_owned().unwrap();
-    let mut owner = Owner::create(area, domain, generation.get()).unwrap();
+    let hall = Arc::new(Hall::new(0, uid).unwrap());
+    let (member, mut owner) = member(&hall, 1, (std::process::id(), tid));
     owner.publish(key.map(|key| Rank::new(key, uid).into()));
-    let memory = SharedMapping::from_fd(fd, AREA_BYTES).unwrap();
-    let ids = (std::process::id(), tid);
-    let member = Arc::new(Member::new((domain, generation), ids, memory).unwrap());
     let admitted = Admitted { order: uid, key_min: 0, delay: None, wins_ties: false };
     member.limits.ranks.lock().unwrap().set(vec![admitted], Instant::ZERO);
-    let hall = Arc::new(Hall::new(0, uid).unwrap());
-    hall.kernel.attach(domain, generation, 1_000, ids.0);
-    hall.set_members(|members| members.push(member.clone()));
-    assert!(hall.turn.doze(domain));
+    assert!(hall.turn.doze(member.domain));
     (hall, member, owner)
 }
 

@@ -5,17 +5,28 @@ use upcall_sys::memfd::ReadOnlyMapping;
 
 use super::*;
 
+/// A domain of `hall`, in that thread of that process, and what it writes with.
+pub(crate) fn member(
+    hall: &Hall,
+    number: u32,
+    (pid, tid): (u32, u32),
+) -> (Arc<Member>, Owner<SharedMapping>) {
+    let (domain, generation) = (DomainId::new(number).unwrap(), NonZeroU64::MIN);
+    let area = SharedMapping::create("user", user_area::AREA_BYTES).unwrap();
+    let fd = area.fd().try_clone_to_owned().unwrap();
+    let owner = Owner::create(area, domain, generation.get()).unwrap();
+    let memory = SharedMapping::from_fd(fd, user_area::AREA_BYTES).unwrap();
+    let member = Arc::new(Member::new((domain, generation), (pid, tid), memory).unwrap());
+    hall.kernel.attach(domain, generation, 1, pid);
+    hall.set_members(|members| members.push(member.clone()));
+    (member, owner)
+}
+
 #[test]
 fn a_member_that_is_back_is_told_so_and_only_then() {
     let hall = Hall::new(0, 0).unwrap();
-    let domain = DomainId::new(1).unwrap();
-    let generation = NonZeroU64::new(2).unwrap();
-    let area = SharedMapping::create("user", user_area::AREA_BYTES).unwrap();
-    let fd = area.fd().try_clone_to_owned().unwrap();
-    let _owner = Owner::create(area, domain, generation.get()).unwrap();
-    let memory = SharedMapping::from_fd(fd, user_area::AREA_BYTES).unwrap();
-    let member = Member::new((domain, generation), (1, 1), memory).unwrap();
-    hall.kernel.attach(domain, generation, 1, 1);
+    let (member, _owner) = member(&hall, 1, (1, 1));
+    let domain = member.domain;
 
     let fd = hall.kernel_fd.try_clone().unwrap();
     let mapping = ReadOnlyMapping::from_fd(fd, kernel_area::PAGE_BYTES).unwrap();

@@ -1,13 +1,11 @@
 //! Two users' halls on one CPU, on real pages and without threads.
 
-use core::num::NonZeroU64;
-
 use upcall_shm::turn_page::TurnPage;
 use upcall_shm::user_area::{AREA_BYTES, NEVER, Owner, Peer, Rank, Slot, SlotState};
 use upcall_sys::memfd::{ReadOnlyMapping, SharedMapping};
 
 use super::*;
-use crate::hall::{Member, PROXY_GENERATION};
+use crate::hall::PROXY_GENERATION;
 
 const AT: Instant = Instant::from_nanos(1_000_000);
 
@@ -18,17 +16,9 @@ fn site() -> (Site, Arc<Hall>, Arc<Hall>) {
     (site, one, other)
 }
 
-/// A domain of `hall`, and what it writes with.
+/// What a domain of `hall` writes with.
 fn member(hall: &Hall, number: u32) -> Owner<SharedMapping> {
-    let (domain, generation) = (DomainId::new(number).unwrap(), NonZeroU64::MIN);
-    let area = SharedMapping::create("user", AREA_BYTES).unwrap();
-    let fd = area.fd().try_clone_to_owned().unwrap();
-    let owner = Owner::create(area, domain, generation.get()).unwrap();
-    let memory = SharedMapping::from_fd(fd, AREA_BYTES).unwrap();
-    let member = Arc::new(Member::new((domain, generation), (1, 1), memory).unwrap());
-    hall.kernel.attach(domain, generation, 1, 1);
-    hall.set_members(|members| members.push(member));
-    owner
+    crate::hall::tests::member(hall, number, (1, 1)).1
 }
 
 /// What a domain of `hall` writes with into the turn page.
