@@ -30,15 +30,17 @@ use std::fmt;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Duration;
 
+use upcall_core::time::Instant;
 use upcall_shm::LayoutError;
 use upcall_shm::io_events::{
     ASLEEP, DESCRIPTORS_MAX, Interest as Stated, IoClient, IoService, PAGE_BYTES, READABLE,
     WRITABLE,
 };
 use upcall_sys::memfd::{MapError, SharedMapping};
-use upcall_sys::{OsError, clock, futex};
+use upcall_sys::{OsError, futex};
+
+use crate::clock;
 
 use feeder::{Feeder, Source};
 use notifier::Ear;
@@ -76,7 +78,7 @@ impl Interest {
 
 /// One descriptor may be ready: see the module's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
+pub struct IoEvent {
     /// As given to [`Poller::add`] or [`Poller::modify`].
     pub key: usize,
     /// To be read from.
@@ -339,7 +341,7 @@ impl Poller {
     /// kernel's measure), when those known before have been taken. Interest that has changed costs another, all of it together. Two
     /// loads where nothing came; else O(words touched).
     #[inline]
-    pub fn try_next(&mut self) -> Option<Event> {
+    pub fn try_next(&mut self) -> Option<IoEvent> {
         if self.changed {
             self.flush();
         }
@@ -374,36 +376,34 @@ impl Poller {
         Ok(ear.notifier())
     }
 
-    /// The events that there are, in place of those in `events`: blocks until there is one, a [`Notifier`]
-    /// notifies, or `timeout` is over (`None`: for as long as it takes); how many. 256 at most, so that the
-    /// loop has its turn; the others come next. Allocates until `events` has room for as many.
+    /// Puts the events that there are in place of those in `events`, and returns their number.
+    /// Blocks until there is one, a [`Notifier`] notifies, or `deadline` has come; `None` is no
+    /// limit. 256 events at most, so that the loop has its turn; the others come next. Allocates
+    /// until `events` has room for as many.
     ///
     /// # Errors
     /// As [`Poller::wait`].
     pub fn wait_many(
         &mut self,
-        events: &mut Vec<Event>,
-        timeout: Option<Duration>,
+        events: &mut Vec<IoEvent>,
+        deadline: Option<Instant>,
     ) -> Result<usize, OsError> {
         events.clear();
-        let deadline_ns = timeout.map(|timeout| {
-            let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-            clock::monotonic_ns().saturating_add(timeout_ns)
-        });
-        if let Some(first) = self.wait(deadline_ns)? {
+        if let Some(first) = self.wait(deadline)? {
             events.push(first);
             events.extend(std::iter::from_fn(|| self.try_next()).take(EVENTS_MAX - 1));
         }
         Ok(events.len())
     }
 
-    /// The next event; blocks until there is one, until a [`Notifier`] notifies, or until `deadline_ns`
-    /// (`CLOCK_MONOTONIC`; `None`: for as long as it takes). `None`: it was notified, or the deadline has come. At
+    /// The next event. Blocks until there is one, a [`Notifier`] notifies, or `deadline` has come;
+    /// `None` is no limit. The answer is `None` after a notification, and at the deadline. At
     /// most one system call for what [`Poller::try_next`] has not.
     ///
     /// # Errors
     /// What the kernel said (`ENOMEM`, `EAGAIN`): nothing is lost, it may be called again.
-    pub fn wait(&mut self, deadline_ns: Option<u64>) -> Result<Option<Event>, OsError> {
+    pub fn wait(&mut self, deadline: Option<Instant>) -> Result<Option<IoEvent>, OsError> {
+        let deadline_ns = deadline.map(Instant::as_nanos);
         loop {
             if let Feeding::Thread(_) = self.feeding {
                 // Before the look: who raises after it rings again.
@@ -415,7 +415,7 @@ impl Poller {
             if std::mem::take(&mut self.notified) {
                 return Ok(None);
             }
-            if deadline_ns.is_some_and(|deadline_ns| clock::monotonic_ns() >= deadline_ns) {
+            if deadline.is_some_and(|deadline| clock::now() >= deadline) {
                 return Ok(None);
             }
             match &mut self.feeding {
@@ -479,7 +479,7 @@ impl Poller {
     }
 
     #[inline]
-    fn take(&mut self) -> Option<Event> {
+    fn take(&mut self) -> Option<IoEvent> {
         loop {
             let (number, bits) = self.client.take()?;
             if let Some(ear) = self.ear.as_mut().filter(|ear| ear.number() == number) {
@@ -490,7 +490,7 @@ impl Poller {
             // A service that is behind may say what was deleted.
             if let Some(entry) = self.entries.get(number as usize).filter(|entry| entry.added) {
                 let (readable, writable) = (bits & READABLE != 0, bits & WRITABLE != 0);
-                return Some(Event { key: entry.key, readable, writable });
+                return Some(IoEvent { key: entry.key, readable, writable });
             }
         }
     }

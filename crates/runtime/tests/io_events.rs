@@ -6,10 +6,10 @@ use std::io::{ErrorKind, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
-use upcall_runtime::io_events::{Event, Feed, Interest, InterestError, Poller};
-use upcall_sys::clock::monotonic_ns;
+use upcall_runtime::clock;
+use upcall_runtime::io_events::{Feed, Interest, InterestError, IoEvent, Poller};
+use upcall_runtime::time::Span;
 
 const FEEDS: [Feed; 3] = [Feed::Ring, Feed::RingThread, Feed::EpollThread];
 
@@ -32,17 +32,17 @@ fn pair() -> (UnixStream, UnixStream) {
 }
 
 /// As a loop would: the next event, that must come.
-fn next(poller: &mut Poller) -> Event {
-    poller.wait(Some(monotonic_ns() + 20_000_000_000)).unwrap().expect("no event in 20 s")
+fn next(poller: &mut Poller) -> IoEvent {
+    poller.wait(Some(clock::after(Span::from_secs(20)))).unwrap().expect("no event in 20 s")
 }
 
-fn readable(key: usize) -> Event {
-    Event { key, readable: true, writable: false }
+fn readable(key: usize) -> IoEvent {
+    IoEvent { key, readable: true, writable: false }
 }
 
 /// Interest has reached the kernel and all that came of it has come: a pair of our own speaks last.
 /// What else was said meanwhile. (The kernel says what happened in order.)
-fn settle(poller: &mut Poller) -> Vec<Event> {
+fn settle(poller: &mut Poller) -> Vec<IoEvent> {
     const FENCE: usize = usize::MAX;
     let (near, mut far) = pair();
     let mut said = Vec::new();
@@ -110,11 +110,11 @@ fn only_what_there_is_interest_in_is_said() {
     each(|poller, _| {
         let (mut near, mut far) = pair();
         poller.add(&near, 7, Interest::Writable).unwrap();
-        assert_eq!(next(poller), Event { key: 7, readable: false, writable: true });
+        assert_eq!(next(poller), IoEvent { key: 7, readable: false, writable: true });
         far.write_all(b"x").unwrap();
         assert!(settle(poller).iter().all(|event| !event.readable));
         poller.modify(&near, 7, Interest::Both).unwrap();
-        assert_eq!(next(poller), Event { key: 7, readable: true, writable: true });
+        assert_eq!(next(poller), IoEvent { key: 7, readable: true, writable: true });
         // Filled: not writable until the other end reads.
         poller.modify(&near, 7, Interest::Readable).unwrap();
         settle(poller);
@@ -143,7 +143,7 @@ fn a_hang_up_is_readable_and_for_who_writes_writable() {
         poller.add(&writer, 8, Interest::Writable).unwrap();
         assert_eq!(settle(poller), []);
         drop(reader);
-        assert_eq!(next(poller), Event { key: 8, readable: false, writable: true });
+        assert_eq!(next(poller), IoEvent { key: 8, readable: false, writable: true });
         assert_eq!(writer.write(b"x").unwrap_err().kind(), ErrorKind::BrokenPipe);
     });
 }
@@ -342,9 +342,9 @@ fn who_waits_is_woken_by_another_thread_each_time() {
                 }
             }
         });
-        let deadline_ns = monotonic_ns() + 2_000_000;
-        while poller.wait(Some(deadline_ns)).unwrap().is_some() {}
-        assert!(monotonic_ns() >= deadline_ns);
+        let deadline = clock::after(Span::from_millis(2));
+        while poller.wait(Some(deadline)).unwrap().is_some() {}
+        assert!(clock::now() >= deadline);
     });
 }
 
@@ -357,7 +357,7 @@ fn a_notifier_ends_the_wait_under_way_or_the_next_one_and_is_no_event() {
         poller.notifier().unwrap().notify();
         assert_eq!(poller.wait_many(&mut events, None), Ok(0), "two are as one");
         assert!(events.is_empty());
-        assert_eq!(poller.wait_many(&mut events, Some(Duration::from_millis(1))), Ok(0));
+        assert_eq!(poller.wait_many(&mut events, Some(clock::after(Span::from_millis(1)))), Ok(0));
         let (near, mut far) = pair();
         poller.add(&near, 7, Interest::Readable).unwrap();
         for _ in 0..20 {
@@ -388,12 +388,12 @@ fn many_events_are_said_in_one_wait_each_once() {
         }
         let (mut events, mut keys) = (Vec::new(), BTreeSet::new());
         while keys.len() < 300 {
-            let timeout = Some(Duration::from_secs(20));
-            let count = poller.wait_many(&mut events, timeout).unwrap();
+            let deadline = Some(clock::after(Span::from_secs(20)));
+            let count = poller.wait_many(&mut events, deadline).unwrap();
             assert!((1..=256).contains(&count) && count == events.len(), "{count}");
             assert!(events.iter().all(|event| keys.insert(event.key)), "said twice");
         }
-        assert_eq!(poller.wait_many(&mut events, Some(Duration::ZERO)), Ok(0));
+        assert_eq!(poller.wait_many(&mut events, Some(clock::now())), Ok(0));
     });
 }
 
@@ -448,7 +448,7 @@ fn random_orders_come_to_what_poll_says() {
     });
 
     fn read(
-        event: Event,
+        event: IoEvent,
         living: &mut BTreeMap<usize, (UnixStream, UnixStream)>,
         unread: &mut BTreeMap<usize, usize>,
     ) {

@@ -57,7 +57,7 @@ fn take_all(
         let mut count = 0;
         while let Some(message) = inlet.next(batch) {
             let mut bytes = [0; 8];
-            message.span().copy_to(0, &mut bytes);
+            message.payload().copy_to(0, &mut bytes);
             message.done();
             seen.numbers.push(u64::from_ne_bytes(bytes));
             count += 1;
@@ -251,7 +251,7 @@ fn a_handler_that_panics_is_a_reader_that_died_and_a_suspended_one_reads_on() {
     }
     runtime.give_abort_phase(id);
     // It waits for its stream, and is told of the end of the process nevertheless.
-    let report = runtime.abort(Span::from_secs(60), |_, _| {});
+    let report = runtime.abort(Some(clock::after(Span::from_secs(60))), |_, _| {});
     assert!(report.unfinished.is_empty() && report.activities[0].faulted);
     assert_eq!(outlet.push(&[0; 8]).and_then(|_| Ok(outlet.commit()?)), Err(Closed::Died.into()));
 }
@@ -484,7 +484,7 @@ fn a_handler_that_waits_for_room_is_upcalled_when_its_reader_is_killed() {
     let id = runtime
         .outlet_handler("writer", every_us(100).batch(64), outlet, 16, move |outlet, batch| {
             while let Some(room) = outlet.next(8, batch) {
-                room.span().fill(0, &number.to_ne_bytes());
+                room.payload().fill(0, &number.to_ne_bytes());
                 room.stage(8);
                 number += 1;
             }
