@@ -196,7 +196,7 @@ enum Feeding {
 /// the thread that made it, which io_uring serves alone; others have a [`Notifier`].
 ///
 /// For who comes from the crate `polling`: `add`, `modify`, `delete` take a key and an interest, [`Poller::wait_many`]
-/// is its `wait`, [`Notifier::notify`] its `notify`; events are edges (its `PollMode::Edge`, and as in `mio`).
+/// is its `wait` with a deadline, [`Notifier::notify`] its `notify`; events are edges (its `PollMode::Edge`, and as in `mio`).
 ///
 /// ```
 /// use std::collections::HashMap;
