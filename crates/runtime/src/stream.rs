@@ -104,7 +104,6 @@ pub struct Stream {
 }
 
 /// Why there is no stream, or no end of it.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum StreamOpenError {
     /// No memory, or a descriptor that cannot be one of a stream.
@@ -118,14 +117,26 @@ pub enum StreamOpenError {
 impl fmt::Display for StreamOpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            StreamOpenError::Memory(error) => write!(f, "no memory for a stream: {error}"),
-            StreamOpenError::Layout(error) => write!(f, "no stream: {error}"),
-            StreamOpenError::Size(error) => write!(f, "size of a stream's memory: {error}"),
+            StreamOpenError::Memory(error) => write!(f, "a stream has no memory: {error}"),
+            StreamOpenError::Layout(error) => write!(f, "a stream cannot be opened: {error}"),
+            StreamOpenError::Size(error) => {
+                write!(f, "the size of a stream's memory is unknown: {error}")
+            }
         }
     }
 }
 
-impl std::error::Error for StreamOpenError {}
+upcall_core::debug_as_display!(StreamOpenError);
+
+impl std::error::Error for StreamOpenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            StreamOpenError::Memory(error) => Some(error),
+            StreamOpenError::Layout(error) => Some(error),
+            StreamOpenError::Size(error) => Some(error),
+        }
+    }
+}
 
 impl From<MapError> for StreamOpenError {
     fn from(error: MapError) -> Self {
@@ -142,10 +153,21 @@ impl From<LayoutError> for StreamOpenError {
 impl Stream {
     /// A new one. A passive source that rests is started again once the reader has brought
     /// the level below `start_level` (`B_start`, in units of the indexes); 0: no source
-    /// rests. Some system calls; allocates the memory, which is faulted in as it is used.
+    /// rests. The sizes of `way` are rounded up to the next that are allowed, and
+    /// [`Stream::way`] tells the result. Some system calls; allocates the memory, which is
+    /// faulted in as it is used.
     ///
     /// # Errors
-    /// See [`StreamOpenError`].
+    /// See [`StreamOpenError`]; [`StreamOpenError::Layout`] for a size that is 0 or above the
+    /// greatest, see [`Way`].
+    ///
+    /// ```
+    /// use upcall_runtime::stream::{Stream, Way};
+    ///
+    /// let stream = Stream::create(Way::Slots { slots: 48, slot_bytes: 1500 }, 0)?;
+    /// assert_eq!(stream.way()?, Way::Slots { slots: 64, slot_bytes: 1504 });
+    /// # Ok::<(), upcall_runtime::stream::StreamOpenError>(())
+    /// ```
     pub fn create(way: Way, start_level: u64) -> Result<Self, StreamOpenError> {
         let bytes = way.words()? * 8;
         let memory = Memory::new(SharedMapping::create("upcall-stream", bytes)?);
