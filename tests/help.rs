@@ -73,6 +73,16 @@ fn there_is_a_manual_page_for_each_command() {
     let folder = folder();
     let path = folder.path().to_str().expect("UTF-8");
     upcall(&["man", path]).assert_code(&[0]);
+    // A folder that is not there is made, with those above it.
+    let below = folder.path().join("share/man/man1");
+    upcall(&["man", below.to_str().expect("UTF-8")]).assert_code(&[0]);
+    assert!(below.join("upcall-plan.1").is_file());
+    // Where none can be made, the command says which.
+    let under_file = folder.path().join("upcall.1/man1");
+    let under_file = under_file.to_str().expect("UTF-8");
+    let refused = upcall(&["man", under_file]);
+    refused.assert_code(&[2]);
+    assert!(refused.stderr.contains(&format!("{under_file}: ")), "{refused:#?}");
     for page in ["upcall.1", "upcall-plan.1", "upcall-run.1"] {
         let text = fs::read_to_string(folder.path().join(page)).expect(page);
         assert!(text.contains(".TH"), "{page}");

@@ -102,6 +102,17 @@ Exit status:
   0  printed
   2  bad usage, or no daemon";
 
+const COMPLETIONS_AFTER_HELP: &str = "\
+Examples:
+  upcall completions bash > ~/.local/share/bash-completion/completions/upcall
+  upcall completions zsh > ~/.zfunc/_upcall
+  upcall completions fish > ~/.config/fish/completions/upcall.fish";
+
+const MAN_AFTER_HELP: &str = "\
+Examples:
+  upcall man ~/.local/share/man/man1 && man upcall-plan
+  sudo upcall man /usr/local/share/man/man1";
+
 /// Real-time streams on stock Linux: say what a stream needs, get it or a reason.
 #[derive(Debug, Parser)]
 #[command(name = "upcall", version, after_help = AFTER_HELP, max_term_width = 100)]
@@ -168,15 +179,15 @@ pub enum Command {
     #[command(after_help = PS_AFTER_HELP)]
     Ps(PsArgs),
     /// Print a completion script for a shell.
-    ///
-    /// For example: upcall completions bash > ~/.local/share/bash-completion/completions/upcall
+    #[command(after_help = COMPLETIONS_AFTER_HELP)]
     Completions {
         /// Which shell.
         shell: Shell,
     },
     /// Write the manual pages into a folder.
+    #[command(after_help = MAN_AFTER_HELP)]
     Man {
-        /// The folder, for example ~/.local/share/man/man1.
+        /// The folder, for example ~/.local/share/man/man1; made if it is not there.
         folder: PathBuf,
     },
     /// The embedded senders' process; started by `run`.

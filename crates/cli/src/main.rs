@@ -63,9 +63,10 @@ fn main() -> ExitCode {
             clap_complete::generate(shell, &mut Args::command(), "upcall", &mut script);
             print(&String::from_utf8_lossy(&script)).map(|()| Exit::Kept)
         }
-        Command::Man { folder } => clap_mangen::generate_to(Args::command(), &folder)
+        Command::Man { folder } => std::fs::create_dir_all(&folder)
+            .and_then(|()| clap_mangen::generate_to(Args::command(), &folder))
             .map(|()| Exit::Kept)
-            .map_err(|error| Failure::new(format_args!("{}: {error}", folder.display()))),
+            .map_err(|error| Failure::of_file(&folder, error)),
         Command::Domain => run::domain::serve().map(|()| Exit::Kept),
         Command::Send { streams } => send_command(&streams),
         Command::Spin { threads } => {
