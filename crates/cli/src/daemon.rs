@@ -4,7 +4,6 @@
 //! or with `--exit-when-idle` when its last domain has gone.
 
 use std::fmt;
-use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,6 +13,7 @@ use upcall_daemon::registry::Quota;
 use upcall_daemon::server::{Access, Config, Daemon, Event, Stopper};
 
 use crate::spec::{parse_duration, parse_share};
+use crate::standard_error::say;
 
 /// How long a daemon that ends when it is idle waits for its first domain.
 const FIRST_WITHIN: Duration = Duration::from_secs(10);
@@ -133,7 +133,7 @@ pub fn serve(args: &DaemonArgs) -> Result<(), DaemonFailure> {
     let class = if daemon.is_real_time() { "real-time" } else { "ordinary" };
     if !args.quiet {
         say(format_args!(
-            "{} on CPUs {cpus:?} by {}, hand-off {}, {class} class",
+            "upcalld: {} on CPUs {cpus:?} by {}, hand-off {}, {class} class",
             socket.display(),
             args.policy.name,
             daemon.switch_cost()
@@ -145,18 +145,13 @@ pub fn serve(args: &DaemonArgs) -> Result<(), DaemonFailure> {
     }
     daemon.run(|event, domains| {
         if !args.quiet || matches!(event, Event::Offence { .. } | Event::Trouble(_)) {
-            say(line(event));
+            say(format_args!("upcalld: {}", line(event)));
         }
         if args.exit_when_idle && domains == 0 && matches!(event, Event::Detached { .. }) {
             stopper.stop();
         }
     });
     Ok(())
-}
-
-/// Whoever read it may have gone; domains are served all the same.
-fn say(line: impl fmt::Display) {
-    let _ = writeln!(std::io::stderr(), "upcalld: {line}");
 }
 
 fn stop_on_signals(stopper: Stopper) -> std::io::Result<()> {

@@ -4,6 +4,7 @@
 //! library in [`plan`], run in [`run`], and what came of it is printed here.
 
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod args;
 mod background;
@@ -38,6 +39,7 @@ use exit::{Exit, Failure};
 use plan::Ask;
 use run::Order;
 use upcall_cli::spec;
+use upcall_cli::standard_error::say;
 
 fn main() -> ExitCode {
     let done = match Args::parse().command {
@@ -77,7 +79,7 @@ fn main() -> ExitCode {
     match done {
         Ok(exit) => exit.into(),
         Err(failure) => {
-            eprintln!("{failure}");
+            say(&failure);
             if failure.refusal().is_some() { Exit::Refused } else { Exit::BadInput }.into()
         }
     }
@@ -103,7 +105,7 @@ fn run_command(args: &RunArgs) -> Result<Exit, Failure> {
         } else {
             print(&show::plan(&plan.output))?;
         }
-        eprintln!("upcall: refused, nothing was run (--soft runs it all the same)");
+        say("upcall: refused, nothing was run (--soft runs it all the same)");
         return Ok(Exit::Refused);
     }
     let mut log = args
@@ -167,7 +169,7 @@ fn sim_command(args: &SimArgs) -> Result<Exit, Failure> {
         } else {
             print(&show::plan(&plan.output))?;
         }
-        eprintln!("upcall: refused, nothing was simulated (--soft does it all the same)");
+        say("upcall: refused, nothing was simulated (--soft does it all the same)");
         return Ok(Exit::Refused);
     }
     let mut trace = args.trace.as_deref().map(trace::TraceFile::open).transpose()?;
@@ -195,10 +197,10 @@ fn sweep_command(args: &SweepArgs) -> Result<Exit, Failure> {
         print(&show::sweep(&done))?;
     }
     if done.done < done.sets {
-        eprintln!(
+        say(format_args!(
             "upcall: interrupted after {} of {} sets, the same command goes on",
             done.done, done.sets
-        );
+        ));
     }
     Ok(Exit::Kept)
 }

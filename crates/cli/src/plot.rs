@@ -9,6 +9,7 @@ use std::path::Path;
 
 use serde_json::Value;
 use upcall::time::Span;
+use upcall_cli::standard_error::say;
 
 use crate::exit::Failure;
 use crate::show;
@@ -61,7 +62,7 @@ pub fn plot(from: &Path, to: &Path, window: Window) -> Result<(), Failure> {
             };
             if let Err(why) = &replayed {
                 let from = from.display();
-                eprintln!("upcall: {from}: lag and wake-up latency are not drawn: {why}");
+                say(format_args!("upcall: {from}: lag and wake-up latency are not drawn: {why}"));
             }
             of_trace(&Schedule::of(&traces), replayed.as_ref().ok(), window)
                 .map_err(|error| Failure::of_file(from, error))?
