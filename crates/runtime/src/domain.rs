@@ -179,7 +179,7 @@ pub(crate) struct Attached {
     pub(crate) switch_cost: Span,
 }
 
-/// See the module's head. Dropping it hangs up.
+/// See the module's head. Dropped, it tells the daemon that it detaches.
 #[derive(Debug)]
 pub(crate) struct Domain {
     holdings: Arc<Mutex<Holdings>>,
@@ -188,6 +188,8 @@ pub(crate) struct Domain {
     offences: mpsc::Receiver<Offence>,
     requests: u64,
     hung_up: Arc<AtomicBool>,
+    /// That attached: a copy made by fork(2) must not detach it.
+    process: u32,
 }
 
 /// What the program's end and the listener both know. Never locked for longer than it takes to
@@ -293,7 +295,8 @@ impl Domain {
             .name("upcall-domain".into())
             .spawn(move || listener.run(connection))
             .map_err(|error| AttachError::Daemon(error.to_string()))?;
-        let domain = Domain { holdings, answers, offences, requests: 0, hung_up };
+        let process = std::process::id();
+        let domain = Domain { holdings, answers, offences, requests: 0, hung_up, process };
         Ok(Attached { domain, seats: taken, real_time, switch_cost })
     }
 
@@ -374,6 +377,13 @@ impl Drop for Domain {
     fn drop(&mut self) {
         // Relaxed: the listener looks again after each wait.
         self.hung_up.store(true, Ordering::Relaxed);
+        if self.process != std::process::id() {
+            return;
+        }
+        if let Some(connection) = &locked(&self.holdings).connection {
+            // Of a daemon that has gone there is nothing to detach from.
+            let _ = connection.send(&ToDaemon::Detach.encode(), &[]);
+        }
     }
 }
 

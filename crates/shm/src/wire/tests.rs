@@ -30,6 +30,7 @@ fn from_domain() -> Vec<ToDaemon> {
             need,
             name: "bild".into(),
         },
+        ToDaemon::Detach,
         ToDaemon::Inspect,
     ]
 }

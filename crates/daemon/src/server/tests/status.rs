@@ -18,7 +18,7 @@ const MANY: usize = 128;
 
 impl Running {
     /// What is told once `done` of it; it is asked again and again, but not for ever.
-    fn told(&self, done: impl Fn(&Status) -> bool) -> Status {
+    pub(super) fn told(&self, done: impl Fn(&Status) -> bool) -> Status {
         for _ in 0..5_000 {
             let told = status(&self.socket).unwrap();
             if done(&told) {
