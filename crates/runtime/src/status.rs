@@ -34,6 +34,8 @@ pub struct Status {
     /// The domains the caller may see, by number: all, if it is root or the daemon's
     /// own user, else those of its user.
     pub domains: Vec<DomainStatus>,
+    /// How many domains of other users the caller may not see.
+    pub hidden_domains: u32,
 }
 
 /// A process that is attached. Counters and states of activities are what it says of
@@ -81,7 +83,7 @@ impl fmt::Display for StatusError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StatusError::Connect { path, error } => {
-                write!(f, "no daemon at {}: {error}", path.display())
+                write!(f, "the daemon's socket {}: {error}", path.display())
             }
             StatusError::Silent => f.write_str("the daemon did not answer"),
             StatusError::Daemon(what) => {
@@ -135,8 +137,9 @@ impl Status {
             StatusPart::Activity(activity) => {
                 self.domains.last_mut().ok_or_else(place)?.activities.push(activity);
             }
-            StatusPart::End { policy, real_time } => {
+            StatusPart::End { policy, real_time, hidden_domains } => {
                 (self.policy, self.real_time) = (policy, real_time);
+                self.hidden_domains = hidden_domains;
                 return Ok(false);
             }
         }
