@@ -319,10 +319,11 @@ pub struct PlotArgs {
     /// A trace, or the JSON of an outcome.
     #[arg(value_name = "TRACE|JSON")]
     pub file: PathBuf,
-    /// Where the picture goes.
+    /// Where the picture goes, as SVG; a name that ends otherwise, such as .png, is refused.
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
-    /// Draw a trace from here on, from its start: 10s, 1500ms. Default: the start.
+    /// Draw a trace from here on, from its start: 10s, 1500ms. Default: just before the
+    /// first release.
     #[arg(long, value_parser = duration)]
     pub from: Option<Span>,
     /// Draw it up to here. Default: four of the longest periods.
