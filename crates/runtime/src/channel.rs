@@ -59,6 +59,7 @@ mod client;
 mod desk;
 mod fast;
 mod here;
+mod holder;
 mod line;
 mod message;
 mod name;
@@ -74,6 +75,7 @@ mod thread;
 pub use client::Client;
 pub use desk::Events;
 pub use fast::{FastAnswer, FastDone, call};
+pub use holder::Holder;
 pub use message::Refusal;
 pub use name::services_folder;
 pub use raise::{Raise, Raiser};
@@ -143,6 +145,15 @@ impl fmt::Display for Gone {
 pub enum OpenError {
     /// No service can be called so.
     Name(String),
+    /// There is a service of that name already, or a file in the place of its socket.
+    Taken {
+        /// That name.
+        name: String,
+        /// Where its socket is.
+        socket: std::path::PathBuf,
+        /// The process that serves it; `None`: none listens there.
+        holder: Option<Holder>,
+    },
     /// There is no folder for sockets ([`services_folder`]), or others may write to it.
     Folder(std::path::PathBuf, std::io::Error),
     /// What the system said.
@@ -181,6 +192,15 @@ impl fmt::Display for OpenError {
             OpenError::Name(name) => write!(
                 f,
                 "`{name}` is no name of a service, expected 1 to 64 letters, digits, `-`, `_` or `.`"
+            ),
+            OpenError::Taken { name, holder: Some(holder), .. } => {
+                write!(f, "the name `{name}` is taken: {holder} serves it")
+            }
+            OpenError::Taken { name, socket, holder: None } => write!(
+                f,
+                "the name `{name}` is taken: no service answers at {}, and no left-over socket \
+                 is there that could be removed",
+                socket.display()
             ),
             OpenError::Folder(path, error) => {
                 write!(
