@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::builder::{OsStringValueParser, TypedValueParser};
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser};
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use upcall::policy::{DISCIPLINES, Discipline};
 use upcall::time::Span;
 use upcall_cli::arrivals::Recording;
 
@@ -264,8 +265,8 @@ pub struct SimArgs {
     #[arg(long, default_value = "10s", value_parser = duration)]
     pub duration: Span,
     /// Another policy than the spec's.
-    #[arg(long, value_name = "POLICY")]
-    pub policy: Option<String>,
+    #[arg(long, value_name = "POLICY", value_parser = policies())]
+    pub policy: Option<&'static Discipline>,
     /// What chance begins with, where something is left to it; with --vopr the
     /// first seed.
     #[arg(long, default_value_t = 0)]
@@ -391,6 +392,22 @@ impl From<ModeArg> for upcall::Mode {
             ModeArg::Fifo => upcall::Mode::Fifo,
         }
     }
+}
+
+/// The command line without the subcommands that only the command itself calls, which
+/// `clap_complete` would offer.
+pub fn shown() -> clap::Command {
+    let all = Args::command();
+    let shown = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
+    clap::Command::new("upcall").version(env!("CARGO_PKG_VERSION")).subcommands(shown)
+}
+
+/// One of the policies by its name, which shells complete.
+fn policies() -> impl TypedValueParser<Value = &'static Discipline> {
+    let names = DISCIPLINES.iter().map(|discipline| discipline.name);
+    PossibleValuesParser::new(names).try_map(|name| {
+        upcall::policy::discipline(&name).ok_or_else(|| format!("there is no policy {name}"))
+    })
 }
 
 fn duration(text: &str) -> Result<Span, String> {

@@ -7,7 +7,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use upcall::policy::Discipline;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use upcall::policy::{DISCIPLINES, Discipline};
 use upcall::time::Span;
 use upcall_daemon::registry::Quota;
 use upcall_daemon::server::{Access, Config, Daemon, Event, Stopper};
@@ -39,8 +40,8 @@ pub struct DaemonArgs {
     /// CPUs that handlers may use: 1,2,3. Default: all but CPU 0.
     #[arg(long, value_delimiter = ',')]
     pub cpus: Vec<u32>,
-    /// Who outranks whom, in all domains: rmdp, rm or dws.
-    #[arg(long, default_value = "rmdp", value_parser = policy)]
+    /// Who outranks whom, in all domains.
+    #[arg(long, default_value = "rmdp", value_parser = policies())]
     pub policy: &'static Discipline,
     /// Most of a CPU that admission gives away.
     #[arg(long, default_value = "90%", value_parser = share)]
@@ -192,8 +193,12 @@ fn line(event: &Event) -> String {
     }
 }
 
-fn policy(text: &str) -> Result<&'static Discipline, String> {
-    upcall::policy::discipline(text).ok_or_else(|| "expected rmdp, rm or dws".to_owned())
+/// One of the policies that hold across processes, by its name, which shells complete.
+fn policies() -> impl TypedValueParser<Value = &'static Discipline> {
+    let across = DISCIPLINES.iter().filter(|discipline| discipline.across_domains);
+    PossibleValuesParser::new(across.map(|discipline| discipline.name)).try_map(|name| {
+        upcall::policy::discipline(&name).ok_or_else(|| format!("there is no policy {name}"))
+    })
 }
 
 fn share(text: &str) -> Result<u32, String> {

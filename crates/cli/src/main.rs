@@ -62,7 +62,7 @@ fn main() -> ExitCode {
         Command::Completions { shell } => {
             // Into memory first: the generator panics where it cannot write.
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Args::command(), "upcall", &mut script);
+            clap_complete::generate(shell, &mut args::shown(), "upcall", &mut script);
             print(&String::from_utf8_lossy(&script)).map(|()| Exit::Kept)
         }
         Command::Man { folder } => std::fs::create_dir_all(&folder)
@@ -161,7 +161,7 @@ fn sim_command(args: &SimArgs) -> Result<Exit, Failure> {
     };
     let spec = spec::Spec::read(path).map_err(Failure::new)?;
     let recorded = sim::recorded(&spec, &args.arrivals, args.duration)?;
-    let ask = Ask { soft: args.soft, policy: args.policy.as_deref(), virtual_time: true };
+    let ask = Ask { soft: args.soft, policy: args.policy, virtual_time: true };
     let plan = plan::plan(&spec, ask)?;
     if !plan.output.admitted && !args.soft {
         if args.json {
@@ -206,7 +206,7 @@ fn sweep_command(args: &SweepArgs) -> Result<Exit, Failure> {
 }
 
 fn vopr_command(args: &SimArgs, count: u64) -> Result<Exit, Failure> {
-    let vopr = vopr::check(count, args.seed, args.policy.as_deref())?;
+    let vopr = vopr::check(count, args.seed, args.policy);
     if args.json {
         print_json(&vopr)?;
     } else {

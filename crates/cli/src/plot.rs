@@ -57,7 +57,7 @@ pub struct Window {
 /// for the picture that ends as those of another format do.
 pub fn plot(from: &Path, to: &Path, window: Window) -> Result<(), Failure> {
     check_ending(to)?;
-    let bytes = std::fs::read(from).map_err(|error| Failure::of_file(from, error))?;
+    let bytes = std::fs::read(from).map_err(|error| Failure::of_trace(from, &error))?;
     let picture = match bytes.iter().find(|byte| !byte.is_ascii_whitespace()) {
         Some(b'{') => {
             let outcome: Value =
