@@ -7,7 +7,7 @@
 //! ```text
 //!   Connected -- Hello --> (1) Welcome, Seats -- Thread for each --> (2) Attached
 //!                                                                     |   ^
-//!                               the daemon hangs up, or speaks nonsense   |
+//!                                  the daemon ends, or speaks nonsense   |
 //!                                                                     v   | Hello, Claims,
 //!                                                             (3) Orphaned  Threads (4)
 //! ```
@@ -97,8 +97,10 @@ pub enum AttachError {
     },
     /// The daemon does not want it.
     Rejected(String),
-    /// The daemon hung up or said nothing in time.
+    /// The daemon said nothing in time.
     Silent,
+    /// The daemon closed the connection before it had answered: it has ended.
+    Closed,
     /// The daemon has gone, and there is no other yet.
     Orphaned,
     /// The daemon said what no daemon of this version does.
@@ -116,7 +118,8 @@ impl fmt::Display for AttachError {
                 write!(f, "no daemon at {}: {error}", path.display())
             }
             AttachError::Rejected(reason) => write!(f, "the daemon does not attach it: {reason}"),
-            AttachError::Silent => f.write_str("the daemon did not answer"),
+            AttachError::Silent => f.write_str("the daemon did not answer in time"),
+            AttachError::Closed => f.write_str("the daemon ended before it had answered"),
             AttachError::Orphaned => {
                 f.write_str("it has gone; nothing new is admitted until there is one again")
             }
@@ -183,7 +186,7 @@ pub(crate) struct Attached {
 #[derive(Debug)]
 pub(crate) struct Domain {
     holdings: Arc<Mutex<Holdings>>,
-    /// `None`: the daemon hung up.
+    /// `None`: the daemon closed the connection.
     answers: mpsc::Receiver<Option<ToDomain>>,
     offences: mpsc::Receiver<Offence>,
     requests: u64,
@@ -431,7 +434,7 @@ fn next_message(connection: &Connection) -> Result<(ToDomain, Received), AttachE
 fn receive(connection: &Connection) -> Result<Option<(ToDomain, Received)>, AttachError> {
     let mut buffer = [0; MESSAGE_BYTES_MAX];
     match connection.receive(&mut buffer) {
-        Ok(Received { len: 0, .. }) => Err(AttachError::Silent),
+        Ok(Received { len: 0, .. }) => Err(AttachError::Closed),
         Ok(received) => Ok(Some((ToDomain::decode(&buffer[..received.len])?, received))),
         Err(error) if error.is_would_block() => Ok(None),
         Err(ReceiveError::Os(error)) => Err(error.into()),

@@ -71,8 +71,10 @@ pub enum StatusError {
         /// What the system said.
         error: OsError,
     },
-    /// The daemon hung up, or did not say all in time.
+    /// The daemon did not say all in time.
     Silent,
+    /// The daemon closed the connection before it had said all: it has ended.
+    Closed,
     /// The daemon said what no daemon of this version does.
     Daemon(String),
     /// The connection failed.
@@ -85,7 +87,8 @@ impl fmt::Display for StatusError {
             StatusError::Connect { path, error } => {
                 write!(f, "the daemon's socket {}: {error}", path.display())
             }
-            StatusError::Silent => f.write_str("the daemon did not answer"),
+            StatusError::Silent => f.write_str("the daemon did not answer in time"),
+            StatusError::Closed => f.write_str("the daemon ended before it had answered"),
             StatusError::Daemon(what) => {
                 write!(f, "the daemon is another version or wrong: {what}")
             }
@@ -205,7 +208,7 @@ fn next_part(connection: &Connection, until: Instant) -> Result<StatusPart, Stat
         return Err(StatusError::Silent);
     }
     match connection.receive(&mut buffer) {
-        Ok(Received { len: 0, .. }) => Err(StatusError::Silent),
+        Ok(Received { len: 0, .. }) => Err(StatusError::Closed),
         Ok(Received { len, .. }) => match ToDomain::decode(&buffer[..len])? {
             ToDomain::Status(part) => Ok(part),
             other => Err(StatusError::Daemon(format!("{other:?} out of place"))),

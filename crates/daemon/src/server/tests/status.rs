@@ -143,6 +143,22 @@ fn an_inspector_that_does_not_read_hinders_nobody_and_gets_all_in_the_end() {
 }
 
 #[test]
+fn a_daemon_that_ends_before_it_answers_is_told_apart_from_a_slow_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("ends");
+    let listener = Listener::bind(&socket, Access::Owner).unwrap();
+    let ends = std::thread::spawn(move || {
+        wait_until(listener.as_fd(), Direction::Readable, None).unwrap();
+        let asking = listener.accept().unwrap().unwrap();
+        // What was asked is read first, so that the connection is closed and not reset.
+        wait_until(asking.as_fd(), Direction::Readable, None).unwrap();
+        asking.receive(&mut [0; MESSAGE_BYTES_MAX]).unwrap();
+    });
+    assert_eq!(status(&socket), Err(StatusError::Closed));
+    ends.join().unwrap();
+}
+
+#[test]
 fn a_domain_that_inspects_is_hung_up_on() {
     let daemon = Running::start(|_| {});
     let domain = ByHand::connect(&daemon);
