@@ -226,6 +226,49 @@ fn a_full_disk_takes_the_job_log_and_not_the_outcome() {
     assert!(done.stderr.contains("No space left on device"), "{done:#?}");
 }
 
+/// Runs a shell's command line, in which `$0` is the program and `$1` the set, and gives
+/// its exit status.
+fn status_of(script: &str, set: &str) -> Option<i32> {
+    let mut command = Command::new("sh");
+    command.args(["-c", script, UPCALL, set]).stdin(Stdio::null()).stdout(Stdio::null());
+    // Where a script leaves standard error alone.
+    command.stderr(Stdio::null()).status().expect("a shell").code()
+}
+
+#[test]
+fn a_standard_error_that_is_full_or_closed_changes_no_exit_status() {
+    let set = support::example("conference.toml");
+    for (command, code) in [
+        ("plan /nowhere", 2),
+        ("plot \"$1\" -o /nowhere/x.svg", 2),
+        ("ps --socket /nowhere", 2),
+        ("man /dev/null/x", 2),
+        ("daemon --socket /nowhere/x --switch-cost 1us", 2),
+        ("nonsense", 2),
+        ("plan \"$1\"", 0),
+    ] {
+        for target in ["2>/dev/full", "2>&-"] {
+            let script = format!("\"$0\" {command} {target}");
+            assert_eq!(status_of(&script, &set), Some(code), "{script}");
+        }
+    }
+}
+
+/// A run tells notices and its progress there, and what its daemon says.
+#[test]
+fn a_run_survives_a_full_standard_error_in_one_process_and_in_several() {
+    let _machine = machine();
+    let (alone, ..) = set();
+    let together = support::example("domains.toml");
+    for set in [alone.path(), &together] {
+        // Longer than it is to the first line of progress.
+        let script = "UPCALL_SOCKET=$(mktemp -u) \"$0\" run \"$1\" --soft --duration 6s \
+                      --json 2>/dev/full";
+        // A busy machine may break promises.
+        assert!(matches!(status_of(script, set), Some(0 | 4)), "{set}");
+    }
+}
+
 #[test]
 fn an_outcome_that_cannot_be_written_is_a_failure() {
     let file = fs::OpenOptions::new().write(true).open("/dev/full").expect("Linux has it");

@@ -4,6 +4,7 @@
 mod support;
 
 use std::fs;
+use std::process::Command;
 
 use support::{folder, upcall};
 
@@ -42,10 +43,10 @@ fn every_command_that_runs_a_spec_tells_its_exit_statuses_and_an_example() {
     for option in ["--duration", "--mode", "--compare", "--soft", "--json", "--csv"] {
         assert!(run.contains(option), "no `{option}`: {run}");
     }
-    for command in ["completions", "man"] {
+    for command in ["sim", "sweep", "plot", "daemon", "top", "ps", "completions", "man"] {
         let help = upcall(&[command, "--help"]);
         help.assert_code(&[0]);
-        assert!(help.stdout.contains("xample"), "{}", help.stdout);
+        assert!(help.stdout.contains("Examples:"), "{}", help.stdout);
     }
 }
 
@@ -65,6 +66,38 @@ fn there_are_completions_for_each_shell() {
             assert!(done.stdout.contains(word), "{shell}: no `{word}`");
         }
         assert!(done.stderr.is_empty(), "{done:#?}");
+        // Only the command itself calls these.
+        assert!(!done.stdout.contains("__send") && !done.stdout.contains("__spin"), "{shell}");
+        // Each policy of `sim` and `daemon`; the others hold in one process only.
+        assert!(done.stdout.contains("rmdp") && done.stdout.contains("dwcs"), "{shell}");
+    }
+}
+
+/// Asks the script for what bash would offer after `words`.
+#[test]
+fn bash_completes_policies_modes_and_files() {
+    let folder = folder();
+    let script = folder.path().join("completions");
+    let text = upcall(&["completions", "bash"]).stdout;
+    assert!(text.contains("-o default upcall"), "{text}");
+    fs::write(&script, text).expect("a free disk");
+    fs::write(folder.path().join("talk.toml"), "").expect("a free disk");
+    for (words, expected) in [
+        ("upcall sim --policy ''", "rmdp rm dws ps dwcs"),
+        ("upcall daemon --policy ''", "rmdp rm dws"),
+        ("upcall run --mode ''", "upcall threads fifo"),
+        // None of its own: then bash offers files, as the script asks for.
+        ("upcall plan tal", ""),
+        ("upcall plot x --output tal", "talk.toml"),
+    ] {
+        let ask = format!(
+            ". ./completions; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); \
+             COMPREPLY=(); _upcall upcall \"${{COMP_WORDS[COMP_CWORD]}}\" \
+             \"${{COMP_WORDS[COMP_CWORD - 1]}}\" 2>/dev/null; echo ${{COMPREPLY[@]}}"
+        );
+        let mut bash = Command::new("bash");
+        let offered = bash.args(["-c", &ask]).current_dir(folder.path()).output().expect("bash");
+        assert_eq!(String::from_utf8_lossy(&offered.stdout).trim(), expected, "{words}");
     }
 }
 
@@ -73,6 +106,16 @@ fn there_is_a_manual_page_for_each_command() {
     let folder = folder();
     let path = folder.path().to_str().expect("UTF-8");
     upcall(&["man", path]).assert_code(&[0]);
+    // A folder that is not there is made, with those above it.
+    let below = folder.path().join("share/man/man1");
+    upcall(&["man", below.to_str().expect("UTF-8")]).assert_code(&[0]);
+    assert!(below.join("upcall-plan.1").is_file());
+    // Where none can be made, the command says which.
+    let under_file = folder.path().join("upcall.1/man1");
+    let under_file = under_file.to_str().expect("UTF-8");
+    let refused = upcall(&["man", under_file]);
+    refused.assert_code(&[2]);
+    assert!(refused.stderr.contains(&format!("{under_file}: ")), "{refused:#?}");
     for page in ["upcall.1", "upcall-plan.1", "upcall-run.1"] {
         let text = fs::read_to_string(folder.path().join(page)).expect(page);
         assert!(text.contains(".TH"), "{page}");

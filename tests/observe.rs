@@ -147,6 +147,21 @@ fn without_a_daemon_it_is_said_in_a_line() {
 }
 
 #[test]
+fn a_socket_that_a_daemon_left_behind_is_told_apart_from_none() {
+    let folder = folder();
+    let path = folder.path().join("left.sock");
+    let daemon = support::daemon(Command::new(UPCALL).arg("daemon"), &path);
+    let path = path.to_str().unwrap();
+    daemon.signal("KILL");
+    daemon.finish();
+    let done = upcall(&["ps", "--socket", path]);
+    done.assert_code(&[2]);
+    assert_eq!((done.stdout.as_str(), done.stderr.lines().count()), ("", 1), "{done:#?}");
+    let said = format!("the socket {path} is there, but the daemon that listened at it has ended");
+    assert!(done.stderr.contains(&said), "{}", done.stderr);
+}
+
+#[test]
 fn top_without_a_terminal_says_so_and_points_to_ps() {
     let done = upcall(&["top"]);
     done.assert_code(&[2]);

@@ -135,6 +135,25 @@ fn of_a_trace_with_a_gap_the_rest_is_drawn_and_that_is_said() {
 }
 
 #[test]
+fn a_name_of_another_format_is_refused_and_no_file_is_made() {
+    let folder = folder();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let trace = path("t.pftrace");
+    upcall(&["sim", SPEC, "--duration", "100ms", "--trace", &trace]).assert_code(&[0]);
+    for name in ["x.png", "x.PNG", "x.html", "x.svg.gz", "x.pdf"] {
+        let done = upcall(&["plot", &trace, "-o", &path(name)]);
+        done.assert_code(&[2]);
+        assert!(done.stderr.contains("expected .svg"), "{done:?}");
+        assert!(!folder.path().join(name).exists(), "{name}");
+    }
+    for name in ["x.svg", "x.SVG", "x"] {
+        upcall(&["plot", &trace, "-o", &path(name)]).assert_code(&[0]);
+        let svg = fs::read_to_string(path(name)).expect("it was written");
+        assert!(svg.starts_with("<svg"), "{name}");
+    }
+}
+
+#[test]
 fn what_cannot_be_drawn_is_said_and_nothing_is_written() {
     let folder = folder();
     let path = |name: &str| folder.path().join(name).display().to_string();

@@ -5,7 +5,7 @@
 mod support;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -192,8 +192,15 @@ fn a_daemon_without_rights_serves_its_own_user_and_no_other() {
 
     // Neither to look nor to attach.
     let stranger = as_user("65533", &program, &["ps", "--json"], &socket).finish();
-    assert!(stranger.stderr.contains("ermission denied"), "{stranger:#?}");
-    assert_ne!(stranger.code(), 0);
+    let said = "Permission denied (os error 13): the socket belongs to user 65534 and has mode 600";
+    assert!(stranger.stderr.contains(&format!("{socket}: {said}")), "{stranger:#?}");
+    assert_eq!((stranger.code(), stranger.stderr.lines().count()), (2, 1), "{stranger:#?}");
+    // Nor to find out whether there is a socket, in a folder that is closed to it.
+    let closed = spec.beside("closed");
+    fs::DirBuilder::new().mode(0o700).create(&closed).expect("the folder is ours");
+    let outside = as_user("65533", &program, &["ps"], &format!("{closed}/upcall.sock")).finish();
+    let said = format!("folder {closed} belongs to user 0 and has mode 700");
+    assert!(outside.stderr.contains(&said), "{outside:#?}");
     let stranger = as_user("65533", &program, &["run", spec.path(), "--duration", "1s"], &socket);
     let stranger = stranger.finish();
     assert!(stranger.stderr.contains("ermission denied"), "{stranger:#?}");

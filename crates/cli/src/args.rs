@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::builder::{OsStringValueParser, TypedValueParser};
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser};
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use upcall::policy::{DISCIPLINES, Discipline};
 use upcall::time::Span;
 use upcall_cli::arrivals::Recording;
 
@@ -102,6 +103,17 @@ Exit status:
   0  printed
   2  bad usage, or no daemon";
 
+const COMPLETIONS_AFTER_HELP: &str = "\
+Examples:
+  upcall completions bash > ~/.local/share/bash-completion/completions/upcall
+  upcall completions zsh > ~/.zfunc/_upcall
+  upcall completions fish > ~/.config/fish/completions/upcall.fish";
+
+const MAN_AFTER_HELP: &str = "\
+Examples:
+  upcall man ~/.local/share/man/man1 && man upcall-plan
+  sudo upcall man /usr/local/share/man/man1";
+
 /// Real-time streams on stock Linux: say what a stream needs, get it or a reason.
 #[derive(Debug, Parser)]
 #[command(name = "upcall", version, after_help = AFTER_HELP, max_term_width = 100)]
@@ -168,15 +180,15 @@ pub enum Command {
     #[command(after_help = PS_AFTER_HELP)]
     Ps(PsArgs),
     /// Print a completion script for a shell.
-    ///
-    /// For example: upcall completions bash > ~/.local/share/bash-completion/completions/upcall
+    #[command(after_help = COMPLETIONS_AFTER_HELP)]
     Completions {
         /// Which shell.
         shell: Shell,
     },
     /// Write the manual pages into a folder.
+    #[command(after_help = MAN_AFTER_HELP)]
     Man {
-        /// The folder, for example ~/.local/share/man/man1.
+        /// The folder, for example ~/.local/share/man/man1; made if it is not there.
         folder: PathBuf,
     },
     /// The embedded senders' process; started by `run`.
@@ -253,8 +265,8 @@ pub struct SimArgs {
     #[arg(long, default_value = "10s", value_parser = duration)]
     pub duration: Span,
     /// Another policy than the spec's.
-    #[arg(long, value_name = "POLICY")]
-    pub policy: Option<String>,
+    #[arg(long, value_name = "POLICY", value_parser = policies())]
+    pub policy: Option<&'static Discipline>,
     /// What chance begins with, where something is left to it; with --vopr the
     /// first seed.
     #[arg(long, default_value_t = 0)]
@@ -308,10 +320,11 @@ pub struct PlotArgs {
     /// A trace, or the JSON of an outcome.
     #[arg(value_name = "TRACE|JSON")]
     pub file: PathBuf,
-    /// Where the picture goes.
+    /// Where the picture goes, as SVG; a name that ends otherwise, such as .png, is refused.
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
-    /// Draw a trace from here on, from its start: 10s, 1500ms. Default: the start.
+    /// Draw a trace from here on, from its start: 10s, 1500ms. Default: just before the
+    /// first release.
     #[arg(long, value_parser = duration)]
     pub from: Option<Span>,
     /// Draw it up to here. Default: four of the longest periods.
@@ -379,6 +392,22 @@ impl From<ModeArg> for upcall::Mode {
             ModeArg::Fifo => upcall::Mode::Fifo,
         }
     }
+}
+
+/// The command line without the subcommands that only the command itself calls, which
+/// `clap_complete` would offer.
+pub fn shown() -> clap::Command {
+    let all = Args::command();
+    let shown = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
+    clap::Command::new("upcall").version(env!("CARGO_PKG_VERSION")).subcommands(shown)
+}
+
+/// One of the policies by its name, which shells complete.
+fn policies() -> impl TypedValueParser<Value = &'static Discipline> {
+    let names = DISCIPLINES.iter().map(|discipline| discipline.name);
+    PossibleValuesParser::new(names).try_map(|name| {
+        upcall::policy::discipline(&name).ok_or_else(|| format!("there is no policy {name}"))
+    })
 }
 
 fn duration(text: &str) -> Result<Span, String> {

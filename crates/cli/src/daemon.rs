@@ -4,16 +4,17 @@
 //! or with `--exit-when-idle` when its last domain has gone.
 
 use std::fmt;
-use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use upcall::policy::Discipline;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use upcall::policy::{DISCIPLINES, Discipline};
 use upcall::time::Span;
 use upcall_daemon::registry::Quota;
 use upcall_daemon::server::{Access, Config, Daemon, Event, Stopper};
 
 use crate::spec::{parse_duration, parse_share};
+use crate::standard_error::say;
 
 /// How long a daemon that ends when it is idle waits for its first domain.
 const FIRST_WITHIN: Duration = Duration::from_secs(10);
@@ -39,8 +40,8 @@ pub struct DaemonArgs {
     /// CPUs that handlers may use: 1,2,3. Default: all but CPU 0.
     #[arg(long, value_delimiter = ',')]
     pub cpus: Vec<u32>,
-    /// Who outranks whom, in all domains: rmdp, rm or dws.
-    #[arg(long, default_value = "rmdp", value_parser = policy)]
+    /// Who outranks whom, in all domains.
+    #[arg(long, default_value = "rmdp", value_parser = policies())]
     pub policy: &'static Discipline,
     /// Most of a CPU that admission gives away.
     #[arg(long, default_value = "90%", value_parser = share)]
@@ -133,7 +134,7 @@ pub fn serve(args: &DaemonArgs) -> Result<(), DaemonFailure> {
     let class = if daemon.is_real_time() { "real-time" } else { "ordinary" };
     if !args.quiet {
         say(format_args!(
-            "{} on CPUs {cpus:?} by {}, hand-off {}, {class} class",
+            "upcalld: {} on CPUs {cpus:?} by {}, hand-off {}, {class} class",
             socket.display(),
             args.policy.name,
             daemon.switch_cost()
@@ -145,18 +146,13 @@ pub fn serve(args: &DaemonArgs) -> Result<(), DaemonFailure> {
     }
     daemon.run(|event, domains| {
         if !args.quiet || matches!(event, Event::Offence { .. } | Event::Trouble(_)) {
-            say(line(event));
+            say(format_args!("upcalld: {}", line(event)));
         }
         if args.exit_when_idle && domains == 0 && matches!(event, Event::Detached { .. }) {
             stopper.stop();
         }
     });
     Ok(())
-}
-
-/// Whoever read it may have gone; domains are served all the same.
-fn say(line: impl fmt::Display) {
-    let _ = writeln!(std::io::stderr(), "upcalld: {line}");
 }
 
 fn stop_on_signals(stopper: Stopper) -> std::io::Result<()> {
@@ -197,8 +193,12 @@ fn line(event: &Event) -> String {
     }
 }
 
-fn policy(text: &str) -> Result<&'static Discipline, String> {
-    upcall::policy::discipline(text).ok_or_else(|| "expected rmdp, rm or dws".to_owned())
+/// One of the policies that hold across processes, by its name, which shells complete.
+fn policies() -> impl TypedValueParser<Value = &'static Discipline> {
+    let across = DISCIPLINES.iter().filter(|discipline| discipline.across_domains);
+    PossibleValuesParser::new(across.map(|discipline| discipline.name)).try_map(|name| {
+        upcall::policy::discipline(&name).ok_or_else(|| format!("there is no policy {name}"))
+    })
 }
 
 fn share(text: &str) -> Result<u32, String> {

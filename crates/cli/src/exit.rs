@@ -2,6 +2,7 @@
 //! that lead to the one for bad input.
 
 use std::fmt;
+use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -61,6 +62,15 @@ impl Failure {
     /// What is wrong with the file at `path`.
     pub fn of_file(path: &Path, error: impl fmt::Display) -> Self {
         Failure::new(format_args!("{}: {error}", path.display()))
+    }
+
+    /// What keeps the trace at `path` from being read, and where traces come from.
+    pub fn of_trace(path: &Path, error: &io::Error) -> Self {
+        let hint = match error.kind() {
+            io::ErrorKind::NotFound => "; `upcall run SPEC --trace FILE` writes one, so does `sim`",
+            _ => "",
+        };
+        Failure::of_file(path, format_args!("{error}{hint}"))
     }
 }
 

@@ -8,6 +8,7 @@ use std::io::IsTerminal;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use upcall::clock;
 use upcall::time::{Instant, Span};
+use upcall_cli::standard_error::say;
 
 use crate::plan::{Plan, Planned};
 use crate::run::{Order, Row};
@@ -90,13 +91,13 @@ impl Live {
         let jobs: u64 = rows.iter().map(|row| row.jobs).sum();
         let misses: u64 = rows.iter().map(|row| row.misses).sum();
         let least = rows.iter().filter_map(|row| row.slack_ns_min).min();
-        eprintln!(
+        say(format_args!(
             "upcall: {} {:.0} s of {}: {jobs} jobs, {misses} missed, worst slack {}",
             self.order.mode.name(),
             elapsed.as_secs_f64(),
             self.order.duration,
             least.map_or_else(|| "-".to_owned(), slack),
-        );
+        ));
     }
 }
 

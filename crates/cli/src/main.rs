@@ -4,6 +4,7 @@
 //! library in [`plan`], run in [`run`], and what came of it is printed here.
 
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod args;
 mod background;
@@ -38,6 +39,7 @@ use exit::{Exit, Failure};
 use plan::Ask;
 use run::Order;
 use upcall_cli::spec;
+use upcall_cli::standard_error::say;
 
 fn main() -> ExitCode {
     let done = match Args::parse().command {
@@ -60,12 +62,13 @@ fn main() -> ExitCode {
         Command::Completions { shell } => {
             // Into memory first: the generator panics where it cannot write.
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Args::command(), "upcall", &mut script);
+            clap_complete::generate(shell, &mut args::shown(), "upcall", &mut script);
             print(&String::from_utf8_lossy(&script)).map(|()| Exit::Kept)
         }
-        Command::Man { folder } => clap_mangen::generate_to(Args::command(), &folder)
+        Command::Man { folder } => std::fs::create_dir_all(&folder)
+            .and_then(|()| clap_mangen::generate_to(Args::command(), &folder))
             .map(|()| Exit::Kept)
-            .map_err(|error| Failure::new(format_args!("{}: {error}", folder.display()))),
+            .map_err(|error| Failure::of_file(&folder, error)),
         Command::Domain => run::domain::serve().map(|()| Exit::Kept),
         Command::Send { streams } => send_command(&streams),
         Command::Spin { threads } => {
@@ -76,7 +79,7 @@ fn main() -> ExitCode {
     match done {
         Ok(exit) => exit.into(),
         Err(failure) => {
-            eprintln!("{failure}");
+            say(&failure);
             if failure.refusal().is_some() { Exit::Refused } else { Exit::BadInput }.into()
         }
     }
@@ -102,7 +105,7 @@ fn run_command(args: &RunArgs) -> Result<Exit, Failure> {
         } else {
             print(&show::plan(&plan.output))?;
         }
-        eprintln!("upcall: refused, nothing was run (--soft runs it all the same)");
+        say("upcall: refused, nothing was run (--soft runs it all the same)");
         return Ok(Exit::Refused);
     }
     let mut log = args
@@ -158,7 +161,7 @@ fn sim_command(args: &SimArgs) -> Result<Exit, Failure> {
     };
     let spec = spec::Spec::read(path).map_err(Failure::new)?;
     let recorded = sim::recorded(&spec, &args.arrivals, args.duration)?;
-    let ask = Ask { soft: args.soft, policy: args.policy.as_deref(), virtual_time: true };
+    let ask = Ask { soft: args.soft, policy: args.policy, virtual_time: true };
     let plan = plan::plan(&spec, ask)?;
     if !plan.output.admitted && !args.soft {
         if args.json {
@@ -166,7 +169,7 @@ fn sim_command(args: &SimArgs) -> Result<Exit, Failure> {
         } else {
             print(&show::plan(&plan.output))?;
         }
-        eprintln!("upcall: refused, nothing was simulated (--soft does it all the same)");
+        say("upcall: refused, nothing was simulated (--soft does it all the same)");
         return Ok(Exit::Refused);
     }
     let mut trace = args.trace.as_deref().map(trace::TraceFile::open).transpose()?;
@@ -194,16 +197,16 @@ fn sweep_command(args: &SweepArgs) -> Result<Exit, Failure> {
         print(&show::sweep(&done))?;
     }
     if done.done < done.sets {
-        eprintln!(
+        say(format_args!(
             "upcall: interrupted after {} of {} sets, the same command goes on",
             done.done, done.sets
-        );
+        ));
     }
     Ok(Exit::Kept)
 }
 
 fn vopr_command(args: &SimArgs, count: u64) -> Result<Exit, Failure> {
-    let vopr = vopr::check(count, args.seed, args.policy.as_deref())?;
+    let vopr = vopr::check(count, args.seed, args.policy);
     if args.json {
         print_json(&vopr)?;
     } else {

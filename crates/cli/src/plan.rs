@@ -4,7 +4,7 @@
 
 use upcall::activity::{ActivityParams, GroupId, Terms};
 use upcall::admission::{Hint, Platform, Refusal, Reservations, Share, TestResult};
-use upcall::policy::{DISCIPLINES, Discipline, ps};
+use upcall::policy::{Discipline, ps};
 use upcall::qos::mapping::BULK_DELAY;
 use upcall::qos::{Mapping, StreamSpec, map};
 use upcall::time::Span;
@@ -61,11 +61,11 @@ impl<'s> Planned<'s> {
 
 /// How a spec is to be planned.
 #[derive(Clone, Copy, Debug)]
-pub struct Ask<'a> {
+pub struct Ask {
     /// What is refused is placed all the same.
     pub soft: bool,
     /// Another policy than the spec's.
-    pub policy: Option<&'a str>,
+    pub policy: Option<&'static Discipline>,
     /// For virtual time: nothing is measured and no machine is asked, so that the
     /// same spec gives the same plan everywhere.
     pub virtual_time: bool,
@@ -74,9 +74,9 @@ pub struct Ask<'a> {
 /// Maps and admits.
 ///
 /// # Errors
-/// An unknown policy, a CPU that is not there, a stream that has
+/// A CPU that is not there, a stream that has
 /// no mapping: each names the place in the file.
-pub fn plan<'s>(spec: &'s Spec, ask: Ask<'_>) -> Result<Plan<'s>, Failure> {
+pub fn plan<'s>(spec: &'s Spec, ask: Ask) -> Result<Plan<'s>, Failure> {
     let discipline = discipline(spec, ask.policy)?;
     let platform = if ask.virtual_time { virtual_platform(spec) } else { platform(spec)? };
     let mut activities = Vec::new();
@@ -147,12 +147,14 @@ pub fn mapped<'s>(
 /// The policy that was asked for, or the spec's.
 ///
 /// # Errors
-/// There is none of that name.
-pub fn discipline(spec: &Spec, policy: Option<&str>) -> Result<&'static Discipline, Failure> {
-    let word = policy.unwrap_or(spec.policy.name);
-    let known = discipline_named(word)?;
+/// The spec's groups cannot be.
+pub fn discipline(
+    spec: &Spec,
+    policy: Option<&'static Discipline>,
+) -> Result<&'static Discipline, Failure> {
+    let known = policy.unwrap_or(spec.policy);
     let differs = spec.time_quantum != ps::QUANTUM_DEFAULT || !spec.groups.is_empty();
-    if word == ps::PS.name && differs {
+    if known.name == ps::PS.name && differs {
         let made = ps::with_groups(spec.time_quantum, groups(spec)).map_err(Failure::new)?;
         // Once a run of the command, for as long as it runs.
         return Ok(Box::leak(Box::new(made)));
@@ -171,18 +173,6 @@ fn groups(spec: &Spec) -> Vec<ps::Group> {
         parent: group.parent.as_ref().and_then(place),
     };
     spec.groups.iter().map(claimed).collect()
-}
-
-/// The policy that `--policy` names.
-///
-/// # Errors
-/// There is none of that name.
-pub fn discipline_named(word: &str) -> Result<&'static Discipline, Failure> {
-    upcall::policy::discipline(word).ok_or_else(|| {
-        let known: Vec<_> = DISCIPLINES.iter().map(|known| format!("\"{}\"", known.name)).collect();
-        let expected = format!("one of {}", known.join(", "));
-        Failure::new(format_args!("--policy: found \"{word}\", expected {expected}"))
-    })
 }
 
 /// CPUs as named, CPU 0 if none is; hand-offs are free unless the spec says what

@@ -5,10 +5,12 @@
 //! other; histograms are of all jobs.
 
 use std::fmt::Write as _;
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use serde_json::Value;
-use upcall::time::Span;
+use upcall::time::{Instant, Span};
+use upcall_cli::standard_error::say;
 
 use crate::exit::Failure;
 use crate::show;
@@ -27,7 +29,15 @@ mod tests;
 /// Most stretches that are drawn one by one: more is a grey wall, and a file of
 /// megabytes.
 const RUNS_MAX: usize = 20_000;
+/// Of the schedule, with arrows above and below the line.
+const SCHEDULE_ROW: f64 = 44.0;
+const RELEASE: &str = "#404040";
+const DEADLINE: &str = "#808080";
 const ROW: f64 = 34.0;
+/// Heights of the bars of responses: the more responses, the thicker.
+const WORST: f64 = 6.0;
+const MOST: f64 = 12.0;
+const MEDIAN: f64 = 18.0;
 /// Letters that fit beside the rows.
 const LABEL_MAX: usize = 30;
 /// Letters of a name that has its count beside it.
@@ -43,9 +53,11 @@ pub struct Window {
 /// Draws the file at `from` into the one at `to`.
 ///
 /// # Errors
-/// Either file's; a file that is neither a trace nor an outcome; an empty window.
+/// Either file's; a file that is neither a trace nor an outcome; an empty window; a name
+/// for the picture that ends as those of another format do.
 pub fn plot(from: &Path, to: &Path, window: Window) -> Result<(), Failure> {
-    let bytes = std::fs::read(from).map_err(|error| Failure::of_file(from, error))?;
+    check_ending(to)?;
+    let bytes = std::fs::read(from).map_err(|error| Failure::of_trace(from, &error))?;
     let picture = match bytes.iter().find(|byte| !byte.is_ascii_whitespace()) {
         Some(b'{') => {
             let outcome: Value =
@@ -61,13 +73,33 @@ pub fn plot(from: &Path, to: &Path, window: Window) -> Result<(), Failure> {
             };
             if let Err(why) = &replayed {
                 let from = from.display();
-                eprintln!("upcall: {from}: lag and wake-up latency are not drawn: {why}");
+                say(format_args!("upcall: {from}: lag and wake-up latency are not drawn: {why}"));
             }
             of_trace(&Schedule::of(&traces), replayed.as_ref().ok(), window)
                 .map_err(|error| Failure::of_file(from, error))?
         }
     };
     std::fs::write(to, picture).map_err(|error| Failure::of_file(to, error))
+}
+
+/// Refuses a name that promises another format than SVG. One without an ending, such as
+/// `/dev/stdout`, promises none.
+fn check_ending(picture: &Path) -> Result<(), Failure> {
+    match picture.extension() {
+        Some(ending) if !ending.eq_ignore_ascii_case("svg") => {
+            let svg = picture.with_extension("svg");
+            Err(Failure::of_file(
+                picture,
+                format_args!(
+                    "found the ending .{}, expected .svg: `upcall plot` draws SVG, which browsers \
+                     show (for PNG: rsvg-convert {} -o picture.png)",
+                    ending.display(),
+                    svg.display()
+                ),
+            ))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The schedule in the window, and histograms of slack, and of what a replay showed.
@@ -77,7 +109,7 @@ fn of_trace(
     window: Window,
 ) -> Result<String, String> {
     let end_ns = schedule.until_ns - schedule.from_ns;
-    let from_ns = window.from.map_or(0, Span::as_nanos);
+    let from_ns = window.from.map_or_else(|| first_ns(schedule, window.to), Span::as_nanos);
     let page_ns = from_ns.saturating_add(schedule.first_page_ns());
     let until_ns = window.to.map_or(page_ns, Span::as_nanos).min(end_ns);
     if from_ns >= until_ns {
@@ -102,7 +134,7 @@ fn of_trace(
     page.heading(format!(
         "{}: schedule from {} to {} of {}",
         schedule.policy,
-        show::span(from_ns),
+        format_ms(from_ns as f64),
         show::span(until_ns),
         show::span(end_ns)
     ));
@@ -115,17 +147,40 @@ fn of_trace(
     Ok(page.finish())
 }
 
-/// A row an activity: what ran, releases as ticks upwards, deadlines downwards.
+/// Where the picture begins unless that is said: a little before something happens, at a
+/// round time.
+fn first_ns(schedule: &Schedule, to: Option<Span>) -> u64 {
+    let page_ns = schedule.first_page_ns();
+    let first_ns = schedule.first_event_ns().saturating_sub(page_ns / 50);
+    // Of the page 1 % at most.
+    let step = page::round_below(page_ns.max(1) as f64 / 100.0).max(1.0);
+    let begin_ns = ((first_ns as f64 / step).floor() * step).max(0.0);
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "at most `first_ns`"
+    )]
+    let begin_ns = begin_ns as u64;
+    if to.is_some_and(|to| to.as_nanos() <= begin_ns) { 0 } else { begin_ns }
+}
+
+/// A row an activity: what ran, releases as arrows upwards, deadlines downwards.
 fn gantt(page: &mut Page, schedule: &Schedule, from_ns: u64, until_ns: u64) {
+    page.legend(&[
+        (&|page, (x, y)| page.rectangle(x - 8.0, y - 7.0, 16.0, 14.0, colour(0), "a run"), "runs"),
+        (&|page, (x, y)| page.arrow((x, y + 10.0), (x, y - 10.0), RELEASE), "release"),
+        (&|page, (x, y)| page.arrow((x, y - 5.0), (x, y + 5.0), DEADLINE), "deadline"),
+        (&|page, (x, y)| page.arrow((x, y - 5.0), (x, y + 5.0), MISSED), "missed deadline"),
+    ]);
     let top = page.y;
     let axis = Axis::new(from_ns as f64, until_ns as f64);
     // Axis and ticks lie behind the rows: room for them first.
-    page.y += ROW * schedule.rows.len() as f64;
+    page.y += SCHEDULE_ROW * schedule.rows.len() as f64;
     axis.draw(page, top, format_ms);
     let bottom = page.y;
     page.y = top;
     for (place, row) in schedule.rows.iter().enumerate() {
-        let base = page.y + ROW - 8.0;
+        let base = page.y + SCHEDULE_ROW - 14.0;
         let label = format!("{} · CPU {} · {}", row.name, row.cpu, row.domain);
         page.text(MARGIN - 8.0, base - 4.0, "end", shortened(&label, LABEL_MAX));
         page.line((MARGIN, base), (axis.x(until_ns as f64), base), "#c0c0c0");
@@ -147,27 +202,37 @@ fn gantt(page: &mut Page, schedule: &Schedule, from_ns: u64, until_ns: u64) {
             let (height, width) = (14.0, (until - x).max(0.6));
             page.rectangle(x, base - height, width, height, colour(place), &title);
         }
-        for job in &row.jobs {
-            let missed = job.missed();
-            let release = job.release.as_nanos().saturating_sub(schedule.from_ns);
-            if (from_ns..=until_ns).contains(&release) {
-                let x = axis.x(release as f64);
-                page.line((x, base), (x, base - 20.0), "#404040");
-            }
-            let due = job.deadline.as_nanos().saturating_sub(schedule.from_ns);
-            if (from_ns..=until_ns).contains(&due) {
-                let x = axis.x(due as f64);
-                let stroke = if missed { MISSED } else { "#909090" };
-                page.line((x, base), (x, base + 6.0), stroke);
-                if missed {
-                    let title = format!("{}: deadline missed", row.name);
-                    page.rectangle(x - 2.0, base + 1.0, 4.0, 5.0, MISSED, &title);
-                }
-            }
-        }
-        page.y += ROW;
+        releases_and_deadlines(page, schedule, row, (&axis, base), from_ns..=until_ns);
+        page.y += SCHEDULE_ROW;
     }
     page.y = bottom;
+}
+
+/// The arrows of a row, whose line is at `base`; those in the window.
+fn releases_and_deadlines(
+    page: &mut Page,
+    schedule: &Schedule,
+    row: &schedule::Row,
+    (axis, base): (&Axis, f64),
+    window: RangeInclusive<u64>,
+) {
+    let since_start = |at: Instant| at.as_nanos().saturating_sub(schedule.from_ns);
+    for job in &row.jobs {
+        let (release, due) = (since_start(job.release), since_start(job.deadline));
+        if window.contains(&release) {
+            let x = axis.x(release as f64);
+            page.arrow((x, base), (x, base - 24.0), RELEASE);
+        }
+        if window.contains(&due) {
+            let x = axis.x(due as f64);
+            let stroke = if job.missed() { MISSED } else { DEADLINE };
+            page.arrow((x, base), (x, base + 10.0), stroke);
+            if job.missed() {
+                let title = format!("{}: deadline missed", row.name);
+                page.rectangle(x - 1.0, base, 2.0, 10.0, MISSED, &title);
+            }
+        }
+    }
 }
 
 /// A label of no more than `letters_max`, and a mark where it is cut.
@@ -216,6 +281,17 @@ fn of_outcome(outcome: &Value) -> Result<String, String> {
             word(mode),
             word(policy)
         ));
+        let bar = |height: f64| {
+            move |page: &mut Page, (x, y): (f64, f64)| {
+                page.rectangle(x - 8.0, y - height / 2.0, 16.0, height, colour(0), "a response");
+            }
+        };
+        page.legend(&[
+            (&bar(MEDIAN), "half of the responses"),
+            (&bar(MOST), "99 % of them"),
+            (&bar(WORST), "all of them"),
+            (&|page, (x, y)| page.line((x, y - 12.0), (x, y + 12.0), MISSED), "deadline"),
+        ]);
         responses(&mut page, activities).ok_or(EXPECTED)?;
         lags(&mut page, activities);
     }
@@ -244,7 +320,8 @@ fn responses(page: &mut Page, activities: &[Value]) -> Option<()> {
             let _ = write!(label, ": {misses} missed");
         }
         page.text(MARGIN - 8.0, base - 2.0, "end", label);
-        for (ns, height, what) in [(max, 6.0, "worst"), (p99, 12.0, "99 %"), (p50, 18.0, "median")]
+        for (ns, height, what) in
+            [(max, WORST, "worst"), (p99, MOST, "99 %"), (p50, MEDIAN, "median")]
         {
             let title = format!("{name}: {what} {}", show::span(*ns));
             let width = (axis.x(*ns as f64) - MARGIN).max(0.6);

@@ -12,6 +12,11 @@ use upcall::status::{
 
 use crate::exit::Failure;
 use crate::show;
+use unreachable::unreachable;
+
+#[cfg(test)]
+mod tests;
+mod unreachable;
 
 /// Everything, as `--json` prints it. Documented in docs/observing.md.
 #[derive(Debug, Serialize)]
@@ -20,6 +25,7 @@ pub struct Output {
     real_time: bool,
     cpus: Vec<Cpu>,
     domains: Vec<Domain>,
+    hidden_domains: u32,
 }
 
 #[derive(Debug, Serialize)]
@@ -100,8 +106,9 @@ pub fn socket(named: Option<&Path>) -> PathBuf {
 /// There is none, or it does not answer: in a line.
 pub fn look(socket: &Path) -> Result<Status, Failure> {
     status(socket).map_err(|error| match error {
-        StatusError::Connect { .. } => {
-            Failure::new(format_args!("upcall: {error} (`upcall daemon` starts one)"))
+        StatusError::Connect { path, error } => {
+            let error = std::io::Error::from_raw_os_error(error.raw_os_error());
+            Failure::new(format_args!("upcall: {}", unreachable(&path, &error)))
         }
         error => Failure::new(format_args!("upcall: {}: {error}", socket.display())),
     })
@@ -125,6 +132,7 @@ impl Output {
             real_time: status.real_time,
             cpus: cpus.collect(),
             domains: status.domains.iter().map(Domain::of).collect(),
+            hidden_domains: status.hidden_domains,
         }
     }
 }
@@ -257,7 +265,20 @@ pub fn tables(status: &Status) -> String {
             release_in(domain, activity),
         ]);
     }
-    format!("{cpus}\n\n{domains}\n\n{activities}\n")
+    let hidden = hidden(status).map_or_else(String::new, |line| format!("\n{line}\n"));
+    format!("{cpus}\n\n{domains}\n\n{activities}\n{hidden}")
+}
+
+/// What is said of domains that are not shown; `None`: all are.
+pub fn hidden(status: &Status) -> Option<String> {
+    let (domains, are) = match status.hidden_domains {
+        0 => return None,
+        1 => ("1 domain".to_owned(), "is"),
+        count => (format!("{count} domains"), "are"),
+    };
+    Some(format!(
+        "{domains} of other users {are} not shown: only root and the daemon's user see all"
+    ))
 }
 
 /// Each activity with its domain.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use upcall::time::{Instant, Span};
 use upcall_cli::arrivals::Recording;
+use upcall_cli::standard_error::say;
 use upcall_sim::outcome::ActivityOutcome;
 use upcall_sim::trace::Header;
 use upcall_sim::{Arrivals, SimActivity, SimSpec, Simulation};
@@ -51,12 +52,14 @@ pub fn recorded(
         let path = &recording.path;
         let arrived = recording.read().map_err(|error| Failure::of_file(path, error))?;
         for note in &arrived.notes {
-            eprintln!("upcall: {}: {note}", path.display());
+            say(format_args!("upcall: {}: {note}", path.display()));
         }
         let within = arrived.at.partition_point(|&at| at < Instant::ZERO + duration);
         let (all, after) = (arrived.at.len(), arrived.at.len() - within);
         if after > 0 {
-            eprintln!("upcall: {name}: {after} of {all} arrivals come after {duration}, the end");
+            say(format_args!(
+                "upcall: {name}: {after} of {all} arrivals come after {duration}, the end"
+            ));
         }
         recorded.insert(name.clone(), arrived.at.into());
     }

@@ -44,7 +44,7 @@ pub use units::{parse_duration, parse_share};
 use document::read_document;
 use source::Faults;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::ops::Range;
 use std::path::Path;
 use toml::de::DeTable;
@@ -174,10 +174,27 @@ fn read_bytes(path: &Path) -> Result<(String, Vec<u8>), SpecError> {
     let name = path.display().to_string();
     let mut bytes = Vec::new();
     let limit = FILE_BYTES_MAX as u64 + 1;
-    File::open(path)
-        .and_then(|file| file.take(limit).read_to_end(&mut bytes))
-        .map_err(|error| SpecError::of_file(&name, format_args!("cannot be read: {error}")))?;
+    File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes)).map_err(
+        |error| {
+            let hint = hint(path, &error);
+            SpecError::of_file(&name, format_args!("cannot be read: {error}{hint}"))
+        },
+    )?;
     Ok((name, bytes))
+}
+
+/// What to do about a file that cannot be read, if something is known to help.
+fn hint(path: &Path, error: &io::Error) -> String {
+    let mut named = path.as_os_str().to_owned();
+    named.push(".toml");
+    match error.kind() {
+        io::ErrorKind::NotFound if Path::new(&named).is_file() => {
+            format!("; did you mean {}?", Path::new(&named).display())
+        }
+        io::ErrorKind::NotFound => "; expected a TOML file, as those in examples/".to_owned(),
+        io::ErrorKind::IsADirectory => "; expected a TOML file".to_owned(),
+        _ => String::new(),
+    }
 }
 
 /// The contents as text, if they are not too long and text at all.

@@ -12,6 +12,7 @@ use upcall::admission::{Platform, Reservations, Share};
 use upcall::policy::Discipline;
 use upcall::time::Span;
 use upcall_cli::spec::sweep::Sweep;
+use upcall_cli::standard_error::say;
 use upcall_sim::{SimActivity, SimSpec, Simulation};
 
 use crate::exit::Failure;
@@ -77,7 +78,10 @@ fn finished(
         let error = "found the results of another sweep, expected those of this one";
         return Err(Failure::of_file(results, error));
     }
-    eprintln!("upcall: {}: all {sets} sets are in it already, it was kept", results.display());
+    say(format_args!(
+        "upcall: {}: all {sets} sets are in it already, it was kept",
+        results.display()
+    ));
     let curve = found.curve;
     Ok(output::Sweep { mode: "sweep", sweep, sets, done: sets, resumed: sets, curve })
 }

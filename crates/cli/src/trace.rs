@@ -95,7 +95,7 @@ impl TraceFile {
 /// # Errors
 /// The file cannot be read, or is no trace; says where.
 pub fn replay(path: &Path) -> Result<output::Replay, Failure> {
-    let bytes = std::fs::read(path).map_err(|error| Failure::of_file(path, error))?;
+    let bytes = std::fs::read(path).map_err(|error| Failure::of_trace(path, &error))?;
     let traces = read_all(&bytes).map_err(|error| Failure::of_file(path, error))?;
     let header = &traces[0].header;
     let mut replay = output::Replay {

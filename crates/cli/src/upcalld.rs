@@ -1,11 +1,13 @@
 //! `upcalld`: the daemon under the name that service managers expect.
 
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 use std::process::ExitCode;
 
 use clap::Parser;
 use upcall_cli::daemon::{DaemonArgs, serve};
+use upcall_cli::standard_error::say;
 
 /// Upcall's daemon: one order of handlers over all processes, and who keeps it.
 #[derive(Debug, Parser)]
@@ -19,7 +21,7 @@ fn main() -> ExitCode {
     match serve(&Args::parse().daemon) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("{failure}");
+            say(failure);
             ExitCode::from(2)
         }
     }

@@ -6,7 +6,7 @@
 //! ```text
 //!   accepted -- (1) Hello --> attached -- (2) Thread, for each CPU --> taking part
 //!      |                         |                                        |
-//!      +-------------------------+---- (3) hangs up, ends, nonsense ------+--> detached
+//!      +-------------------------+---- (3) Detach, closed, ends, nonsense +--> detached
 //! ```
 //!
 //! 1. It gets a number and its pages; its user's halls are made if it is the first.
@@ -15,7 +15,8 @@
 //! 3. What it had reserved is free, its numbers too; its threads, if there still are
 //!    any, are of ordinary class. With the last of a user its halls are closed.
 //!
-//! A client that does not read its answers is hung up on: nothing here waits for one.
+//! The daemon closes the connection of a client that does not read its answers: nothing
+//! here waits for a client.
 //!
 //! | module | what |
 //! |---|---|
@@ -396,12 +397,13 @@ impl Daemon {
             }
             _ => {
                 let session = (number - SESSIONS) / 2;
-                let ended = if (number - SESSIONS).is_multiple_of(2) {
-                    self.listen_to(session)
-                } else {
-                    Err(Over("its process has ended".to_owned()))
-                };
-                if let Err(Over(reason)) = ended {
+                // Of a process that has ended, too: its last message may be that it detaches.
+                let mut heard = self.listen_to(session);
+                let is_process = !(number - SESSIONS).is_multiple_of(2);
+                if let Some(session) = self.sessions.get(&session).filter(|_| is_process) {
+                    heard = heard.and_then(|()| Err(session.closed()));
+                }
+                if let Err(Over(reason)) = heard {
                     self.end(session, &reason);
                 }
             }

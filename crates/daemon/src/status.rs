@@ -59,11 +59,14 @@ pub(crate) struct Scene<'s> {
 
 impl Telling {
     /// What `credentials` may see: root and the daemon's own user all domains, others
-    /// their own. Nothing is sent yet.
+    /// their own, and how many there are of others. Nothing is sent yet.
     pub(crate) fn begin(scene: &Scene<'_>, credentials: &Credentials, real_time: bool) -> Self {
         let sees_all = [0, process::effective_user()].contains(&credentials.uid);
         let seen = |domain: &Domain| sees_all || domain.owner.uid == credentials.uid;
         let domains = scene.registry.domains().filter(|(_, domain)| seen(domain));
+        let hidden = scene.registry.domains().filter(|(_, domain)| !seen(domain)).count();
+        // The number says little: the load of the CPUs shows already that others are there.
+        let hidden_domains = u32::try_from(hidden).unwrap_or(u32::MAX);
         let policy = scene.registry.policy().to_owned();
         let cpus = scene.registry.reservations().load();
         Telling {
@@ -77,7 +80,7 @@ impl Telling {
                 .map(|cpu| message(StatusPart::Cpu(cpu)))
                 .collect(),
             domains: domains.map(|(number, domain)| (number, domain.generation)).collect(),
-            end: Some(StatusPart::End { policy, real_time }),
+            end: Some(StatusPart::End { policy, real_time, hidden_domains }),
             room: None,
         }
     }

@@ -59,6 +59,7 @@ mod client;
 mod desk;
 mod fast;
 mod here;
+mod holder;
 mod line;
 mod message;
 mod name;
@@ -74,6 +75,7 @@ mod thread;
 pub use client::Client;
 pub use desk::Events;
 pub use fast::{FastAnswer, FastDone, call};
+pub use holder::Holder;
 pub use message::ServiceRefusal;
 pub use name::services_folder;
 pub use raise::{Raise, Raiser};
@@ -149,6 +151,15 @@ fn write_no_name(f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
 pub enum ChannelOpenError {
     /// No service can be called so.
     Name(String),
+    /// There is a service of that name already, or a file in the place of its socket.
+    Taken {
+        /// That name.
+        name: String,
+        /// Where its socket is.
+        socket: std::path::PathBuf,
+        /// The process that serves it; `None`: none listens there.
+        holder: Option<Holder>,
+    },
     /// There is no folder for sockets ([`services_folder`]), or others may write to it.
     Folder(std::path::PathBuf, std::io::Error),
     /// What the system said.
@@ -185,6 +196,15 @@ impl fmt::Display for ChannelOpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ChannelOpenError::Name(name) => write_no_name(f, name),
+            ChannelOpenError::Taken { name, holder: Some(holder), .. } => {
+                write!(f, "the name `{name}` is taken: {holder} serves it")
+            }
+            ChannelOpenError::Taken { name, socket, holder: None } => write!(
+                f,
+                "the name `{name}` is taken: no service answers at {}, and no left-over socket \
+                 is there that could be removed",
+                socket.display()
+            ),
             ChannelOpenError::Folder(path, error) => {
                 write!(
                     f,

@@ -7,7 +7,7 @@
 //! ```text
 //!   Connected -- Hello --> (1) Welcome, Seats -- Thread for each --> (2) Attached
 //!                                                                     |   ^
-//!                               the daemon hangs up, or speaks nonsense   |
+//!                                  the daemon ends, or speaks nonsense   |
 //!                                                                     v   | Hello, Claims,
 //!                                                             (3) Orphaned  Threads (4)
 //! ```
@@ -96,8 +96,10 @@ pub enum AttachError {
     },
     /// The daemon does not want it.
     Rejected(String),
-    /// The daemon hung up or said nothing in time.
+    /// The daemon said nothing in time.
     Silent,
+    /// The daemon closed the connection before it had answered: it has ended.
+    Closed,
     /// The daemon has gone, and there is no other yet.
     Orphaned,
     /// The daemon said what no daemon of this version does.
@@ -117,7 +119,8 @@ impl fmt::Display for AttachError {
             AttachError::Rejected(reason) => {
                 write!(f, "the daemon does not attach this process: {reason}")
             }
-            AttachError::Silent => f.write_str("the daemon did not answer"),
+            AttachError::Silent => f.write_str("the daemon did not answer in time"),
+            AttachError::Closed => f.write_str("the daemon ended before it had answered"),
             AttachError::Orphaned => {
                 f.write_str("the daemon has gone; nothing new is admitted until another one runs")
             }
@@ -195,15 +198,17 @@ pub(crate) struct Attached {
     pub(crate) switch_cost: Span,
 }
 
-/// See the module's head. Dropping it hangs up.
+/// See the module's head. Dropped, it tells the daemon that it detaches.
 #[derive(Debug)]
 pub(crate) struct Domain {
     holdings: Arc<Mutex<Holdings>>,
-    /// `None`: the daemon hung up.
+    /// `None`: the daemon closed the connection.
     answers: mpsc::Receiver<Option<ToDomain>>,
     offences: mpsc::Receiver<Offence>,
     requests: u64,
     hung_up: Arc<AtomicBool>,
+    /// That attached: a copy made by fork(2) must not detach it.
+    process: u32,
 }
 
 /// What the program's end and the listener both know. Never locked for longer than it takes to
@@ -309,7 +314,8 @@ impl Domain {
             .name("upcall-domain".into())
             .spawn(move || listener.run(connection))
             .map_err(|error| AttachError::Daemon(error.to_string()))?;
-        let domain = Domain { holdings, answers, offences, requests: 0, hung_up };
+        let process = std::process::id();
+        let domain = Domain { holdings, answers, offences, requests: 0, hung_up, process };
         Ok(Attached { domain, seats: taken, real_time, switch_cost })
     }
 
@@ -390,6 +396,13 @@ impl Drop for Domain {
     fn drop(&mut self) {
         // Relaxed: the listener looks again after each wait.
         self.hung_up.store(true, Ordering::Relaxed);
+        if self.process != std::process::id() {
+            return;
+        }
+        if let Some(connection) = &locked(&self.holdings).connection {
+            // Of a daemon that has gone there is nothing to detach from.
+            let _ = connection.send(&ToDaemon::Detach.encode(), &[]);
+        }
     }
 }
 
@@ -437,7 +450,7 @@ fn next_message(connection: &Connection) -> Result<(ToDomain, Received), AttachE
 fn receive(connection: &Connection) -> Result<Option<(ToDomain, Received)>, AttachError> {
     let mut buffer = [0; MESSAGE_BYTES_MAX];
     match connection.receive(&mut buffer) {
-        Ok(Received { len: 0, .. }) => Err(AttachError::Silent),
+        Ok(Received { len: 0, .. }) => Err(AttachError::Closed),
         Ok(received) => Ok(Some((ToDomain::decode(&buffer[..received.len])?, received))),
         Err(error) if error.is_would_block() => Ok(None),
         Err(ReceiveError::Os(error)) => Err(error.into()),

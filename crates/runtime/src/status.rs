@@ -34,6 +34,8 @@ pub struct Status {
     /// The domains the caller may see, by number: all, if it is root or the daemon's
     /// own user, else those of its user.
     pub domains: Vec<DomainStatus>,
+    /// How many domains of other users the caller may not see.
+    pub hidden_domains: u32,
 }
 
 /// A process that is attached. Counters and states of activities are what it says of
@@ -69,8 +71,10 @@ pub enum StatusError {
         /// What the system said.
         error: OsError,
     },
-    /// The daemon hung up, or did not say all in time.
+    /// The daemon did not say all in time.
     Silent,
+    /// The daemon closed the connection before it had said all: it has ended.
+    Closed,
     /// The daemon said what no daemon of this version does.
     Daemon(String),
     /// The connection failed.
@@ -81,9 +85,10 @@ impl fmt::Display for StatusError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StatusError::Connect { path, error } => {
-                write!(f, "no daemon at {}: {error}", path.display())
+                write!(f, "the daemon's socket {}: {error}", path.display())
             }
-            StatusError::Silent => f.write_str("the daemon did not answer"),
+            StatusError::Silent => f.write_str("the daemon did not answer in time"),
+            StatusError::Closed => f.write_str("the daemon ended before it had answered"),
             StatusError::Daemon(what) => {
                 write!(f, "the daemon is another version or wrong: {what}")
             }
@@ -146,8 +151,9 @@ impl Status {
             StatusPart::Activity(activity) => {
                 self.domains.last_mut().ok_or_else(place)?.activities.push(activity);
             }
-            StatusPart::End { policy, real_time } => {
+            StatusPart::End { policy, real_time, hidden_domains } => {
                 (self.policy, self.real_time) = (policy, real_time);
+                self.hidden_domains = hidden_domains;
                 return Ok(false);
             }
         }
@@ -213,7 +219,7 @@ fn next_part(connection: &Connection, until: Instant) -> Result<StatusPart, Stat
         return Err(StatusError::Silent);
     }
     match connection.receive(&mut buffer) {
-        Ok(Received { len: 0, .. }) => Err(StatusError::Silent),
+        Ok(Received { len: 0, .. }) => Err(StatusError::Closed),
         Ok(Received { len, .. }) => match ToDomain::decode(&buffer[..len])? {
             ToDomain::Status(part) => Ok(part),
             other => Err(StatusError::Daemon(format!("{other:?} out of place"))),

@@ -499,7 +499,14 @@ fn what_cannot_be_is_refused() {
     let taken = name("taken");
     let _service = Service::in_thread(&taken, ServiceTerms::new(RINGS, route())).unwrap();
     let twice = Service::in_thread(&taken, ServiceTerms::new(RINGS, route())).unwrap_err();
-    assert!(matches!(twice, ChannelOpenError::Os(_)), "{twice}");
+    let user = upcall_sys::process::effective_user();
+    let said = format!("the name `{taken}` is taken: this process of user {user} serves it");
+    assert_eq!(twice.to_string(), said);
+    let file = name("file");
+    std::fs::write(channel::services_folder().join(&file), "").unwrap();
+    let blocked = Service::in_thread(&file, ServiceTerms::new(RINGS, route())).unwrap_err();
+    std::fs::remove_file(channel::services_folder().join(&file)).unwrap();
+    assert!(matches!(blocked, ChannelOpenError::Taken { holder: None, .. }), "{blocked}");
     let forms = Forms { to_service: Form::Ring { slots: 3 }, ..RINGS };
     let odd = Service::in_thread(&name("odd"), ServiceTerms::new(forms, route())).unwrap_err();
     assert!(matches!(odd, ChannelOpenError::Layout(_)), "{odd}");

@@ -6,8 +6,8 @@ use std::os::fd::AsFd;
 use std::sync::mpsc;
 
 use upcall_runtime::channel::{
-    self, Client, FastAnswer, FastError, Form, Forms, Gone, Posted, Raise, Route, Service,
-    ServiceTerms, TakeError,
+    self, ChannelOpenError, Client, FastAnswer, FastError, Form, Forms, Gone, Posted, Raise, Route,
+    Service, ServiceTerms, TakeError,
 };
 use upcall_runtime::clock;
 use upcall_runtime::time::{Instant, Span};
@@ -61,6 +61,18 @@ fn take(client: &mut Client) -> Result<u64, TakeError> {
             Some(event) => return Ok(event.words[0]),
             None => assert!(client.wait(a_minute()), "never told"),
         }
+    }
+}
+
+/// A client of `name`, once there is such a service.
+fn client_of(name: &str) -> Client {
+    let give_up = a_minute().unwrap();
+    loop {
+        match Client::polled(name) {
+            Ok(client) => return client,
+            Err(error) => assert!(clock::now() < give_up, "there is no service: {error}"),
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
     }
 }
 
@@ -177,23 +189,37 @@ fn of_a_client_that_is_killed_the_service_learns_and_others_go_on() {
 }
 
 #[test]
+fn a_name_that_another_process_serves_is_refused_with_that_process() {
+    let name = name("taken");
+    let child = other_process("served for ever", &name);
+    let client = client_of(&name);
+    let route = Route::to(|_| {});
+    let refused = Service::in_thread(&name, ServiceTerms::new(RINGS, route)).unwrap_err();
+    let ChannelOpenError::Taken { holder: Some(holder), .. } = &refused else {
+        panic!("{refused}")
+    };
+    assert_eq!((holder.pid, holder.uid), (child.pid(), process::effective_user()));
+    let command = std::fs::read_to_string("/proc/self/comm").unwrap();
+    assert_eq!(holder.command.as_deref(), Some(command.trim_end()));
+    assert!(refused.to_string().contains(&format!("process {} (", child.pid())), "{refused}");
+    // The service is not harmed.
+    drop(client);
+    drop(client_of(&name));
+    child.kill_group().unwrap();
+    exit_of(&child);
+}
+
+#[test]
 fn of_a_service_that_is_killed_its_clients_learn() {
     let name = name("service");
     for (part, ended) in [("serves", Gone::Ended), ("served for ever", Gone::Died)] {
         let child = other_process(part, &name);
-        let give_up = a_minute().unwrap();
-        let mut clients = Vec::new();
-        while clients.len() < 2 {
-            clients.extend(Client::polled(&name).ok());
-            assert!(clock::now() < give_up, "there is no service");
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
-        let mut client = clients.remove(0);
+        let (mut client, other) = (client_of(&name), client_of(&name));
         client.raise(&raise(1)).unwrap();
         assert_eq!(take(&mut client), Ok(2));
         match part {
             // It ends when the first client has gone.
-            "serves" => drop(clients),
+            "serves" => drop(other),
             _ => child.kill_group().unwrap(),
         }
         assert_eq!(take(&mut client), Err(TakeError::Gone(ended)));

@@ -40,7 +40,7 @@ mod tests;
 pub use status::{ActivityStatus, CpuStatus, DomainStatus, SeatStatus, StatusPart};
 
 /// Of the messages below.
-pub const PROTOCOL_VERSION: u32 = 3;
+pub const PROTOCOL_VERSION: u32 = 4;
 /// The kind of [`ToDaemon::Inspect`], apart from a domain's own.
 const INSPECT: u32 = 32;
 /// No message is longer.
@@ -123,6 +123,9 @@ pub enum ToDaemon {
         /// For people.
         name: String,
     },
+    /// It ends in order: the daemon detaches it and closes the connection. A connection
+    /// that closes without this message is that of a process that died, or left it out.
+    Detach,
     /// How do things stand? From who is no domain; answered by [`ToDomain::Status`]es.
     Inspect,
 }
@@ -264,6 +267,7 @@ impl ToDaemon {
                 words.extend(need.words());
                 encode(5, &words, &[name])
             }
+            ToDaemon::Detach => encode(6, &[], &[]),
             ToDaemon::Inspect => encode(INSPECT, &[], &[]),
         }
     }
@@ -296,8 +300,9 @@ impl ToDaemon {
                 need: Need::of(need, content)?,
                 name: text()?,
             }),
+            (6, []) => Ok(ToDaemon::Detach),
             (INSPECT, []) => Ok(ToDaemon::Inspect),
-            (1..=5 | INSPECT, _) => Err(content),
+            (1..=6 | INSPECT, _) => Err(content),
             _ => Err(WireError::Kind { found: kind }),
         }
         .and_then(|message| if texts.is_empty() { Ok(message) } else { Err(content) })

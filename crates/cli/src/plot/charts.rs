@@ -13,6 +13,8 @@ const GAP: f64 = 14.0;
 const FINEST_SLACK_NS: f64 = 1_000.0;
 /// Bars in a quantum: more cannot be told apart, on an axis of two quanta at least.
 const QUANTUM_BARS_MAX: f64 = 100.0;
+/// Fewest ticks of an axis of wake-ups before it gets more.
+const WAKEUP_TICKS_MIN: usize = 3;
 /// In powers of ten: half of one on the page has a tick at least.
 const FINEST_POWER: f64 = 0.05;
 
@@ -127,9 +129,17 @@ pub fn wakeups(page: &mut Page, replayed: &Replayed) {
         page.chart(&format!("wake-up latency of CPU {cpu}"), &notes.join(", "), |page| {
             let (axis, top) = (bins.axis(), page.y);
             page.y += HEIGHT;
-            let round = (0..19).flat_map(|power| [1, 2, 5].map(|times| times * 10u64.pow(power)));
-            let ticks = round.map(|ns| (power(ns), show::span(ns)));
-            axis.draw_ticks(page, top, ticks.filter(|tick| axis.holds(tick.0)));
+            let ticks = |every: &[u64]| {
+                let round =
+                    (0..19).flat_map(|power| every.iter().map(move |n| n * 10u64.pow(power)));
+                let ticks = round.map(|ns| (power(ns), show::span(ns)));
+                ticks.filter(|tick| axis.holds(tick.0)).collect::<Vec<_>>()
+            };
+            let mut shown = ticks(&[1, 2, 5]);
+            if shown.len() < WAKEUP_TICKS_MIN {
+                shown = ticks(&[1, 2, 3, 4, 5, 6, 7, 8, 9]);
+            }
+            axis.draw_ticks(page, top, shown);
             let (fill, red_until) = (colour(place), f64::NEG_INFINITY);
             let show = &|power: f64| format_ms(10f64.powf(power));
             let look = Look { axis, notes: &notes, fill, red_until, what: "wake-ups", show };

@@ -1,7 +1,7 @@
 //! The page: where things stand, axes, colours. Knows no trace.
 
 use svg::Document;
-use svg::node::element::{Description, Group, Line, Rectangle, Text, Title};
+use svg::node::element::{Description, Group, Line, Polygon, Rectangle, Text, Title};
 
 pub const WIDTH: f64 = 1200.0;
 /// Of the names at the left.
@@ -11,6 +11,16 @@ const RIGHT: f64 = 45.0;
 const TICKS_MAX: u32 = 12;
 /// So much of a step may rounding be off.
 const HAIR: f64 = 1e-6;
+
+/// Of an arrow's head, both ways.
+const HEAD: f64 = 6.0;
+/// Height of a legend.
+const LEGEND: f64 = 26.0;
+/// A letter's width, about.
+const LETTER: f64 = 6.5;
+
+/// What draws a mark around a place, and what the mark means.
+pub type Mark<'m> = (&'m dyn Fn(&mut Page, (f64, f64)), &'m str);
 
 /// Distinct for people who see few colours apart (Okabe and Ito 2008).
 const COLOURS: [&str; 7] =
@@ -65,6 +75,28 @@ impl Page {
             .set("y2", round(to.1))
             .set("stroke", stroke);
         self.add(line);
+    }
+
+    /// An arrow's line, and its head at `to`, which is above or below `from`.
+    pub fn arrow(&mut self, from: (f64, f64), to: (f64, f64), stroke: &str) {
+        self.line(from, to, stroke);
+        let (x, y) = to;
+        let back = y + if y < from.1 { HEAD } else { -HEAD };
+        let corners = [(x, y), (x - HEAD / 2.0, back), (x + HEAD / 2.0, back)];
+        let points = corners.map(|(x, y)| format!("{},{}", round(x), round(y)));
+        self.add(Polygon::new().set("points", points.join(" ")).set("fill", stroke));
+    }
+
+    /// A line that says what marks mean: each is drawn by its function around the place
+    /// it is given, and its meaning stands at its right.
+    pub fn legend(&mut self, marks: &[Mark<'_>]) {
+        let (mut x, y) = (MARGIN, self.y + LEGEND / 2.0);
+        for (draw, meaning) in marks {
+            draw(self, (x + HEAD, y));
+            self.text(x + 3.0 * HEAD, y + 4.0, "start", *meaning);
+            x += 7.0 * HEAD + LETTER * meaning.chars().count() as f64;
+        }
+        self.y += LEGEND;
     }
 
     pub fn text(&mut self, x: f64, y: f64, anchor: &str, text: impl Into<String>) {

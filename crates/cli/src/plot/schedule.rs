@@ -53,7 +53,15 @@ impl Schedule {
         Schedule { policy, rows, from_ns, until_ns }
     }
 
-    /// So much from the start as a page shows well: some of the longest periods.
+    /// When the first release or upcall is, in nanoseconds from the start. A live trace
+    /// begins when the program does, well before its handlers.
+    pub fn first_event_ns(&self) -> u64 {
+        let runs = self.rows.iter().flat_map(|row| &row.runs).map(|run| run.from_ns);
+        let jobs = self.rows.iter().flat_map(|row| &row.jobs).map(|job| job.release.as_nanos());
+        runs.chain(jobs).min().map_or(0, |first_ns| first_ns.saturating_sub(self.from_ns))
+    }
+
+    /// So much from there on as a page shows well: some of the longest periods.
     pub fn first_page_ns(&self) -> u64 {
         let longest = self.rows.iter().map(|row| row.period_ns).max().unwrap_or(0);
         let whole = self.until_ns - self.from_ns;

@@ -112,6 +112,42 @@ fn only_the_window_is_drawn() {
 }
 
 #[test]
+fn every_mark_has_its_meaning_in_a_legend() {
+    let schedule = schedule(1_000);
+    let picture = of_trace(&schedule, None, ALL).unwrap();
+    for meaning in ["runs", "release", "deadline", "missed deadline"] {
+        let words = picture.split(['<', '>']).filter(|text| text.trim() == meaning);
+        assert_eq!(words.count(), 1, "{meaning}");
+    }
+    // Three arrows of the legend; 14 releases; and as many deadlines, but that the last of
+    // each task is where the trace ends.
+    assert_eq!(count(&picture, "<polygon"), 3 + 14 + 12);
+}
+
+#[test]
+fn a_picture_begins_where_something_happens() {
+    let at_once = schedule(1_000);
+    let (mut late, later) = (at_once.clone(), Span::from_millis(160));
+    late.until_ns += later.as_nanos();
+    for row in &mut late.rows {
+        for run in &mut row.runs {
+            (run.from_ns, run.until_ns) =
+                (run.from_ns + later.as_nanos(), run.until_ns + later.as_nanos());
+        }
+        for job in &mut row.jobs {
+            (job.release, job.deadline) = (job.release + later, job.deadline + later);
+        }
+    }
+    let picture = |schedule, to| of_trace(schedule, None, Window { from: None, to }).unwrap();
+    assert!(picture(&at_once, None).contains("schedule from 0 ms to 100 ms of 100 ms"));
+    // A fiftieth of the page before the first release.
+    assert!(picture(&late, None).contains("schedule from 158 ms to 258 ms of 260 ms"));
+    // A window that ends before that is drawn all the same.
+    let empty = picture(&late, Some(Span::from_millis(50)));
+    assert!(empty.contains("schedule from 0 ms to 50 ms of 260 ms"), "{empty}");
+}
+
+#[test]
 fn an_outcome_has_a_bar_for_each_percentile_and_its_lags() {
     let outcome = serde_json::json!({"mode": "sim", "policy": "ps", "activities": [
         {"name": "a", "misses": 2, "deadline_ns": 5_000_000,

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use upcall::clock;
 use upcall::time::Span;
+use upcall_cli::standard_error::say;
 
 use crate::background::own_command;
 use crate::exit::Failure;
@@ -121,7 +122,7 @@ impl Drop for OwnDaemon {
 /// It says only what goes wrong.
 fn pass_on(stderr: ChildStderr, said: &mpsc::Sender<String>) {
     for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-        eprintln!("{line}");
+        say(&line);
         let _ = said.send(line);
     }
 }

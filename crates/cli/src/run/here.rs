@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use upcall::time::{Instant, Span};
 use upcall::{Config, Mode, Runtime, clock};
+use upcall_cli::standard_error::say;
 
 use super::activities::{Activities, bind, shortfall};
 use super::load::Load;
@@ -65,7 +66,7 @@ pub fn run(
     ours.run_at(start).map_err(Failure::new)?;
     notices.extend(ours.runtime.notices().iter().map(ToString::to_string));
     for notice in &notices {
-        eprintln!("upcall: {notice}");
+        say(format_args!("upcall: {notice}"));
     }
     let mut live = Live::new(order, plan, start);
     let mut files = Files { mode: order.mode, plan, log, trace };

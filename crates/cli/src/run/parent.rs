@@ -17,6 +17,7 @@ use std::time::Duration;
 use upcall::Mode;
 use upcall::clock;
 use upcall::time::{Instant, Span};
+use upcall_cli::standard_error::say;
 
 use super::load::Load;
 use super::message::{FromDomain, Setup, ToDomain};
@@ -91,7 +92,7 @@ pub fn run(
     load.begin(start);
     parent.begin(start)?;
     for notice in &parent.notices {
-        eprintln!("upcall: {notice}");
+        say(format_args!("upcall: {notice}"));
     }
     let mut live = Live::new(order, plan, start);
     parent.watch(start + order.duration, &mut live, interrupted);
@@ -323,7 +324,7 @@ impl<'p, 's> Parent<'p, 's> {
         for offence in offences {
             let line = format!("domain `{}` {offence}", self.processes[process].domain);
             if !self.own_daemon {
-                eprintln!("upcall: {line}");
+                say(format_args!("upcall: {line}"));
             }
             self.notices.push(line);
         }

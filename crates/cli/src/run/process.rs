@@ -6,8 +6,8 @@
 //! parent alone, which ends it in order.
 
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -111,7 +111,7 @@ impl Process {
         let give_up = clock::now() + END_WITHIN;
         loop {
             match self.child.try_wait() {
-                Ok(Some(status)) => return format!("its process ended ({status})"),
+                Ok(Some(status)) => return told(status),
                 Ok(None) if clock::now() < give_up => std::thread::sleep(LOOK_EVERY),
                 Ok(None) => break,
                 Err(error) => return format!("its process is lost: {error}"),
@@ -119,6 +119,15 @@ impl Process {
         }
         let _ = (self.child.kill(), self.child.wait());
         "its process did not end and was killed".to_owned()
+    }
+}
+
+/// How a process ended, in words: in order, by its own fault, or by another's hand.
+fn told(status: ExitStatus) -> String {
+    match status.signal() {
+        Some(_) => format!("its process was killed ({status})"),
+        None if status.success() => "its process ended in order".to_owned(),
+        None => format!("its process failed ({status})"),
     }
 }
 
@@ -141,6 +150,22 @@ fn read(output: ChildStdout, messages: &mpsc::Sender<Result<FromDomain, String>>
         let over = message.is_err();
         if messages.send(message).is_err() || over {
             return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_orderly_end_a_failure_and_a_kill_are_told_apart() {
+        for (status, said) in [
+            (0, "its process ended in order"),
+            (3 << 8, "its process failed (exit status: 3)"),
+            (9, "its process was killed (signal: 9 (SIGKILL))"),
+        ] {
+            assert_eq!(told(ExitStatus::from_raw(status)), said);
         }
     }
 }

@@ -105,15 +105,21 @@ pub fn parse_share(text: &str) -> Result<u32, UnitError> {
     }
 }
 
-/// Events a second or a minute: `90/s`, `29.97/s`, `30000/1001/s`, `3/min`.
-/// Rounded up to a millionth a second, so that never less is reserved than
+/// Events a second or a minute: `90/s`, `50 Hz`, `48 kHz`, `29.97/s`, `30000/1001/s`,
+/// `3/min`. Rounded up to a millionth a second, so that never less is reserved than
 /// was asked for.
 ///
 /// # Errors
 /// Anything but 0 to [`RATE_MAX`].
 pub fn parse_rate(text: &str) -> Result<Rate, UnitError> {
     let error = |reason| UnitError::new(Quantity::Rate, reason, text);
-    let (number, unit) = text.rsplit_once('/').ok_or_else(|| error(Reason::Malformed))?;
+    let in_number = |c: char| matches!(c, '0'..='9' | '.' | '-' | '+' | '/') || c.is_whitespace();
+    let unit_at = text.find(|c| !in_number(c)).ok_or_else(|| error(Reason::Malformed))?;
+    let (number, unit) = text.split_at(unit_at);
+    let (number, is_per) = match number.trim_end().strip_suffix('/') {
+        Some(number) => (number, true),
+        None => (number, false),
+    };
     let (number, divisor) = match number.split_once('/') {
         Some((number, divisor)) => (number, divisor.trim()),
         None => (number, "1"),
@@ -123,18 +129,20 @@ pub fn parse_rate(text: &str) -> Result<Rate, UnitError> {
         Ok(divisor) if divisor > 0 && !text.contains('+') => divisor,
         _ => return Err(error(Reason::Malformed)),
     };
-    let seconds = match unit.trim() {
-        "s" => 1,
-        "min" => 60,
-        "" => return Err(error(Reason::Malformed)),
+    // No mHz: beside MHz it would be read wrongly, and `3/min` says slow rates.
+    let (events, seconds) = match (is_per, unit.trim_end()) {
+        (true, "s") | (false, "Hz") => (1, 1),
+        (true, "min") => (1, 60),
+        (false, "kHz") => (1_000, 1),
         _ => return Err(error(Reason::Unit)),
     };
-    if number.whole > RATE_NUMBER_MAX {
+    if number.whole > RATE_NUMBER_MAX / events {
         return Err(error(Reason::TooLarge));
     }
     // Below 10^12 * 10^18 * 10^6 and 10^18 * 2^32 * 60: both fit.
     let scale = 10_u128.pow(number.places);
-    let millionths = (u128::from(number.whole) * scale + u128::from(number.fraction)) * 1_000_000;
+    let number = u128::from(number.whole) * scale + u128::from(number.fraction);
+    let millionths = number * u128::from(events) * 1_000_000;
     let micro_hertz = millionths.div_ceil(scale * u128::from(divisor) * seconds);
     match u64::try_from(micro_hertz).map(Rate::from_micro_hertz) {
         Ok(rate) if rate <= RATE_MAX => Ok(rate),
@@ -189,7 +197,7 @@ impl Quantity {
             Quantity::Duration => "ns, us, ms, s or min",
             Quantity::Size => "B, kB, MB, GB, KiB, MiB or GiB",
             Quantity::Bandwidth => "bit/s, kbit/s, Mbit/s or Gbit/s",
-            Quantity::Rate => "/s or /min",
+            Quantity::Rate => "/s, /min, Hz or kHz",
             Quantity::Share => "%",
         }
     }

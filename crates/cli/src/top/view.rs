@@ -138,8 +138,12 @@ impl View {
         let Status { policy, real_time, domains, .. } = &self.now;
         let class = if *real_time { "real-time class" } else { "ordinary class" };
         let activities = ps::activities_of(&self.now).count();
+        let hidden = match self.now.hidden_domains {
+            0 => String::new(),
+            count => format!(" (not shown: {count} of other users)"),
+        };
         let title = format!(
-            "upcall top  {}  {policy}, {class}  domains {}  activities {activities}",
+            "upcall top  {}  {policy}, {class}  domains {}{hidden}  activities {activities}",
             self.socket,
             domains.len()
         );

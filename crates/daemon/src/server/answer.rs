@@ -40,6 +40,7 @@ impl Daemon {
                 self.set_limits(session);
                 Ok(())
             }
+            ToDaemon::Detach => Err(Over("it detached".to_owned())),
             ToDaemon::Inspect => {
                 let real_time = self.real_time;
                 let scene = Scene { registry: &self.registry, sites: &self.sites };

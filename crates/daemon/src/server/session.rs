@@ -58,6 +58,18 @@ impl<E: fmt::Display> From<E> for Over {
     }
 }
 
+impl Session {
+    /// Why it is over, where its connection closed or its process ended, and no
+    /// [`ToDaemon::Detach`] came before.
+    pub(super) fn closed(&self) -> Over {
+        Over(match self.process.has_exited() {
+            Ok(true) => "its process ended before it detached".to_owned(),
+            // A process that is just dying closes its descriptors first.
+            _ => "its connection closed before it detached".to_owned(),
+        })
+    }
+}
+
 impl Daemon {
     pub(super) fn accept(&mut self) {
         loop {
@@ -106,7 +118,7 @@ impl Daemon {
             let Some(session) = self.sessions.get(&number) else { return Ok(()) };
             let mut buffer = [0; MESSAGE_BYTES_MAX];
             match session.connection.receive(&mut buffer) {
-                Ok(Received { len: 0, .. }) => return Err(Over("it hung up".to_owned())),
+                Ok(Received { len: 0, .. }) => return Err(session.closed()),
                 Ok(Received { len, .. }) => {
                     let message = ToDaemon::decode(&buffer[..len])?;
                     self.obey(number, message)?;

@@ -190,6 +190,23 @@ fn a_domain_is_told_of_its_offences_and_the_other_of_none() {
 }
 
 #[test]
+fn a_domain_that_ends_in_order_is_told_apart_from_one_that_does_not() {
+    let daemon = Running::start(|_| {});
+    daemon.domain("ends in order").stop(|_, _| {});
+    let by_hand = status::ByHand::connect(&daemon);
+    by_hand.attach();
+    drop(by_hand);
+    daemon.told(|told| told.domains.is_empty());
+    let events = daemon.stop();
+    let ends = events.iter().filter_map(|event| match event {
+        Event::Detached { name, reason, .. } => Some((name.as_str(), reason.as_str())),
+        _ => None,
+    });
+    let closed = ("by hand", "its connection closed before it detached");
+    assert_eq!(ends.collect::<Vec<_>>(), [("ends in order", "it detached"), closed]);
+}
+
+#[test]
 fn a_patient_daemon_says_so_and_admits_what_can_wait() {
     let daemon = Running::start(|config| config.patience = Span::from_millis(30));
     let by_hand = status::ByHand::connect(&daemon);

@@ -1,17 +1,20 @@
 //! A service: registered under a name, with what is invoked for events of its clients.
 
 use std::fmt;
+use std::io;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use upcall_core::events::{Counts, HandlerTerms, Verdict};
 use upcall_shm::channel::Posted;
+use upcall_sys::OsError;
 use upcall_sys::local::{Access, Listener};
 use upcall_sys::readiness::{Direction, Readiness, Watch};
 
+use super::Holder;
 use super::fast::{self, CallHandler, Calls, FastAnswer, FastHandler};
 use super::line::{Caller, Line, Newcomer};
 use super::raise::{Behalf, Out, lock};
@@ -174,7 +177,7 @@ impl Service {
     /// ```
     ///
     /// # Errors
-    /// See [`ChannelOpenError`]; `EADDRINUSE` if there is such a service.
+    /// See [`ChannelOpenError`]; [`ChannelOpenError::Taken`] if there is such a service.
     pub fn in_thread(name: &str, terms: ServiceTerms) -> Result<Self, ChannelOpenError> {
         crate::stream::check_kernel().map_err(ChannelOpenError::Kernel)?;
         let caller = thread::caller();
@@ -195,7 +198,8 @@ impl Service {
         let path = name::path_of(name)?;
         name::make_folder(&path)?;
         let calls = Arc::new(Calls::new(fast, call)?);
-        let listener = Listener::bind(&path, Access::Owner)?;
+        let listener =
+            Listener::bind(&path, Access::Owner).map_err(|error| not_bound(name, &path, error))?;
         let readiness = Arc::new(Readiness::new()?);
         let listens = Watch::new(&readiness, listener.as_fd(), Direction::Readable, LISTENER)?;
         let (line, newcomer) = Line::new(caller.clone(), route, clients_max);
@@ -252,6 +256,16 @@ impl Service {
     pub fn fast_counts(&self) -> Option<Counts> {
         self.hall.calls.fast_counts()
     }
+}
+
+/// Why no socket is at `path`, and whose it is if it is taken.
+fn not_bound(name: &str, path: &Path, error: OsError) -> ChannelOpenError {
+    let kind = io::Error::from_raw_os_error(error.raw_os_error()).kind();
+    if kind != io::ErrorKind::AddrInUse {
+        return error.into();
+    }
+    let (name, socket) = (name.to_owned(), path.to_owned());
+    ChannelOpenError::Taken { name, holder: Holder::of(&socket), socket }
 }
 
 impl Drop for Service {

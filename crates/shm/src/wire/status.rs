@@ -46,6 +46,8 @@ pub enum StatusPart {
         policy: String,
         /// Whether handlers get the real-time class.
         real_time: bool,
+        /// Domains of other users, of which the inspector may see nothing else.
+        hidden_domains: u32,
     },
 }
 
@@ -143,8 +145,8 @@ impl StatusPart {
             StatusPart::Activity(activity) => {
                 encode(ACTIVITY, &activity.words(), &[&activity.name])
             }
-            StatusPart::End { policy, real_time } => {
-                encode(END, &[u64::from(*real_time)], &[policy])
+            StatusPart::End { policy, real_time, hidden_domains } => {
+                encode(END, &[u64::from(*real_time), u64::from(*hidden_domains)], &[policy])
             }
         }
     }
@@ -170,8 +172,9 @@ impl StatusPart {
             (ACTIVITY, words) => {
                 Ok(StatusPart::Activity(ActivityStatus::of(words, text()?, content)?))
             }
-            (END, &[real_time]) => {
-                Ok(StatusPart::End { policy: text()?, real_time: flag(real_time, content)? })
+            (END, &[real_time, hidden]) => {
+                let (real_time, hidden_domains) = (flag(real_time, content)?, small(hidden)?);
+                Ok(StatusPart::End { policy: text()?, real_time, hidden_domains })
             }
             _ => Err(content),
         }

@@ -30,6 +30,7 @@ fn from_domain() -> Vec<ToDaemon> {
             need,
             name: "bild".into(),
         },
+        ToDaemon::Detach,
         ToDaemon::Inspect,
     ]
 }
@@ -101,7 +102,7 @@ fn status() -> Vec<StatusPart> {
             next_release_ns: 11,
             name: "ton".into(),
         }),
-        StatusPart::End { policy: "rmdp".into(), real_time: true },
+        StatusPart::End { policy: "rmdp".into(), real_time: true, hidden_domains: 3 },
     ]
 }
 

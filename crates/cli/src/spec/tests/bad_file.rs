@@ -236,13 +236,18 @@ fn a_file_that_cannot_be_read_gives_the_reason() {
     let directory = tempfile::tempdir().unwrap();
     let missing = directory.path().join("no\nsuch.toml");
     let error = Spec::read(&missing).unwrap_err().to_string();
-    assert!(error.ends_with("such.toml: cannot be read: No such file or directory (os error 2)"));
+    let said = "such.toml: cannot be read: No such file or directory (os error 2); expected a TOML \
+                file, as those in examples/";
+    assert!(error.ends_with(said), "{error}");
     assert_eq!(error.lines().count(), 1, "{error}");
     let error = Spec::read(directory.path()).unwrap_err().to_string();
-    assert!(error.ends_with(": cannot be read: Is a directory (os error 21)"), "{error}");
+    let said = ": cannot be read: Is a directory (os error 21); expected a TOML file";
+    assert!(error.ends_with(said), "{error}");
     let good = directory.path().join("good.toml");
     std::fs::write(&good, TASK).unwrap();
     assert_eq!(Spec::read(&good).unwrap().tasks.len(), 1);
+    let error = Spec::read(&good.with_extension("")).unwrap_err().to_string();
+    assert!(error.ends_with(&format!("; did you mean {}?", good.display())), "{error}");
 }
 
 #[test]

@@ -64,6 +64,7 @@ fn made_up() -> Status {
         real_time: true,
         cpus: vec![CpuStatus { cpu: 1, reserved_ppm: 400_000, limit_ppm: 900_000 }],
         domains: vec![player, robot],
+        hidden_domains: 0,
     }
 }
 
@@ -212,6 +213,15 @@ fn a_daemon_that_went_is_told_until_it_is_back() {
     assert!(lines[5].contains("player") && lines[13].contains("no daemon"), "{lines:#?}");
     view.take(Ok(made_up()));
     assert!(drawn(&mut view, 118, 14)[13].starts_with("q quit"));
+}
+
+#[test]
+fn domains_of_other_users_are_counted_in_the_title() {
+    let mut view = view();
+    assert!(drawn(&mut view, 118, 14)[0].contains("domains 2  activities 3"));
+    view.take(Ok(Status { hidden_domains: 4, ..made_up() }));
+    let title = &drawn(&mut view, 118, 14)[0];
+    assert!(title.contains("domains 2 (not shown: 4 of other users)"), "{title}");
 }
 
 #[test]

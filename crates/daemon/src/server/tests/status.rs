@@ -18,7 +18,7 @@ const MANY: usize = 128;
 
 impl Running {
     /// What is told once `done` of it; it is asked again and again, but not for ever.
-    fn told(&self, done: impl Fn(&Status) -> bool) -> Status {
+    pub(super) fn told(&self, done: impl Fn(&Status) -> bool) -> Status {
         for _ in 0..5_000 {
             let told = status(&self.socket).unwrap();
             if done(&told) {
@@ -140,6 +140,22 @@ fn an_inspector_that_does_not_read_hinders_nobody_and_gets_all_in_the_end() {
         assert_eq!(activities, 3 * MANY);
     }
     daemon.stop();
+}
+
+#[test]
+fn a_daemon_that_ends_before_it_answers_is_told_apart_from_a_slow_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("ends");
+    let listener = Listener::bind(&socket, Access::Owner).unwrap();
+    let ends = std::thread::spawn(move || {
+        wait_until(listener.as_fd(), Direction::Readable, None).unwrap();
+        let asking = listener.accept().unwrap().unwrap();
+        // What was asked is read first, so that the connection is closed and not reset.
+        wait_until(asking.as_fd(), Direction::Readable, None).unwrap();
+        asking.receive(&mut [0; MESSAGE_BYTES_MAX]).unwrap();
+    });
+    assert_eq!(status(&socket), Err(StatusError::Closed));
+    ends.join().unwrap();
 }
 
 #[test]
