@@ -113,7 +113,11 @@ fn print_skipped(test: &Ignored, why: &str) {
 }
 
 /// `cargo test` over the workspace, all of it even if some fail.
-fn run_tests(workspace: &Workspace, targets: &[&str], choice: &[&str]) -> Result<Tally, Failure> {
+pub fn run_tests(
+    workspace: &Workspace,
+    targets: &[&str],
+    choice: &[&str],
+) -> Result<Tally, Failure> {
     let mut command = child::cargo(&workspace.root);
     command.args(["test", "--workspace", "--locked", "--no-fail-fast"]).args(targets);
     if !choice.is_empty() {
