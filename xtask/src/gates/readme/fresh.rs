@@ -5,7 +5,7 @@
 //! clone the compiled crates of others from another target directory. Cargo decides by itself
 //! whether they fit. Every crate of ours is compiled in the clone.
 
-use super::reader::{Account, ORDINARY_ID, Reader};
+use super::reader::{Account, ORDINARY_ID, Reader, cargo_home, own_home};
 use crate::child;
 use crate::gate::Failure;
 use crate::workspace::Workspace;
@@ -28,6 +28,7 @@ pub fn reader(workspace: &Workspace, account: Account, seed: &Path) -> Result<Re
     let reader = Reader {
         account,
         home: folder.join(account.name()).into(),
+        seen_home: own_home(),
         toolchain: toolchain(workspace)?,
     };
     remove(&reader.home)?;
@@ -38,7 +39,7 @@ pub fn reader(workspace: &Workspace, account: Account, seed: &Path) -> Result<Re
     clone.args(["clone", "--quiet"]).arg(&workspace.root).arg(reader.clone_folder());
     child::succeed(&mut clone)?;
     let registry = cargo_home().join("registry");
-    if registry.is_dir() {
+    if account != Account::Present && registry.is_dir() {
         copy(&[registry], &reader.home.join(".cargo"))?;
     }
     let ours = names(workspace);
@@ -75,12 +76,6 @@ fn toolchain(workspace: &Workspace) -> Result<PathBuf, Failure> {
         return Ok(folder);
     }
     Err(Failure(format!("no bin/cargo in the toolchain's folder `{}`", folder.display())))
-}
-
-/// Where cargo keeps its registry (The Cargo Book, "Cargo Home").
-fn cargo_home() -> PathBuf {
-    let home = std::env::var_os("HOME").unwrap_or_default();
-    std::env::var_os("CARGO_HOME").map_or_else(|| Path::new(&home).join(".cargo"), PathBuf::from)
 }
 
 /// Names under which cargo files what is compiled of our crates.

@@ -1,13 +1,15 @@
 //! The accounts that type the commands, each with a home of its own and nothing else.
 //!
-//! Root starts each command in new namespaces of mounts and processes. There the reader's home
-//! is `/media/reader`, the toolchain is `/media/rust`, and `/etc/passwd` knows one user more. All
-//! of that, and every process that a command leaves behind, ends with the command. The host
-//! gets no user, no mount and no file outside of the target directory.
+//! Root starts each command in new namespaces of mounts and processes. There the toolchain is
+//! `/media/rust`, `/etc/passwd` knows one user more, and the reader's home covers root's. It must
+//! be there: cargo compiles a crate of others anew if the path of its registry is another one.
+//! All of that, and every process that a command leaves behind, ends with the command. The
+//! host gets no user, no mount and no file outside of the target directory.
 //! Without root there is no other account: commands run in the present one.
 //!
 //! The environment is empty but for `HOME`, `USER`, `LOGNAME`, `SHELL`, `LANG` and `PATH`. In
-//! particular there is no `XDG_RUNTIME_DIR`, and cargo has its folder in the home.
+//! particular there is no `XDG_RUNTIME_DIR`. Cargo has its folder in the home; only the present
+//! user keeps the own one (`CARGO_HOME`).
 
 use crate::child;
 use crate::gate::Failure;
@@ -21,8 +23,6 @@ mod tests;
 
 /// User and group of the ordinary account: nothing on the host belongs to this number.
 pub const ORDINARY_ID: u32 = 54_321;
-/// Where the home is seen by root and by the ordinary user.
-const HOME: &str = "/media/reader";
 /// Where the toolchain is seen by the two.
 const TOOLCHAIN: &str = "/media/rust";
 const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -33,10 +33,10 @@ const ENTER: &str = r#"
 home=$1 toolchain=$2 passwd=$3 seen_home=$4 seen_toolchain=$5
 shift 5
 mount -t tmpfs -o mode=755 reader /media
-mkdir "$seen_home" "$seen_toolchain"
-mount --bind "$home" "$seen_home"
+mkdir "$seen_toolchain"
 mount --bind -o ro "$toolchain" "$seen_toolchain"
 mount --bind "$passwd" /etc/passwd
+mount --bind "$home" "$seen_home"
 cd "$seen_home/upcall"
 exec "$@"
 "#;
@@ -70,6 +70,8 @@ pub struct Reader {
     pub account: Account,
     /// Its home as this program sees it.
     pub home: PathBuf,
+    /// Its home as its commands see it, the place of the home of who runs this program.
+    pub seen_home: PathBuf,
     /// The toolchain's folder, with `bin/cargo`.
     pub toolchain: PathBuf,
 }
@@ -124,7 +126,7 @@ impl Reader {
         command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]);
         command.args(["sh", "-e", "-c", ENTER, "sh"]);
         command.arg(&self.home).arg(&self.toolchain).arg(self.passwd());
-        command.args([HOME, TOOLCHAIN]);
+        command.arg(&self.seen_home).arg(TOOLCHAIN);
         command
     }
 
@@ -132,21 +134,26 @@ impl Reader {
     fn environment(&self, account: Account) -> Vec<String> {
         let (home, toolchain) = match account {
             Account::Present => (self.home.as_path(), self.toolchain.as_path()),
-            Account::Root | Account::Ordinary => (Path::new(HOME), Path::new(TOOLCHAIN)),
+            Account::Root | Account::Ordinary => (&*self.seen_home, Path::new(TOOLCHAIN)),
+        };
+        let cargo_home = match account {
+            Account::Present => Some(format!("CARGO_HOME={}", cargo_home().display())),
+            Account::Root | Account::Ordinary => None,
         };
         let user = match account {
             Account::Root => "root".to_owned(),
             Account::Ordinary => "reader".to_owned(),
             Account::Present => std::env::var("USER").unwrap_or_else(|_| "reader".to_owned()),
         };
-        vec![
+        let variables = [
             format!("HOME={}", home.display()),
             format!("PATH={}/bin:{SYSTEM_PATH}", toolchain.display()),
             format!("USER={user}"),
             format!("LOGNAME={user}"),
             "SHELL=/bin/sh".to_owned(),
             "LANG=C.UTF-8".to_owned(),
-        ]
+        ];
+        variables.into_iter().chain(cargo_home).collect()
     }
 
     fn passwd(&self) -> PathBuf {
@@ -161,7 +168,7 @@ impl Reader {
         let failed = |error| Failure(format!("/etc/passwd cannot be copied: {error}"));
         let users = std::fs::read_to_string("/etc/passwd").map_err(failed)?;
         let id = ORDINARY_ID;
-        let one_more = format!("reader:x:{id}:{id}::{HOME}:/bin/sh\n");
+        let one_more = format!("reader:x:{id}:{id}::{}:/bin/sh\n", self.seen_home.display());
         std::fs::write(self.passwd(), users + &one_more).map_err(failed)
     }
 
@@ -171,6 +178,16 @@ impl Reader {
         attempt.stdout(Stdio::null()).stderr(Stdio::null());
         attempt.status().is_ok_and(|status| status.success())
     }
+}
+
+/// Where cargo keeps its registry (The Cargo Book, "Cargo Home").
+pub fn cargo_home() -> PathBuf {
+    std::env::var_os("CARGO_HOME").map_or_else(|| own_home().join(".cargo"), PathBuf::from)
+}
+
+/// The home of who runs this program.
+pub fn own_home() -> PathBuf {
+    std::env::var_os("HOME").map_or_else(|| "/root".into(), PathBuf::from)
 }
 
 /// The accounts that we can run commands by, and what must be said of the others.

@@ -14,7 +14,12 @@ fn block(script: &str) -> Block {
 fn reader(name: &str) -> Reader {
     let home = std::env::temp_dir().join(format!("upcall-readme-{name}-{}", std::process::id()));
     std::fs::create_dir_all(home.join("upcall")).unwrap();
-    Reader { account: Account::Present, home, toolchain: PathBuf::from("/nowhere") }
+    Reader {
+        account: Account::Present,
+        home,
+        seen_home: PathBuf::new(),
+        toolchain: PathBuf::from("/nowhere"),
+    }
 }
 
 fn remove(reader: &Reader) {
