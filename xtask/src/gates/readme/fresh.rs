@@ -32,7 +32,7 @@ pub fn reader(workspace: &Workspace, account: Account, seed: &Path) -> Result<Re
         toolchain: toolchain(workspace)?,
     };
     remove(&reader.home)?;
-    std::fs::create_dir_all(&reader.home)
+    std::fs::create_dir_all(reader.home.join(".cargo"))
         .map_err(|error| Failure(format!("{} cannot be made: {error}", reader.home.display())))?;
     reader.write_passwd()?;
     let mut clone = Command::new("git");

@@ -8,8 +8,8 @@
 //! Without root there is no other account: commands run in the present one.
 //!
 //! The environment is empty but for `HOME`, `USER`, `LOGNAME`, `SHELL`, `LANG` and `PATH`. In
-//! particular there is no `XDG_RUNTIME_DIR`. Cargo has its folder in the home; only the present
-//! user keeps the own one (`CARGO_HOME`).
+//! particular there is no `XDG_RUNTIME_DIR`. Where cargo's folder is not in the home, `CARGO_HOME`
+//! names it too. It holds a copy of the registry; only the present user keeps the own one.
 
 use crate::child;
 use crate::gate::Failure;
@@ -28,14 +28,17 @@ const TOOLCHAIN: &str = "/media/rust";
 const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// After an interrupt a command has so long to end.
 const KILL_AFTER: &str = "--kill-after=15";
-/// Sets the namespace up, and goes on as what stands behind its first five arguments.
+/// Sets the namespace up, and goes on as what stands behind its first six arguments.
 const ENTER: &str = r#"
-home=$1 toolchain=$2 passwd=$3 seen_home=$4 seen_toolchain=$5
-shift 5
+home=$1 toolchain=$2 passwd=$3 seen_home=$4 seen_toolchain=$5 seen_cargo_home=$6
+shift 6
 mount -t tmpfs -o mode=755 reader /media
 mkdir "$seen_toolchain"
 mount --bind -o ro "$toolchain" "$seen_toolchain"
 mount --bind "$passwd" /etc/passwd
+if [ "$seen_cargo_home" != "$seen_home/.cargo" ]; then
+    mount --bind "$home/.cargo" "$seen_cargo_home"
+fi
 mount --bind "$home" "$seen_home"
 cd "$seen_home/upcall"
 exec "$@"
@@ -126,7 +129,7 @@ impl Reader {
         command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]);
         command.args(["sh", "-e", "-c", ENTER, "sh"]);
         command.arg(&self.home).arg(&self.toolchain).arg(self.passwd());
-        command.arg(&self.seen_home).arg(TOOLCHAIN);
+        command.arg(&self.seen_home).arg(TOOLCHAIN).arg(cargo_home());
         command
     }
 
@@ -136,10 +139,9 @@ impl Reader {
             Account::Present => (self.home.as_path(), self.toolchain.as_path()),
             Account::Root | Account::Ordinary => (&*self.seen_home, Path::new(TOOLCHAIN)),
         };
-        let cargo_home = match account {
-            Account::Present => Some(format!("CARGO_HOME={}", cargo_home().display())),
-            Account::Root | Account::Ordinary => None,
-        };
+        let cargo_home = cargo_home();
+        let cargo_home = (cargo_home != home.join(".cargo"))
+            .then(|| format!("CARGO_HOME={}", cargo_home.display()));
         let user = match account {
             Account::Root => "root".to_owned(),
             Account::Ordinary => "reader".to_owned(),

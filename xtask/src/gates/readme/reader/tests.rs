@@ -10,6 +10,7 @@ fn reader(account: Account) -> Reader {
     let name = format!("upcall-reader-{}-{}", account.name(), std::process::id());
     let home = std::env::temp_dir().join(name);
     std::fs::create_dir_all(home.join("upcall")).unwrap();
+    std::fs::create_dir_all(home.join(".cargo")).unwrap();
     let reader = Reader { account, home, seen_home: own_home(), toolchain: "/usr".into() };
     reader.write_passwd().unwrap();
     reader
