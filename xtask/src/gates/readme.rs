@@ -18,6 +18,7 @@ use crate::workspace::Workspace;
 use attempt::Outcome;
 use commands::Block;
 use reader::Reader;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
@@ -87,14 +88,15 @@ fn all_of(
         }
     };
     findings.extend(not_ci(&clone, &blocks)?);
-    let mut done: Vec<&Block> = Vec::new();
+    let mut done = BTreeSet::new();
     for group in groups(&blocks) {
         let Some((block, beside)) = group.split_first() else { continue };
         let begun = Instant::now();
-        let same = done.iter().find(|other| beside.is_empty() && other.script == block.script);
-        let outcome = match same {
-            Some(other) => Ok(Outcome::Skipped(format!("the same as {}", other.place))),
-            None => attempt::run(reader, block, beside),
+        let ran = beside.is_empty() && block.script.lines().all(|line| done.contains(line));
+        let outcome = if ran {
+            Ok(Outcome::Skipped("the same ran before".to_owned()))
+        } else {
+            attempt::run(reader, block, beside)
         };
         let (word, note) = match &outcome {
             Ok(Outcome::Ran(note)) => ("ok", (*note).to_owned()),
@@ -106,7 +108,7 @@ fn all_of(
         let first = block.script.lines().next().unwrap_or_default();
         report.push(format!("{word:7} {account:4} {took_s:6.1} s  {place}  {first}  {note}"));
         println!("--- {word}: {note}");
-        done.push(block);
+        done.extend(block.script.lines());
         findings.extend(outcome.err().map(|failure| format!("{account}: {failure}")));
     }
     findings.extend(plan::is_admitted(reader).err().map(|failure| failure.0));
