@@ -28,7 +28,8 @@ const TOOLCHAIN: &str = "/media/rust";
 const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// After an interrupt a command has so long to end.
 const KILL_AFTER: &str = "--kill-after=15";
-/// Sets the namespace up, and goes on as what stands behind its first six arguments.
+/// Sets the namespace up, and runs the command behind its first six arguments. The shell stays:
+/// the first process of a namespace must wait for those that lost their parent.
 const ENTER: &str = r#"
 home=$1 toolchain=$2 passwd=$3 seen_home=$4 seen_toolchain=$5 seen_cargo_home=$6
 shift 6
@@ -41,7 +42,9 @@ if [ "$seen_cargo_home" != "$seen_home/.cargo" ]; then
 fi
 mount --bind "$home" "$seen_home"
 cd "$seen_home/upcall"
-exec "$@"
+status=0
+"$@" || status=$?
+exit $status
 "#;
 
 /// An account on this machine.
@@ -123,7 +126,7 @@ impl Reader {
         command
     }
 
-    /// A command that goes on, behind its last argument, in namespaces of its own.
+    /// A command that runs what stands behind its last argument, in namespaces of its own.
     fn namespaces(&self) -> Command {
         let mut command = Command::new("unshare");
         command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]);
