@@ -14,7 +14,7 @@ mod tests;
 /// A command of which the document says nothing else ends within this time, building included.
 const LIMIT: Duration = Duration::from_secs(900);
 /// A command that ends by an interrupt, or takes minutes, gets it after this time.
-const INTERRUPT_AFTER: Duration = Duration::from_secs(20);
+const INTERRUPT_AFTER: Duration = Duration::from_secs(10);
 /// Commands in another shell begin so long after the first one.
 const BESIDE_AFTER: Duration = Duration::from_secs(5);
 /// Runs with a broken promise that are too many, and runs in all.
@@ -153,7 +153,7 @@ fn judge(
         }
         Ending::Itself(code) => format!("{status}, expected {code}"),
         Ending::Interrupted if was_interrupted(status) => {
-            return Ok(Outcome::Ran("interrupted after 20 s"));
+            return Ok(Outcome::Ran("interrupted after 10 s"));
         }
         Ending::Interrupted if status.success() => {
             return Ok(Outcome::Ran(note.unwrap_or_default()));
@@ -197,7 +197,7 @@ pub fn task_of_gates(script: &str) -> Option<&str> {
     script.lines().find_map(|line| line.trim().strip_prefix("cargo xtask ")?.split(' ').next())
 }
 
-/// The command that only builds what `script` runs: a part of 20 s is to be its run.
+/// The command that only builds what `script` runs: its few seconds are for the run.
 fn build_of(script: &str) -> Option<String> {
     let arguments = script.strip_prefix("cargo run ")?;
     let arguments = arguments.split_once(" # ").map_or(arguments, |(arguments, _)| arguments);
