@@ -27,6 +27,14 @@ pub fn status(command: &mut Command) -> Result<ExitStatus, Failure> {
     command.status().map_err(|error| not_started(command, &error))
 }
 
+/// Runs `command` with our own output streams, and does not echo it.
+///
+/// # Errors
+/// If it cannot be started.
+pub fn status_silent(command: &mut Command) -> Result<ExitStatus, Failure> {
+    command.status().map_err(|error| not_started(command, &error))
+}
+
 /// As [`status`], where anything but success is a failure.
 ///
 /// # Errors

@@ -10,7 +10,8 @@ mod files;
 mod licences;
 mod loom;
 mod packages;
-mod smoke;
+mod quick;
+mod readme;
 mod test;
 mod unsafe_code;
 
@@ -27,6 +28,28 @@ pub const ALL: [Gate; 13] = [
     loom::GATE,
     cargo::DOC,
     docs_true::GATE,
-    smoke::GATE,
+    // After the benches: what they compiled of others' crates serves the fresh clones.
     benches::GATE,
+    readme::GATE,
 ];
+
+/// What a developer runs before each commit: quick gates, and in place of `test` a part of it.
+pub const CHECK: [Gate; 7] = [
+    cargo::FMT,
+    cargo::CLIPPY,
+    edges::GATE,
+    unsafe_code::GATE,
+    files::GATE,
+    docs_true::GATE,
+    quick::GATE,
+];
+
+/// Whether `cargo xtask NAME` does something.
+pub fn is_task(name: &str) -> bool {
+    ["ci", "check", "soak"].contains(&name) || named(name).is_some()
+}
+
+/// The gate of this name.
+pub fn named(name: &str) -> Option<Gate> {
+    ALL.into_iter().chain(CHECK).find(|gate| gate.name == name)
+}

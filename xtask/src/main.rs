@@ -1,7 +1,8 @@
 //! The gates: the same on a developer's machine and in CI.
 //!
-//! `cargo xtask ci` runs them all, `cargo xtask NAME...` those named. Each is
-//! a file of its own under `gates/`; `gates.rs` lists them in order. Beside them `cargo xtask soak`
+//! `cargo xtask ci` runs them all, `cargo xtask check` what is quick of them, and
+//! `cargo xtask NAME...` those named. Each is a file of its own under `gates/`;
+//! `gates.rs` lists them in order. Beside them `cargo xtask soak`
 //! runs what takes longer than a gate may.
 
 #![forbid(unsafe_code)]
@@ -76,14 +77,14 @@ fn parse(arguments: &[String]) -> Result<Request, String> {
             "--help" | "-h" | "help" => return Ok(Request::Help),
             "--keep-going" => keep_going = true,
             "ci" => chosen.extend(gates::ALL),
-            name => match gates::ALL.iter().find(|gate| gate.name == name) {
-                Some(gate) => chosen.push(*gate),
-                None => return Err(format!("found `{name}`, expected `ci` or the name of a gate")),
-            },
+            "check" => chosen.extend(gates::CHECK),
+            name => chosen.push(gates::named(name).ok_or_else(|| {
+                format!("found `{name}`, expected `ci`, `check` or the name of a gate")
+            })?),
         }
     }
     if chosen.is_empty() {
-        return Err("found no command, expected `ci` or the name of a gate".to_owned());
+        return Err("found no command, expected `ci`, `check` or the name of a gate".to_owned());
     }
     Ok(Request::Run { gates: chosen, keep_going })
 }
@@ -93,6 +94,7 @@ fn help() -> String {
 The gates of this project: the same here and in CI.
 
 Usage: cargo xtask ci [--keep-going]       every gate, in this order
+       cargo xtask check [--keep-going]    what is quick of it, before each commit
        cargo xtask GATE... [--keep-going]  only those named
        cargo xtask soak streams [--messages N] [--kills N] [--seed N]
                                            streams between processes that are killed
@@ -101,7 +103,7 @@ Usage: cargo xtask ci [--keep-going]       every gate, in this order
 Gates:
 "
     .to_owned();
-    for gate in gates::ALL {
+    for gate in gates::ALL.iter().chain(&gates::CHECK[gates::CHECK.len() - 1..]) {
         text += &format!("  {:11} {}\n", gate.name, gate.about);
     }
     text + "
@@ -132,6 +134,16 @@ mod tests {
             panic!("expected two gates");
         };
         assert_eq!(gates.iter().map(|gate| gate.name).collect::<Vec<_>>(), ["edges", "fmt"]);
+    }
+
+    #[test]
+    fn check_is_a_part_of_ci_but_for_the_quick_tests() {
+        let Ok(Request::Run { gates, .. }) = parsed(&["check"]) else { panic!("expected gates") };
+        let is_in_ci = |name: &str| gates::ALL.iter().any(|gate| gate.name == name);
+        let others: Vec<_> =
+            gates.iter().map(|gate| gate.name).filter(|name| !is_in_ci(name)).collect();
+        assert_eq!(others, ["quick"]);
+        assert!(gates.len() < gates::ALL.len());
     }
 
     #[test]

@@ -2,7 +2,9 @@
  * whose handler may be interrupted after every second PDU. Both end by themselves
  * when all their PDUs are processed.
  *
- *     cc periodic.c -o periodic $(pkg-config --cflags --libs upcall) && ./periodic
+ *     cargo build --release -p upcall-capi && crates/capi/install.sh "$HOME/.local"
+ *     export PKG_CONFIG_PATH="$HOME/.local/lib/pkgconfig" LD_LIBRARY_PATH="$HOME/.local/lib"
+ *     cc crates/capi/examples/periodic.c -o periodic $(pkg-config --cflags --libs upcall) && ./periodic
  *
  * With UPCALL_SOCKET naming the socket of an upcalld it runs as one of its domains.
  */

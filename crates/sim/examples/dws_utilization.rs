@@ -2,7 +2,9 @@
 //! all of it but the longest quantum in the shortest period. Random sets are asked
 //! for, and each is simulated in the phases in which it is hardest.
 //!
-//! `cargo run --release -p upcall-sim --example dws_utilization`
+//! ```sh
+//! cargo run --release -p upcall-sim --example dws_utilization   # 2 min
+//! ```
 
 use core::iter::once;
 use std::process::ExitCode;

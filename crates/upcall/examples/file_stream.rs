@@ -1,8 +1,10 @@
 //! A file goes through a stream to a handler of another process, and its checksum is compared.
 //!
-//! ```text
-//! cargo run --release -p upcall --example file_stream -- FILE
+//! ```sh
+//! cargo run --release -p upcall --example file_stream -- Cargo.lock   # or another file
+//! ```
 //!
+//! ```text
 //!   this process                                     the reader: this program again
 //!   file -- Porter::source --> Outlet == stream ==> Inlet -- handler, upcalled at its level
 //!                              Door  <------ offer ---    Stream::offer

@@ -1,8 +1,8 @@
 //! Many handlers, all due at the same moment, over and over:
 //!
 //! ```sh
-//! cargo run --release --example together -- 8 200          # handlers, jobs of each
-//! cargo run --release --example together -- 8 200 masked   # each PDU under both masks
+//! cargo run --release -p upcall --example together -- 8 200          # handlers, jobs of each
+//! cargo run --release -p upcall --example together -- 8 200 masked   # PDUs under both masks
 //! ```
 //!
 //! What a program does to have periodic work done beside its own: start a

@@ -3,30 +3,63 @@
 use crate::child;
 use crate::gate::{Failure, Gate, Verdict};
 use crate::workspace::Workspace;
+use std::process::{Child, Command, Stdio};
 
 /// Every bench runs to its end in its short form.
 pub const GATE: Gate =
     Gate { name: "benches", about: "every bench runs to its end with --smoke (not judged)", run };
 
 fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
-    let benches: Vec<&str> = workspace
-        .metadata
-        .packages
-        .iter()
-        .filter(|package| package.name.as_str() == "upcall-benches")
-        .flat_map(|package| &package.targets)
-        .filter(|target| target.is_bench())
-        .map(|target| target.name.as_str())
-        .collect();
+    let benches = names(workspace);
     if benches.is_empty() {
         return Ok(Verdict::Skipped("upcall-benches has no bench target".to_owned()));
     }
     let mut command = child::cargo(&workspace.root);
-    command.args(["bench", "-p", "upcall-benches", "--locked"]);
-    for bench in &benches {
-        // By name: the library beside them has tests, which know no `--smoke`.
-        command.args(["--bench", bench]);
-    }
+    command.args(arguments(&benches));
     child::succeed(command.args(["--", "--smoke"]))?;
     Ok(Verdict::Passed(benches.join(", ")))
+}
+
+/// Begins to build all benches on CPUs that are idle otherwise, and says nothing. The gate
+/// `benches` builds what is left, and shows what fails. Returns none where `chrt` cannot do that.
+pub fn build_when_idle(workspace: &Workspace) -> Option<Child> {
+    let cargo = child::cargo(&workspace.root);
+    let mut command = Command::new("chrt");
+    command.current_dir(&workspace.root).args(["--idle", "0"]).arg(cargo.get_program());
+    command.args(arguments(&names(workspace))).arg("--no-run");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()
+}
+
+/// The benches, by their targets.
+fn names(workspace: &Workspace) -> Vec<&str> {
+    let packages = workspace.metadata.packages.iter();
+    packages
+        .filter(|package| package.name.as_str() == "upcall-benches")
+        .flat_map(|package| &package.targets)
+        .filter(|target| target.is_bench())
+        .map(|target| target.name.as_str())
+        .collect()
+}
+
+/// What cargo is told to have `benches` built and run.
+fn arguments<'a>(benches: &[&'a str]) -> Vec<&'a str> {
+    // By name: the library beside them has tests, which know no `--smoke`.
+    let named = benches.iter().flat_map(|bench| ["--bench", bench]);
+    ["bench", "-p", "upcall-benches", "--locked"].into_iter().chain(named).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_bench_is_built_by_its_name() {
+        let workspace = Workspace::load().unwrap();
+        let names = names(&workspace);
+        assert!(names.contains(&"price") && !names.contains(&"soak"), "{names:?}");
+        let arguments = arguments(&names);
+        for name in names {
+            assert!(arguments.windows(2).any(|pair| pair == ["--bench", name]), "{name}");
+        }
+    }
 }

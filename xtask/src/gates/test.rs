@@ -4,8 +4,11 @@
 //! The first run leaves these out and tells which there are. Where the class
 //! `SCHED_FIFO` is granted a second run takes them one at a time: they watch
 //! the clock of a small machine, and each would be another's load.
+//!
+//! Tests of the first run sleep most of their time, so the benches are built beside them. The
+//! second run waits until that is done.
 
-use super::packages;
+use super::{benches, packages};
 use crate::child;
 use crate::gate::{Failure, Gate, Verdict};
 use crate::workspace::Workspace;
@@ -46,7 +49,15 @@ impl Ignored {
 }
 
 fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
-    let open = run_tests(workspace, &[], &[])?;
+    let mut build = child::cargo(&workspace.root);
+    child::succeed(build.args(["test", "--workspace", "--locked", "--no-run", "--quiet"]))?;
+    let benches = benches::build_when_idle(workspace);
+    let open = run_tests(workspace, &[], &[]);
+    if let Some(mut benches) = benches {
+        // The gate `benches` repeats the build, and judges it.
+        let _ = benches.wait();
+    }
+    let open = open?;
     let verdict = match child::realtime() {
         Ok(()) => with_rights(workspace, &open)?,
         Err(why) => {
@@ -113,7 +124,11 @@ fn print_skipped(test: &Ignored, why: &str) {
 }
 
 /// `cargo test` over the workspace, all of it even if some fail.
-fn run_tests(workspace: &Workspace, targets: &[&str], choice: &[&str]) -> Result<Tally, Failure> {
+pub fn run_tests(
+    workspace: &Workspace,
+    targets: &[&str],
+    choice: &[&str],
+) -> Result<Tally, Failure> {
     let mut command = child::cargo(&workspace.root);
     command.args(["test", "--workspace", "--locked", "--no-fail-fast"]).args(targets);
     if !choice.is_empty() {

@@ -1,7 +1,9 @@
 //! Prints what ecalls-2001 §3.3 shows in Figures 4 and 5, from virtual time: frame rates of
 //! ever more video players on one CPU, with ordinary and with event-aware scheduling.
 //!
-//! `cargo run --release -p upcall-sim --example video_players`
+//! ```sh
+//! cargo run --release -p upcall-sim --example video_players   # 1 min
+//! ```
 
 use players::{COSTS, JITTER, PERIOD, SECONDS, SHOWN_AFTER, Scheduling, Shown, run, window};
 

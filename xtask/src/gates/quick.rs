@@ -1,0 +1,46 @@
+//! The part of `test` that a developer waits for.
+
+use super::test;
+use crate::gate::{Failure, Gate, Verdict};
+use crate::workspace::Workspace;
+use std::collections::BTreeSet;
+
+/// Unit tests and tests of the command pass.
+pub const GATE: Gate = Gate {
+    name: "quick",
+    about: "the quick part of `test`: unit tests of every crate, and tests of the command",
+    run,
+};
+
+/// The crate whose tests run the command as a user does.
+const COMMAND: &str = "upcall-cli";
+
+fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
+    // One call of cargo: with `-p` it would choose other features, and build all anew.
+    let mut targets = vec!["--lib", "--bins"];
+    let programs = test_programs(workspace, COMMAND);
+    targets.extend(programs.iter().flat_map(|name| ["--test", name]));
+    let tally = test::run_tests(workspace, &targets, &[])?;
+    let ignored = tally.ignored.len();
+    Ok(Verdict::Passed(format!("{} passed, {ignored} left to `test`", tally.passed)))
+}
+
+/// Names of the test programs of the crate `package`.
+fn test_programs<'a>(workspace: &'a Workspace, package: &str) -> BTreeSet<&'a str> {
+    let packages = workspace.metadata.packages.iter().filter(|found| found.name == package);
+    let targets = packages.flat_map(|package| &package.targets);
+    targets.filter(|target| target.is_test()).map(|target| target.name.as_str()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tests_of_the_command_are_found() {
+        let workspace = Workspace::load().unwrap();
+        let programs = test_programs(&workspace, COMMAND);
+        assert!(programs.contains("plan") && programs.contains("run"), "{programs:?}");
+        assert!(!programs.contains("ps_model"), "a test of core: {programs:?}");
+    }
+}

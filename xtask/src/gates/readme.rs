@@ -1,0 +1,229 @@
+//! What a new user is told to type, typed word for word in a fresh clone.
+//!
+//! The commands are those of the guides (README.md, other README.md files, `docs/*.md`) and of the
+//! heads of examples; `readme/commands.rs` says how they are found. Root types them in a
+//! clone of its own, and then a new user without any right in another (`readme/reader.rs`).
+//! `readme/attempt.rs` says which commands cannot be run here, and how an end is judged.
+//! The report at the end names every command, and what became of it by each account.
+
+mod attempt;
+mod commands;
+mod fresh;
+mod plan;
+mod reader;
+
+use crate::child;
+use crate::gate::{Failure, Gate, Verdict, judge};
+use crate::workspace::Workspace;
+use attempt::Outcome;
+use commands::Block;
+use reader::Reader;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+/// What the documents tell to type works as written.
+pub const GATE: Gate = Gate {
+    name: "readme",
+    about: "the commands of the guides and examples work as written, in a fresh clone",
+    run,
+};
+
+/// The command that CI is, and the file that tells CI so.
+const CI: (&str, &str) = ("cargo xtask ci", ".ci/run");
+
+fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
+    if !workspace.root.join(".git").exists() || !child::is_installed("git") {
+        return Ok(Verdict::Skipped("no git repository to clone, or no git".to_owned()));
+    }
+    let status = child::output(
+        Command::new("git").current_dir(&workspace.root).args(["status", "--porcelain"]),
+    )?;
+    if !status.stdout.is_empty() {
+        println!("note: what is not committed is not looked at");
+    }
+    let (accounts, skipped) = reader::accounts();
+    let mut seed = workspace.metadata.target_directory.clone().into_std_path_buf();
+    let (mut findings, mut report) = (Vec::new(), Vec::new());
+    for account in &accounts {
+        let reader = fresh::reader(workspace, *account, &seed)?;
+        seed = reader.clone_folder().join("target");
+        all_of(workspace, &reader, &mut findings, &mut report)?;
+    }
+    for account in accounts {
+        fresh::remove(
+            &workspace
+                .metadata
+                .target_directory
+                .join("readme")
+                .join(account.name())
+                .into_std_path_buf(),
+        )?;
+    }
+    println!();
+    report.extend(skipped.iter().map(|why| format!("skipped: {why}")));
+    for line in &report {
+        println!("{line}");
+    }
+    let ran = report.iter().filter(|line| line.starts_with("ok")).count();
+    let others = skipped.map_or(String::new(), |why| format!("; skipped: {why}"));
+    judge(&findings, format!("{ran} runs of commands{others}"))
+}
+
+/// Runs every block of the clone by its reader. Failures go to `findings`, a line each block to
+/// `report`.
+fn all_of(
+    workspace: &Workspace,
+    reader: &Reader,
+    findings: &mut Vec<String>,
+    report: &mut Vec<String>,
+) -> Result<(), Failure> {
+    let clone = Workspace { root: reader.clone_folder(), metadata: workspace.metadata.clone() };
+    let blocks = match told_in(&clone)? {
+        Ok(blocks) => blocks,
+        Err(refused) => {
+            findings.extend(refused);
+            return Ok(());
+        }
+    };
+    findings.extend(not_ci(&clone, &blocks)?);
+    let mut done = BTreeSet::new();
+    for group in groups(&blocks) {
+        let Some((block, beside)) = group.split_first() else { continue };
+        let begun = Instant::now();
+        let ran = beside.is_empty() && block.script.lines().all(|line| done.contains(line));
+        let outcome = if ran {
+            Ok(Outcome::Skipped("the same ran before".to_owned()))
+        } else {
+            attempt::run(reader, block, beside)
+        };
+        let (word, note) = match &outcome {
+            Ok(Outcome::Ran(note)) => ("ok", (*note).to_owned()),
+            Ok(Outcome::Skipped(why)) => ("skipped", why.clone()),
+            Err(failure) => ("FAILED", failure.0.clone()),
+        };
+        let took_s = begun.elapsed().as_secs_f64();
+        let (account, place) = (reader.account.name(), &block.place);
+        let first = block.script.lines().next().unwrap_or_default();
+        report.push(format!("{word:7} {account:4} {took_s:6.1} s  {place}  {first}  {note}"));
+        println!("--- {word}: {note}");
+        done.extend(block.script.lines());
+        findings.extend(outcome.err().map(|failure| format!("{account}: {failure}")));
+    }
+    findings.extend(plan::is_admitted(reader).err().map(|failure| failure.0));
+    Ok(())
+}
+
+/// All blocks of the guides and examples of `clone`, or what is wrong with them.
+fn told_in(clone: &Workspace) -> Result<Result<Vec<Block>, Vec<String>>, Failure> {
+    let files = clone.files()?;
+    let (mut blocks, mut refused) = (Vec::new(), Vec::new());
+    // The first page of all is read first.
+    let guides = files.iter().filter(|path| is_guide(path) && *path != "README.md");
+    let guides = std::iter::once("README.md").chain(guides.map(String::as_str));
+    let examples = files.iter().map(String::as_str).filter(|path| is_example(path));
+    for (path, is_example) in
+        guides.map(|path| (path, false)).chain(examples.map(|path| (path, true)))
+    {
+        let text = clone.read(path.to_owned())?.text;
+        let found = if is_example {
+            commands::of_example(path, &text)
+        } else {
+            commands::of_document(path, &text)
+        };
+        match found {
+            Ok(found) => blocks.extend(found),
+            Err(findings) => refused.extend(findings),
+        }
+    }
+    Ok(if refused.is_empty() { Ok(blocks) } else { Err(refused) })
+}
+
+/// Whether users are meant to read the document at `path`: no decisions, no results.
+fn is_guide(path: &str) -> bool {
+    let path = Path::new(path);
+    let is_page = path.extension().is_some_and(|ending| ending == "md");
+    let in_docs = path.starts_with("docs");
+    let is_readme = path.file_name().is_some_and(|name| name == "README.md");
+    is_page && if in_docs { path.iter().count() == 2 } else { is_readme }
+}
+
+/// Whether `path` is an example, and no module of one: a spec, a C program, or what cargo
+/// takes for one.
+fn is_example(path: &str) -> bool {
+    let parts: Vec<&str> = path.split('/').collect();
+    match parts.as_slice() {
+        ["examples", name] => name.ends_with(".toml"),
+        ["crates", _, "examples", name] => {
+            [".rs", ".c", ".cpp"].iter().any(|ending| name.ends_with(ending))
+        }
+        ["crates", _, "examples", _, name] => *name == "main.rs",
+        _ => false,
+    }
+}
+
+/// Each block with those that run beside it.
+fn groups(blocks: &[Block]) -> impl Iterator<Item = &[Block]> {
+    blocks.chunk_by(|_, next| next.beside)
+}
+
+/// What is wrong with the README's command for all tests: CI is that one, and nothing else.
+fn not_ci(clone: &Workspace, blocks: &[Block]) -> Result<Vec<String>, Failure> {
+    let (command, file) = CI;
+    let mut findings = Vec::new();
+    if !blocks.iter().any(|block| block.place.starts_with("README.md:") && block.script == command)
+    {
+        findings.push(format!("README.md: no block tells to type `{command}`"));
+    }
+    let text = clone.read(file.to_owned())?.text;
+    if text.lines().last() != Some(&*format!("exec {command}")) {
+        findings.push(format!("{file}: its last line is not `exec {command}`"));
+    }
+    for block in blocks {
+        if let Some(task) = attempt::task_of_gates(&block.script)
+            && !super::is_task(task)
+        {
+            findings.push(format!("{}: `cargo xtask {task}` does not exist", block.place));
+        }
+    }
+    Ok(findings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guides_are_for_users_and_examples_are_what_runs() {
+        for path in ["README.md", "fuzz/README.md", "crates/capi/README.md", "docs/spec.md"] {
+            assert!(is_guide(path), "{path}");
+        }
+        for path in ["docs/results/README.md", "docs/decisions/0001-a.md", "CHANGELOG.md"] {
+            assert!(!is_guide(path), "{path}");
+        }
+        for path in ["examples/a.toml", "crates/x/examples/a.rs", "crates/x/examples/a/main.rs"] {
+            assert!(is_example(path), "{path}");
+        }
+        for path in ["crates/x/examples/a/set.rs", "examples/a.jsonl", "crates/x/src/a.rs"] {
+            assert!(!is_example(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_block_in_another_shell_belongs_to_the_one_before() {
+        let text = "```sh\na\n```\nIn another shell:\n```sh\nb\n```\nThen:\n```sh\nc\n```\n";
+        let blocks = commands::of_document("README.md", text).unwrap();
+        let sizes: Vec<usize> = groups(&blocks).map(<[Block]>::len).collect();
+        assert_eq!(sizes, [2, 1]);
+    }
+
+    #[test]
+    fn this_repository_tells_commands_and_ci_is_one_of_them() {
+        let workspace = Workspace::load().unwrap();
+        let blocks = told_in(&workspace).unwrap().unwrap();
+        let main = "cargo run --release -- run examples/conference.toml --compare";
+        assert_eq!(blocks[0].script, main);
+        assert_eq!(not_ci(&workspace, &blocks).unwrap(), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,127 @@
+use super::*;
+use crate::gates::readme::commands;
+use crate::gates::readme::reader::Account;
+use std::cell::Cell;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+
+fn block(script: &str) -> Block {
+    let text = format!("```sh\n{script}\n```\n");
+    commands::of_document("README.md", &text).unwrap().remove(0)
+}
+
+/// The present user in an empty home, whose clone holds nothing.
+fn reader(name: &str) -> Reader {
+    let home = std::env::temp_dir().join(format!("upcall-readme-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(home.join("upcall")).unwrap();
+    Reader {
+        account: Account::Present,
+        home,
+        seen_home: PathBuf::new(),
+        toolchain: PathBuf::from("/nowhere"),
+    }
+}
+
+fn remove(reader: &Reader) {
+    std::fs::remove_dir_all(&reader.home).unwrap();
+}
+
+fn exit(code: i32) -> ExitStatus {
+    ExitStatus::from_raw(code << 8)
+}
+
+#[test]
+fn a_readme_with_a_broken_command_fails_and_a_true_one_passes() {
+    let reader = reader("broken");
+    assert_eq!(run(&reader, &block("true\ntest -d ."), &[]), Ok(Outcome::Ran("")));
+    for broken in ["cargo-of-no-toolchain run", "false\ntrue", "exit 2"] {
+        let failure = run(&reader, &block(broken), &[]).unwrap_err();
+        assert!(failure.0.starts_with("README.md:1: exit status"), "{broken}: {failure}");
+    }
+    remove(&reader);
+}
+
+#[test]
+fn a_command_in_another_shell_counts_as_well() {
+    let reader = reader("beside");
+    let first =
+        block("for n in 1 2 3 4 5 6 7 8; do test -e there && exit 0; sleep 1; done; exit 1");
+    assert_eq!(run(&reader, &first, &[block("touch there")]), Ok(Outcome::Ran("")));
+    let failure = run(&reader, &block("true"), &[block("exit 3")]).unwrap_err();
+    assert!(failure.0.contains("exit status: 3"), "{failure}");
+    remove(&reader);
+}
+
+#[test]
+fn an_end_is_right_if_the_document_says_so() {
+    let soon = block("cargo run");
+    assert_eq!(judge(&soon, exit(0), None), Ok(Outcome::Ran("")));
+    for code in [1, 4, 101, 124, 130, 137] {
+        assert!(judge(&soon, exit(code), None).is_err(), "{code}");
+    }
+    let broken = block("cargo run   # exits with 4");
+    assert!(judge(&broken, exit(4), None).is_ok() && judge(&broken, exit(0), None).is_err());
+    let lasts = block("cargo run   # 2 min");
+    assert!(judge(&lasts, exit(124), None).is_ok() && judge(&lasts, exit(0), None).is_ok());
+    for code in [1, 101, 137] {
+        assert!(judge(&lasts, exit(code), None).is_err(), "{code}");
+    }
+}
+
+#[test]
+fn a_broken_promise_fails_only_where_one_was_given() {
+    let quiet = || 7;
+    let ends = |code, realtime| {
+        attempts(&block("upcall run"), &Rights { realtime, stolen: &quiet }, || Ok(exit(code)))
+    };
+    assert!(ends(4, true).is_err());
+    assert!(ends(4, false).is_ok());
+    assert!(ends(0, true).is_ok());
+    assert!(ends(2, false).is_err(), "a bad spec is never right");
+}
+
+#[test]
+fn what_the_host_took_is_not_held_against_us_and_nothing_else_is_let_off() {
+    let ticks = Cell::new(0);
+    let busy = || ticks.replace(ticks.get() + 1);
+    let rights = Rights { realtime: true, stolen: &busy };
+    let outcome = attempts(&block("upcall run"), &rights, || Ok(exit(4))).unwrap();
+    assert!(matches!(outcome, Outcome::Ran(note) if note.contains("not judged")), "{outcome:?}");
+    assert!(attempts(&block("upcall run"), &rights, || Ok(exit(2))).is_err());
+}
+
+#[test]
+fn a_promise_that_must_break_is_judged_at_once() {
+    let runs = Cell::new(0);
+    let rights = Rights { realtime: true, stolen: &|| 7 };
+    let outcome = attempts(&block("upcall sim   # exits with 4"), &rights, || {
+        runs.set(runs.get() + 1);
+        Ok(exit(4))
+    });
+    assert_eq!((outcome, runs.get()), (Ok(Outcome::Ran("")), 1));
+}
+
+#[test]
+fn what_changes_the_machine_or_runs_this_gate_is_skipped() {
+    let why = |script| not_run(&block(script), &[]);
+    assert!(why("cargo xtask ci").unwrap().contains("`cargo xtask ci`"));
+    assert!(why("sudo apt-get install gcc").unwrap().contains("`sudo`"));
+    assert!(why("sudo setcap a+ep upcall\nsudo systemctl start upcalld").is_some());
+    assert_eq!(why("cargo run"), None);
+}
+
+#[test]
+fn what_is_interrupted_is_built_before() {
+    let build = |script| build_of(script).unwrap();
+    assert_eq!(build("cargo run --release -p a -- --b   # 2 min"), "cargo build --release -p a");
+    assert_eq!(build("cargo run --example a   # 2 min"), "cargo build --example a");
+    assert_eq!(build_of("upcalld   # until Ctrl-C"), None);
+}
+
+#[test]
+fn steal_is_that_of_the_cpu_in_use() {
+    let two = "cpu  1 2 3 4 5 6 7 30 0 0\ncpu0 1 2 3 4 5 6 7 10 0 0\ncpu1 1 2 3 4 5 6 7 20 0 0\n";
+    assert_eq!(steal_in(two), Some(20));
+    assert_eq!(steal_in(&two[..52]), Some(10));
+    assert_eq!(steal_in("intr 1 2\n"), None);
+}

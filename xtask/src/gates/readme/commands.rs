@@ -1,0 +1,179 @@
+//! The commands that a document or the head of an example tells its reader to type.
+//!
+//! A document marks a block of commands with the info string `sh`. Output, usage lines and commands
+//! for other machines carry another one (`text`, `console`). A fence without one is refused.
+//! The head of an example is its first comment. In a `.rs` file the head follows the rules of a
+//! document, and a line that is nothing but `` `cargo ...` `` is a command too. In other files
+//! a command is a line that is indented by three spaces or more behind the mark of the comment.
+//!
+//! A comment behind a command says how the command ends, if not soon, by itself and with 0:
+//! `# 2 min` or `# until Ctrl-C` (it is interrupted), `# exits with 4`. A block below a paragraph
+//! that names `another shell` or `other shells` runs beside the block above that paragraph.
+
+#[cfg(test)]
+mod tests;
+
+/// Commands that a reader pastes into a shell at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// File and line, `README.md:50`.
+    pub place: String,
+    /// The lines, word for word.
+    pub script: String,
+    /// How the script ends.
+    pub ending: Ending,
+    /// Whether the script runs beside the block before it, in a shell of its own.
+    pub beside: bool,
+}
+
+/// How a block ends, by what the document says of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// By itself, with this exit status.
+    Itself(i32),
+    /// By an interrupt from the keyboard, or after minutes.
+    Interrupted,
+}
+
+/// The `sh` blocks of the Markdown `text` of the file `path`.
+///
+/// # Errors
+/// A line for each fence without an info string, or without an end.
+pub fn of_document(path: &str, text: &str) -> Result<Vec<Block>, Vec<String>> {
+    let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line));
+    fenced(path, lines)
+}
+
+/// The commands in the head of the example `path` with the source `text`.
+///
+/// # Errors
+/// As [`of_document`], and a line if the head holds no command.
+pub fn of_example(path: &str, text: &str) -> Result<Vec<Block>, Vec<String>> {
+    let found = if path.ends_with(".rs") {
+        let marked = text.lines().enumerate().map_while(|(index, line)| {
+            line.strip_prefix("//!").map(|rest| (index + 1, rest.strip_prefix(' ').unwrap_or(rest)))
+        });
+        fenced(path, marked)?
+    } else {
+        indented(path, text)
+    };
+    if found.is_empty() {
+        return Err(vec![format!("{path}: the head tells no command that runs this example")]);
+    }
+    Ok(found)
+}
+
+/// The blocks of `lines`, each with its number.
+fn fenced<'a>(
+    path: &str,
+    lines: impl Iterator<Item = (usize, &'a str)>,
+) -> Result<Vec<Block>, Vec<String>> {
+    let (mut found, mut findings) = (Vec::new(), Vec::new());
+    let mut prose = Prose::default();
+    // Number, fence, info string and lines of the block that is open.
+    let mut open: Option<(usize, &str, &str, Vec<&str>)> = None;
+    for (number, line) in lines {
+        let trimmed = line.trim();
+        let ticks = trimmed.len() - trimmed.trim_start_matches('`').len();
+        match &mut open {
+            Some((at, fence, info, script)) => {
+                if trimmed.starts_with(*fence) && ticks == trimmed.len() {
+                    if *info == "sh" {
+                        found.push(block(path, *at, script, &mut prose));
+                    }
+                    open = None;
+                } else {
+                    script.push(line);
+                }
+            }
+            None if ticks >= 3 => {
+                let info = trimmed[ticks..].trim();
+                if info.is_empty() {
+                    findings.push(format!(
+                        "{path}:{number}: the fence has no info string, expected `sh` for commands \
+                         that are run by the gate `readme`, `console` or `text` for others"
+                    ));
+                }
+                open = Some((number, &trimmed[..ticks], info, Vec::new()));
+            }
+            None => match only_command(trimmed) {
+                Some(command) if path.ends_with(".rs") => {
+                    found.push(block(path, number, &[command], &mut prose));
+                }
+                _ => prose.add(trimmed),
+            },
+        }
+    }
+    if let Some((at, ..)) = open {
+        findings.push(format!("{path}:{at}: the fence has no end"));
+    }
+    if findings.is_empty() { Ok(found) } else { Err(findings) }
+}
+
+/// What stands in `line`, if all of it is one code span that calls cargo.
+fn only_command(line: &str) -> Option<&str> {
+    let command = line.strip_prefix('`')?.strip_suffix('`')?;
+    (command.starts_with("cargo ") && !command.contains('`')).then_some(command)
+}
+
+/// The indented commands in the first comment of `text`, whose marks are `#` or `/* * */`.
+fn indented(path: &str, text: &str) -> Vec<Block> {
+    let mut found = Vec::new();
+    let mut prose = Prose::default();
+    let mut script: Vec<&str> = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let marked = ["#", "/*", " *"].into_iter().find_map(|mark| line.strip_prefix(mark));
+        let command = marked.and_then(|rest| rest.strip_prefix("   ")).map(str::trim);
+        match command {
+            Some(command) => script.push(command),
+            None => {
+                if !script.is_empty() {
+                    found.push(block(path, index + 1 - script.len(), &script, &mut prose));
+                    script.clear();
+                }
+                match marked {
+                    Some(rest) => prose.add(rest.trim()),
+                    None => break,
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The block of `lines` at line `number`, below `prose`, which begins anew.
+fn block(path: &str, number: usize, lines: &[&str], prose: &mut Prose) -> Block {
+    let prose = std::mem::take(prose);
+    Block {
+        place: format!("{path}:{number}"),
+        script: lines.join("\n"),
+        ending: lines.iter().find_map(|line| ending(line)).unwrap_or(Ending::Itself(0)),
+        beside: ["another shell", "other shells"].iter().any(|words| prose.0.contains(words)),
+    }
+}
+
+/// How the command of `line` ends, if its comment says so.
+fn ending(line: &str) -> Option<Ending> {
+    let (_, comment) = line.split_once(" # ")?;
+    let words: Vec<&str> = comment.split_whitespace().collect();
+    let is_minutes = |pair: &[&str]| {
+        pair[0].parse::<u32>().is_ok() && pair[1].trim_end_matches([',', ';']).starts_with("min")
+    };
+    if let Some((_, code)) = comment.split_once("exits with ") {
+        let digits: String = code.chars().take_while(char::is_ascii_digit).collect();
+        return digits.parse().ok().map(Ending::Itself);
+    }
+    let lasts = comment.contains("until Ctrl-C") || words.windows(2).any(is_minutes);
+    lasts.then_some(Ending::Interrupted)
+}
+
+/// The text since the last block, in one line.
+#[derive(Default)]
+struct Prose(String);
+
+impl Prose {
+    fn add(&mut self, line: &str) {
+        self.0 += line;
+        self.0.push(' ');
+    }
+}

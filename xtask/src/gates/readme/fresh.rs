@@ -1,0 +1,123 @@
+//! A fresh clone in an empty home, and what spares it the work of others.
+//!
+//! The clone holds what is committed, and nothing is built in it. So that each crate of others is
+//! neither downloaded nor compiled again, the home gets a copy of cargo's registry, and the
+//! clone the compiled crates of others from another target directory. Cargo decides by itself
+//! whether they fit. Every crate of ours is compiled in the clone.
+
+use super::reader::{Account, ORDINARY_ID, Reader, cargo_home, own_home};
+use crate::child;
+use crate::gate::Failure;
+use crate::workspace::Workspace;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+#[cfg(test)]
+mod tests;
+
+/// What cargo keeps of a crate below `target/release`.
+const ARTIFACTS: [&str; 3] = [".fingerprint", "build", "deps"];
+
+/// A reader of `account`, whose clone is seeded from the target directory `seed`.
+///
+/// # Errors
+/// If a command fails: `git clone`, `cp`, `chown`.
+pub fn reader(workspace: &Workspace, account: Account, seed: &Path) -> Result<Reader, Failure> {
+    let folder = workspace.metadata.target_directory.join("readme");
+    let reader = Reader {
+        account,
+        home: folder.join(account.name()).into(),
+        seen_home: own_home(),
+        toolchain: toolchain(workspace)?,
+    };
+    remove(&reader.home)?;
+    std::fs::create_dir_all(reader.home.join(".cargo"))
+        .map_err(|error| Failure(format!("{} cannot be made: {error}", reader.home.display())))?;
+    reader.write_passwd()?;
+    let mut clone = Command::new("git");
+    clone.args(["clone", "--quiet"]).arg(&workspace.root).arg(reader.clone_folder());
+    child::succeed(&mut clone)?;
+    let registry = cargo_home().join("registry");
+    if account != Account::Present && registry.is_dir() {
+        copy(&[registry], &reader.home.join(".cargo"))?;
+    }
+    let ours = names(workspace);
+    for kind in ARTIFACTS {
+        let compiled = compiled_of_others(&seed.join("release").join(kind), &ours);
+        copy(&compiled, &reader.clone_folder().join("target/release").join(kind))?;
+    }
+    if account == Account::Ordinary {
+        let owner = format!("{ORDINARY_ID}:{ORDINARY_ID}");
+        child::succeed(Command::new("chown").args(["-R", &owner]).arg(&reader.home))?;
+    }
+    Ok(reader)
+}
+
+/// Removes the home, with the clone.
+///
+/// # Errors
+/// If it is there and cannot be removed.
+pub fn remove(home: &Path) -> Result<(), Failure> {
+    match std::fs::remove_dir_all(home) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Failure(format!("{} cannot be removed: {error}", home.display())))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The folder of the toolchain that builds this project.
+fn toolchain(workspace: &Workspace) -> Result<PathBuf, Failure> {
+    let mut command = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+    let output = child::output(command.current_dir(&workspace.root).args(["--print", "sysroot"]))?;
+    let folder = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
+    if folder.join("bin/cargo").is_file() {
+        return Ok(folder);
+    }
+    Err(Failure(format!("no bin/cargo in the toolchain's folder `{}`", folder.display())))
+}
+
+/// Names under which cargo files what is compiled of our crates.
+fn names(workspace: &Workspace) -> BTreeSet<String> {
+    let packages = &workspace.metadata.packages;
+    let targets = packages.iter().flat_map(|package| &package.targets);
+    packages
+        .iter()
+        .map(|package| package.name.as_str())
+        .chain(targets.map(|target| target.name.as_str()))
+        .map(|name| name.replace('-', "_"))
+        .collect()
+}
+
+/// The entries of `folder`, `NAME-HASH` or `libNAME-HASH.rlib`, whose name is none of `ours`.
+fn compiled_of_others(folder: &Path, ours: &BTreeSet<String>) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    paths
+        .filter(|path| {
+            let file = path.file_name().unwrap_or_default().to_string_lossy();
+            let Some((name, hash)) = file.rsplit_once('-') else { return false };
+            let is_library = [".rlib", ".rmeta", ".so", ".a"].iter().any(|end| hash.ends_with(end));
+            let name = if is_library { name.strip_prefix("lib").unwrap_or(name) } else { name };
+            !ours.contains(&name.replace('-', "_"))
+        })
+        .collect()
+}
+
+/// Copies `paths` into the new folder `into`, with their times: cargo compares these.
+fn copy(paths: &[PathBuf], into: &Path) -> Result<(), Failure> {
+    if paths.is_empty() {
+        return Ok(());
+    }
+    std::fs::create_dir_all(into)
+        .map_err(|error| Failure(format!("{} cannot be made: {error}", into.display())))?;
+    let mut command = Command::new("cp");
+    command.args(["-a", "--reflink=auto", "-t"]).arg(into).args(paths);
+    let output = command.output().map_err(|error| Failure(format!("`cp`: {error}")))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(Failure(format!("copying to {}: {}", into.display(), said.trim())))
+}

@@ -1,0 +1,226 @@
+//! The accounts that type the commands, each with a home of its own and nothing else.
+//!
+//! Root starts each command in new namespaces of mounts and processes. There the toolchain is
+//! `/media/rust`, `/etc/passwd` knows one user more, and the reader's home covers root's. It must
+//! be there: cargo compiles a crate of others anew if the path of its registry is another one.
+//! All of that, and every process that a command leaves behind, ends with the command. The
+//! host gets no user, no mount and no file outside of the target directory.
+//! Without root there is no other account: commands run in the present one.
+//!
+//! The environment is empty but for `HOME`, `USER`, `LOGNAME`, `SHELL`, `LANG` and `PATH`. In
+//! particular there is no `XDG_RUNTIME_DIR`. Where cargo's folder is not in the home, `CARGO_HOME`
+//! names it too. It holds a copy of the registry; only the present user keeps the own one.
+
+use crate::child;
+use crate::gate::Failure;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+#[cfg(test)]
+mod tests;
+
+/// User and group of the ordinary account: nothing on the host belongs to this number.
+pub const ORDINARY_ID: u32 = 54_321;
+/// Where the toolchain is seen by the two.
+const TOOLCHAIN: &str = "/media/rust";
+const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// After an interrupt a command has so long to end.
+const KILL_AFTER: &str = "--kill-after=15";
+/// Sets the namespace up, and runs the command behind its first six arguments. The shell stays:
+/// the first process of a namespace must wait for those that lost their parent.
+const ENTER: &str = r#"
+home=$1 toolchain=$2 passwd=$3 seen_home=$4 seen_toolchain=$5 seen_cargo_home=$6
+shift 6
+mount -t tmpfs -o mode=755 reader /media
+mkdir "$seen_toolchain"
+mount --bind -o ro "$toolchain" "$seen_toolchain"
+mount --bind "$passwd" /etc/passwd
+if [ "$seen_cargo_home" != "$seen_home/.cargo" ]; then
+    mount --bind "$home/.cargo" "$seen_cargo_home"
+fi
+mount --bind "$home" "$seen_home"
+cd "$seen_home/upcall"
+status=0
+"$@" || status=$?
+exit $status
+"#;
+
+/// An account on this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Account {
+    /// Root.
+    Root,
+    /// A new user without any right.
+    Ordinary,
+    /// The one that runs this program, which is not root.
+    Present,
+}
+
+impl Account {
+    /// Its name in reports, and of its home.
+    pub fn name(self) -> &'static str {
+        match self {
+            Account::Root => "root",
+            Account::Ordinary => "user",
+            Account::Present => "present-user",
+        }
+    }
+}
+
+/// An account with its home, in which the folder `upcall` is a clone of the project.
+#[derive(Debug)]
+pub struct Reader {
+    /// Whose home it is.
+    pub account: Account,
+    /// Its home as this program sees it.
+    pub home: PathBuf,
+    /// Its home as its commands see it, the place of the home of who runs this program.
+    pub seen_home: PathBuf,
+    /// The toolchain's folder, with `bin/cargo`.
+    pub toolchain: PathBuf,
+}
+
+impl Reader {
+    /// The clone as this program sees it.
+    pub fn clone_folder(&self) -> PathBuf {
+        self.home.join("upcall")
+    }
+
+    /// Runs `script` in the clone by `sh -e`, for at most `limit`; then it is interrupted.
+    /// The exit status is 124 if it was, 137 if it had to be killed.
+    pub fn shell(&self, script: &str, limit: Duration) -> Command {
+        self.command(self.account, script, limit)
+    }
+
+    /// The same, but `script` has the rights of root in the reader's clone if the gate has them.
+    pub fn shell_of_root(&self, script: &str, limit: Duration) -> Command {
+        let account = if self.account == Account::Present { self.account } else { Account::Root };
+        self.command(account, script, limit)
+    }
+
+    fn command(&self, account: Account, script: &str, limit: Duration) -> Command {
+        let mut command = match account {
+            Account::Present => {
+                let mut command = Command::new("env");
+                command.current_dir(self.clone_folder());
+                command
+            }
+            Account::Root | Account::Ordinary => {
+                let mut command = self.namespaces();
+                if account == Account::Ordinary {
+                    let id = ORDINARY_ID;
+                    command.args(["prlimit", "--rtprio=0:0", "--nice=0:0"]);
+                    command.args(["--memlock=8388608:8388608", "--", "setpriv"]);
+                    command.args([format!("--reuid={id}"), format!("--regid={id}")]);
+                    command.args(["--clear-groups", "--inh-caps=-all", "--"]);
+                }
+                command.arg("env");
+                command
+            }
+        };
+        command.arg("-i").args(self.environment(account));
+        command.args(["timeout", "--signal=INT", KILL_AFTER, &limit.as_secs().to_string()]);
+        command.args(["sh", "-e", "-c", script]).stdin(Stdio::null());
+        command
+    }
+
+    /// A command that runs what stands behind its last argument, in namespaces of its own.
+    fn namespaces(&self) -> Command {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]);
+        command.args(["sh", "-e", "-c", ENTER, "sh"]);
+        command.arg(&self.home).arg(&self.toolchain).arg(self.passwd());
+        command.arg(&self.seen_home).arg(TOOLCHAIN).arg(cargo_home());
+        command
+    }
+
+    /// All variables of the reader's shell.
+    fn environment(&self, account: Account) -> Vec<String> {
+        let (home, toolchain) = match account {
+            Account::Present => (self.home.as_path(), self.toolchain.as_path()),
+            Account::Root | Account::Ordinary => (&*self.seen_home, Path::new(TOOLCHAIN)),
+        };
+        let cargo_home = cargo_home();
+        let cargo_home = (cargo_home != home.join(".cargo"))
+            .then(|| format!("CARGO_HOME={}", cargo_home.display()));
+        let user = match account {
+            Account::Root => "root".to_owned(),
+            Account::Ordinary => "reader".to_owned(),
+            Account::Present => std::env::var("USER").unwrap_or_else(|_| "reader".to_owned()),
+        };
+        let variables = [
+            format!("HOME={}", home.display()),
+            format!("PATH={}/bin:{SYSTEM_PATH}", toolchain.display()),
+            format!("USER={user}"),
+            format!("LOGNAME={user}"),
+            "SHELL=/bin/sh".to_owned(),
+            "LANG=C.UTF-8".to_owned(),
+        ];
+        variables.into_iter().chain(cargo_home).collect()
+    }
+
+    fn passwd(&self) -> PathBuf {
+        self.home.with_extension("passwd")
+    }
+
+    /// Writes the list of users that the namespace sees: the host's, and the ordinary one.
+    ///
+    /// # Errors
+    /// If a file cannot be read or written.
+    pub fn write_passwd(&self) -> Result<(), Failure> {
+        let failed = |error| Failure(format!("/etc/passwd cannot be copied: {error}"));
+        let users = std::fs::read_to_string("/etc/passwd").map_err(failed)?;
+        let id = ORDINARY_ID;
+        let one_more = format!("reader:x:{id}:{id}::{}:/bin/sh\n", self.seen_home.display());
+        std::fs::write(self.passwd(), users + &one_more).map_err(failed)
+    }
+
+    /// Whether the reader's programs may have the class `SCHED_FIFO`: it is tried.
+    pub fn is_realtime(&self) -> bool {
+        let mut attempt = self.shell("chrt -f 1 true", Duration::from_secs(10));
+        attempt.stdout(Stdio::null()).stderr(Stdio::null());
+        attempt.status().is_ok_and(|status| status.success())
+    }
+}
+
+/// Where cargo keeps its registry (The Cargo Book, "Cargo Home").
+pub fn cargo_home() -> PathBuf {
+    std::env::var_os("CARGO_HOME").map_or_else(|| own_home().join(".cargo"), PathBuf::from)
+}
+
+/// The home of who runs this program.
+pub fn own_home() -> PathBuf {
+    std::env::var_os("HOME").map_or_else(|| "/root".into(), PathBuf::from)
+}
+
+/// The accounts that we can run commands by, and what must be said of the others.
+pub fn accounts() -> (Vec<Account>, Option<String>) {
+    if !child::is_root() {
+        let why = "root and a new user: only root can start commands by them";
+        return (vec![Account::Present], Some(why.to_owned()));
+    }
+    let mut attempt = Command::new("unshare");
+    attempt.args(["--mount", "--pid", "--fork", "--mount-proc", "sh", "-e", "-c"]);
+    attempt.arg("mount -t tmpfs reader /media");
+    match attempt.stdout(Stdio::null()).output() {
+        Ok(output) if output.status.success() => (vec![Account::Root, Account::Ordinary], None),
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            let why = format!("a new user: no namespaces: {} ({})", said.trim(), output.status);
+            (vec![Account::Present], Some(why))
+        }
+        Err(error) => (vec![Account::Present], Some(format!("a new user: `unshare`: {error}"))),
+    }
+}
+
+/// Whether a status says that the command was interrupted for its time, and obeyed.
+pub fn was_interrupted(status: std::process::ExitStatus) -> bool {
+    status.code() == Some(124)
+}
+
+/// Whether it had to be killed after the interrupt.
+pub fn was_killed(status: std::process::ExitStatus) -> bool {
+    status.code() == Some(137) || status.signal() == Some(9)
+}

@@ -1,0 +1,60 @@
+use super::*;
+
+fn printed(reader: &Reader, script: &str) -> String {
+    let output = reader.shell(script, Duration::from_secs(20)).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+fn reader(account: Account) -> Reader {
+    let name = format!("upcall-reader-{}-{}", account.name(), std::process::id());
+    let home = std::env::temp_dir().join(name);
+    std::fs::create_dir_all(home.join("upcall")).unwrap();
+    std::fs::create_dir_all(home.join(".cargo")).unwrap();
+    let reader = Reader { account, home, seen_home: own_home(), toolchain: "/usr".into() };
+    reader.write_passwd().unwrap();
+    reader
+}
+
+fn remove(reader: &Reader) {
+    std::fs::remove_dir_all(&reader.home).unwrap();
+    std::fs::remove_file(reader.passwd()).unwrap();
+}
+
+#[test]
+fn the_present_user_has_a_home_and_no_other_variable() {
+    let reader = reader(Account::Present);
+    let home = reader.home.display().to_string();
+    let script = "pwd; env | cut -d= -f1 | grep -v -e PWD -e OLDPWD -e ^_ | sort | tr '\\n' ' '";
+    let expected = format!("{home}/upcall\nCARGO_HOME HOME LANG LOGNAME PATH SHELL USER");
+    assert_eq!(printed(&reader, script), expected);
+    remove(&reader);
+}
+
+#[test]
+fn a_command_is_interrupted_at_its_limit() {
+    let reader = reader(Account::Present);
+    let status = reader.shell("sleep 30", Duration::from_secs(1)).status().unwrap();
+    assert!(was_interrupted(status) && !was_killed(status), "{status}");
+    remove(&reader);
+}
+
+#[test]
+#[ignore = "needs root and setpriv"]
+fn the_ordinary_user_is_known_has_no_rights_and_leaves_nothing_behind() {
+    let reader = reader(Account::Ordinary);
+    let folder = reader.clone_folder();
+    std::os::unix::fs::chown(&folder, Some(ORDINARY_ID), Some(ORDINARY_ID)).unwrap();
+    let script = "id -un; pwd; ulimit -r; grep CapEff /proc/self/status; touch here; \
+        test -x /media/rust/bin/env; (sleep 1000 >/dev/null 2>&1 &); ls \"$HOME\"";
+    let said = printed(&reader, script);
+    let lines: Vec<&str> = said.lines().collect();
+    let place = own_home().join("upcall").display().to_string();
+    assert_eq!(lines[..3], ["reader", &*place, "0"]);
+    assert_eq!(lines[3], "CapEff:\t0000000000000000");
+    assert!(!reader.is_realtime());
+    assert!(folder.join("here").exists() && !Path::new(TOOLCHAIN).exists());
+    let users = std::fs::read_to_string("/etc/passwd").unwrap();
+    assert!(!users.contains("\nreader:"), "the host got a user");
+    remove(&reader);
+}
