@@ -65,5 +65,5 @@ fn of_a_reader_that_is_killed_the_sender_finds_the_death() {
     let _machine = machine();
     let file = std::env::current_exe().unwrap();
     let error = send(&file, reader("as_a_reader_that_is_killed")).unwrap_err();
-    assert!(error.to_string().ends_with("Closed(Died)"), "{error}");
+    assert!(error.to_string().ends_with("Closed(stream's other end died)"), "{error}");
 }
