@@ -5,18 +5,10 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use upcall_cli::daemon::{DaemonArgs, serve};
-
-/// Upcall's daemon: one order of handlers over all processes, and who keeps it.
-#[derive(Debug, Parser)]
-#[command(name = "upcalld", version, max_term_width = 100)]
-struct Args {
-    #[command(flatten)]
-    daemon: DaemonArgs,
-}
+use upcall_cli::daemon::{Program, serve};
 
 fn main() -> ExitCode {
-    match serve(&Args::parse().daemon) {
+    match serve(&Program::parse().daemon) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("{failure}");
