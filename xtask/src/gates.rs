@@ -4,18 +4,20 @@ use crate::gate::Gate;
 
 mod benches;
 mod cargo;
+mod deb;
 mod docs_true;
 mod edges;
 mod files;
 mod licences;
 mod loom;
 mod packages;
+mod publish;
 mod smoke;
 mod test;
 mod unsafe_code;
 
 /// All gates. Their names are the subcommands.
-pub const ALL: [Gate; 13] = [
+pub const ALL: [Gate; 15] = [
     packages::GATE,
     cargo::FMT,
     cargo::CLIPPY,
@@ -27,6 +29,8 @@ pub const ALL: [Gate; 13] = [
     loom::GATE,
     cargo::DOC,
     docs_true::GATE,
+    publish::GATE,
     smoke::GATE,
+    deb::GATE,
     benches::GATE,
 ];
