@@ -251,6 +251,21 @@ fn a_full_standard_error_does_not_end_the_daemon() {
 }
 
 #[test]
+fn a_quiet_daemon_keeps_to_warnings_whatever_rust_log_says() {
+    let _machine = support::machine();
+    let folder = folder();
+    let socket = folder.path().join("upcall.sock");
+    let mut command = Command::new(UPCALLD);
+    command.arg("--quiet").env("RUST_LOG", "info");
+    let daemon = support::daemon(&mut command, &socket);
+    drop(domain(&socket, "player"));
+    daemon.signal("TERM");
+    let done = daemon.finish();
+    done.assert_code(&[0]);
+    assert!(!done.stderr.contains("player"), "{}", done.stderr);
+}
+
+#[test]
 fn with_rust_log_a_line_has_fields() {
     let _machine = support::machine();
     let folder = folder();
@@ -267,13 +282,18 @@ fn with_rust_log_a_line_has_fields() {
     }
 }
 
-/// A set of one domain that another user runs.
+/// A set of two domains that another user runs: with one there would be no daemon.
 const SET: &str = "
 [[task]]
 name = \"tick\"
 period = \"20 ms\"
 cost = \"100 us\"
 domain = \"player\"
+[[task]]
+name = \"rest\"
+period = \"50 ms\"
+cost = \"100 us\"
+domain = \"mixer\"
 ";
 
 #[test]
@@ -305,8 +325,9 @@ fn the_capabilities_of_the_unit_suffice_for_domains_of_other_users() {
     daemon.signal("TERM");
     let done = daemon.finish();
     done.assert_code(&[0]);
-    for part in ["real-time class", "domain 1 `player`", "of user 65534"] {
+    for part in ["real-time class", "`player`: process", "of user 65534"] {
         assert!(done.stderr.contains(part), "no `{part}`: {}", done.stderr);
     }
-    assert_eq!(done.stderr.lines().count(), 3, "a right is missing: {}", done.stderr);
+    // Itself, and the coming and going of two.
+    assert_eq!(done.stderr.lines().count(), 5, "a right is missing: {}", done.stderr);
 }

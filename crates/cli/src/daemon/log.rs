@@ -1,7 +1,8 @@
 //! The daemon's log: `tracing` events become lines on standard error.
 //!
-//! By default a line is the event's message behind `upcalld:`. With `RUST_LOG` set, a line
-//! has time, level and fields, and that filter decides which events are shown.
+//! By default a line is the event's message behind `upcalld:`. With `RUST_LOG` set and
+//! without `--quiet`, a line has time, level and fields, and that filter decides which
+//! events are shown.
 
 use std::fmt::{self, Write};
 
@@ -13,21 +14,27 @@ use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
 use tracing_subscriber::fmt::{FmtContext, fmt};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Begins to write events; `quiet`: warnings only, unless `RUST_LOG` says otherwise.
+/// Begins to write events; `quiet`: warnings only, whatever `RUST_LOG` says.
 /// Has no effect if this process has a subscriber already.
 pub(super) fn start(quiet: bool) {
     // The subscriber would report a full standard error on standard error, and panic there.
     let to_stderr = fmt().with_writer(std::io::stderr).log_internal_errors(false);
-    let _ = match EnvFilter::try_from_default_env() {
-        Ok(filter) => {
+    let _ = match filter().filter(|_| !quiet) {
+        Some(filter) => {
             tracing::subscriber::set_global_default(to_stderr.with_env_filter(filter).finish())
         }
-        Err(_) => {
+        None => {
             let level = if quiet { LevelFilter::WARN } else { LevelFilter::INFO };
             let plain = to_stderr.with_max_level(level).event_format(Plain).finish();
             tracing::subscriber::set_global_default(plain)
         }
     };
+}
+
+/// `RUST_LOG`; `None` if it is absent, empty or no filter.
+fn filter() -> Option<EnvFilter> {
+    let text = std::env::var(EnvFilter::DEFAULT_ENV).ok().filter(|text| !text.is_empty())?;
+    EnvFilter::try_new(text).ok()
 }
 
 /// `upcalld: ` and the message.

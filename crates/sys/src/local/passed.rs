@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_socket_that_listens_is_taken_over_and_accepts() {
-        let folder = std::env::temp_dir().join(format!("upcall-passed-{}", std::process::id()));
+        let folder = env::temp_dir().join(format!("upcall-passed-{}", std::process::id()));
         std::fs::create_dir(&folder).unwrap();
         let path = folder.join("socket");
         let bound = Listener::bind(&path, Access::Owner).unwrap();
