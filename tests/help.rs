@@ -102,6 +102,17 @@ fn bash_completes_policies_modes_and_files() {
 }
 
 #[test]
+fn there_are_completions_for_the_daemon() {
+    for shell in ["bash", "zsh", "fish"] {
+        let done = upcall(&["completions", shell, "--program", "upcalld"]);
+        done.assert_code(&[0]);
+        for word in ["upcalld", "user-share", "metrics"] {
+            assert!(done.stdout.contains(word), "{shell}: no `{word}`");
+        }
+    }
+}
+
+#[test]
 fn there_is_a_manual_page_for_each_command() {
     let folder = folder();
     let path = folder.path().to_str().expect("UTF-8");
@@ -120,6 +131,8 @@ fn there_is_a_manual_page_for_each_command() {
         let text = fs::read_to_string(folder.path().join(page)).expect(page);
         assert!(text.contains(".TH"), "{page}");
     }
+    let daemon = fs::read_to_string(folder.path().join("upcalld.8")).expect("of the daemon");
+    assert!(daemon.contains(".TH upcalld 8") && daemon.contains("user\\-share"), "{daemon}");
     let run = fs::read_to_string(folder.path().join("upcall-run.1")).expect("it is there");
     assert!(run.contains("soft"), "{run}");
     // The hidden commands are nobody's to read about.

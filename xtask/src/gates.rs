@@ -4,19 +4,21 @@ use crate::gate::Gate;
 
 mod benches;
 mod cargo;
+mod deb;
 mod docs_true;
 mod edges;
 mod files;
 mod licences;
 mod loom;
 mod packages;
+mod publish;
 mod quick;
 mod readme;
 mod test;
 mod unsafe_code;
 
 /// All gates. Their names are the subcommands.
-pub const ALL: [Gate; 13] = [
+pub const ALL: [Gate; 15] = [
     packages::GATE,
     cargo::FMT,
     cargo::CLIPPY,
@@ -28,6 +30,8 @@ pub const ALL: [Gate; 13] = [
     loom::GATE,
     cargo::DOC,
     docs_true::GATE,
+    publish::GATE,
+    deb::GATE,
     // After the benches: what they compiled of others' crates serves the fresh clones.
     benches::GATE,
     readme::GATE,

@@ -184,8 +184,11 @@ pub enum Command {
     Completions {
         /// Which shell.
         shell: Shell,
+        /// Whose command line.
+        #[arg(long, value_enum, default_value_t = ProgramArg::Upcall)]
+        program: ProgramArg,
     },
-    /// Write the manual pages into a folder.
+    /// Write the manual pages of upcall and upcalld into a folder.
     #[command(after_help = MAN_AFTER_HELP)]
     Man {
         /// The folder, for example ~/.local/share/man/man1; made if it is not there.
@@ -372,6 +375,15 @@ pub struct PsArgs {
     /// Print one JSON object instead of tables.
     #[arg(long)]
     pub json: bool,
+}
+
+/// A program of this package.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum ProgramArg {
+    /// The command.
+    Upcall,
+    /// The daemon.
+    Upcalld,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

@@ -2,19 +2,30 @@
 //!
 //! Tells what happens on standard error, a line each, and ends on SIGTERM, on Ctrl-C,
 //! or with `--exit-when-idle` when its last domain has gone.
+//!
+//! | module | what |
+//! |---|---|
+//! | `log` | `tracing` events as lines |
+//! | `metrics` | the numbers of `upcall ps` for Prometheus |
+//! | `service` | what a service manager is told |
 
 use std::fmt;
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use upcall::policy::{DISCIPLINES, Discipline};
 use upcall::time::Span;
 use upcall_daemon::registry::Quota;
-use upcall_daemon::server::{Access, Config, Daemon, Event, Stopper};
+use upcall_daemon::server::{Access, Config, Daemon, Event, Listener, Stopper};
 
 use crate::spec::{parse_duration, parse_share};
-use crate::standard_error::say;
+
+mod log;
+mod metrics;
+mod service;
 
 /// How long a daemon that ends when it is idle waits for its first domain.
 const FIRST_WITHIN: Duration = Duration::from_secs(10);
@@ -27,7 +38,19 @@ Examples:
 
 It prints a line for each domain that comes, goes, is refused or offends. SIGTERM and
 Ctrl-C end it; domains then go on by themselves with what they had, and attach to the
-next daemon at the same socket.";
+next daemon at the same socket.
+
+A service manager may pass the socket (LISTEN_FDS) and is told when the daemon is ready
+(NOTIFY_SOCKET). RUST_LOG=info shows the events of `tracing` with their fields.";
+
+/// Upcall's daemon: one order of handlers over all processes, and who keeps it.
+#[derive(Debug, clap::Parser)]
+#[command(name = "upcalld", version, max_term_width = 100)]
+pub struct Program {
+    /// The same as of `upcall daemon`.
+    #[command(flatten)]
+    pub daemon: DaemonArgs,
+}
 
 /// What can be typed.
 #[derive(Debug, clap::Args)]
@@ -74,6 +97,10 @@ pub struct DaemonArgs {
     /// End when the last domain has gone.
     #[arg(long)]
     pub exit_when_idle: bool,
+    /// Serve metrics for Prometheus at this loopback address: 127.0.0.1:9435. Every local
+    /// user can read them, the names of all domains included.
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = metrics::http::loopback)]
+    pub metrics: Option<SocketAddr>,
     /// Say only what goes wrong.
     #[arg(long)]
     pub quiet: bool,
@@ -107,19 +134,81 @@ impl fmt::Display for DaemonFailure {
 /// # Errors
 /// It cannot listen, or the CPUs are not there: in a line.
 pub fn serve(args: &DaemonArgs) -> Result<(), DaemonFailure> {
-    let failed = |error: &dyn fmt::Display| DaemonFailure(format!("upcalld: {error}"));
+    log::start(args.quiet);
     let cpus = match args.cpus.is_empty() {
-        true => upcall::default_cpus().map_err(|error| failed(&error))?,
+        true => upcall::default_cpus().map_err(failed)?,
         false => args.cpus.clone(),
     };
-    let socket = args.socket.clone().unwrap_or_else(upcall::daemon_socket);
-    let config = Config {
+    let passed = Listener::passed().map_err(failed)?;
+    let socket = socket(args, passed.as_ref())?;
+    let scrapers = args.metrics.map(listen_for_scrapers).transpose()?;
+    let config = config(args, socket.clone(), cpus.clone())?;
+    let daemon = match passed {
+        Some(listener) => Daemon::start_at(config, listener),
+        None => Daemon::start(config),
+    }
+    .map_err(failed)?;
+    stop_on_signals(daemon.stopper()).map_err(failed)?;
+    let counts = Arc::new(metrics::Counts::default());
+    if let Some(listener) = scrapers {
+        let source = metrics::Source::new(socket.clone(), counts.clone());
+        metrics::http::start(listener, source).map_err(failed)?;
+    }
+    let class = if daemon.is_real_time() { "real-time" } else { "ordinary" };
+    let (policy, cost) = (args.policy.name, daemon.switch_cost());
+    let how = format!("on CPUs {cpus:?} by {policy}, hand-off {cost}, {class} class");
+    tracing::info!("{} {how}", socket.display());
+    service::ready(&how);
+    let stopper = daemon.stopper();
+    if args.exit_when_idle {
+        end_if_nobody_comes(&daemon);
+    }
+    daemon.run(|event, domains| {
+        counts.count(event);
+        if args.exit_when_idle && domains == 0 && matches!(event, Event::Detached { .. }) {
+            stop(&stopper);
+        }
+    });
+    Ok(())
+}
+
+fn failed(error: impl fmt::Display) -> DaemonFailure {
+    DaemonFailure(format!("upcalld: {error}"))
+}
+
+/// Where the daemon listens. A socket that a service manager has passed is where it is.
+fn socket(args: &DaemonArgs, passed: Option<&Listener>) -> Result<PathBuf, DaemonFailure> {
+    let Some(listener) = passed else {
+        return Ok(args.socket.clone().unwrap_or_else(upcall::daemon_socket));
+    };
+    let path = listener.path().map_err(failed)?;
+    let path = path.ok_or_else(|| failed("the socket of the service manager has no path"))?;
+    match &args.socket {
+        Some(named) if *named != path => {
+            let (named, path) = (named.display(), path.display());
+            Err(failed(format_args!("--socket: found {named}, the service manager passed {path}")))
+        }
+        _ => Ok(path),
+    }
+}
+
+fn listen_for_scrapers(address: SocketAddr) -> Result<TcpListener, DaemonFailure> {
+    let listener = TcpListener::bind(address)
+        .map_err(|error| failed(format_args!("--metrics {address}: {error}")))?;
+    // With port 0 the kernel chooses.
+    let address = listener.local_addr().map_err(failed)?;
+    tracing::info!("metrics at http://{address}/metrics");
+    Ok(listener)
+}
+
+fn config(args: &DaemonArgs, socket: PathBuf, cpus: Vec<u32>) -> Result<Config, DaemonFailure> {
+    Ok(Config {
         access: match args.access {
             AccessArg::Owner => Access::Owner,
             AccessArg::Everyone => Access::Everyone,
         },
         cpu_limit: upcall::admission::Share::from_ppm(args.cpu_limit)
-            .ok_or_else(|| failed(&"--cpu-limit: found 0 %, expected more"))?,
+            .ok_or_else(|| failed("--cpu-limit: found 0 %, expected more"))?,
         switch_cost: args.switch_cost.0,
         wakeup_latency: args.wakeup_latency,
         patience: args.patience,
@@ -127,32 +216,14 @@ pub fn serve(args: &DaemonArgs) -> Result<(), DaemonFailure> {
         quota: Quota { domains_max: args.user_domains.into(), share_max_ppm: args.user_share },
         grace: args.grace,
         kill: args.kill,
-        ..Config::new(socket.clone(), cpus.clone())
-    };
-    let daemon = Daemon::start(config).map_err(|error| failed(&error))?;
-    stop_on_signals(daemon.stopper()).map_err(|error| failed(&error))?;
-    let class = if daemon.is_real_time() { "real-time" } else { "ordinary" };
-    if !args.quiet {
-        say(format_args!(
-            "upcalld: {} on CPUs {cpus:?} by {}, hand-off {}, {class} class",
-            socket.display(),
-            args.policy.name,
-            daemon.switch_cost()
-        ));
-    }
-    let stopper = daemon.stopper();
-    if args.exit_when_idle {
-        end_if_nobody_comes(&daemon);
-    }
-    daemon.run(|event, domains| {
-        if !args.quiet || matches!(event, Event::Offence { .. } | Event::Trouble(_)) {
-            say(format_args!("upcalld: {}", line(event)));
-        }
-        if args.exit_when_idle && domains == 0 && matches!(event, Event::Detached { .. }) {
-            stopper.stop();
-        }
-    });
-    Ok(())
+        ..Config::new(socket, cpus)
+    })
+}
+
+/// Ends the daemon in order, and tells the service manager first.
+fn stop(stopper: &Stopper) {
+    service::stopping();
+    stopper.stop();
 }
 
 fn stop_on_signals(stopper: Stopper) -> std::io::Result<()> {
@@ -160,7 +231,7 @@ fn stop_on_signals(stopper: Stopper) -> std::io::Result<()> {
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])?;
     std::thread::Builder::new().name("upcall-signals".into()).spawn(move || {
         if signals.forever().next().is_some() {
-            stopper.stop();
+            stop(&stopper);
         }
     })?;
     Ok(())
@@ -171,26 +242,9 @@ fn end_if_nobody_comes(daemon: &Daemon) {
     std::thread::spawn(move || {
         std::thread::sleep(FIRST_WITHIN);
         if attached.load(std::sync::atomic::Ordering::Relaxed) == 0 {
-            stopper.stop();
+            stop(&stopper);
         }
     });
-}
-
-fn line(event: &Event) -> String {
-    match event {
-        Event::Attached { domain, name, owner } => {
-            format!("domain {domain} `{name}`: process {} of user {}", owner.pid, owner.uid)
-        }
-        Event::Detached { domain, name, reason } => format!("domain {domain} `{name}`: {reason}"),
-        Event::Refused { owner, reason } => {
-            format!("process {} of user {} refused: {reason}", owner.pid, owner.uid)
-        }
-        Event::Offence { domain, name, cpu, measure, held } => {
-            format!("domain {domain} `{name}` kept CPU {cpu} for {held}: {measure}")
-        }
-        Event::Trouble(what) => what.clone(),
-        other => format!("{other:?}"),
-    }
 }
 
 /// One of the policies that hold across processes, by its name, which shells complete.

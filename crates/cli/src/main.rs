@@ -34,10 +34,11 @@ use std::sync::atomic::AtomicBool;
 use clap::{CommandFactory, Parser};
 use upcall::Mode;
 
-use args::{Args, Command, PlanArgs, PsArgs, RunArgs, SimArgs, SweepArgs};
+use args::{Args, Command, PlanArgs, ProgramArg, PsArgs, RunArgs, SimArgs, SweepArgs};
 use exit::{Exit, Failure};
 use plan::Ask;
 use run::Order;
+use upcall_cli::daemon::Program;
 use upcall_cli::spec;
 use upcall_cli::standard_error::say;
 
@@ -59,15 +60,20 @@ fn main() -> ExitCode {
             top::top(&socket, args.interval.into(), &interrupted).map(|()| Exit::Kept)
         }),
         Command::Ps(args) => ps_command(&args),
-        Command::Completions { shell } => {
+        Command::Completions { shell, program } => {
             // Into memory first: the generator panics where it cannot write.
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut args::shown(), "upcall", &mut script);
+            let (mut command, name) = match program {
+                ProgramArg::Upcall => (args::shown(), "upcall"),
+                ProgramArg::Upcalld => (Program::command(), "upcalld"),
+            };
+            clap_complete::generate(shell, &mut command, name, &mut script);
             print(&String::from_utf8_lossy(&script)).map(|()| Exit::Kept)
         }
         Command::Man { folder } => std::fs::create_dir_all(&folder)
             .and_then(|()| clap_mangen::generate_to(Args::command(), &folder))
-            .map(|()| Exit::Kept)
+            .and_then(|()| daemon_page().generate_to(&folder))
+            .map(|_| Exit::Kept)
             .map_err(|error| Failure::of_file(&folder, error)),
         Command::Domain => run::domain::serve().map(|()| Exit::Kept),
         Command::Send { streams } => send_command(&streams),
@@ -83,6 +89,11 @@ fn main() -> ExitCode {
             if failure.refusal().is_some() { Exit::Refused } else { Exit::BadInput }.into()
         }
     }
+}
+
+/// The manual page of `upcalld`, which belongs to the section of system programs.
+fn daemon_page() -> clap_mangen::Man {
+    clap_mangen::Man::new(Program::command()).section("8")
 }
 
 fn plan_command(args: &PlanArgs) -> Result<Exit, Failure> {

@@ -24,6 +24,7 @@
 //! | `attach` | numbers, pages, seats (1, 2) |
 //! | `answer` | requests for places, and how things stand |
 //! | `offence` | what the guardian did |
+//! | `event` | what the daemon tells its program, and `tracing` |
 //! | `end` | of sessions, of halls, of the daemon (3) |
 
 use core::fmt;
@@ -38,22 +39,24 @@ use upcall_core::admission::{Platform, Share};
 use upcall_core::policy::Discipline;
 use upcall_core::policy::rmdp::RMDP;
 use upcall_core::time::{Instant, Span};
-pub use upcall_sys::local::Access;
-use upcall_sys::local::{Connection, Listener};
+use upcall_sys::local::Connection;
+pub use upcall_sys::local::{Access, Listener};
 use upcall_sys::readiness::{Direction, Readiness, Watch};
 use upcall_sys::{OsError, schedule};
 
-use crate::guardian::{self, Guardian, Measure, Rules};
+use crate::guardian::{self, Guardian, Rules};
 use crate::hall::HallError;
-use crate::registry::{Owner, Quota, Registry};
+use crate::registry::{Quota, Registry};
 use crate::site::Site;
 use crate::usher::{Staffed, Usher};
 use crate::{calibrate, clock};
+pub use event::Event;
 use session::{Over, Session};
 
 mod answer;
 mod attach;
 mod end;
+mod event;
 mod offence;
 mod session;
 #[cfg(test)]
@@ -110,52 +113,6 @@ impl Config {
             claims_within: Span::from_secs(10),
         }
     }
-}
-
-/// Something that whoever runs the daemon may want to know.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub enum Event {
-    /// A process became a domain.
-    Attached {
-        /// Its number.
-        domain: u32,
-        /// As it said.
-        name: String,
-        /// Process and user.
-        owner: Owner,
-    },
-    /// A process is not a domain any more.
-    Detached {
-        /// Its number.
-        domain: u32,
-        /// As it said.
-        name: String,
-        /// Why, in a few words.
-        reason: String,
-    },
-    /// A process was not attached, or an activity got no place.
-    Refused {
-        /// Who asked.
-        owner: Owner,
-        /// Why.
-        reason: String,
-    },
-    /// The guardian acted.
-    Offence {
-        /// Against this domain.
-        domain: u32,
-        /// As it said.
-        name: String,
-        /// On this CPU.
-        cpu: u32,
-        /// What it did.
-        measure: Measure,
-        /// CPU time for which it had kept the CPU.
-        held: Span,
-    },
-    /// A right is missing or something failed; the daemon goes on.
-    Trouble(String),
 }
 
 /// Why a daemon does not start.
@@ -243,6 +200,8 @@ pub struct Daemon {
     sessions_ever: u64,
     readiness: Arc<Readiness>,
     listener: Listener,
+    /// Whether the file of the socket goes with the daemon.
+    owns_file: bool,
     listener_watch: Watch,
     offences: Connection,
     offences_watch: Watch,
@@ -259,6 +218,20 @@ impl Daemon {
     /// # Errors
     /// See [`StartError`].
     pub fn start(config: Config) -> Result<Self, StartError> {
+        Daemon::start_with(config, None)
+    }
+
+    /// As [`Daemon::start`], for a socket that listens already: a service manager has passed
+    /// it. The daemon names [`Config::socket`] in messages, and leaves that file at its end;
+    /// [`Config::access`] has no effect.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn start_at(config: Config, listener: Listener) -> Result<Self, StartError> {
+        Daemon::start_with(config, Some(listener))
+    }
+
+    fn start_with(config: Config, passed: Option<Listener>) -> Result<Self, StartError> {
         if !config.discipline.across_domains {
             return Err(StartError::Policy(config.discipline.name));
         }
@@ -285,8 +258,12 @@ impl Daemon {
                 calibrate::handoff_cost(config.cpus[0], real_time).map_err(StartError::Pages)?
             }
         };
-        let listener = Listener::bind(&config.socket, config.access)
-            .map_err(|error| StartError::Listen { socket: config.socket.clone(), error })?;
+        let owns_file = passed.is_none();
+        let listener = match passed {
+            Some(listener) => listener,
+            None => Listener::bind(&config.socket, config.access)
+                .map_err(|error| StartError::Listen { socket: config.socket.clone(), error })?,
+        };
         let sites: Vec<_> = config.cpus.iter().map(|&cpu| Arc::new(Site::new(cpu))).collect();
         let (offences, reports) = Connection::pair()?;
         let guardian_quit = Arc::new(AtomicBool::new(false));
@@ -327,6 +304,7 @@ impl Daemon {
             offences_watch: watch(offences.as_fd(), OFFENCES)?,
             readiness,
             listener,
+            owns_file,
             offences,
             guardian: Some(guardian),
             guardian_quit,
@@ -379,6 +357,7 @@ impl Daemon {
 
     fn hand_out(&mut self, on_event: &mut impl FnMut(&Event, usize)) {
         for event in std::mem::take(&mut self.events) {
+            event.trace();
             on_event(&event, self.domains());
         }
     }

@@ -23,6 +23,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
+mod passed;
 mod peer;
 #[cfg(test)]
 mod tests;

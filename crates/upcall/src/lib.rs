@@ -28,6 +28,7 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "codecs")]
 pub mod work;
 
 pub use upcall_runtime::{
@@ -42,5 +43,5 @@ pub use upcall_runtime::{
 
 /// The example in the repository's README, kept true.
 #[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
+#[doc = include_str!("../README.md")]
 pub struct Readme;

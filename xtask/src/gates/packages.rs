@@ -9,9 +9,9 @@ use std::process::Command;
 pub const GATE: Gate =
     Gate { name: "packages", about: "the Debian packages that tests call are there", run };
 
-/// Each program a test calls, by the name that stands behind its `needs `, and its
-/// Debian package.
-pub const PROGRAMS: [(&str, &str); 11] = [
+/// Each program that a test or a gate calls, by the name that stands behind `needs ` of the
+/// test, and its Debian package.
+pub const PROGRAMS: [(&str, &str); 16] = [
     ("ffmpeg", "ffmpeg"),
     ("strace", "strace"),
     ("perf", "linux-perf"),
@@ -23,6 +23,11 @@ pub const PROGRAMS: [(&str, &str); 11] = [
     ("gcc", "gcc"),
     ("g++", "g++"),
     ("pkg-config", "pkg-config"),
+    ("readelf", "binutils"),
+    ("dpkg-shlibdeps", "dpkg-dev"),
+    ("mmdebstrap", "mmdebstrap"),
+    ("man", "man-db"),
+    ("systemd-analyze", "systemd"),
 ];
 
 fn run(workspace: &Workspace) -> Result<Verdict, Failure> {

@@ -70,7 +70,9 @@ impl Drop for Daemon {
         // With the last domain the last hall was closed.
         drop(self.usher.take());
         let _ = self.guardian.take().map(JoinHandle::join);
-        let _ = std::fs::remove_file(&self.config.socket);
+        if self.owns_file {
+            let _ = std::fs::remove_file(&self.config.socket);
+        }
     }
 }
 

@@ -7,10 +7,13 @@ mod events;
 mod lies;
 mod status;
 mod streams;
+mod trace;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use crate::guardian::Measure;
 use upcall_core::activity::ActivityParams;
 use upcall_core::admission::Share;
 use upcall_runtime::{Attach, Batch, Config as RuntimeConfig, Runtime};

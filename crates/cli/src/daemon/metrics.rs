@@ -1,0 +1,233 @@
+//! Metrics for Prometheus (`upcalld --metrics`), in the OpenMetrics text format.
+//!
+//! The threads here are ordinary clients of the daemon: they ask how things stand over its
+//! socket, as `upcall ps` does, at most once a second for all who scrape. A slow scraper
+//! holds a thread of [`http`], never the thread that serves domains.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+use upcall::status::{DomainStatus, SeatStatus, Status, status};
+use upcall_daemon::server::Event;
+
+pub(super) mod http;
+#[cfg(test)]
+mod tests;
+
+/// For so long the same text answers every scraper.
+const TEXT_AGE_MAX: Duration = Duration::from_secs(1);
+
+/// What happened since the daemon's start. The daemon's server thread counts; scrapers read.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    attached: AtomicU64,
+    detached: AtomicU64,
+    refused: AtomicU64,
+    offences: AtomicU64,
+    troubles: AtomicU64,
+}
+
+impl Counts {
+    /// Counts `event`. One atomic addition.
+    pub(super) fn count(&self, event: &Event) {
+        let counter = match event {
+            Event::Attached { .. } => &self.attached,
+            Event::Detached { .. } => &self.detached,
+            Event::Refused { .. } => &self.refused,
+            Event::Offence { .. } => &self.offences,
+            Event::Trouble(_) => &self.troubles,
+            _ => return,
+        };
+        // Relaxed: each count stands by itself.
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Where the text of `/metrics` comes from.
+#[derive(Debug)]
+pub(super) struct Source {
+    socket: PathBuf,
+    counts: Arc<Counts>,
+    /// The latest text, and when the daemon was asked for it.
+    latest: Mutex<Option<(Instant, Arc<str>)>>,
+}
+
+impl Source {
+    /// Metrics of the daemon that listens at `socket`.
+    pub(super) fn new(socket: PathBuf, counts: Arc<Counts>) -> Self {
+        Source { socket, counts, latest: Mutex::new(None) }
+    }
+
+    /// The text, at most a second old. Blocks while the daemon answers, 10 s at most;
+    /// allocates.
+    ///
+    /// # Errors
+    /// The daemon did not answer: in a line.
+    fn text(&self) -> Result<Arc<str>, String> {
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((at, text)) = &*latest
+            && at.elapsed() < TEXT_AGE_MAX
+        {
+            return Ok(text.clone());
+        }
+        let status = status(&self.socket).map_err(|error| error.to_string())?;
+        let text: Arc<str> = exposition(status, self.counts.clone())?.into();
+        *latest = Some((Instant::now(), text.clone()));
+        Ok(text)
+    }
+}
+
+/// `status` and `counts` in the OpenMetrics text format.
+///
+/// # Errors
+/// The encoder refused: in a line.
+fn exposition(status: Status, counts: Arc<Counts>) -> Result<String, String> {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Snapshot { status, counts }));
+    let mut text = String::new();
+    encode(&mut text, &registry).map_err(|error| error.to_string())?;
+    Ok(text)
+}
+
+/// How things stood at one moment.
+#[derive(Debug)]
+struct Snapshot {
+    status: Status,
+    counts: Arc<Counts>,
+}
+
+/// A value of a domain on one CPU.
+type OfSeat<T> = fn(&SeatStatus) -> T;
+
+/// Counters of a domain on one CPU: name without `_total`, help, value.
+const SEAT_COUNTERS: [(&str, &str, OfSeat<u64>); 7] = [
+    ("upcall_domain_jobs", "Jobs that ended, as the domain says", |seat| seat.counters.jobs),
+    ("upcall_domain_misses", "Jobs that ended past their deadline, as the domain says", |seat| {
+        seat.counters.misses
+    }),
+    ("upcall_domain_pdus", "PDUs processed, as the domain says", |seat| seat.counters.pdus),
+    ("upcall_domain_upcalls", "Upcalls of handlers, as the domain says", |seat| {
+        seat.counters.upcalls
+    }),
+    ("upcall_domain_handoffs", "Turns passed to another domain, as the domain says", |seat| {
+        seat.counters.handoffs
+    }),
+    ("upcall_domain_switches", "Switches between own activities, as the domain says", |seat| {
+        seat.counters.switches
+    }),
+    ("upcall_domain_offences", "Measures that the guardian took against the domain", |seat| {
+        seat.offences
+    }),
+];
+
+impl Collector for Snapshot {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let encoder = &mut encoder;
+        self.encode_daemon(encoder)?;
+        self.encode_cpus(encoder)?;
+        self.encode_seats(encoder)
+    }
+}
+
+impl Snapshot {
+    fn encode_daemon(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let Counts { attached, detached, refused, offences, troubles } = &*self.counts;
+        let totals = [
+            ("upcall_daemon_attached", "Processes that became a domain", attached),
+            ("upcall_daemon_detached", "Domains that went", detached),
+            ("upcall_daemon_refused", "Domains and activities refused", refused),
+            ("upcall_daemon_offences", "Measures that the guardian took", offences),
+            ("upcall_daemon_troubles", "Missing rights and failures", troubles),
+        ];
+        for (name, help, count) in totals {
+            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            let count = count.load(Ordering::Relaxed);
+            metric.encode_counter::<NoLabelSet, _, u64>(&count, None)?;
+        }
+        let domains = i64::try_from(self.status.domains.len()).unwrap_or(i64::MAX);
+        let gauges = [
+            ("upcall_daemon_domains", "Domains that are attached", domains),
+            (
+                "upcall_daemon_real_time",
+                "1: handlers get the real-time class; 0: they do not",
+                self.status.real_time.into(),
+            ),
+        ];
+        for (name, help, value) in gauges {
+            encoder.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&value)?;
+        }
+        Ok(())
+    }
+
+    fn encode_cpus(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let reserved = "Part of the CPU that admission has given away, hand-offs included";
+        let limit = "Part of the CPU that admission may give away";
+        for (name, help, is_limit) in [
+            ("upcall_cpu_reserved_ratio", reserved, false),
+            ("upcall_cpu_limit_ratio", limit, true),
+        ] {
+            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for cpu in &self.status.cpus {
+                let ppm = if is_limit { cpu.limit_ppm } else { cpu.reserved_ppm };
+                metric.encode_family(&[("cpu", cpu.cpu.to_string())])?.encode_gauge(&ratio(ppm))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn encode_seats(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        for (name, help, value) in SEAT_COUNTERS {
+            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for (labels, seat) in self.seats() {
+                metric
+                    .encode_family(&labels)?
+                    .encode_counter::<NoLabelSet, _, u64>(&value(seat), None)?;
+            }
+        }
+        let help = "CPU time of the domain's thread, by the kernel";
+        let name = "upcall_domain_cpu_seconds";
+        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (labels, seat) in self.seats() {
+            let used_s = Duration::from_nanos(seat.used_ns).as_secs_f64();
+            metric.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&used_s, None)?;
+        }
+        let help = "Part of the CPU that the domain has reserved";
+        let name = "upcall_domain_reserved_ratio";
+        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (labels, seat) in self.seats() {
+            metric.encode_family(&labels)?.encode_gauge(&ratio(seat.reserved_ppm))?;
+        }
+        Ok(())
+    }
+
+    /// Each domain on each CPU, with its labels. Names may be equal, numbers are not.
+    fn seats(&self) -> impl Iterator<Item = (Vec<(&'static str, String)>, &SeatStatus)> {
+        self.status
+            .domains
+            .iter()
+            .flat_map(|domain| domain.seats.iter().map(move |seat| (labels(domain, seat), seat)))
+    }
+}
+
+fn labels(domain: &DomainStatus, seat: &SeatStatus) -> Vec<(&'static str, String)> {
+    vec![
+        ("domain", domain.name.clone()),
+        ("number", domain.domain.to_string()),
+        ("uid", domain.uid.to_string()),
+        ("cpu", seat.cpu.to_string()),
+    ]
+}
+
+/// Millionths as a part of a whole.
+#[expect(clippy::cast_precision_loss, reason = "a part of a CPU: below 2^53 millionths")]
+fn ratio(ppm: u64) -> f64 {
+    ppm as f64 / 1e6
+}

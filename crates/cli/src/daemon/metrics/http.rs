@@ -1,0 +1,204 @@
+//! Answers `GET /metrics`, and nothing else, on a loopback address.
+//!
+//! Every local user can connect. So connections, the bytes of a request and its time are
+//! bounded; beyond them the connection is closed. One thread accepts, each request has a
+//! thread of its own, all of ordinary class.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::Source;
+
+/// Requests at a time.
+const CONNECTIONS_MAX: usize = 8;
+/// Bytes of a request, and its headers.
+const REQUEST_BYTES_MAX: usize = 4096;
+const HEADERS_MAX: usize = 32;
+/// How long a client may take to send its request, and again to take the answer.
+const CLIENT_WITHIN: Duration = Duration::from_secs(2);
+/// Between two attempts when no connection can be accepted: out of descriptors, as a rule.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+/// What a request needs, with room to spare. A daemon may have locked its memory.
+const STACK_BYTES: usize = 256 * 1024;
+
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const PLAIN: &str = "text/plain; charset=utf-8";
+
+/// An address that `--metrics` may name.
+///
+/// # Errors
+/// It is none, or not of the loopback network: in a line.
+pub(in crate::daemon) fn loopback(text: &str) -> Result<SocketAddr, String> {
+    let expected = "expected a loopback address and a port: 127.0.0.1:9435 or [::1]:9435";
+    match text.parse::<SocketAddr>() {
+        Ok(address) if address.ip().is_loopback() => Ok(address),
+        Ok(address) => Err(format!(
+            "found {address}; the names of all users' domains stay on this machine, {expected}"
+        )),
+        Err(_) => Err(expected.to_owned()),
+    }
+}
+
+/// Starts to answer scrapers, in threads of its own, until the process ends.
+///
+/// # Errors
+/// The thread did not start.
+pub(in crate::daemon) fn start(listener: TcpListener, source: Source) -> io::Result<()> {
+    let source = Arc::new(source);
+    thread("upcall-metrics", move || accept(&listener, &source))
+}
+
+fn thread(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let builder = std::thread::Builder::new().name(name.to_owned()).stack_size(STACK_BYTES);
+    builder.spawn(body).map(drop)
+}
+
+/// Accepts for ever. The number of clones of `source` is the number of requests.
+fn accept(listener: &TcpListener, source: &Arc<Source>) {
+    loop {
+        let Ok((stream, _)) = listener.accept() else {
+            std::thread::sleep(ACCEPT_AGAIN);
+            continue;
+        };
+        if Arc::strong_count(source) > CONNECTIONS_MAX {
+            continue; // dropped: the client finds the connection closed
+        }
+        let source = source.clone();
+        // Without a thread the connection is closed as well.
+        let _ = thread("upcall-scrape", move || {
+            // The client has gone or was too slow: there is nobody to tell.
+            let _ = serve(stream, &source);
+        });
+    }
+}
+
+fn serve(mut stream: TcpStream, source: &Source) -> io::Result<()> {
+    let (status, kind, body) = match request(&mut stream)? {
+        Request::Metrics => match source.text() {
+            Ok(text) => ("200 OK", OPEN_METRICS, text),
+            Err(why) => ("503 Service Unavailable", PLAIN, format!("{why}\n").into()),
+        },
+        Request::Elsewhere => ("404 Not Found", PLAIN, "expected /metrics\n".into()),
+        Request::NoGet => ("405 Method Not Allowed", PLAIN, "expected GET\n".into()),
+        Request::Nonsense => ("400 Bad Request", PLAIN, "expected GET /metrics\n".into()),
+    };
+    let length = body.len();
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\
+         Connection: close\r\n\r\n"
+    );
+    let until = Instant::now() + CLIENT_WITHIN;
+    write_until(&mut stream, head.as_bytes(), until)?;
+    write_until(&mut stream, body.as_bytes(), until)
+}
+
+/// What a client wants.
+#[derive(Debug, PartialEq, Eq)]
+enum Request {
+    Metrics,
+    Elsewhere,
+    NoGet,
+    Nonsense,
+}
+
+/// Reads a request up to its empty line.
+///
+/// # Errors
+/// The client hung up or took too long.
+fn request(stream: &mut TcpStream) -> io::Result<Request> {
+    let until = Instant::now() + CLIENT_WITHIN;
+    let mut bytes = [0; REQUEST_BYTES_MAX];
+    let mut read = 0;
+    loop {
+        stream.set_read_timeout(Some(left(until)?))?;
+        match stream.read(&mut bytes[read..]) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(more) => read += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        match parse(&bytes[..read]) {
+            Some(request) => return Ok(request),
+            None if read == bytes.len() => return Ok(Request::Nonsense),
+            None => {}
+        }
+    }
+}
+
+/// What `bytes` ask for; `None`: they are only the beginning of a request.
+fn parse(bytes: &[u8]) -> Option<Request> {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut request = httparse::Request::new(&mut headers);
+    match request.parse(bytes) {
+        Ok(httparse::Status::Partial) => None,
+        Ok(httparse::Status::Complete(_)) => {
+            let path = request.path.map(|path| path.split('?').next().unwrap_or(path));
+            Some(match (request.method, path) {
+                (Some("GET"), Some("/metrics")) => Request::Metrics,
+                (Some("GET"), _) => Request::Elsewhere,
+                _ => Request::NoGet,
+            })
+        }
+        Err(_) => Some(Request::Nonsense),
+    }
+}
+
+/// Writes all of `bytes`.
+///
+/// # Errors
+/// The client has gone, or did not take them until then.
+fn write_until(stream: &mut TcpStream, mut bytes: &[u8], until: Instant) -> io::Result<()> {
+    while !bytes.is_empty() {
+        stream.set_write_timeout(Some(left(until)?))?;
+        match stream.write(bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => bytes = &bytes[written..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// How long until then, more than nothing.
+///
+/// # Errors
+/// `TimedOut`: it is over.
+fn left(until: Instant) -> io::Result<Duration> {
+    let left = until.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_loopback_addresses_are_taken() {
+        assert!(loopback("127.0.0.1:9435").is_ok() && loopback("[::1]:9435").is_ok());
+        for text in ["0.0.0.0:9435", "192.0.2.1:9435", "[::]:9435", "127.0.0.1", "here", ""] {
+            assert!(loopback(text).unwrap_err().contains("127.0.0.1:9435"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_request_is_whole_partial_or_nonsense() {
+        let cases: [(&[u8], Option<Request>); 8] = [
+            (b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n", Some(Request::Metrics)),
+            (b"GET /metrics?x=1 HTTP/1.0\r\n\r\n", Some(Request::Metrics)),
+            (b"GET / HTTP/1.1\r\n\r\n", Some(Request::Elsewhere)),
+            (b"GET /metrics/.. HTTP/1.1\r\n\r\n", Some(Request::Elsewhere)),
+            (b"POST /metrics HTTP/1.1\r\n\r\n", Some(Request::NoGet)),
+            (b"GET /metrics HTTP/1.1\r\nHost: a\r\n", None),
+            (b"", None),
+            (b"\x16\x03\x01\x02\x00\x01\x00", Some(Request::Nonsense)),
+        ];
+        for (bytes, expected) in cases {
+            assert_eq!(parse(bytes), expected, "{}", String::from_utf8_lossy(bytes));
+        }
+        let many = format!("GET /metrics HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(HEADERS_MAX + 1));
+        assert_eq!(parse(many.as_bytes()), Some(Request::Nonsense));
+    }
+}

@@ -1,0 +1,138 @@
+//! The text against a strict reading of the OpenMetrics format.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use upcall::status::{CpuStatus, DomainCounters, SeatState};
+
+use super::*;
+
+fn seat(cpu: u32) -> SeatStatus {
+    let counters = DomainCounters { jobs: 7, misses: 2, pdus: 14, ..DomainCounters::default() };
+    SeatStatus {
+        cpu,
+        tid: 1,
+        state: SeatState::Attached,
+        offences: 3,
+        reserved_ppm: 250_000,
+        used_ns: 1_500_000_000,
+        counters,
+        fault: String::new(),
+    }
+}
+
+fn domain(number: u32, name: &str, seats: Vec<SeatStatus>) -> DomainStatus {
+    let (pid, uid, generation, at_ns) = (1, 70_001, 1, 0);
+    let (name, activities) = (name.to_owned(), Vec::new());
+    DomainStatus { domain: number, generation, pid, uid, at_ns, name, seats, activities }
+}
+
+fn text(domains: Vec<DomainStatus>) -> String {
+    let cpus = vec![CpuStatus { cpu: 1, reserved_ppm: 500_000, limit_ppm: 900_000 }];
+    let status = Status { policy: "rmdp".into(), real_time: true, cpus, domains };
+    exposition(status, Arc::default()).unwrap()
+}
+
+/// A family: its type, and its samples by their labels.
+type Families = BTreeMap<String, (String, BTreeMap<String, f64>)>;
+
+/// Reads `text`, or says what is wrong with it. Each family has HELP and TYPE before its
+/// samples and comes once, samples of counters end in `_total`, no series comes twice, and
+/// `# EOF` is the last line.
+fn families(text: &str) -> Result<Families, String> {
+    let body = text.strip_suffix("# EOF\n").ok_or("no # EOF at the end")?;
+    let (mut families, mut helped) = (Families::new(), BTreeSet::new());
+    let mut current = None;
+    for line in body.lines() {
+        if let Some((name, _)) = line.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' '))
+        {
+            helped.insert(name.to_owned());
+        } else if let Some((name, kind)) =
+            line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' '))
+        {
+            let family = (kind.to_owned(), BTreeMap::new());
+            if families.insert(name.to_owned(), family).is_some() {
+                return Err(format!("family {name} twice"));
+            }
+            current = Some(name.to_owned());
+        } else {
+            let name = current.clone().ok_or_else(|| format!("a sample of no family: {line}"))?;
+            let (kind, samples) = families.get_mut(&name).ok_or("it was inserted")?;
+            let suffix = if kind == "counter" { "_total" } else { "" };
+            let rest = line.strip_prefix(&format!("{name}{suffix}"));
+            let (labels, value) = sample(rest.ok_or_else(|| format!("not of {name}: {line}"))?)?;
+            if samples.insert(labels, value).is_some() {
+                return Err(format!("a series twice: {line}"));
+            }
+        }
+    }
+    match families.keys().find(|name| !helped.contains(*name)) {
+        Some(name) => Err(format!("no HELP for {name}")),
+        None => Ok(families),
+    }
+}
+
+/// `{a="b"} 1` or ` 1`: labels, and value.
+fn sample(rest: &str) -> Result<(String, f64), String> {
+    let (labels, value) = match rest.strip_prefix('{') {
+        None => ("", rest),
+        Some(rest) => rest.split_once('}').ok_or_else(|| format!("open labels: {rest}"))?,
+    };
+    let value = value.strip_prefix(' ').ok_or_else(|| format!("no value: {rest}"))?;
+    Ok((labels.to_owned(), value.parse().map_err(|_| format!("no number: {value}"))?))
+}
+
+#[test]
+fn domains_and_cpus_become_series_that_a_strict_reader_takes() {
+    // Two domains of one name, one of them on two CPUs, and one that is attaching.
+    let text = text(vec![
+        domain(1, "player", vec![seat(1), seat(2)]),
+        domain(2, "player", vec![seat(1)]),
+        domain(3, "new", Vec::new()),
+    ]);
+    let families = families(&text).unwrap_or_else(|wrong| panic!("{wrong}\n{text}"));
+    let value = |family: &str, labels: &str| families[family].1[labels];
+    let first = "domain=\"player\",number=\"1\",uid=\"70001\",cpu=\"2\"";
+    assert_eq!(value("upcall_domain_jobs", first), 7.0);
+    assert_eq!(value("upcall_domain_misses", first), 2.0);
+    assert_eq!(value("upcall_domain_offences", first), 3.0);
+    assert_eq!(value("upcall_domain_cpu_seconds", first), 1.5);
+    assert_eq!(value("upcall_domain_reserved_ratio", first), 0.25);
+    assert_eq!(families["upcall_domain_jobs"].1.len(), 3);
+    assert_eq!(value("upcall_cpu_reserved_ratio", "cpu=\"1\""), 0.5);
+    assert_eq!(value("upcall_cpu_limit_ratio", "cpu=\"1\""), 0.9);
+    assert_eq!(value("upcall_daemon_domains", ""), 3.0);
+    assert_eq!(value("upcall_daemon_real_time", ""), 1.0);
+}
+
+#[test]
+fn a_name_cannot_forge_a_series() {
+    let text = text(vec![domain(1, "a\"} 1\nupcall_daemon_domains 99\\", vec![seat(1)])]);
+    let escaped = r#"{domain="a\"} 1\nupcall_daemon_domains 99\\",number="1","#;
+    assert!(text.contains(escaped), "{text}");
+    let forged = |line: &&str| line.starts_with("upcall_daemon_domains ");
+    assert_eq!(text.lines().filter(forged).collect::<Vec<_>>(), ["upcall_daemon_domains 1"]);
+}
+
+#[test]
+fn each_event_is_counted_once() {
+    let counts = Counts::default();
+    let name = || "a".to_owned();
+    let owner = upcall_daemon::registry::Owner { uid: 1, pid: 1 };
+    counts.count(&Event::Attached { domain: 1, name: name(), owner });
+    counts.count(&Event::Refused { owner, reason: name() });
+    counts.count(&Event::Refused { owner, reason: name() });
+    counts.count(&Event::Trouble(name()));
+    let status = Status::default();
+    let text = exposition(status, Arc::new(counts)).unwrap();
+    let families = families(&text).unwrap();
+    let total = |what: &str| families[&format!("upcall_daemon_{what}")].1[""];
+    let totals = ["attached", "detached", "refused", "offences", "troubles"].map(total);
+    assert_eq!(totals, [1.0, 0.0, 2.0, 0.0, 1.0]);
+}
+
+#[test]
+fn without_a_daemon_there_is_no_text() {
+    let source = Source::new("/nonexistent/upcall.sock".into(), Arc::default());
+    let why = source.text().unwrap_err();
+    assert!(why.contains("no daemon at /nonexistent/upcall.sock"), "{why}");
+}

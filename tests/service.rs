@@ -1,0 +1,333 @@
+//! The daemon under a service manager, which this test plays: a socket passed as descriptor
+//! 3, a socket to be told at, and scrapers of metrics.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+#[allow(dead_code, reason = "each test program uses its own part")]
+mod support;
+
+use std::fs::Permissions;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use support::{Running, SpecFile, UPCALL, UPCALLD, a_cpu, folder, signal, upcall, wait_until};
+use upcall::activity::ActivityParams;
+use upcall::time::Span;
+use upcall::{Attach, Config, Runtime};
+use upcall_daemon::server::{Access, Listener};
+
+/// How long a message or an answer may take: a hang fails the test.
+const ANSWER_WITHIN: Duration = Duration::from_secs(60);
+
+fn domain(socket: &Path, name: &str) -> Runtime {
+    let daemon = Some(Attach { socket: socket.to_owned(), name: name.to_owned() });
+    Runtime::start(Config { daemon, ..Config::default() }).unwrap()
+}
+
+/// What the service manager is told next.
+fn told(manager: &UnixDatagram) -> String {
+    let mut message = [0; 4096];
+    let length = manager.recv(&mut message).unwrap();
+    String::from_utf8_lossy(&message[..length]).into_owned()
+}
+
+/// The daemon as a service manager starts it: the shell becomes the daemon, so that its
+/// process is the one that `LISTEN_PID` names.
+fn as_service(listener: &Listener, manager: &Path) -> Command {
+    use std::os::fd::AsFd;
+    let mut command = Command::new("sh");
+    let daemon = "exec 3<&0 </dev/null; export LISTEN_PID=$$; exec \"$0\" \"$@\"";
+    command.args(["-c", daemon, UPCALLD]);
+    command.args(["--cpus", &a_cpu().to_string(), "--switch-cost", "20us"]);
+    command.env("LISTEN_FDS", "1").env("NOTIFY_SOCKET", manager);
+    // Standard input has no close-on-exec: the shell makes it descriptor 3.
+    command.stdin(Stdio::from(listener.as_fd().try_clone_to_owned().unwrap()));
+    command
+}
+
+#[test]
+fn a_service_manager_passes_the_socket_and_is_told_of_start_and_end() {
+    let _machine = support::machine();
+    let folder = folder();
+    let [socket, notify] = ["upcall.sock", "notify"].map(|name| folder.path().join(name));
+    let manager = UnixDatagram::bind(&notify).unwrap();
+    manager.set_read_timeout(Some(ANSWER_WITHIN)).unwrap();
+    let listener = Listener::bind(&socket, Access::Owner).unwrap();
+    let mut daemon = as_service(&listener, &notify).spawn().unwrap();
+
+    let ready = told(&manager);
+    assert!(ready.lines().any(|line| line == "READY=1"), "{ready}");
+    assert!(ready.contains(&format!("STATUS=on CPUs [{}] by rmdp", a_cpu())), "{ready}");
+    let mut player = domain(&socket, "player");
+    let need = ActivityParams::new(Span::from_millis(10), Span::from_micros(100));
+    player.handler("tick", need, |batch| while batch.proceed() {}).unwrap();
+    let seen = upcall(&["ps", "--json", "--socket", socket.to_str().unwrap()]);
+    assert!(seen.assert_code(&[0]).stdout.contains("player"), "{seen:#?}");
+    drop(player);
+
+    signal(daemon.id(), "TERM");
+    assert_eq!(told(&manager), "STOPPING=1\n");
+    assert_eq!(daemon.wait().unwrap().code(), Some(0));
+    // The manager listens on, and passes the socket to the next daemon.
+    assert!(socket.exists());
+    let mut next = as_service(&listener, &notify).spawn().unwrap();
+    assert!(told(&manager).contains("READY=1"));
+    drop(domain(&socket, "again"));
+    signal(next.id(), "TERM");
+    assert_eq!(next.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_passed_socket_of_another_kind_or_place_is_refused_in_a_line() {
+    let folder = folder();
+    let [socket, notify] = ["upcall.sock", "notify"].map(|name| folder.path().join(name));
+    let _manager = UnixDatagram::bind(&notify).unwrap();
+    let listener = Listener::bind(&socket, Access::Owner).unwrap();
+    let refused = |command: &mut Command| {
+        let output = command.stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(text.lines().count(), 1, "{text}");
+        text
+    };
+    let elsewhere = refused(as_service(&listener, &notify).args(["--socket", "/run/other"]));
+    assert!(elsewhere.contains("/run/other") && elsewhere.contains("passed"), "{elsewhere}");
+    let datagrams = UnixDatagram::unbound().unwrap();
+    let kind = refused(as_service(&listener, &notify).stdin(std::os::fd::OwnedFd::from(datagrams)));
+    assert!(kind.contains("EPROTOTYPE"), "{kind}");
+}
+
+/// A daemon with metrics.
+struct Scraped {
+    running: Running,
+    socket: PathBuf,
+    address: SocketAddr,
+    _folder: tempfile::TempDir,
+}
+
+impl Scraped {
+    fn start() -> Self {
+        let folder = folder();
+        let socket = folder.path().join("upcall.sock");
+        // Free now, and the kernel hands out ports in an order of its own.
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = free.local_addr().unwrap();
+        drop(free);
+        let mut command = Command::new(UPCALLD);
+        command.args(["--metrics", &address.to_string()]);
+        let running = support::daemon(&mut command, &socket);
+        Scraped { running, socket, address, _folder: folder }
+    }
+
+    /// A connection on which `request` was sent.
+    fn send(&self, request: &[u8]) -> TcpStream {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(ANSWER_WITHIN)).unwrap();
+        // It may have hung up already.
+        let _ = stream.write_all(request);
+        stream
+    }
+
+    /// Head and body of the answer to `request`; empty if it hangs up.
+    fn ask(&self, request: &[u8]) -> (String, String) {
+        let mut answer = String::new();
+        let _ = self.send(request).read_to_string(&mut answer);
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
+        (head.to_owned(), body.to_owned())
+    }
+
+    fn metrics(&self) -> String {
+        let (head, body) = self.ask(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+        assert!(head.contains("application/openmetrics-text; version=1.0.0"), "{head}");
+        assert!(body.ends_with("# EOF\n"), "{body}");
+        body
+    }
+}
+
+/// The value of the series that begins so.
+fn value(metrics: &str, series: &str) -> Option<f64> {
+    let line = metrics.lines().find(|line| line.starts_with(series))?;
+    line.rsplit(' ').next()?.parse().ok()
+}
+
+#[test]
+fn a_scraper_finds_what_ps_shows() {
+    let _machine = support::machine();
+    let daemon = Scraped::start();
+    assert_eq!(value(&daemon.metrics(), "upcall_daemon_domains "), Some(0.0));
+    let mut player = domain(&daemon.socket, "player");
+    let need = |cost_us| ActivityParams::new(Span::from_millis(5), Span::from_micros(cost_us));
+    let tick = player.handler("tick", need(100), |batch| while batch.proceed() {}).unwrap();
+    assert!(player.handler("too much", need(4_900), |_| {}).is_err());
+    player.run(tick).unwrap();
+    let series = "upcall_domain_jobs_total{domain=\"player\",number=\"1\"";
+    wait_until("jobs in the metrics", || value(&daemon.metrics(), series) > Some(2.0));
+    let metrics = daemon.metrics();
+    let cpu = a_cpu();
+    assert_eq!(value(&metrics, "upcall_daemon_domains "), Some(1.0));
+    assert_eq!(value(&metrics, "upcall_daemon_attached_total "), Some(1.0));
+    assert_eq!(value(&metrics, "upcall_daemon_refused_total "), Some(1.0));
+    let limit = format!("upcall_cpu_limit_ratio{{cpu=\"{cpu}\"}} ");
+    assert_eq!(value(&metrics, &limit), Some(0.9));
+    let reserved = "upcall_domain_reserved_ratio{domain=\"player\"";
+    assert!(value(&metrics, reserved) >= Some(0.02), "{metrics}");
+    drop(player);
+    wait_until("its end in the metrics", || {
+        value(&daemon.metrics(), "upcall_daemon_detached_total ") == Some(1.0)
+    });
+    assert_eq!(value(&daemon.metrics(), series), None);
+    daemon.running.signal("TERM");
+    daemon.running.finish().assert_code(&[0]);
+}
+
+#[test]
+fn hostile_scrapers_hold_up_neither_domains_nor_the_next_scraper() {
+    let _machine = support::machine();
+    let daemon = Scraped::start();
+    // Many that say nothing, or half a request, and do not hang up.
+    let silent: Vec<_> = (0..40).map(|_| daemon.send(b"")).collect();
+    let slow: Vec<_> = (0..40).map(|_| daemon.send(b"GET /metrics HT")).collect();
+    drop(domain(&daemon.socket, "meanwhile"));
+    // Each of them is hung up on.
+    for mut stream in silent.into_iter().chain(slow) {
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        assert!(answer.is_empty(), "{}", String::from_utf8_lossy(&answer));
+    }
+    let metrics = daemon.metrics();
+    assert_eq!(value(&metrics, "upcall_daemon_attached_total "), Some(1.0), "{metrics}");
+    let status = |request: &[u8]| {
+        let (head, _) = daemon.ask(request);
+        head.split(' ').nth(1).unwrap_or_default().to_owned()
+    };
+    assert_eq!(status(b"GET / HTTP/1.1\r\n\r\n"), "404");
+    assert_eq!(status(b"DELETE /metrics HTTP/1.1\r\n\r\n"), "405");
+    assert_eq!(status(b"\x16\x03\x01\x02\x00 TLS"), "400");
+    let endless = [b"GET /metrics HTTP/1.1\r\n".as_slice(), &b"a".repeat(64 * 1024)].concat();
+    assert!(["400", ""].contains(&&*status(&endless)));
+    daemon.running.signal("TERM");
+    daemon.running.finish().assert_code(&[0]);
+}
+
+#[test]
+fn metrics_stay_on_this_machine_and_a_taken_port_is_told() {
+    let refused = |address: &str| {
+        let mut command = Command::new(UPCALLD);
+        let done = Running::start(command.args(["--metrics", address])).finish();
+        done.assert_code(&[2]);
+        done.stderr
+    };
+    let everywhere = refused("0.0.0.0:9435");
+    assert!(everywhere.contains("loopback") && everywhere.contains("0.0.0.0"), "{everywhere}");
+    let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let told = refused(&address);
+    assert!(told.contains(&address) && told.lines().count() == 1, "{told}");
+}
+
+#[test]
+fn a_full_standard_error_does_not_end_the_daemon() {
+    let _machine = support::machine();
+    let folder = folder();
+    let socket = folder.path().join("upcall.sock");
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut daemon = Command::new(UPCALLD)
+        .args(["--cpus", &a_cpu().to_string(), "--switch-cost", "20us", "--socket"])
+        .arg(&socket)
+        .stdin(Stdio::null())
+        .stderr(full)
+        .spawn()
+        .unwrap();
+    wait_until("the daemon", || upcall::status::status(&socket).is_ok());
+    drop(domain(&socket, "player"));
+    signal(daemon.id(), "TERM");
+    assert_eq!(daemon.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_quiet_daemon_keeps_to_warnings_whatever_rust_log_says() {
+    let _machine = support::machine();
+    let folder = folder();
+    let socket = folder.path().join("upcall.sock");
+    let mut command = Command::new(UPCALLD);
+    command.arg("--quiet").env("RUST_LOG", "info");
+    let daemon = support::daemon(&mut command, &socket);
+    drop(domain(&socket, "player"));
+    daemon.signal("TERM");
+    let done = daemon.finish();
+    done.assert_code(&[0]);
+    assert!(!done.stderr.contains("player"), "{}", done.stderr);
+}
+
+#[test]
+fn with_rust_log_a_line_has_fields() {
+    let _machine = support::machine();
+    let folder = folder();
+    let socket = folder.path().join("upcall.sock");
+    let mut command = Command::new(UPCALLD);
+    let daemon = support::daemon(command.env("RUST_LOG", "upcall_daemon=info"), &socket);
+    drop(domain(&socket, "player"));
+    daemon.signal("TERM");
+    let done = daemon.finish();
+    done.assert_code(&[0]);
+    let attached = done.stderr.lines().find(|line| line.contains("attached")).unwrap();
+    for part in ["INFO", "domain=1", "name=\"player\"", "pid="] {
+        assert!(attached.contains(part), "no {part}: {attached}");
+    }
+}
+
+/// A set of two domains that another user runs: with one there would be no daemon.
+const SET: &str = "
+[[task]]
+name = \"tick\"
+period = \"20 ms\"
+cost = \"100 us\"
+domain = \"player\"
+[[task]]
+name = \"rest\"
+period = \"50 ms\"
+cost = \"100 us\"
+domain = \"mixer\"
+";
+
+#[test]
+#[ignore = "needs root, setpriv and SCHED_FIFO"]
+fn the_capabilities_of_the_unit_suffice_for_domains_of_other_users() {
+    let _machine = support::machine();
+    let unit = support::root().join("packaging/systemd/upcalld.service");
+    let unit = std::fs::read_to_string(unit).unwrap();
+    let set = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).unwrap();
+    let capabilities: Vec<String> = set
+        .split(' ')
+        .map(|name| format!(",+{}", name.strip_prefix("CAP_").unwrap().to_lowercase()))
+        .collect();
+    // Where anyone may reach it.
+    let spec = SpecFile::new(support::on_a_cpu(SET));
+    let program = spec.folder.path().join("upcall");
+    std::fs::copy(UPCALL, &program).unwrap();
+    std::fs::set_permissions(spec.folder.path(), Permissions::from_mode(0o755)).unwrap();
+    let socket = spec.folder.path().join("upcall.sock");
+    let mut command = Command::new("setpriv");
+    command.arg(format!("--bounding-set=-all{}", capabilities.concat()));
+    command.args(["--inh-caps=-all", "--no-new-privs", UPCALLD, "--access", "everyone"]);
+    let daemon = support::daemon(&mut command, &socket);
+
+    let mut run = Command::new("setpriv");
+    run.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--bounding-set=-all"]);
+    run.arg(&program).args(["run", spec.path(), "--duration", "1s"]).env("UPCALL_SOCKET", &socket);
+    Running::start(&mut run).finish().assert_code(&[0, 4]);
+    daemon.signal("TERM");
+    let done = daemon.finish();
+    done.assert_code(&[0]);
+    for part in ["real-time class", "`player`: process", "of user 65534"] {
+        assert!(done.stderr.contains(part), "no `{part}`: {}", done.stderr);
+    }
+    // Itself, and the coming and going of two.
+    assert_eq!(done.stderr.lines().count(), 5, "a right is missing: {}", done.stderr);
+}

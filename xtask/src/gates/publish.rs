@@ -1,0 +1,141 @@
+//! The library crates can be published, and embedded without what the command needs.
+
+use crate::child;
+use crate::gate::{Failure, Gate, Verdict, judge};
+use crate::workspace::Workspace;
+use cargo_metadata::Package;
+
+/// `cargo publish` would take every crate that is meant for it.
+pub const GATE: Gate = Gate {
+    name: "publish",
+    about: "cargo would publish every library crate; the facade builds without codecs",
+    run,
+};
+
+/// Crates that only the feature `codecs` of the facade may bring.
+const CODECS: [&str; 4] = ["audio-codec-algorithms", "rtp-types", "zune-core", "zune-jpeg"];
+/// What crates.io takes at most.
+const KEYWORDS_MAX: usize = 5;
+const KEYWORD_BYTES_MAX: usize = 20;
+
+/// Cargo makes the packages of all crates, in the order of their edges, and checks each
+/// manifest; siblings that are not published yet come from the packages. It builds the
+/// package of the facade and those beneath it: their files are all there.
+fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
+    let published: Vec<&Package> =
+        workspace.metadata.packages.iter().filter(|package| is_published(package)).collect();
+    let findings: Vec<String> = published.iter().flat_map(|package| missing(package)).collect();
+    let looked_at = format!("{} crates", published.len());
+    judge(&findings, looked_at.clone())?;
+    without_codecs(workspace)?;
+    let publish = |choice: &[&str]| {
+        let mut command = child::cargo(&workspace.root);
+        // A developer's tree is dirty; CI's is not.
+        command.args(["publish", "--dry-run", "--allow-dirty", "--locked"]).args(choice);
+        child::succeed(&mut command)
+    };
+    publish(&["--workspace", "--no-verify"])?;
+    publish(&[
+        "-p",
+        "upcall",
+        "-p",
+        "upcall-runtime",
+        "-p",
+        "upcall-core",
+        "-p",
+        "upcall-shm",
+        "-p",
+        "upcall-sys",
+    ])?;
+    Ok(Verdict::Passed(looked_at))
+}
+
+/// Whether `publish = false` is absent.
+fn is_published(package: &Package) -> bool {
+    package.publish.is_none()
+}
+
+/// What crates.io or its readers would miss, a line each.
+fn missing(package: &Package) -> Vec<String> {
+    let fields = [
+        ("description", package.description.is_some()),
+        ("license", package.license.is_some()),
+        ("readme", package.readme.is_some()),
+        ("repository", package.repository.is_some()),
+        ("categories", !package.categories.is_empty()),
+        ("keywords", !package.keywords.is_empty()),
+        ("at most 5 keywords", package.keywords.len() <= KEYWORDS_MAX),
+        (
+            "keywords of at most 20 letters",
+            package.keywords.iter().all(|word| word.len() <= KEYWORD_BYTES_MAX),
+        ),
+    ];
+    let wanting = fields.into_iter().filter(|(_, is_there)| !is_there);
+    let mut found: Vec<String> =
+        wanting.map(|(field, _)| format!("{}: expected {field}", package.name)).collect();
+    // Cargo strips a path, and wants a version for what stays.
+    let bare = package.dependencies.iter().filter(|used| {
+        used.path.is_some()
+            && used.kind == cargo_metadata::DependencyKind::Normal
+            && used.req.comparators.is_empty()
+    });
+    found.extend(bare.map(|used| format!("{}: {} has no version", package.name, used.name)));
+    found
+}
+
+/// The facade builds without features, and then needs no codec.
+fn without_codecs(workspace: &Workspace) -> Result<(), Failure> {
+    let choice = ["-p", "upcall", "--no-default-features", "--locked"];
+    child::succeed(child::cargo(&workspace.root).arg("check").args(choice))?;
+    let mut tree = child::cargo(&workspace.root);
+    tree.arg("tree").args(choice).args(["--edges", "normal", "--prefix", "none"]);
+    let output = child::output(&mut tree)?;
+    if !output.status.success() {
+        eprint!("{}", String::from_utf8_lossy(&output.stderr));
+        return Err(child::exited(&tree, output.status));
+    }
+    let found = codecs(&String::from_utf8_lossy(&output.stdout));
+    judge(&found, String::new()).map(drop)
+}
+
+/// A line for each codec in a tree of crates, one crate a line.
+fn codecs(tree: &str) -> Vec<String> {
+    let names: Vec<&str> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
+    let found = CODECS.iter().filter(|codec| names.contains(codec));
+    found.map(|codec| format!("upcall without features needs {codec}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_room_is_published_and_nothing_else_is() {
+        let workspace = Workspace::load().unwrap();
+        let rooms: Vec<&str> =
+            workspace.rooms().map(|(_, package)| package.name.as_str()).collect();
+        for package in &workspace.metadata.packages {
+            let name = package.name.as_str();
+            assert_eq!(is_published(package), rooms.contains(&name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_field_that_is_missing_is_named() {
+        let workspace = Workspace::load().unwrap();
+        let is_core = |package: &&Package| package.name.as_str() == "upcall-core";
+        let core = workspace.metadata.packages.iter().find(is_core).unwrap();
+        assert_eq!(missing(core), Vec::<String>::new());
+        let mut poor = core.clone();
+        (poor.readme, poor.keywords) = (None, vec!["word".to_owned(); 6]);
+        let expected = ["upcall-core: expected readme", "upcall-core: expected at most 5 keywords"];
+        assert_eq!(missing(&poor), expected);
+    }
+
+    #[test]
+    fn a_codec_in_the_tree_is_found() {
+        let tree = "upcall v0.1.0 (/a)\nzune-jpeg v0.5.15\nlibc v0.2.191\n";
+        assert_eq!(codecs(tree), ["upcall without features needs zune-jpeg"]);
+        assert_eq!(codecs("upcall v0.1.0 (/zune-jpeg)\n"), Vec::<String>::new());
+    }
+}
