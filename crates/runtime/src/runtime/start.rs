@@ -8,7 +8,7 @@ use upcall_core::policy::rmdp::RMDP;
 use upcall_core::time::Span;
 
 use crate::calibrate;
-use crate::config::{Config, FIFO_PRIORITY, Mode};
+use crate::config::{Config, FIFO_PRIORITY, MemoryLock, Mode};
 use crate::domain::{AttachError, Domain};
 use crate::executive::{ACTIVITIES_MAX, Executive};
 use crate::rights::Notice;
@@ -94,7 +94,12 @@ impl Runtime {
     pub fn start(mut config: Config) -> Result<Self, StartError> {
         let mut notices = Vec::new();
         // Before areas are mapped: it would fault in all that there is of them.
-        if let Err(error) = upcall_sys::memory::lock_all() {
+        let locked = match config.memory_lock {
+            MemoryLock::All => upcall_sys::memory::lock_all(),
+            MemoryLock::OnFault => upcall_sys::memory::lock_on_fault(),
+            MemoryLock::Off => Ok(()),
+        };
+        if let Err(error) = locked {
             notices.push(Notice::NoMemoryLock(error));
         }
         let (domain, seats) = match &config.daemon {
