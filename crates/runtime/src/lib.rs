@@ -38,6 +38,7 @@ pub mod load;
 mod mask;
 mod need;
 mod offence;
+mod panics;
 mod reactor;
 mod rights;
 mod runtime;
