@@ -1,7 +1,5 @@
 //! The example `udp_receiver`: from itself and from others.
 
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
-
 #[path = "../examples/udp_receiver.rs"]
 #[allow(dead_code, reason = "its main is not called")]
 mod example;
