@@ -114,8 +114,14 @@ struct rts_config {
     const char *policy;   /* rmdp, rm, dws, ps or dwcs; NULL: rmdp; with a daemon: the daemon's */
     const char *socket;   /* of the daemon; NULL: $UPCALL_SOCKET, if set; "": no daemon */
     const char *domain;   /* name of the process there, UTF-8; NULL: of the program's file */
+    const char *memory_lock; /* all, on-fault or off, see below; NULL: all */
 };
-#define RTS_CONFIG_INIT {sizeof(struct rts_config), 0, NULL, NULL, NULL, NULL}
+#define RTS_CONFIG_INIT {sizeof(struct rts_config), 0, NULL, NULL, NULL, NULL, NULL}
+
+/* memory_lock says which memory of the process is locked (mlockall(2)). "all": whatever there
+ * is and will be, so that no handler waits for a page; the stack of each thread is in memory,
+ * whole. "on-fault": each page once it was used, so that a handler waits only for a page that
+ * it is the first to use. "off": nothing. */
 
 /* A set of descriptors. */
 struct rts_mask {
@@ -146,8 +152,8 @@ struct rts_stats {
 
 /* Sets the library up; `config` NULL: as RTS_CONFIG_INIT says. Not needed: the
  * first rts_create does it. Blocks for some milliseconds, and locks the memory of
- * the process if it may (mlockall(2)).
- * -EALREADY: it is set up. -EINVAL: no such CPU or policy. -EAGAIN: no thread.
+ * the process if it may, as `memory_lock` says.
+ * -EALREADY: it is set up. -EINVAL: no such CPU, policy or memory_lock. -EAGAIN: no thread.
  * -ECONNREFUSED: no daemon where one was named, or it does not take this process. */
 int rts_init(const struct rts_config *config);
 
@@ -278,7 +284,7 @@ RTS_ASSERT_SIZE(struct rts_stats, 104);
 #if UINTPTR_MAX == UINT64_MAX
 RTS_ASSERT_SIZE(struct rts_funargs, 24);
 RTS_ASSERT_SIZE(struct rts_attr, 56);
-RTS_ASSERT_SIZE(struct rts_config, 40);
+RTS_ASSERT_SIZE(struct rts_config, 48);
 #endif
 #undef RTS_ASSERT_SIZE
 

@@ -105,6 +105,8 @@ pub struct Config {
     pub socket: *const c_char,
     /// UTF-8, or null.
     pub domain: *const c_char,
+    /// A setting's name, or null.
+    pub memory_lock: *const c_char,
 }
 
 /// `struct rts_mask`.
@@ -158,7 +160,7 @@ const _: () = {
     assert!(size_of::<Mask>() == 136);
     assert!(size_of::<Statistics>() == 104);
     #[cfg(target_pointer_width = "64")]
-    assert!(size_of::<Funargs>() == 24 && size_of::<Attr>() == 56 && size_of::<Config>() == 40);
+    assert!(size_of::<Funargs>() == 24 && size_of::<Attr>() == 56 && size_of::<Config>() == 48);
 };
 
 /// Name in C, size, and name and offset of each member.
@@ -199,7 +201,7 @@ pub const LAYOUT: &[StructLayout] = &[
         "rts_attr",
         Attr { size, batch, quantum, flags, period_ns, cost_ns, deadline_ns, offset_ns, name }
     ),
-    layout!("rts_config", Config { size, cpu_count, cpus, policy, socket, domain }),
+    layout!("rts_config", Config { size, cpu_count, cpus, policy, socket, domain, memory_lock }),
     layout!("rts_mask", Mask { size, reserved, bits }),
     layout!(
         "rts_stats",
@@ -347,29 +349,30 @@ mod tests {
     }
 
     const CONFIG: Config = Config {
-        size: 40,
+        size: 48,
         cpu_count: 3,
         cpus: null(),
         policy: null(),
         socket: null(),
         domain: null(),
+        memory_lock: null(),
     };
 
     #[test]
     fn a_newer_struct_is_read_if_what_we_do_not_know_is_zero() {
         let mut newer = Newer { known: CONFIG, more: 0 };
-        newer.known.size = 48;
-        // SAFETY: 48 bytes are there.
-        let read = |newer: &Newer| unsafe { read_sized("config", &raw const newer.known, 40) };
+        newer.known.size = 56;
+        // SAFETY: 56 bytes are there.
+        let read = |newer: &Newer| unsafe { read_sized("config", &raw const newer.known, 48) };
         // The whole struct is behind the pointer, not its first member only.
         let whole = |newer: &Newer| {
             // SAFETY: as above.
-            unsafe { read_sized("config", core::ptr::from_ref(newer).cast::<Config>(), 40) }
+            unsafe { read_sized("config", core::ptr::from_ref(newer).cast::<Config>(), 48) }
         };
         assert_eq!(whole(&newer).map(|config| config.cpu_count).ok(), Some(3));
         newer.more = 7;
         assert_eq!(whole(&newer).err().map(|failure| failure.code()), Some(-libc::E2BIG));
-        newer.known.size = 40;
+        newer.known.size = 48;
         assert!(read(&newer).is_ok());
     }
 

@@ -75,6 +75,8 @@ unsafe fn wish(config: &Config) -> Result<Wish, Failure> {
     wish.policy = unsafe { text("policy", config.policy)? };
     // SAFETY: as above.
     wish.domain = unsafe { text("domain", config.domain)? };
+    // SAFETY: as above.
+    wish.memory_lock = unsafe { text("memory_lock", config.memory_lock)? };
     if !config.socket.is_null() {
         // SAFETY: not null, and ends in a 0 byte by the caller's promise.
         let path = unsafe { CStr::from_ptr(config.socket) };

@@ -9,7 +9,7 @@
 use std::path::PathBuf;
 
 use upcall::policy;
-use upcall::{Attach, Config};
+use upcall::{Attach, Config, MemoryLock};
 
 use crate::error::{Failed, Failure};
 
@@ -26,17 +26,27 @@ pub(crate) struct Wish {
     pub(crate) socket: Option<PathBuf>,
     /// The name among the daemon's domains.
     pub(crate) domain: Option<String>,
+    /// Which memory is locked.
+    pub(crate) memory_lock: Option<String>,
 }
 
 impl Wish {
     /// The setup that is wished for.
     ///
     /// # Errors
-    /// There is no such policy.
+    /// There is no such policy or memory lock.
     pub(crate) fn config(self) -> Result<Config, Failure> {
         let mut config = Config { cpus: self.cpus, ..Config::default() };
         if let Some(name) = self.policy {
             config.discipline = policy::discipline(&name).ok_or_else(|| unknown(&name))?;
+        }
+        if let Some(name) = self.memory_lock {
+            let known = MemoryLock::EVERY.into_iter().find(|lock| lock.name() == name);
+            config.memory_lock = known.ok_or_else(|| {
+                let names = MemoryLock::EVERY.map(MemoryLock::name).join(", ");
+                let found = format!("memory_lock `{name}`, expected one of {names}");
+                Failure::new(Failed::Invalid, found)
+            })?;
         }
         let socket = self.socket.or_else(from_environment);
         config.daemon = socket.filter(|path| !path.as_os_str().is_empty()).map(|socket| {

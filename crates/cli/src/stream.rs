@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use upcall::Batch;
 use upcall::load::SenderPlan;
 use upcall::qos::{Class, Flow, Mapping};
-use upcall::udp::{Receiver, Sender, StreamCounters};
+use upcall::udp::{Receiver, ReceiverOptions, Sender, StreamCounters};
 use upcall::work::{Taken, Work, WorkCounters, WorkKind, sample_datagrams, sample_payload};
 
 use crate::spec::{Direction, Stream};
@@ -64,14 +64,13 @@ impl Endpoint {
         let batch = mapping.params.batch.saturating_mul(datagrams_a_pdu);
         match stream.direction {
             Direction::Receive(address) => {
-                let receiver = Receiver::bind(
-                    address,
-                    mapping.buffers.saturating_mul(datagrams_a_pdu),
-                    batch,
-                    datagram_bytes,
-                    stream.delay.unwrap_or(mapping.delay_max),
-                )
-                .map_err(io::Error::other)?;
+                let options = ReceiverOptions {
+                    buffered: mapping.buffers.saturating_mul(datagrams_a_pdu),
+                    batch_max: batch,
+                    datagram_bytes_max: datagram_bytes,
+                    delay_max: stream.delay.unwrap_or(mapping.delay_max),
+                };
+                let receiver = Receiver::bind(address, &options).map_err(io::Error::other)?;
                 let end = ReceiveEnd { receiver, work, tally, datagrams_max: batch, ready: false };
                 Ok(Endpoint::Receive(Box::new(end)))
             }
@@ -150,7 +149,7 @@ impl ReceiveEnd {
         while !self.ready && *datagrams_left > 0 && self.receiver.ready() {
             *datagrams_left -= 1;
             let Some(datagram) = self.receiver.take() else { continue };
-            match self.work.take(datagram) {
+            match self.work.take(datagram.payload) {
                 Taken::Pdu => self.ready = true,
                 Taken::More => {}
                 Taken::Rejected(_) => self.receiver.discarded(),

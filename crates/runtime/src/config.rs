@@ -37,6 +37,47 @@ impl Mode {
     }
 }
 
+/// Which memory of the process a [`Runtime`](crate::Runtime) locks, so that the kernel neither
+/// writes it out nor makes a handler wait until it is there.
+///
+/// The lock is the process's: it holds for all of its threads, and stays when the runtime is gone.
+/// `VmLck` of `/proc/self/status` counts address space, also what `malloc` reserves for each thread
+/// and never uses. What is in memory is `Locked` of `/proc/self/smaps`. A program with 23 threads:
+///
+/// | | `VmLck` | in memory |
+/// |---|---|---|
+/// | `All` | 1,031,392 KiB | 48,375 KiB: the threads' stacks, whole |
+/// | `OnFault` | 1,031,392 KiB | 955 KiB |
+/// | `Off` | 0 | 0 |
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum MemoryLock {
+    /// All there is and will be: no handler ever waits for a page, whatever memory it uses. A new
+    /// thread or mapping takes as long as filling its memory does.
+    #[default]
+    All,
+    /// Each page once it was used. A handler waits for a page (a minor fault, some microseconds)
+    /// when it is the first to use it, and never again. The stack of the scheduling threads was
+    /// used before they begin.
+    OnFault,
+    /// Nothing: a handler waits whenever the kernel has taken a page away. A lock that the program
+    /// made by itself stays.
+    Off,
+}
+
+impl MemoryLock {
+    /// Every setting.
+    pub const EVERY: [MemoryLock; 3] = [MemoryLock::All, MemoryLock::OnFault, MemoryLock::Off];
+
+    /// The name used in the C API.
+    pub const fn name(self) -> &'static str {
+        match self {
+            MemoryLock::All => "all",
+            MemoryLock::OnFault => "on-fault",
+            MemoryLock::Off => "off",
+        }
+    }
+}
+
 /// How a [`Runtime`](crate::Runtime) is set up. [`Config::default`] uses every
 /// allowed CPU but CPU 0, gives away at most 90 % of each, and measures the
 /// cost of a hand-off.
@@ -61,6 +102,9 @@ pub struct Config {
     ///
     /// [`Runtime::poll_trace`]: crate::Runtime::poll_trace
     pub trace: bool,
+    /// Which memory of the process is locked. Where that is not granted,
+    /// [`Notice::NoMemoryLock`](crate::Notice::NoMemoryLock) says so.
+    pub memory_lock: MemoryLock,
     /// Take part as one domain among other processes: the CPUs, the cost of a hand-off
     /// and admission are the daemon's. Only in upcall mode, under `rmdp`, `rm` or `dws`.
     pub daemon: Option<Attach>,
@@ -86,6 +130,7 @@ impl Default for Config {
             mode: Mode::default(),
             unscreened: false,
             trace: false,
+            memory_lock: MemoryLock::default(),
             daemon: None,
         }
     }

@@ -34,6 +34,7 @@ use crate::events::Inboxes;
 use crate::gate::Gate;
 use crate::interrupt::{Interrupt, InterruptHandler, Interrupts, bit};
 use crate::latency::Latency;
+use crate::panics;
 use crate::seat::{Next as NextTurn, Seat};
 use crate::stream::{StreamWork, WATCHES_MAX, set_among_domains};
 use crate::task::{Next, TaskWork};
@@ -275,6 +276,12 @@ impl Shared {
         if any { self.interrupts.swap(0, Ordering::Acquire) } else { 0 }
     }
 
+    /// A number is used again: what panicked was another.
+    pub(crate) fn clear_faulted(&self, id: ActivityId) {
+        // Relaxed: see `is_faulted`. The executive learns of the number later, by a ring.
+        self.faulted[id.0 as usize].store(0, Ordering::Relaxed);
+    }
+
     /// Whether the handler panicked.
     pub(crate) fn is_faulted(&self, id: ActivityId) -> bool {
         // Relaxed: a report, nothing hangs on it.
@@ -307,7 +314,15 @@ pub(crate) struct Retired {
     pub(crate) _work: Option<Work>,
     /// The same.
     pub(crate) _inbox: Option<Taker>,
+    pub(crate) end: End,
+}
+
+/// What is known of an activity at its end.
+#[derive(Debug, Default)]
+pub(crate) struct End {
     pub(crate) counters: Option<Counters>,
+    /// What its handler's panic said.
+    pub(crate) panic: Option<String>,
 }
 
 /// The controller's end of an executive.
@@ -324,8 +339,8 @@ pub(crate) struct Link {
 /// What is left when an executive has quit.
 #[derive(Debug)]
 pub(crate) struct Outcomes {
-    /// By activity number; `None` where there is none.
-    pub(crate) counters: Vec<Option<Counters>>,
+    /// By activity number; of those there are.
+    pub(crate) ends: Vec<End>,
     pub(crate) switches: u64,
     /// Turns passed on, if it is among other domains.
     pub(crate) handoffs: u64,
@@ -365,6 +380,8 @@ struct Slot {
     cpu: Span,
     /// Kept from the close until the activity is gone.
     last_counters: Option<Counters>,
+    /// What its handler's panic said.
+    panic: Option<String>,
 }
 
 impl Executive {
@@ -425,6 +442,7 @@ impl Executive {
             set_among_domains();
         }
         set_executive(&self.shared);
+        panics::watch_this_thread();
         loop {
             if self.interrupts.watches.any() {
                 self.hear(now);
@@ -781,13 +799,13 @@ impl Executive {
                     seat.set_order(id, None);
                 }
                 self.interrupts.watches.remove(id);
-                let Slot { work, last_counters, .. } =
+                let Slot { work, last_counters, panic, .. } =
                     std::mem::take(&mut self.slots[id.0 as usize]);
                 // There is room: the ring holds one of each activity, and a
                 // number is used again only after its entry was taken out.
                 let _inbox = self.inboxes.set(id, None);
-                let pushed =
-                    self.retired.push(Retired { id, _work: work, _inbox, counters: last_counters });
+                let end = End { counters: last_counters, panic };
+                let pushed = self.retired.push(Retired { id, _work: work, _inbox, end });
                 debug_assert!(pushed.is_ok());
             }
             // Upcalls are begun by `run`, answers to `Boundary` taken by the batch.
@@ -851,6 +869,7 @@ impl Executive {
             slot.quantum_overruns += used.quantum_overruns;
         }
         if panicked {
+            self.slots[id.0 as usize].panic = panics::take_last();
             // Relaxed: see `is_faulted`.
             self.shared.faulted[id.0 as usize].store(1, Ordering::Relaxed);
             used.outcome = Outcome::Finished;
@@ -867,11 +886,12 @@ impl Executive {
     }
 
     fn outcomes(&mut self, now: Instant) -> Outcomes {
-        let counters = (0..ACTIVITIES_MAX)
-            .map(|number| self.scheduler.counters_at(now, ActivityId(number)))
-            .collect();
+        let ends = (0..ACTIVITIES_MAX).zip(&mut self.slots).map(|(number, slot)| End {
+            counters: self.scheduler.counters_at(now, ActivityId(number)),
+            panic: slot.panic.take(),
+        });
         Outcomes {
-            counters,
+            ends: ends.collect(),
             switches: self.scheduler.switches(),
             handoffs: self.seat.as_ref().map_or(0, Seat::handoffs),
             wakeup: self.wakeup.clone(),

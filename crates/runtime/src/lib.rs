@@ -38,6 +38,7 @@ pub mod load;
 mod mask;
 mod need;
 mod offence;
+mod panics;
 mod reactor;
 mod rights;
 mod runtime;
@@ -62,7 +63,7 @@ pub use upcall_core::{activity, admission, cost, policy, qos, record, scheduler,
 
 pub use batch::Batch;
 pub use calibrate::switch_cost;
-pub use config::{Attach, Config, FIFO_PRIORITY, Mode};
+pub use config::{Attach, Config, FIFO_PRIORITY, MemoryLock, Mode};
 pub use domain::{AttachError, daemon_answers, daemon_socket};
 pub use events::{EVENTS_MAX, PostError, PostedEvent, Poster};
 pub use executive::{ACTIVITIES_MAX, Job};

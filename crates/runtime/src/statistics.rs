@@ -66,6 +66,10 @@ pub struct ActivityReport {
     pub statistics: Statistics,
     /// The handler panicked and was suspended.
     pub faulted: bool,
+    /// What the panic said, and where: `index out of bounds (src/main.rs:5:9)`. `None` if the
+    /// handler did not panic, its thread never came back, or a panic hook that the program set
+    /// after [`Runtime::start`](crate::Runtime::start) took the message.
+    pub panic: Option<String>,
 }
 
 /// The end of a run.

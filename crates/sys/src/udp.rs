@@ -13,14 +13,18 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+mod address;
 mod buffer;
 mod control;
+mod group;
 mod receive;
 mod send;
 #[cfg(test)]
 mod tests;
 
 pub use buffer::receive_buffer_bytes;
+pub use group::Interface;
+pub(crate) use receive::is_icmp;
 pub use receive::{Datagram, ReceiveBatch};
 pub use send::{PushError, SendBatch};
 
@@ -61,21 +65,37 @@ impl UdpSocket {
         )
         .map_err(OsError::of("socket"))?;
         let socket = UdpSocket { fd, drops: AtomicU64::new(0) };
-        socket.turn_on(libc::SO_RXQ_OVFL, "setsockopt(SO_RXQ_OVFL)")?;
-        socket.turn_on(libc::SO_TIMESTAMPNS, "setsockopt(SO_TIMESTAMPNS)")?;
+        socket.ask_for_control()?;
         rustix::net::bind(&socket.fd, &address).map_err(OsError::of("bind"))?;
         match address {
             SocketAddr::V4(group) if group.ip().is_multicast() => {
-                let any = core::net::Ipv4Addr::UNSPECIFIED;
-                sockopt::set_ip_add_membership(&socket.fd, group.ip(), &any)
-                    .map_err(OsError::of("setsockopt(IP_ADD_MEMBERSHIP)"))?;
+                socket.join_v4(*group.ip(), Interface::Routed)?;
             }
             SocketAddr::V6(group) if group.ip().is_multicast() => {
-                sockopt::set_ipv6_add_membership(&socket.fd, group.ip(), group.scope_id())
-                    .map_err(OsError::of("setsockopt(IPV6_ADD_MEMBERSHIP)"))?;
+                socket.join_v6(*group.ip(), group.scope_id())?;
             }
             _ => {}
         }
+        Ok(socket)
+    }
+
+    /// A socket that somebody else made. Three things change on it, for all who share it: it does
+    /// not block any more (`O_NONBLOCK`), and each datagram brings its arrival time
+    /// (`SO_TIMESTAMPNS`, which takes the place of `SO_TIMESTAMP`) and the drops before it
+    /// (`SO_RXQ_OVFL`). Five system calls.
+    ///
+    /// # Errors
+    /// `ENOTSOCK`: no socket. `EPROTOTYPE`: no datagram socket of IPv4 or IPv6.
+    pub fn from_fd(fd: OwnedFd) -> Result<UdpSocket, OsError> {
+        let kind = sockopt::socket_type(&fd).map_err(OsError::of("getsockopt(SO_TYPE)"))?;
+        let family = sockopt::socket_domain(&fd).map_err(OsError::of("getsockopt(SO_DOMAIN)"))?;
+        let is_ip = matches!(family, AddressFamily::INET | AddressFamily::INET6);
+        if kind != SocketType::DGRAM || !is_ip {
+            return Err(OsError::new("receive datagrams from a socket", libc::EPROTOTYPE));
+        }
+        rustix::io::ioctl_fionbio(&fd, true).map_err(OsError::of("ioctl(FIONBIO)"))?;
+        let socket = UdpSocket { fd, drops: AtomicU64::new(0) };
+        socket.ask_for_control()?;
         Ok(socket)
     }
 
@@ -112,6 +132,14 @@ impl UdpSocket {
             sockopt::set_socket_recv_buffer_size(&self.fd, half)
                 .map_err(OsError::of("setsockopt(SO_RCVBUF)"))?;
         }
+        self.receive_buffer()
+    }
+
+    /// The receive buffer in force, in the same accounting. One system call.
+    ///
+    /// # Errors
+    /// None that stock Linux is known to return.
+    pub fn receive_buffer(&self) -> Result<usize, OsError> {
         sockopt::socket_recv_buffer_size(&self.fd).map_err(OsError::of("getsockopt(SO_RCVBUF)"))
     }
 
@@ -177,6 +205,12 @@ impl UdpSocket {
     pub fn wait_readable(&self, timeout_ns: u64) -> bool {
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
         rustix::event::poll(&mut fds, Some(&timespec(timeout_ns))).is_ok_and(|ready| ready > 0)
+    }
+
+    /// Has the kernel say with each datagram when it arrived, and what was dropped before it.
+    fn ask_for_control(&self) -> Result<(), OsError> {
+        self.turn_on(libc::SO_RXQ_OVFL, "setsockopt(SO_RXQ_OVFL)")?;
+        self.turn_on(libc::SO_TIMESTAMPNS, "setsockopt(SO_TIMESTAMPNS)")
     }
 
     /// Sets a flag of level `SOL_SOCKET`.

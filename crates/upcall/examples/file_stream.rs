@@ -91,10 +91,10 @@ pub fn send(path: &Path, mut reader: Command) -> Result<(u64, Content), Box<dyn 
     }
     child.wait()?;
     match source.wait(None).ok_or("the porter ended")? {
-        Carried { bytes, end: CarryEnd::EndOfInput } => {
+        Carried { bytes, end: CarryEnd::EndOfInput, .. } => {
             Ok((bytes, received.ok_or("the reader said nothing")?))
         }
-        Carried { bytes, end } => Err(format!("after {bytes} bytes: {end:?}").into()),
+        Carried { bytes, end, .. } => Err(format!("after {bytes} bytes: {end:?}").into()),
     }
 }
 

@@ -307,6 +307,9 @@ static void set_up(void)
     config.policy = "fair";
     EXPECT(rts_init(&config) == -EINVAL && strstr(rts_refusal(), "dwcs") != NULL);
     config.policy = "dws";
+    config.memory_lock = "some";
+    EXPECT(rts_init(&config) == -EINVAL && strstr(rts_refusal(), "on-fault") != NULL);
+    config.memory_lock = "on-fault";
     config.cpu_count = 1;
     EXPECT(rts_init(&config) == -EFAULT);
     config.cpus = &no_cpu;

@@ -9,7 +9,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 
 use upcall::admission::Share;
 use upcall::time::{Instant, Span};
-use upcall::{Attach, Config, CreateError, Mode, Record, Runtime, clock};
+use upcall::{Attach, Config, CreateError, MemoryLock, Mode, Record, Runtime, clock};
 use upcall_sim::trace::Writer;
 
 use super::POLL_EVERY;
@@ -133,6 +133,7 @@ fn start(
         mode,
         unscreened: setup.soft,
         trace: setup.traced.is_some(),
+        memory_lock: MemoryLock::All,
         daemon: daemon.map(|socket| Attach { socket, name: setup.domain.clone() }),
     })
     .map_err(|error| Failure::new(format_args!("domain `{}`: {error}", setup.domain)))?;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use upcall::time::{Instant, Span};
-use upcall::{Config, Mode, Runtime, clock};
+use upcall::{Config, MemoryLock, Mode, Runtime, clock};
 use upcall_cli::standard_error::say;
 
 use super::activities::{Activities, bind, shortfall};
@@ -42,6 +42,7 @@ pub fn run(
         mode: order.mode,
         unscreened: order.soft,
         trace: trace.is_some(),
+        memory_lock: MemoryLock::All,
         daemon: None,
     })
     .map_err(Failure::new)?;

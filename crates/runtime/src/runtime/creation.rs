@@ -308,6 +308,7 @@ impl Runtime {
         };
         self.executives[executive].taken[number] = true;
         let id = ActivityId(u32::try_from(number).expect("below ACTIVITIES_MAX"));
+        self.executives[executive].link.shared.clear_faulted(id);
         Ok(Admitted { reserved, executive, id })
     }
 

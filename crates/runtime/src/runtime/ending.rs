@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use upcall_core::scheduler::Counters;
 use upcall_core::time::Span;
 use upcall_core::trace::{Crossing, Record};
 
 use crate::clock;
 use crate::events::Posts;
-use crate::executive::{Control, Job};
+use crate::executive::{Control, End, Job};
+use crate::panics;
 use crate::statistics::{ActivityReport, Report};
 use crate::virtual_time::{VirtualReport, VirtualTime};
 
@@ -30,6 +30,7 @@ impl Drop for Runtime {
             self.abort_phase(Some(deadline), |_, _| {});
         }
         self.quit();
+        panics::flush();
     }
 }
 
@@ -66,13 +67,13 @@ impl Runtime {
             let kept = &mut self.executives[executive].retired;
             if let Some(at) = kept.iter().position(|retired| retired.id == number) {
                 // The handler is dropped here, not in the executive.
-                let counters = kept.swap_remove(at).counters;
+                let end = kept.swap_remove(at).end;
                 let thread = &mut self.executives[executive];
                 thread.closing.retain(|&closing| closing != number);
                 thread.taken[number.0 as usize] = false;
                 let activity = self.activities[id.0].take()?;
                 self.release(activity.reserved);
-                return Some(self.report_of(activity, counters));
+                return Some(self.report_of(activity, end));
             }
             if clock::now() >= give_up {
                 return None;
@@ -100,7 +101,8 @@ impl Runtime {
     }
 
     /// Ends all delivery and says how it went. Waits half a second for handlers
-    /// to yield; one that does not is left behind and named in the report.
+    /// to yield; one that does not is left behind and named in the report. If handlers panicked,
+    /// waits up to two seconds more until their messages are written.
     pub fn stop(mut self, on_job: impl FnMut(HandlerId, &Job)) -> Report {
         self.quit();
         self.poll(on_job);
@@ -125,6 +127,7 @@ impl Runtime {
             }
             outcomes.push(outcome);
         }
+        panics::flush();
         for (outcome, kernel_switches) in outcomes.iter().flatten() {
             report.activity_switches += outcome.switches;
             report.domain_switches += outcome.handoffs;
@@ -132,10 +135,10 @@ impl Runtime {
             report.wakeup.merge(&outcome.wakeup);
         }
         for activity in std::mem::take(&mut self.activities).into_iter().flatten() {
-            let counters = outcomes[activity.executive]
-                .as_ref()
-                .and_then(|(outcome, _)| outcome.counters[activity.id.0 as usize]);
-            report.activities.push(self.report_of(activity, counters));
+            let end = outcomes[activity.executive]
+                .as_mut()
+                .map(|(outcome, _)| std::mem::take(&mut outcome.ends[activity.id.0 as usize]));
+            report.activities.push(self.report_of(activity, end.unwrap_or_default()));
         }
         report
     }
@@ -163,15 +166,16 @@ impl Runtime {
         }
     }
 
-    fn report_of(&self, activity: Activity, counters: Option<Counters>) -> ActivityReport {
+    fn report_of(&self, activity: Activity, end: End) -> ActivityReport {
         let executive = &self.executives[activity.executive];
         ActivityReport {
             name: activity.name,
             cpu: executive.cpu,
             params: activity.params,
-            counters,
+            counters: end.counters,
             statistics: activity.statistics,
             faulted: executive.link.shared.is_faulted(activity.id),
+            panic: end.panic,
         }
     }
 }

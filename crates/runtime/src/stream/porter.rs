@@ -81,6 +81,8 @@ impl fmt::Debug for Order {
 pub struct Carried {
     /// Bytes that were handed over: by a source committed, by a sink written.
     pub bytes: u64,
+    /// Datagrams that a source dropped because they were longer than a message may be.
+    pub too_long: u64,
     /// Why it ended.
     pub end: CarryEnd,
 }
@@ -203,6 +205,15 @@ impl Porter {
     /// Carries what `fd` gives into a stream, until it ends: plain bytes, or what one read gives (at most
     /// a message's room) as one message. `fd` does not block meanwhile, which others who have the same
     /// open file find too. A file is read by this thread, and the others wait for its disk.
+    ///
+    /// Of a socket for datagrams, such as a `std::net::UdpSocket`, each datagram is one message, also
+    /// one without bytes. The message holds the payload alone, not the sender's address; a handler
+    /// that needs it has a [`Receiver`](crate::udp::Receiver). A datagram longer than a message may
+    /// be is dropped and counted in [`Carried::too_long`]: longer than a slot, a buffer, or a
+    /// quarter of the capacity of [`Way::Messages`](super::Way::Messages) and
+    /// [`Way::Bytes`](super::Way::Bytes), and in any case than 64 KiB. While the stream has no room
+    /// for the longest, datagrams wait in the socket, and the kernel drops what finds no room there.
+    /// So a reader of messages or bytes must not wait for more than three quarters of the capacity.
     ///
     /// # Errors
     /// See [`PorterError`].

@@ -8,9 +8,10 @@ use core::mem::size_of;
 /// Length (`size_t`), level and type (`int`).
 const HEADER_BYTES: usize = size_of::<libc::cmsghdr>();
 
-/// Room for the two messages a socket asks for: drops (`u32`) and arrival
-/// (`timespec`), each with its header, rounded to words, and one word spare.
-pub(super) const CONTROL_BYTES: usize = 64;
+/// Room for the two messages a socket asks for, drops (`u32`) and arrival (`timespec`), and for
+/// the longest that can come before them if the owner of an adopted socket asked for more:
+/// `SCM_TIMESTAMPING` (three `timespec`). The kernel puts those of IP behind them.
+pub(super) const CONTROL_BYTES: usize = 128;
 
 /// What the messages beside one datagram said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -95,8 +96,9 @@ mod tests {
     }
 
     #[test]
-    fn both_messages_fit_into_the_room_for_them() {
-        assert!(both().len() <= CONTROL_BYTES);
+    fn both_messages_fit_into_the_room_for_them_and_hardware_times_too() {
+        let times = message(libc::SOL_SOCKET, libc::SCM_TIMESTAMPING, &[0; 48]);
+        assert!(both().len() + times.len() <= CONTROL_BYTES);
     }
 
     #[test]

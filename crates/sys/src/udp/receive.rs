@@ -1,8 +1,10 @@
 //! Many datagrams with one system call: recvmmsg(2).
 
+use super::address::{self, ADDRESS_BYTES, ADDRESS_LENGTH};
 use super::control::{CONTROL_BYTES, Control};
 use super::{BATCH_MAX, PAYLOAD_BYTES_MAX, TRIES_MAX, UdpSocket, count_on};
 use crate::OsError;
+use core::net::{Ipv4Addr, SocketAddr};
 use std::fmt;
 use std::os::fd::AsRawFd;
 
@@ -12,6 +14,8 @@ pub struct ReceiveBatch {
     payloads: Box<[u8]>,
     /// One after the other, `CONTROL_BYTES` long.
     controls: Box<[u8]>,
+    /// One after the other, `ADDRESS_BYTES` long.
+    senders: Box<[u8]>,
     vectors: Box<[libc::iovec]>,
     headers: Box<[libc::mmsghdr]>,
     bytes_each: usize,
@@ -30,6 +34,8 @@ unsafe impl Send for ReceiveBatch {}
 pub struct Datagram<'batch> {
     /// What it carries, as far as it fitted.
     pub payload: &'batch [u8],
+    /// Who sent it. An IPv6 socket that hears IPv4 too has `::ffff:a.b.c.d` here.
+    pub sender: SocketAddr,
     /// When the kernel took it in, by `CLOCK_REALTIME`. If no socket of the
     /// machine had asked for arrival times until then, when it was received.
     pub arrival_realtime_ns: Option<u64>,
@@ -50,6 +56,7 @@ impl ReceiveBatch {
         ReceiveBatch {
             payloads: filled(datagrams * bytes_each),
             controls: filled(datagrams * CONTROL_BYTES),
+            senders: filled(datagrams * ADDRESS_BYTES),
             vectors: super::send::empty_vectors(datagrams),
             headers: super::send::empty_headers(datagrams),
             bytes_each,
@@ -101,6 +108,7 @@ impl ReceiveBatch {
         let bytes = (header.msg_len as usize).min(self.bytes_each);
         Datagram {
             payload: &self.payloads[start..start + bytes],
+            sender: self.sender(index),
             arrival_realtime_ns: self.control(index).arrival_realtime_ns,
             truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
         }
@@ -123,6 +131,14 @@ impl ReceiveBatch {
     /// same socket sent).
     pub fn icmp_errors(&self) -> u64 {
         self.icmp_errors
+    }
+
+    fn sender(&self, index: usize) -> SocketAddr {
+        let start = index * ADDRESS_BYTES;
+        let bytes = (self.headers[index].msg_hdr.msg_namelen as usize).min(ADDRESS_BYTES);
+        // The kernel names the sender of every datagram of UDP.
+        address::parse(&self.senders[start..start + bytes])
+            .unwrap_or_else(|| (Ipv4Addr::UNSPECIFIED, 0).into())
     }
 
     fn control(&self, index: usize) -> Control {
@@ -152,13 +168,17 @@ impl ReceiveBatch {
         usize::try_from(received).map_err(|_| OsError::last("recvmmsg"))
     }
 
-    /// Makes each header offer its payload and control buffer, at full length:
+    /// Makes each header offer its payload, control and address buffer, at full length:
     /// the kernel overwrote the lengths, and the batch may have moved.
     fn point_headers(&mut self) {
         let payloads = self.payloads.chunks_exact_mut(self.bytes_each);
         let controls = self.controls.chunks_exact_mut(CONTROL_BYTES);
-        let buffers = payloads.zip(controls).zip(&mut self.vectors);
-        for (header, ((payload, control), vector)) in self.headers.iter_mut().zip(buffers) {
+        let senders = self.senders.chunks_exact_mut(ADDRESS_BYTES);
+        let buffers = payloads.zip(controls).zip(senders).zip(&mut self.vectors);
+        for (header, (((payload, control), sender), vector)) in self.headers.iter_mut().zip(buffers)
+        {
+            header.msg_hdr.msg_name = sender.as_mut_ptr().cast();
+            header.msg_hdr.msg_namelen = ADDRESS_LENGTH;
             vector.iov_base = payload.as_mut_ptr().cast();
             vector.iov_len = payload.len();
             header.msg_hdr.msg_iov = vector;
@@ -173,7 +193,7 @@ impl ReceiveBatch {
 /// Whether receiving failed because of what an ICMP message said about a
 /// datagram sent earlier: the kernel reports it once and forgets it (udp(7);
 /// `icmp_err_convert` in net/ipv4/icmp.c).
-fn is_icmp(error: OsError) -> bool {
+pub(crate) fn is_icmp(error: OsError) -> bool {
     matches!(
         error.raw_os_error(),
         libc::ECONNREFUSED | libc::EHOSTUNREACH | libc::ENETUNREACH | libc::ENOPROTOOPT

@@ -410,3 +410,54 @@ fn a_group_is_heard_where_there_is_a_route_to_it() {
         [u32::from_ne_bytes([9, 0, 0, 0])]
     );
 }
+
+#[test]
+fn a_datagram_names_its_sender() {
+    for address in loopbacks() {
+        let (receiver, sender) = pair(address);
+        let second = UdpSocket::bind(address.parse().unwrap()).unwrap();
+        second.connect(receiver.local_addr().unwrap()).unwrap();
+        send(&sender, 0, 1, 100);
+        send(&second, 0, 1, 100);
+        let mut batch = ReceiveBatch::new(4, 100);
+        assert_eq!(batch.receive(&receiver), Ok(2));
+        let senders: Vec<_> = batch.datagrams().map(|datagram| datagram.sender).collect();
+        assert_eq!(senders, [sender.local_addr().unwrap(), second.local_addr().unwrap()]);
+    }
+}
+
+#[test]
+fn an_adopted_socket_keeps_what_waits_and_tells_times_and_drops() {
+    for address in loopbacks() {
+        let theirs = std::net::UdpSocket::bind(address).unwrap();
+        let (_, sender) = pair(address);
+        sender.connect(theirs.local_addr().unwrap()).unwrap();
+        send(&sender, 0, 3, 100);
+        let copy = theirs.try_clone().unwrap();
+        let receiver = UdpSocket::from_fd(theirs.into()).unwrap();
+        let mut batch = ReceiveBatch::new(8, 100);
+        assert_eq!(receive_all(&mut batch, &receiver), [0, 1, 2]);
+        // All who share it find that it does not block.
+        let blocked = copy.recv(&mut [0; 8]).unwrap_err();
+        assert_eq!(blocked.kind(), std::io::ErrorKind::WouldBlock);
+        receiver.set_receive_buffer(receive_buffer_bytes(50, 100)).unwrap();
+        send(&sender, 0, 5_000, 100);
+        assert_eq!(batch.receive(&receiver), Ok(8));
+        assert!(batch.datagrams().all(|datagram| datagram.arrival_realtime_ns.is_some()));
+        receive_all(&mut batch, &receiver);
+        send(&sender, 0, 1, 100);
+        receive_all(&mut batch, &receiver);
+        assert!(batch.socket_drops() > 0);
+    }
+}
+
+#[test]
+fn what_is_no_datagram_socket_of_ip_is_refused() {
+    let file = std::fs::File::open("/dev/null").unwrap();
+    let error = UdpSocket::from_fd(file.into()).unwrap_err();
+    assert_eq!(error.raw_os_error(), libc::ENOTSOCK);
+    let stream = std::net::TcpListener::bind(LOOPBACK).unwrap();
+    assert_eq!(UdpSocket::from_fd(stream.into()).unwrap_err().raw_os_error(), libc::EPROTOTYPE);
+    let unix = std::os::unix::net::UnixDatagram::unbound().unwrap();
+    assert_eq!(UdpSocket::from_fd(unix.into()).unwrap_err().raw_os_error(), libc::EPROTOTYPE);
+}

@@ -52,6 +52,8 @@ pub(super) struct Carry {
     stream: shm::Stream<Memory>,
     buffer: Vec<u8>,
     bytes: u64,
+    /// Datagrams that were dropped because they were longer than `buffer`.
+    too_long: u64,
 }
 
 enum Moves {
@@ -73,7 +75,7 @@ impl Carry {
             _ => outlet.writer().len_max(),
         };
         let buffer = vec![0; most.min(BLOCK_BYTES).min(outlet.writer().len_max())];
-        Ok(Carry { fd, way: Moves::In(outlet), stream, buffer, bytes: 0 })
+        Ok(Carry { fd, way: Moves::In(outlet), stream, buffer, bytes: 0, too_long: 0 })
     }
 
     /// Allocates.
@@ -81,7 +83,7 @@ impl Carry {
         let stream = inlet.stream().attach().map_err(|error| PorterError::Open(error.into()))?;
         let buffer = vec![0; BLOCK_BYTES];
         let way = Moves::Out { inlet, written: 0 };
-        Ok(Carry { fd, way, stream, buffer, bytes: 0 })
+        Ok(Carry { fd, way, stream, buffer, bytes: 0, too_long: 0 })
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
@@ -134,6 +136,11 @@ impl Carry {
             Err(closed) => return self.over(CarryEnd::Closed(closed)),
         };
         let most = match self.stream.way() {
+            // What a datagram does not find room for would be lost.
+            _ if self.fd.has_datagrams() => match outlet.writer().has_room(self.buffer.len()) {
+                Ok(true) => self.buffer.len(),
+                _ => 0,
+            },
             Way::Bytes { .. } => room,
             // Its length stands before it.
             Way::Messages { .. } => room.saturating_sub(8),
@@ -142,14 +149,20 @@ impl Carry {
         };
         let most = most.min(self.buffer.len());
         if most == 0 {
-            // Only where there is no room at all, so a reader never waits for what does not come.
+            // Bytes wait only where there is no room at all, so that a reader never waits for
+            // what does not come.
+            let len = if self.fd.has_datagrams() { self.buffer.len() } else { 1 };
             let rests = outlet.writer().rests();
-            let waits = if rests { outlet.begin_rest() } else { outlet.begin_wait(1) };
+            let waits = if rests { outlet.begin_rest() } else { outlet.begin_wait(len) };
             return if waits { Step::Bell } else { Step::Again };
         }
-        match self.fd.read(&mut self.buffer[..most]) {
-            Ok(0) => self.over(CarryEnd::EndOfInput),
-            Ok(len) => {
+        match read(&self.fd, &mut self.buffer[..most]) {
+            Ok(None) => self.over(CarryEnd::EndOfInput),
+            Ok(Some(len)) if len > most => {
+                self.too_long += 1;
+                Step::Again
+            }
+            Ok(Some(len)) => {
                 // There is room for all of it.
                 let pushed = outlet.push(&self.buffer[..len]);
                 match pushed.and_then(|_| Ok(outlet.commit()?)) {
@@ -211,7 +224,7 @@ impl Carry {
     /// It is not to go on.
     pub(super) fn stop(&mut self) -> Carried {
         self.die();
-        Carried { bytes: self.bytes, end: CarryEnd::Stopped }
+        self.carried(CarryEnd::Stopped)
     }
 
     fn die(&mut self) {
@@ -231,6 +244,19 @@ impl Carry {
     }
 
     fn over(&self, end: CarryEnd) -> Step {
-        Step::Over(Carried { bytes: self.bytes, end })
+        Step::Over(self.carried(end))
+    }
+
+    fn carried(&self, end: CarryEnd) -> Carried {
+        Carried { bytes: self.bytes, too_long: self.too_long, end }
+    }
+}
+
+/// Reads bytes, or a datagram, and says how many bytes it has, the lost end included; `None`: the
+/// end of the input.
+fn read(fd: &NonBlocking, bytes: &mut [u8]) -> Result<Option<usize>, OsError> {
+    match fd.has_datagrams() {
+        true => Ok(Some(fd.receive(bytes)?)),
+        false => Ok(Some(fd.read(bytes)?).filter(|&len| len > 0)),
     }
 }

@@ -1,0 +1,264 @@
+//! Panics of handlers: noted where they happen, written by another thread.
+//!
+//! The standard hook resolves the names of a backtrace in the thread that panics, which takes
+//! 156 to 300 ms for this crate's tests: too long for a scheduling thread, whose other handlers
+//! wait meanwhile. Noting a panic takes 33 to 54 us with the frames, 4 to 9 us without (debug and
+//! release builds, `tests/panics.rs`, a busy machine). So [`crate::Runtime::start`] puts a hook
+//! before the one there is, once a process.
+//!
+//! ```text
+//!   scheduling thread                               upcall-panics (ordinary thread)
+//!   hook: text, place, frames --queue, 16 places--> resolves names, writes to standard error
+//!   |     (full: counted) (1)
+//!   +-> the executive ends the handler              Runtime::stop waits for it, a while (2)
+//!
+//!   any other thread: the hook there was before (3)
+//! ```
+//!
+//! 1. Frames are addresses. std has one lock for taking and for resolving them, so the hook takes
+//!    none while somebody resolves, and the message says so: a scheduling thread does not wait.
+//! 2. So that a program that ends right after does not lose the message.
+//! 3. It cannot be called for a scheduling thread: what it is given lives only in the thread that
+//!    panics. A hook that the program sets later takes the place of this one everywhere.
+
+use std::backtrace::Backtrace;
+use std::cell::{Cell, RefCell};
+use std::io::Write;
+use std::panic::PanicHookInfo;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use upcall_sys::futex;
+
+#[cfg(test)]
+mod tests;
+
+/// Panics that wait to be written.
+const WAITING_MAX: usize = 16;
+
+/// How long the end of a runtime waits for what is not written yet.
+const FLUSH: Duration = Duration::from_secs(2);
+
+/// What core says of panics that end the process as soon as the hook returns: nothing would be
+/// written later.
+const ENDS_PROCESS: [&str; 2] =
+    ["panic in a function that cannot unwind", "panic in a destructor during cleanup"];
+
+static QUEUE: OnceLock<Queue> = OnceLock::new();
+
+/// Held while a backtrace is taken or its names are resolved.
+static FRAMES: Mutex<()> = Mutex::new(());
+
+thread_local! {
+    static IS_WATCHED: Cell<bool> = const { Cell::new(false) };
+    /// The last panic of this thread, until somebody asks for it.
+    static LAST: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// How much is asked for by `RUST_BACKTRACE`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Style {
+    Off,
+    Short,
+    Full,
+}
+
+impl Style {
+    /// As std reads it.
+    fn of(value: Option<&str>) -> Self {
+        match value {
+            None | Some("0") => Style::Off,
+            Some("full") => Style::Full,
+            Some(_) => Style::Short,
+        }
+    }
+}
+
+/// A panic, as its thread noted it.
+struct Panic {
+    thread: String,
+    tid: u32,
+    place: String,
+    text: String,
+    /// `None`: somebody else's was being resolved.
+    frames: Option<Backtrace>,
+}
+
+/// What scheduling threads hand to the writer. They neither wait for a lock nor for room.
+#[derive(Default)]
+struct Queue {
+    /// Empty, or what waits to be written. The lock is held to put and to take, never to write.
+    places: [Mutex<Option<Panic>>; WAITING_MAX],
+    /// Changes with each panic; a futex for the writer.
+    word: AtomicU32,
+    handed: AtomicU64,
+    /// Found no place.
+    lost: AtomicU64,
+    written: Mutex<u64>,
+    changed: Condvar,
+}
+
+/// Starts the writer and sets the hook, once a process. Not where panics end the process at once,
+/// nor in a thread that panics, which may not set hooks: then another runtime does it.
+///
+/// # Errors
+/// The thread did not start.
+pub(crate) fn install() -> std::io::Result<()> {
+    static INSTALLED: Mutex<bool> = Mutex::new(false);
+    let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
+    if cfg!(panic = "abort") || std::thread::panicking() || *installed {
+        return Ok(());
+    }
+    let style = Style::of(std::env::var("RUST_BACKTRACE").ok().as_deref());
+    let queue = QUEUE.get_or_init(Queue::default);
+    std::thread::Builder::new()
+        .name("upcall-panics".to_owned())
+        .spawn(move || write_all(queue, style))?;
+    *installed = true;
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        if IS_WATCHED.get() && note(queue, info, style) {
+            return;
+        }
+        // Also while the names are resolved by another hook no frames are taken. A hook that
+        // waits for another one is not kept from it.
+        let _resolves = FRAMES.try_lock();
+        before(info);
+    }));
+    Ok(())
+}
+
+/// Says that this is a scheduling thread.
+pub(crate) fn watch_this_thread() {
+    IS_WATCHED.set(true);
+}
+
+/// What the last panic of this scheduling thread said, and where; `None` if nobody noted it.
+pub(crate) fn take_last() -> Option<String> {
+    LAST.take()
+}
+
+/// Waits until all that was handed over is written, or for two seconds.
+pub(crate) fn flush() {
+    if let Some(queue) = QUEUE.get() {
+        queue.wait(FLUSH);
+    }
+}
+
+/// Hands a panic over; `false`: it must be written now. Allocates; a system call wakes the writer.
+fn note(queue: &Queue, info: &PanicHookInfo<'_>, style: Style) -> bool {
+    let text = text_of(info);
+    if ENDS_PROCESS.contains(&&*text) {
+        queue.wait(FLUSH);
+        return false;
+    }
+    let place = info.location().map_or_else(String::new, ToString::to_string);
+    LAST.set(Some(format!("{text} ({place})")));
+    let frames = match (style, FRAMES.try_lock()) {
+        (Style::Short | Style::Full, Ok(_takes)) => Some(Backtrace::force_capture()),
+        _ => None,
+    };
+    let thread = std::thread::current().name().unwrap_or("<unnamed>").to_owned();
+    let tid = upcall_sys::process::thread_id();
+    queue.hand(Panic { thread, tid, place, text, frames });
+    true
+}
+
+impl Queue {
+    fn hand(&self, panic: Panic) {
+        let free = self.places.iter().find_map(|place| {
+            // One that is locked is being filled or emptied: the next one is not.
+            place.try_lock().ok().filter(|place| place.is_none())
+        });
+        let Some(mut place) = free else {
+            // Relaxed: a statistic.
+            self.lost.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        // Before it can be written. Relaxed: who calls `wait` for this panic knows of it by the
+        // end of its handler.
+        self.handed.fetch_add(1, Ordering::Relaxed);
+        *place = Some(panic);
+        drop(place);
+        // Release pairs with the Acquire in `write_all`; the place has its lock.
+        self.word.fetch_add(1, Ordering::Release);
+        futex::wake(&self.word, 1);
+    }
+
+    /// What waits, in no order.
+    fn take(&self) -> impl Iterator<Item = Panic> {
+        let lock = |place: &Mutex<Option<Panic>>| {
+            place.lock().unwrap_or_else(PoisonError::into_inner).take()
+        };
+        self.places.iter().filter_map(lock)
+    }
+
+    fn wrote_one(&self) {
+        *self.written.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.changed.notify_all();
+    }
+
+    /// Waits until all that was handed over is written, at most for `within`.
+    fn wait(&self, within: Duration) {
+        let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_behind = |written: &mut u64| *written < self.handed.load(Ordering::Relaxed);
+        let _ = self.changed.wait_timeout_while(written, within, is_behind);
+    }
+}
+
+fn text_of(info: &PanicHookInfo<'_>) -> String {
+    let payload = info.payload();
+    let text = payload.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("Box<dyn Any>").to_owned()
+}
+
+/// The thread: writes what comes, as long as the process is there.
+fn write_all(queue: &Queue, style: Style) {
+    let mut hint = match style {
+        Style::Off => {
+            "note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace\n"
+        }
+        Style::Short | Style::Full => "",
+    };
+    let mut lost_before = 0;
+    loop {
+        // Before the places are looked at. Acquire pairs with the Release in `hand`.
+        let seen = queue.word.load(Ordering::Acquire);
+        let mut any = false;
+        for panic in queue.take() {
+            any = true;
+            let lost = queue.lost.load(Ordering::Relaxed);
+            let mut text = panic.text(style) + std::mem::take(&mut hint);
+            if lost > lost_before {
+                text += &format!("note: {} more panics were not written\n", lost - lost_before);
+                lost_before = lost;
+            }
+            // Nobody can be told if this fails.
+            let _ = std::io::stderr().write_all(text.as_bytes());
+            queue.wrote_one();
+        }
+        if !any {
+            // Whatever ends the wait, all is looked at again.
+            let _ = futex::wait_until(&queue.word, seen, None);
+        }
+    }
+}
+
+impl Panic {
+    /// As the standard hook has it. Resolves the names of the backtrace.
+    fn text(&self, style: Style) -> String {
+        let Panic { thread, tid, place, text, frames } = self;
+        let message = format!("\nthread '{thread}' ({tid}) panicked at {place}:\n{text}\n");
+        let _resolves = FRAMES.lock().unwrap_or_else(PoisonError::into_inner);
+        match (style, frames) {
+            (Style::Off, _) => message,
+            (_, None) => {
+                message + "note: no backtrace, for that of another panic was being written\n"
+            }
+            (Style::Short, Some(frames)) => format!("{message}stack backtrace:\n{frames}"),
+            (Style::Full, Some(frames)) => format!("{message}stack backtrace:\n{frames:#}"),
+        }
+    }
+}
