@@ -363,7 +363,8 @@ fn a_domain_that_is_killed_costs_only_its_own_part() {
     set.assert_nothing_is_left(&all);
     assert_all_ran(&run, 6);
     let broken: Vec<_> = list(&run, "broken").iter().filter_map(Value::as_str).collect();
-    let lost = broken.iter().find(|line| line.contains("its process was killed (signal: 9")).unwrap();
+    let lost =
+        broken.iter().find(|line| line.contains("its process was killed (signal: 9")).unwrap();
     assert!(lost.starts_with("domain `"), "{lost}");
     let domain = lost.split('`').nth(1).unwrap();
     let (its, others): (Vec<_>, Vec<_>) =

@@ -198,8 +198,7 @@ impl fmt::Display for OpenError {
             }
             OpenError::Taken { name, socket, holder: None } => write!(
                 f,
-                "the name `{name}` is taken: no service answers at {}, and no left-over socket \
-                 is there that could be removed",
+                "the name `{name}` is taken: there is a file at {}, and no service answers there",
                 socket.display()
             ),
             OpenError::Folder(path, error) => {

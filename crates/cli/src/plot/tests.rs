@@ -163,6 +163,10 @@ fn an_outcome_has_a_bar_for_each_percentile_and_its_lags() {
         assert_eq!(count(&picture, title), 1, "{title}");
     }
     assert_eq!(count(&picture, "a: -500 us to +250 us"), 1);
+    for meaning in ["half of the responses", "99 % of them", "all of them", "deadline"] {
+        let words = picture.split(['<', '>']).filter(|text| text.trim() == meaning);
+        assert_eq!(words.count(), 1, "{meaning}");
+    }
     let compared = serde_json::json!({"runs": [outcome, outcome]});
     assert_eq!(count(&of_outcome(&compared).unwrap(), "a: median 1 ms"), 2);
     for other in ["{}", r#"{"activities": [{"name": "a"}]}"#, r#"{"runs": [3]}"#] {
