@@ -125,6 +125,17 @@ fn every_mark_has_its_meaning_in_a_legend() {
 }
 
 #[test]
+fn a_long_name_does_not_hide_its_cpu_and_domain() {
+    let mut schedule = schedule(1_000);
+    schedule.rows[0].name = "n".repeat(64);
+    let picture = of_trace(&schedule, None, ALL).unwrap();
+    let cut = format!("{}…", "n".repeat(LABEL_MAX));
+    assert_eq!(count(&picture, &cut), 1, "{picture}");
+    let home = format!("CPU 0 · {}", schedule.rows[0].domain);
+    assert_eq!(count(&picture, &home), 2, "{picture}");
+}
+
+#[test]
 fn a_picture_begins_where_something_happens() {
     let at_once = schedule(1_000);
     let (mut late, later) = (at_once.clone(), Span::from_millis(160));
