@@ -181,8 +181,10 @@ fn gantt(page: &mut Page, schedule: &Schedule, from_ns: u64, until_ns: u64) {
     page.y = top;
     for (place, row) in schedule.rows.iter().enumerate() {
         let base = page.y + SCHEDULE_ROW - 14.0;
-        let label = format!("{} · CPU {} · {}", row.name, row.cpu, row.domain);
-        page.text(MARGIN - 8.0, base - 4.0, "end", shortened(&label, LABEL_MAX));
+        let home = format!("CPU {} · {}", row.cpu, row.domain);
+        for (y, label) in [(base - 12.0, &row.name), (base + 3.0, &home)] {
+            page.text(MARGIN - 8.0, y, "end", shortened(label, LABEL_MAX));
+        }
         page.line((MARGIN, base), (axis.x(until_ns as f64), base), "#c0c0c0");
         for run in &row.runs {
             let (begin, end) = clip(run.from_ns, run.until_ns, schedule.from_ns, from_ns, until_ns);

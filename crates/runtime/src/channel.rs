@@ -201,8 +201,7 @@ impl fmt::Display for ChannelOpenError {
             }
             ChannelOpenError::Taken { name, socket, holder: None } => write!(
                 f,
-                "the name `{name}` is taken: no service answers at {}, and no left-over socket \
-                 is there that could be removed",
+                "the name `{name}` is taken: there is a file at {}, and no service answers there",
                 socket.display()
             ),
             ChannelOpenError::Folder(path, error) => {

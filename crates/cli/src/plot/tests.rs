@@ -125,6 +125,17 @@ fn every_mark_has_its_meaning_in_a_legend() {
 }
 
 #[test]
+fn a_long_name_does_not_hide_its_cpu_and_domain() {
+    let mut schedule = schedule(1_000);
+    schedule.rows[0].name = "n".repeat(64);
+    let picture = of_trace(&schedule, None, ALL).unwrap();
+    let cut = format!("{}…", "n".repeat(LABEL_MAX));
+    assert_eq!(count(&picture, &cut), 1, "{picture}");
+    let home = format!("CPU 0 · {}", schedule.rows[0].domain);
+    assert_eq!(count(&picture, &home), 2, "{picture}");
+}
+
+#[test]
 fn a_picture_begins_where_something_happens() {
     let at_once = schedule(1_000);
     let (mut late, later) = (at_once.clone(), Span::from_millis(160));
@@ -163,6 +174,10 @@ fn an_outcome_has_a_bar_for_each_percentile_and_its_lags() {
         assert_eq!(count(&picture, title), 1, "{title}");
     }
     assert_eq!(count(&picture, "a: -500 us to +250 us"), 1);
+    for meaning in ["half of the responses", "99 % of them", "all of them", "deadline"] {
+        let words = picture.split(['<', '>']).filter(|text| text.trim() == meaning);
+        assert_eq!(words.count(), 1, "{meaning}");
+    }
     let compared = serde_json::json!({"runs": [outcome, outcome]});
     assert_eq!(count(&of_outcome(&compared).unwrap(), "a: median 1 ms"), 2);
     for other in ["{}", r#"{"activities": [{"name": "a"}]}"#, r#"{"runs": [3]}"#] {

@@ -19,36 +19,32 @@ pub fn unreachable(socket: &Path, error: &io::Error) -> String {
             "no daemon: the socket {path} is there, but the daemon that listened at it has \
              ended; `upcall daemon` starts another there"
         ),
-        io::ErrorKind::PermissionDenied => {
-            let (owner, needed) = match (closed_folder(socket), std::fs::metadata(socket)) {
-                (Some((folder, of)), _) => (
-                    of.uid(),
-                    format!(
-                        "folder {} belongs to user {} and has mode {:03o}; connecting needs the \
-                         right to search it",
-                        folder.display(),
-                        of.uid(),
-                        of.mode() & 0o777
-                    ),
-                ),
-                (None, Ok(of)) => (
-                    of.uid(),
-                    format!(
-                        "the socket belongs to user {} and has mode {:03o}; connecting needs the \
-                         right to write to it",
-                        of.uid(),
-                        of.mode() & 0o777
-                    ),
-                ),
-                (None, Err(error)) => return format!("{path}: {error}"),
-            };
-            format!(
-                "{path}: {error}: {needed}; run this as user {owner} or as root, or let the \
-                 daemon be started with --access everyone, where other users can reach its socket"
-            )
-        }
+        io::ErrorKind::PermissionDenied => format!("{path}: {error}: {}", missing_right(socket)),
         _ => format!("{path}: {error}"),
     }
+}
+
+/// Which right is missing, who has it, and how to get it.
+fn missing_right(socket: &Path) -> String {
+    // Of a relative path the folders above it count, too.
+    let socket = &std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned());
+    let (what, needed, remedy, of) = match (closed_folder(socket), std::fs::metadata(socket)) {
+        (Some((folder, of)), _) => {
+            let remedy = "give the daemon a --socket in a folder that both users may search";
+            (format!("folder {}", folder.display()), "search it", remedy, of)
+        }
+        (None, Ok(of)) => {
+            let remedy = "start the daemon with --access everyone";
+            ("the socket".to_owned(), "write to it", remedy, of)
+        }
+        (None, Err(error)) => return format!("its owner is not known: {error}"),
+    };
+    let (owner, mode) = (of.uid(), of.mode() & 0o777);
+    let who = if owner == 0 { "root".to_owned() } else { format!("user {owner} or root") };
+    format!(
+        "{what} belongs to user {owner} and has mode {mode:03o}; connecting needs the right to \
+         {needed}: run this as {who}, or {remedy}"
+    )
 }
 
 /// The first folder on the way to `socket` that this process may not search.
