@@ -92,7 +92,7 @@ impl<'a> Receiver<'a> {
             let part = part.min(message.len());
             let from = self.part.len();
             self.part.resize(from + part, 0);
-            message.span().copy_to(0, &mut self.part[from..]);
+            message.payload().copy_to(0, &mut self.part[from..]);
             message.done_with(part);
             self.units += part as u64;
             return self.whole_messages().map(|()| Ok(true));
@@ -195,10 +195,10 @@ fn check_message(
     number: u64,
     message: &Message<'_, &[AtomicU64]>,
 ) -> Result<(), String> {
-    let (span, len) = (message.span(), message.len());
+    let (payload, len) = (message.payload(), message.len());
     if let Way::Messages { .. } = way {
         let mut bytes = [0; BYTES_MAX];
-        let copied = span.copy_to(0, &mut bytes);
+        let copied = payload.copy_to(0, &mut bytes);
         // What is longer than any is told by its length.
         let found = if copied == len {
             check_bytes(seed, number, &bytes[..len])
@@ -207,6 +207,6 @@ fn check_message(
         };
         return found.map_err(|error| format!("{error} ({len} bytes)"));
     }
-    let words = span.words().unwrap_or_default();
+    let words = payload.words().unwrap_or_default();
     check(seed, number, len, words.iter().map(|word| word.load(Relaxed)))
 }

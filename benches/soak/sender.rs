@@ -188,7 +188,7 @@ fn compose_in_place(room: &Room<'_, &[AtomicU64]>, number: u64, bytes: usize) {
     let mut words = [0; WORDS_MAX];
     compose(number, bytes, &mut words);
     // Slots and buffers always have their words in place.
-    for (place, word) in room.span().words().unwrap_or_default().iter().zip(words) {
+    for (place, word) in room.payload().words().unwrap_or_default().iter().zip(words) {
         place.store(word, Relaxed);
     }
 }

@@ -159,7 +159,7 @@ fn in_upcalls(order: &Order, log: &Arc<Log>) -> Runtime {
         let log = log.clone();
         let network = move |inlet: &mut Inlet, batch: &mut Batch<'_>| {
             while let Some(message) = inlet.next(batch) {
-                log.arrived(message.span().words().map_or(0, |words| words[0].load(Relaxed)));
+                log.arrived(message.payload().words().map_or(0, |words| words[0].load(Relaxed)));
                 message.done();
             }
         };

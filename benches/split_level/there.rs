@@ -116,7 +116,7 @@ fn filled_pipe() -> (impl Write, PipeReader) {
 
 fn touch(inlet: &mut Inlet, batch: &mut Batch<'_>) -> bool {
     let Some(message) = inlet.next(batch) else { return false };
-    black_box(message.span().words().map(|words| words[0].load(Relaxed)));
+    black_box(message.payload().words().map(|words| words[0].load(Relaxed)));
     message.done();
     true
 }
@@ -159,7 +159,7 @@ fn tasks_in_turn(cpu: u32) -> Vec<u64> {
         let task = async move |task: upcall::Task| {
             let mut critical = clock::now();
             while let Ok(Some(message)) = inlet.front() {
-                black_box(message.span().words().map(|words| words[0].load(Relaxed)));
+                black_box(message.payload().words().map(|words| words[0].load(Relaxed)));
                 message.done();
                 inlet.release();
                 meter.note(nth);

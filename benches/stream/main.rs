@@ -360,7 +360,7 @@ fn write(writer: &mut Writer<&[AtomicU64]>, message: &[u8], kind: Kind) -> bool 
     let Some(room) = writer.reserve(message.len()).expect("the reader is there") else {
         return false;
     };
-    if let Some(words) = room.span().words() {
+    if let Some(words) = room.payload().words() {
         words[0].store(7, Relaxed);
     }
     room.stage(message.len());
@@ -376,11 +376,11 @@ fn read(reader: &mut Reader<&[AtomicU64]>, into: &mut [u8], kind: Kind) -> bool 
         if message.len() < into.len() {
             return false;
         }
-        message.span().copy_to(0, into);
+        message.payload().copy_to(0, into);
         message.done_with(into.len());
         return true;
     }
-    black_box(message.span().words().map(|words| words[0].load(Relaxed)));
+    black_box(message.payload().words().map(|words| words[0].load(Relaxed)));
     message.done();
     true
 }

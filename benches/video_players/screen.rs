@@ -89,7 +89,7 @@ impl Screen {
         let Ok(Some(message)) = inlet.front() else { return };
         let (number, due) = header(&message);
         let len = message.len() - HEADER_BYTES;
-        message.span().copy_to(HEADER_BYTES, self.decoder.room(len));
+        message.payload().copy_to(HEADER_BYTES, self.decoder.room(len));
         message.done();
         self.events_due += 1;
         let before_ns = upcall::thread_cpu_ns();
@@ -107,7 +107,7 @@ impl Screen {
 
 fn header(message: &Message<'_>) -> (u64, Instant) {
     let mut header = [[0; 8]; 2];
-    message.span().copy_to(0, header.as_flattened_mut());
+    message.payload().copy_to(0, header.as_flattened_mut());
     let [number, due_ns] = header.map(u64::from_ne_bytes);
     (number, Instant::from_nanos(due_ns))
 }

@@ -88,8 +88,8 @@ fn send(player: &mut Receiver, number: u64, due: Instant, frame: &[u8]) -> bool 
     let len = HEADER_BYTES + frame.len();
     let Ok(Some(room)) = player.outlet.reserve(len) else { return false };
     let header = [number, due.as_nanos()].map(u64::to_ne_bytes);
-    room.span().fill(0, header.as_flattened());
-    room.span().fill(HEADER_BYTES, frame);
+    room.payload().fill(0, header.as_flattened());
+    room.payload().fill(HEADER_BYTES, frame);
     room.stage(len);
     let is_sent = player.outlet.commit().is_ok();
     if let Some(raiser) = player.raiser.as_ref().filter(|_| is_sent) {

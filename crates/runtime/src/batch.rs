@@ -10,7 +10,7 @@ use upcall_core::scheduler::Outcome;
 use upcall_core::time::{Instant, Span};
 use upcall_shm::user_area::Mask;
 
-use crate::events::Event;
+use crate::events::PostedEvent;
 use crate::gate::Gate;
 use crate::mask::MaskedBatch;
 
@@ -164,8 +164,8 @@ impl<'a> Batch<'a> {
     /// allocate. `None` also in a trial run and in virtual time.
     ///
     /// ```no_run
-    /// # use upcall_runtime::{Batch, Event};
-    /// # fn show(frame: Event) {}
+    /// # use upcall_runtime::{Batch, PostedEvent};
+    /// # fn show(frame: PostedEvent) {}
     /// # fn handler(batch: &mut Batch<'_>) {
     /// while let Some(frame) = batch.take_event() {
     ///     if !batch.proceed() {
@@ -175,7 +175,7 @@ impl<'a> Batch<'a> {
     /// }
     /// # }
     /// ```
-    pub fn take_event(&mut self) -> Option<Event> {
+    pub fn take_event(&mut self) -> Option<PostedEvent> {
         match &mut self.authority {
             Authority::Gate(gate) => gate.take_event(),
             Authority::Nobody | Authority::Round(_) => None,

@@ -1,4 +1,4 @@
-//! Event channels: services that are registered by name, clients that register with them, and how each is told of
+//! ChannelEvent channels: services that are registered by name, clients that register with them, and how each is told of
 //! the other's events (ecalls-2001 §2). Decision 0011.
 //!
 //! A [`Service`] says which segments a client of it has ([`Forms`]), and what is invoked for what clients raise. A
@@ -46,7 +46,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use upcall_shm::channel::PostError;
+use upcall_shm::channel::SegmentError;
 use upcall_shm::{LayoutError, PeerFault};
 use upcall_sys::OsError;
 use upcall_sys::memfd::MapError;
@@ -74,7 +74,7 @@ mod thread;
 pub use client::Client;
 pub use desk::Events;
 pub use fast::{FastAnswer, FastDone, call};
-pub use message::Refusal;
+pub use message::ServiceRefusal;
 pub use name::services_folder;
 pub use raise::{Raise, Raiser};
 pub use route::{HANDLER_TERMS, Route};
@@ -104,7 +104,7 @@ impl PeerId {
 
 /// An event as it is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
+pub struct ChannelEvent {
     /// Whose it is.
     pub peer: PeerId,
     /// Its type or level; 0 in a ring and in a counter.
@@ -140,7 +140,7 @@ impl fmt::Display for Gone {
 /// Why there is no service or client.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum OpenError {
+pub enum ChannelOpenError {
     /// No service can be called so.
     Name(String),
     /// There is no folder for sockets ([`services_folder`]), or others may write to it.
@@ -170,55 +170,57 @@ pub enum OpenError {
         bells_max: usize,
     },
     /// What the service said.
-    Refused(Refusal),
+    Refused(ServiceRefusal),
     /// The service did not answer in time, or what none of this version does.
     NoAnswer,
 }
 
-impl fmt::Display for OpenError {
+impl fmt::Display for ChannelOpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            OpenError::Name(name) => write!(
+            ChannelOpenError::Name(name) => write!(
                 f,
                 "`{name}` is no name of a service, expected 1 to 64 letters, digits, `-`, `_` or `.`"
             ),
-            OpenError::Folder(path, error) => {
+            ChannelOpenError::Folder(path, error) => {
                 write!(
                     f,
                     "folder {} cannot be trusted with the sockets of services: {error}",
                     path.display()
                 )
             }
-            OpenError::Os(error) => error.fmt(f),
-            OpenError::Memory(error) => write!(f, "no memory for a channel: {error}"),
-            OpenError::Layout(error) => write!(f, "no channel: {error}"),
-            OpenError::Handlers(error) => error.fmt(f),
-            OpenError::Thread(error) => write!(f, "no thread serves it: {error}"),
-            OpenError::Kernel(error) => write!(f, "handlers of events need Linux 5.16: {error}"),
-            OpenError::NoSuchCpu { cpu } => {
+            ChannelOpenError::Os(error) => error.fmt(f),
+            ChannelOpenError::Memory(error) => write!(f, "no memory for a channel: {error}"),
+            ChannelOpenError::Layout(error) => write!(f, "no channel: {error}"),
+            ChannelOpenError::Handlers(error) => error.fmt(f),
+            ChannelOpenError::Thread(error) => write!(f, "no thread serves it: {error}"),
+            ChannelOpenError::Kernel(error) => {
+                write!(f, "handlers of events need Linux 5.16: {error}")
+            }
+            ChannelOpenError::NoSuchCpu { cpu } => {
                 write!(f, "CPU {cpu} has no scheduling thread of this runtime")
             }
-            OpenError::NotInMode(mode) => {
+            ChannelOpenError::NotInMode(mode) => {
                 write!(f, "event handlers in mode {}, expected mode upcall", mode.name())
             }
-            OpenError::TooManyBells { bells_max } => {
+            ChannelOpenError::TooManyBells { bells_max } => {
                 write!(f, "more streams and peers on one CPU than {bells_max}")
             }
-            OpenError::Refused(refusal) => refusal.fmt(f),
-            OpenError::NoAnswer => f.write_str("the service did not answer as one does"),
+            ChannelOpenError::Refused(refusal) => refusal.fmt(f),
+            ChannelOpenError::NoAnswer => f.write_str("the service did not answer as one does"),
         }
     }
 }
 
-impl std::error::Error for OpenError {}
+impl std::error::Error for ChannelOpenError {}
 
-impl fmt::Display for Refusal {
+impl fmt::Display for ServiceRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Refusal::Full => "the service has as many clients as it can, or is closed",
-            Refusal::NoCall => "the service takes events and no calls",
-            Refusal::Signal => "the signal is no real-time signal",
-            Refusal::Resources => "the service has no memory or descriptors left",
+            ServiceRefusal::Full => "the service has as many clients as it can, or is closed",
+            ServiceRefusal::NoCall => "the service takes events and no calls",
+            ServiceRefusal::Signal => "the signal is no real-time signal",
+            ServiceRefusal::Resources => "the service has no memory or descriptors left",
         })
     }
 }
@@ -230,7 +232,7 @@ pub enum RaiseError {
     /// Nobody takes it any more.
     Gone(Gone),
     /// No such type or level.
-    Post(PostError),
+    Post(SegmentError),
     /// Another thread raises on this channel now, and a scheduling thread does not wait for it.
     Busy,
     /// A handler on the client's behalf dropped it.
@@ -324,7 +326,7 @@ pub enum CallError {
     /// What the system said: `ENOENT` or `ECONNREFUSED` if there is no such service.
     Os(OsError),
     /// What the service said.
-    Refused(Refusal),
+    Refused(ServiceRefusal),
     /// The deadline has come.
     Late,
     /// The service is gone, or said what none of this version does.
@@ -351,26 +353,26 @@ impl From<OsError> for CallError {
     }
 }
 
-impl From<OsError> for OpenError {
+impl From<OsError> for ChannelOpenError {
     fn from(error: OsError) -> Self {
-        OpenError::Os(error)
+        ChannelOpenError::Os(error)
     }
 }
 
-impl From<MapError> for OpenError {
+impl From<MapError> for ChannelOpenError {
     fn from(error: MapError) -> Self {
-        OpenError::Memory(error)
+        ChannelOpenError::Memory(error)
     }
 }
 
-impl From<LayoutError> for OpenError {
+impl From<LayoutError> for ChannelOpenError {
     fn from(error: LayoutError) -> Self {
-        OpenError::Layout(error)
+        ChannelOpenError::Layout(error)
     }
 }
 
-impl From<AddError> for OpenError {
+impl From<AddError> for ChannelOpenError {
     fn from(error: AddError) -> Self {
-        OpenError::Handlers(error)
+        ChannelOpenError::Handlers(error)
     }
 }

@@ -28,7 +28,7 @@ use upcall_core::policy::dwcs::DWCS;
 use upcall_core::policy::dws::DWS;
 use upcall_shm::inbox::{Inbox, Taker};
 
-pub use upcall_shm::inbox::{EVENTS_MAX, Event, EventError};
+pub use upcall_shm::inbox::{EVENTS_MAX, PostError, PostedEvent};
 
 use crate::executive::{ACTIVITIES_MAX, Shared};
 
@@ -65,15 +65,15 @@ impl Poster {
     ///
     /// # Errors
     /// [`EVENTS_MAX`] wait for the handler already, or it is closed.
-    pub fn post(&self, rank: u64) -> Result<(), EventError> {
-        self.post_event(&Event { rank, words: [0; 5] })
+    pub fn post(&self, rank: u64) -> Result<(), PostError> {
+        self.post_event(&PostedEvent { rank, words: [0; 5] })
     }
 
     /// As [`Poster::post`], with words that the handler gets.
     ///
     /// # Errors
     /// As [`Poster::post`].
-    pub fn post_event(&self, event: &Event) -> Result<(), EventError> {
+    pub fn post_event(&self, event: &PostedEvent) -> Result<(), PostError> {
         self.inbox.post(event)?;
         if self.shared.marks.set(self.id.0) && self.rings {
             self.shared.doorbell.ring();
@@ -156,7 +156,7 @@ impl Inboxes {
     }
 
     /// The most urgent event of an activity, of those taken in.
-    pub(crate) fn take(&mut self, id: ActivityId) -> Option<Event> {
+    pub(crate) fn take(&mut self, id: ActivityId) -> Option<PostedEvent> {
         self.takers.get_mut(id.0 as usize)?.as_mut()?.take()
     }
 }

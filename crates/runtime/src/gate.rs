@@ -10,7 +10,7 @@ use upcall_shm::user_area::Mask;
 
 use crate::channel::Moment;
 use crate::doorbell::Doorbell;
-use crate::events::{Event, Inboxes};
+use crate::events::{Inboxes, PostedEvent};
 use crate::executive::post;
 use crate::interrupt::{Interrupt, Interrupts};
 use crate::seat::Seat;
@@ -93,7 +93,7 @@ impl Gate<'_> {
     }
 
     /// The most urgent event of what runs, which is then taken. O(k) for k that wait.
-    pub(crate) fn take_event(&mut self) -> Option<Event> {
+    pub(crate) fn take_event(&mut self) -> Option<PostedEvent> {
         let id = self.scheduler.running()?;
         let now = crate::clock::now();
         self.take_in(now);

@@ -76,7 +76,7 @@ impl Interest {
 
 /// One descriptor may be ready: see the module's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
+pub struct IoEvent {
     /// As given to [`Poller::add`] or [`Poller::modify`].
     pub key: usize,
     /// To be read from.
@@ -339,7 +339,7 @@ impl Poller {
     /// kernel's measure), when those known before have been taken. Interest that has changed costs another, all of it together. Two
     /// loads where nothing came; else O(words touched).
     #[inline]
-    pub fn try_next(&mut self) -> Option<Event> {
+    pub fn try_next(&mut self) -> Option<IoEvent> {
         if self.changed {
             self.flush();
         }
@@ -382,7 +382,7 @@ impl Poller {
     /// As [`Poller::wait`].
     pub fn wait_many(
         &mut self,
-        events: &mut Vec<Event>,
+        events: &mut Vec<IoEvent>,
         timeout: Option<Duration>,
     ) -> Result<usize, OsError> {
         events.clear();
@@ -403,7 +403,7 @@ impl Poller {
     ///
     /// # Errors
     /// What the kernel said (`ENOMEM`, `EAGAIN`): nothing is lost, it may be called again.
-    pub fn wait(&mut self, deadline_ns: Option<u64>) -> Result<Option<Event>, OsError> {
+    pub fn wait(&mut self, deadline_ns: Option<u64>) -> Result<Option<IoEvent>, OsError> {
         loop {
             if let Feeding::Thread(_) = self.feeding {
                 // Before the look: who raises after it rings again.
@@ -479,7 +479,7 @@ impl Poller {
     }
 
     #[inline]
-    fn take(&mut self) -> Option<Event> {
+    fn take(&mut self) -> Option<IoEvent> {
         loop {
             let (number, bits) = self.client.take()?;
             if let Some(ear) = self.ear.as_mut().filter(|ear| ear.number() == number) {
@@ -490,7 +490,7 @@ impl Poller {
             // A service that is behind may say what was deleted.
             if let Some(entry) = self.entries.get(number as usize).filter(|entry| entry.added) {
                 let (readable, writable) = (bits & READABLE != 0, bits & WRITABLE != 0);
-                return Some(Event { key: entry.key, readable, writable });
+                return Some(IoEvent { key: entry.key, readable, writable });
             }
         }
     }

@@ -62,7 +62,7 @@ pub use batch::Batch;
 pub use calibrate::switch_cost;
 pub use config::{Attach, Config, FIFO_PRIORITY, Mode};
 pub use domain::{AttachError, daemon_answers, daemon_socket};
-pub use events::{EVENTS_MAX, Event, EventError, Poster};
+pub use events::{EVENTS_MAX, PostError, PostedEvent, Poster};
 pub use executive::{ACTIVITIES_MAX, Job};
 pub use interrupt::Interrupt;
 pub use latency::Latency;

@@ -45,7 +45,7 @@ use upcall_shm::stream as shm;
 use upcall_sys::memfd::{MapError, SharedMapping};
 use upcall_sys::{OsError, futex};
 
-pub use shm::{Closed, End, Kept, Span, StreamError, StreamFault, Way};
+pub use shm::{Closed, End, Kept, Payload, StreamError, StreamFault, Way};
 
 mod adapters;
 mod door;
@@ -106,7 +106,7 @@ pub struct Stream {
 /// Why there is no stream, or no end of it.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum OpenError {
+pub enum StreamOpenError {
     /// No memory, or a descriptor that cannot be one of a stream.
     Memory(MapError),
     /// The memory is no stream, a size is out of range, or the end was taken up before.
@@ -115,27 +115,27 @@ pub enum OpenError {
     Size(std::io::Error),
 }
 
-impl fmt::Display for OpenError {
+impl fmt::Display for StreamOpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            OpenError::Memory(error) => write!(f, "no memory for a stream: {error}"),
-            OpenError::Layout(error) => write!(f, "no stream: {error}"),
-            OpenError::Size(error) => write!(f, "size of a stream's memory: {error}"),
+            StreamOpenError::Memory(error) => write!(f, "no memory for a stream: {error}"),
+            StreamOpenError::Layout(error) => write!(f, "no stream: {error}"),
+            StreamOpenError::Size(error) => write!(f, "size of a stream's memory: {error}"),
         }
     }
 }
 
-impl std::error::Error for OpenError {}
+impl std::error::Error for StreamOpenError {}
 
-impl From<MapError> for OpenError {
+impl From<MapError> for StreamOpenError {
     fn from(error: MapError) -> Self {
-        OpenError::Memory(error)
+        StreamOpenError::Memory(error)
     }
 }
 
-impl From<LayoutError> for OpenError {
+impl From<LayoutError> for StreamOpenError {
     fn from(error: LayoutError) -> Self {
-        OpenError::Layout(error)
+        StreamOpenError::Layout(error)
     }
 }
 
@@ -145,8 +145,8 @@ impl Stream {
     /// rests. Some system calls; allocates the memory, which is faulted in as it is used.
     ///
     /// # Errors
-    /// See [`OpenError`].
-    pub fn create(way: Way, start_level: u64) -> Result<Self, OpenError> {
+    /// See [`StreamOpenError`].
+    pub fn create(way: Way, start_level: u64) -> Result<Self, StreamOpenError> {
         let bytes = way.words()? * 8;
         let memory = Memory::new(SharedMapping::create("upcall-stream", bytes)?);
         shm::Stream::create(memory.clone(), way, GENERATION, start_level)?;
@@ -157,10 +157,10 @@ impl Stream {
     /// through a socket (unix(7), `SCM_RIGHTS`). It may be in use.
     ///
     /// # Errors
-    /// See [`OpenError`].
-    pub fn from_fd(fd: OwnedFd) -> Result<Self, OpenError> {
+    /// See [`StreamOpenError`].
+    pub fn from_fd(fd: OwnedFd) -> Result<Self, StreamOpenError> {
         let file = File::from(fd);
-        let bytes = file.metadata().map_err(OpenError::Size)?.len();
+        let bytes = file.metadata().map_err(StreamOpenError::Size)?.len();
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         let memory = Memory::new(SharedMapping::from_fd(file.into(), bytes)?);
         shm::Stream::attach(memory.clone(), GENERATION)?;
@@ -177,7 +177,7 @@ impl Stream {
     ///
     /// # Errors
     /// The memory was spoilt meanwhile.
-    pub fn way(&self) -> Result<Way, OpenError> {
+    pub fn way(&self) -> Result<Way, StreamOpenError> {
         Ok(self.attach()?.way())
     }
 
@@ -185,7 +185,7 @@ impl Stream {
     ///
     /// # Errors
     /// It was taken up before, here or elsewhere.
-    pub fn outlet(&self) -> Result<Outlet, OpenError> {
+    pub fn outlet(&self) -> Result<Outlet, StreamOpenError> {
         Ok(Outlet::new(self.attach()?.writer()?, self.clone()))
     }
 
@@ -193,7 +193,7 @@ impl Stream {
     ///
     /// # Errors
     /// It was taken up before, here or elsewhere.
-    pub fn inlet(&self) -> Result<Inlet, OpenError> {
+    pub fn inlet(&self) -> Result<Inlet, StreamOpenError> {
         Ok(Inlet::new(self.attach()?.reader()?, self.clone()))
     }
 
@@ -215,7 +215,7 @@ impl Stream {
     ///
     /// # Errors
     /// The memory was spoilt meanwhile.
-    pub fn mark_dead(&self, end: End) -> Result<(), OpenError> {
+    pub fn mark_dead(&self, end: End) -> Result<(), StreamOpenError> {
         let stream = self.attach()?;
         if stream.mark_dead(end) {
             futex::wake_shared(stream.bell(end.other()), 1);

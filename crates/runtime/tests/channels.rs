@@ -1,13 +1,13 @@
-//! Event channels whose handlers run in threads, in one process: every way to be told, what filters do, and that
+//! ChannelEvent channels whose handlers run in threads, in one process: every way to be told, what filters do, and that
 //! each side learns how the other went.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
 use upcall_runtime::channel::{
-    self, CallError, Client, Event, FastAnswer, FastError, Form, Forms, Gone, HANDLER_TERMS,
-    HandlerTerms, OpenError, Posted, Raise, RaiseError, Raiser, Refusal, Refused, Route, Service,
-    ServiceTerms, TakeError, Verdict, When, Words,
+    self, CallError, ChannelEvent, ChannelOpenError, Client, FastAnswer, FastError, Form, Forms,
+    Gone, HANDLER_TERMS, HandlerTerms, Posted, Raise, RaiseError, Raiser, Refused, Route, Service,
+    ServiceRefusal, ServiceTerms, TakeError, Verdict, When, Words,
 };
 use upcall_runtime::clock;
 use upcall_runtime::time::{Instant, Span};
@@ -36,7 +36,7 @@ fn raise(number: u64) -> Raise {
 /// What comes along a route.
 #[derive(Debug, PartialEq, Eq)]
 enum Seen {
-    Event(Event),
+    Event(ChannelEvent),
     Gone(Gone),
 }
 
@@ -103,7 +103,7 @@ fn next_word(seen: &mpsc::Receiver<Seen>) -> u64 {
     }
 }
 
-fn take(client: &mut Client) -> Result<Event, TakeError> {
+fn take(client: &mut Client) -> Result<ChannelEvent, TakeError> {
     loop {
         match client.take()? {
             Some(event) => return Ok(event),
@@ -265,7 +265,7 @@ fn a_service_has_many_clients_and_a_client_many_services() {
         (0..2).map(|_| names.iter().map(|name| Client::polled(name).unwrap()).collect()).collect();
     for name in &names {
         let full = Client::polled(name).unwrap_err();
-        assert!(matches!(full, OpenError::Refused(Refusal::Full)), "{full}");
+        assert!(matches!(full, ChannelOpenError::Refused(ServiceRefusal::Full)), "{full}");
     }
     for (number, service) in services.iter().enumerate() {
         assert_eq!(service.raise_all(&raise(number as u64)), 2);
@@ -328,7 +328,10 @@ fn a_client_is_told_by_a_real_time_signal_once_for_many_events() {
     }
     for wrong in [0, 9, number + 100] {
         let refused = Client::signalled(&name, wrong, 0).unwrap_err();
-        assert!(matches!(refused, OpenError::Refused(Refusal::Signal)), "{wrong}: {refused}");
+        assert!(
+            matches!(refused, ChannelOpenError::Refused(ServiceRefusal::Signal)),
+            "{wrong}: {refused}"
+        );
     }
 }
 
@@ -439,7 +442,7 @@ fn a_call_by_name_blocks_until_it_is_answered() {
     let terms = ServiceTerms::new(RINGS, Route::to(|_| {}));
     let _service = Service::in_thread(&mute, terms).unwrap();
     let refused = channel::call(&mute, &[0; 5], a_minute());
-    assert_eq!(refused, Err(CallError::Refused(Refusal::NoCall)));
+    assert_eq!(refused, Err(CallError::Refused(ServiceRefusal::NoCall)));
     assert!(matches!(channel::call("a/b", &[0; 5], None), Err(CallError::Name(_))));
 }
 
@@ -491,21 +494,21 @@ fn what_cannot_be_is_refused() {
     let route = || Route::to(|_| {});
     for wrong in ["", ".hidden", "a/b", "a b", &"x".repeat(65)] {
         let refused = Service::in_thread(wrong, ServiceTerms::new(RINGS, route())).unwrap_err();
-        assert!(matches!(refused, OpenError::Name(_)), "{wrong}: {refused}");
+        assert!(matches!(refused, ChannelOpenError::Name(_)), "{wrong}: {refused}");
     }
     let taken = name("taken");
     let _service = Service::in_thread(&taken, ServiceTerms::new(RINGS, route())).unwrap();
     let twice = Service::in_thread(&taken, ServiceTerms::new(RINGS, route())).unwrap_err();
-    assert!(matches!(twice, OpenError::Os(_)), "{twice}");
+    assert!(matches!(twice, ChannelOpenError::Os(_)), "{twice}");
     let forms = Forms { to_service: Form::Ring { slots: 3 }, ..RINGS };
     let odd = Service::in_thread(&name("odd"), ServiceTerms::new(forms, route())).unwrap_err();
-    assert!(matches!(odd, OpenError::Layout(_)), "{odd}");
+    assert!(matches!(odd, ChannelOpenError::Layout(_)), "{odd}");
     let long = (0..4).fold(route(), |route, _| route.through(|_| {}));
     let long = Service::in_thread(&name("long"), ServiceTerms::new(RINGS, long)).unwrap_err();
-    assert!(matches!(long, OpenError::Handlers(_)), "{long}");
+    assert!(matches!(long, ChannelOpenError::Handlers(_)), "{long}");
     let many = ServiceTerms::new(RINGS, route()).clients_max(1_000);
     let many = Service::in_thread(&name("crowd"), many).unwrap_err();
-    assert!(matches!(many, OpenError::Handlers(_)), "{many}");
+    assert!(matches!(many, ChannelOpenError::Handlers(_)), "{many}");
     let none = Client::polled(&name("none")).unwrap_err();
-    assert!(matches!(none, OpenError::Os(_)), "{none}");
+    assert!(matches!(none, ChannelOpenError::Os(_)), "{none}");
 }

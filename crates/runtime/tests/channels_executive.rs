@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use upcall_runtime::activity::ActivityParams;
 use upcall_runtime::channel::{
-    Client, FastAnswer, FastError, Form, Forms, Gone, HANDLER_TERMS, HandlerTerms, OpenError,
-    Posted, Raise, Raiser, Route, Service, ServiceTerms, When,
+    ChannelOpenError, Client, FastAnswer, FastError, Form, Forms, Gone, HANDLER_TERMS,
+    HandlerTerms, Posted, Raise, Raiser, Route, Service, ServiceTerms, When,
 };
 use upcall_runtime::policy::dws::DWS;
 use upcall_runtime::stream::{Stream, Way};
@@ -270,11 +270,11 @@ fn where_there_is_no_desk_there_is_no_handler() {
     let (mut runtime, alone) = start(Mode::Upcall);
     let cpu = cpu();
     let error = runtime.service(cpu + 1_000, &name("nowhere"), terms()).unwrap_err();
-    assert!(matches!(error, OpenError::NoSuchCpu { .. }), "{error}");
+    assert!(matches!(error, ChannelOpenError::NoSuchCpu { .. }), "{error}");
     // Streams and peers sleep on words of one set.
     let _all = runtime.service(cpu, &name("all"), terms().clients_max(96)).unwrap();
     let error = runtime.service(cpu, &name("more"), terms()).unwrap_err();
-    assert!(matches!(error, OpenError::Handlers(_)), "{error}");
+    assert!(matches!(error, ChannelOpenError::Handlers(_)), "{error}");
     let mut stream = |number: u32| {
         let stream = Stream::create(Way::Slots { slots: 4, slot_bytes: 8 }, 0).unwrap();
         let inlet = stream.inlet().unwrap();
@@ -289,5 +289,5 @@ fn where_there_is_no_desk_there_is_no_handler() {
     drop(alone);
     let (mut runtime, _alone) = start(Mode::Threads);
     let error = runtime.service(cpu, &name("threads"), terms()).unwrap_err();
-    assert!(matches!(error, OpenError::NotInMode(Mode::Threads)), "{error}");
+    assert!(matches!(error, ChannelOpenError::NotInMode(Mode::Threads)), "{error}");
 }

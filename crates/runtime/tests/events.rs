@@ -18,7 +18,9 @@ use upcall_runtime::policy::dws::DWS;
 use upcall_runtime::policy::rm::RM;
 use upcall_runtime::policy::rmdp::RMDP;
 use upcall_runtime::time::Span;
-use upcall_runtime::{Config, EVENTS_MAX, Event, EventError, HandlerId, Poster, Runtime, clock};
+use upcall_runtime::{
+    Config, EVENTS_MAX, HandlerId, PostError, PostedEvent, Poster, Runtime, clock,
+};
 
 use support::{cpu, ended};
 
@@ -48,7 +50,7 @@ fn players(
     let seen = Seen::default();
     let ids = (0..count).map(|player| {
         let (seen, mut done) = (seen.clone(), 0);
-        let taken = move |event: Event| seen.lock().unwrap().push((player, event.rank));
+        let taken = move |event: PostedEvent| seen.lock().unwrap().push((player, event.rank));
         let handler = move |batch: &mut upcall_runtime::Batch<'_>| {
             if let Some(event) = batch.take_event().filter(|_| batch.proceed()) {
                 taken(event);
@@ -141,8 +143,8 @@ fn what_threads_post_while_handlers_run_is_taken_once_each() {
                     for number in 0..EACH {
                         for poster in posters {
                             let event =
-                                Event { rank: number % 7, words: [thread, number, 0, 0, 0] };
-                            while poster.post_event(&event) == Err(EventError::Full) {
+                                PostedEvent { rank: number % 7, words: [thread, number, 0, 0, 0] };
+                            while poster.post_event(&event) == Err(PostError::Full) {
                                 std::thread::yield_now();
                             }
                         }
@@ -162,9 +164,9 @@ fn a_handler_that_takes_nothing_has_so_many_and_a_closed_one_none() {
     let id = runtime.handler("idle", (NEED, winning(true)), |_| {}).unwrap();
     let poster = runtime.poster(id).unwrap();
     (0..EVENTS_MAX as u64).for_each(|rank| poster.post(rank).unwrap());
-    assert_eq!(poster.post(0), Err(EventError::Full));
+    assert_eq!(poster.post(0), Err(PostError::Full));
     assert!(runtime.close(id).is_some());
-    assert_eq!(poster.post(0), Err(EventError::Closed));
+    assert_eq!(poster.post(0), Err(PostError::Closed));
     assert!(runtime.poster(id).is_none());
     // The number is used again, by one that has no events of the former's.
     let (ids, seen) = players(&mut runtime, 1, 1, winning(true));
@@ -277,7 +279,7 @@ fn a_service_that_raises_posts_to_a_handler_that_is_admitted() {
     let to_client = Form::Ring { slots: 64 };
     let forms = Forms { to_service: Form::Counter, to_client };
     let service = Service::in_thread(&name, ServiceTerms::new(forms, Route::to(|_| {}))).unwrap();
-    let taken: Arc<Mutex<Vec<Event>>> = Arc::default();
+    let taken: Arc<Mutex<Vec<PostedEvent>>> = Arc::default();
     let noted = taken.clone();
     let handler = move |batch: &mut upcall_runtime::Batch<'_>| {
         let mut noted = noted.lock().unwrap();
@@ -298,9 +300,9 @@ fn a_service_that_raises_posts_to_a_handler_that_is_admitted() {
     // They may come in parts, of which each is in order; none is lost, and its words come along.
     let mut taken = std::mem::take(&mut *taken.lock().unwrap());
     taken.sort_unstable_by_key(|event| event.words[1]);
-    let expected: Vec<Event> = (0..)
+    let expected: Vec<PostedEvent> = (0..)
         .zip(ranks)
-        .map(|(frame, rank)| Event { rank, words: [rank, frame, 7, 8, 9] })
+        .map(|(frame, rank)| PostedEvent { rank, words: [rank, frame, 7, 8, 9] })
         .collect();
     assert_eq!(taken, expected);
 }

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use upcall_runtime::io_events::{Event, Feed, Interest, InterestError, Poller};
+use upcall_runtime::io_events::{Feed, Interest, InterestError, IoEvent, Poller};
 use upcall_sys::clock::monotonic_ns;
 
 const FEEDS: [Feed; 3] = [Feed::Ring, Feed::RingThread, Feed::EpollThread];
@@ -32,17 +32,17 @@ fn pair() -> (UnixStream, UnixStream) {
 }
 
 /// As a loop would: the next event, that must come.
-fn next(poller: &mut Poller) -> Event {
+fn next(poller: &mut Poller) -> IoEvent {
     poller.wait(Some(monotonic_ns() + 20_000_000_000)).unwrap().expect("no event in 20 s")
 }
 
-fn readable(key: usize) -> Event {
-    Event { key, readable: true, writable: false }
+fn readable(key: usize) -> IoEvent {
+    IoEvent { key, readable: true, writable: false }
 }
 
 /// Interest has reached the kernel and all that came of it has come: a pair of our own speaks last.
 /// What else was said meanwhile. (The kernel says what happened in order.)
-fn settle(poller: &mut Poller) -> Vec<Event> {
+fn settle(poller: &mut Poller) -> Vec<IoEvent> {
     const FENCE: usize = usize::MAX;
     let (near, mut far) = pair();
     let mut said = Vec::new();
@@ -110,11 +110,11 @@ fn only_what_there_is_interest_in_is_said() {
     each(|poller, _| {
         let (mut near, mut far) = pair();
         poller.add(&near, 7, Interest::Writable).unwrap();
-        assert_eq!(next(poller), Event { key: 7, readable: false, writable: true });
+        assert_eq!(next(poller), IoEvent { key: 7, readable: false, writable: true });
         far.write_all(b"x").unwrap();
         assert!(settle(poller).iter().all(|event| !event.readable));
         poller.modify(&near, 7, Interest::Both).unwrap();
-        assert_eq!(next(poller), Event { key: 7, readable: true, writable: true });
+        assert_eq!(next(poller), IoEvent { key: 7, readable: true, writable: true });
         // Filled: not writable until the other end reads.
         poller.modify(&near, 7, Interest::Readable).unwrap();
         settle(poller);
@@ -143,7 +143,7 @@ fn a_hang_up_is_readable_and_for_who_writes_writable() {
         poller.add(&writer, 8, Interest::Writable).unwrap();
         assert_eq!(settle(poller), []);
         drop(reader);
-        assert_eq!(next(poller), Event { key: 8, readable: false, writable: true });
+        assert_eq!(next(poller), IoEvent { key: 8, readable: false, writable: true });
         assert_eq!(writer.write(b"x").unwrap_err().kind(), ErrorKind::BrokenPipe);
     });
 }
@@ -448,7 +448,7 @@ fn random_orders_come_to_what_poll_says() {
     });
 
     fn read(
-        event: Event,
+        event: IoEvent,
         living: &mut BTreeMap<usize, (UnixStream, UnixStream)>,
         unread: &mut BTreeMap<usize, usize>,
     ) {

@@ -53,7 +53,7 @@ fn write_all(
         while number < end
             && let Some(room) = outlet.next(8, batch)
         {
-            room.span().fill(0, &number.to_ne_bytes());
+            room.payload().fill(0, &number.to_ne_bytes());
             room.stage(8);
             number += 1;
         }
@@ -183,7 +183,7 @@ fn a_writer_and_a_reader_of_one_cpu_take_turns_without_a_system_call() {
             .stream_handler("reader", need, inlet, 32, move |inlet, batch| {
                 while let Some(message) = inlet.next(batch) {
                     let mut bytes = [0; 8];
-                    message.span().copy_to(0, &mut bytes);
+                    message.payload().copy_to(0, &mut bytes);
                     message.done();
                     taken.lock().unwrap().push(u64::from_ne_bytes(bytes));
                 }

@@ -57,7 +57,7 @@ fn take_all(
         let mut count = 0;
         while let Some(message) = inlet.next(batch) {
             let mut bytes = [0; 8];
-            message.span().copy_to(0, &mut bytes);
+            message.payload().copy_to(0, &mut bytes);
             message.done();
             seen.numbers.push(u64::from_ne_bytes(bytes));
             count += 1;
@@ -484,7 +484,7 @@ fn a_handler_that_waits_for_room_is_upcalled_when_its_reader_is_killed() {
     let id = runtime
         .outlet_handler("writer", every_us(100).batch(64), outlet, 16, move |outlet, batch| {
             while let Some(room) = outlet.next(8, batch) {
-                room.span().fill(0, &number.to_ne_bytes());
+                room.payload().fill(0, &number.to_ne_bytes());
                 room.stage(8);
                 number += 1;
             }

@@ -218,7 +218,7 @@ pub struct Event {
 /// Why an event was not posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum PostError {
+pub enum SegmentError {
     /// The caller names a type or a level that the segment does not have.
     Row {
         /// As named.
@@ -230,22 +230,22 @@ pub enum PostError {
     Peer(PeerFault),
 }
 
-impl fmt::Display for PostError {
+impl fmt::Display for SegmentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            PostError::Row { found, rows } => {
+            SegmentError::Row { found, rows } => {
                 write!(f, "channel has no type or level {found}, expected less than {rows}")
             }
-            PostError::Peer(fault) => fault.fmt(f),
+            SegmentError::Peer(fault) => fault.fmt(f),
         }
     }
 }
 
-impl core::error::Error for PostError {}
+impl core::error::Error for SegmentError {}
 
-impl From<PeerFault> for PostError {
+impl From<PeerFault> for SegmentError {
     fn from(fault: PeerFault) -> Self {
-        PostError::Peer(fault)
+        SegmentError::Peer(fault)
     }
 }
 

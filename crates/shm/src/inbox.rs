@@ -43,7 +43,7 @@ pub const INBOXES_MAX: u32 = 256;
 
 /// An event as it is posted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Event {
+pub struct PostedEvent {
     /// How urgent: the smaller first, and equal ones in the order in which they were posted. A priority, or an
     /// instant by which it should be dealt with.
     pub rank: u64,
@@ -54,23 +54,23 @@ pub struct Event {
 /// Why an event was not posted. It is not lost unnoticed: whoever posts knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum EventError {
+pub enum PostError {
     /// [`EVENTS_MAX`] wait already.
     Full,
     /// The activity is closed.
     Closed,
 }
 
-impl fmt::Display for EventError {
+impl fmt::Display for PostError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            EventError::Full => write!(f, "{EVENTS_MAX} events wait already, expected fewer"),
-            EventError::Closed => f.write_str("the handler is closed"),
+            PostError::Full => write!(f, "{EVENTS_MAX} events wait already, expected fewer"),
+            PostError::Closed => f.write_str("the handler is closed"),
         }
     }
 }
 
-impl core::error::Error for EventError {}
+impl core::error::Error for PostError {}
 
 #[derive(Debug)]
 struct Entry {
@@ -109,12 +109,12 @@ impl Inbox {
     ///
     /// # Errors
     /// There is no room, or the inbox is closed.
-    pub fn post(&self, event: &Event) -> Result<(), EventError> {
+    pub fn post(&self, event: &PostedEvent) -> Result<(), PostError> {
         // Relaxed: one that comes as it is closed is as if it had come before.
         if self.closed.load(Relaxed) != 0 {
-            return Err(EventError::Closed);
+            return Err(PostError::Closed);
         }
-        let entry = self.hold().ok_or(EventError::Full)?;
+        let entry = self.hold().ok_or(PostError::Full)?;
         // Relaxed, all of it: of two posts of which one happens before the other, the numbers are in that order.
         let at = &self.entries[entry as usize];
         at.number.store(self.posted.fetch_add(1, Relaxed), Relaxed);
@@ -172,7 +172,7 @@ impl Taker {
 
     /// Takes the most urgent event of those found: the one of the smallest rank, of equals the one that was posted
     /// first. O(k) for k that wait, about 1 ns each.
-    pub fn take(&mut self) -> Option<Event> {
+    pub fn take(&mut self) -> Option<PostedEvent> {
         // Relaxed, all of it: what was found is the taker's until it is given back.
         let place = |entry: &u32| {
             let Entry { rank, number, .. } = &self.inbox.entries[*entry as usize];
@@ -181,7 +181,7 @@ impl Taker {
         let entry = bits(self.found).min_by_key(place)?;
         let Entry { rank, words, .. } = &self.inbox.entries[entry as usize];
         let words = from_fn(|at| words[at].load(Relaxed));
-        let event = Event { rank: rank.load(Relaxed), words };
+        let event = PostedEvent { rank: rank.load(Relaxed), words };
         self.found &= !(1 << entry);
         // Release pairs with the Acquire in `Inbox::hold`.
         self.inbox.held.fetch_and(!(1 << entry), ordering(Edge::InboxGiveBack, Release));

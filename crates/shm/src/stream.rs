@@ -50,7 +50,7 @@
 //!
 //! A peer may write anything anywhere. Every word of it is copied once, checked, then used; what
 //! cannot be is [`Closed::Fault`], and nothing of this stream is used afterwards. A message's bytes
-//! are whatever the peer wants, also while they are looked at ([`Span`]). A peer can wake its
+//! are whatever the peer wants, also while they are looked at ([`Payload`]). A peer can wake its
 //! other end for nothing, and not wake it: who depends on a peer's wake waits with a deadline.
 //!
 //! # Layout
@@ -83,8 +83,8 @@ mod layout;
 #[cfg(loom)]
 #[cfg(test)]
 mod loom_tests;
+mod payload;
 mod reader;
-mod span;
 #[cfg(not(loom))]
 #[cfg(test)]
 mod tests;
@@ -93,8 +93,8 @@ mod writer;
 pub use bell::{WAITING, WATCHED};
 pub use fault::{Closed, StreamError, StreamFault};
 pub use layout::{HEADER_BYTES, LAYOUT_VERSION};
+pub use payload::Payload;
 pub use reader::{Kept, Message, Reader};
-pub use span::Span;
 pub use writer::{Room, Writer};
 
 /// How data gets from one end to the other. Counts are powers of two.

@@ -108,7 +108,7 @@ pub fn receive(door: &Path) -> Result<(), Box<dyn Error>> {
     let need = ActivityParams::new(Span::from_millis(2), Span::from_micros(20)).batch(32);
     let sum = runtime.stream_handler("sum", need, inlet, WAKEUP_LEVEL, move |inlet, batch| {
         while let Some(message) = inlet.next(batch) {
-            let len = message.span().copy_to(0, &mut block);
+            let len = message.payload().copy_to(0, &mut block);
             message.done();
             content.add(&block[..len]);
         }

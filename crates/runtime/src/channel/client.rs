@@ -25,8 +25,8 @@ use super::raise::{Out, Tell};
 use super::route::Route;
 use super::segment::{Pair, Part, Side, Takes};
 use super::{
-    Event, FastDone, FastError, Gone, OpenError, PeerId, Raise, RaiseError, Raiser, TakeError,
-    Words, here, name, thread,
+    ChannelEvent, ChannelOpenError, FastDone, FastError, Gone, PeerId, Raise, RaiseError, Raiser,
+    TakeError, Words, here, name, thread,
 };
 use crate::clock;
 
@@ -71,8 +71,8 @@ impl Client {
     /// 10 s at most.
     ///
     /// # Errors
-    /// See [`OpenError`]; `ENOENT` or `ECONNREFUSED` if there is no such service, or not even a folder for it.
-    pub fn polled(name: &str) -> Result<Self, OpenError> {
+    /// See [`ChannelOpenError`]; `ENOENT` or `ECONNREFUSED` if there is no such service, or not even a folder for it.
+    pub fn polled(name: &str) -> Result<Self, ChannelOpenError> {
         Client::that_looks(name, 0, 0)
     }
 
@@ -94,9 +94,9 @@ impl Client {
     ///
     /// # Errors
     /// As there, and if it is no real-time signal.
-    pub fn signalled(name: &str, number: i32, value: i32) -> Result<Self, OpenError> {
+    pub fn signalled(name: &str, number: i32, value: i32) -> Result<Self, ChannelOpenError> {
         if number == 0 {
-            return Err(OpenError::Refused(super::Refusal::Signal));
+            return Err(ChannelOpenError::Refused(super::ServiceRefusal::Signal));
         }
         Client::that_looks(name, number, value)
     }
@@ -123,9 +123,9 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// See [`OpenError`].
-    pub fn in_thread(name: &str, route: Route) -> Result<Self, OpenError> {
-        crate::stream::check_kernel().map_err(OpenError::Kernel)?;
+    /// See [`ChannelOpenError`].
+    pub fn in_thread(name: &str, route: Route) -> Result<Self, ChannelOpenError> {
+        crate::stream::check_kernel().map_err(ChannelOpenError::Kernel)?;
         let caller = thread::caller();
         let admit = |newcomer| thread::start(&caller, newcomer).map(Some);
         Client::that_handles(name, route, &caller, admit)
@@ -136,8 +136,8 @@ impl Client {
         name: &str,
         route: Route,
         caller: &Caller,
-        admit: impl FnOnce(Newcomer) -> Result<Option<JoinHandle<()>>, OpenError>,
-    ) -> Result<Self, OpenError> {
+        admit: impl FnOnce(Newcomer) -> Result<Option<JoinHandle<()>>, ChannelOpenError>,
+    ) -> Result<Self, ChannelOpenError> {
         route.check()?;
         let registered = register(name, 0, 0)?;
         let out = registered.out(Some(caller.clone()))?;
@@ -171,7 +171,7 @@ impl Client {
         Ok(client)
     }
 
-    fn that_looks(name: &str, signal: i32, value: i32) -> Result<Self, OpenError> {
+    fn that_looks(name: &str, signal: i32, value: i32) -> Result<Self, ChannelOpenError> {
         let registered = register(name, signal, value)?;
         let out = registered.out(None)?;
         let Registered { connection, pair, calls } = registered;
@@ -236,7 +236,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`TakeError`]; the service is gone, and all it raised is taken.
-    pub fn take(&mut self) -> Result<Option<Event>, TakeError> {
+    pub fn take(&mut self) -> Result<Option<ChannelEvent>, TakeError> {
         let Told::Polls { takes, .. } = &mut self.told else { return Err(TakeError::Handled) };
         // First: what it raised before it went is seen.
         let gone = self.out.fate.gone();
@@ -247,7 +247,7 @@ impl Client {
             Ok(Some(event)) => {
                 let [a, b, c, d, e, ..] = event.payload;
                 let (row, merged, words) = (event.row, event.merged, [a, b, c, d, e]);
-                Ok(Some(Event { peer: self.out.peer, row, merged, words }))
+                Ok(Some(ChannelEvent { peer: self.out.peer, row, merged, words }))
             }
             Ok(None) | Err(PeerFault::Torn { .. }) => match gone {
                 None => Ok(None),
@@ -284,7 +284,7 @@ impl Client {
         self.out.fate.gone()
     }
 
-    /// The service, as [`Event::peer`] has it.
+    /// The service, as [`ChannelEvent::peer`] has it.
     pub fn service(&self) -> PeerId {
         self.out.peer
     }
@@ -317,7 +317,7 @@ impl Drop for Client {
 
 impl Registered {
     /// The end that raises towards the service.
-    fn out(&self, caller: Option<Caller>) -> Result<Arc<Out>, OpenError> {
+    fn out(&self, caller: Option<Caller>) -> Result<Arc<Out>, ChannelOpenError> {
         Ok(Arc::new(Out {
             peer: PeerId::next(),
             raises: self.pair.raises(Side::Service)?.into(),
@@ -333,7 +333,7 @@ impl Registered {
 }
 
 /// Asks the service for a channel.
-fn register(name: &str, signal: i32, value: i32) -> Result<Registered, OpenError> {
+fn register(name: &str, signal: i32, value: i32) -> Result<Registered, ChannelOpenError> {
     let path = name::path_of(name)?;
     name::check_folder(&path)?;
     let connection = Connection::connect(&path)?;
@@ -341,11 +341,11 @@ fn register(name: &str, signal: i32, value: i32) -> Result<Registered, OpenError
     connection.send(asks.encode().bytes(), &[])?;
     let deadline_ns = (clock::now() + ANSWER_WITHIN).as_nanos();
     if !readiness::wait_until(connection.as_fd(), Direction::Readable, Some(deadline_ns))? {
-        return Err(OpenError::NoAnswer);
+        return Err(ChannelOpenError::NoAnswer);
     }
     let mut bytes = [0; BYTES_MAX];
     let Ok(Received { len, fds }) = connection.receive(&mut bytes) else {
-        return Err(OpenError::NoAnswer);
+        return Err(ChannelOpenError::NoAnswer);
     };
     match (ToClient::decode(&bytes[..len]), <[_; 1]>::try_from(fds)) {
         (Some(ToClient::Registered(forms)), Ok([fd])) => {
@@ -353,13 +353,16 @@ fn register(name: &str, signal: i32, value: i32) -> Result<Registered, OpenError
             let pair = Pair::from_fd(fd, forms)?;
             Ok(Registered { connection: Arc::new(connection), pair, calls })
         }
-        (Some(ToClient::Refused(refusal)), _) => Err(OpenError::Refused(refusal)),
-        _ => Err(OpenError::NoAnswer),
+        (Some(ToClient::Refused(refusal)), _) => Err(ChannelOpenError::Refused(refusal)),
+        _ => Err(ChannelOpenError::NoAnswer),
     }
 }
 
 /// The service's code, if it is of this process.
-fn of_this_process(connection: &Connection, path: &Path) -> Result<Option<Arc<Calls>>, OpenError> {
+fn of_this_process(
+    connection: &Connection,
+    path: &Path,
+) -> Result<Option<Arc<Calls>>, ChannelOpenError> {
     let is_here = connection.peer_credentials()?.pid == std::process::id();
     Ok(if is_here { fast::find(path) } else { None })
 }

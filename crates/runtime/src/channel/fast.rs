@@ -28,7 +28,7 @@ use upcall_sys::readiness::{self, Direction};
 
 use super::message::{BYTES_MAX, ToClient, ToService};
 use super::raise::lock;
-use super::{CallError, FastError, OpenError, Words, here, name};
+use super::{CallError, ChannelOpenError, FastError, Words, here, name};
 use crate::clock;
 use std::os::fd::AsFd;
 
@@ -113,7 +113,7 @@ impl Calls {
     pub(super) fn new(
         fast: Option<(HandlerTerms, FastHandler)>,
         call: Option<CallHandler>,
-    ) -> Result<Self, OpenError> {
+    ) -> Result<Self, ChannelOpenError> {
         let fast = match fast {
             None => None,
             Some((terms, handler)) => {

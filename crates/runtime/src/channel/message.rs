@@ -29,14 +29,14 @@ pub(super) enum ToClient {
     /// With the descriptor of the channel's memory.
     Registered(Forms),
     Answer(Words),
-    Refused(Refusal),
+    Refused(ServiceRefusal),
     Bye,
 }
 
 /// Why a service does not do what it was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum ServiceRefusal {
     /// It has as many clients as it can.
     Full,
     /// It is not called, it only takes events.
@@ -107,10 +107,10 @@ impl ToClient {
             ToClient::Refused(refusal) => Encoded::new(
                 3,
                 &[match refusal {
-                    Refusal::Full => 1,
-                    Refusal::NoCall => 2,
-                    Refusal::Signal => 3,
-                    Refusal::Resources => 4,
+                    ServiceRefusal::Full => 1,
+                    ServiceRefusal::NoCall => 2,
+                    ServiceRefusal::Signal => 3,
+                    ServiceRefusal::Resources => 4,
                 }],
             ),
             ToClient::Bye => Encoded::new(4, &[]),
@@ -131,10 +131,10 @@ impl ToClient {
                 Some(ToClient::Registered(Forms::from_words(found)?))
             }
             (2, numbers) => Some(ToClient::Answer(words(numbers)?)),
-            (3, [1]) => Some(ToClient::Refused(Refusal::Full)),
-            (3, [2]) => Some(ToClient::Refused(Refusal::NoCall)),
-            (3, [3]) => Some(ToClient::Refused(Refusal::Signal)),
-            (3, [4]) => Some(ToClient::Refused(Refusal::Resources)),
+            (3, [1]) => Some(ToClient::Refused(ServiceRefusal::Full)),
+            (3, [2]) => Some(ToClient::Refused(ServiceRefusal::NoCall)),
+            (3, [3]) => Some(ToClient::Refused(ServiceRefusal::Signal)),
+            (3, [4]) => Some(ToClient::Refused(ServiceRefusal::Resources)),
             (4, []) => Some(ToClient::Bye),
             _ => None,
         }
@@ -179,7 +179,12 @@ mod tests {
                 assert_eq!(ToService::decode(&bytes.bytes()[..len]), None, "{said:?}");
             }
         }
-        let refusals = [Refusal::Full, Refusal::NoCall, Refusal::Signal, Refusal::Resources];
+        let refusals = [
+            ServiceRefusal::Full,
+            ServiceRefusal::NoCall,
+            ServiceRefusal::Signal,
+            ServiceRefusal::Resources,
+        ];
         let said = [ToClient::Registered(forms), ToClient::Answer(words), ToClient::Bye];
         for said in said.into_iter().chain(refusals.map(ToClient::Refused)) {
             let bytes = said.encode();

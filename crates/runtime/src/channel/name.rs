@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use super::OpenError;
+use super::ChannelOpenError;
 
 /// Bytes of the longest name.
 const NAME_BYTES_MAX: usize = 64;
@@ -28,9 +28,9 @@ fn user() -> u32 {
 }
 
 /// That nobody else can have put the sockets there.
-pub(super) fn check_folder(path: &Path) -> Result<(), OpenError> {
+pub(super) fn check_folder(path: &Path) -> Result<(), ChannelOpenError> {
     let Some(folder) = path.parent() else { return Ok(()) };
-    let failed = |error| OpenError::Folder(folder.to_owned(), error);
+    let failed = |error| ChannelOpenError::Folder(folder.to_owned(), error);
     let found = std::fs::symlink_metadata(folder).map_err(failed)?;
     let is_ours = found.uid() == user() || found.uid() == 0;
     if found.is_dir() && is_ours && found.mode() & 0o022 == 0 {
@@ -40,21 +40,21 @@ pub(super) fn check_folder(path: &Path) -> Result<(), OpenError> {
 }
 
 /// The socket of the service `name`.
-pub(super) fn path_of(name: &str) -> Result<PathBuf, OpenError> {
+pub(super) fn path_of(name: &str) -> Result<PathBuf, ChannelOpenError> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let is_name = (1..=NAME_BYTES_MAX).contains(&name.len())
         && !name.starts_with('.')
         && name.bytes().all(is_plain);
     if !is_name {
-        return Err(OpenError::Name(name.to_owned()));
+        return Err(ChannelOpenError::Name(name.to_owned()));
     }
     Ok(services_folder().join(name))
 }
 
 /// Makes the folder of `path`, for this user alone, if it is not there.
-pub(super) fn make_folder(path: &Path) -> Result<(), OpenError> {
+pub(super) fn make_folder(path: &Path) -> Result<(), ChannelOpenError> {
     let Some(folder) = path.parent() else { return Ok(()) };
     let made = std::fs::DirBuilder::new().mode(0o700).recursive(true).create(folder);
-    made.map_err(|error| OpenError::Folder(folder.to_owned(), error))?;
+    made.map_err(|error| ChannelOpenError::Folder(folder.to_owned(), error))?;
     check_folder(path)
 }

@@ -11,7 +11,7 @@ use upcall_sys::readiness::{Direction, Readiness, Watch};
 
 use super::message::{BYTES_MAX, ToClient};
 use super::raise::lock;
-use super::{Gone, OpenError};
+use super::{ChannelOpenError, Gone};
 
 struct Ward {
     connection: Arc<Connection>,
@@ -36,7 +36,7 @@ struct Porter {
 #[derive(Debug)]
 pub(super) struct Watched(u64);
 
-fn porter() -> Result<&'static Porter, OpenError> {
+fn porter() -> Result<&'static Porter, ChannelOpenError> {
     static PORTER: OnceLock<Porter> = OnceLock::new();
     static STARTING: Mutex<()> = Mutex::new(());
     let _one = lock(&STARTING);
@@ -48,7 +48,7 @@ fn porter() -> Result<&'static Porter, OpenError> {
     let (watched, known) = (readiness.clone(), wards.clone());
     let named = std::thread::Builder::new().name("upcall-porter".to_owned());
     let thread = named.spawn(move || while watched.wait(|number| tell(&known, number)) {});
-    thread.map_err(|error| OpenError::Thread(error.to_string()))?;
+    thread.map_err(|error| ChannelOpenError::Thread(error.to_string()))?;
     Ok(PORTER.get_or_init(|| Porter { readiness, wards }))
 }
 
@@ -56,7 +56,7 @@ fn porter() -> Result<&'static Porter, OpenError> {
 pub(super) fn watch(
     connection: &Arc<Connection>,
     told: impl Fn(Gone) + Send + 'static,
-) -> Result<Watched, OpenError> {
+) -> Result<Watched, ChannelOpenError> {
     let porter = porter()?;
     let mut wards = lock(&porter.wards);
     let number = wards.next;

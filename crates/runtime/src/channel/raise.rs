@@ -10,7 +10,7 @@ use upcall_core::events::{Verdict, When};
 use upcall_core::time::Span;
 use upcall_shm::PeerFault;
 use upcall_shm::channel::bell::Bell;
-use upcall_shm::channel::{Payload, PostError, Posted};
+use upcall_shm::channel::{Payload, Posted, SegmentError};
 use upcall_sys::futex;
 use upcall_sys::process::PidFd;
 
@@ -195,7 +195,7 @@ impl Out {
         }
         let mut raises = self.raises()?;
         let posted = raises.post(raise.row, &raise.payload()).map_err(|error| match error {
-            PostError::Peer(fault) => self.failed(fault),
+            SegmentError::Peer(fault) => self.failed(fault),
             error => RaiseError::Post(error),
         })?;
         if tell && verdict == Verdict::Pass {

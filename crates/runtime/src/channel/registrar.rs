@@ -19,7 +19,7 @@ use upcall_sys::process::real_time_signals;
 use upcall_sys::readiness::{Direction, Watch};
 
 use super::desk::{Link, Place};
-use super::message::{BYTES_MAX, Refusal, ToClient, ToService};
+use super::message::{BYTES_MAX, ServiceRefusal, ToClient, ToService};
 use super::raise::{Fate, Out, Tell, lock};
 use super::segment::{Pair, Side};
 use super::service::Hall;
@@ -109,7 +109,7 @@ fn hear(hall: &Hall, guests: &mut Vec<Guest>, number: u64) {
             let called = catch_unwind(AssertUnwindSafe(|| hall.calls.call(&words)));
             let answer = called.map(|answer| match answer {
                 Some(words) => ToClient::Answer(words),
-                None => ToClient::Refused(Refusal::NoCall),
+                None => ToClient::Refused(ServiceRefusal::NoCall),
             });
             answer.is_ok_and(|it| guest.connection.send(it.encode().bytes(), &[]).is_ok())
         }
@@ -141,7 +141,7 @@ fn register(hall: &Hall, guest: &mut Guest, signal: i32, value: i32) -> bool {
     let (peer, out) = (link.peer, link.out.clone());
     let fate = out.fate.clone();
     if !hall.line.join(link) {
-        let refused = ToClient::Refused(Refusal::Full).encode();
+        let refused = ToClient::Refused(ServiceRefusal::Full).encode();
         return guest.connection.send(refused.bytes(), &[]).is_ok();
     }
     lock(&hall.outs).push((peer, out));
@@ -151,8 +151,13 @@ fn register(hall: &Hall, guest: &mut Guest, signal: i32, value: i32) -> bool {
 }
 
 /// Makes the channel of a client.
-fn enter(hall: &Hall, guest: &Guest, signal: i32, value: i32) -> Result<(Pair, Link), Refusal> {
-    let out_of = |_| Refusal::Resources;
+fn enter(
+    hall: &Hall,
+    guest: &Guest,
+    signal: i32,
+    value: i32,
+) -> Result<(Pair, Link), ServiceRefusal> {
+    let out_of = |_| ServiceRefusal::Resources;
     let tell = match signal {
         0 => Tell::Bell,
         number if real_time_signals().contains(&number) => {
@@ -160,11 +165,11 @@ fn enter(hall: &Hall, guest: &Guest, signal: i32, value: i32) -> Result<(Pair, L
             let process = guest.connection.peer_pidfd().map_err(out_of)?;
             Tell::Signal { process, number, value }
         }
-        _ => return Err(Refusal::Signal),
+        _ => return Err(ServiceRefusal::Signal),
     };
     let local = guest.connection.peer_credentials().map_err(out_of)?.pid == std::process::id();
-    let pair = Pair::create(hall.forms).map_err(|_| Refusal::Resources)?;
-    let layout = |_| Refusal::Resources;
+    let pair = Pair::create(hall.forms).map_err(|_| ServiceRefusal::Resources)?;
+    let layout = |_| ServiceRefusal::Resources;
     let peer = PeerId::next();
     let out = Arc::new(Out {
         peer,

@@ -4,7 +4,7 @@ use upcall_core::events::{AddError, HandlerTerms, ROUTE_MAX, When};
 use upcall_core::time::Span;
 
 use super::{Events, Gone, PeerId};
-use crate::events::{Event, Poster};
+use crate::events::{PostedEvent, Poster};
 
 /// A user's code: takes what events it likes.
 pub(super) type Code = Box<dyn FnMut(&mut Events<'_>) + Send>;
@@ -26,7 +26,7 @@ pub(super) struct Step {
 /// drop an event, merge it into the one before, or pass it on.
 ///
 /// ```
-/// use upcall_runtime::channel::{Event, Route, When};
+/// use upcall_runtime::channel::{ChannelEvent, Route, When};
 ///
 /// let route = Route::to(|events| {
 ///     while let Some(event) = events.take() {
@@ -94,7 +94,8 @@ impl Route {
     pub fn to_handler(poster: Poster) -> Self {
         Route::to(move |events| {
             while let Some(event) = events.take() {
-                let _ = poster.post_event(&Event { rank: event.words[0], words: event.words });
+                let _ =
+                    poster.post_event(&PostedEvent { rank: event.words[0], words: event.words });
             }
         })
     }

@@ -14,12 +14,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use upcall_shm::channel::bell::{BELL_WORDS, Bell};
-use upcall_shm::channel::{self as shm, Event, Form, Payload, PostError, Posted};
+use upcall_shm::channel::{self as shm, Event, Form, Payload, Posted, SegmentError};
 use upcall_shm::channel::{counter, ring, slots, typed};
 use upcall_shm::{LayoutError, PeerFault};
 use upcall_sys::memfd::SharedMapping;
 
-use super::OpenError;
+use super::ChannelOpenError;
 
 /// Part of a channel's memory.
 #[derive(Clone, Debug)]
@@ -88,7 +88,7 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    pub(super) fn create(forms: Forms) -> Result<Self, OpenError> {
+    pub(super) fn create(forms: Forms) -> Result<Self, ChannelOpenError> {
         let memory = Arc::new(SharedMapping::create("upcall-channel", forms.bytes())?);
         let pair = Pair { memory, forms };
         shm::create(pair.segment(Side::Service), forms.to_service)?;
@@ -96,7 +96,7 @@ impl Pair {
         Ok(pair)
     }
 
-    pub(super) fn from_fd(fd: OwnedFd, forms: Forms) -> Result<Self, OpenError> {
+    pub(super) fn from_fd(fd: OwnedFd, forms: Forms) -> Result<Self, ChannelOpenError> {
         Ok(Pair { memory: Arc::new(SharedMapping::from_fd(fd, forms.bytes())?), forms })
     }
 
@@ -165,11 +165,11 @@ pub(super) enum Raises {
 
 impl Raises {
     #[inline]
-    pub(super) fn post(&mut self, row: u32, payload: &Payload) -> Result<Posted, PostError> {
+    pub(super) fn post(&mut self, row: u32, payload: &Payload) -> Result<Posted, SegmentError> {
         match self {
             Raises::Typed(raiser) => raiser.post(row, payload),
             Raises::Slots(raiser) => raiser.post(row, payload),
-            _ if row > 0 => Err(PostError::Row { found: row, rows: 1 }),
+            _ if row > 0 => Err(SegmentError::Row { found: row, rows: 1 }),
             Raises::Ring(raiser) => Ok(raiser.post(payload)?),
             Raises::Counter(raiser) => {
                 raiser.post();

@@ -18,7 +18,7 @@ use super::raise::{Behalf, Out, lock};
 use super::registrar::{self, LISTENER};
 use super::route::{HANDLER_TERMS, Route};
 use super::segment::{Forms, Pair};
-use super::{OpenError, PeerId, Raise, RaiseError, Raiser, Words, here, name, thread};
+use super::{ChannelOpenError, PeerId, Raise, RaiseError, Raiser, Words, here, name, thread};
 
 /// Clients of a service, if it does not say how many.
 const CLIENTS_MAX: usize = 16;
@@ -174,9 +174,9 @@ impl Service {
     /// ```
     ///
     /// # Errors
-    /// See [`OpenError`]; `EADDRINUSE` if there is such a service.
-    pub fn in_thread(name: &str, terms: ServiceTerms) -> Result<Self, OpenError> {
-        crate::stream::check_kernel().map_err(OpenError::Kernel)?;
+    /// See [`ChannelOpenError`]; `EADDRINUSE` if there is such a service.
+    pub fn in_thread(name: &str, terms: ServiceTerms) -> Result<Self, ChannelOpenError> {
+        crate::stream::check_kernel().map_err(ChannelOpenError::Kernel)?;
         let caller = thread::caller();
         Service::open(name, terms, &caller, |newcomer| thread::start(&caller, newcomer).map(Some))
     }
@@ -186,8 +186,8 @@ impl Service {
         name: &str,
         terms: ServiceTerms,
         caller: &Caller,
-        admit: impl FnOnce(Newcomer) -> Result<Option<JoinHandle<()>>, OpenError>,
-    ) -> Result<Self, OpenError> {
+        admit: impl FnOnce(Newcomer) -> Result<Option<JoinHandle<()>>, ChannelOpenError>,
+    ) -> Result<Self, ChannelOpenError> {
         let ServiceTerms { forms, route, clients_max, fast, call, behalf } = terms;
         route.check()?;
         // The forms are found to be possible before anybody comes.
@@ -210,7 +210,8 @@ impl Service {
         let mut service = Service { hall: hall.clone(), path, registrar: None, server };
         let named = std::thread::Builder::new().name("upcall-service".to_owned());
         let registrar = named.spawn(move || registrar::run(&hall, &listener, listens));
-        service.registrar = Some(registrar.map_err(|error| OpenError::Thread(error.to_string()))?);
+        service.registrar =
+            Some(registrar.map_err(|error| ChannelOpenError::Thread(error.to_string()))?);
         fast::enter(&service.path, &service.hall.calls);
         Ok(service)
     }

@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 
 use upcall_sys::futex::WaitSet;
 
-use super::OpenError;
+use super::ChannelOpenError;
 use super::desk::{Desk, Moment};
 use super::line::{Caller, Newcomer};
 use crate::clock;
@@ -18,14 +18,19 @@ pub(super) fn caller() -> Caller {
 
 /// Starts the thread that serves `newcomer` and nobody else, until it leaves. It is of the ordinary class, or
 /// the caller's. Allocates.
-pub(super) fn start(caller: &Caller, newcomer: Newcomer) -> Result<JoinHandle<()>, OpenError> {
-    let Caller::Thread(doorbell) = caller else { return Err(OpenError::Thread(String::new())) };
+pub(super) fn start(
+    caller: &Caller,
+    newcomer: Newcomer,
+) -> Result<JoinHandle<()>, ChannelOpenError> {
+    let Caller::Thread(doorbell) = caller else {
+        return Err(ChannelOpenError::Thread(String::new()));
+    };
     let mut desk = Desk::new();
     desk.admit(newcomer)?;
     let doorbell = doorbell.clone();
     let named = std::thread::Builder::new().name("upcall-events".to_owned());
     let thread = named.spawn(move || serve(&mut desk, &doorbell));
-    thread.map_err(|error| OpenError::Thread(error.to_string()))
+    thread.map_err(|error| ChannelOpenError::Thread(error.to_string()))
 }
 
 fn serve(desk: &mut Desk, doorbell: &Doorbell) {

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use super::Runtime;
-use crate::channel::{Caller, Client, Desk, Newcomer, OpenError, Route, Service, ServiceTerms};
+use crate::channel::{
+    Caller, ChannelOpenError, Client, Desk, Newcomer, Route, Service, ServiceTerms,
+};
 use crate::config::Mode;
 use crate::executive::Control;
 use crate::stream::{self, WATCHES_MAX};
@@ -33,13 +35,13 @@ impl Runtime {
     /// ```
     ///
     /// # Errors
-    /// See [`OpenError`].
+    /// See [`ChannelOpenError`].
     pub fn service(
         &mut self,
         cpu: u32,
         name: &str,
         terms: ServiceTerms,
-    ) -> Result<Service, OpenError> {
+    ) -> Result<Service, ChannelOpenError> {
         let (executive, caller) = self.events_of(cpu)?;
         Service::open(name, terms, &caller, |newcomer| {
             self.seat_party(executive, newcomer).map(|()| None)
@@ -62,8 +64,13 @@ impl Runtime {
     /// ```
     ///
     /// # Errors
-    /// See [`OpenError`].
-    pub fn client(&mut self, cpu: u32, name: &str, route: Route) -> Result<Client, OpenError> {
+    /// See [`ChannelOpenError`].
+    pub fn client(
+        &mut self,
+        cpu: u32,
+        name: &str,
+        route: Route,
+    ) -> Result<Client, ChannelOpenError> {
         let (executive, caller) = self.events_of(cpu)?;
         Client::that_handles(name, route, &caller, |newcomer| {
             self.seat_party(executive, newcomer).map(|()| None)
@@ -71,19 +78,19 @@ impl Runtime {
     }
 
     /// The executive of `cpu`, and how it is called.
-    fn events_of(&self, cpu: u32) -> Result<(usize, Caller), OpenError> {
+    fn events_of(&self, cpu: u32) -> Result<(usize, Caller), ChannelOpenError> {
         if self.config.mode != Mode::Upcall {
-            return Err(OpenError::NotInMode(self.config.mode));
+            return Err(ChannelOpenError::NotInMode(self.config.mode));
         }
-        stream::check_kernel().map_err(OpenError::Kernel)?;
+        stream::check_kernel().map_err(ChannelOpenError::Kernel)?;
         let mut executives = self.executives.iter();
         let found = executives.position(|one| one.cpu == cpu);
-        let executive = found.ok_or(OpenError::NoSuchCpu { cpu })?;
+        let executive = found.ok_or(ChannelOpenError::NoSuchCpu { cpu })?;
         Ok((executive, Caller::Executive(self.executives[executive].link.shared.clone())))
     }
 
     /// Brings a party to the desk of an executive, which lends it meanwhile.
-    fn seat_party(&mut self, executive: usize, newcomer: Newcomer) -> Result<(), OpenError> {
+    fn seat_party(&mut self, executive: usize, newcomer: Newcomer) -> Result<(), ChannelOpenError> {
         let here = |known: &&super::Activity| known.has_stream && known.executive == executive;
         let streams = self.activities.iter().flatten().filter(here).count();
         let mut desk = match self.executives[executive].peers_reserved {
@@ -92,15 +99,15 @@ impl Runtime {
         };
         let bells = streams + desk.peers_reserved() + newcomer.peers_max;
         let admitted = match bells <= WATCHES_MAX {
-            true => desk.admit(newcomer).map_err(OpenError::from),
-            false => Err(OpenError::TooManyBells { bells_max: WATCHES_MAX }),
+            true => desk.admit(newcomer).map_err(ChannelOpenError::from),
+            false => Err(ChannelOpenError::TooManyBells { bells_max: WATCHES_MAX }),
         };
         self.executives[executive].peers_reserved = Some(desk.peers_reserved());
         self.send(executive, Control::TakeDesk { desk });
         admitted
     }
 
-    fn borrow_desk(&mut self, executive: usize) -> Result<Box<Desk>, OpenError> {
+    fn borrow_desk(&mut self, executive: usize) -> Result<Box<Desk>, ChannelOpenError> {
         self.send(executive, Control::LendDesk);
         loop {
             let runs = self.executives[executive].runs();
@@ -108,7 +115,7 @@ impl Runtime {
                 return Ok(desk);
             }
             if !runs {
-                return Err(OpenError::Thread("the scheduling thread has ended".to_owned()));
+                return Err(ChannelOpenError::Thread("the scheduling thread has ended".to_owned()));
             }
             std::thread::sleep(Duration::from_micros(100));
         }

@@ -181,7 +181,7 @@ impl Runtime {
     /// let need = ActivityParams::new(Span::from_millis(10), Span::from_micros(50)).batch(32);
     /// let tone = runtime.outlet_handler("tone", need, stream.outlet()?, 32, |outlet, batch| {
     ///     while let Some(room) = outlet.next(1024, batch) {
-    ///         room.span().fill(0, &[0; 1024]);
+    ///         room.payload().fill(0, &[0; 1024]);
     ///         room.stage(1024);
     ///     }
     /// })?;

@@ -13,7 +13,7 @@ use futures_io::{AsyncRead, AsyncWrite};
 use upcall_shm::stream as shm;
 
 use super::porter::{Desk, Porter, PorterError};
-use super::{Closed, End, Inlet, Memory, OpenError, Outlet, Stream, StreamError, Way};
+use super::{Closed, End, Inlet, Memory, Outlet, Stream, StreamError, StreamOpenError, Way};
 
 /// An inlet to be awaited: the messages of a stream, or its bytes. It ends when the writer has ended
 /// the stream; that the writer died or is at fault is an error, after all that was committed.
@@ -50,7 +50,7 @@ impl Bell {
     }
 
     /// Its end has begun to wait.
-    fn tell(&self, context: &Context<'_>) -> Result<(), OpenError> {
+    fn tell(&self, context: &Context<'_>) -> Result<(), StreamOpenError> {
         let stream: shm::Stream<Memory> = self.stream.attach()?;
         self.desk.tell(stream, self.end, context.waker().clone());
         Ok(())
@@ -122,7 +122,7 @@ impl FuturesStream for AsyncInlet {
         match this.inlet.front() {
             Ok(Some(message)) => {
                 let mut bytes = vec![0; message.len() - this.read.min(message.len())];
-                message.span().copy_to(this.read, &mut bytes);
+                message.payload().copy_to(this.read, &mut bytes);
                 message.done();
                 this.read = 0;
                 this.inlet.release();
@@ -154,7 +154,7 @@ impl AsyncRead for AsyncInlet {
                 Poll::Ready(Ok(())) => {}
             }
             let Ok(Some(message)) = this.inlet.front() else { continue };
-            let len = message.span().copy_to(this.read, bytes);
+            let len = message.payload().copy_to(this.read, bytes);
             if this.bell.is_bytes {
                 message.done_with(len);
                 this.inlet.release();

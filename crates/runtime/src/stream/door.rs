@@ -13,7 +13,7 @@ use upcall_sys::OsError;
 use upcall_sys::local::{Access, Connection, Listener, ReceiveError, Received};
 use upcall_sys::readiness::{self, Direction};
 
-use super::{End, OpenError, Stream};
+use super::{End, Stream, StreamOpenError};
 
 /// What an offer begins with; the end that the other is to take follows.
 const OFFER: &[u8; 8] = b"upstrm01";
@@ -52,7 +52,7 @@ pub enum DoorError {
     /// The other process said what none of this version does, or hung up.
     NoOffer,
     /// The memory that came is not a stream's.
-    Open(OpenError),
+    Open(StreamOpenError),
 }
 
 impl fmt::Display for DoorError {

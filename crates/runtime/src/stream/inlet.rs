@@ -3,7 +3,7 @@
 use upcall_core::time::Instant;
 use upcall_shm::stream::{Due, Leaving, Reader, Wait};
 
-use super::{Closed, Kept, Memory, Message, Span, Stream, StreamError, sleep_on, wake};
+use super::{Closed, Kept, Memory, Message, Payload, Stream, StreamError, sleep_on, wake};
 use crate::batch::Batch;
 use crate::clock;
 
@@ -93,7 +93,7 @@ impl Inlet {
     }
 
     /// Where a kept message ([`Message::keep`]) stands.
-    pub fn kept(&self, kept: &Kept) -> Span<'_> {
+    pub fn kept(&self, kept: &Kept) -> Payload<'_> {
         self.reader.kept(kept)
     }
 

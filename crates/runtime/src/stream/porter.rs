@@ -28,7 +28,7 @@ use upcall_sys::OsError;
 use upcall_sys::futex::{self, WaitSet};
 use upcall_sys::transfer::NonBlocking;
 
-use super::{Closed, End, Inlet, Memory, OpenError, Outlet};
+use super::{Closed, End, Inlet, Memory, Outlet, StreamOpenError};
 use crate::io_events::{Feed, InterestError, Poller, PollerError};
 use carry::{Carry, Step};
 
@@ -125,7 +125,7 @@ pub enum PorterError {
     /// A descriptor cannot be watched.
     Interest(InterestError),
     /// The stream's memory was spoilt.
-    Open(OpenError),
+    Open(StreamOpenError),
     /// It has as many streams as it can.
     Full {
         /// That many.

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use upcall_core::scheduler::Outcome;
 use upcall_shm::stream as shm;
 
-use super::{End, Inlet, Memory, OpenError, Outlet};
+use super::{End, Inlet, Memory, Outlet, StreamOpenError};
 use crate::batch::{Batch, Use};
 use crate::clock;
 
@@ -45,7 +45,7 @@ impl StreamWork {
     }
 
     /// What the executive looks at: the bell of this end.
-    pub(crate) fn watched(&self) -> Result<(shm::Stream<Memory>, End), OpenError> {
+    pub(crate) fn watched(&self) -> Result<(shm::Stream<Memory>, End), StreamOpenError> {
         Ok(match &self.tie {
             Tie::Reads(inlet, _) => (inlet.stream().attach()?, End::Reader),
             Tie::Writes(outlet, _) => (outlet.stream().attach()?, End::Writer),

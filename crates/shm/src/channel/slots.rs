@@ -6,7 +6,7 @@
 
 use super::head::{RaiserHead, TakerHead};
 use super::marks::{Marked, RaiserMarks, SLOT_BITS, TakerMarks};
-use super::{Event, Form, KIND, Payload, PostError, Posted, Raised, TRIES_MAX};
+use super::{Event, Form, KIND, Payload, Posted, Raised, SegmentError, TRIES_MAX};
 use super::{load_payload, store_entry};
 use crate::{AtomicU64, LayoutError, Ordering, PeerFault};
 use Ordering::Relaxed;
@@ -40,9 +40,9 @@ impl<W: AsRef<[AtomicU64]>> Raiser<W> {
     /// # Errors
     /// No such level; nothing was posted.
     #[inline]
-    pub fn post(&mut self, level: u32, payload: &Payload) -> Result<Posted, PostError> {
+    pub fn post(&mut self, level: u32, payload: &Payload) -> Result<Posted, SegmentError> {
         if level >= self.levels {
-            return Err(PostError::Row { found: level, rows: self.levels });
+            return Err(SegmentError::Row { found: level, rows: self.levels });
         }
         let from = level * self.depth;
         let range = (from, from + self.depth);
@@ -72,7 +72,7 @@ impl<W: AsRef<[AtomicU64]>> Raiser<W> {
     /// # Errors
     /// As those two; what was posted before the second stays so.
     #[inline]
-    pub fn raise(&mut self, level: u32, payload: &Payload) -> Result<Raised, PostError> {
+    pub fn raise(&mut self, level: u32, payload: &Payload) -> Result<Raised, SegmentError> {
         let posted = self.post(level, payload)?;
         Ok(Raised { posted, must_tell: self.must_tell()? })
     }

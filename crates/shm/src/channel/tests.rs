@@ -235,7 +235,7 @@ fn of_a_type_the_latest_counts_and_the_first_type_comes_first() {
     assert_eq!(raiser.raise(69, &payload(1)), stored(true));
     assert_eq!(raiser.raise(64, &payload(2)), stored(false));
     assert_eq!(raiser.raise(69, &payload(3)), merged);
-    assert_eq!(raiser.post(70, &payload(0)), Err(PostError::Row { found: 70, rows: 70 }));
+    assert_eq!(raiser.post(70, &payload(0)), Err(SegmentError::Row { found: 70, rows: 70 }));
     let event = |row, serial, merged, first| Event { row, serial, merged, payload: payload(first) };
     assert_eq!(taker.take(), Ok(Some(event(64, 0, 0, 2))));
     assert_eq!(taker.take(), Ok(Some(event(69, 1, 1, 3))));
@@ -253,7 +253,7 @@ fn a_full_level_loses_and_counts_and_the_others_go_on() {
         [1, 1, 1, 2, 0].map(|level| raiser.post(level, &payload(level.into())).unwrap()).into();
     let (stored, lost) = (Posted::Stored, Posted::Lost);
     assert_eq!(posted, [stored, stored, lost, stored, stored]);
-    assert_eq!(raiser.post(3, &payload(0)), Err(PostError::Row { found: 3, rows: 3 }));
+    assert_eq!(raiser.post(3, &payload(0)), Err(SegmentError::Row { found: 3, rows: 3 }));
     let taken: Vec<_> = core::iter::from_fn(|| taker.take().unwrap())
         .map(|event| (event.row, event.serial, event.payload[0]))
         .collect();

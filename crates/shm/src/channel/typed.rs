@@ -3,7 +3,7 @@
 
 use super::head::{RaiserHead, TakerHead};
 use super::marks::{RaiserMarks, TYPE_BITS, TakerMarks, settle_entry};
-use super::{Event, Form, KIND, Payload, PostError, Posted, Raised, TRIES_MAX};
+use super::{Event, Form, KIND, Payload, Posted, Raised, SegmentError, TRIES_MAX};
 use super::{fault, load_payload, store_payload};
 use crate::edge::{Edge, barrier, ordering};
 use crate::words::LINE_WORDS;
@@ -39,9 +39,9 @@ impl<W: AsRef<[AtomicU64]>> Raiser<W> {
     /// # Errors
     /// No such type; nothing was posted.
     #[inline]
-    pub fn post(&mut self, kind: u32, payload: &Payload) -> Result<Posted, PostError> {
+    pub fn post(&mut self, kind: u32, payload: &Payload) -> Result<Posted, SegmentError> {
         if kind >= self.types {
-            return Err(PostError::Row { found: kind, rows: self.types });
+            return Err(SegmentError::Row { found: kind, rows: self.types });
         }
         write(self.head.words.line(self.head.entry(kind)), payload);
         let was_pending = self.marks.mark(&self.head.words, kind);
@@ -64,7 +64,7 @@ impl<W: AsRef<[AtomicU64]>> Raiser<W> {
     /// # Errors
     /// As those two; what was posted before the second stays so.
     #[inline]
-    pub fn raise(&mut self, kind: u32, payload: &Payload) -> Result<Raised, PostError> {
+    pub fn raise(&mut self, kind: u32, payload: &Payload) -> Result<Raised, SegmentError> {
         let posted = self.post(kind, payload)?;
         Ok(Raised { posted, must_tell: self.must_tell()? })
     }

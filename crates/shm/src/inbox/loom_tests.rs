@@ -7,8 +7,8 @@ use super::*;
 use crate::edge::{Edge, check, each_breaks};
 use loom::thread;
 
-const fn event(value: u64) -> Event {
-    Event { rank: value, words: [value; 5] }
+const fn event(value: u64) -> PostedEvent {
+    PostedEvent { rank: value, words: [value; 5] }
 }
 
 /// Two post at once as the taker looks: each is found once, and whole.

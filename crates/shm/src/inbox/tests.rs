@@ -3,8 +3,8 @@
 use super::*;
 use std::collections::HashSet;
 
-fn ranked(rank: u64) -> Event {
-    Event { rank, words: [rank, !rank, 1, 2, 3] }
+fn ranked(rank: u64) -> PostedEvent {
+    PostedEvent { rank, words: [rank, !rank, 1, 2, 3] }
 }
 
 fn all(taker: &mut Taker) -> Vec<u64> {
@@ -14,7 +14,7 @@ fn all(taker: &mut Taker) -> Vec<u64> {
 #[test]
 fn events_are_taken_by_rank_and_equals_as_they_were_posted() {
     let (inbox, mut taker) = Inbox::new();
-    let numbered = |rank, number| Event { rank, words: [number, 0, 0, 0, 0] };
+    let numbered = |rank, number| PostedEvent { rank, words: [number, 0, 0, 0, 0] };
     for (number, rank) in [(0, 7), (1, 3), (2, 7), (3, 3)] {
         inbox.post(&numbered(rank, number)).unwrap();
     }
@@ -34,13 +34,13 @@ fn events_are_taken_by_rank_and_equals_as_they_were_posted() {
 fn a_full_inbox_says_so_until_an_event_is_taken_and_a_closed_one_for_good() {
     let (inbox, mut taker) = Inbox::new();
     (0..EVENTS_MAX as u64).for_each(|rank| inbox.post(&ranked(rank)).unwrap());
-    assert_eq!(inbox.post(&ranked(0)), Err(EventError::Full));
+    assert_eq!(inbox.post(&ranked(0)), Err(PostError::Full));
     taker.find(|_| {});
-    assert_eq!(inbox.post(&ranked(0)), Err(EventError::Full), "found is not taken");
+    assert_eq!(inbox.post(&ranked(0)), Err(PostError::Full), "found is not taken");
     assert_eq!(taker.take(), Some(ranked(0)));
     inbox.post(&ranked(99)).unwrap();
     inbox.close();
-    assert_eq!(inbox.post(&ranked(0)), Err(EventError::Closed));
+    assert_eq!(inbox.post(&ranked(0)), Err(PostError::Closed));
     taker.find(|_| {});
     let expected: Vec<u64> = (1..EVENTS_MAX as u64).chain([99]).collect();
     assert_eq!(all(&mut taker), expected);

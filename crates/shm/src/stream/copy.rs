@@ -1,6 +1,6 @@
 //! Whole words copied into shared memory and out of it, as many at a time as the machine can.
 //!
-//! Used by [`super::Span`] alone. Beside system-wide loads and stores of one word nothing in Rust may
+//! Used by [`super::Payload`] alone. Beside system-wide loads and stores of one word nothing in Rust may
 //! touch memory that a peer may write at the same moment: a plain `memcpy` might be merged with the
 //! read of its copy, which then were read twice, and a check of the first would say nothing of the second.
 //! What stands in assembly the compiler cannot merge, split or repeat. It does what a loop of

@@ -4,7 +4,7 @@
 //! are taken from them. Change anything here and [`LAYOUT_VERSION`] changes,
 //! and with it the golden table in the tests.
 
-use super::{Span, Way};
+use super::{Payload, Way};
 use crate::words::{Kind, LINE_BYTES, LINE_WORDS, Words};
 use crate::{AtomicU64, LayoutError};
 use core::mem::{offset_of, size_of};
@@ -242,22 +242,22 @@ impl Shape {
 
     /// Where the message of `len` bytes at `index`, or in `buffer`, stands.
     #[inline]
-    pub(super) fn span<'a, W: AsRef<[AtomicU64]>>(
+    pub(super) fn payload<'a, W: AsRef<[AtomicU64]>>(
         &self,
         words: &'a Words<W>,
         index: u64,
         buffer: u32,
         len: usize,
-    ) -> Span<'a> {
+    ) -> Payload<'a> {
         let words = words.0.as_ref();
         match self.way {
-            Way::Bytes { .. } => Span::new(&words[word::DATA..], self.place(index), len),
-            Way::Messages { .. } => Span::new(&words[word::DATA..], self.place(index + 8), len),
+            Way::Bytes { .. } => Payload::new(&words[word::DATA..], self.place(index), len),
+            Way::Messages { .. } => Payload::new(&words[word::DATA..], self.place(index + 8), len),
             Way::Slots { .. } => {
-                Span::new(&words[self.head(index) + 1..][..self.unit_words()], 0, len)
+                Payload::new(&words[self.head(index) + 1..][..self.unit_words()], 0, len)
             }
             Way::Buffers { .. } => {
-                Span::new(&words[self.buffer(buffer)..][..self.unit_words()], 0, len)
+                Payload::new(&words[self.buffer(buffer)..][..self.unit_words()], 0, len)
             }
         }
     }

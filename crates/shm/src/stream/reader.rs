@@ -2,7 +2,7 @@
 
 use super::bell::{ENDED, WAITING, WATCHED};
 use super::layout::{Shape, word};
-use super::{Closed, Due, Leaving, Span, StreamError, StreamFault, Wait, Way, claim_start};
+use super::{Closed, Due, Leaving, Payload, StreamError, StreamFault, Wait, Way, claim_start};
 use crate::AtomicU64;
 use crate::Ordering::Relaxed;
 use crate::words::Words;
@@ -62,14 +62,14 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
         let Some(message) = self.front()? else { return Ok(None) };
         let len = message.len();
         if matches!(message.reader.shape.way, Way::Bytes { .. }) {
-            let len = message.span().copy_to(0, bytes);
+            let len = message.payload().copy_to(0, bytes);
             message.done_with(len);
             return Ok(Some(len));
         }
         if len > bytes.len() {
             return Err(StreamError::TooLong { found: len, max: bytes.len() });
         }
-        message.span().copy_to(0, bytes);
+        message.payload().copy_to(0, bytes);
         message.done();
         Ok(Some(len))
     }
@@ -145,13 +145,13 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
     }
 
     /// Where a kept message stands. Of another stream's: any bytes.
-    pub fn kept(&self, kept: &Kept) -> Span<'_> {
+    pub fn kept(&self, kept: &Kept) -> Payload<'_> {
         let Way::Buffers { buffers, buffer_bytes } = self.shape.way else {
-            return Span::new(&[], 0, 0);
+            return Payload::new(&[], 0, 0);
         };
         let buffer = kept.buffer.min(buffers - 1);
         let len = kept.len.min(buffer_bytes as usize);
-        self.shape.span(&self.words, 0, buffer, len)
+        self.shape.payload(&self.words, 0, buffer, len)
     }
 
     /// Done with a kept message, in any order; the writer has its buffer with the next
@@ -290,9 +290,9 @@ impl<W: AsRef<[AtomicU64]>> Message<'_, W> {
 
     /// Where it stands.
     #[inline]
-    pub fn span(&self) -> Span<'_> {
+    pub fn payload(&self) -> Payload<'_> {
         let reader = &self.reader;
-        reader.shape.span(&reader.words, reader.taken, self.buffer, self.len)
+        reader.shape.payload(&reader.words, reader.taken, self.buffer, self.len)
     }
 
     /// Done with it; its room is the writer's with the next [`Reader::release`].

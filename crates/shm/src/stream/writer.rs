@@ -2,7 +2,7 @@
 
 use super::bell::{ENDED, WAITING, WATCHED};
 use super::layout::{Shape, word};
-use super::{Closed, Due, Leaving, Span, StreamError, StreamFault, Wait, Way, claim_start};
+use super::{Closed, Due, Leaving, Payload, StreamError, StreamFault, Wait, Way, claim_start};
 use crate::AtomicU64;
 use crate::Ordering::{Acquire, Relaxed, SeqCst};
 use crate::edge::{Edge, barrier};
@@ -59,7 +59,7 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
     #[inline]
     pub fn push(&mut self, bytes: &[u8]) -> Result<bool, StreamError> {
         let Some(room) = self.reserve(bytes.len())? else { return Ok(false) };
-        room.span().fill(0, bytes);
+        room.payload().fill(0, bytes);
         room.stage(bytes.len());
         Ok(true)
     }
@@ -288,11 +288,11 @@ pub struct Room<'a, W> {
 impl<W: AsRef<[AtomicU64]>> Room<'_, W> {
     /// Where the message goes.
     #[inline]
-    pub fn span(&self) -> Span<'_> {
+    pub fn payload(&self) -> Payload<'_> {
         let writer = &self.writer;
         // Room is there only with a free buffer.
         let buffer = writer.buffers.free.last().copied().unwrap_or(0);
-        writer.shape.span(&writer.words, writer.staged, buffer, self.len)
+        writer.shape.payload(&writer.words, writer.staged, buffer, self.len)
     }
 
     /// The message is there, of `len` bytes: at most what was reserved counts. It is committed

@@ -6,7 +6,7 @@ use upcall_shm::channel::Posted;
 
 use super::Desk;
 use crate::channel::here::{self, Origin};
-use crate::channel::{Event, PeerId, Raise, RaiseError};
+use crate::channel::{ChannelEvent, PeerId, Raise, RaiseError};
 
 /// What a handler is invoked with: the events that wait for it.
 pub struct Events<'a> {
@@ -26,7 +26,7 @@ impl std::fmt::Debug for Events<'_> {
 impl Events<'_> {
     /// The most urgent event; the one before is passed on, unless something else was said of it. What is
     /// not taken has the handler invoked again. O(log n).
-    pub fn take(&mut self) -> Option<Event> {
+    pub fn take(&mut self) -> Option<ChannelEvent> {
         self.conclude(Verdict::Pass);
         let id = self.desk.handlers[self.at].id;
         let event = self.desk.delivery.take(id)?;
@@ -35,7 +35,7 @@ impl Events<'_> {
         self.current = Some(event);
         let note = self.desk.notes.at(event.token)?;
         let merged = note.merged + event.merged;
-        Some(Event { peer: note.peer, row: note.row, merged, words: note.words })
+        Some(ChannelEvent { peer: note.peer, row: note.row, merged, words: note.words })
     }
 
     /// Drops the event that was taken last: it goes to no other handler.

@@ -172,7 +172,7 @@ impl Carry {
         let Moves::Out { inlet, written } = &mut self.way else { return Step::Again };
         inlet.rouse();
         let copied = match inlet.front() {
-            Ok(Some(message)) => message.span().copy_to(*written, &mut self.buffer),
+            Ok(Some(message)) => message.payload().copy_to(*written, &mut self.buffer),
             Ok(None) => {
                 return if inlet.begin_wait(1) { Step::Bell } else { Step::Again };
             }

@@ -13,7 +13,7 @@ mod tests;
 /// Words, not bytes: a peer that does not keep to the protocol may change them while they
 /// are looked at, which a `&[u8]` rules out. Copy once, then check, then use.
 #[derive(Clone, Copy, Debug)]
-pub struct Span<'a> {
+pub struct Payload<'a> {
     /// What it stands in; goes on at the start after the end.
     words: &'a [AtomicU64],
     /// Its first byte there.
@@ -21,10 +21,10 @@ pub struct Span<'a> {
     len: usize,
 }
 
-impl<'a> Span<'a> {
+impl<'a> Payload<'a> {
     #[inline]
     pub(super) fn new(words: &'a [AtomicU64], start: usize, len: usize) -> Self {
-        Span { words, start, len }
+        Payload { words, start, len }
     }
 
     /// In bytes.

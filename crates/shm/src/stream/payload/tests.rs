@@ -25,8 +25,8 @@ fn what_is_filled_at_any_place_is_copied_out_as_it_was_and_nothing_beside_it_cha
         // The last ones go on at the start.
         for start in [0, 1, 5, 8, 63, 64, 300, BYTES - 2056, BYTES - 65, BYTES - 9] {
             let (words, bytes) = (blank(BYTES / 8), pattern(len));
-            let span = Span::new(&words, start, len);
-            assert_eq!(span.fill(0, &bytes), len);
+            let payload = Payload::new(&words, start, len);
+            assert_eq!(payload.fill(0, &bytes), len);
             let mut expected = vec![u8::MAX; BYTES];
             for (at, &byte) in bytes.iter().enumerate() {
                 expected[(start + at) % BYTES] = byte;
@@ -34,7 +34,7 @@ fn what_is_filled_at_any_place_is_copied_out_as_it_was_and_nothing_beside_it_cha
             assert!(bytes_of(&words) == expected, "{len} bytes at {start}");
             // Into memory of any alignment, with room to spare.
             let mut copy = vec![0; len + 3];
-            assert_eq!(span.copy_to(0, &mut copy[1..len + 2]), len);
+            assert_eq!(payload.copy_to(0, &mut copy[1..len + 2]), len);
             assert!(copy[1..=len] == bytes[..], "{len} bytes from {start}");
             assert_eq!((copy[0], copy[len + 1]), (0, 0));
         }
@@ -44,12 +44,12 @@ fn what_is_filled_at_any_place_is_copied_out_as_it_was_and_nothing_beside_it_cha
 #[test]
 fn a_part_is_filled_and_copied_from_any_byte_on() {
     let (words, bytes) = (blank(512), pattern(4000));
-    let span = Span::new(&words, 96, 4000);
+    let payload = Payload::new(&words, 96, 4000);
     for cut in [0, 1, 8, 64, 1000, 3990, 4000] {
-        assert_eq!(span.fill(0, &bytes[..cut]) + span.fill(cut, &bytes[cut..]), 4000);
+        assert_eq!(payload.fill(0, &bytes[..cut]) + payload.fill(cut, &bytes[cut..]), 4000);
         let mut copy = vec![0; 4000];
-        assert_eq!(span.copy_to(cut, &mut copy[cut..]), 4000 - cut);
-        assert_eq!(span.copy_to(0, &mut copy[..cut]), cut);
+        assert_eq!(payload.copy_to(cut, &mut copy[cut..]), 4000 - cut);
+        assert_eq!(payload.copy_to(0, &mut copy[..cut]), cut);
         assert!(copy == bytes, "cut at {cut}");
     }
 }
