@@ -192,7 +192,7 @@ fn end(mut guard: Guard, abort_within: Option<Span>) -> Result<(), Failure> {
     let Some(Library { runtime, collector, .. }) = guard.take() else { return Ok(()) };
     // Under the lock: who sets it up anew finds the CPUs free.
     let report = match abort_within {
-        Some(within) => runtime.abort(within, |_, _| {}),
+        Some(within) => runtime.abort(Some(clock::after(within)), |_, _| {}),
         None => runtime.stop(|_, _| {}),
     };
     drop(guard);
@@ -310,7 +310,7 @@ pub(crate) fn close(descriptor: c_int) -> Result<(), Failure> {
 /// `rts_sleep`: those of `waited` that are not active; empty if `timeout` passed.
 pub(crate) fn sleep(waited: &[c_int], timeout: Option<Span>) -> Result<Vec<c_int>, Failure> {
     check_caller()?;
-    let deadline = timeout.map(|timeout| clock::now() + timeout);
+    let deadline = timeout.map(clock::after);
     let Some(&first) = waited.first() else { return Ok(Vec::new()) };
     // Descriptors are used again, ids are not.
     let (ids, endings, generation) = with_open(first, |library, _| {

@@ -1,9 +1,25 @@
 //! The runtime's clock as the core wants it.
 
-use upcall_core::time::Instant;
+use upcall_core::time::{Instant, Span};
 
 /// Now, on `CLOCK_MONOTONIC`. One vDSO call, no system call.
 #[inline]
 pub fn now() -> Instant {
     Instant::from_nanos(upcall_sys::clock::monotonic_ns())
+}
+
+/// The deadline that is `span` from now, for a call that blocks. One vDSO call, no system call;
+/// [`Instant::FAR`] where the sum does not fit.
+///
+/// ```
+/// use upcall_runtime::clock;
+/// use upcall_runtime::time::Span;
+///
+/// let before = clock::now();
+/// let deadline = clock::after(Span::from_millis(20));
+/// assert!(deadline >= before + Span::from_millis(20));
+/// ```
+#[inline]
+pub fn after(span: Span) -> Instant {
+    now() + span
 }

@@ -30,15 +30,17 @@ use std::fmt;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Duration;
 
+use upcall_core::time::Instant;
 use upcall_shm::LayoutError;
 use upcall_shm::io_events::{
     ASLEEP, DESCRIPTORS_MAX, Interest as Stated, IoClient, IoService, PAGE_BYTES, READABLE,
     WRITABLE,
 };
 use upcall_sys::memfd::{MapError, SharedMapping};
-use upcall_sys::{OsError, clock, futex};
+use upcall_sys::{OsError, futex};
+
+use crate::clock;
 
 use feeder::{Feeder, Source};
 use notifier::Ear;
@@ -374,36 +376,34 @@ impl Poller {
         Ok(ear.notifier())
     }
 
-    /// The events that there are, in place of those in `events`: blocks until there is one, a [`Notifier`]
-    /// notifies, or `timeout` is over (`None`: for as long as it takes); how many. 256 at most, so that the
-    /// loop has its turn; the others come next. Allocates until `events` has room for as many.
+    /// Puts the events that there are in place of those in `events`, and returns their number.
+    /// Blocks until there is one, a [`Notifier`] notifies, or `deadline` has come; `None` is no
+    /// limit. 256 events at most, so that the loop has its turn; the others come next. Allocates
+    /// until `events` has room for as many.
     ///
     /// # Errors
     /// As [`Poller::wait`].
     pub fn wait_many(
         &mut self,
         events: &mut Vec<IoEvent>,
-        timeout: Option<Duration>,
+        deadline: Option<Instant>,
     ) -> Result<usize, OsError> {
         events.clear();
-        let deadline_ns = timeout.map(|timeout| {
-            let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-            clock::monotonic_ns().saturating_add(timeout_ns)
-        });
-        if let Some(first) = self.wait(deadline_ns)? {
+        if let Some(first) = self.wait(deadline)? {
             events.push(first);
             events.extend(std::iter::from_fn(|| self.try_next()).take(EVENTS_MAX - 1));
         }
         Ok(events.len())
     }
 
-    /// The next event; blocks until there is one, until a [`Notifier`] notifies, or until `deadline_ns`
-    /// (`CLOCK_MONOTONIC`; `None`: for as long as it takes). `None`: it was notified, or the deadline has come. At
+    /// The next event. Blocks until there is one, a [`Notifier`] notifies, or `deadline` has come;
+    /// `None` is no limit. The answer is `None` after a notification, and at the deadline. At
     /// most one system call for what [`Poller::try_next`] has not.
     ///
     /// # Errors
     /// What the kernel said (`ENOMEM`, `EAGAIN`): nothing is lost, it may be called again.
-    pub fn wait(&mut self, deadline_ns: Option<u64>) -> Result<Option<IoEvent>, OsError> {
+    pub fn wait(&mut self, deadline: Option<Instant>) -> Result<Option<IoEvent>, OsError> {
+        let deadline_ns = deadline.map(Instant::as_nanos);
         loop {
             if let Feeding::Thread(_) = self.feeding {
                 // Before the look: who raises after it rings again.
@@ -415,7 +415,7 @@ impl Poller {
             if std::mem::take(&mut self.notified) {
                 return Ok(None);
             }
-            if deadline_ns.is_some_and(|deadline_ns| clock::monotonic_ns() >= deadline_ns) {
+            if deadline.is_some_and(|deadline| clock::now() >= deadline) {
                 return Ok(None);
             }
             match &mut self.feeding {

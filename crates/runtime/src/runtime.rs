@@ -293,11 +293,10 @@ impl Runtime {
         self.virtual_time.as_ref()?.statistics(id)
     }
 
-    /// Waits until at least one of `ids` is not delivered any more, and says
-    /// which (`rts_sleep`, rtu-1995 §6 item 5); an empty answer means that
-    /// `timeout` passed. Returns at once if one is inactive already.
-    pub fn wait(&mut self, ids: &[HandlerId], timeout: Option<Span>) -> Vec<HandlerId> {
-        let deadline = timeout.map(|timeout| clock::now() + timeout);
+    /// Blocks until at least one of `ids` is no longer delivered, and returns those
+    /// (`rts_sleep`, rtu-1995 §6 item 5). An empty answer means that `deadline` has come;
+    /// `None` is no limit. Returns at once if one is inactive already. Allocates.
+    pub fn wait(&mut self, ids: &[HandlerId], deadline: Option<Instant>) -> Vec<HandlerId> {
         loop {
             let seen = self.inactive_epoch.now();
             let inactive: Vec<HandlerId> =

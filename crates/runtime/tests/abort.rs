@@ -107,7 +107,7 @@ fn a_handler_with_an_abort_phase_is_upcalled_on_until_it_finishes() {
         runtime.give_abort_phase(polite);
         runtime.give_abort_phase(idle);
         run(&mut runtime, &[(polite, &polite_seen), (plain, &plain_seen)]);
-        let report = runtime.abort(LONG, |_, _| {});
+        let report = runtime.abort(Some(clock::after(LONG)), |_, _| {});
         assert!(report.unfinished.is_empty(), "{:?}", report.unfinished);
         assert_eq!(polite_seen.aborting(), FAREWELLS, "{}", mode.name());
         assert_eq!(plain_seen.aborting(), 0, "it has no abort phase");
@@ -126,7 +126,7 @@ fn one_that_does_not_finish_is_left_behind_and_named_and_one_that_panics_is_not_
         runtime.give_abort_phase(deaf);
         runtime.give_abort_phase(broken);
         run(&mut runtime, &[(deaf, &deaf_seen), (broken, &broken_seen)]);
-        let report = runtime.abort(Span::from_millis(500), |_, _| {});
+        let report = runtime.abort(Some(clock::after(Span::from_millis(500))), |_, _| {});
         assert!(broken_seen.aborting() <= 1 && report.unfinished.contains(&"deaf".to_owned()));
         let faulted: Vec<_> = report.activities.iter().map(|activity| activity.faulted).collect();
         deaf_seen.aborting() >= 2 && report.unfinished == ["deaf"] && faulted == [false, true]
@@ -157,7 +157,7 @@ fn a_handler_that_runs_when_the_end_comes_is_told_within_a_quantum() {
         .unwrap();
     runtime.give_abort_phase(id);
     run(&mut runtime, &[(id, &seen)]);
-    let report = runtime.abort(LONG, |_, _| {});
+    let report = runtime.abort(Some(clock::after(LONG)), |_, _| {});
     enough.store(true, Ordering::Relaxed);
     assert!(report.unfinished.is_empty());
     assert_eq!(seen_by_handler.load(Ordering::Relaxed), 2, "told when its job was resumed");
@@ -237,7 +237,7 @@ fn a_task_with_an_abort_phase_is_woken_from_its_wait_and_polled_until_it_ends() 
         let (polite, far) = run_task(&mut runtime, "polite", serves);
         let (_, plain) = run_task(&mut runtime, "plain", serves);
         runtime.give_abort_phase(polite);
-        let report = runtime.abort(LONG, |_, _| {});
+        let report = runtime.abort(Some(clock::after(LONG)), |_, _| {});
         assert!(report.unfinished.is_empty(), "{:?}", report.unfinished);
         assert_eq!(last_words(&far), b"goodbye", "{}", mode.name());
         assert_eq!(last_words(&plain), b"", "it has no abort phase");
@@ -256,7 +256,7 @@ fn a_task_that_does_not_end_in_its_abort_phase_is_dropped_and_named() {
         pending::<()>().await;
     });
     runtime.give_abort_phase(deaf);
-    let report = runtime.abort(Span::from_millis(10), |_, _| {});
+    let report = runtime.abort(Some(clock::after(Span::from_millis(10))), |_, _| {});
     assert_eq!(report.unfinished, ["deaf"]);
     assert_eq!(drops.load(Ordering::Relaxed), 1);
 }

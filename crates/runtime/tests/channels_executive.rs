@@ -188,7 +188,7 @@ fn a_handler_that_raises_without_end_runs_away_and_what_is_admitted_goes_on() {
     let mut stored = 0;
     while runtime.is_active(id) {
         stored += u64::from(client.raise(&raise(stored)) == Ok(Posted::Stored));
-        runtime.wait(&[id], Some(Span::from_micros(300)));
+        runtime.wait(&[id], Some(clock::after(Span::from_micros(300))));
     }
     until("all are handled", || seen.lock().unwrap().len() as u64 == stored);
     let counts = service.counts()[0];

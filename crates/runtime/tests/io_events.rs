@@ -6,10 +6,10 @@ use std::io::{ErrorKind, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
+use upcall_runtime::clock;
 use upcall_runtime::io_events::{Feed, Interest, InterestError, IoEvent, Poller};
-use upcall_sys::clock::monotonic_ns;
+use upcall_runtime::time::Span;
 
 const FEEDS: [Feed; 3] = [Feed::Ring, Feed::RingThread, Feed::EpollThread];
 
@@ -33,7 +33,7 @@ fn pair() -> (UnixStream, UnixStream) {
 
 /// As a loop would: the next event, that must come.
 fn next(poller: &mut Poller) -> IoEvent {
-    poller.wait(Some(monotonic_ns() + 20_000_000_000)).unwrap().expect("no event in 20 s")
+    poller.wait(Some(clock::after(Span::from_secs(20)))).unwrap().expect("no event in 20 s")
 }
 
 fn readable(key: usize) -> IoEvent {
@@ -342,9 +342,9 @@ fn who_waits_is_woken_by_another_thread_each_time() {
                 }
             }
         });
-        let deadline_ns = monotonic_ns() + 2_000_000;
-        while poller.wait(Some(deadline_ns)).unwrap().is_some() {}
-        assert!(monotonic_ns() >= deadline_ns);
+        let deadline = clock::after(Span::from_millis(2));
+        while poller.wait(Some(deadline)).unwrap().is_some() {}
+        assert!(clock::now() >= deadline);
     });
 }
 
@@ -357,7 +357,7 @@ fn a_notifier_ends_the_wait_under_way_or_the_next_one_and_is_no_event() {
         poller.notifier().unwrap().notify();
         assert_eq!(poller.wait_many(&mut events, None), Ok(0), "two are as one");
         assert!(events.is_empty());
-        assert_eq!(poller.wait_many(&mut events, Some(Duration::from_millis(1))), Ok(0));
+        assert_eq!(poller.wait_many(&mut events, Some(clock::after(Span::from_millis(1)))), Ok(0));
         let (near, mut far) = pair();
         poller.add(&near, 7, Interest::Readable).unwrap();
         for _ in 0..20 {
@@ -388,12 +388,12 @@ fn many_events_are_said_in_one_wait_each_once() {
         }
         let (mut events, mut keys) = (Vec::new(), BTreeSet::new());
         while keys.len() < 300 {
-            let timeout = Some(Duration::from_secs(20));
-            let count = poller.wait_many(&mut events, timeout).unwrap();
+            let deadline = Some(clock::after(Span::from_secs(20)));
+            let count = poller.wait_many(&mut events, deadline).unwrap();
             assert!((1..=256).contains(&count) && count == events.len(), "{count}");
             assert!(events.iter().all(|event| keys.insert(event.key)), "said twice");
         }
-        assert_eq!(poller.wait_many(&mut events, Some(Duration::ZERO)), Ok(0));
+        assert_eq!(poller.wait_many(&mut events, Some(clock::now())), Ok(0));
     });
 }
 

@@ -251,7 +251,7 @@ fn waiting_with_a_timeout_returns_empty_handed() {
     let (mut runtime, _alone) = start(Mode::Upcall);
     let id = runtime.handler("h", every(2, 10), |batch| while batch.proceed() {}).unwrap();
     runtime.run(id).unwrap();
-    assert!(runtime.wait(&[id], Some(Span::from_millis(20))).is_empty());
+    assert!(runtime.wait(&[id], Some(clock::after(Span::from_millis(20)))).is_empty());
     assert!(runtime.is_active(id));
 }
 

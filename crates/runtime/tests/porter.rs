@@ -13,9 +13,11 @@ use std::time::Duration;
 
 use futures_core::Stream as _;
 use futures_io::{AsyncRead, AsyncWrite};
+use upcall_runtime::clock;
 use upcall_runtime::stream::{Carried, CarryEnd, Closed, Inlet, Porter, Stream, Wait, Way};
+use upcall_runtime::time::Span;
 
-const MINUTE: Option<Duration> = Some(Duration::from_secs(60));
+const MINUTE: Span = Span::from_secs(60);
 const BYTES: Way = Way::Bytes { capacity: 4096 };
 
 /// Bytes that do not repeat soon.
@@ -56,7 +58,7 @@ fn read_all(inlet: &mut Inlet) -> (Vec<u8>, Closed) {
 }
 
 fn end_of(wait: &Wait) -> Carried {
-    wait.wait(MINUTE).expect("it never ended")
+    wait.wait(Some(clock::after(MINUTE))).expect("it never ended")
 }
 
 #[test]
@@ -150,7 +152,7 @@ fn a_reader_that_waits_for_more_than_b_start_has_the_source_go_on() {
         let (mut all, mut bytes) = (Vec::new(), [0; 1024]);
         loop {
             // A little, then as much as there can be.
-            let deadline = upcall_runtime::clock::now() + upcall_runtime::time::Span::from_secs(60);
+            let deadline = clock::after(MINUTE);
             assert!(inlet.wait(level, Some(deadline)), "{way:?}: nothing comes any more");
             match inlet.pop(&mut bytes) {
                 Ok(Some(len)) => all.extend_from_slice(&bytes[..len]),
@@ -181,7 +183,7 @@ fn an_active_source_waits_for_what_comes_and_is_told_when_nobody_reads() {
         }
         assert_eq!(got, [round; 3]);
     }
-    assert!(source.wait(Some(Duration::ZERO)).is_none());
+    assert!(source.wait(Some(clock::now())).is_none());
     drop(inlet);
     let ended = Carried { bytes: 150, end: CarryEnd::Closed(Closed::Ended) };
     assert_eq!(end_of(&source), ended);

@@ -251,7 +251,7 @@ fn a_handler_that_panics_is_a_reader_that_died_and_a_suspended_one_reads_on() {
     }
     runtime.give_abort_phase(id);
     // It waits for its stream, and is told of the end of the process nevertheless.
-    let report = runtime.abort(Span::from_secs(60), |_, _| {});
+    let report = runtime.abort(Some(clock::after(Span::from_secs(60))), |_, _| {});
     assert!(report.unfinished.is_empty() && report.activities[0].faulted);
     assert_eq!(outlet.push(&[0; 8]).and_then(|_| Ok(outlet.commit()?)), Err(Closed::Died.into()));
 }

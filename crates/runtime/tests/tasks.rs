@@ -42,7 +42,11 @@ fn soon() -> upcall_runtime::time::Instant {
 /// Waits until each has ended, or a minute: what was lost must not hang the test.
 fn all_end(runtime: &mut Runtime, ids: &[HandlerId]) {
     for &id in ids {
-        assert_eq!(runtime.wait(&[id], Some(Span::from_secs(60))), [id], "it never ended");
+        assert_eq!(
+            runtime.wait(&[id], Some(clock::after(Span::from_secs(60)))),
+            [id],
+            "it never ended"
+        );
     }
 }
 
@@ -138,7 +142,7 @@ fn two_tasks_may_wait_for_one_descriptor() {
             .unwrap()
     });
     runtime.run_at(&ids, clock::now()).unwrap();
-    assert!(runtime.wait(&ids, Some(Span::from_millis(30))).is_empty());
+    assert!(runtime.wait(&ids, Some(clock::after(Span::from_millis(30)))).is_empty());
     writer.write_all(b"x").unwrap();
     all_end(&mut runtime, &ids);
 }
@@ -198,7 +202,7 @@ fn who_masks_preemption_is_preempted_when_the_mask_is_dropped() {
         .unwrap();
     runtime.run(urgent).unwrap();
     while asleep.load(Ordering::SeqCst) == 0 {
-        assert!(runtime.wait(&[urgent], Some(Span::from_millis(1))).is_empty());
+        assert!(runtime.wait(&[urgent], Some(clock::after(Span::from_millis(1)))).is_empty());
     }
     runtime.run(long).unwrap();
     all_end(&mut runtime, &[long, urgent]);

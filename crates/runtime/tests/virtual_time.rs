@@ -171,7 +171,7 @@ fn a_suspended_handler_rests_until_it_is_run_again_and_a_closed_one_for_ever() {
     runtime.run(id).unwrap();
     wait_for_more(&pdus);
     assert!(runtime.is_active(id));
-    assert!(runtime.wait(&[id], Some(Span::from_millis(5))).is_empty());
+    assert!(runtime.wait(&[id], Some(clock::after(Span::from_millis(5)))).is_empty());
     runtime.suspend(id);
     assert_eq!(runtime.wait(&[id], None), [id]);
     let at_suspend = pdus.load(Ordering::SeqCst);
@@ -317,7 +317,7 @@ fn at_the_end_of_the_process_it_is_upcalled_until_it_has_closed_with_its_peer() 
     runtime.give_abort_phase(never);
     runtime.run_at(&[tcp, other, never], clock::now()).unwrap();
     wait_for_more(&pdus);
-    let report = runtime.abort(Span::from_millis(200), |_, _| {});
+    let report = runtime.abort(Some(clock::after(Span::from_millis(200))), |_, _| {});
     assert_eq!(closed.load(Ordering::SeqCst), 3);
     assert_eq!(report.unfinished, ["never"]);
     assert!(report.virtual_handlers.iter().all(|one| !one.stuck));

@@ -170,7 +170,7 @@ fn a_domain_is_told_of_its_offences_and_the_other_of_none() {
         offences.extend(hog.offences());
     }
     let cpu = hog.config().cpus[0];
-    hog.wait(&[stuck], Some(Span::from_secs(60)));
+    hog.wait(&[stuck], Some(upcall_runtime::clock::after(Span::from_secs(60))));
     assert!(victim.offences().is_empty());
     assert!(victim.stop(|_, _| {}).offences.is_empty());
     // What came after the last look is in the report: together what the daemon says.

@@ -18,7 +18,7 @@
 //!    out of what it waits for, once, and then goes on as before.
 //! 2. Ended as by [`Runtime::stop`], and named in [`Report::unfinished`].
 
-use upcall_core::time::Span;
+use upcall_core::time::{Instant, Span};
 
 use crate::clock;
 use crate::executive::{Control, Job};
@@ -44,7 +44,7 @@ impl Runtime {
     /// program to catch, and to call `abort` for.
     ///
     /// ```no_run
-    /// # use upcall_runtime::{Config, Runtime, activity::ActivityParams, time::Span};
+    /// # use upcall_runtime::{Config, Runtime, activity::ActivityParams, clock, time::Span};
     /// # fn send_reset() {}
     /// # fn process_one_segment() {}
     /// # let mut runtime = Runtime::start(Config::default())?;
@@ -62,7 +62,7 @@ impl Runtime {
     /// runtime.give_abort_phase(tcp);
     /// runtime.run(tcp)?;
     /// // ... and when SIGTERM was caught:
-    /// let report = runtime.abort(Span::from_millis(500), |_, _| {});
+    /// let report = runtime.abort(Some(clock::after(Span::from_millis(500))), |_, _| {});
     /// assert!(report.unfinished.is_empty());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -75,33 +75,37 @@ impl Runtime {
     }
 
     /// Ends the process's handlers in an orderly way, and says how it went: those that
-    /// have an abort phase are waited for, for `within` at most, then all is ended as by
-    /// [`Runtime::stop`]. A handler that did not finish in time is named in
-    /// [`Report::unfinished`], and a task dropped. One whose period is longer than `within` may not be
-    /// upcalled any more. Blocks for `within` and half a second at most.
-    pub fn abort(mut self, within: Span, mut on_job: impl FnMut(HandlerId, &Job)) -> Report {
-        let unfinished = self.abort_phase(within, &mut on_job);
+    /// have an abort phase are waited for, until `deadline` (`None`: until all have finished),
+    /// then all is ended as by [`Runtime::stop`]. A handler that did not finish in time is named
+    /// in [`Report::unfinished`], and a task is dropped. A handler whose next period begins after
+    /// `deadline` is not upcalled any more. Blocks until `deadline` and half a second at most.
+    pub fn abort(
+        mut self,
+        deadline: Option<Instant>,
+        mut on_job: impl FnMut(HandlerId, &Job),
+    ) -> Report {
+        let unfinished = self.abort_phase(deadline, &mut on_job);
         Report { unfinished, ..self.stop(on_job) }
     }
 
     /// The names of those that did not finish.
     pub(super) fn abort_phase(
         &mut self,
-        within: Span,
+        deadline: Option<Instant>,
         mut on_job: impl FnMut(HandlerId, &Job),
     ) -> Vec<String> {
-        let deadline = clock::now() + within;
         self.announce_abort();
         loop {
             let seen = self.inactive_epoch.now();
             self.poll(&mut on_job);
             let left = self.aborting();
             let now = clock::now();
-            if left.is_empty() || now >= deadline {
+            if left.is_empty() || deadline.is_some_and(|deadline| now >= deadline) {
                 return left;
             }
             // Wakes now and then to keep the records flowing.
-            let until = deadline.min(now + LOOK_EVERY);
+            let look_at = now + LOOK_EVERY;
+            let until = deadline.map_or(look_at, |deadline| deadline.min(look_at));
             self.inactive_epoch.wait_past(seen, Some(until));
         }
     }

@@ -26,7 +26,8 @@ impl Drop for Runtime {
     /// have their abort phase before: see [`Runtime::give_abort_phase`].
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.abort_phase(abort::WITHIN_AT_PANIC, |_, _| {});
+            let deadline = clock::after(abort::WITHIN_AT_PANIC);
+            self.abort_phase(Some(deadline), |_, _| {});
         }
         self.quit();
     }

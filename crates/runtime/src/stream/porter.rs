@@ -21,14 +21,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::task::Waker;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
+use upcall_core::time::Instant;
 use upcall_shm::stream::{self as shm, WAITING};
 use upcall_sys::OsError;
 use upcall_sys::futex::{self, WaitSet};
 use upcall_sys::transfer::NonBlocking;
 
 use super::{Closed, End, Inlet, Memory, Outlet, StreamOpenError};
+use crate::clock;
 use crate::io_events::{Feed, InterestError, Poller, PollerError};
 use carry::{Carry, Step};
 
@@ -103,11 +104,12 @@ pub enum CarryEnd {
 pub struct Wait(mpsc::Receiver<Carried>);
 
 impl Wait {
-    /// Blocks until the carry has ended, or for `most`: then `None`.
-    pub fn wait(&self, most: Option<Duration>) -> Option<Carried> {
-        match most {
+    /// Blocks until the carry has ended, or until `deadline`; `None` is no limit. The answer is
+    /// `None` where `deadline` has come, or the porter was dropped. Does not allocate.
+    pub fn wait(&self, deadline: Option<Instant>) -> Option<Carried> {
+        match deadline {
             None => self.0.recv().ok(),
-            Some(most) => self.0.recv_timeout(most).ok(),
+            Some(deadline) => self.0.recv_timeout(deadline.since(clock::now()).into()).ok(),
         }
     }
 }

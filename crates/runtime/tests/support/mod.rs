@@ -36,7 +36,11 @@ pub fn every_us(period_us: u64) -> ActivityParams {
 /// Waits until a handler has finished.
 #[track_caller]
 pub fn ended(runtime: &mut Runtime, id: HandlerId) {
-    assert_eq!(runtime.wait(&[id], Some(Span::from_secs(60))), [id], "it never ended");
+    assert_eq!(
+        runtime.wait(&[id], Some(clock::after(Span::from_secs(60)))),
+        [id],
+        "it never ended"
+    );
 }
 
 /// When a wait is given up as a hang.

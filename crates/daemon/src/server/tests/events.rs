@@ -51,7 +51,11 @@ impl Players {
             domain.run_at(&[*id], at).unwrap();
         }
         for (domain, id) in &mut self.domains {
-            assert_eq!(domain.wait(&[*id], Some(Span::from_secs(60))), [*id], "it never ended");
+            assert_eq!(
+                domain.wait(&[*id], Some(upcall_runtime::clock::after(Span::from_secs(60)))),
+                [*id],
+                "it never ended"
+            );
         }
         let reports = self.domains.into_iter().map(|(domain, _)| domain.stop(|_, _| {}));
         assert!(reports.flat_map(|report| report.activities).all(|of| !of.faulted));

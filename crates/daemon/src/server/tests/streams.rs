@@ -47,8 +47,14 @@ fn a_reader_in_another_domain_takes_the_turn_if_it_outranks_who_writes_and_not_o
         // It sleeps by then, and has shown that it has nothing.
         std::thread::sleep(Duration::from_millis(50));
         ours.run(writer).unwrap();
-        assert_eq!(ours.wait(&[writer], Some(Span::from_secs(60))), [writer]);
-        assert_eq!(theirs.wait(&[reader], Some(Span::from_secs(60))), [reader]);
+        assert_eq!(
+            ours.wait(&[writer], Some(upcall_runtime::clock::after(Span::from_secs(60)))),
+            [writer]
+        );
+        assert_eq!(
+            theirs.wait(&[reader], Some(upcall_runtime::clock::after(Span::from_secs(60)))),
+            [reader]
+        );
         let read_at = read_at.load(Ordering::Relaxed);
         if is_real_time {
             assert_eq!(read_at, if comes_between { 5 } else { 10 });
