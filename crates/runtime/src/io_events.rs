@@ -76,7 +76,8 @@ impl Interest {
     }
 }
 
-/// One descriptor may be ready: see the module's head.
+/// One descriptor may be ready: something came since the event before. Read, accept or write until the call
+/// would block; only then is another event promised. [The module](self) says more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IoEvent {
     /// As given to [`Poller::add`] or [`Poller::modify`].
@@ -188,10 +189,11 @@ enum Feeding {
 /// is its `wait`, [`Notifier::notify`] its `notify`; events are edges (its `PollMode::Edge`, and as in `mio`).
 ///
 /// ```
+/// # extern crate upcall_runtime as upcall;
 /// use std::collections::HashMap;
 /// use std::io::{ErrorKind, Read, Write};
 /// use std::net::{TcpListener, TcpStream};
-/// use upcall_runtime::io_events::{Interest, Poller};
+/// use upcall::io_events::{Interest, Poller};
 ///
 /// const LISTENER: usize = 0;
 /// let listener = TcpListener::bind("127.0.0.1:0")?;

@@ -66,14 +66,30 @@ mod cell;
 mod tests;
 mod work;
 
-/// What a task's code is given: itself.
+/// What the code of a task is given: the calls by which a task waits, and by which it lets others go first.
+///
+/// A task is an `async` function that the scheduler polls by deadline. Create one with
+/// [`Runtime::task`](crate::Runtime::task), under the policy [`DWS`](crate::policy::dws::DWS). It handles one *message* after the
+/// other. Each of the waits below ends a message, and says when the next is due:
+///
+/// | wait | the next message is there |
+/// |---|---|
+/// | [`time_advance`](Task::time_advance) | now; its time is the one given, so it may be worked ahead |
+/// | [`timed_sleep`](Task::timed_sleep) | at the time given, never before |
+/// | [`io_wait`](Task::io_wait) | when a descriptor is ready |
+/// | another future's | when that future wakes the task |
+///
+/// Between two messages a real-time task waits for the declared period at least, unless
+/// [`Terms::workahead_max`](crate::activity::Terms::workahead_max) lets it work ahead. A task must not block its
+/// thread: use non-blocking descriptors and futures.
 ///
 /// Its futures are to be awaited by that task; awaited by another they do not
 /// complete, or complete at the wrong time. They allocate nothing, and each may
 /// be dropped unfinished.
 ///
 /// ```no_run
-/// # use upcall_runtime::{Task, time::Span, clock};
+/// # extern crate upcall_runtime as upcall;
+/// use upcall::{Task, time::Span, clock};
 /// # fn process_one_message() {}
 /// # async fn stream(task: Task) {
 /// let mut critical = clock::now();
@@ -162,10 +178,11 @@ impl Task {
     /// ours, such as a channel. Awaited alone it ends the message.
     ///
     /// ```no_run
+    /// # extern crate upcall_runtime as upcall;
     /// # use std::future::{Future, poll_fn};
     /// # use std::pin::pin;
     /// # use std::task::Poll;
-    /// # use upcall_runtime::Task;
+    /// use upcall::Task;
     /// # async fn next_order() -> u32 { 0 }
     /// # fn say_goodbye() {}
     /// # async fn serve(task: Task) {

@@ -72,8 +72,9 @@ impl Count {
 /// The receiving end of a stream.
 ///
 /// ```no_run
+/// # extern crate upcall_runtime as upcall;
 /// # fn process(_: &[u8]) {}
-/// # fn handler(batch: &mut upcall_runtime::Batch<'_>, receiver: &mut upcall_runtime::udp::Receiver) {
+/// # fn handler(batch: &mut upcall::Batch<'_>, receiver: &mut upcall::udp::Receiver) {
 /// while batch.remaining() > 0 && receiver.ready() && batch.proceed() {
 ///     if let Some(datagram) = receiver.take() {
 ///         process(datagram);

@@ -62,9 +62,10 @@ fn main() -> Result<(), AnyError> {
     let counters = Arc::new(Counters::default());
     let counted = counters.clone();
     let mut block = [0; MESSAGE_BYTES as usize];
-    let samples = upcall.stream_handler("samples", need, stream.inlet()?, 1, move |inlet, batch| {
-        add_up(inlet, batch, &mut block, &counted);
-    })?;
+    let samples =
+        upcall.stream_handler("samples", need, stream.inlet()?, 1, move |inlet, batch| {
+            add_up(inlet, batch, &mut block, &counted);
+        })?;
     upcall.run(samples)?;
 
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

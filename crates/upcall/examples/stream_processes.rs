@@ -56,16 +56,17 @@ fn camera() -> Result<(), Box<dyn Error>> {
     let sent = Arc::new(AtomicU64::new(0));
     let counted = sent.clone();
     let outlet = offer?.stream.outlet()?;
-    let handler = runtime.outlet_handler("camera", need(), outlet, LEVEL, move |outlet, batch| {
-        while counted.load(Ordering::Relaxed) < FRAMES {
-            let Some(room) = outlet.next(FRAME_BYTES, batch) else { return };
-            // Relaxed: this handler alone writes it, and the program reads it at the end.
-            let number = counted.fetch_add(1, Ordering::Relaxed);
-            room.payload().fill(0, &number.to_le_bytes());
-            room.stage(FRAME_BYTES);
-        }
-        outlet.end();
-    })?;
+    let handler =
+        runtime.outlet_handler("camera", need(), outlet, LEVEL, move |outlet, batch| {
+            while counted.load(Ordering::Relaxed) < FRAMES {
+                let Some(room) = outlet.next(FRAME_BYTES, batch) else { return };
+                // Relaxed: this handler alone writes it, and the program reads it at the end.
+                let number = counted.fetch_add(1, Ordering::Relaxed);
+                room.payload().fill(0, &number.to_le_bytes());
+                room.stage(FRAME_BYTES);
+            }
+            outlet.end();
+        })?;
     runtime.run(handler)?;
     runtime.wait(&[handler], None);
     let status = display.wait()?;
@@ -83,17 +84,20 @@ fn display(door: &Path) -> Result<(), Box<dyn Error>> {
     let result = Arc::new(Counts::default());
     let counted = result.clone();
     let mut header = [0; 8];
-    let handler = runtime.stream_handler("display", need(), inlet, LEVEL, move |inlet, batch| {
-        while let Some(frame) = inlet.next(batch) {
-            frame.payload().copy_to(0, &mut header);
-            frame.done();
-            // Relaxed: this handler alone writes them, and the program reads them at the end.
-            let expected = counted.frames.fetch_add(1, Ordering::Relaxed);
-            let is_next = u64::from_le_bytes(header) == expected;
-            counted.out_of_order.fetch_add(u64::from(!is_next), Ordering::Relaxed);
-        }
-        counted.died.fetch_add(u64::from(inlet.closed() == Some(Closed::Died)), Ordering::Relaxed);
-    })?;
+    let handler =
+        runtime.stream_handler("display", need(), inlet, LEVEL, move |inlet, batch| {
+            while let Some(frame) = inlet.next(batch) {
+                frame.payload().copy_to(0, &mut header);
+                frame.done();
+                // Relaxed: this handler alone writes them, and the program reads them at the end.
+                let expected = counted.frames.fetch_add(1, Ordering::Relaxed);
+                let is_next = u64::from_le_bytes(header) == expected;
+                counted.out_of_order.fetch_add(u64::from(!is_next), Ordering::Relaxed);
+            }
+            counted
+                .died
+                .fetch_add(u64::from(inlet.closed() == Some(Closed::Died)), Ordering::Relaxed);
+        })?;
     runtime.run(handler)?;
     runtime.wait(&[handler], None);
     println!(

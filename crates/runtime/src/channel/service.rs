@@ -90,7 +90,8 @@ impl ServiceTerms {
     /// [merge](Verdict::Merge) it: then the client is not told, and finds it with the next that is passed on.
     ///
     /// ```
-    /// use upcall_runtime::channel::{Client, Form, Forms, Raise, Route, Service, ServiceTerms, Verdict};
+    /// # extern crate upcall_runtime as upcall;
+    /// use upcall::channel::{Client, Form, Forms, Raise, Route, Service, ServiceTerms, Verdict};
     ///
     /// let forms = Forms { to_service: Form::Counter, to_client: Form::Typed { types: 2 } };
     /// // A client is told of alarms (type 1); levels (type 0) it finds then.
@@ -150,7 +151,8 @@ impl Service {
     /// and calls. In an executive: [`Runtime::service`](crate::Runtime::service). Allocates.
     ///
     /// ```
-    /// use upcall_runtime::channel::{Client, Form, Forms, Raise, Route, Service, ServiceTerms};
+    /// # extern crate upcall_runtime as upcall;
+    /// use upcall::channel::{Client, Form, Forms, Raise, Route, Service, ServiceTerms};
     ///
     /// let forms = Forms { to_service: Form::Ring { slots: 64 }, to_client: Form::Ring { slots: 64 } };
     /// let echo = Route::to(|events| {

@@ -71,9 +71,10 @@ impl Runtime {
     /// between two checkpoints. May be called while others run. Allocates.
     ///
     /// ```no_run
-    /// # use upcall_runtime::{Config, Runtime, activity::ActivityParams, policy::dws::DWS};
-    /// # use upcall_runtime::{clock, time::Span};
-    /// # let mut runtime = Runtime::start(Config { discipline: &DWS, ..Config::default() })?;
+    /// # extern crate upcall_runtime as upcall;
+    /// use upcall::{Config, Runtime, activity::ActivityParams, policy::dws::DWS};
+    /// use upcall::{clock, time::Span};
+    /// let mut runtime = Runtime::start(Config { discipline: &DWS, ..Config::default() })?;
     /// let need = ActivityParams::new(Span::from_millis(20), Span::from_micros(100));
     /// let blink = runtime.task("blink", need, async move |task| {
     ///     for _ in 0..50 {
@@ -131,9 +132,10 @@ impl Runtime {
     /// is reached: a load for each stream of the CPU. The cost of a PDU must be declared. Allocates.
     ///
     /// ```no_run
-    /// # use upcall_runtime::{Config, Runtime, activity::ActivityParams, time::Span};
-    /// # use upcall_runtime::stream::{Stream, Way};
-    /// # let mut runtime = Runtime::start(Config::default())?;
+    /// # extern crate upcall_runtime as upcall;
+    /// use upcall::{Config, Runtime, activity::ActivityParams, time::Span};
+    /// use upcall::stream::{Stream, Way};
+    /// let mut runtime = Runtime::start(Config::default())?;
     /// let stream = Stream::create(Way::Slots { slots: 64, slot_bytes: 1024 }, 0)?;
     /// let need = ActivityParams::new(Span::from_millis(10), Span::from_micros(50)).batch(8);
     /// let video = runtime.stream_handler("video", need, stream.inlet()?, 8, |inlet, batch| {
@@ -174,9 +176,10 @@ impl Runtime {
     /// there still is room for `level`, the next upcall comes at the declared rate. Allocates.
     ///
     /// ```no_run
-    /// # use upcall_runtime::{Config, Runtime, activity::ActivityParams, time::Span};
-    /// # use upcall_runtime::stream::{Stream, Way};
-    /// # let mut runtime = Runtime::start(Config::default())?;
+    /// # extern crate upcall_runtime as upcall;
+    /// use upcall::{Config, Runtime, activity::ActivityParams, time::Span};
+    /// use upcall::stream::{Stream, Way};
+    /// let mut runtime = Runtime::start(Config::default())?;
     /// let stream = Stream::create(Way::Slots { slots: 64, slot_bytes: 1024 }, 0)?;
     /// let need = ActivityParams::new(Span::from_millis(10), Span::from_micros(50)).batch(32);
     /// let tone = runtime.outlet_handler("tone", need, stream.outlet()?, 32, |outlet, batch| {
