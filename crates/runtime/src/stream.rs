@@ -188,10 +188,21 @@ impl From<LayoutError> for StreamOpenError {
 impl Stream {
     /// A new one. A passive source that rests is started again once the reader has brought
     /// the level below `start_level` (`B_start`, in units of the indexes); 0: no source
-    /// rests. Some system calls; allocates the memory, which is faulted in as it is used.
+    /// rests. The sizes of `way` are rounded up to the next that are allowed, and
+    /// [`Stream::way`] tells the result. Some system calls; allocates the memory, which is
+    /// faulted in as it is used.
     ///
     /// # Errors
-    /// See [`StreamOpenError`].
+    /// See [`StreamOpenError`]; [`StreamOpenError::Layout`] for a size that is 0 or above the
+    /// greatest, see [`Way`].
+    ///
+    /// ```
+    /// use upcall_runtime::stream::{Stream, Way};
+    ///
+    /// let stream = Stream::create(Way::Slots { slots: 48, slot_bytes: 1500 }, 0)?;
+    /// assert_eq!(stream.way()?, Way::Slots { slots: 64, slot_bytes: 1504 });
+    /// # Ok::<(), upcall_runtime::stream::StreamOpenError>(())
+    /// ```
     pub fn create(way: Way, start_level: u64) -> Result<Self, StreamOpenError> {
         let bytes = way.words()? * 8;
         let memory = Memory::new(SharedMapping::create("upcall-stream", bytes)?);

@@ -32,7 +32,7 @@
 //!    or with a wake-up. `Waiting` for something that is none of ours (a channel,
 //!    a lock, a timer of another library) is the same.
 //! 7. By any thread, through a bit and the doorbell; the new message logically
-//!    arrives now, or when `io_wait` said. It takes the place of the end of a sleep.
+//!    arrives now, or when `io_wait_at` said. It takes the place of the end of a sleep.
 //! 8. The message is dropped. A `run` makes it `Set` again, and polls the future anew.
 //! 9. The future is not touched again but to be dropped, by who closes the task.
 //!
@@ -124,20 +124,54 @@ impl Task {
         TimedSleep { cell: &self.cell, until, wait: None }
     }
 
-    /// Ends the present message; the next one comes when `fd` is readable, at its
-    /// end, or has failed, and logically arrives at `critical` (which may have
-    /// passed, or be still to come).
+    /// Ends the present message. The next one comes when `fd` is readable, has reached its
+    /// end, or has failed. That message logically arrives when the runtime finds `fd` ready, and
+    /// its deadline is the task's delay bound after that.
     ///
-    /// Cut short by the abort phase, it fails with `ECANCELED`: see [`Task::aborting`].
-    /// Some system calls a wait: one if it is ready already, six otherwise. The wait
-    /// itself is another thread's.
-    pub fn io_wait<'a>(&'a self, fd: &'a impl AsFd, critical: Instant) -> IoWait<'a> {
-        self.wait_for(fd.as_fd(), Direction::Readable, critical)
+    /// One system call if `fd` is ready at once, six otherwise. Another thread does the waiting;
+    /// the task's thread serves others meanwhile. Allocates nothing.
+    ///
+    /// # Errors
+    /// `ECANCELED` if the abort phase cuts the wait short, see [`Task::aborting`]; `ENXIO`
+    /// outside a runtime; `EMFILE`, `ENOSPC` and `ENOMEM` from the kernel.
+    ///
+    /// ```no_run
+    /// # use std::io::{Read, Write};
+    /// # use std::os::unix::net::UnixStream;
+    /// # use upcall_runtime::Task;
+    /// async fn echo(task: Task, mut peer: UnixStream) -> Result<(), Box<dyn std::error::Error>> {
+    ///     let mut bytes = [0; 1024];
+    ///     loop {
+    ///         task.io_wait(&peer).await?;
+    ///         match peer.read(&mut bytes)? {
+    ///             0 => return Ok(()),
+    ///             // The socket's buffer takes so few: it does not block the thread.
+    ///             len => peer.write_all(&bytes[..len])?,
+    ///         }
+    ///     }
+    /// }
+    /// ```
+    pub fn io_wait<'a>(&'a self, fd: &'a impl AsFd) -> IoWait<'a> {
+        self.wait_for(fd.as_fd(), Direction::Readable, None)
     }
 
     /// As [`Task::io_wait`], until `fd` is writable.
-    pub fn io_wait_writable<'a>(&'a self, fd: &'a impl AsFd, critical: Instant) -> IoWait<'a> {
-        self.wait_for(fd.as_fd(), Direction::Writable, critical)
+    ///
+    /// # Errors
+    /// As [`Task::io_wait`].
+    pub fn io_wait_writable<'a>(&'a self, fd: &'a impl AsFd) -> IoWait<'a> {
+        self.wait_for(fd.as_fd(), Direction::Writable, None)
+    }
+
+    /// As [`Task::io_wait`], for a message whose critical time the task knows beforehand, such as
+    /// that of a frame in a recording: it logically arrives at `critical`, not when `fd` is ready.
+    /// `critical` may have passed or be still to come. The deadline is the delay bound after
+    /// `critical`, so a message that comes later than that counts as missed.
+    ///
+    /// # Errors
+    /// As [`Task::io_wait`].
+    pub fn io_wait_at<'a>(&'a self, fd: &'a impl AsFd, critical: Instant) -> IoWait<'a> {
+        self.wait_for(fd.as_fd(), Direction::Readable, Some(critical))
     }
 
     /// A point where the task may be preempted: to be passed once a PDU. Within a
@@ -216,7 +250,7 @@ impl Task {
         &'a self,
         fd: BorrowedFd<'a>,
         direction: Direction,
-        critical: Instant,
+        critical: Option<Instant>,
     ) -> IoWait<'a> {
         IoWait { cell: &self.cell, fd, direction, critical, state: IoState::New, wait: None }
     }
@@ -308,7 +342,8 @@ pub struct IoWait<'a> {
     cell: &'a TaskCell,
     fd: BorrowedFd<'a>,
     direction: Direction,
-    critical: Instant,
+    /// `None`: when the descriptor is found ready.
+    critical: Option<Instant>,
     state: IoState,
     /// Once it was polled.
     wait: Option<Wait>,
@@ -334,7 +369,7 @@ impl IoWait<'_> {
             IoState::Watched(watch) => watch.arm()?,
             IoState::New if is_ready(self.fd, self.direction)? => {
                 self.state = IoState::Advanced;
-                self.cell.say_advance(self.critical);
+                self.cell.say_advance(self.critical.unwrap_or_else(|| cell.now()));
                 return Ok(Poll::Pending);
             }
             IoState::New => {
@@ -343,7 +378,10 @@ impl IoWait<'_> {
                     IoState::Watched(Watch::new(readiness, self.fd, self.direction, number)?);
             }
         }
-        self.cell.say_io(self.critical);
+        // Said by nobody, it is the moment of the wake-up.
+        if let Some(critical) = self.critical {
+            cell.say_io(critical);
+        }
         Ok(Poll::Pending)
     }
 }

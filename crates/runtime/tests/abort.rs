@@ -213,7 +213,7 @@ where
 /// Says hello, serves its peer, and says goodbye when the process ends.
 async fn serves(task: Task, peer: UnixDatagram) {
     peer.send(b"hello").unwrap();
-    while let Ok(()) = task.io_wait(&peer, clock::now()).await {
+    while let Ok(()) = task.io_wait(&peer).await {
         let _ = peer.recv(&mut [0; 8]);
     }
     assert!(task.aborting(), "nothing else ends a wait for a socket that is open");

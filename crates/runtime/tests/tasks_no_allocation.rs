@@ -32,9 +32,9 @@ fn a_task_is_polled_without_allocating() {
                 task.timed_sleep(clock::now() + Span::from_micros(200)).await;
                 task.time_advance(clock::now()).await;
                 task.checkpoint().await;
-                task.io_wait(&reader, clock::now()).await.unwrap();
+                task.io_wait(&reader).await.unwrap();
                 // One that must be watched, and is given up.
-                let mut wait = std::pin::pin!(task.io_wait(&silent, clock::now()));
+                let mut wait = std::pin::pin!(task.io_wait(&silent));
                 let polled = std::future::poll_fn(|context| {
                     std::task::Poll::Ready(wait.as_mut().poll(context).is_pending())
                 });

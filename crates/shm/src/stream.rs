@@ -97,17 +97,22 @@ pub use payload::Payload;
 pub use reader::{Kept, Message, Reader};
 pub use writer::{Room, Writer};
 
-/// How data gets from one end to the other. Counts are powers of two.
+/// How data gets from one end to the other.
+///
+/// A stream is created with at least the sizes that are asked for: a count or a capacity is rounded
+/// up to a power of two, a ring to 64 bytes at least, and the bytes of a slot or buffer to a
+/// multiple of 8. [`Way::rounded`] and the stream's own `way` tell the result. Zero and a size
+/// above the greatest are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// Plain bytes, copied through a ring.
     Bytes {
-        /// Bytes of the ring, 64 to 2^30.
+        /// Bytes of the ring, 1 to 2^30.
         capacity: u32,
     },
     /// Messages of any size, copied through a ring.
     Messages {
-        /// Bytes of the ring, 64 to 2^30. A message takes 8 more than its own, up to a
+        /// Bytes of the ring, 1 to 2^30. A message takes 8 more than its own, up to a
         /// multiple of 8.
         capacity: u32,
     },
@@ -115,25 +120,33 @@ pub enum Way {
     Slots {
         /// How many, 1 to 65,536.
         slots: u32,
-        /// Most bytes of a message: a multiple of 8, to 2^24.
+        /// Most bytes of a message, 1 to 2^24.
         slot_bytes: u32,
     },
     /// Buffers of a fixed size, used in place and given back in any order.
     Buffers {
         /// How many, 1 to 65,536.
         buffers: u32,
-        /// Most bytes of a message: a multiple of 8, to 2^24.
+        /// Most bytes of a message, 1 to 2^24.
         buffer_bytes: u32,
     },
 }
 
 impl Way {
-    /// Words of memory that a stream of this way needs.
+    /// Its sizes as a stream has them: the next that are allowed. O(1).
     ///
     /// # Errors
-    /// A size out of its range.
+    /// A size of 0, or above the greatest.
+    pub fn rounded(self) -> Result<Way, LayoutError> {
+        layout::rounded(self)
+    }
+
+    /// Words of memory that a stream of this way needs, after rounding.
+    ///
+    /// # Errors
+    /// As [`Way::rounded`].
     pub fn words(self) -> Result<usize, LayoutError> {
-        Shape::new(self, 0).map(|shape| shape.words())
+        Shape::new(self.rounded()?, 0).map(|shape| shape.words())
     }
 }
 
@@ -213,17 +226,18 @@ pub struct Stream<W> {
 impl<W: AsRef<[AtomicU64]>> Stream<W> {
     /// Makes `words`, all zero and shared with nobody yet, a stream; `generation` tells it from
     /// others that were in its place. A passive source is to be started again below
-    /// `start_level` (`B_start`, in units of the indexes); 0: the source is always active. O(1).
+    /// `start_level` (`B_start`, in units of the indexes); 0: the source is always active. The
+    /// sizes of `way` are rounded up ([`Way::rounded`]). O(1).
     ///
     /// # Errors
-    /// Wrong length, a size out of its range, or a word of the header that is not 0.
+    /// Wrong length, a size that is 0 or above the greatest, `start_level` above the count, or a word of the header that is not 0.
     pub fn create(
         words: W,
         way: Way,
         generation: u64,
         start_level: u64,
     ) -> Result<Self, LayoutError> {
-        let shape = Shape::new(way, start_level)?;
+        let shape = Shape::new(way.rounded()?, start_level)?;
         let words = Words::new(KIND, words, shape.words())?;
         words.check_unused(KIND, |word| word < word::DATA)?;
         words.mark(KIND);

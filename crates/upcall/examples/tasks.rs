@@ -97,7 +97,7 @@ async fn read(
     let mut block = [0; BLOCK_BYTES];
     for message in 1..u64::from(messages) {
         let critical = start + PERIOD.saturating_mul(message);
-        task.io_wait(&input, critical).await?;
+        task.io_wait_at(&input, critical).await?;
         input.read_exact(&mut block)?;
         // Relaxed: read after the runtime has stopped.
         early.fetch_add(u64::from(clock::now() < critical), Ordering::Relaxed);

@@ -2,6 +2,8 @@
 
 use std::cell::Cell;
 use std::future::Future;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 
 use upcall_core::activity::{ActivityId, ActivityParams, Terms, WorkClass};
@@ -9,6 +11,7 @@ use upcall_core::policy::dws::DWS;
 use upcall_core::scheduler::{Command, Counters, Input};
 use upcall_core::time::{Instant, Span};
 use upcall_core::trace::Traced;
+use upcall_sys::readiness::Readiness;
 
 use super::{Address, Next, Task, TaskCell, TaskWork};
 use crate::batch::Grant;
@@ -61,6 +64,7 @@ struct Cpu {
     tasks: Vec<TaskWork>,
     params: Vec<ActivityParams>,
     shared: Arc<Shared>,
+    readiness: Arc<Readiness>,
     quantum_overruns: u32,
 }
 
@@ -72,6 +76,7 @@ impl Cpu {
             tasks: Vec::new(),
             params: Vec::new(),
             shared: Arc::new(Shared::new(Doorbell::default(), Arc::default())),
+            readiness: Arc::new(Readiness::new().unwrap()),
             quantum_overruns: 0,
         }
     }
@@ -83,7 +88,9 @@ impl Cpu {
     {
         let id = ActivityId(u32::try_from(self.tasks.len()).unwrap());
         let cell = Arc::new(TaskCell::new(now));
-        cell.bind(Address { shared: self.shared.clone(), id, watcher: None });
+        // Nobody waits at it: a test wakes by itself what it made ready.
+        let watcher = Some((self.readiness.clone(), u64::from(id.0)));
+        cell.bind(Address { shared: self.shared.clone(), id, watcher });
         self.tasks.push(TaskWork::new(cell.clone(), code(Task::new(cell))));
         self.params.push(params);
         let terms = Terms { on_demand: true, ..terms };
@@ -285,6 +292,66 @@ fn more_checkpoints_than_the_batch_do_not_end_the_message() {
     cpu.run_until(at(200));
     assert_eq!((cpu.counters(0).completed, cpu.counters(0).jobs), (1, 1));
     assert_eq!(cpu.counters(1).completed, 10);
+}
+
+/// How an echo fares, whose delay bound is 2 ms, with 20 questions 13 ms apart. Its task waits as
+/// `names_now` says: for a message that is critical at the moment of the wait, or when it comes.
+fn echoed(names_now: bool) -> Counters {
+    let mut cpu = Cpu::new();
+    let (mut asker, mut peer) = UnixStream::pair().unwrap();
+    let params = every(10).deadline(Span::from_millis(2));
+    cpu.task(params, Terms::default(), async move |task| {
+        for _ in 0..20 {
+            match names_now {
+                true => task.io_wait_at(&peer, now()).await.unwrap(),
+                false => task.io_wait(&peer).await.unwrap(),
+            }
+            let mut byte = [0];
+            peer.read_exact(&mut byte).unwrap();
+            spend(1);
+            peer.write_all(&byte).unwrap();
+        }
+    });
+    let shared = cpu.shared.clone();
+    cpu.task(every(13), of(WorkClass::Interactive), async move |task| {
+        for byte in 1..=20 {
+            task.timed_sleep(at(13 * u64::from(byte))).await;
+            asker.write_all(&[byte]).unwrap();
+            shared.wake(ActivityId(0));
+            task.timed_sleep(at(13 * u64::from(byte) + 5)).await;
+            let mut back = [0];
+            asker.read_exact(&mut back).unwrap();
+            assert_eq!(back, [byte]);
+        }
+    });
+    cpu.run_until(at(400));
+    cpu.counters(0)
+}
+
+#[test]
+fn a_message_that_io_brings_is_due_its_delay_bound_after_it_came() {
+    // The first message is the task's start.
+    let when_it_comes = echoed(false);
+    assert_eq!((when_it_comes.completed, when_it_comes.misses), (21, 0));
+    let at_the_wait = echoed(true);
+    assert_eq!((at_the_wait.completed, at_the_wait.misses), (21, 20));
+}
+
+#[test]
+fn a_message_that_is_there_at_the_wait_comes_then() {
+    let mut cpu = Cpu::new();
+    let (mut asker, mut peer) = UnixStream::pair().unwrap();
+    asker.write_all(&[7; 20]).unwrap();
+    cpu.task(every(10).deadline(Span::from_millis(2)), ahead(1), async move |task| {
+        for _ in 0..20 {
+            // It looks late at each.
+            task.timed_sleep(now() + Span::from_millis(15)).await;
+            task.io_wait(&peer).await.unwrap();
+            peer.read_exact(&mut [0]).unwrap();
+        }
+    });
+    cpu.run_until(at(1_000));
+    assert_eq!((cpu.counters(0).completed, cpu.counters(0).misses), (41, 0));
 }
 
 /// What each of four tasks, which wait for a second, notes once the process ends at 5 ms.

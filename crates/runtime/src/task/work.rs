@@ -29,7 +29,7 @@ enum State {
     /// Still, set, ready or running.
     Set,
     /// The next message comes with a wake-up, and this is its critical time if
-    /// `io_wait` said one.
+    /// `io_wait_at` said one.
     Waiting {
         critical: Option<Instant>,
     },

@@ -124,9 +124,39 @@ pub(super) mod word {
     }
 }
 
+/// The next sizes that a stream may have.
+///
+/// # Errors
+/// A size of 0, or above the greatest.
+pub(super) fn rounded(way: Way) -> Result<Way, LayoutError> {
+    let ring = |capacity: u32| {
+        within("capacity", u64::from(capacity), (1, RING_BYTES.1))?;
+        // The greatest is a power of two: no overflow.
+        Ok(capacity.max(RING_BYTES_MIN).next_power_of_two())
+    };
+    let units = |count: u32, bytes: u32| {
+        within("capacity", u64::from(count), UNITS)?;
+        within("bytes of a unit", u64::from(bytes), (1, UNIT_BYTES.1))?;
+        Ok((count.next_power_of_two(), bytes.next_multiple_of(8)))
+    };
+    Ok(match way {
+        Way::Bytes { capacity } => Way::Bytes { capacity: ring(capacity)? },
+        Way::Messages { capacity } => Way::Messages { capacity: ring(capacity)? },
+        Way::Slots { slots, slot_bytes } => {
+            let (slots, slot_bytes) = units(slots, slot_bytes)?;
+            Way::Slots { slots, slot_bytes }
+        }
+        Way::Buffers { buffers, buffer_bytes } => {
+            let (buffers, buffer_bytes) = units(buffers, buffer_bytes)?;
+            Way::Buffers { buffers, buffer_bytes }
+        }
+    })
+}
+
 /// Least and most that a ring of bytes, a number of slots or buffers, and a slot or a
 /// buffer may be.
-const RING_BYTES: (u64, u64) = (64, 1 << 30);
+const RING_BYTES_MIN: u32 = 64;
+const RING_BYTES: (u64, u64) = (RING_BYTES_MIN as u64, 1 << 30);
 const UNITS: (u64, u64) = (1, 1 << 16);
 const UNIT_BYTES: (u64, u64) = (8, 1 << 24);
 

@@ -120,19 +120,47 @@ fn only_what_was_created_is_attached() {
 
 #[test]
 fn sizes_out_of_range_are_refused() {
-    for way in [
-        Way::Bytes { capacity: 32 },
-        Way::Bytes { capacity: 96 },
-        Way::Messages { capacity: 1 << 31 },
-        Way::Slots { slots: 0, slot_bytes: 8 },
-        Way::Slots { slots: 3, slot_bytes: 8 },
-        Way::Slots { slots: 4, slot_bytes: 12 },
-        Way::Buffers { buffers: 1 << 17, buffer_bytes: 8 },
-        Way::Buffers { buffers: 4, buffer_bytes: 1 << 25 },
+    const RING: u32 = 1 << 30;
+    const UNIT: u32 = 1 << 24;
+    for (way, refused, most) in [
+        (Way::Bytes { capacity: 0 }, 0, RING),
+        (Way::Bytes { capacity: RING + 1 }, RING + 1, RING),
+        (Way::Messages { capacity: u32::MAX }, u32::MAX, RING),
+        (Way::Slots { slots: 0, slot_bytes: 8 }, 0, 1 << 16),
+        (Way::Slots { slots: 4, slot_bytes: 0 }, 0, UNIT),
+        (Way::Buffers { buffers: (1 << 16) + 1, buffer_bytes: 8 }, (1 << 16) + 1, 1 << 16),
+        (Way::Buffers { buffers: 4, buffer_bytes: UNIT + 1 }, UNIT + 1, UNIT),
     ] {
-        assert!(matches!(way.words(), Err(LayoutError::Value { .. })), "{way:?}");
+        let Err(LayoutError::Value { found, min: 1, max, .. }) = way.words() else {
+            panic!("{way:?}");
+        };
+        assert_eq!((found, max), (u64::from(refused), u64::from(most)), "as asked, not as rounded");
     }
     assert!(Stream::create(blank(WAYS[2]), WAYS[2], 0, 5).is_err(), "level above the slots");
+}
+
+#[test]
+fn sizes_are_rounded_up_to_the_next_that_are_allowed() {
+    for (asked, expected) in [
+        (Way::Bytes { capacity: 1 }, Way::Bytes { capacity: 64 }),
+        (Way::Messages { capacity: 100 }, Way::Messages { capacity: 128 }),
+        (Way::Slots { slots: 48, slot_bytes: 12 }, Way::Slots { slots: 64, slot_bytes: 16 }),
+        (
+            Way::Buffers { buffers: 3, buffer_bytes: 1 },
+            Way::Buffers { buffers: 4, buffer_bytes: 8 },
+        ),
+    ] {
+        assert_eq!((asked.rounded(), asked.words()), (Ok(expected), expected.words()));
+        let words = blank(asked);
+        assert_eq!(Stream::create(&words, asked, 7, 0).unwrap().way(), expected);
+        assert_eq!(Stream::attach(&words, 7).unwrap().way(), expected);
+        // What a peer has written is not rounded.
+        words[word::COUNT].store(48, Relaxed);
+        assert!(Stream::attach(&words, 7).is_err());
+    }
+    for way in WAYS {
+        assert_eq!(way.rounded(), Ok(way), "allowed already");
+    }
 }
 
 #[test]
