@@ -197,11 +197,12 @@ impl Stream {
     /// greatest, see [`Way`].
     ///
     /// ```
-    /// use upcall_runtime::stream::{Stream, Way};
+    /// # extern crate upcall_runtime as upcall;
+    /// use upcall::stream::{Stream, Way};
     ///
     /// let stream = Stream::create(Way::Slots { slots: 48, slot_bytes: 1500 }, 0)?;
     /// assert_eq!(stream.way()?, Way::Slots { slots: 64, slot_bytes: 1504 });
-    /// # Ok::<(), upcall_runtime::stream::StreamOpenError>(())
+    /// # Ok::<(), upcall::stream::StreamOpenError>(())
     /// ```
     pub fn create(way: Way, start_level: u64) -> Result<Self, StreamOpenError> {
         let bytes = way.words()? * 8;

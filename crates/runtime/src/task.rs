@@ -136,9 +136,10 @@ impl Task {
     /// outside a runtime; `EMFILE`, `ENOSPC` and `ENOMEM` from the kernel.
     ///
     /// ```no_run
+    /// # extern crate upcall_runtime as upcall;
     /// # use std::io::{Read, Write};
     /// # use std::os::unix::net::UnixStream;
-    /// # use upcall_runtime::Task;
+    /// use upcall::Task;
     /// async fn echo(task: Task, mut peer: UnixStream) -> Result<(), Box<dyn std::error::Error>> {
     ///     let mut bytes = [0; 1024];
     ///     loop {

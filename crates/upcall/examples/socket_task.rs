@@ -19,7 +19,7 @@ use std::time::Duration;
 use upcall::activity::{ActivityParams, Terms, WorkClass};
 use upcall::policy::dws::DWS;
 use upcall::time::Span;
-use upcall::{Config, Runtime, Task, clock};
+use upcall::{Config, Runtime, Task};
 
 const DATAGRAMS: u32 = 100;
 
@@ -67,7 +67,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 async fn echo(task: &Task, socket: &UdpSocket) -> Result<(), Box<dyn Error + Send + Sync>> {
     let mut datagram = [0; 1500];
     loop {
-        task.io_wait(socket, clock::now()).await?;
+        task.io_wait(socket).await?;
         // One wait may be for several datagrams.
         loop {
             let (len, sender) = match socket.recv_from(&mut datagram) {
