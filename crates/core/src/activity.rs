@@ -219,7 +219,7 @@ impl ActivityParams {
 }
 
 /// A parameter outside its range: the caller's mistake.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ParamError {
     /// The period is zero or longer than [`PERIOD_MAX`].
@@ -257,25 +257,29 @@ impl fmt::Display for ParamError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             ParamError::Period(period) => {
-                write!(f, "period {period} is outside 1 ns to {PERIOD_MAX}")
+                write!(f, "the period is {period}, expected 1 ns to {PERIOD_MAX}")
             }
             ParamError::Deadline { deadline, period } => {
-                write!(f, "deadline {deadline} is outside 1 ns to the period, {period}")
+                write!(f, "the deadline is {deadline}, expected 1 ns to the period, {period}")
             }
             ParamError::Offset(offset) => {
-                write!(f, "offset {offset} is longer than {PERIOD_MAX}")
+                write!(f, "the offset is {offset}, expected at most {PERIOD_MAX}")
             }
-            ParamError::Batch(batch) => write!(f, "batch {batch} is outside 1 to {BATCH_MAX}"),
+            ParamError::Batch(batch) => {
+                write!(f, "the batch is {batch}, expected 1 to {BATCH_MAX}")
+            }
             ParamError::Quantum { quantum, batch } => {
-                write!(f, "quantum {quantum} is outside 1 to the batch, {batch}")
+                write!(f, "the quantum is {quantum}, expected 1 to the batch, {batch}")
             }
-            ParamError::CostZero => f.write_str("cost is 0; a PDU takes at least 1 ns"),
+            ParamError::CostZero => f.write_str("the cost of a PDU is 0, expected at least 1 ns"),
             ParamError::Cost { compute, period } => {
-                write!(f, "a batch costs {compute}, more than the period, {period}")
+                write!(f, "a batch costs {compute}, expected at most the period, {period}")
             }
         }
     }
 }
+
+crate::debug_as_display!(ParamError);
 
 impl core::error::Error for ParamError {}
 

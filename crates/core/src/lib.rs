@@ -24,6 +24,7 @@
 pub mod activity;
 pub mod admission;
 pub mod cost;
+mod debug;
 pub mod events;
 pub mod policy;
 pub mod qos;

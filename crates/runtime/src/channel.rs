@@ -137,8 +137,14 @@ impl fmt::Display for Gone {
     }
 }
 
+/// What is said of an answer that did not come, or that none of this version gives.
+const NO_ANSWER: &str = "the service gave no answer that this version knows";
+
+fn write_no_name(f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
+    write!(f, "`{name}` is no name of a service, expected 1 to 64 letters, digits, `-`, `_` or `.`")
+}
+
 /// Why there is no service or client.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum ChannelOpenError {
     /// No service can be called so.
@@ -178,10 +184,7 @@ pub enum ChannelOpenError {
 impl fmt::Display for ChannelOpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ChannelOpenError::Name(name) => write!(
-                f,
-                "`{name}` is no name of a service, expected 1 to 64 letters, digits, `-`, `_` or `.`"
-            ),
+            ChannelOpenError::Name(name) => write_no_name(f, name),
             ChannelOpenError::Folder(path, error) => {
                 write!(
                     f,
@@ -189,11 +192,13 @@ impl fmt::Display for ChannelOpenError {
                     path.display()
                 )
             }
-            ChannelOpenError::Os(error) => error.fmt(f),
-            ChannelOpenError::Memory(error) => write!(f, "no memory for a channel: {error}"),
-            ChannelOpenError::Layout(error) => write!(f, "no channel: {error}"),
+            ChannelOpenError::Os(error) => write!(f, "no channel could be opened: {error}"),
+            ChannelOpenError::Memory(error) => write!(f, "a channel has no memory: {error}"),
+            ChannelOpenError::Layout(error) => write!(f, "the memory cannot be a channel: {error}"),
             ChannelOpenError::Handlers(error) => error.fmt(f),
-            ChannelOpenError::Thread(error) => write!(f, "no thread serves it: {error}"),
+            ChannelOpenError::Thread(error) => {
+                write!(f, "the thread of the channel does not run: {error}")
+            }
             ChannelOpenError::Kernel(error) => {
                 write!(f, "handlers of events need Linux 5.16: {error}")
             }
@@ -201,18 +206,31 @@ impl fmt::Display for ChannelOpenError {
                 write!(f, "CPU {cpu} has no scheduling thread of this runtime")
             }
             ChannelOpenError::NotInMode(mode) => {
-                write!(f, "event handlers in mode {}, expected mode upcall", mode.name())
+                write!(f, "mode {} has no handlers of channels, expected mode upcall", mode.name())
             }
             ChannelOpenError::TooManyBells { bells_max } => {
-                write!(f, "more streams and peers on one CPU than {bells_max}")
+                write!(f, "a CPU has at most {bells_max} streams and peers of channels")
             }
             ChannelOpenError::Refused(refusal) => refusal.fmt(f),
-            ChannelOpenError::NoAnswer => f.write_str("the service did not answer as one does"),
+            ChannelOpenError::NoAnswer => f.write_str(NO_ANSWER),
         }
     }
 }
 
-impl std::error::Error for ChannelOpenError {}
+upcall_core::debug_as_display!(ChannelOpenError);
+
+impl std::error::Error for ChannelOpenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            ChannelOpenError::Folder(_, error) => Some(error),
+            ChannelOpenError::Os(error) | ChannelOpenError::Kernel(error) => Some(error),
+            ChannelOpenError::Memory(error) => Some(error),
+            ChannelOpenError::Layout(error) => Some(error),
+            ChannelOpenError::Handlers(error) => Some(error),
+            _ => None,
+        }
+    }
+}
 
 impl fmt::Display for ServiceRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -226,7 +244,7 @@ impl fmt::Display for ServiceRefusal {
 }
 
 /// Why an event was not raised.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RaiseError {
     /// Nobody takes it any more.
@@ -249,17 +267,31 @@ impl fmt::Display for RaiseError {
             RaiseError::Gone(gone) => gone.fmt(f),
             RaiseError::Post(error) => error.fmt(f),
             RaiseError::Busy => f.write_str("another thread raises on this channel now"),
-            RaiseError::Dropped => f.write_str("a handler on the client's behalf dropped it"),
-            RaiseError::Signal(error) => write!(f, "the event is there, its signal not: {error}"),
+            RaiseError::Dropped => {
+                f.write_str("a handler on the client's behalf dropped the event")
+            }
+            RaiseError::Signal(error) => {
+                write!(f, "the event was raised, but its signal was not sent: {error}")
+            }
             RaiseError::NoPeer(PeerId(peer)) => write!(f, "there is no peer {peer}"),
         }
     }
 }
 
-impl std::error::Error for RaiseError {}
+upcall_core::debug_as_display!(RaiseError);
+
+impl std::error::Error for RaiseError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            RaiseError::Post(error) => Some(error),
+            RaiseError::Signal(error) => Some(error),
+            _ => None,
+        }
+    }
+}
 
 /// Why there is no event to be taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TakeError {
     /// There will be none any more.
@@ -277,10 +309,12 @@ impl fmt::Display for TakeError {
     }
 }
 
+upcall_core::debug_as_display!(TakeError);
+
 impl std::error::Error for TakeError {}
 
 /// Why a fast call came to nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FastError {
     /// The handler is code of another process, which only a switch to it could run.
@@ -306,8 +340,10 @@ impl fmt::Display for FastError {
                 "the fast handler is code of another process; raise an event, or call by name",
             ),
             FastError::NoHandler => f.write_str("the service has no fast handler"),
-            FastError::NoCall => f.write_str("it would block, and the service has no call"),
-            FastError::WouldBlock => f.write_str("it would block a scheduling thread"),
+            FastError::NoCall => {
+                f.write_str("the fast call would block, and the service has no call that may")
+            }
+            FastError::WouldBlock => f.write_str("the fast call would block a scheduling thread"),
             FastError::Refused(refused) => refused.fmt(f),
             FastError::Panicked => f.write_str("the fast handler panicked"),
             FastError::Gone(gone) => gone.fmt(f),
@@ -315,10 +351,19 @@ impl fmt::Display for FastError {
     }
 }
 
-impl std::error::Error for FastError {}
+upcall_core::debug_as_display!(FastError);
+
+impl std::error::Error for FastError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            FastError::Refused(error) => Some(error),
+            _ => None,
+        }
+    }
+}
 
 /// Why a call by name has no answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CallError {
     /// No service can be called so.
@@ -336,16 +381,25 @@ pub enum CallError {
 impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            CallError::Name(name) => write!(f, "`{name}` is no name of a service"),
-            CallError::Os(error) => error.fmt(f),
+            CallError::Name(name) => write_no_name(f, name),
+            CallError::Os(error) => write!(f, "the service could not be called: {error}"),
             CallError::Refused(refusal) => refusal.fmt(f),
             CallError::Late => f.write_str("the service did not answer in time"),
-            CallError::NoAnswer => f.write_str("the service did not answer as one does"),
+            CallError::NoAnswer => f.write_str(NO_ANSWER),
         }
     }
 }
 
-impl std::error::Error for CallError {}
+upcall_core::debug_as_display!(CallError);
+
+impl std::error::Error for CallError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            CallError::Os(error) => Some(error),
+            _ => None,
+        }
+    }
+}
 
 impl From<OsError> for CallError {
     fn from(error: OsError) -> Self {

@@ -85,7 +85,6 @@ pub fn daemon_answers(path: &Path) -> Result<bool, OsError> {
 }
 
 /// Why a process is not a domain.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum AttachError {
     /// Nobody listens at the path, or it may not be used.
@@ -115,21 +114,38 @@ impl fmt::Display for AttachError {
             AttachError::Connect { path, error } => {
                 write!(f, "no daemon at {}: {error}", path.display())
             }
-            AttachError::Rejected(reason) => write!(f, "the daemon does not attach it: {reason}"),
+            AttachError::Rejected(reason) => {
+                write!(f, "the daemon does not attach this process: {reason}")
+            }
             AttachError::Silent => f.write_str("the daemon did not answer"),
             AttachError::Orphaned => {
-                f.write_str("it has gone; nothing new is admitted until there is one again")
+                f.write_str("the daemon has gone; nothing new is admitted until another one runs")
             }
             AttachError::Daemon(what) => {
                 write!(f, "the daemon is another version or wrong: {what}")
             }
-            AttachError::Map(error) => error.fmt(f),
-            AttachError::Os(error) => error.fmt(f),
+            AttachError::Map(error) => {
+                write!(f, "the pages of the daemon cannot be mapped: {error}")
+            }
+            AttachError::Os(error) => {
+                write!(f, "the connection to the daemon failed: {error}")
+            }
         }
     }
 }
 
-impl std::error::Error for AttachError {}
+upcall_core::debug_as_display!(AttachError);
+
+impl std::error::Error for AttachError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            AttachError::Connect { error, .. } => Some(error),
+            AttachError::Map(error) => Some(error),
+            AttachError::Os(error) => Some(error),
+            _ => None,
+        }
+    }
+}
 
 impl From<OsError> for AttachError {
     fn from(error: OsError) -> Self {

@@ -100,7 +100,6 @@ pub enum Feed {
 }
 
 /// Why there is no poller.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum PollerError {
     /// No memory for its page.
@@ -114,17 +113,27 @@ pub enum PollerError {
 impl fmt::Display for PollerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            PollerError::Memory(error) => write!(f, "no page for I/O events: {error}"),
-            PollerError::Layout(error) => write!(f, "no page for I/O events: {error}"),
-            PollerError::Os(error) => write!(f, "no I/O events: {error}"),
+            PollerError::Memory(error) => write!(f, "a poller has no page: {error}"),
+            PollerError::Layout(error) => write!(f, "a poller has no page: {error}"),
+            PollerError::Os(error) => write!(f, "a poller could not be made: {error}"),
         }
     }
 }
 
-impl std::error::Error for PollerError {}
+upcall_core::debug_as_display!(PollerError);
+
+impl std::error::Error for PollerError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            PollerError::Memory(error) => Some(error),
+            PollerError::Layout(error) => Some(error),
+            PollerError::Os(error) => Some(error),
+        }
+    }
+}
 
 /// Why a descriptor is not watched, or not any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InterestError {
     /// Its number is too large for the page.
@@ -155,6 +164,8 @@ impl fmt::Display for InterestError {
         }
     }
 }
+
+upcall_core::debug_as_display!(InterestError);
 
 impl std::error::Error for InterestError {}
 

@@ -54,6 +54,8 @@ pub use upcall_sys::clock::thread_cpu_ns;
 pub use upcall_sys::machine::Machine;
 pub use upcall_sys::schedule::allowed_cpus;
 
+#[doc(hidden)]
+pub use upcall_core::debug_as_display;
 /// Records of what crosses the core's interface; see [`Config::trace`].
 pub use upcall_core::trace::Record;
 pub use upcall_core::{activity, admission, cost, policy, qos, record, scheduler, time};

@@ -58,7 +58,7 @@ pub struct SenderCounts {
 }
 
 /// Why load could not be started or ended in order.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub enum LoadError {
     /// The system refused something.
@@ -78,17 +78,29 @@ pub enum LoadError {
 impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            LoadError::System(error) => error.fmt(f),
-            LoadError::Map(error) => error.fmt(f),
-            LoadError::Layout(error) => error.fmt(f),
-            LoadError::Peer(error) => write!(f, "the senders' process: {error}"),
+            LoadError::System(error) => write!(f, "load could not be started or ended: {error}"),
+            LoadError::Map(error) => write!(f, "the senders' page cannot be shared: {error}"),
+            LoadError::Layout(error) => write!(f, "the senders' page cannot serve: {error}"),
+            LoadError::Peer(error) => write!(f, "the senders' process is at fault: {error}"),
             LoadError::Silent => f.write_str("the senders' process does not answer"),
-            LoadError::Plan(text) => write!(f, "not a sender's plan: `{text}`"),
+            LoadError::Plan(text) => write!(f, "found `{text}`, expected the plan of a sender"),
         }
     }
 }
 
-impl std::error::Error for LoadError {}
+upcall_core::debug_as_display!(LoadError);
+
+impl std::error::Error for LoadError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            LoadError::System(error) => Some(error),
+            LoadError::Map(error) => Some(error),
+            LoadError::Layout(error) => Some(error),
+            LoadError::Peer(error) => Some(error),
+            _ => None,
+        }
+    }
+}
 
 impl From<OsError> for LoadError {
     fn from(error: OsError) -> Self {

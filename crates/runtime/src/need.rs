@@ -71,7 +71,7 @@ impl Need {
 }
 
 /// Why a handler was not created. Nothing was reserved.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub enum CreateError {
     /// The stream's specification has no mapping.
@@ -117,7 +117,7 @@ pub enum CreateError {
         /// One change that would fit, or empty.
         hint: String,
     },
-    /// The daemon did not answer as one should.
+    /// The daemon did not answer as one should: what it did, as a sentence.
     Daemon(String),
 }
 
@@ -133,7 +133,7 @@ impl fmt::Display for CreateError {
                  declare the CPU time of a PDU",
             ),
             CreateError::TooMany { activities_max } => {
-                write!(f, "a CPU holds at most {activities_max} activities")
+                write!(f, "each CPU holds {activities_max} activities already, expected fewer")
             }
             CreateError::NotForTasks { policy } => {
                 write!(f, "tasks need the policy `dws`, the runtime was started with `{policy}`")
@@ -146,14 +146,28 @@ impl fmt::Display for CreateError {
             CreateError::TooManyStreams { streams_max } => {
                 write!(f, "a CPU reads at most {streams_max} streams")
             }
-            CreateError::NoStreams(error) => write!(f, "no handlers of streams: {error}"),
+            CreateError::NoStreams(error) => {
+                write!(f, "handlers of streams need Linux 5.16: {error}")
+            }
             CreateError::Stream(what) => f.write_str(what),
             CreateError::Thread(error) => write!(f, "a scheduling thread did not start: {error}"),
             CreateError::RefusedThere { reason, hint } if hint.is_empty() => f.write_str(reason),
             CreateError::RefusedThere { reason, hint } => write!(f, "{reason}; {hint}"),
-            CreateError::Daemon(what) => write!(f, "the daemon: {what}"),
+            CreateError::Daemon(what) => f.write_str(what),
         }
     }
 }
 
-impl std::error::Error for CreateError {}
+upcall_core::debug_as_display!(CreateError);
+
+impl std::error::Error for CreateError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            CreateError::Mapping(error) => Some(error),
+            CreateError::Params(error) => Some(error),
+            CreateError::Refused(refusal) => Some(refusal.as_ref()),
+            CreateError::NoStreams(error) => Some(error),
+            _ => None,
+        }
+    }
+}

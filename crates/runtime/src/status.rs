@@ -59,7 +59,7 @@ pub struct DomainStatus {
 }
 
 /// Why there is no status.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StatusError {
     /// Nobody listens at the path, or it may not be used.
@@ -87,12 +87,23 @@ impl fmt::Display for StatusError {
             StatusError::Daemon(what) => {
                 write!(f, "the daemon is another version or wrong: {what}")
             }
-            StatusError::Os(error) => error.fmt(f),
+            StatusError::Os(error) => {
+                write!(f, "the connection to the daemon failed: {error}")
+            }
         }
     }
 }
 
-impl std::error::Error for StatusError {}
+upcall_core::debug_as_display!(StatusError);
+
+impl std::error::Error for StatusError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            StatusError::Connect { error, .. } | StatusError::Os(error) => Some(error),
+            _ => None,
+        }
+    }
+}
 
 impl From<OsError> for StatusError {
     fn from(error: OsError) -> Self {

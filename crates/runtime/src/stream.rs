@@ -150,7 +150,6 @@ pub struct Stream {
 }
 
 /// Why there is no stream, or no end of it.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum StreamOpenError {
     /// No memory, or a descriptor that cannot be one of a stream.
@@ -164,14 +163,26 @@ pub enum StreamOpenError {
 impl fmt::Display for StreamOpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            StreamOpenError::Memory(error) => write!(f, "no memory for a stream: {error}"),
-            StreamOpenError::Layout(error) => write!(f, "no stream: {error}"),
-            StreamOpenError::Size(error) => write!(f, "size of a stream's memory: {error}"),
+            StreamOpenError::Memory(error) => write!(f, "a stream has no memory: {error}"),
+            StreamOpenError::Layout(error) => write!(f, "a stream cannot be opened: {error}"),
+            StreamOpenError::Size(error) => {
+                write!(f, "the size of a stream's memory is unknown: {error}")
+            }
         }
     }
 }
 
-impl std::error::Error for StreamOpenError {}
+upcall_core::debug_as_display!(StreamOpenError);
+
+impl std::error::Error for StreamOpenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            StreamOpenError::Memory(error) => Some(error),
+            StreamOpenError::Layout(error) => Some(error),
+            StreamOpenError::Size(error) => Some(error),
+        }
+    }
+}
 
 impl From<MapError> for StreamOpenError {
     fn from(error: MapError) -> Self {

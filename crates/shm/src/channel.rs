@@ -216,7 +216,7 @@ pub struct Event {
 }
 
 /// Why an event was not posted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SegmentError {
     /// The caller names a type or a level that the segment does not have.
@@ -241,7 +241,16 @@ impl fmt::Display for SegmentError {
     }
 }
 
-impl core::error::Error for SegmentError {}
+crate::fault::debug_as_display!(SegmentError);
+
+impl core::error::Error for SegmentError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            SegmentError::Peer(fault) => Some(fault),
+            _ => None,
+        }
+    }
+}
 
 impl From<PeerFault> for SegmentError {
     fn from(fault: PeerFault) -> Self {

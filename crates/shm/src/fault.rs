@@ -2,8 +2,21 @@
 
 use core::fmt;
 
+/// Gives errors a `Debug` that is their `Display`: `main` prints the `Debug` of the error that it
+/// returns, and the user of the program is to read a sentence.
+macro_rules! debug_as_display {
+    ($error:ty) => {
+        impl core::fmt::Debug for $error {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                core::fmt::Display::fmt(self, f)
+            }
+        }
+    };
+}
+pub(crate) use debug_as_display;
+
 /// Why memory cannot serve as a page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LayoutError {
     /// Not as many words as the page has.
@@ -80,11 +93,13 @@ impl fmt::Display for LayoutError {
     }
 }
 
+debug_as_display!(LayoutError);
+
 impl core::error::Error for LayoutError {}
 
 /// What a peer did that a peer that keeps to the protocol does not do; only
 /// [`PeerFault::Torn`] may befall an honest one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PeerFault {
     /// It was changing what was read, at every try. An honest peer that was
@@ -126,5 +141,7 @@ impl fmt::Display for PeerFault {
         }
     }
 }
+
+debug_as_display!(PeerFault);
 
 impl core::error::Error for PeerFault {}

@@ -52,7 +52,7 @@ pub struct PostedEvent {
 }
 
 /// Why an event was not posted. It is not lost unnoticed: whoever posts knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PostError {
     /// [`EVENTS_MAX`] wait already.
@@ -69,6 +69,8 @@ impl fmt::Display for PostError {
         }
     }
 }
+
+crate::fault::debug_as_display!(PostError);
 
 impl core::error::Error for PostError {}
 

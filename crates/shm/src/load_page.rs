@@ -386,7 +386,7 @@ fn ordering(edge: Edge, right: Ordering) -> Ordering {
 }
 
 /// Why memory cannot serve as a load page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LayoutError {
     /// Not [`PAGE_WORDS`] words.
@@ -438,10 +438,12 @@ impl fmt::Display for LayoutError {
     }
 }
 
+crate::fault::debug_as_display!(LayoutError);
+
 impl core::error::Error for LayoutError {}
 
 /// What the child did that a child does not do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PeerFault {
     /// A state there is not.
@@ -500,5 +502,7 @@ impl fmt::Display for PeerFault {
         }
     }
 }
+
+crate::fault::debug_as_display!(PeerFault);
 
 impl core::error::Error for PeerFault {}

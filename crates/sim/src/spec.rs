@@ -303,7 +303,7 @@ mod tests {
             (&(|spec: &mut SimSpec| spec.cpus.clear()) as &dyn Fn(&mut SimSpec), "no CPU"),
             (&|spec| spec.cpus = vec![0, 1, 0], "CPU 0 is listed twice"),
             (&|spec| spec.cpus = vec![3], "`a` is on CPU 0"),
-            (&|spec| spec.activities[0].params.batch = 0, "`a`: batch 0 is outside"),
+            (&|spec| spec.activities[0].params.batch = 0, "`a`: the batch is 0, expected"),
             (&|spec| spec.activities[0].execution = Execution::Recorded([].into()), "no recorded"),
             (&|spec| spec.activities[0].posting = Some(endless.clone()), "events without end"),
             (&|spec| spec.event_servers = vec![(7, Share::WHOLE)], "`event server` is on CPU 7"),

@@ -71,8 +71,9 @@ impl fmt::Display for OsError {
 }
 
 impl fmt::Debug for OsError {
+    /// The sentence: `main` prints the `Debug` of the error that it returns.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "OsError({self})")
+        fmt::Display::fmt(self, f)
     }
 }
 

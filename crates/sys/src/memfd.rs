@@ -234,7 +234,7 @@ fn check_length(bytes: usize) -> Result<(), MapError> {
 }
 
 /// Why memory could not be shared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MapError {
     /// The caller asked for a length that is no whole number of words.
@@ -272,7 +272,21 @@ impl fmt::Display for MapError {
     }
 }
 
-impl std::error::Error for MapError {}
+impl fmt::Debug for MapError {
+    /// The sentence: `main` prints the `Debug` of the error that it returns.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for MapError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            MapError::Os(error) => Some(error),
+            _ => None,
+        }
+    }
+}
 
 impl From<OsError> for MapError {
     fn from(error: OsError) -> Self {

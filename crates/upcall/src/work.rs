@@ -135,7 +135,7 @@ impl FromStr for WorkKind {
 }
 
 /// A name that is not in [`WorkKind::ALL`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct UnknownWork {
     /// What was found.
     pub found: String,
@@ -150,6 +150,8 @@ impl fmt::Display for UnknownWork {
         Ok(())
     }
 }
+
+upcall_runtime::debug_as_display!(UnknownWork);
 
 impl core::error::Error for UnknownWork {}
 
@@ -166,7 +168,7 @@ pub enum Taken {
 }
 
 /// Why a datagram was not used. Sizes are bytes unless named otherwise.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reject {
     /// Shorter than its RTP header says (RFC 3550 §5.1).
@@ -309,10 +311,12 @@ impl fmt::Display for Reject {
     }
 }
 
+upcall_runtime::debug_as_display!(Reject);
+
 impl core::error::Error for Reject {}
 
 /// Why a PDU was not processed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WorkError {
     /// No PDU is complete.
@@ -332,6 +336,8 @@ impl fmt::Display for WorkError {
         }
     }
 }
+
+upcall_runtime::debug_as_display!(WorkError);
 
 impl core::error::Error for WorkError {}
 

@@ -9,7 +9,7 @@ use crate::time::Span;
 use core::fmt;
 
 /// An activity was not admitted.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Refusal {
     /// Whose place was asked for.
@@ -216,7 +216,16 @@ impl fmt::Display for Refusal {
     }
 }
 
-impl core::error::Error for Refusal {}
+crate::debug_as_display!(Refusal);
+
+impl core::error::Error for Refusal {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match &self.reason {
+            Reason::Params(error) => Some(error),
+            _ => None,
+        }
+    }
+}
 
 /// Millionths as percent, without zeros at the end.
 pub(super) fn percent(ppm: u64) -> String {

@@ -159,7 +159,10 @@ fn parameters_out_of_range_are_refused_before_any_test() {
     let mut reservations = Reservations::new(platform(&[0]), &RMDP);
     let refusal = reservations.reserve("bad", task(0, 1), &Terms::default()).unwrap_err();
     assert!(matches!(refusal.reason, Reason::Params(_)) && refusal.tests.is_empty());
-    assert_eq!(refusal.to_string(), "`bad` is refused: period 0 ms is outside 1 ns to 3600 s");
+    assert_eq!(
+        refusal.to_string(),
+        "`bad` is refused: the period is 0 ms, expected 1 ns to 3600 s"
+    );
 }
 
 #[test]

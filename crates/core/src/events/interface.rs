@@ -144,7 +144,7 @@ pub enum Next {
 }
 
 /// Why an event was not accepted, or a handler not called.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refused {
     /// There is no such source.
@@ -182,10 +182,12 @@ impl fmt::Display for Refused {
     }
 }
 
+crate::debug_as_display!(Refused);
+
 impl core::error::Error for Refused {}
 
 /// Why a handler or a source was not added.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AddError {
     /// There are [`HANDLERS_MAX`] handlers, or 2^32 sources.
@@ -206,7 +208,7 @@ pub enum AddError {
 impl fmt::Display for AddError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            AddError::TooMany => write!(f, "there are as many as there can be"),
+            AddError::TooMany => write!(f, "there are as many handlers or sources as there can be"),
             AddError::Terms { name, found, max } => {
                 write!(f, "{name} is {found}, expected 1 to {max}")
             }
@@ -216,6 +218,8 @@ impl fmt::Display for AddError {
         }
     }
 }
+
+crate::debug_as_display!(AddError);
 
 impl core::error::Error for AddError {}
 

@@ -175,7 +175,7 @@ pub enum Command {
 
 /// An input that does not fit the state: the driver's or the caller's mistake.
 /// Nothing was changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InputError {
     /// The number is at or above the scheduler's capacity.
@@ -214,5 +214,7 @@ impl fmt::Display for InputError {
         }
     }
 }
+
+crate::debug_as_display!(InputError);
 
 impl core::error::Error for InputError {}

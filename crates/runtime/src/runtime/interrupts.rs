@@ -103,7 +103,7 @@ impl IoInterrupt {
 }
 
 /// Why there will be no interrupt.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub enum InterruptError {
     /// The runtime has no scheduling thread there.
@@ -131,7 +131,7 @@ impl fmt::Display for InterruptError {
                 write!(f, "CPU {cpu} has no scheduling thread of this runtime")
             }
             InterruptError::NotInMode(mode) => {
-                write!(f, "user interrupts in mode {}, expected mode upcall", mode.name())
+                write!(f, "mode {} has no user interrupts, expected mode upcall", mode.name())
             }
             InterruptError::Taken { cpu } => {
                 write!(f, "CPU {cpu} has an interrupt handler already, expected none")
@@ -146,4 +146,13 @@ impl fmt::Display for InterruptError {
     }
 }
 
-impl std::error::Error for InterruptError {}
+upcall_core::debug_as_display!(InterruptError);
+
+impl std::error::Error for InterruptError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            InterruptError::Watch(error) => Some(error),
+            _ => None,
+        }
+    }
+}

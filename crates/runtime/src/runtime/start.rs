@@ -20,7 +20,7 @@ use super::{ExecutiveThread, Runtime};
 const STACK_BYTES: usize = 256 * 1024;
 
 /// Why a runtime did not start.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub enum StartError {
     /// A CPU was named that this process may not use.
@@ -56,23 +56,36 @@ impl std::fmt::Display for StartError {
             StartError::CpuNotAllowed { cpu, allowed } => {
                 write!(f, "CPU {cpu} is not among the CPUs this process may use, {allowed:?}")
             }
-            StartError::CpuTwice(cpu) => write!(f, "CPU {cpu} is named twice"),
+            StartError::CpuTwice(cpu) => write!(f, "CPU {cpu} is named twice, expected once"),
             StartError::NothingToTrace(mode) => {
-                write!(f, "a trace in mode {}, expected mode upcall", mode.name())
+                write!(f, "mode {} keeps no trace, expected mode upcall", mode.name())
             }
             StartError::Thread(error) => write!(f, "a scheduling thread did not start: {error}"),
             StartError::NotAcrossDomains { mode, policy } => write!(
                 f,
-                "mode {} under `{policy}` across processes, expected mode upcall under rmdp, rm or dws",
+                "a daemon cannot schedule mode {} under `{policy}`, expected mode upcall under rmdp, \
+                 rm or dws",
                 mode.name()
             ),
             StartError::Attach(error) => error.fmt(f),
-            StartError::Cpus(error) => error.fmt(f),
+            StartError::Cpus(error) => {
+                write!(f, "the CPUs that this process may use are unknown: {error}")
+            }
         }
     }
 }
 
-impl std::error::Error for StartError {}
+upcall_core::debug_as_display!(StartError);
+
+impl std::error::Error for StartError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            StartError::Attach(error) => Some(error.as_ref()),
+            StartError::Cpus(error) => Some(error),
+            _ => None,
+        }
+    }
+}
 
 /// The CPUs handlers use when nobody names any: all that are allowed but CPU 0,
 /// or CPU 0 if it is alone (contract, `cpus`).

@@ -70,7 +70,6 @@ pub struct Offer {
 pub struct Line(Connection);
 
 /// Why no stream was handed over.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum DoorError {
     /// What the system said.
@@ -86,15 +85,27 @@ pub enum DoorError {
 impl fmt::Display for DoorError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            DoorError::Os(error) => error.fmt(f),
+            DoorError::Os(error) => write!(f, "no stream was handed over: {error}"),
             DoorError::Late => f.write_str("no stream was offered in time"),
-            DoorError::NoOffer => f.write_str("what came is no offer of a stream"),
-            DoorError::Open(error) => write!(f, "offered stream: {error}"),
+            DoorError::NoOffer => {
+                f.write_str("the other process sent what is no offer of a stream, or hung up")
+            }
+            DoorError::Open(error) => write!(f, "the offered stream cannot be opened: {error}"),
         }
     }
 }
 
-impl std::error::Error for DoorError {}
+upcall_core::debug_as_display!(DoorError);
+
+impl std::error::Error for DoorError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            DoorError::Os(error) => Some(error),
+            DoorError::Open(error) => Some(error),
+            _ => None,
+        }
+    }
+}
 
 impl From<OsError> for DoorError {
     fn from(error: OsError) -> Self {

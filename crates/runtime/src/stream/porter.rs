@@ -151,7 +151,6 @@ impl Wait {
 }
 
 /// Why a porter does not start, or take an order.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum PorterError {
     /// The thread did not start.
@@ -176,7 +175,7 @@ impl fmt::Display for PorterError {
         match self {
             PorterError::Thread(error) => write!(f, "the porter's thread did not start: {error}"),
             PorterError::Poller(error) => error.fmt(f),
-            PorterError::Os(error) => error.fmt(f),
+            PorterError::Os(error) => write!(f, "the porter could not do it: {error}"),
             PorterError::Interest(error) => error.fmt(f),
             PorterError::Open(error) => error.fmt(f),
             PorterError::Full { streams_max } => {
@@ -186,7 +185,20 @@ impl fmt::Display for PorterError {
     }
 }
 
-impl std::error::Error for PorterError {}
+upcall_core::debug_as_display!(PorterError);
+
+impl std::error::Error for PorterError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            PorterError::Thread(error) => Some(error),
+            PorterError::Poller(error) => Some(error),
+            PorterError::Os(error) => Some(error),
+            PorterError::Interest(error) => Some(error),
+            PorterError::Open(error) => Some(error),
+            _ => None,
+        }
+    }
+}
 
 impl From<OsError> for PorterError {
     fn from(error: OsError) -> Self {

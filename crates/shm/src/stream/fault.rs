@@ -3,7 +3,7 @@
 use core::fmt;
 
 /// Why nothing comes or goes any more. What was committed before has been read by then.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Closed {
     /// The other end ended the stream: end of stream.
@@ -24,10 +24,19 @@ impl fmt::Display for Closed {
     }
 }
 
-impl core::error::Error for Closed {}
+crate::fault::debug_as_display!(Closed);
+
+impl core::error::Error for Closed {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Closed::Fault(fault) => Some(fault),
+            _ => None,
+        }
+    }
+}
 
 /// What a peer wrote that cannot be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StreamFault {
     /// An index that went back, or on by more than there is.
@@ -81,10 +90,12 @@ impl fmt::Display for StreamFault {
     }
 }
 
+crate::fault::debug_as_display!(StreamFault);
+
 impl core::error::Error for StreamFault {}
 
 /// Why a message cannot be written or read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StreamError {
     /// Nor will any other.
@@ -109,7 +120,16 @@ impl fmt::Display for StreamError {
     }
 }
 
-impl core::error::Error for StreamError {}
+crate::fault::debug_as_display!(StreamError);
+
+impl core::error::Error for StreamError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            StreamError::Closed(closed) => Some(closed),
+            _ => None,
+        }
+    }
+}
 
 impl From<Closed> for StreamError {
     fn from(closed: Closed) -> Self {

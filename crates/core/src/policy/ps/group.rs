@@ -23,7 +23,7 @@ pub struct Group {
 }
 
 /// Groups that cannot be. `group` counts from 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GroupError {
     /// More than [`GROUPS_MAX`].
@@ -44,10 +44,10 @@ impl fmt::Display for GroupError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             GroupError::TooMany(found) => {
-                write!(f, "{found} groups, expected at most {GROUPS_MAX}")
+                write!(f, "there are {found} groups, expected at most {GROUPS_MAX}")
             }
             GroupError::Parent { group } => {
-                write!(f, "group {group} is in one that does not stand before it")
+                write!(f, "the parent of group {group} stands behind it, expected before it")
             }
             GroupError::ShareInside { group } => {
                 write!(f, "group {group} is inside another and claims a share, expected a weight")
@@ -55,6 +55,8 @@ impl fmt::Display for GroupError {
         }
     }
 }
+
+crate::debug_as_display!(GroupError);
 
 impl core::error::Error for GroupError {}
 

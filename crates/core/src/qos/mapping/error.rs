@@ -9,7 +9,7 @@ use core::fmt;
 ///
 /// `Display` says what was found and what was expected; [`MapError::key`] names
 /// the key of the spec file at fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MapError {
     /// Something is 0 that has to be more.
@@ -130,6 +130,8 @@ impl fmt::Display for MapError {
         }
     }
 }
+
+crate::debug_as_display!(MapError);
 
 impl core::error::Error for MapError {}
 
