@@ -3,7 +3,7 @@
 //!
 //! Used by event loops, through the facade; by nothing else here. A [`Poller`] says which of its
 //! descriptors are ready, in the words of crates such as `polling` and `mio`. Interest and
-//! readiness are bits of a page ([`upcall_shm::io_events`]); a feeder sees to the kernel.
+//! readiness are bits of a page (`io_events` of the crate `upcall-shm`); a feeder sees to the kernel.
 //!
 //! ```text
 //!   Feed::Ring                                Feed::RingThread, Feed::EpollThread

@@ -29,7 +29,7 @@
 //! A program makes a [`Stream`] and hands its descriptor to another process, or keeps both ends:
 //! an [`Outlet`] writes, an [`Inlet`] reads. [`Runtime::stream_handler`](crate::Runtime::stream_handler) ties an inlet to
 //! a scheduler, [`Runtime::outlet_handler`](crate::Runtime::outlet_handler) an outlet; any thread may have either end and block on it. What moves the data is
-//! [`upcall_shm::stream`]; here is what must be done outside of it: who is woken, and by what.
+//! `stream` of the crate `upcall-shm`; here is what must be done outside of it: who is woken, and by what.
 //!
 //! ```text
 //!   Outlet                     the stream's memory                executive of the reader's CPU

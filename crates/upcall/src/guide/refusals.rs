@@ -22,8 +22,8 @@
 //!     Err(CreateError::Refused(refusal)) => refusal,
 //!     other => panic!("expected a refusal, found {other:?}"),
 //! };
-//! // `audio` is refused: with it, 130 % of CPU 1 would be asked for, and `audio` would fall further
-//! // behind with every period; a cost of 3.9 ms per PDU instead of 8 ms would fit
+//! // `audio` is refused: with it, 130.0283 % of CPU 1 would be asked for, and `audio` would fall
+//! // further behind with every period; a cost of 3.997 ms per PDU instead of 8 ms would fit
 //! eprintln!("{refusal}");
 //! // For programs: 130 % of a CPU was asked for.
 //! assert!(matches!(refusal.reason, Reason::FallsBehind { .. }));
