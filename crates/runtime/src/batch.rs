@@ -17,10 +17,12 @@ use crate::mask::MaskedBatch;
 #[cfg(test)]
 mod tests;
 
-/// What a handler is given: how many PDUs it may process in this upcall, and the question whether to go on.
+/// What a handler is given: how many PDUs it may process in this upcall, and the question whether
+/// to go on.
 ///
-/// A PDU (protocol data unit) is what the program says it is: a packet, a block of samples, a frame. A handler
-/// calls [`Batch::proceed`] before each PDU and returns when the answer is `false`.
+/// A PDU (protocol data unit) is what the program says it is: a packet, a block of samples, a
+/// frame. A handler calls [`Batch::proceed`] before each PDU and returns when the answer is
+/// `false`.
 ///
 /// ```no_run
 /// # extern crate upcall_runtime as upcall;

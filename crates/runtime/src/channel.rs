@@ -1,8 +1,10 @@
-//! Event channels: services that are registered by name, their clients, and the events between them.
+//! Event channels: services that are registered by name, their clients, and the events between
+//! them.
 //!
-//! An event is five words and a type or level. A [`Service`] says in which [`Forms`] events wait, and which
-//! handler is invoked for what clients raise. A [`Client`] names the service, and says how *it* is told
-//! of the service's events. A service has many clients, and a program may be a client of many services.
+//! An event is five words and a type or level. A [`Service`] says in which [`Forms`] events wait,
+//! and which handler is invoked for what clients raise. A [`Client`] names the service, and says
+//! how *it* is told of the service's events. A service has many clients, and a program may be a
+//! client of many services.
 //!
 //! ```
 //! # extern crate upcall_runtime as upcall;
@@ -22,7 +24,8 @@
 //!
 //! # Who is told, and how
 //!
-//! (ecalls-2001 §2, decision 0011.) A client and its service need not be of one process, but of one user.
+//! (ecalls-2001 §2, decision 0011.) A client and its service need not be of one process, but of one
+//! user.
 //!
 //! | client to service (§2.3.1) | |
 //! |---|---|
@@ -55,8 +58,9 @@
 //!    delivered; its time is that of whoever runs, so it should be short. It is not admitted: what it
 //!    is held to is [`Route::terms`]. What takes time belongs into an admitted handler: [`Route::to_handler`]. Among the domains of a daemon it is invoked as soon as the executive
 //!    runs, whoever has the turn.
-//! 4. By rank, as `events` of the crate `upcall-core` decides: recursion is refused and a handler that runs away held, and both
-//!    are counted ([`Service::counts`]). Recursion is known among handlers that one desk serves.
+//! 4. By rank, as `events` of the crate `upcall-core` decides: recursion is refused and a handler
+//!    that runs away held, and both are counted ([`Service::counts`]). Recursion is known among
+//!    handlers that one desk serves.
 //!
 //! # Death
 //!

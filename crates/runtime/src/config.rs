@@ -64,10 +64,11 @@ pub struct Config {
     pub switch_cost: Option<Span>,
     /// Longest wake-up latency that admission allows for; zero by default.
     pub wakeup_latency: Span,
-    /// The policy, in upcall mode; admission goes by it in every mode. One of
-    /// [`RMDP`] (rate monotonic, delayed preemption; the default), [`RM`](upcall_core::policy::rm::RM),
-    /// [`DWS`](upcall_core::policy::dws::DWS) (deadlines; tasks need it), [`PS`](upcall_core::policy::ps::PS) (shares) and
-    /// [`DWCS`](upcall_core::policy::dwcs::DWCS) (windows).
+    /// The policy, in upcall mode; admission goes by it in every mode. One of [`RMDP`] (rate
+    /// monotonic, delayed preemption; the default), [`RM`](upcall_core::policy::rm::RM),
+    /// [`DWS`](upcall_core::policy::dws::DWS) (deadlines; tasks need it),
+    /// [`PS`](upcall_core::policy::ps::PS) (shares) and [`DWCS`](upcall_core::policy::dwcs::DWCS)
+    /// (windows).
     pub discipline: &'static Discipline,
     /// Who decides.
     pub mode: Mode,

@@ -3,7 +3,8 @@
 //!
 //! Used by event loops, through the facade; by nothing else here. A [`Poller`] says which of its
 //! descriptors are ready, in the words of crates such as `polling` and `mio`. Interest and
-//! readiness are bits of a page (`io_events` of the crate `upcall-shm`); a feeder sees to the kernel.
+//! readiness are bits of a page (`io_events` of the crate `upcall-shm`); a feeder sees to the
+//! kernel.
 //!
 //! ```text
 //!   Feed::Ring                                Feed::RingThread, Feed::EpollThread
@@ -76,8 +77,8 @@ impl Interest {
     }
 }
 
-/// One descriptor may be ready: something came since the event before. Read, accept or write until the call
-/// would block; only then is another event promised. [The module](self) says more.
+/// One descriptor may be ready: something came since the event before. Read, accept or write until
+/// the call would block; only then is another event promised. [The module](self) says more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IoEvent {
     /// As given to [`Poller::add`] or [`Poller::modify`].

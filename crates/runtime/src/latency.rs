@@ -11,8 +11,8 @@ const TIME_NS_MAX: u64 = 3_600_000_000_000;
 
 /// A distribution of times: how many, the exact maximum, and percentiles to two significant digits.
 ///
-/// Part of [`Statistics`](crate::Statistics) and [`Report`](crate::Report). Times above an hour count as an hour
-/// in percentiles. It takes some 50 KB at creation and no more later.
+/// Part of [`Statistics`](crate::Statistics) and [`Report`](crate::Report). Times above an hour
+/// count as an hour in percentiles. It takes some 50 KB at creation and no more later.
 ///
 /// ```
 /// # extern crate upcall_runtime as upcall;

@@ -41,8 +41,9 @@ pub use start::{StartError, default_cpus};
 /// How often a thread that waits takes in records meanwhile.
 const LOOK_EVERY: Span = Span::from_millis(100);
 
-/// Names a handler or task of one [`Runtime`]: what [`Runtime::handler`] and the like return, and what the other calls
-/// take. Never reused. Of another runtime it names something else, or the call panics.
+/// Names a handler or task of one [`Runtime`]: what [`Runtime::handler`] and the like return, and
+/// what the other calls take. Never reused. Of another runtime it names something else, or the call
+/// panics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HandlerId(usize);
 

@@ -12,8 +12,9 @@ use crate::latency::Latency;
 use crate::offence::Offence;
 use crate::virtual_time::VirtualReport;
 
-/// What a handler or task did so far, as distributions: from [`Runtime::statistics`](crate::Runtime::statistics) and
-/// in [`ActivityReport`]. Made from the records of its jobs, which [`Runtime::poll`](crate::Runtime::poll) takes in.
+/// What a handler or task did so far, as distributions: from
+/// [`Runtime::statistics`](crate::Runtime::statistics) and in [`ActivityReport`]. Made from the
+/// records of its jobs, which [`Runtime::poll`](crate::Runtime::poll) takes in.
 #[derive(Clone, Debug, Default)]
 pub struct Statistics {
     /// From release to end, of completed jobs.

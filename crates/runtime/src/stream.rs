@@ -1,8 +1,9 @@
 //! Streams: bytes or messages through shared memory, within a process or between two.
 //!
 //! A stream has one [`Outlet`], which writes, and one [`Inlet`], which reads. A handler may have
-//! either end. With [`Runtime::stream_handler`](crate::Runtime::stream_handler) it is upcalled when enough can be read, with
-//! [`Runtime::outlet_handler`](crate::Runtime::outlet_handler) when there is enough room to write.
+//! either end. With [`Runtime::stream_handler`](crate::Runtime::stream_handler) it is upcalled when
+//! enough can be read, with [`Runtime::outlet_handler`](crate::Runtime::outlet_handler) when there
+//! is enough room to write.
 //!
 //! ```
 //! # extern crate upcall_runtime as upcall;
@@ -20,16 +21,17 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! To write and to read takes no lock and no allocation. It takes a system call only if the other end
-//! sleeps until just this write or read.
+//! To write and to read takes no lock and no allocation. It takes a system call only if the other
+//! end sleeps until just this write or read.
 //!
 //! # How it works
 //!
-//! (split-level-1991 §4, decision 0010.)
-//! A program makes a [`Stream`] and hands its descriptor to another process, or keeps both ends:
-//! an [`Outlet`] writes, an [`Inlet`] reads. [`Runtime::stream_handler`](crate::Runtime::stream_handler) ties an inlet to
-//! a scheduler, [`Runtime::outlet_handler`](crate::Runtime::outlet_handler) an outlet; any thread may have either end and block on it. What moves the data is
-//! `stream` of the crate `upcall-shm`; here is what must be done outside of it: who is woken, and by what.
+//! (split-level-1991 §4, decision 0010.) A program makes a [`Stream`] and hands its descriptor to
+//! another process, or keeps both ends: an [`Outlet`] writes, an [`Inlet`] reads.
+//! [`Runtime::stream_handler`](crate::Runtime::stream_handler) ties an inlet to a scheduler,
+//! [`Runtime::outlet_handler`](crate::Runtime::outlet_handler) an outlet; any thread may have
+//! either end and block on it. What moves the data is `stream` of the crate `upcall-shm`; here is
+//! what must be done outside of it: who is woken, and by what.
 //!
 //! ```text
 //!   Outlet                     the stream's memory                executive of the reader's CPU
@@ -117,8 +119,8 @@ impl AsRef<[AtomicU64]> for Memory {
     }
 }
 
-/// A message that is lent to its reader, where it stands in the stream's memory. From [`Inlet::next`] or
-/// [`Inlet::front`].
+/// A message that is lent to its reader, where it stands in the stream's memory. From
+/// [`Inlet::next`] or [`Inlet::front`].
 ///
 /// | method | |
 /// |---|---|
@@ -130,8 +132,8 @@ impl AsRef<[AtomicU64]> for Memory {
 ///
 /// Dropped without one of the last three, it stays at the front. None of them blocks or allocates.
 pub type Message<'a> = shm::Message<'a, Memory>;
-/// Room for a message, to be filled where it stands in the stream's memory. From [`Outlet::next`] or
-/// [`Outlet::reserve`].
+/// Room for a message, to be filled where it stands in the stream's memory. From [`Outlet::next`]
+/// or [`Outlet::reserve`].
 ///
 /// | method | |
 /// |---|---|

@@ -66,11 +66,13 @@ mod cell;
 mod tests;
 mod work;
 
-/// What the code of a task is given: the calls by which a task waits, and by which it lets others go first.
+/// What the code of a task is given: the calls by which a task waits, and by which it lets others
+/// go first.
 ///
 /// A task is an `async` function that the scheduler polls by deadline. Create one with
-/// [`Runtime::task`](crate::Runtime::task), under the policy [`DWS`](crate::policy::dws::DWS). It handles one *message* after the
-/// other. Each of the waits below ends a message, and says when the next is due:
+/// [`Runtime::task`](crate::Runtime::task), under the policy [`DWS`](crate::policy::dws::DWS). It
+/// handles one *message* after the other. Each of the waits below ends a message, and says when the
+/// next is due:
 ///
 /// | wait | the next message is there |
 /// |---|---|
@@ -80,8 +82,8 @@ mod work;
 /// | another future's | when that future wakes the task |
 ///
 /// Between two messages a real-time task waits for the declared period at least, unless
-/// [`Terms::workahead_max`](crate::activity::Terms::workahead_max) lets it work ahead. A task must not block its
-/// thread: use non-blocking descriptors and futures.
+/// [`Terms::workahead_max`](crate::activity::Terms::workahead_max) lets it work ahead. A task must
+/// not block its thread: use non-blocking descriptors and futures.
 ///
 /// Its futures are to be awaited by that task; awaited by another they do not
 /// complete, or complete at the wrong time. They allocate nothing, and each may

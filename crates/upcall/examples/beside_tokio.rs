@@ -1,4 +1,5 @@
-//! Upcall beside tokio and hyper in one program: an HTTP server feeds a handler and shows its counters.
+//! Upcall beside tokio and hyper in one program: an HTTP server feeds a handler and shows its
+//! counters.
 //!
 //! ```sh
 //! cargo run --release -p upcall --example beside_tokio
@@ -11,13 +12,14 @@
 //!   GET /counters <-------------------- atomic counters <--------------+
 //! ```
 //!
-//! tokio runs the connections, Upcall runs the handler. Neither blocks the other: bytes go through a
-//! stream, counters come back through atomics. The scheduling thread comes first on its CPU,
-//! and handlers leave at least 10 % of it to threads such as tokio's.
+//! tokio runs the connections, Upcall runs the handler. Neither blocks the other: bytes go through
+//! a stream, counters come back through atomics. The scheduling thread comes first on its CPU, and
+//! handlers leave at least 10 % of it to threads such as tokio's.
 //!
 //! A thread plays the HTTP client: 20 posts of 100 bytes, each byte a 1. It prints the address of
 //! the server, the last answer, `bytes 2000, sum 2000`, and then what the runtime reports:
-//! `handler: jobs 5, missed 0`. One job may take several posts, at most 16, so the number of jobs varies.
+//! `handler: jobs 5, missed 0`. One job may take several posts, at most 16, so the number of jobs
+//! varies.
 
 use std::error::Error;
 use std::io::{Read, Write};

@@ -4,10 +4,11 @@
 //! cargo run --release -p upcall --example service_client
 //! ```
 //!
-//! The service `adder-PID` adds up the numbers that its clients raise, and answers each with the sum
-//! so far. The scheduling thread of a CPU invokes it, so that to raise an event is a store in shared
-//! memory, and no system call while that thread is awake. The client would be the same in another
-//! process of this user. A call by name asks for the sum at the end, and blocks for the answer.
+//! The service `adder-PID` adds up the numbers that its clients raise, and answers each with the
+//! sum so far. The scheduling thread of a CPU invokes it, so that to raise an event is a store in
+//! shared memory, and no system call while that thread is awake. The client would be the same in
+//! another process of this user. A call by name asks for the sum at the end, and blocks for the
+//! answer.
 //!
 //! It prints `raised 100, answered 100, sum 5050, by call 5050`.
 

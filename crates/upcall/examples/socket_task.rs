@@ -9,8 +9,9 @@
 //! thread of the kind every program has plays the client: it sends 100 datagrams, each after the
 //! answer to the one before, and then an empty one, which ends the task.
 //!
-//! It prints `echoed 100, messages 102, missed 0`. A message is what the task does between two waits:
-//! one for each datagram, and one before the first wait. There are fewer if datagrams come together.
+//! It prints `echoed 100, messages 102, missed 0`. A message is what the task does between two
+//! waits: one for each datagram, and one before the first wait. There are fewer if datagrams come
+//! together.
 
 use std::error::Error;
 use std::net::UdpSocket;

@@ -1,8 +1,8 @@
 //! Upcall: a user-space real-time endsystem for stock Linux.
 //!
 //! Say what a piece of periodic work needs: its period, how much comes at a time, what that costs.
-//! Upcall admits it or refuses it with a reason. What was admitted is upcalled on time, between other
-//! work, without locks and almost without system calls.
+//! Upcall admits it or refuses it with a reason. What was admitted is upcalled on time, between
+//! other work, without locks and almost without system calls.
 //!
 //! # The smallest program
 //!
@@ -52,8 +52,8 @@
 //!
 //! # One of each
 //!
-//! **A refusal** is an error with a [reason](admission::Refusal::reason) and a [hint](admission::Refusal::hint)
-//! ([more](guide::refusals)):
+//! **A refusal** is an error with a [reason](admission::Refusal::reason) and a
+//! [hint](admission::Refusal::hint) ([more](guide::refusals)):
 //!
 //! ```
 //! # use upcall::{Config, CreateError, Runtime, activity::ActivityParams, time::Span};
@@ -121,10 +121,11 @@
 //!
 //! # Modules
 //!
-//! Programs need [`activity`] and [`time`], and [`udp`], [`stream`], [`channel`], [`io_events`], [`clock`], [`qos`], [`status`]
-//! as they like. [`policy`] has the policies by name. [`admission`], [`scheduler`], [`record`] and [`cost`] are the
-//! core that runtime and simulator share: their types stand in errors and reports. [`load`] and
-//! [`work`] are what the command `upcall run` measures with.
+//! Programs need [`activity`] and [`time`], and [`udp`], [`stream`], [`channel`], [`io_events`],
+//! [`clock`], [`qos`], [`status`] as they like. [`policy`] has the policies by name. [`admission`],
+//! [`scheduler`], [`record`] and [`cost`] are the core that runtime and simulator share: their
+//! types stand in errors and reports. [`load`] and [`work`] are what the command `upcall run`
+//! measures with.
 
 #![forbid(unsafe_code)]
 

@@ -137,8 +137,8 @@ pub(crate) fn slice(stretch: Span, quantum: Span) -> Span {
     Span::from_nanos((quantum.as_nanos() / stretch_ns * stretch_ns).max(stretch_ns))
 }
 
-/// The policy PS of one CPU: who is eligible, and whose virtual deadline is first. [The module](self) says by
-/// which rules. A program chooses it by [`PS`] and does not call it.
+/// The policy PS of one CPU: who is eligible, and whose virtual deadline is first. [The
+/// module](self) says by which rules. A program chooses it by [`PS`] and does not call it.
 #[derive(Debug)]
 pub struct ProportionalShare {
     quantum: Span,

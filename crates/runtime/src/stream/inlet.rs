@@ -9,8 +9,9 @@ use crate::clock;
 
 /// The end of a stream that reads. From [`Stream::inlet`]; each stream has one.
 ///
-/// A handler uses [`Inlet::next`], a thread [`Inlet::wait`] and [`Inlet::pop`]. For one thread at a time. Dropped, it
-/// ends the stream; dropped by a panic, its writer finds that it [died](Closed::Died).
+/// A handler uses [`Inlet::next`], a thread [`Inlet::wait`] and [`Inlet::pop`]. For one thread at a
+/// time. Dropped, it ends the stream; dropped by a panic, its writer finds that it
+/// [died](Closed::Died).
 #[derive(Debug)]
 pub struct Inlet {
     reader: Reader<Memory>,

@@ -9,9 +9,10 @@ use crate::clock;
 
 /// The end of a stream that writes. From [`Stream::outlet`]; each stream has one.
 ///
-/// A handler uses [`Outlet::next`], a thread [`Outlet::push`], [`Outlet::commit`] and [`Outlet::wait`]. For one thread at a
-/// time. Dropped, it ends the stream after what was committed; what was pushed and not committed is lost.
-/// [`Outlet::end`] commits first. Dropped by a panic, its reader finds that it [died](Closed::Died).
+/// A handler uses [`Outlet::next`], a thread [`Outlet::push`], [`Outlet::commit`] and
+/// [`Outlet::wait`]. For one thread at a time. Dropped, it ends the stream after what was
+/// committed; what was pushed and not committed is lost. [`Outlet::end`] commits first. Dropped by
+/// a panic, its reader finds that it [died](Closed::Died).
 #[derive(Debug)]
 pub struct Outlet {
     writer: Writer<Memory>,

@@ -38,11 +38,11 @@ mod carry;
 /// Streams that may be waited for at a time: two words are its own.
 const BELLS_MAX: usize = WaitSet::WORDS_MAX - 2;
 
-/// A thread that carries bytes between streams and files, pipes, sockets or terminals, and wakes those
-/// that await a stream.
+/// A thread that carries bytes between streams and files, pipes, sockets or terminals, and wakes
+/// those that await a stream.
 ///
-/// Start one a program; the thread, `upcall-porter`, is of the ordinary class, and a second one watches
-/// the descriptors. One porter serves up to 126 streams.
+/// Start one a program; the thread, `upcall-porter`, is of the ordinary class, and a second one
+/// watches the descriptors. One porter serves up to 126 streams.
 ///
 /// - A *source* ([`Porter::source`]) reads a descriptor and writes a stream. So a socket can feed
 ///   a handler that is upcalled when enough is there, and the handler makes no system call.

@@ -9,12 +9,13 @@
 //! | `upcall-porter`, if there is one | ordinary | any |
 //! | tokio's, and all others | ordinary | any |
 //!
-//! - A handler comes before every ordinary thread of its CPU. Admission leaves at least 10 % of each CPU, and the
-//!   kernel moves ordinary threads to where there is more. By default no handler is on CPU 0, unless
-//!   it is the only one.
+//! - A handler comes before every ordinary thread of its CPU. Admission leaves at least 10 % of
+//!   each CPU, and the kernel moves ordinary threads to where there is more. By default no handler
+//!   is on CPU 0, unless it is the only one.
 //! - Never call a runtime's blocking methods (`wait`, `close`, `stop`) in an `async` function: use
 //!   `tokio::task::spawn_blocking`, or the main thread.
-//! - A handler must not call into tokio: its locks would make the handler wait for an ordinary thread.
+//! - A handler must not call into tokio: its locks would make the handler wait for an ordinary
+//!   thread.
 //!
 //! # How data gets across
 //!
@@ -26,8 +27,9 @@
 //! | handler | tokio, counters | atomics |
 //! | handler | tokio, what happened to jobs | [`Runtime::poll`](crate::Runtime::poll) in a thread, or [`Runtime::statistics`](crate::Runtime::statistics) |
 //!
-//! An `AsyncOutlet` is a [`futures_io::AsyncWrite`](https://docs.rs/futures-io), an `AsyncInlet` a `futures_core::Stream` of
-//! messages and a `futures_io::AsyncRead`. So any executor can await them, with the methods of `futures-util`:
+//! An `AsyncOutlet` is a [`futures_io::AsyncWrite`](https://docs.rs/futures-io), an `AsyncInlet` a
+//! `futures_core::Stream` of messages and a `futures_io::AsyncRead`. So any executor can await
+//! them, with the methods of `futures-util`:
 //!
 //! ```toml
 //! [dependencies]
@@ -79,7 +81,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! `cargo run --release -p upcall --example beside_tokio` is a whole program: an HTTP server by hyper feeds a
-//! handler and shows its counters.
+//! `cargo run --release -p upcall --example beside_tokio` is a whole program: an HTTP server by
+//! hyper feeds a handler and shows its counters.
 //!
 //! Next: [errors and reports](super::reports).

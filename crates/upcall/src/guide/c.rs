@@ -1,8 +1,8 @@
 //! Chapter 11: C and C++.
 //!
-//! The library `libupcall_c` has the calls of the paper that Upcall follows ("Real-Time Upcalls", 1995):
-//! `rts_create`, `rts_run`, `rts_proceed`, `rts_sleep` and so on. The header `upcall.h` documents each.
-//! From a checkout of the repository:
+//! The library `libupcall_c` has the calls of the paper that Upcall follows ("Real-Time Upcalls",
+//! 1995): `rts_create`, `rts_run`, `rts_proceed`, `rts_sleep` and so on. The header `upcall.h`
+//! documents each. From a checkout of the repository:
 //!
 //! ```sh
 //! cargo build --release -p upcall-capi && crates/capi/install.sh "$HOME/.local"
@@ -19,5 +19,6 @@
 //! }
 //! ```
 //!
-//! Calls return a negative `errno` on failure, and `rts_refusal` says in words why. With `UPCALL_SOCKET` naming a
-//! daemon's socket the same program is a domain of that daemon. Streams, tasks and channels are for Rust only.
+//! Calls return a negative `errno` on failure, and `rts_refusal` says in words why. With
+//! `UPCALL_SOCKET` naming a daemon's socket the same program is a domain of that daemon. Streams,
+//! tasks and channels are for Rust only.

@@ -40,7 +40,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What becomes of events that nobody took yet is said by the [`Form`](crate::channel::Form) of each direction:
+//! What becomes of events that nobody took yet is said by the [`Form`](crate::channel::Form) of
+//! each direction:
 //!
 //! | form | keeps | good for |
 //! |---|---|---|
@@ -58,9 +59,10 @@
 //! | nobody: it looks, or sleeps | | [`Client::polled`](crate::channel::Client::polled) |
 //! | a real-time signal | | [`Client::signalled`](crate::channel::Client::signalled) |
 //!
-//! These handlers are not admitted: their time is that of whatever runs, so they should be short. Work
-//! that takes time belongs into an admitted handler. [`Runtime::poster`](crate::Runtime::poster) posts events to one from any thread
-//! of the process, and [`Route::to_handler`](crate::channel::Route::to_handler) from a channel.
+//! These handlers are not admitted: their time is that of whatever runs, so they should be short.
+//! Work that takes time belongs into an admitted handler.
+//! [`Runtime::poster`](crate::Runtime::poster) posts events to one from any thread of the process,
+//! and [`Route::to_handler`](crate::channel::Route::to_handler) from a channel.
 //!
 //! [`channel::call`](crate::channel::call) asks a service by name and blocks for the answer.
 //! `cargo run --release -p upcall --example service_client` shows both as a whole program.

@@ -52,18 +52,20 @@
 //! # What happens
 //!
 //! - [`Runtime::start`](crate::Runtime::start) starts one thread for each CPU of
-//!   [`Config::cpus`](crate::Config::cpus): by default each CPU that the process may use, but CPU 0.
-//!   The thread is called `upcall-cpuN`. It is of the class `SCHED_FIFO` if the process has that right.
-//! - [`Runtime::handler`](crate::Runtime::handler) asks admission for a place, on the first CPU where all
-//!   deadlines hold. The handler is suspended until [`Runtime::run`](crate::Runtime::run).
+//!   [`Config::cpus`](crate::Config::cpus): by default each CPU that the process may use, but CPU
+//!   0. The thread is called `upcall-cpuN`. It is of the class `SCHED_FIFO` if the process has that
+//!   right.
+//! - [`Runtime::handler`](crate::Runtime::handler) asks admission for a place, on the first CPU
+//!   where all deadlines hold. The handler is suspended until
+//!   [`Runtime::run`](crate::Runtime::run).
 //! - Then a *job* is released each period, and the thread calls the handler: the *upcall*.
-//! - The handler calls [`Batch::proceed`](crate::Batch::proceed) before each PDU, and returns when it answers
-//!   `false`, or when there is nothing to process.
-//! - When a more urgent handler is due, `proceed` answers `false` at the end of a quantum. The rest of
-//!   the batch comes with the next upcall. So handlers of one CPU never interrupt each other inside
-//!   a quantum, and share data without locks.
-//! - [`Batch::finish`](crate::Batch::finish) ends delivery, and [`Runtime::wait`](crate::Runtime::wait) in another thread
-//!   returns.
+//! - The handler calls [`Batch::proceed`](crate::Batch::proceed) before each PDU, and returns when
+//!   it answers `false`, or when there is nothing to process.
+//! - When a more urgent handler is due, `proceed` answers `false` at the end of a quantum. The rest
+//!   of the batch comes with the next upcall. So handlers of one CPU never interrupt each other
+//!   inside a quantum, and share data without locks.
+//! - [`Batch::finish`](crate::Batch::finish) ends delivery, and
+//!   [`Runtime::wait`](crate::Runtime::wait) in another thread returns.
 //!
 //! # The numbers
 //!
@@ -76,11 +78,12 @@
 //! | quantum | `quantum` | PDUs without preemption; 1 if it is not said |
 //! | deadline | `deadline` | from release to the end of the job; the period if it is not said |
 //!
-//! A cost of [`Span::ZERO`](crate::time::Span::ZERO) is measured: the handler is run on trial first, for half a
-//! second at most, and what it processes then is consumed.
+//! A cost of [`Span::ZERO`](crate::time::Span::ZERO) is measured: the handler is run on trial
+//! first, for half a second at most, and what it processes then is consumed.
 //!
-//! Those who know a stream and not these numbers give a [`StreamSpec`](crate::qos::StreamSpec) instead: class,
-//! rate, size of a PDU, and the delay that is allowed. The runtime derives the rest.
+//! Those who know a stream and not these numbers give a [`StreamSpec`](crate::qos::StreamSpec)
+//! instead: class, rate, size of a PDU, and the delay that is allowed. The runtime derives the
+//! rest.
 //!
 //! ```
 //! use upcall::qos::{Class, Flow, Rate, StreamSpec, map};

@@ -1,9 +1,10 @@
 //! Chapter 7: several processes under one daemon.
 //!
-//! Each process that starts a [`Runtime`](crate::Runtime) is admitted by itself. Two such processes on one CPU
-//! know nothing of each other, and together may ask for more than the CPU has. The daemon, `upcalld`, puts their handlers into one
-//! order: one admission for all, and the most urgent handler next, whichever process has it. A process
-//! under a daemon is a *domain*. Policies `rmdp`, `rm` and `dws`.
+//! Each process that starts a [`Runtime`](crate::Runtime) is admitted by itself. Two such processes
+//! on one CPU know nothing of each other, and together may ask for more than the CPU has. The
+//! daemon, `upcalld`, puts their handlers into one order: one admission for all, and the most
+//! urgent handler next, whichever process has it. A process under a daemon is a *domain*. Policies
+//! `rmdp`, `rm` and `dws`.
 //!
 //! ```no_run
 //! use upcall::activity::ActivityParams;
@@ -32,8 +33,8 @@
 //! - A refusal is the daemon's: `CreateError::RefusedThere`, with reason and hint in words.
 //! - A process that keeps the CPU when it should yield is put last, and told so:
 //!   [`Runtime::offences`](crate::Runtime::offences).
-//! - If the daemon ends, the processes go on with what they have, and attach to the next daemon at the
-//!   same socket. What that one does not take over is a [`Notice`](crate::Notice).
+//! - If the daemon ends, the processes go on with what they have, and attach to the next daemon at
+//!   the same socket. What that one does not take over is a [`Notice`](crate::Notice).
 //! - [`status::status`](crate::status::status) asks a daemon how things stand, as `upcall ps` does.
 //!
 //! Next: [beside tokio](super::beside_tokio).

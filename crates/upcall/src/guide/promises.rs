@@ -5,20 +5,22 @@
 //! Each job of an admitted handler ends before its deadline, **if** all of this holds:
 //!
 //! - No handler takes more CPU time for a PDU than it declared, and none blocks.
-//! - The process has the real-time class and locked memory: no [`Notice`](crate::Notice) says otherwise.
-//! - Nothing of a higher class takes the CPU: no real-time thread above priority 60, no host that pauses a
-//!   virtual machine, little time in interrupts. [`Config::wakeup_latency`](crate::Config::wakeup_latency) is the time that admission
-//!   allows for a late wake-up. It is zero by default.
+//! - The process has the real-time class and locked memory: no [`Notice`](crate::Notice) says
+//!   otherwise.
+//! - Nothing of a higher class takes the CPU: no real-time thread above priority 60, no host that
+//!   pauses a virtual machine, little time in interrupts.
+//!   [`Config::wakeup_latency`](crate::Config::wakeup_latency) is the time that admission allows
+//!   for a late wake-up. It is zero by default.
 //!
 //! A promise is checked while it runs: every miss and every quantum that took too long is counted.
 //!
-//! Also promised: handlers of one CPU never interrupt each other inside a quantum. So they may share
-//! data without locks, in cells of atomics.
+//! Also promised: handlers of one CPU never interrupt each other inside a quantum. So they may
+//! share data without locks, in cells of atomics.
 //!
 //! # Not promised
 //!
-//! - That a handler which breaks its declaration hurts nobody *in its own process*. It is counted, and its
-//!   neighbours may be late. Under a daemon, other processes are protected.
+//! - That a handler which breaks its declaration hurts nobody *in its own process*. It is counted,
+//!   and its neighbours may be late. Under a daemon, other processes are protected.
 //! - Anything for ordinary threads, virtual-time handlers, and tasks that are not real-time.
 //! - Anything in the modes [`Threads` and `Fifo`](crate::Mode), which are there to compare.
 //!
@@ -43,8 +45,8 @@
 //!
 //! # Rights
 //!
-//! The real-time class needs `CAP_SYS_NICE` or `RLIMIT_RTPRIO`, locked memory `CAP_IPC_LOCK` or `RLIMIT_MEMLOCK`. For a
-//! program of your own:
+//! The real-time class needs `CAP_SYS_NICE` or `RLIMIT_RTPRIO`, locked memory `CAP_IPC_LOCK` or
+//! `RLIMIT_MEMLOCK`. For a program of your own:
 //!
 //! ```sh
 //! sudo setcap cap_sys_nice,cap_ipc_lock+ep target/release/my-program

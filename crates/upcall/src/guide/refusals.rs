@@ -35,15 +35,17 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - [`Refusal::reason`](crate::admission::Refusal::reason) is one of the [reasons](crate::admission::Reason).
-//! - [`Refusal::hint`](crate::admission::Refusal::hint) is a [change](crate::admission::Hint) that fits: a smaller
-//!   quantum, a later deadline, a cheaper PDU, a longer period.
-//! - [`CreateError`](crate::CreateError) has the other causes: parameters out of range, a name that is taken.
-//!   Under a daemon the refusal is the daemon's, in words: `CreateError::RefusedThere`.
-//! - By default 90 % of a CPU may be reserved ([`Config::cpu_limit`](crate::Config::cpu_limit)). The rest is
-//!   for the kernel and for ordinary threads.
-//! - [`Config::unscreened`](crate::Config::unscreened) runs what would be refused, without a promise. It is for
-//!   experiments.
-//! - [`Runtime::reservations`](crate::Runtime::reservations) answers "what if" without creating anything.
+//! - [`Refusal::reason`](crate::admission::Refusal::reason) is one of the
+//!   [reasons](crate::admission::Reason).
+//! - [`Refusal::hint`](crate::admission::Refusal::hint) is a [change](crate::admission::Hint) that
+//!   fits: a smaller quantum, a later deadline, a cheaper PDU, a longer period.
+//! - [`CreateError`](crate::CreateError) has the other causes: parameters out of range, a name that
+//!   is taken. Under a daemon the refusal is the daemon's, in words: `CreateError::RefusedThere`.
+//! - By default 90 % of a CPU may be reserved ([`Config::cpu_limit`](crate::Config::cpu_limit)).
+//!   The rest is for the kernel and for ordinary threads.
+//! - [`Config::unscreened`](crate::Config::unscreened) runs what would be refused, without a
+//!   promise. It is for experiments.
+//! - [`Runtime::reservations`](crate::Runtime::reservations) answers "what if" without creating
+//!   anything.
 //!
 //! Next: [packets](super::udp).

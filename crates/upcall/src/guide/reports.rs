@@ -2,15 +2,15 @@
 //!
 //! # Errors
 //!
-//! Each call has an error type of its own, whose text says what was found and what was expected. Nothing
-//! is half done when a call fails. The errors of the operating system keep the call and `errno`:
-//! [`OsError`](crate::OsError).
+//! Each call has an error type of its own, whose text says what was found and what was expected.
+//! Nothing is half done when a call fails. The errors of the operating system keep the call and
+//! `errno`: [`OsError`](crate::OsError).
 //!
 //! # Notices
 //!
 //! A missing right stops nothing. The runtime does without, and says so once in
-//! [`Runtime::notices`](crate::Runtime::notices): which right, what is not promised, and how to grant it. Print them, as
-//! every example does.
+//! [`Runtime::notices`](crate::Runtime::notices): which right, what is not promised, and how to
+//! grant it. Print them, as every example does.
 //!
 //! # Counters and statistics
 //!
@@ -59,8 +59,8 @@
 //! | context switches, how late threads woke | [`Report`](crate::Report) | yes |
 //! | quanta that took longer than declared | [`Statistics::quantum_overruns`](crate::Statistics::quantum_overruns) | as above |
 //!
-//! A miss is a job that ended after its deadline. An overrun is a release that found the job before it
-//! unfinished. Slack is what was left until the deadline; negative for a miss.
+//! A miss is a job that ended after its deadline. An overrun is a release that found the job before
+//! it unfinished. Slack is what was left until the deadline; negative for a miss.
 //!
 //! # The end
 //!

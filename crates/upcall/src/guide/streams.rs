@@ -1,8 +1,8 @@
 //! Chapter 4: streams.
 //!
 //! A stream moves bytes or messages through shared memory from one writer, its
-//! [`Outlet`](crate::stream::Outlet), to one reader, its [`Inlet`](crate::stream::Inlet). Either end may be with a
-//! handler, a thread, a task of another executor, or in another process.
+//! [`Outlet`](crate::stream::Outlet), to one reader, its [`Inlet`](crate::stream::Inlet). Either
+//! end may be with a handler, a thread, a task of another executor, or in another process.
 //!
 //! | [`Way`](crate::stream::Way) | what moves |
 //! |---|---|
@@ -54,11 +54,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - [`Outlet::commit`](crate::stream::Outlet::commit) hands over what was pushed. To commit many at once is cheaper.
-//!   What was pushed and not committed is lost when the outlet is dropped.
+//! - [`Outlet::commit`](crate::stream::Outlet::commit) hands over what was pushed. To commit many
+//!   at once is cheaper. What was pushed and not committed is lost when the outlet is dropped.
 //! - A stream that is full does not lose data: `push` says `false`, and the writer decides.
-//! - [`Runtime::outlet_handler`](crate::Runtime::outlet_handler) creates a handler that writes, and is upcalled when there is
-//!   room.
+//! - [`Runtime::outlet_handler`](crate::Runtime::outlet_handler) creates a handler that writes, and
+//!   is upcalled when there is room.
 //! - [`Porter::source`](crate::stream::Porter::source) feeds a stream from a file, pipe or socket,
 //!   [`Porter::sink`](crate::stream::Porter::sink) empties one into such.
 //!
@@ -103,12 +103,12 @@
 //! }
 //! ```
 //!
-//! If either process is killed, the other finds [`Closed::Died`](crate::stream::Closed::Died) after all that was committed.
-//! The memory of the other process is never trusted: an index that cannot be is
-//! [`Closed::Fault`](crate::stream::Closed::Fault).
+//! If either process is killed, the other finds [`Closed::Died`](crate::stream::Closed::Died) after
+//! all that was committed. The memory of the other process is never trusted: an index that cannot
+//! be is [`Closed::Fault`](crate::stream::Closed::Fault).
 //!
-//! `cargo run --release -p upcall --example stream_processes` is this as a whole program, with a handler at either
-//! end. The example `file_stream` moves a file to a handler of another process. How handlers of several processes
-//! are admitted together is [chapter 7](super::processes).
+//! `cargo run --release -p upcall --example stream_processes` is this as a whole program, with a
+//! handler at either end. The example `file_stream` moves a file to a handler of another process.
+//! How handlers of several processes are admitted together is [chapter 7](super::processes).
 //!
 //! Next: [tasks](super::tasks).

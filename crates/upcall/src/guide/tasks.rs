@@ -46,7 +46,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What a task does between two waits is a *message*. Its class ([`Terms::class`]) says what it comes before:
+//! What a task does between two waits is a *message*. Its class ([`Terms::class`]) says what it
+//! comes before:
 //!
 //! | [`WorkClass`] | promise |
 //! |---|---|
@@ -54,12 +55,13 @@
 //! | `Interactive` | none, but before all work ahead and all background work; no limit of one a period |
 //! | `Background` | none, after all else |
 //!
-//! The waits are methods of [`Task`](crate::Task): `io_wait` for a descriptor, `timed_sleep` for a time, `time_advance` for
-//! the time of the next frame. A task may await other futures too, such as channels: whatever wakes
-//! it is heard. It may not await futures that need another executor, such as tokio's sockets.
+//! The waits are methods of [`Task`](crate::Task): `io_wait` for a descriptor, `timed_sleep` for a
+//! time, `time_advance` for the time of the next frame. A task may await other futures too, such as
+//! channels: whatever wakes it is heard. It may not await futures that need another executor, such
+//! as tokio's sockets.
 //!
-//! `cargo run --release -p upcall --example socket_task` is this echo as a whole program; the example `tasks` has one
-//! task of each class.
+//! `cargo run --release -p upcall --example socket_task` is this echo as a whole program; the
+//! example `tasks` has one task of each class.
 //!
 //! Next: [channels](super::channels).
 //!

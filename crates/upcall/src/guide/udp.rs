@@ -13,8 +13,9 @@
 //!
 //! # A receiver in a periodic handler
 //!
-//! A [`Receiver`](crate::udp::Receiver) fetches a batch of datagrams with one system call that does not
-//! block. It moves into the handler; its [counters](crate::udp::StreamCounters) stay readable from outside.
+//! A [`Receiver`](crate::udp::Receiver) fetches a batch of datagrams with one system call that does
+//! not block. It moves into the handler; its [counters](crate::udp::StreamCounters) stay readable
+//! from outside.
 //!
 //! ```
 //! use std::net::UdpSocket;
@@ -61,10 +62,11 @@
 //!
 //! # Event-driven: porter, stream, handler
 //!
-//! A [`Porter`](crate::stream::Porter) reads the socket in a thread of its own and writes each datagram as
-//! a message into a [stream](super::streams). The handler is upcalled when the stream has as many messages as
-//! it asked for, here 1, so it makes no system call and is not upcalled for nothing. The declared
-//! period still holds: it is the least time between two upcalls that admission counts on.
+//! A [`Porter`](crate::stream::Porter) reads the socket in a thread of its own and writes each
+//! datagram as a message into a [stream](super::streams). The handler is upcalled when the stream
+//! has as many messages as it asked for, here 1, so it makes no system call and is not upcalled for
+//! nothing. The declared period still holds: it is the least time between two upcalls that
+//! admission counts on.
 //!
 //! ```
 //! use std::net::UdpSocket;
@@ -105,7 +107,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! To send, a handler has a [`Sender`](crate::udp::Sender): `send` puts a datagram into a batch, `flush` gives
-//! the batch to the kernel.
+//! To send, a handler has a [`Sender`](crate::udp::Sender): `send` puts a datagram into a batch,
+//! `flush` gives the batch to the kernel.
 //!
 //! Next: [streams](super::streams).

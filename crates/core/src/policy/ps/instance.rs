@@ -159,8 +159,9 @@ impl Client {
     }
 }
 
-/// Virtual time, and the lag of each client, of one group of clients that share by weight: the algorithm
-/// EEVDF (proportional-share-1998 §3). [`ProportionalShare`](super::ProportionalShare) is made of these.
+/// Virtual time, and the lag of each client, of one group of clients that share by weight: the
+/// algorithm EEVDF (proportional-share-1998 §3). [`ProportionalShare`](super::ProportionalShare) is
+/// made of these.
 ///
 /// A method given a number at or above the capacity, or
 /// of a client that never joined or left, does nothing. Nothing allocates after creation.
