@@ -88,7 +88,7 @@ static void bad_arguments(void)
     EXPECT(rts_create(&bad, all_of_it, NULL, NULL) == -EINVAL);
     bad = attr, bad.quantum = 2;
     EXPECT(rts_create(&bad, all_of_it, NULL, NULL) == -EINVAL);
-    EXPECT(strstr(rts_refusal(), "quantum 2") != NULL && *rts_hint() == 0);
+    EXPECT(strstr(rts_refusal(), "the quantum is 2") != NULL && *rts_hint() == 0);
     bad = attr, bad.name = "\xff";
     EXPECT(rts_create(&bad, all_of_it, NULL, NULL) == -EINVAL);
     struct {
