@@ -127,7 +127,7 @@ impl PeerId {
     }
 }
 
-/// An event as it is taken.
+/// An event as a client or a handler takes it: from [`Client::take`] or [`Events::take`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelEvent {
     /// Whose it is.

@@ -259,7 +259,7 @@ impl Task {
     }
 }
 
-/// See [`Task::mask_preemption`].
+/// Masks preemption until it is dropped. From [`Task::mask_preemption`].
 #[derive(Debug)]
 #[must_use = "preemption is masked only as long as this lives"]
 pub struct PreemptionMask<'a> {
@@ -272,7 +272,7 @@ impl Drop for PreemptionMask<'_> {
     }
 }
 
-/// See [`Task::time_advance`].
+/// The future of [`Task::time_advance`]. For that task alone.
 #[derive(Debug)]
 #[must_use = "a future does nothing unless awaited"]
 pub struct TimeAdvance<'a> {
@@ -294,7 +294,7 @@ impl Future for TimeAdvance<'_> {
     }
 }
 
-/// See [`Task::timed_sleep`].
+/// The future of [`Task::timed_sleep`]. For that task alone.
 #[derive(Debug)]
 #[must_use = "a future does nothing unless awaited"]
 pub struct TimedSleep<'a> {
@@ -338,7 +338,7 @@ impl Future for TimedSleep<'_> {
     }
 }
 
-/// See [`Task::io_wait`].
+/// The future of [`Task::io_wait`] and its relatives. For that task alone.
 #[derive(Debug)]
 #[must_use = "a future does nothing unless awaited"]
 pub struct IoWait<'a> {
@@ -406,7 +406,7 @@ impl Future for IoWait<'_> {
     }
 }
 
-/// See [`Task::checkpoint`].
+/// The future of [`Task::checkpoint`]. For that task alone.
 #[derive(Debug)]
 #[must_use = "a future does nothing unless awaited"]
 pub struct Checkpoint<'a> {

@@ -41,7 +41,7 @@ pub struct StreamCounters {
     pub errors: Count,
 }
 
-/// A number with one writer.
+/// A counter with one writer, which any thread may read: [`Count::value`].
 #[derive(Debug, Default)]
 pub struct Count(AtomicU64);
 
@@ -234,7 +234,8 @@ impl Drop for Receiver {
     }
 }
 
-/// The sending end of a stream.
+/// Sends UDP datagrams from a handler, in batches: [`Sender::send`] puts one into the batch,
+/// [`Sender::flush`] gives the batch to the kernel.
 #[derive(Debug)]
 pub struct Sender {
     socket: UdpSocket,

@@ -264,7 +264,8 @@ impl Out {
     }
 }
 
-/// Raises events towards one taker. Cheap to copy; for any thread, and for handlers.
+/// Raises events towards one peer: the service of a [`Client`](super::Client), or a client of a
+/// [`Service`](super::Service). Cheap to clone; for any thread, and for handlers.
 #[derive(Clone)]
 pub struct Raiser(pub(super) Arc<Out>);
 
