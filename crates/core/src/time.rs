@@ -10,8 +10,8 @@ use core::ops::{Add, AddAssign, Div, Mul, Sub};
 /// A point in time, in nanoseconds. In a program it is one of `CLOCK_MONOTONIC`, as `clock::now`
 /// reads it; in a simulation it counts from zero.
 ///
-/// An instant and a [`Span`] add up to an instant, and [`Instant::since`] gives the span between two.
-/// Sums saturate.
+/// An instant and a [`Span`] add up to an instant, and [`Instant::since`] gives the span between
+/// two. Sums saturate.
 ///
 /// ```
 /// # extern crate upcall_core as upcall;

@@ -102,7 +102,8 @@ pub(crate) enum Control {
     Quit,
 }
 
-/// A finished job, as [`Runtime::poll`](crate::Runtime::poll) shows it: its record, and what was measured beside.
+/// A finished job, as [`Runtime::poll`](crate::Runtime::poll) shows it: its record, and what was
+/// measured beside.
 #[derive(Clone, Copy, Debug)]
 pub struct Job {
     /// As the core saw it.

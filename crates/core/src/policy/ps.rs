@@ -104,8 +104,8 @@ mod tree;
 /// The time quantum, if nothing else is said: 1 ms (proportional-share-1998 §4.2).
 pub const QUANTUM_DEFAULT: Span = Span::from_millis(1);
 
-/// Proportional share with [`QUANTUM_DEFAULT`]: each activity gets its share, or a part by its weight.
-/// For handlers without streams, in one process.
+/// Proportional share with [`QUANTUM_DEFAULT`]: each activity gets its share, or a part by its
+/// weight. For handlers without streams, in one process.
 pub static PS: Discipline = with_quantum(QUANTUM_DEFAULT);
 
 /// Proportional share with that time quantum; 0 counts as 1 ns. A driver asks

@@ -23,8 +23,8 @@ use super::{ChannelOpenError, PeerId, Raise, RaiseError, Raiser, Words, here, na
 /// Clients of a service, if it does not say how many.
 const CLIENTS_MAX: usize = 16;
 
-/// What a service is: the forms in which events wait, and what is invoked for them. A builder: begin with
-/// [`ServiceTerms::new`], and add what is needed.
+/// What a service is: the forms in which events wait, and what is invoked for them. A builder:
+/// begin with [`ServiceTerms::new`], and add what is needed.
 pub struct ServiceTerms {
     forms: Forms,
     route: Route,
@@ -131,11 +131,12 @@ pub(super) struct Hall {
     pub(super) ends: AtomicBool,
 }
 
-/// A registered service. From [`Service::in_thread`] or [`Runtime::service`](crate::Runtime::service).
+/// A registered service. From [`Service::in_thread`] or
+/// [`Runtime::service`](crate::Runtime::service).
 ///
-/// It takes events from its clients by its route, and raises events towards one ([`Service::raise`]) or all
-/// ([`Service::raise_all`]). Dropped, it ends: its clients find [`Gone::Ended`](super::Gone), in a thread that panics
-/// [`Gone::Died`](super::Gone).
+/// It takes events from its clients by its route, and raises events towards one
+/// ([`Service::raise`]) or all ([`Service::raise_all`]). Dropped, it ends: its clients find
+/// [`Gone::Ended`](super::Gone), in a thread that panics [`Gone::Died`](super::Gone).
 pub struct Service {
     hall: Arc<Hall>,
     path: PathBuf,
