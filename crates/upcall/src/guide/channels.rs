@@ -23,7 +23,7 @@
 //! });
 //! let name = format!("doubler-{}", std::process::id());
 //! let terms = ServiceTerms::new(Forms { to_service: ring, to_client: ring }, doubler);
-//! let service = upcall.service(cpu, &name, terms)?;
+//! let _service = upcall.service(cpu, &name, terms)?; // ends when it is dropped
 //!
 //! // A client, here in the same process.
 //! let mut client = Client::polled(&name)?;
@@ -36,7 +36,6 @@
 //!     }
 //! };
 //! assert_eq!(answer.words[0], 42);
-//! # drop(service);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

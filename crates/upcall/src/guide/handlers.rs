@@ -52,9 +52,9 @@
 //! # What happens
 //!
 //! - [`Runtime::start`](crate::Runtime::start) starts one thread for each CPU of
-//!   [`Config::cpus`](crate::Config::cpus): by default each CPU that the process may use, but CPU
-//!   0. The thread is called `upcall-cpuN`. It is of the class `SCHED_FIFO` if the process has that
-//!   right.
+//!   [`Config::cpus`](crate::Config::cpus). By default these are all that the process may use
+//!   except the first, CPU 0. The thread is called `upcall-cpuN`. It is of the class `SCHED_FIFO`
+//!   if the process has that right.
 //! - [`Runtime::handler`](crate::Runtime::handler) asks admission for a place, on the first CPU
 //!   where all deadlines hold. The handler is suspended until
 //!   [`Runtime::run`](crate::Runtime::run).

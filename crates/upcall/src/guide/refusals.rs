@@ -31,7 +31,7 @@
 //! // A handler that asks for less finds room beside the first.
 //! let less = ActivityParams::new(Span::from_millis(10), Span::from_millis(1));
 //! upcall.handler("audio", less, |batch| while batch.proceed() {})?;
-//! # let _ = video;
+//! upcall.run(video)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

@@ -3,7 +3,7 @@
 //! # Errors
 //!
 //! Each call has an error type of its own, whose text says what was found and what was expected.
-//! Nothing is half done when a call fails. The errors of the operating system keep the call and
+//! A creation that fails has reserved nothing. The errors of the operating system keep the call and
 //! `errno`: [`OsError`](crate::OsError).
 //!
 //! # Notices
