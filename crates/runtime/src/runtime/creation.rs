@@ -36,6 +36,24 @@ impl Runtime {
     /// this thread, up to half a second, and consumes what it processes.
     /// Allocates; O(n) analyses for n handlers.
     ///
+    /// ```
+    /// # extern crate upcall_runtime as upcall;
+    /// use upcall::activity::ActivityParams;
+    /// use upcall::time::Span;
+    /// use upcall::{Config, Runtime};
+    ///
+    /// let mut runtime = Runtime::start(Config::default())?;
+    /// // Every 20 ms at most 4 PDUs of at most 100 us each.
+    /// let need = ActivityParams::new(Span::from_millis(20), Span::from_micros(100)).batch(4);
+    /// let camera = runtime.handler("camera", need, |batch| {
+    ///     while batch.proceed() {
+    ///         // process one PDU
+    ///     }
+    /// })?;
+    /// runtime.run(camera)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// See [`CreateError`]; a refusal says what would fit.
     pub fn handler<F>(
@@ -252,6 +270,26 @@ impl Runtime {
     /// [`Batch::finish`] and be run again when there is: until then it is upcalled
     /// over and over. It may have an abort phase ([`Runtime::give_abort_phase`]).
     /// May be called while others run. Allocates.
+    ///
+    /// ```
+    /// # extern crate upcall_runtime as upcall;
+    /// use upcall::{Config, Runtime};
+    ///
+    /// let mut runtime = Runtime::start(Config::default())?;
+    /// let mut left = 100;
+    /// let index = runtime.virtual_handler("index", 10, move |batch| {
+    ///     while left > 0 && batch.proceed() {
+    ///         left -= 1; // process one PDU
+    ///     }
+    ///     if left == 0 {
+    ///         batch.finish();
+    ///     }
+    /// })?;
+    /// runtime.run(index)?;
+    /// runtime.wait(&[index], None);
+    /// assert_eq!(runtime.virtual_statistics(index).map(|statistics| statistics.pdus), Some(100));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// [`CreateError::NameTaken`]; [`CreateError::Params`] if `quantum` is 0 or above
