@@ -14,7 +14,18 @@ use core::fmt;
 pub struct ActivityId(pub u32);
 
 /// What particular policies want to know beside the parameters; the others do
-/// not look at it.
+/// not look at it. A program gives it beside the parameters, as `(params, terms)`:
+///
+/// ```
+/// # extern crate upcall_core as upcall;
+/// use upcall::activity::{ActivityParams, Terms, WorkClass};
+/// use upcall::time::Span;
+///
+/// let params = ActivityParams::new(Span::from_millis(20), Span::from_micros(100));
+/// // A task that answers a user, under DWS: `runtime.task("answer", (params, terms), ...)`.
+/// let terms = Terms { class: WorkClass::Interactive, ..Terms::default() };
+/// # let _ = (params, terms);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Terms {
     /// PS: fixed share of the CPU, for real time.
@@ -50,7 +61,8 @@ pub struct Terms {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupId(pub u16);
 
-/// What part of the CPU an activity claims (proportional-share-1998 §4.3).
+/// What part of the CPU an activity claims under PS, for `Runtime::reweigh`
+/// (proportional-share-1998 §4.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Claim {
     /// This part, whatever the others do: it is real-time.
@@ -73,7 +85,8 @@ impl Terms {
     }
 }
 
-/// What kind of work an activity does (split-level-1991 §2.2).
+/// What kind of work a task or handler does under DWS, which says what it comes before
+/// (split-level-1991 §2.2): [`Terms::class`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum WorkClass {
     /// Messages with deadlines.
@@ -105,6 +118,21 @@ pub const PERIOD_MAX: Span = Span::from_secs(3600);
 pub const BATCH_MAX: u32 = 1_000_000;
 
 /// What a periodic activity needs (rtu-1995 §2.1, §5).
+///
+/// ```
+/// # extern crate upcall_core as upcall;
+/// use upcall::activity::ActivityParams;
+/// use upcall::time::Span;
+///
+/// // Every 20 ms up to 8 PDUs of at most 100 us each, done within 15 ms. Between two of each 4
+/// // PDUs nothing else of the CPU runs.
+/// let need = ActivityParams::new(Span::from_millis(20), Span::from_micros(100))
+///     .batch(8)
+///     .quantum(4)
+///     .deadline(Span::from_millis(15));
+/// assert_eq!(need.compute(), Span::from_micros(800));
+/// assert!(need.validated().is_ok());
+/// ```
 ///
 /// A job is released every `period`; it processes at most `batch` PDUs, each
 /// costing `pdu_cost`, and must finish `deadline` after its release.

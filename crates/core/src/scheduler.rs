@@ -71,7 +71,11 @@ mod slot;
 #[cfg(test)]
 mod tests;
 
-/// The scheduler of one CPU. See the module's head.
+/// The scheduler of one CPU, as a state machine without clock or threads: [the module](self) has
+/// its states.
+///
+/// [`Scheduler::handle`] takes what happened, [`Scheduler::poll_command`] gives what is to be done.
+/// Runtime, daemon and simulator drive it. A program that runs handlers does not need it.
 #[derive(Debug)]
 pub struct Scheduler {
     slots: Vec<Option<Slot>>,

@@ -7,11 +7,36 @@
 use core::fmt;
 use core::ops::{Add, AddAssign, Div, Mul, Sub};
 
-/// A point in time: nanoseconds since the driver's epoch.
+/// A point in time, in nanoseconds. In a program it is one of `CLOCK_MONOTONIC`, as `clock::now`
+/// reads it; in a simulation it counts from zero.
+///
+/// An instant and a [`Span`] add up to an instant, and [`Instant::since`] gives the span between
+/// two. Sums saturate.
+///
+/// ```
+/// # extern crate upcall_core as upcall;
+/// use upcall::time::{Instant, Span};
+///
+/// let release = Instant::from_nanos(1_000);
+/// let deadline = release + Span::from_micros(5);
+/// assert_eq!(deadline.since(release), Span::from_nanos(5_000));
+/// assert_eq!(release.since(deadline), Span::ZERO); // never negative
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
 
-/// A length of time in nanoseconds, never negative.
+/// A length of time in nanoseconds, never negative. Converts from and to
+/// [`Duration`](core::time::Duration), and prints in the unit a reader expects.
+///
+/// ```
+/// # extern crate upcall_core as upcall;
+/// use std::time::Duration;
+/// use upcall::time::Span;
+///
+/// let period = Span::from_millis(20);
+/// assert_eq!(Span::from(Duration::from_millis(20)), period);
+/// assert_eq!((period / 8).to_string(), "2.5 ms");
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span(u64);
 

@@ -17,11 +17,17 @@ use crate::mask::MaskedBatch;
 #[cfg(test)]
 mod tests;
 
-/// One upcall's worth of work.
+/// What a handler is given: how many PDUs it may process in this upcall, and the question whether
+/// to go on.
+///
+/// A PDU (protocol data unit) is what the program says it is: a packet, a block of samples, a
+/// frame. A handler calls [`Batch::proceed`] before each PDU and returns when the answer is
+/// `false`.
 ///
 /// ```no_run
+/// # extern crate upcall_runtime as upcall;
 /// # fn process_one_pdu() {}
-/// # fn handler(batch: &mut upcall_runtime::Batch<'_>) {
+/// # fn handler(batch: &mut upcall::Batch<'_>) {
 /// while batch.proceed() {
 ///     process_one_pdu();
 /// }
@@ -164,7 +170,8 @@ impl<'a> Batch<'a> {
     /// allocate. `None` also in a trial run and in virtual time.
     ///
     /// ```no_run
-    /// # use upcall_runtime::{Batch, PostedEvent};
+    /// # extern crate upcall_runtime as upcall;
+    /// use upcall::{Batch, PostedEvent};
     /// # fn show(frame: PostedEvent) {}
     /// # fn handler(batch: &mut Batch<'_>) {
     /// while let Some(frame) = batch.take_event() {
@@ -208,8 +215,9 @@ impl<'a> Batch<'a> {
     /// or two and, among domains, a fence at the end; no system call.
     ///
     /// ```no_run
+    /// # extern crate upcall_runtime as upcall;
     /// # fn process_one_pdu() {}
-    /// # fn handler(batch: &mut upcall_runtime::Batch<'_>) {
+    /// # fn handler(batch: &mut upcall::Batch<'_>) {
     /// while batch.proceed() {
     ///     process_one_pdu();
     ///     // These two belong together, whatever the quantum is.

@@ -2,7 +2,7 @@
 //!
 //! Called before admission, outside of any promise, on the caller's thread.
 //! The machine is shared and noisy, so a high percentile is taken and a margin
-//! added; the running estimate ([`upcall_core::cost`]) then shows what is true.
+//! added; the running estimate ([`crate::cost`]) then shows what is true.
 
 use upcall_core::activity::{ActivityId, ActivityParams, Terms};
 use upcall_core::policy::rmdp::RMDP;

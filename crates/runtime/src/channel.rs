@@ -1,9 +1,31 @@
-//! ChannelEvent channels: services that are registered by name, clients that register with them, and how each is told of
-//! the other's events (ecalls-2001 §2). Decision 0011.
+//! Event channels: services that are registered by name, their clients, and the events between
+//! them.
 //!
-//! A [`Service`] says which segments a client of it has ([`Forms`]), and what is invoked for what clients raise. A
-//! [`Client`] names the service and says how *it* is told. Any number of clients a service, and of
-//! services a client. Data and control are apart: [`upcall_shm::channel`] holds the events, here is who looks, and when.
+//! An event is five words and a type or level. A [`Service`] says in which [`Forms`] events wait,
+//! and which handler is invoked for what clients raise. A [`Client`] names the service, and says
+//! how *it* is told of the service's events. A service has many clients, and a program may be a
+//! client of many services.
+//!
+//! ```
+//! # extern crate upcall_runtime as upcall;
+//! use upcall::channel::{Client, Form, Forms, Raise, Route, Service, ServiceTerms};
+//!
+//! // Clients learn the latest of each of 3 types of event; the service only counts what they raise.
+//! let forms = Forms { to_service: Form::Counter, to_client: Form::Typed { types: 3 } };
+//! let name = format!("weather-{}", std::process::id());
+//! let service = Service::in_thread(&name, ServiceTerms::new(forms, Route::to(|_| {})))?;
+//!
+//! let mut client = Client::polled(&name)?;
+//! service.raise_all(&Raise::row(2).words([31, 0, 0, 0, 0]));
+//! client.wait(None); // sleeps until it is told
+//! assert_eq!(client.take()?.map(|event| (event.row, event.words[0])), Some((2, 31)));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Who is told, and how
+//!
+//! (ecalls-2001 §2, decision 0011.) A client and its service need not be of one process, but of one
+//! user.
 //!
 //! | client to service (§2.3.1) | |
 //! |---|---|
@@ -21,6 +43,8 @@
 //!
 //! Handlers come one after the other as a [`Route`] has them; the first ones are filters.
 //!
+//! # How it works
+//!
 //! ```text
 //!   Client                     the channel's memory                 who serves the other end
 //!   raise: event (1) -------->  segment
@@ -34,8 +58,9 @@
 //!    delivered; its time is that of whoever runs, so it should be short. It is not admitted: what it
 //!    is held to is [`Route::terms`]. What takes time belongs into an admitted handler: [`Route::to_handler`]. Among the domains of a daemon it is invoked as soon as the executive
 //!    runs, whoever has the turn.
-//! 4. By rank, as [`upcall_core::events`] decides: recursion is refused and a handler that runs away held, and both
-//!    are counted ([`Service::counts`]). Recursion is known among handlers that one desk serves.
+//! 4. By rank, as `events` of the crate `upcall-core` decides: recursion is refused and a handler
+//!    that runs away held, and both are counted ([`Service::counts`]). Recursion is known among
+//!    handlers that one desk serves.
 //!
 //! # Death
 //!
@@ -104,7 +129,7 @@ impl PeerId {
     }
 }
 
-/// An event as it is taken.
+/// An event as a client or a handler takes it: from [`Client::take`] or [`Events::take`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelEvent {
     /// Whose it is.

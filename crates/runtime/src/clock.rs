@@ -12,8 +12,9 @@ pub fn now() -> Instant {
 /// [`Instant::FAR`] where the sum does not fit.
 ///
 /// ```
-/// use upcall_runtime::clock;
-/// use upcall_runtime::time::Span;
+/// # extern crate upcall_runtime as upcall;
+/// use upcall::clock;
+/// use upcall::time::Span;
 ///
 /// let before = clock::now();
 /// let deadline = clock::after(Span::from_millis(20));

@@ -81,6 +81,20 @@ impl MemoryLock {
 /// How a [`Runtime`](crate::Runtime) is set up. [`Config::default`] uses every
 /// allowed CPU but CPU 0, gives away at most 90 % of each, and measures the
 /// cost of a hand-off.
+///
+/// ```no_run
+/// # extern crate upcall_runtime as upcall;
+/// use upcall::policy::dws::DWS;
+/// use upcall::{Attach, Config, Runtime, daemon_socket};
+///
+/// // One CPU, and the policy that tasks need.
+/// let alone = Config { cpus: vec![1], discipline: &DWS, ..Config::default() };
+/// // As one process among others, under a daemon.
+/// let attach = Attach { socket: daemon_socket(), name: "player".into() };
+/// let among_others = Config { daemon: Some(attach), ..Config::default() };
+/// let runtime = Runtime::start(alone)?;
+/// # Ok::<(), upcall::StartError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Config {
     /// CPUs the handlers may use. Empty: all allowed but CPU 0, or the only one.
@@ -91,7 +105,11 @@ pub struct Config {
     pub switch_cost: Option<Span>,
     /// Longest wake-up latency that admission allows for; zero by default.
     pub wakeup_latency: Span,
-    /// By which policy, in upcall mode; admission goes by it in every mode.
+    /// The policy, in upcall mode; admission goes by it in every mode. One of [`RMDP`] (rate
+    /// monotonic, delayed preemption; the default), [`RM`](upcall_core::policy::rm::RM),
+    /// [`DWS`](upcall_core::policy::dws::DWS) (deadlines; tasks need it),
+    /// [`PS`](upcall_core::policy::ps::PS) (shares) and [`DWCS`](upcall_core::policy::dwcs::DWCS)
+    /// (windows).
     pub discipline: &'static Discipline,
     /// Who decides.
     pub mode: Mode,
@@ -110,7 +128,7 @@ pub struct Config {
     pub daemon: Option<Attach>,
 }
 
-/// Where and as what a process attaches to a daemon.
+/// Where and as what a process attaches to a daemon, `upcalld`: see [`Config::daemon`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attach {
     /// The daemon's socket.

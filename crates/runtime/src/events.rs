@@ -59,9 +59,10 @@ impl std::fmt::Debug for Poster {
 }
 
 impl Poster {
-    /// Posts an event of this rank, the smaller first: a priority, or an instant by which it should be dealt with.
-    /// Wait-free but for other posters of the same handler; allocates nothing; a system call
-    /// only if the executive sleeps and must know (module head, 3).
+    /// Posts an event of this rank, the smaller first: a priority, or an instant by which it should
+    /// be dealt with. Wait-free but for other posters of the same handler; allocates nothing; a
+    /// system call only if the scheduling thread sleeps and the event changes what that thread does
+    /// next.
     ///
     /// # Errors
     /// [`EVENTS_MAX`] wait for the handler already, or it is closed.

@@ -50,7 +50,7 @@ pub(crate) enum Work {
     Task(TaskWork),
 }
 
-/// Most activities on one executive: each has a slot in a user area.
+/// Most handlers and tasks on one CPU of a runtime.
 pub const ACTIVITIES_MAX: u32 = 256;
 
 /// Finished jobs that may wait for the collector; more are counted as lost
@@ -103,7 +103,8 @@ pub(crate) enum Control {
     Quit,
 }
 
-/// A finished job and what the runtime measured beside the core.
+/// A finished job, as [`Runtime::poll`](crate::Runtime::poll) shows it: its record, and what was
+/// measured beside.
 #[derive(Clone, Copy, Debug)]
 pub struct Job {
     /// As the core saw it.

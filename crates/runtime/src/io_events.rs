@@ -3,7 +3,8 @@
 //!
 //! Used by event loops, through the facade; by nothing else here. A [`Poller`] says which of its
 //! descriptors are ready, in the words of crates such as `polling` and `mio`. Interest and
-//! readiness are bits of a page ([`upcall_shm::io_events`]); a feeder sees to the kernel.
+//! readiness are bits of a page (`io_events` of the crate `upcall-shm`); a feeder sees to the
+//! kernel.
 //!
 //! ```text
 //!   Feed::Ring                                Feed::RingThread, Feed::EpollThread
@@ -76,7 +77,8 @@ impl Interest {
     }
 }
 
-/// One descriptor may be ready: see the module's head.
+/// One descriptor may be ready: something came since the event before. Read, accept or write until
+/// the call would block; only then is another event promised. [The module](self) says more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IoEvent {
     /// As given to [`Poller::add`] or [`Poller::modify`].
@@ -199,10 +201,11 @@ enum Feeding {
 /// is its `wait` with a deadline, [`Notifier::notify`] its `notify`; events are edges (its `PollMode::Edge`, and as in `mio`).
 ///
 /// ```
+/// # extern crate upcall_runtime as upcall;
 /// use std::collections::HashMap;
 /// use std::io::{ErrorKind, Read, Write};
 /// use std::net::{TcpListener, TcpStream};
-/// use upcall_runtime::io_events::{Interest, Poller};
+/// use upcall::io_events::{Interest, Poller};
 ///
 /// const LISTENER: usize = 0;
 /// let listener = TcpListener::bind("127.0.0.1:0")?;

@@ -2,7 +2,7 @@
 //! process of its own.
 //!
 //! The senders' process is this program started again; it reports through a
-//! shared page ([`upcall_shm::load_page`]), which the parent reads as it reads
+//! shared page (`load_page` of the crate `upcall-shm`), which the parent reads as it reads
 //! any peer: copied once, then validated. Every process started here ends with
 //! its handle, and with the thread that started it.
 

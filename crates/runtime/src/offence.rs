@@ -5,7 +5,8 @@ use std::fmt;
 use upcall_core::time::Span;
 pub use upcall_shm::Measure;
 
-/// This process did not yield when it should have: see [`crate::Runtime::offences`].
+/// This process kept a CPU when it should have yielded, and the daemon acted. From
+/// [`Runtime::offences`](crate::Runtime::offences).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Offence {

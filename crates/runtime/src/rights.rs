@@ -8,7 +8,8 @@ use std::fmt;
 
 use upcall_sys::OsError;
 
-/// Something the system refused, and what that means.
+/// Something the system did not grant: what, and what is not promised therefore. Its text is one
+/// line for people, and says how to grant it. From [`Runtime::notices`](crate::Runtime::notices).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Notice {

@@ -41,11 +41,55 @@ pub use start::{StartError, default_cpus};
 /// How often a thread that waits takes in records meanwhile.
 const LOOK_EVERY: Span = Span::from_millis(100);
 
-/// Names a handler or task of one runtime. Never reused.
+/// Names a handler or task of one [`Runtime`]: what [`Runtime::handler`] and the like return, and
+/// what the other calls take. Never reused. Of another runtime it names something else, or the call
+/// panics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HandlerId(usize);
 
-/// See the module's head.
+/// The scheduler of a program: creates handlers and tasks, admits them, upcalls them on time, and
+/// reports how they did.
+///
+/// A program has one. [`Runtime::start`] starts a scheduling thread for each CPU of
+/// [`Config::cpus`]. The calls below are for the program's other threads, of the ordinary class.
+/// Handlers and tasks run in the scheduling threads.
+///
+/// | to | call |
+/// |---|---|
+/// | create | [`handler`](Runtime::handler), [`stream_handler`](Runtime::stream_handler), [`outlet_handler`](Runtime::outlet_handler), [`task`](Runtime::task), [`virtual_handler`](Runtime::virtual_handler) |
+/// | deliver, or stop delivery | [`run`](Runtime::run), [`run_at`](Runtime::run_at), [`suspend`](Runtime::suspend), [`close`](Runtime::close) |
+/// | wait | [`wait`](Runtime::wait), [`endings`](Runtime::endings) |
+/// | tell a handler of an event | [`poster`](Runtime::poster), [`service`](Runtime::service), [`client`](Runtime::client) |
+/// | watch | [`poll`](Runtime::poll), [`statistics`](Runtime::statistics), [`notices`](Runtime::notices), [`offences`](Runtime::offences) |
+/// | end | [`stop`](Runtime::stop), [`abort`](Runtime::abort) |
+///
+/// ```
+/// # extern crate upcall_runtime as upcall;
+/// use upcall::activity::ActivityParams;
+/// use upcall::time::Span;
+/// use upcall::{Config, Runtime};
+///
+/// let mut upcall = Runtime::start(Config::default())?;
+/// // Every 5 ms one PDU of at most 50 us.
+/// let need = ActivityParams::new(Span::from_millis(5), Span::from_micros(50));
+/// let mut left = 10;
+/// let tick = upcall.handler("tick", need, move |batch| {
+///     while batch.proceed() {
+///         left -= 1; // process one PDU
+///     }
+///     if left == 0 {
+///         batch.finish(); // no more upcalls, please
+///     }
+/// })?;
+/// upcall.run(tick)?;
+/// upcall.wait(&[tick], None);
+/// let report = upcall.stop(|_, _| {});
+/// assert_eq!(report.activities[0].counters.map(|counters| counters.pdus), Some(10));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Dropped, it ends all delivery as [`Runtime::stop`] does, and the report is lost. A handler that
+/// panics is suspended, and the others go on.
 pub struct Runtime {
     config: Config,
     reservations: Reservations,
@@ -205,9 +249,10 @@ impl Runtime {
     /// executive. Allocates; one analysis of its CPU, a refusal some 20.
     ///
     /// ```no_run
-    /// # use upcall_runtime::{Config, Need, Runtime, activity::{ActivityParams, Claim, Terms}};
-    /// # use upcall_runtime::{admission::Share, policy::ps::PS, time::Span};
-    /// # let mut runtime = Runtime::start(Config { discipline: &PS, ..Config::default() })?;
+    /// # extern crate upcall_runtime as upcall;
+    /// use upcall::{Config, Need, Runtime, activity::{ActivityParams, Claim, Terms}};
+    /// use upcall::{admission::Share, policy::ps::PS, time::Span};
+    /// let mut runtime = Runtime::start(Config { discipline: &PS, ..Config::default() })?;
     /// let params = ActivityParams::new(Span::from_millis(20), Span::from_micros(100));
     /// let terms = Terms { share: Share::from_ppm(200_000), ..Terms::default() };
     /// let video = runtime.handler("video", Need::Activity(params, terms), |_| {})?;
@@ -238,8 +283,9 @@ impl Runtime {
     /// No effect if there is no such CPU. Does not wait for the executive. Allocates; one analysis.
     ///
     /// ```no_run
-    /// # use upcall_runtime::{Config, Runtime, policy::dwcs::DWCS};
-    /// # let mut runtime = Runtime::start(Config { discipline: &DWCS, cpus: vec![1], ..Config::default() })?;
+    /// # extern crate upcall_runtime as upcall;
+    /// use upcall::{Config, Runtime, policy::dwcs::DWCS};
+    /// let mut runtime = Runtime::start(Config { discipline: &DWCS, cpus: vec![1], ..Config::default() })?;
     /// // Once the handlers are created: whatever they leave.
     /// runtime.reserve_events(1, runtime.reservations().event_share(1))?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -263,8 +309,9 @@ impl Runtime {
     /// them by [`Batch::take_event`](crate::Batch::take_event).
     ///
     /// ```no_run
-    /// # use upcall_runtime::{Config, Runtime, activity::{ActivityParams, Terms}, clock, time::Span};
-    /// # let mut runtime = Runtime::start(Config::default())?;
+    /// # extern crate upcall_runtime as upcall;
+    /// use upcall::{Config, Runtime, activity::{ActivityParams, Terms}, clock, time::Span};
+    /// let mut runtime = Runtime::start(Config::default())?;
     /// let params = ActivityParams::new(Span::from_millis(33), Span::from_millis(5));
     /// let terms = Terms { wins_ties: true, ..Terms::default() };
     /// let player = runtime.handler("player", (params, terms), |batch| {

@@ -12,7 +12,9 @@ use crate::latency::Latency;
 use crate::offence::Offence;
 use crate::virtual_time::VirtualReport;
 
-/// Statistics of one activity.
+/// What a handler or task did so far, as distributions: from
+/// [`Runtime::statistics`](crate::Runtime::statistics) and in [`ActivityReport`]. Made from the
+/// records of its jobs, which [`Runtime::poll`](crate::Runtime::poll) takes in.
 #[derive(Clone, Debug, Default)]
 pub struct Statistics {
     /// From release to end, of completed jobs.
@@ -50,7 +52,8 @@ impl Statistics {
     }
 }
 
-/// The end of one activity, for reports.
+/// What one handler or task did, from its creation to its end: in [`Report::activities`] and from
+/// [`Runtime::close`](crate::Runtime::close).
 #[derive(Clone, Debug)]
 pub struct ActivityReport {
     /// Its name.
@@ -72,7 +75,8 @@ pub struct ActivityReport {
     pub panic: Option<String>,
 }
 
-/// The end of a run.
+/// What a runtime did from start to end: from [`Runtime::stop`](crate::Runtime::stop) and
+/// [`Runtime::abort`](crate::Runtime::abort).
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// In order of creation; closed ones included.

@@ -126,6 +126,17 @@ impl From<WireError> for StatusError {
 /// 10 s; allocates. About 0.1 ms a domain and CPU of the daemon's time, in its
 /// ordinary thread.
 ///
+/// ```no_run
+/// # extern crate upcall_runtime as upcall;
+/// use upcall::daemon_socket;
+/// use upcall::status::status;
+///
+/// for domain in status(&daemon_socket())?.domains {
+///     println!("{} (pid {}): {} activities", domain.name, domain.pid, domain.activities.len());
+/// }
+/// # Ok::<(), upcall::status::StatusError>(())
+/// ```
+///
 /// # Errors
 /// See [`StatusError`].
 pub fn status(socket: &Path) -> Result<Status, StatusError> {

@@ -1,10 +1,37 @@
-//! Streams of a runtime: data from domain to domain, and to handlers that are upcalled when enough
-//! of it is there (split-level-1991 §4). Decision 0010.
+//! Streams: bytes or messages through shared memory, within a process or between two.
 //!
-//! A program makes a [`Stream`] and hands its descriptor to another process, or keeps both ends:
-//! an [`Outlet`] writes, an [`Inlet`] reads. [`Runtime::stream_handler`](crate::Runtime::stream_handler) ties an inlet to
-//! a scheduler, [`Runtime::outlet_handler`](crate::Runtime::outlet_handler) an outlet; any thread may have either end and block on it. What moves the data is
-//! [`upcall_shm::stream`]; here is what must be done outside of it: who is woken, and by what.
+//! A stream has one [`Outlet`], which writes, and one [`Inlet`], which reads. A handler may have
+//! either end. With [`Runtime::stream_handler`](crate::Runtime::stream_handler) it is upcalled when
+//! enough can be read, with [`Runtime::outlet_handler`](crate::Runtime::outlet_handler) when there
+//! is enough room to write.
+//!
+//! ```
+//! # extern crate upcall_runtime as upcall;
+//! use upcall::stream::{Closed, Stream, Way};
+//!
+//! let stream = Stream::create(Way::Slots { slots: 64, slot_bytes: 1024 }, 0)?;
+//! let (mut outlet, mut inlet) = (stream.outlet()?, stream.inlet()?);
+//! assert!(outlet.push(b"frame 1")?); // `false`: no room now
+//! outlet.commit()?; // from here on the reader sees it
+//!
+//! let mut bytes = [0; 1024];
+//! assert_eq!(inlet.pop(&mut bytes)?, Some(7));
+//! drop(outlet); // ends the stream
+//! assert_eq!(inlet.front().err(), Some(Closed::Ended));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! To write and to read takes no lock and no allocation. It takes a system call only if the other
+//! end sleeps until just this write or read.
+//!
+//! # How it works
+//!
+//! (split-level-1991 §4, decision 0010.) A program makes a [`Stream`] and hands its descriptor to
+//! another process, or keeps both ends: an [`Outlet`] writes, an [`Inlet`] reads.
+//! [`Runtime::stream_handler`](crate::Runtime::stream_handler) ties an inlet to a scheduler,
+//! [`Runtime::outlet_handler`](crate::Runtime::outlet_handler) an outlet; any thread may have
+//! either end and block on it. What moves the data is `stream` of the crate `upcall-shm`; here is
+//! what must be done outside of it: who is woken, and by what.
 //!
 //! ```text
 //!   Outlet                     the stream's memory                executive of the reader's CPU
@@ -68,7 +95,7 @@ pub(crate) use work::StreamWork;
 /// Each stream has memory of its own, which is not used again.
 const GENERATION: u64 = 1;
 
-/// The memory of a stream, of all who use it here.
+/// The memory of a stream. Named by [`Message`] and [`Room`]; there is nothing to call.
 #[derive(Clone, Debug)]
 pub struct Memory(Arc<Mapped>);
 
@@ -92,12 +119,33 @@ impl AsRef<[AtomicU64]> for Memory {
     }
 }
 
-/// A message that is lent to its reader: in place, until it is done with.
+/// A message that is lent to its reader, where it stands in the stream's memory. From
+/// [`Inlet::next`] or [`Inlet::front`].
+///
+/// | method | |
+/// |---|---|
+/// | `len()`, `is_empty()` | its length in bytes |
+/// | `payload()` | its bytes, a [`Payload`]; [`Payload::copy_to`] copies them out |
+/// | `done()` | done with it: the next is at the front |
+/// | `done_with(len)` | done with `len` bytes of it; for [`Way::Bytes`] |
+/// | `keep()` | a [`Kept`], to be [given back](Inlet::give_back) later; `None` unless [`Way::Buffers`] |
+///
+/// Dropped without one of the last three, it stays at the front. None of them blocks or allocates.
 pub type Message<'a> = shm::Message<'a, Memory>;
-/// Room for a message that its writer fills in place, and then stages.
+/// Room for a message, to be filled where it stands in the stream's memory. From [`Outlet::next`]
+/// or [`Outlet::reserve`].
+///
+/// | method | |
+/// |---|---|
+/// | `payload()` | its bytes, a [`Payload`]; [`Payload::fill`] writes them |
+/// | `stage(len)` | its first `len` bytes are the message; [`Outlet::commit`] hands it over |
+///
+/// Dropped without `stage`, it is given up. Neither blocks or allocates.
 pub type Room<'a> = shm::Room<'a, Memory>;
 
-/// A stream, seen by neither end. Cheap to copy; its memory goes with the last copy and end.
+/// A stream as a whole: what its two ends are taken from, and what is handed to another process.
+///
+/// Cheap to clone; its memory goes with the last clone and end. Example: [the module's](self).
 #[derive(Clone, Debug)]
 pub struct Stream {
     memory: Memory,
@@ -162,11 +210,12 @@ impl Stream {
     /// greatest, see [`Way`].
     ///
     /// ```
-    /// use upcall_runtime::stream::{Stream, Way};
+    /// # extern crate upcall_runtime as upcall;
+    /// use upcall::stream::{Stream, Way};
     ///
     /// let stream = Stream::create(Way::Slots { slots: 48, slot_bytes: 1500 }, 0)?;
     /// assert_eq!(stream.way()?, Way::Slots { slots: 64, slot_bytes: 1504 });
-    /// # Ok::<(), upcall_runtime::stream::StreamOpenError>(())
+    /// # Ok::<(), upcall::stream::StreamOpenError>(())
     /// ```
     pub fn create(way: Way, start_level: u64) -> Result<Self, StreamOpenError> {
         let bytes = way.words()? * 8;

@@ -66,14 +66,32 @@ mod cell;
 mod tests;
 mod work;
 
-/// What a task's code is given: itself.
+/// What the code of a task is given: the calls by which a task waits, and by which it lets others
+/// go first.
+///
+/// A task is an `async` function that the scheduler polls by deadline. Create one with
+/// [`Runtime::task`](crate::Runtime::task), under the policy [`DWS`](crate::policy::dws::DWS). It
+/// handles one *message* after the other. Each of the waits below ends a message, and says when the
+/// next is due:
+///
+/// | wait | the next message is there |
+/// |---|---|
+/// | [`time_advance`](Task::time_advance) | now; its time is the one given, so it may be worked ahead |
+/// | [`timed_sleep`](Task::timed_sleep) | at the time given, never before |
+/// | [`io_wait`](Task::io_wait) | when a descriptor is ready |
+/// | another future's | when that future wakes the task |
+///
+/// Between two messages a real-time task waits for the declared period at least, unless
+/// [`Terms::workahead_max`](crate::activity::Terms::workahead_max) lets it work ahead. A task must
+/// not block its thread: use non-blocking descriptors and futures.
 ///
 /// Its futures are to be awaited by that task; awaited by another they do not
 /// complete, or complete at the wrong time. They allocate nothing, and each may
 /// be dropped unfinished.
 ///
 /// ```no_run
-/// # use upcall_runtime::{Task, time::Span, clock};
+/// # extern crate upcall_runtime as upcall;
+/// use upcall::{Task, time::Span, clock};
 /// # fn process_one_message() {}
 /// # async fn stream(task: Task) {
 /// let mut critical = clock::now();
@@ -120,9 +138,10 @@ impl Task {
     /// outside a runtime; `EMFILE`, `ENOSPC` and `ENOMEM` from the kernel.
     ///
     /// ```no_run
+    /// # extern crate upcall_runtime as upcall;
     /// # use std::io::{Read, Write};
     /// # use std::os::unix::net::UnixStream;
-    /// # use upcall_runtime::Task;
+    /// use upcall::Task;
     /// async fn echo(task: Task, mut peer: UnixStream) -> Result<(), Box<dyn std::error::Error>> {
     ///     let mut bytes = [0; 1024];
     ///     loop {
@@ -196,10 +215,11 @@ impl Task {
     /// ours, such as a channel. Awaited alone it ends the message.
     ///
     /// ```no_run
+    /// # extern crate upcall_runtime as upcall;
     /// # use std::future::{Future, poll_fn};
     /// # use std::pin::pin;
     /// # use std::task::Poll;
-    /// # use upcall_runtime::Task;
+    /// use upcall::Task;
     /// # async fn next_order() -> u32 { 0 }
     /// # fn say_goodbye() {}
     /// # async fn serve(task: Task) {
@@ -239,7 +259,7 @@ impl Task {
     }
 }
 
-/// See [`Task::mask_preemption`].
+/// Masks preemption until it is dropped. From [`Task::mask_preemption`].
 #[derive(Debug)]
 #[must_use = "preemption is masked only as long as this lives"]
 pub struct PreemptionMask<'a> {
@@ -252,7 +272,7 @@ impl Drop for PreemptionMask<'_> {
     }
 }
 
-/// See [`Task::time_advance`].
+/// The future of [`Task::time_advance`]. For that task alone.
 #[derive(Debug)]
 #[must_use = "a future does nothing unless awaited"]
 pub struct TimeAdvance<'a> {
@@ -274,7 +294,7 @@ impl Future for TimeAdvance<'_> {
     }
 }
 
-/// See [`Task::timed_sleep`].
+/// The future of [`Task::timed_sleep`]. For that task alone.
 #[derive(Debug)]
 #[must_use = "a future does nothing unless awaited"]
 pub struct TimedSleep<'a> {
@@ -318,7 +338,7 @@ impl Future for TimedSleep<'_> {
     }
 }
 
-/// See [`Task::io_wait`].
+/// The future of [`Task::io_wait`] and its relatives. For that task alone.
 #[derive(Debug)]
 #[must_use = "a future does nothing unless awaited"]
 pub struct IoWait<'a> {
@@ -386,7 +406,7 @@ impl Future for IoWait<'_> {
     }
 }
 
-/// See [`Task::checkpoint`].
+/// The future of [`Task::checkpoint`]. For that task alone.
 #[derive(Debug)]
 #[must_use = "a future does nothing unless awaited"]
 pub struct Checkpoint<'a> {

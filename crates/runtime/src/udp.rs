@@ -46,7 +46,7 @@ pub struct StreamCounters {
     pub errors: Count,
 }
 
-/// A number with one writer.
+/// A counter with one writer, which any thread may read: [`Count::value`].
 #[derive(Debug, Default)]
 pub struct Count(AtomicU64);
 
@@ -127,9 +127,10 @@ pub struct Datagram<'a> {
 /// The receiving end of a stream.
 ///
 /// ```no_run
-/// # use upcall_runtime::udp::{Datagram, Receiver};
+/// # extern crate upcall_runtime as upcall;
+/// # use upcall::udp::{Datagram, Receiver};
 /// # fn process(_: Datagram<'_>) {}
-/// # fn handler(batch: &mut upcall_runtime::Batch<'_>, receiver: &mut Receiver) {
+/// # fn handler(batch: &mut upcall::Batch<'_>, receiver: &mut Receiver) {
 /// while batch.remaining() > 0 && receiver.ready() && batch.proceed() {
 ///     if let Some(datagram) = receiver.take() {
 ///         process(datagram);
@@ -395,7 +396,8 @@ impl Drop for Receiver {
     }
 }
 
-/// The sending end of a stream.
+/// Sends UDP datagrams from a handler, in batches: [`Sender::send`] puts one into the batch,
+/// [`Sender::flush`] gives the batch to the kernel.
 #[derive(Debug)]
 pub struct Sender {
     socket: UdpSocket,

@@ -91,7 +91,7 @@ pub type Payload = [u64; PAYLOAD_WORDS];
 /// Under loom every try is like the first, and more take minutes.
 const TRIES_MAX: usize = if cfg!(loom) { 2 } else { 4 };
 
-/// How a segment is made up: agreed when client and service register.
+/// How events of one direction wait until they are taken. The service chooses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Form {

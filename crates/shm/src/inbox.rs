@@ -41,7 +41,7 @@ pub const EVENTS_MAX: usize = 64;
 /// Most inboxes that one taker has: their numbers are below.
 pub const INBOXES_MAX: u32 = 256;
 
-/// An event as it is posted.
+/// An event for a handler, as a `Poster` posts it and `Batch::take_event` takes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PostedEvent {
     /// How urgent: the smaller first, and equal ones in the order in which they were posted. A priority, or an

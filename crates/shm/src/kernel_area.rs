@@ -71,7 +71,7 @@ impl State {
         [State::Attached, State::Blocked, State::Stopped, State::Demoted];
 }
 
-/// A user interrupt (split-level-1991 §3.2.1).
+/// A user interrupt (split-level-1991 §3.2.1): what `Runtime::on_interrupt` has a handler called with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interrupt {
     /// A time that was asked for has come.

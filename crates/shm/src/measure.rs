@@ -1,6 +1,7 @@
 //! What the guardian does about a domain that does not yield.
 
-/// The first three each harder than the one before.
+/// What the daemon did about a process that kept its CPU. Of the first three, each is harder than the
+/// one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
     /// Its thread is beneath everyone else's until it comes to a boundary.

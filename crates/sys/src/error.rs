@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use std::fmt;
 use std::io;
 
-/// A system call that failed.
+/// A system call that failed: which, and with which `errno`. It converts to [`std::io::Error`].
 ///
 /// Two words, copied freely; making one does not allocate.
 #[derive(Clone, Copy, PartialEq, Eq)]

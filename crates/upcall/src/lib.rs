@@ -1,36 +1,139 @@
 //! Upcall: a user-space real-time endsystem for stock Linux.
 //!
-//! Say what a piece of periodic work needs; Upcall admits it or refuses it with
-//! a reason, and then upcalls it on time, between other work, without locks.
-//! This is the facade: what programs import. Start with [`Runtime::start`],
-//! create handlers with [`Runtime::handler`] from a [`qos::StreamSpec`] or from
-//! [`activity::ActivityParams`], and run them. Under [`policy::dws::DWS`] there are
-//! also tasks, `async` code that is scheduled by deadline: [`Runtime::task`]. Services tell and
-//! are told of events by [`channel`].
+//! Say what a piece of periodic work needs: its period, how much comes at a time, what that costs.
+//! Upcall admits it or refuses it with a reason. What was admitted is upcalled on time, between
+//! other work, without locks and almost without system calls.
+//!
+//! # The smallest program
+//!
+//! ```toml
+//! [dependencies]
+//! upcall = { path = "../upcall/crates/upcall" } # a checkout; not on crates.io yet
+//! ```
 //!
 //! ```
 //! use upcall::activity::ActivityParams;
 //! use upcall::time::Span;
 //! use upcall::{Config, Runtime};
 //!
-//! let mut upcall = Runtime::start(Config::default())?;
-//! let need = ActivityParams::new(Span::from_millis(10), Span::from_micros(50));
-//! let tick = upcall.handler("tick", need, |batch| {
-//!     while batch.proceed() {
-//!         // process one PDU
-//!     }
-//!     batch.finish(); // once is enough here
-//! })?;
-//! upcall.run(tick)?;
-//! assert_eq!(upcall.wait(&[tick], None), [tick]);
+//! fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let mut upcall = Runtime::start(Config::default())?;
+//!     // Every 10 ms one PDU (packet, block, frame) of at most 50 us.
+//!     let need = ActivityParams::new(Span::from_millis(10), Span::from_micros(50));
+//!     let tick = upcall.handler("tick", need, |batch| {
+//!         while batch.proceed() {
+//!             // process one PDU
+//!         }
+//!         batch.finish(); // once is enough here
+//!     })?; // refused? the error says why, and what would fit
+//!     upcall.run(tick)?;
+//!     assert_eq!(upcall.wait(&[tick], None), [tick]);
+//!     Ok(())
+//! }
+//! ```
+//!
+//! # The handbook
+//!
+//! Read the first two chapters, then what you need. Each is a page with examples that are compiled.
+//!
+//! | | to | chapter | starts at |
+//! |---|---|---|---|
+//! | 1 | do periodic work | [handlers](guide::handlers) | [`Runtime::handler`] |
+//! | 2 | know before what will not fit | [refusals](guide::refusals) | [`CreateError::Refused`] |
+//! | 3 | receive packets | [UDP](guide::udp) | [`udp::Receiver`], [`stream::Porter`] |
+//! | 4 | move data between threads, handlers, processes | [streams](guide::streams) | [`stream::Stream`] |
+//! | 5 | write `async` code with deadlines | [tasks](guide::tasks) | [`Runtime::task`] |
+//! | 6 | tell others of events | [channels](guide::channels) | [`channel::Service`], [`Runtime::poster`] |
+//! | 7 | run several processes | [processes](guide::processes) | [`Config::daemon`] |
+//! | 8 | go along with tokio or hyper | [beside tokio](guide::beside_tokio) | [`stream::AsyncOutlet`] |
+//! | 9 | see how it went | [reports](guide::reports) | [`Runtime::stop`], [`Statistics`] |
+//! | 10 | know what is promised | [promises](guide::promises) | [`Notice`] |
+//! | 11 | write C or C++ | [C](guide::c) | |
+//!
+//! # One of each
+//!
+//! **A refusal** is an error with a [reason](admission::Refusal::reason) and a
+//! [hint](admission::Refusal::hint) ([more](guide::refusals)):
+//!
+//! ```
+//! # use upcall::{Config, CreateError, Runtime, activity::ActivityParams, time::Span};
+//! # let mut upcall = Runtime::start(Config::default())?;
+//! // 10 ms of work, due 5 ms after it is released.
+//! let need = ActivityParams::new(Span::from_millis(20), Span::from_millis(10))
+//!     .deadline(Span::from_millis(5));
+//! match upcall.handler("video", need, |batch| while batch.proceed() {}) {
+//!     Err(CreateError::Refused(refusal)) => eprintln!("{refusal}"),
+//!     other => panic!("expected a refusal, found {other:?}"),
+//! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! **UDP**, fetched in batches by a periodic handler ([more](guide::udp)):
+//!
+//! ```
+//! # use upcall::{Config, Runtime, activity::ActivityParams, time::Span, udp::Receiver};
+//! # let mut upcall = Runtime::start(Config::default())?;
+//! # let need = ActivityParams::new(Span::from_millis(5), Span::from_micros(50)).batch(32);
+//! # let mut receiver = Receiver::bind("127.0.0.1:0".parse()?, 64, 32, 1500, Span::from_secs(1))?;
+//! let camera = upcall.handler("camera", need, move |batch| {
+//!     while batch.remaining() > 0 && receiver.ready() && batch.proceed() {
+//!         if let Some(_datagram) = receiver.take() {
+//!             receiver.processed();
+//!         }
+//!     }
+//! })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! **A stream**, whose handler is upcalled when 8 messages are there ([more](guide::streams)):
+//!
+//! ```
+//! # use upcall::{Config, Runtime, activity::ActivityParams, time::Span};
+//! # use upcall::stream::{Stream, Way};
+//! # let mut upcall = Runtime::start(Config::default())?;
+//! # let need = ActivityParams::new(Span::from_millis(5), Span::from_micros(50)).batch(32);
+//! let stream = Stream::create(Way::Slots { slots: 64, slot_bytes: 1024 }, 0)?;
+//! let frames = upcall.stream_handler("frames", need, stream.inlet()?, 8, |inlet, batch| {
+//!     while let Some(message) = inlet.next(batch) {
+//!         message.done(); // after a look at `message.payload()`, where it stands
+//!     }
+//! })?;
+//! let outlet = stream.outlet()?; // of any thread or process, a file or a socket
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! **A task** ([more](guide::tasks)):
+//!
+//! ```
+//! # use upcall::{Config, Runtime, activity::ActivityParams, clock, time::Span};
+//! use upcall::policy::dws::DWS;
+//! let mut upcall = Runtime::start(Config { discipline: &DWS, ..Config::default() })?;
+//! # let need = ActivityParams::new(Span::from_millis(5), Span::from_micros(50));
+//! let blink = upcall.task("blink", need, async move |task| {
+//!     for _ in 0..10 {
+//!         task.timed_sleep(clock::after(Span::from_millis(5))).await;
+//!     }
+//! })?;
+//! # upcall.run(blink)?;
+//! # upcall.wait(&[blink], None);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Modules
+//!
+//! Programs need [`activity`] and [`time`], and [`udp`], [`stream`], [`channel`], [`io_events`],
+//! [`clock`], [`qos`], [`status`] as they like. [`policy`] has the policies by name. [`admission`],
+//! [`scheduler`], [`record`] and [`cost`] are the core that runtime and simulator share: their
+//! types stand in errors and reports. [`load`] and [`work`] are what the command `upcall run`
+//! measures with.
 
 #![forbid(unsafe_code)]
 
+pub mod guide;
 #[cfg(feature = "codecs")]
 pub mod work;
 
+#[doc(inline)]
 pub use upcall_runtime::{
     ACTIVITIES_MAX, ActivityReport, Attach, AttachError, Batch, Checkpoint, Config, CreateError,
     EVENTS_MAX, Endings, FIFO_PRIORITY, HandlerId, Interrupt, InterruptError, IoInterrupt, IoWait,

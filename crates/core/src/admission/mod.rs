@@ -48,6 +48,14 @@ pub use refusal::{Reason, Refusal};
 pub use verdict::TestResult;
 
 /// Part of a CPU, in millionths. `0 < share <= 1_000_000`.
+///
+/// ```
+/// # extern crate upcall_core as upcall;
+/// use upcall::admission::Share;
+///
+/// assert_eq!(Share::from_ppm(900_000), Some(Share::CPU_LIMIT_DEFAULT)); // 90 %
+/// assert_eq!(Share::from_ppm(0), None);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Share(u32);
 

@@ -8,7 +8,7 @@ use crate::activity::{ParamError, Window};
 use crate::time::Span;
 use core::fmt;
 
-/// An activity was not admitted.
+/// An activity was not admitted: why, and one change that would fit. Its text says both in a line.
 #[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Refusal {

@@ -26,7 +26,7 @@ pub struct HandlerId(pub(super) u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceId(pub(super) u32);
 
-/// What a handler declares.
+/// What a handler of events is held to: what comes beyond waits or is lost, and is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HandlerTerms {
     /// Most events that wait for it, deferred ones included. 1 to [`PENDING_MAX`].
@@ -37,7 +37,7 @@ pub struct HandlerTerms {
     pub span: Span,
 }
 
-/// When an event becomes ripe (ecalls-2001 §2.3.1).
+/// When the handler of an event is invoked (ecalls-2001 §2.3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     /// As it is raised.

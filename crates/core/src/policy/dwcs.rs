@@ -80,7 +80,8 @@ mod server;
 mod tests;
 mod window;
 
-/// Dynamic window-constrained scheduling.
+/// Dynamic window-constrained scheduling: of each `y` periods at most `x` may be missed. For
+/// handlers without streams, in one process.
 pub static DWCS: Discipline = Discipline {
     name: "dwcs",
     preemptive: false,

@@ -45,7 +45,8 @@ use crate::activity::{ActivityId, ActivityParams, Terms, WorkClass};
 use crate::admission::dws;
 use crate::time::{Instant, Span};
 
-/// Deadline/workahead with delayed preemption.
+/// Deadline/workahead with delayed preemption: the earlier deadline goes first. Tasks need it; it
+/// takes handlers, also of streams, alone and under a daemon.
 pub static DWS: Discipline = Discipline {
     name: "dws",
     preemptive: false,

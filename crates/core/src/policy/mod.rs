@@ -31,7 +31,8 @@ pub fn discipline(name: &str) -> Option<&'static Discipline> {
     DISCIPLINES.iter().copied().find(|discipline| discipline.name == name)
 }
 
-/// A policy, and how it is admitted by.
+/// A policy: who goes first, and by which test a set of activities is admitted. A program names one
+/// of the statics, such as [`rmdp::RMDP`], in its configuration.
 pub struct Discipline {
     /// The word for it in spec files and JSON.
     pub name: &'static str,

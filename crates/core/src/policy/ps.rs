@@ -104,7 +104,8 @@ mod tree;
 /// The time quantum, if nothing else is said: 1 ms (proportional-share-1998 §4.2).
 pub const QUANTUM_DEFAULT: Span = Span::from_millis(1);
 
-/// Proportional share with [`QUANTUM_DEFAULT`].
+/// Proportional share with [`QUANTUM_DEFAULT`]: each activity gets its share, or a part by its
+/// weight. For handlers without streams, in one process.
 pub static PS: Discipline = with_quantum(QUANTUM_DEFAULT);
 
 /// Proportional share with that time quantum; 0 counts as 1 ns. A driver asks
@@ -137,7 +138,8 @@ pub(crate) fn slice(stretch: Span, quantum: Span) -> Span {
     Span::from_nanos((quantum.as_nanos() / stretch_ns * stretch_ns).max(stretch_ns))
 }
 
-/// One CPU's proportional shares. See the module's head.
+/// The policy PS of one CPU: who is eligible, and whose virtual deadline is first. [The
+/// module](self) says by which rules. A program chooses it by [`PS`] and does not call it.
 #[derive(Debug)]
 pub struct ProportionalShare {
     quantum: Span,

@@ -9,7 +9,8 @@ use super::Discipline;
 use super::rmdp::RateMonotonic;
 use crate::admission::Verdict;
 
-/// Rate monotonic with immediate preemption.
+/// Rate monotonic with immediate preemption, to compare with. In the runtime a handler can yield
+/// after each PDU.
 pub static RM: Discipline = Discipline {
     name: "rm",
     preemptive: true,

@@ -25,7 +25,8 @@ use crate::activity::{ActivityId, ActivityParams, Terms};
 use crate::admission::Verdict;
 use crate::time::Instant;
 
-/// Rate monotonic with delayed preemption.
+/// Rate monotonic with delayed preemption: the default. The shorter period goes first, and preempts
+/// at the end of a quantum only. For handlers, also of streams, alone and under a daemon.
 pub static RMDP: Discipline = Discipline {
     name: "rmdp",
     preemptive: false,

@@ -128,8 +128,9 @@
 //! # Example
 //!
 //! ```
-//! use upcall_core::qos::{Class, Flow, Rate, StreamSpec, map};
-//! use upcall_core::time::Span;
+//! # extern crate upcall_core as upcall;
+//! use upcall::qos::{Class, Flow, Rate, StreamSpec, map};
+//! use upcall::time::Span;
 //!
 //! let camera = StreamSpec {
 //!     class: Class::ContinuousMedia(Flow::PduRate(Rate::from_hertz(90))),
@@ -144,7 +145,7 @@
 //! assert_eq!(mapping.params.period, Span::from_nanos(22_222_222));
 //! assert_eq!(mapping.buffers, 4);
 //! assert!(mapping.delay_max <= Span::from_millis(50));
-//! # Ok::<(), upcall_core::qos::MapError>(())
+//! # Ok::<(), upcall::qos::MapError>(())
 //! ```
 
 use super::{Class, StreamSpec};

@@ -37,7 +37,8 @@ impl Rate {
     }
 }
 
-/// What a user says of one stream.
+/// What a user says of one stream, who need not know period and batch. `Runtime::handler` takes
+/// it as it is; [`map`] shows what is derived from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamSpec {
     /// What kind of stream it is, and what users of that kind know.

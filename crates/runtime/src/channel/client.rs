@@ -80,7 +80,8 @@ impl Client {
     /// (`si_value`, sigqueue(3)) when there are events and it has taken all it was told of before.
     ///
     /// ```no_run
-    /// use upcall_runtime::channel::{Client, real_time_signals};
+    /// # extern crate upcall_runtime as upcall;
+    /// use upcall::channel::{Client, real_time_signals};
     ///
     /// // Its handler must be there, or the signal blocked for sigwaitinfo(2): by default it kills.
     /// let signal = real_time_signals().start() + 3;
@@ -105,8 +106,9 @@ impl Client {
     /// [`Runtime::client`](crate::Runtime::client). Allocates; blocks as [`Client::polled`] does.
     ///
     /// ```
+    /// # extern crate upcall_runtime as upcall;
     /// # use std::sync::mpsc;
-    /// # use upcall_runtime::channel::{Client, Form, Forms, Raise, Route, Service, ServiceTerms};
+    /// use upcall::channel::{Client, Form, Forms, Raise, Route, Service, ServiceTerms};
     /// # let forms = Forms { to_service: Form::Counter, to_client: Form::Typed { types: 3 } };
     /// # let name = format!("weather-{}", std::process::id());
     /// # let service = Service::in_thread(&name, ServiceTerms::new(forms, Route::to(|_| {})))?;
@@ -206,7 +208,8 @@ impl Client {
     /// system call. What it says is to be done besides is done before this returns.
     ///
     /// ```
-    /// use upcall_runtime::channel::{Client, FastAnswer, Form, Forms, Route, Service, ServiceTerms};
+    /// # extern crate upcall_runtime as upcall;
+    /// use upcall::channel::{Client, FastAnswer, Form, Forms, Route, Service, ServiceTerms};
     ///
     /// let forms = Forms { to_service: Form::Counter, to_client: Form::Counter };
     /// let mut total = 0;

@@ -233,7 +233,8 @@ pub(super) fn find(path: &Path) -> Option<Arc<Calls>> {
 /// a connection, two messages and two switches.
 ///
 /// ```
-/// use upcall_runtime::channel::{self, Form, Forms, Route, Service, ServiceTerms};
+/// # extern crate upcall_runtime as upcall;
+/// use upcall::channel::{self, Form, Forms, Route, Service, ServiceTerms};
 ///
 /// let forms = Forms { to_service: Form::Counter, to_client: Form::Counter };
 /// let terms = ServiceTerms::new(forms, Route::to(|_| {})).call(|words| words.map(|word| 2 * word));

@@ -21,8 +21,9 @@ use super::{Gone, PeerId, RaiseError, Words, here};
 /// An event to be raised.
 ///
 /// ```
-/// use upcall_runtime::channel::Raise;
-/// use upcall_runtime::channel::When;
+/// # extern crate upcall_runtime as upcall;
+/// use upcall::channel::Raise;
+/// use upcall::channel::When;
 /// let volume = Raise::row(2).words([80, 0, 0, 0, 0]).when(When::BeforeScheduling);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -263,7 +264,8 @@ impl Out {
     }
 }
 
-/// Raises events towards one taker. Cheap to copy; for any thread, and for handlers.
+/// Raises events towards one peer: the service of a [`Client`](super::Client), or a client of a
+/// [`Service`](super::Service). Cheap to clone; for any thread, and for handlers.
 #[derive(Clone)]
 pub struct Raiser(pub(super) Arc<Out>);
 

@@ -26,7 +26,8 @@ pub(super) struct Step {
 /// drop an event, merge it into the one before, or pass it on.
 ///
 /// ```
-/// use upcall_runtime::channel::{ChannelEvent, Route, When};
+/// # extern crate upcall_runtime as upcall;
+/// use upcall::channel::{ChannelEvent, Route, When};
 ///
 /// let route = Route::to(|events| {
 ///     while let Some(event) = events.take() {
@@ -76,9 +77,10 @@ impl Route {
     /// is not told.
     ///
     /// ```no_run
-    /// # use upcall_runtime::{Config, Runtime, activity::ActivityParams, time::Span};
-    /// use upcall_runtime::channel::Route;
-    /// # let mut runtime = Runtime::start(Config::default())?;
+    /// # extern crate upcall_runtime as upcall;
+    /// use upcall::{Config, Runtime, activity::ActivityParams, time::Span};
+    /// use upcall::channel::Route;
+    /// let mut runtime = Runtime::start(Config::default())?;
     /// # let cpu = runtime.config().cpus[0];
     /// # let need = ActivityParams::new(Span::from_millis(33), Span::from_millis(5));
     ///

@@ -36,7 +36,7 @@ impl AsRef<[AtomicU64]> for Part {
     }
 }
 
-/// What the two segments of a channel are: the service's to say.
+/// In which [`Form`] the events of each direction wait. The service chooses both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forms {
     /// Of events from a client to the service.

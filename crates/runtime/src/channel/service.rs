@@ -26,7 +26,8 @@ use super::{ChannelOpenError, PeerId, Raise, RaiseError, Raiser, Words, here, na
 /// Clients of a service, if it does not say how many.
 const CLIENTS_MAX: usize = 16;
 
-/// What a service is: its segments, and how it is told.
+/// What a service is: the forms in which events wait, and what is invoked for them. A builder:
+/// begin with [`ServiceTerms::new`], and add what is needed.
 pub struct ServiceTerms {
     forms: Forms,
     route: Route,
@@ -93,7 +94,8 @@ impl ServiceTerms {
     /// [merge](Verdict::Merge) it: then the client is not told, and finds it with the next that is passed on.
     ///
     /// ```
-    /// use upcall_runtime::channel::{Client, Form, Forms, Raise, Route, Service, ServiceTerms, Verdict};
+    /// # extern crate upcall_runtime as upcall;
+    /// use upcall::channel::{Client, Form, Forms, Raise, Route, Service, ServiceTerms, Verdict};
     ///
     /// let forms = Forms { to_service: Form::Counter, to_client: Form::Typed { types: 2 } };
     /// // A client is told of alarms (type 1); levels (type 0) it finds then.
@@ -132,8 +134,12 @@ pub(super) struct Hall {
     pub(super) ends: AtomicBool,
 }
 
-/// A registered service. Dropped, it ends: its clients find [`Gone::Ended`](super::Gone), in a thread that panics
-/// [`Gone::Died`](super::Gone).
+/// A registered service. From [`Service::in_thread`] or
+/// [`Runtime::service`](crate::Runtime::service).
+///
+/// It takes events from its clients by its route, and raises events towards one
+/// ([`Service::raise`]) or all ([`Service::raise_all`]). Dropped, it ends: its clients find
+/// [`Gone::Ended`](super::Gone), in a thread that panics [`Gone::Died`](super::Gone).
 pub struct Service {
     hall: Arc<Hall>,
     path: PathBuf,
@@ -153,7 +159,8 @@ impl Service {
     /// and calls. In an executive: [`Runtime::service`](crate::Runtime::service). Allocates.
     ///
     /// ```
-    /// use upcall_runtime::channel::{Client, Form, Forms, Raise, Route, Service, ServiceTerms};
+    /// # extern crate upcall_runtime as upcall;
+    /// use upcall::channel::{Client, Form, Forms, Raise, Route, Service, ServiceTerms};
     ///
     /// let forms = Forms { to_service: Form::Ring { slots: 64 }, to_client: Form::Ring { slots: 64 } };
     /// let echo = Route::to(|events| {

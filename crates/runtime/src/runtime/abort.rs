@@ -44,10 +44,11 @@ impl Runtime {
     /// program to catch, and to call `abort` for.
     ///
     /// ```no_run
-    /// # use upcall_runtime::{Config, Runtime, activity::ActivityParams, clock, time::Span};
+    /// # extern crate upcall_runtime as upcall;
+    /// use upcall::{Config, Runtime, activity::ActivityParams, clock, time::Span};
     /// # fn send_reset() {}
     /// # fn process_one_segment() {}
-    /// # let mut runtime = Runtime::start(Config::default())?;
+    /// let mut runtime = Runtime::start(Config::default())?;
     /// let need = ActivityParams::new(Span::from_millis(10), Span::from_micros(100));
     /// let tcp = runtime.handler("tcp", need, |batch| {
     ///     if batch.aborting() {

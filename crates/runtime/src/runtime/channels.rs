@@ -17,9 +17,10 @@ impl Runtime {
     /// other events wait meanwhile.
     ///
     /// ```no_run
-    /// # use upcall_runtime::{Config, Runtime};
-    /// use upcall_runtime::channel::{Form, Forms, Route, ServiceTerms, When};
-    /// # let mut runtime = Runtime::start(Config::default())?;
+    /// # extern crate upcall_runtime as upcall;
+    /// use upcall::{Config, Runtime};
+    /// use upcall::channel::{Form, Forms, Route, ServiceTerms, When};
+    /// let mut runtime = Runtime::start(Config::default())?;
     /// # let cpu = runtime.config().cpus[0];
     ///
     /// // Of each parameter the latest counts, and before the next decision is soon enough.
@@ -52,9 +53,10 @@ impl Runtime {
     /// [`Runtime::service`] has it.
     ///
     /// ```no_run
-    /// # use upcall_runtime::{Config, Runtime};
-    /// use upcall_runtime::channel::{Raise, Route};
-    /// # let mut runtime = Runtime::start(Config::default())?;
+    /// # extern crate upcall_runtime as upcall;
+    /// use upcall::{Config, Runtime};
+    /// use upcall::channel::{Raise, Route};
+    /// let mut runtime = Runtime::start(Config::default())?;
     /// # let cpu = runtime.config().cpus[0];
     ///
     /// let route = Route::to(|events| while events.take().is_some() {});

@@ -36,6 +36,24 @@ impl Runtime {
     /// this thread, up to half a second, and consumes what it processes.
     /// Allocates; O(n) analyses for n handlers.
     ///
+    /// ```
+    /// # extern crate upcall_runtime as upcall;
+    /// use upcall::activity::ActivityParams;
+    /// use upcall::time::Span;
+    /// use upcall::{Config, Runtime};
+    ///
+    /// let mut runtime = Runtime::start(Config::default())?;
+    /// // Every 20 ms at most 4 PDUs of at most 100 us each.
+    /// let need = ActivityParams::new(Span::from_millis(20), Span::from_micros(100)).batch(4);
+    /// let camera = runtime.handler("camera", need, |batch| {
+    ///     while batch.proceed() {
+    ///         // process one PDU
+    ///     }
+    /// })?;
+    /// runtime.run(camera)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// See [`CreateError`]; a refusal says what would fit.
     pub fn handler<F>(
@@ -71,9 +89,10 @@ impl Runtime {
     /// between two checkpoints. May be called while others run. Allocates.
     ///
     /// ```no_run
-    /// # use upcall_runtime::{Config, Runtime, activity::ActivityParams, policy::dws::DWS};
-    /// # use upcall_runtime::{clock, time::Span};
-    /// # let mut runtime = Runtime::start(Config { discipline: &DWS, ..Config::default() })?;
+    /// # extern crate upcall_runtime as upcall;
+    /// use upcall::{Config, Runtime, activity::ActivityParams, policy::dws::DWS};
+    /// use upcall::{clock, time::Span};
+    /// let mut runtime = Runtime::start(Config { discipline: &DWS, ..Config::default() })?;
     /// let need = ActivityParams::new(Span::from_millis(20), Span::from_micros(100));
     /// let blink = runtime.task("blink", need, async move |task| {
     ///     for _ in 0..50 {
@@ -131,9 +150,10 @@ impl Runtime {
     /// is reached: a load for each stream of the CPU. The cost of a PDU must be declared. Allocates.
     ///
     /// ```no_run
-    /// # use upcall_runtime::{Config, Runtime, activity::ActivityParams, time::Span};
-    /// # use upcall_runtime::stream::{Stream, Way};
-    /// # let mut runtime = Runtime::start(Config::default())?;
+    /// # extern crate upcall_runtime as upcall;
+    /// use upcall::{Config, Runtime, activity::ActivityParams, time::Span};
+    /// use upcall::stream::{Stream, Way};
+    /// let mut runtime = Runtime::start(Config::default())?;
     /// let stream = Stream::create(Way::Slots { slots: 64, slot_bytes: 1024 }, 0)?;
     /// let need = ActivityParams::new(Span::from_millis(10), Span::from_micros(50)).batch(8);
     /// let video = runtime.stream_handler("video", need, stream.inlet()?, 8, |inlet, batch| {
@@ -174,9 +194,10 @@ impl Runtime {
     /// there still is room for `level`, the next upcall comes at the declared rate. Allocates.
     ///
     /// ```no_run
-    /// # use upcall_runtime::{Config, Runtime, activity::ActivityParams, time::Span};
-    /// # use upcall_runtime::stream::{Stream, Way};
-    /// # let mut runtime = Runtime::start(Config::default())?;
+    /// # extern crate upcall_runtime as upcall;
+    /// use upcall::{Config, Runtime, activity::ActivityParams, time::Span};
+    /// use upcall::stream::{Stream, Way};
+    /// let mut runtime = Runtime::start(Config::default())?;
     /// let stream = Stream::create(Way::Slots { slots: 64, slot_bytes: 1024 }, 0)?;
     /// let need = ActivityParams::new(Span::from_millis(10), Span::from_micros(50)).batch(32);
     /// let tone = runtime.outlet_handler("tone", need, stream.outlet()?, 32, |outlet, batch| {
@@ -249,6 +270,26 @@ impl Runtime {
     /// [`Batch::finish`] and be run again when there is: until then it is upcalled
     /// over and over. It may have an abort phase ([`Runtime::give_abort_phase`]).
     /// May be called while others run. Allocates.
+    ///
+    /// ```
+    /// # extern crate upcall_runtime as upcall;
+    /// use upcall::{Config, Runtime};
+    ///
+    /// let mut runtime = Runtime::start(Config::default())?;
+    /// let mut left = 100;
+    /// let index = runtime.virtual_handler("index", 10, move |batch| {
+    ///     while left > 0 && batch.proceed() {
+    ///         left -= 1; // process one PDU
+    ///     }
+    ///     if left == 0 {
+    ///         batch.finish();
+    ///     }
+    /// })?;
+    /// runtime.run(index)?;
+    /// runtime.wait(&[index], None);
+    /// assert_eq!(runtime.virtual_statistics(index).map(|statistics| statistics.pdus), Some(100));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// [`CreateError::NameTaken`]; [`CreateError::Params`] if `quantum` is 0 or above

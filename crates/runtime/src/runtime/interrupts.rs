@@ -26,6 +26,23 @@ impl Runtime {
     ///
     /// Once a CPU. Allocates.
     ///
+    /// ```
+    /// # extern crate upcall_runtime as upcall;
+    /// use std::sync::mpsc;
+    /// use upcall::time::Span;
+    /// use upcall::{Config, Interrupt, Runtime, clock};
+    ///
+    /// let mut runtime = Runtime::start(Config::default())?;
+    /// let cpu = runtime.config().cpus[0];
+    /// let (sender, receiver) = mpsc::sync_channel(8);
+    /// runtime.on_interrupt(cpu, move |interrupt| {
+    ///     let _ = sender.try_send(interrupt); // takes note, and does not wait
+    /// })?;
+    /// runtime.interrupt_at(cpu, clock::after(Span::from_millis(5)))?;
+    /// assert_eq!(receiver.recv()?, Interrupt::Timer);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// See [`InterruptError`].
     pub fn on_interrupt<F>(&mut self, cpu: u32, handler: F) -> Result<(), InterruptError>

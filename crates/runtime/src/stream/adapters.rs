@@ -15,8 +15,13 @@ use upcall_shm::stream as shm;
 use super::porter::{Desk, Porter, PorterError};
 use super::{Closed, End, Inlet, Memory, Outlet, Stream, StreamError, StreamOpenError, Way};
 
-/// An inlet to be awaited: the messages of a stream, or its bytes. It ends when the writer has ended
-/// the stream; that the writer died or is at fault is an error, after all that was committed.
+/// An inlet to be awaited, by tokio or any other executor: the messages of a stream, or its bytes.
+/// From [`Porter::inlet`].
+///
+/// It is a `futures_core::Stream` of messages (`Vec<u8>` each) and a `futures_io::AsyncRead` of
+/// their bytes. Use the methods of `futures-util`: `StreamExt::next`, `AsyncReadExt::read`. It ends
+/// when the writer has ended the stream; that the writer died or is at fault is an error, after all
+/// that was committed. A message that is there is taken without a system call.
 #[derive(Debug)]
 pub struct AsyncInlet {
     inlet: Inlet,
@@ -25,7 +30,12 @@ pub struct AsyncInlet {
     read: usize,
 }
 
-/// An outlet to be awaited. What is written is committed at once. Closed or dropped, the stream ends.
+/// An outlet to be awaited, by tokio or any other executor. From [`Porter::outlet`].
+///
+/// It is a `futures_io::AsyncWrite`. Use the methods of `futures-util`: `AsyncWriteExt::write_all`.
+/// It waits while the stream is full. What is written is committed at once; each write is a
+/// message, and what is longer than a message may be becomes several. Closed or dropped, the stream
+/// ends.
 #[derive(Debug)]
 pub struct AsyncOutlet {
     outlet: Option<Outlet>,

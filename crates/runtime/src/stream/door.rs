@@ -19,7 +19,35 @@ use super::{End, Stream, StreamOpenError};
 const OFFER: &[u8; 8] = b"upstrm01";
 const OFFER_BYTES: usize = OFFER.len() + 1;
 
-/// A place where other processes offer streams. The file stays when it is dropped.
+/// A socket at a path where other processes of this user offer streams ([`Stream::offer`]).
+///
+/// ```
+/// # extern crate upcall_runtime as upcall;
+/// use upcall::clock;
+/// use upcall::stream::{Door, End, Stream, Way};
+/// use upcall::time::Span;
+///
+/// let path = std::env::temp_dir().join(format!("door-{}", std::process::id()));
+/// let door = Door::bind(&path)?;
+/// // The other process; here a thread stands in for it.
+/// let at = path.clone();
+/// let camera = std::thread::spawn(move || {
+///     let stream = Stream::create(Way::Messages { capacity: 4096 }, 0).unwrap();
+///     let mut outlet = stream.outlet().unwrap();
+///     stream.offer(&at, End::Reader).unwrap(); // "you read, I write"
+///     outlet.push(b"hello").unwrap();
+///     outlet.commit().unwrap();
+/// });
+/// let offer = door.accept(Some(clock::now() + Span::from_secs(10)))?;
+/// assert_eq!(offer.end, End::Reader);
+/// let mut inlet = offer.stream.inlet()?;
+/// assert!(inlet.wait(1, Some(clock::now() + Span::from_secs(10))));
+/// # camera.join().unwrap();
+/// std::fs::remove_file(&path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// The file at the path stays when the door is dropped.
 #[derive(Debug)]
 pub struct Door {
     listener: Listener,
@@ -28,7 +56,7 @@ pub struct Door {
 /// A stream that another process offered.
 #[derive(Debug)]
 pub struct Offer {
-    /// It.
+    /// The stream; the process that offered it keeps the other end.
     pub stream: Stream,
     /// The end that this process is to take.
     pub end: End,

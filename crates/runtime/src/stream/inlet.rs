@@ -7,8 +7,11 @@ use super::{Closed, Kept, Memory, Message, Payload, Stream, StreamError, sleep_o
 use crate::batch::Batch;
 use crate::clock;
 
-/// Reads from a stream. One thread at a time; dropped, it ends the stream, and in a thread that
-/// panics its writer finds that it died.
+/// The end of a stream that reads. From [`Stream::inlet`]; each stream has one.
+///
+/// A handler uses [`Inlet::next`], a thread [`Inlet::wait`] and [`Inlet::pop`]. For one thread at a
+/// time. Dropped, it ends the stream; dropped by a panic, its writer finds that it
+/// [died](Closed::Died).
 #[derive(Debug)]
 pub struct Inlet {
     reader: Reader<Memory>,
@@ -44,7 +47,8 @@ impl Inlet {
     /// handler must return. Of the two [`Inlet::closed`] tells the end.
     ///
     /// ```no_run
-    /// # use upcall_runtime::{Batch, stream::Inlet};
+    /// # extern crate upcall_runtime as upcall;
+    /// use upcall::{Batch, stream::Inlet};
     /// # fn handler(inlet: &mut Inlet, batch: &mut Batch<'_>) {
     /// while let Some(message) = inlet.next(batch) {
     ///     // look at it where it stands

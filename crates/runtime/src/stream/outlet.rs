@@ -7,8 +7,12 @@ use super::{Closed, Memory, Room, Stream, StreamError, sleep_on, wake};
 use crate::batch::Batch;
 use crate::clock;
 
-/// Writes to a stream. One thread at a time; dropped, it ends the stream after what was committed, and
-/// in a thread that panics its reader finds that it died.
+/// The end of a stream that writes. From [`Stream::outlet`]; each stream has one.
+///
+/// A handler uses [`Outlet::next`], a thread [`Outlet::push`], [`Outlet::commit`] and
+/// [`Outlet::wait`]. For one thread at a time. Dropped, it ends the stream after what was
+/// committed; what was pushed and not committed is lost. [`Outlet::end`] commits first. Dropped by
+/// a panic, its reader finds that it [died](Closed::Died).
 #[derive(Debug)]
 pub struct Outlet {
     writer: Writer<Memory>,
@@ -42,7 +46,8 @@ impl Outlet {
     /// the handler must return, the stream is closed ([`Outlet::closed`]), or none may be so long.
     ///
     /// ```no_run
-    /// # use upcall_runtime::{Batch, stream::Outlet};
+    /// # extern crate upcall_runtime as upcall;
+    /// use upcall::{Batch, stream::Outlet};
     /// # fn handler(outlet: &mut Outlet, batch: &mut Batch<'_>) {
     /// while let Some(room) = outlet.next(8, batch) {
     ///     // fill it where it stands

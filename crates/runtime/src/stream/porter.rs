@@ -38,7 +38,42 @@ mod carry;
 /// Streams that may be waited for at a time: two words are its own.
 const BELLS_MAX: usize = WaitSet::WORDS_MAX - 2;
 
-/// See the module's head. Dropped, it stops: what it had not carried to the end died.
+/// A thread that carries bytes between streams and files, pipes, sockets or terminals, and wakes
+/// those that await a stream.
+///
+/// Start one a program; the thread, `upcall-porter`, is of the ordinary class, and a second one
+/// watches the descriptors. One porter serves up to 126 streams.
+///
+/// - A *source* ([`Porter::source`]) reads a descriptor and writes a stream. So a socket can feed
+///   a handler that is upcalled when enough is there, and the handler makes no system call.
+/// - A *sink* ([`Porter::sink`]) reads a stream and writes a descriptor.
+/// - [`Porter::inlet`] and [`Porter::outlet`] make an end of a stream that `async` code of another
+///   executor, such as tokio, can await.
+///
+/// ```
+/// # extern crate upcall_runtime as upcall;
+/// use std::io::Write;
+/// use upcall::clock;
+/// use upcall::stream::{Closed, Porter, Stream, Way};
+/// use upcall::time::Span;
+///
+/// let stream = Stream::create(Way::Messages { capacity: 4096 }, 0)?;
+/// let mut inlet = stream.inlet()?;
+/// let porter = Porter::start()?;
+/// let (input, mut output) = std::io::pipe()?;
+/// let _source = porter.source(input, stream.outlet()?)?;
+/// output.write_all(b"hello")?;
+/// drop(output); // the end of the input ends the stream
+///
+/// let mut bytes = [0; 16];
+/// assert!(inlet.wait(1, Some(clock::now() + Span::from_secs(10))));
+/// assert_eq!(inlet.pop(&mut bytes)?, Some(5));
+/// assert!(inlet.wait(1, Some(clock::now() + Span::from_secs(10))));
+/// assert_eq!(inlet.front().err(), Some(Closed::Ended));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Dropped, it stops: a stream that was not carried to its end has [died](Closed::Died).
 #[derive(Debug)]
 pub struct Porter {
     desk: Arc<Desk>,
@@ -101,7 +136,8 @@ pub enum CarryEnd {
     Stopped,
 }
 
-/// The end of a carry, to be waited for. Dropped, the carry goes on.
+/// The end of what [`Porter::source`] or [`Porter::sink`] carries, to be waited for. Dropped, the
+/// porter carries on.
 #[derive(Debug)]
 pub struct Wait(mpsc::Receiver<Carried>);
 

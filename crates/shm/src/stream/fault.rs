@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// Why nothing comes or goes any more. What was committed before has been read by then.
+/// Why a stream carries nothing any more. A reader finds it after all that was committed before.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Closed {

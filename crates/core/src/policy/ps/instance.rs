@@ -159,7 +159,11 @@ impl Client {
     }
 }
 
-/// See the module's head. A method given a number at or above the capacity, or
+/// Virtual time, and the lag of each client, of one group of clients that share by weight: the
+/// algorithm EEVDF (proportional-share-1998 §3). [`ProportionalShare`](super::ProportionalShare) is
+/// made of these.
+///
+/// A method given a number at or above the capacity, or
 /// of a client that never joined or left, does nothing. Nothing allocates after creation.
 #[derive(Debug)]
 pub struct Instance {
@@ -251,7 +255,7 @@ impl Instance {
         self.replace(client, standing);
     }
 
-    /// The client wants to be served for `length`: (1) and (3) of the module's head.
+    /// The client wants to be served for `length`.
     /// If it is ready already, that replaces its request. O(log n).
     pub fn request(&mut self, client: u32, length: Span) {
         let (clock, shares) = (self.clock, self.shares);
@@ -272,7 +276,7 @@ impl Instance {
         self.enqueue(client);
     }
 
-    /// It wants nothing more: (4) and (5) of the module's head. O(log n).
+    /// It wants nothing more. O(log n).
     pub fn retire(&mut self, client: u32) {
         let (clock, shares) = (self.clock, self.shares);
         let Some(place) = self.client_mut(client) else { return };
@@ -436,7 +440,7 @@ impl Instance {
         self.clock.0 += div_ceil(left, i128::from(self.total));
     }
 
-    /// (6) of the module's head.
+    /// (6) of [the policy's description](super).
     fn drop_out(&mut self, client: u32) {
         self.lingering.remove(client);
         let place = &mut self.clients[client as usize];

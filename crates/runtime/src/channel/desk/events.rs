@@ -8,7 +8,8 @@ use super::Desk;
 use crate::channel::here::{self, Origin};
 use crate::channel::{ChannelEvent, PeerId, Raise, RaiseError};
 
-/// What a handler is invoked with: the events that wait for it.
+/// What the handler of a [`Route`](crate::channel::Route) is given: the events that wait for it, to
+/// be taken one by one.
 pub struct Events<'a> {
     pub(super) desk: &'a mut Desk,
     /// Of the handler.

@@ -1,0 +1,87 @@
+//! Chapter 8: beside tokio, hyper or any other executor in one program.
+//!
+//! Upcall has its own threads and asks nothing of others. tokio runs what may wait, such as HTTP;
+//! handlers run what has deadlines.
+//!
+//! | thread | class | CPU |
+//! |---|---|---|
+//! | `upcall-cpuN` | `SCHED_FIFO`, where granted | each of [`Config::cpus`](crate::Config::cpus) |
+//! | `upcall-porter`, if there is one | ordinary | any |
+//! | tokio's, and all others | ordinary | any |
+//!
+//! - A handler comes before every ordinary thread of its CPU. Admission leaves at least 10 % of
+//!   each CPU, and the kernel moves ordinary threads to where there is more. By default no handler
+//!   is on CPU 0, unless it is the only one.
+//! - Never call a runtime's blocking methods (`wait`, `close`, `stop`) in an `async` function: use
+//!   `tokio::task::spawn_blocking`, or the main thread.
+//! - A handler must not call into tokio: its locks would make the handler wait for an ordinary
+//!   thread.
+//!
+//! # How data gets across
+//!
+//! | from | to | by |
+//! |---|---|---|
+//! | tokio | handler, every byte | a stream: [`AsyncOutlet`](crate::stream::AsyncOutlet), awaited while the stream is full |
+//! | handler | tokio, every byte | a stream: [`AsyncInlet`](crate::stream::AsyncInlet), awaited while the stream is empty |
+//! | tokio | handler, "something happened" | [`Poster::post`](crate::Poster::post): a store, from any thread |
+//! | handler | tokio, counters | atomics |
+//! | handler | tokio, what happened to jobs | [`Runtime::poll`](crate::Runtime::poll) in a thread, or [`Runtime::statistics`](crate::Runtime::statistics) |
+//!
+//! An `AsyncOutlet` is a [`futures_io::AsyncWrite`](https://docs.rs/futures-io), an `AsyncInlet` a
+//! `futures_core::Stream` of messages and a `futures_io::AsyncRead`. So any executor can await
+//! them, with the methods of `futures-util`:
+//!
+//! ```toml
+//! [dependencies]
+//! upcall = { path = "../upcall/crates/upcall" }
+//! futures-util = { version = "0.3", default-features = false, features = ["io", "std"] }
+//! tokio = { version = "1", features = ["rt", "net", "time"] }
+//! # For HTTP:
+//! hyper = { version = "1", features = ["http1", "server"] }
+//! hyper-util = { version = "0.1", features = ["tokio"] }
+//! http-body-util = "0.1"
+//! ```
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::sync::atomic::{AtomicU64, Ordering};
+//!
+//! use futures_util::AsyncWriteExt;
+//! use upcall::activity::ActivityParams;
+//! use upcall::stream::{Porter, Stream, Way};
+//! use upcall::time::Span;
+//! use upcall::{Config, Runtime};
+//!
+//! let mut upcall = Runtime::start(Config::default())?;
+//! let stream = Stream::create(Way::Slots { slots: 64, slot_bytes: 1024 }, 0)?;
+//! // The porter's thread wakes tokio's task when there is room. It lives as long as anybody waits.
+//! let porter = Porter::start()?;
+//! let mut outlet = porter.outlet(stream.outlet()?)?;
+//!
+//! let need = ActivityParams::new(Span::from_millis(5), Span::from_micros(20)).batch(16);
+//! let bytes = Arc::new(AtomicU64::new(0));
+//! let counted = bytes.clone();
+//! let samples = upcall.stream_handler("samples", need, stream.inlet()?, 1, move |inlet, batch| {
+//!     while let Some(message) = inlet.next(batch) {
+//!         counted.fetch_add(message.len() as u64, Ordering::Relaxed);
+//!         message.done();
+//!     }
+//! })?;
+//! upcall.run(samples)?;
+//!
+//! let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+//! tokio.block_on(async {
+//!     for _ in 0..100 {
+//!         outlet.write_all(&[1; 2000]).await?; // two messages; waits while the stream is full
+//!     }
+//!     outlet.close().await // ends the stream
+//! })?;
+//! upcall.wait(&[samples], None);
+//! assert_eq!(bytes.load(Ordering::Relaxed), 200_000);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! `cargo run --release -p upcall --example beside_tokio` is a whole program: an HTTP server by
+//! hyper feeds a handler and shows its counters.
+//!
+//! Next: [errors and reports](super::reports).

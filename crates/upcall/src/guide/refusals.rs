@@ -1,0 +1,51 @@
+//! Chapter 2: what admission refuses, and why.
+//!
+//! A handler that is created was admitted: all deadlines of its CPU hold, its own and those of the
+//! handlers before it, as long as nobody takes more CPU time than it declared. What would break a
+//! deadline is refused, nothing is reserved, and the handlers that run go on. The error says which
+//! deadline would be missed, and one change that was tried and fits.
+//!
+//! ```
+//! use upcall::activity::ActivityParams;
+//! use upcall::admission::Reason;
+//! use upcall::time::Span;
+//! use upcall::{Config, CreateError, Runtime, default_cpus};
+//!
+//! // One CPU, so that the second handler cannot go to another.
+//! let cpus = default_cpus()?.into_iter().take(1).collect();
+//! let mut upcall = Runtime::start(Config { cpus, ..Config::default() })?;
+//! let half = ActivityParams::new(Span::from_millis(10), Span::from_millis(5));
+//! let video = upcall.handler("video", half, |batch| while batch.proceed() {})?;
+//!
+//! let more = ActivityParams::new(Span::from_millis(10), Span::from_millis(8));
+//! let refusal = match upcall.handler("audio", more, |batch| while batch.proceed() {}) {
+//!     Err(CreateError::Refused(refusal)) => refusal,
+//!     other => panic!("expected a refusal, found {other:?}"),
+//! };
+//! // `audio` is refused: with it, 130.0283 % of CPU 1 would be asked for, and `audio` would fall
+//! // further behind with every period; a cost of 3.997 ms per PDU instead of 8 ms would fit
+//! eprintln!("{refusal}");
+//! // For programs: 130 % of a CPU was asked for.
+//! assert!(matches!(refusal.reason, Reason::FallsBehind { .. }));
+//! assert!(refusal.hint.is_some());
+//! // A handler that asks for less finds room beside the first.
+//! let less = ActivityParams::new(Span::from_millis(10), Span::from_millis(1));
+//! upcall.handler("audio", less, |batch| while batch.proceed() {})?;
+//! upcall.run(video)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! - [`Refusal::reason`](crate::admission::Refusal::reason) is one of the
+//!   [reasons](crate::admission::Reason).
+//! - [`Refusal::hint`](crate::admission::Refusal::hint) is a [change](crate::admission::Hint) that
+//!   fits: a smaller quantum, a later deadline, a cheaper PDU, a longer period.
+//! - [`CreateError`](crate::CreateError) has the other causes: parameters out of range, a name that
+//!   is taken. Under a daemon the refusal is the daemon's, in words: `CreateError::RefusedThere`.
+//! - By default 90 % of a CPU may be reserved ([`Config::cpu_limit`](crate::Config::cpu_limit)).
+//!   The rest is for the kernel and for ordinary threads.
+//! - [`Config::unscreened`](crate::Config::unscreened) runs what would be refused, without a
+//!   promise. It is for experiments.
+//! - [`Runtime::reservations`](crate::Runtime::reservations) answers "what if" without creating
+//!   anything.
+//!
+//! Next: [packets](super::udp).

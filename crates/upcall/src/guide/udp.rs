@@ -1,0 +1,113 @@
+//! Chapter 3: UDP.
+//!
+//! There are two ways to receive datagrams, and both lose none as long as the socket's buffer
+//! holds what comes between two upcalls.
+//!
+//! | | a receiver in a periodic handler | porter, stream, handler |
+//! |---|---|---|
+//! | upcalled | each period, whether something came or not | when enough datagrams are there |
+//! | system calls of the handler | one for each batch | none |
+//! | good for | a steady flow: audio, video, sensors | bursts, or flows that pause |
+//! | sender's address, arrival time | yes | no |
+//! | policy | any | `rmdp`, `rm` or `dws` |
+//!
+//! # A receiver in a periodic handler
+//!
+//! A [`Receiver`](crate::udp::Receiver) fetches a batch of datagrams with one system call that does
+//! not block. It moves into the handler; its [counters](crate::udp::StreamCounters) stay readable
+//! from outside.
+//!
+//! ```
+//! use std::net::UdpSocket;
+//! use upcall::activity::ActivityParams;
+//! use upcall::time::Span;
+//! use upcall::udp::Receiver;
+//! use upcall::{Config, Runtime};
+//!
+//! let mut upcall = Runtime::start(Config::default())?;
+//! // Room for 64 datagrams of up to 1500 bytes; 32 of them with one system call.
+//! // A datagram that is processed 20 ms after its arrival counts as late.
+//! let address = "127.0.0.1:0".parse()?;
+//! let mut receiver = Receiver::bind(address, 64, 32, 1500, Span::from_millis(20))?;
+//! let (address, counters) = (receiver.local_address()?, receiver.counters());
+//!
+//! // Every 5 ms at most 32 datagrams of at most 20 us each.
+//! let need = ActivityParams::new(Span::from_millis(5), Span::from_micros(20)).batch(32);
+//! let (mut received, mut bytes) = (0, 0);
+//! let camera = upcall.handler("camera", need, move |batch| {
+//!     // In this order: `proceed` counts a PDU, so ask it only when there is a datagram.
+//!     while batch.remaining() > 0 && receiver.ready() && batch.proceed() {
+//!         if let Some(datagram) = receiver.take() {
+//!             bytes += datagram.len(); // process it
+//!             receiver.processed();
+//!             received += 1;
+//!         }
+//!     }
+//!     if received == 100 {
+//!         batch.finish();
+//!     }
+//! })?;
+//! upcall.run(camera)?;
+//!
+//! let sender = UdpSocket::bind("127.0.0.1:0")?;
+//! for number in 0..100u32 {
+//!     sender.send_to(&number.to_le_bytes(), address)?;
+//!     std::thread::sleep(std::time::Duration::from_millis(1));
+//! }
+//! upcall.wait(&[camera], None);
+//! assert_eq!(counters.processed.value(), 100);
+//! assert_eq!(counters.dropped_socket.value(), 0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Event-driven: porter, stream, handler
+//!
+//! A [`Porter`](crate::stream::Porter) reads the socket in a thread of its own and writes each
+//! datagram as a message into a [stream](super::streams). The handler is upcalled when the stream
+//! has as many messages as it asked for, here 1, so it makes no system call and is not upcalled for
+//! nothing. The declared period still holds: it is the least time between two upcalls that
+//! admission counts on.
+//!
+//! ```
+//! use std::net::UdpSocket;
+//! use upcall::activity::ActivityParams;
+//! use upcall::stream::{Porter, Stream, Way};
+//! use upcall::time::Span;
+//! use upcall::{Config, Runtime};
+//!
+//! let mut upcall = Runtime::start(Config::default())?;
+//! let socket = UdpSocket::bind("127.0.0.1:0")?;
+//! let address = socket.local_addr()?;
+//! // 64 datagrams of up to 2048 bytes.
+//! let stream = Stream::create(Way::Slots { slots: 64, slot_bytes: 2048 }, 0)?;
+//! let porter = Porter::start()?;
+//! let _source = porter.source(socket, stream.outlet()?)?;
+//!
+//! let need = ActivityParams::new(Span::from_millis(2), Span::from_micros(20)).batch(16);
+//! let mut seen = 0;
+//! let camera = upcall.stream_handler("camera", need, stream.inlet()?, 1, move |inlet, batch| {
+//!     while let Some(datagram) = inlet.next(batch) {
+//!         seen += 1; // process `datagram.payload()`, where it stands
+//!         datagram.done();
+//!     }
+//!     if seen == 100 {
+//!         batch.finish();
+//!     }
+//! })?;
+//! upcall.run(camera)?;
+//!
+//! let sender = UdpSocket::bind("127.0.0.1:0")?;
+//! for number in 0..100u32 {
+//!     sender.send_to(&number.to_le_bytes(), address)?;
+//!     std::thread::sleep(std::time::Duration::from_millis(1));
+//! }
+//! upcall.wait(&[camera], None);
+//! let counters = upcall.stop(|_, _| {}).activities[0].counters.ok_or("stuck")?;
+//! assert_eq!(counters.pdus, 100);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! To send, a handler has a [`Sender`](crate::udp::Sender): `send` puts a datagram into a batch,
+//! `flush` gives the batch to the kernel.
+//!
+//! Next: [streams](super::streams).
