@@ -33,7 +33,7 @@ next daemon at the same socket.";
 #[command(after_help = AFTER_HELP)]
 pub struct DaemonArgs {
     /// Where it listens; default: $UPCALL_SOCKET, or upcall.sock in $XDG_RUNTIME_DIR, or
-    /// /run/upcall.sock for root.
+    /// /run/upcall.sock for root, or upcall-UID/upcall.sock where temporary files are.
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
     /// CPUs that handlers may use: 1,2,3. Default: all but CPU 0.
@@ -111,7 +111,10 @@ pub fn serve(args: &DaemonArgs) -> Result<(), DaemonFailure> {
         true => upcall::default_cpus().map_err(|error| failed(&error))?,
         false => args.cpus.clone(),
     };
-    let socket = args.socket.clone().unwrap_or_else(upcall::daemon_socket);
+    let socket = match &args.socket {
+        Some(named) => named.clone(),
+        None => upcall::own_daemon_socket().map_err(|error| failed(&error))?,
+    };
     let config = Config {
         access: match args.access {
             AccessArg::Owner => Access::Owner,
@@ -130,10 +133,11 @@ pub fn serve(args: &DaemonArgs) -> Result<(), DaemonFailure> {
     };
     let daemon = Daemon::start(config).map_err(|error| failed(&error))?;
     stop_on_signals(daemon.stopper()).map_err(|error| failed(&error))?;
-    let class = if daemon.is_real_time() { "real-time" } else { "ordinary" };
+    let class = daemon.real_time();
+    let class = class.map_or_else(|| "ordinary class".to_owned(), |class| class.to_string());
     if !args.quiet {
         say(format_args!(
-            "{} on CPUs {cpus:?} by {}, hand-off {}, {class} class",
+            "{} on CPUs {cpus:?} by {}, hand-off {}, {class}",
             socket.display(),
             args.policy.name,
             daemon.switch_cost()

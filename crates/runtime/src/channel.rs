@@ -86,6 +86,7 @@ pub(crate) use here::set_executive;
 pub(crate) use line::{Caller, Newcomer};
 
 use crate::config::Mode;
+use crate::folder::FolderError;
 
 /// What an event carries, and a call: words whose meaning the two ends agree on.
 pub type Words = [u64; 5];
@@ -144,7 +145,7 @@ pub enum OpenError {
     /// No service can be called so.
     Name(String),
     /// There is no folder for sockets ([`services_folder`]), or others may write to it.
-    Folder(std::path::PathBuf, std::io::Error),
+    Folder(FolderError),
     /// What the system said.
     Os(OsError),
     /// No memory.
@@ -182,13 +183,7 @@ impl fmt::Display for OpenError {
                 f,
                 "`{name}` is no name of a service, expected 1 to 64 letters, digits, `-`, `_` or `.`"
             ),
-            OpenError::Folder(path, error) => {
-                write!(
-                    f,
-                    "folder {} cannot be trusted with the sockets of services: {error}",
-                    path.display()
-                )
-            }
+            OpenError::Folder(error) => error.fmt(f),
             OpenError::Os(error) => error.fmt(f),
             OpenError::Memory(error) => write!(f, "no memory for a channel: {error}"),
             OpenError::Layout(error) => write!(f, "no channel: {error}"),

@@ -6,11 +6,13 @@ use std::sync::mpsc;
 use upcall_core::admission::{Platform, Reservations};
 use upcall_core::policy::rmdp::RMDP;
 use upcall_core::time::Span;
+use upcall_sys::schedule::{FifoRefusal, RealTime};
 
 use crate::calibrate;
-use crate::config::{Config, FIFO_PRIORITY, Mode};
+use crate::config::{Config, Mode};
 use crate::domain::{AttachError, Domain};
 use crate::executive::{ACTIVITIES_MAX, Executive};
+use crate::reactor::Reactor;
 use crate::rights::Notice;
 use crate::seat::Seat;
 
@@ -108,9 +110,7 @@ impl Runtime {
                     .map_err(|error| StartError::Attach(Arc::new(error)))?;
                 config.cpus = attached.seats.iter().map(|(cpu, _)| *cpu).collect();
                 config.switch_cost = Some(attached.switch_cost);
-                if !attached.real_time {
-                    notices.push(Notice::NoRealTimeDaemon);
-                }
+                notices.extend(attached.missing);
                 (Some(attached.domain), attached.seats)
             }
         };
@@ -129,6 +129,18 @@ impl Runtime {
                 return Err(StartError::CpuNotAllowed { cpu, allowed });
             }
         }
+        let real_time = match config.mode {
+            Mode::Threads => None,
+            Mode::Upcall | Mode::Fifo => match RealTime::granted() {
+                Ok(granted) => Some(granted),
+                Err(refusal) => {
+                    // The daemon gives domains their class, and says if it cannot.
+                    let ours = domain.is_none().then_some(Notice::NoRealTimeClass(refusal));
+                    notices.extend(ours);
+                    None
+                }
+            },
+        };
         let switch_cost = *config.switch_cost.get_or_insert_with(calibrate::switch_cost);
         let platform = Platform {
             cpus: config.cpus.clone(),
@@ -148,6 +160,7 @@ impl Runtime {
             elsewhere: Vec::new(),
             inactive_epoch: Arc::default(),
             notices,
+            real_time,
             reactor: None,
             virtual_time: None,
         };
@@ -190,14 +203,20 @@ impl Runtime {
         self.executives.len() - 1
     }
 
+    /// Starts the thread that waits for descriptors, above handlers where that is granted.
+    pub(super) fn start_reactor(&self) -> Result<Reactor, String> {
+        Reactor::start(self.real_time.map(|real_time| real_time.band.reactor()))
+    }
+
     /// Starts the thread of an executive, if it does not run yet.
     pub(super) fn launch(&mut self, index: usize) -> Result<(), String> {
+        let highest = self.real_time.map(|real_time| real_time.band.handlers());
         let fifo_priority = match self.config.mode {
             // The daemon gives it its class.
             Mode::Upcall if self.domain.is_some() => None,
-            Mode::Upcall => Some(FIFO_PRIORITY),
+            Mode::Upcall => highest,
             Mode::Threads => None,
-            Mode::Fifo => Some(self.rate_monotonic_priority(index)),
+            Mode::Fifo => highest.map(|highest| self.rate_monotonic_priority(index, highest)),
         };
         let executive = &mut self.executives[index];
         let Some(waiting) = executive.waiting.take() else { return Ok(()) };
@@ -237,8 +256,10 @@ fn prepare_thread(cpu: u32, fifo_priority: Option<u8>) -> Vec<Notice> {
         notices.push(Notice::NoPinning { cpu, error });
     }
     upcall_sys::memory::prefault_stack::<STACK_BYTES>();
-    if let Some(Err(error)) = fifo_priority.map(upcall_sys::schedule::set_fifo) {
-        notices.push(Notice::NoRealTimeClass(error));
+    if let Some(priority) = fifo_priority
+        && let Err(error) = upcall_sys::schedule::set_fifo(priority)
+    {
+        notices.push(Notice::NoRealTimeClass(FifoRefusal::new(priority, error)));
     }
     notices
 }
