@@ -56,23 +56,23 @@ impl Public {
         self.temporary.join(format!("upcall-{USER}"))
     }
 
-    /// A shell without any variable but `TMPDIR`, in which `as_user ...` runs a command as
+    /// A shell without any variable but `TMPDIR`, in which `$as_user ...` runs a command as
     /// the user, with no right and with `limit` as its highest real-time priority.
     fn shell(&self, limit: u8, script: &str) -> Command {
-        let as_user = format!(
-            "ulimit -r {limit}\nas_user() {{ setpriv --reuid {USER} --regid {USER} --clear-groups \
-             --bounding-set -all --inh-caps -all \"$@\"; }}\ncd '{}'\n",
+        let before = format!(
+            "ulimit -r {limit}\nas_user='setpriv --reuid {USER} --regid {USER} --clear-groups \
+             --bounding-set -all --inh-caps -all'\ncd '{}'\n",
             self.spec.folder.path().display()
         );
         let mut command = Command::new("env");
         command.args(["-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin"]);
         command.arg(format!("TMPDIR={}", self.temporary.display()));
-        command.args(["sh", "-c", &format!("{as_user}{script}")]);
+        command.args(["sh", "-c", &format!("{before}{script}")]);
         command
     }
 
     fn start(&self, limit: u8, arguments: &str) -> Running {
-        Running::start(&mut self.shell(limit, &format!("as_user ./upcall {arguments}")))
+        Running::start(&mut self.shell(limit, &format!("$as_user ./upcall {arguments}")))
     }
 
     /// The answer of `upcall ps` once both domains have their activities.
@@ -150,16 +150,16 @@ fn the_systems_daemon_serves_a_user_without_one_and_the_users_own_comes_first() 
          await() {{ for _ in $(seq 600); do [ -S \"$1\" ] && return; sleep 0.1; done; exit 8; }}
          ./upcalld --cpus {cpu} --switch-cost 20us --access everyone & system=$!
          await /run/upcall.sock
-         as_user ./upcall ps --json > first
-         as_user ./upcall daemon --cpus {cpu} --switch-cost 20us --policy dws & own=$!
+         $as_user ./upcall ps --json > first
+         $as_user ./upcall daemon --cpus {cpu} --switch-cost 20us --policy dws & own=$!
          await '{}/upcall.sock'
-         as_user ./upcall ps --json > second
+         $as_user ./upcall ps --json > second
          kill $own; wait $own
-         as_user ./upcall ps --json > third
+         $as_user ./upcall ps --json > third
          kill $system; wait $system
          chown {STRANGER} '{}'; ./upcalld --cpus {cpu} --switch-cost 20us --access everyone & system=$!
          await /run/upcall.sock; sleep 1
-         as_user ./upcall ps --json > fourth
+         $as_user ./upcall ps --json > fourth
          kill $system; wait $system",
         public.folder().display(),
         public.folder().display()
@@ -207,10 +207,7 @@ fn a_limit_on_priorities_moves_the_daemon_and_its_domains_down_together() {
     let cpu = support::a_cpu();
     // Not a shell's child: the daemon's threads are looked up by its number.
     let arguments = format!("--cpus {cpu} --switch-cost 20us");
-    let script = format!(
-        "exec setpriv --reuid {USER} --regid {USER} --clear-groups --bounding-set -all \
-         --inh-caps -all ./upcalld {arguments}"
-    );
+    let script = format!("exec $as_user ./upcalld {arguments}");
     let daemon = Running::start(&mut public.shell(20, &script));
     support::wait_until("the daemon listens", || public.folder().join("upcall.sock").exists());
     let run = public.start(20, "run spec.toml --duration 3s --json");
@@ -262,8 +259,8 @@ fn setcap_is_not_offered_where_it_cannot_work() {
     let public = Public::new();
     let script =
         "mkdir nosuid && mount -t tmpfs -o nosuid tmpfs nosuid && cp upcall nosuid || exit 9
-        as_user nosuid/upcall run spec.toml --duration 300ms
-        as_user --no-new-privs ./upcall run spec.toml --duration 300ms";
+        $as_user nosuid/upcall run spec.toml --duration 300ms
+        $as_user --no-new-privs ./upcall run spec.toml --duration 300ms";
     let shell = public.shell(0, script);
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private"]).arg(shell.get_program());

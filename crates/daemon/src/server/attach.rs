@@ -131,10 +131,9 @@ impl Daemon {
         if let Some(band) = band {
             let priority = band.handlers();
             schedule::set_fifo_not_inherited_of(tid, priority).map_err(|error| {
-                let what = "the daemon may not give its thread the real-time class";
-                format!(
-                    "{what} at priority {priority}; its own RLIMIT_RTPRIO must allow it: {error}"
-                )
+                let why =
+                    "its RLIMIT_RTPRIO is lower, or it has capabilities that the daemon lacks";
+                format!("its thread cannot have real-time priority {priority} ({why}): {error}")
             })?;
         }
         seat.member = Some(member.clone());

@@ -4,8 +4,9 @@
 //! thread is named by its number ([`crate::process::thread_id`]); the caller knows that
 //! it is still the same thread (a pidfd of its process tells when it has ended).
 //!
-//! Whom one may change: without `CAP_SYS_NICE`, threads of the same user only, and
-//! into `SCHED_FIFO` up to *their* `RLIMIT_RTPRIO` only. See sched(7).
+//! Whom one may change: without `CAP_SYS_NICE`, threads of the same user only, that have no
+//! capability that the caller lacks, and into `SCHED_FIFO` up to *their* `RLIMIT_RTPRIO`
+//! only. See sched(7).
 
 use super::{cpu_set, set_class_of};
 use crate::OsError;
@@ -248,13 +249,14 @@ mod tests {
     #[test]
     #[ignore = "needs root and CAP_SYS_RESOURCE: drops a right and lives by a limit"]
     fn under_a_limit_a_thread_is_raised_demoted_and_raised_again_within_it() {
-        let (tid, go, thread) = started(|| ());
         // Of the whole process; threads with the capability do not notice it.
         let set = |limit| rustix::process::setrlimit(Resource::Rtprio, limit).unwrap();
         let limit = |limit| set(Rlimit { current: Some(limit), maximum: Some(limit) });
         let before = rustix::process::getrlimit(Resource::Rtprio);
         limit(20);
-        without_sys_nice(move || {
+        without_sys_nice(|| {
+            // Of a thread with more capabilities nothing may be changed.
+            let (tid, go, thread) = started(|| ());
             let granted = RealTime::granted().unwrap();
             assert_eq!(granted.right, Right::Limit { priority_max: 20 });
             assert_eq!(granted.band.guardian(), 20);
@@ -267,11 +269,11 @@ mod tests {
                 assert_eq!(class_of(tid), Ok(Class::Ordinary));
             }
             assert!(set_fifo_of(tid, 21).unwrap_err().is_permission());
+            go.send(()).unwrap();
+            thread.join().unwrap();
         });
         limit(4);
         without_sys_nice(|| assert_eq!(RealTime::granted().unwrap_err().priority_limit, 4));
         set(before);
-        go.send(()).unwrap();
-        thread.join().unwrap();
     }
 }
