@@ -93,7 +93,7 @@ impl Public {
 fn two_domains_run_without_a_runtime_folder_and_ps_finds_their_daemon() {
     let _machine = machine();
     let public = Public::new();
-    let run = public.start(0, "run spec.toml --duration 2s --json");
+    let run = public.start(0, "run spec.toml --duration 6s --json");
     let told = public.domains(0);
     assert!(list(&told, "domains").iter().all(|of| number(of, "uid") == u64::from(USER)));
     let folder = fs::metadata(public.folder()).expect("the daemon's socket is there");
@@ -210,7 +210,7 @@ fn a_limit_on_priorities_moves_the_daemon_and_its_domains_down_together() {
     let script = format!("exec $as_user ./upcalld {arguments}");
     let daemon = Running::start(&mut public.shell(20, &script));
     support::wait_until("the daemon listens", || public.folder().join("upcall.sock").exists());
-    let run = public.start(20, "run spec.toml --duration 3s --json");
+    let run = public.start(20, "run spec.toml --duration 6s --json");
     let told = public.domains(20);
     assert!(truth(&told, "real_time"), "{told:#}");
     let seats: Vec<&Value> =
