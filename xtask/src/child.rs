@@ -123,14 +123,25 @@ pub fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|entry| entry.uid() == 0)
 }
 
-/// Whether we may set up the network (`CAP_NET_ADMIN`): root may have been
-/// denied it, as in a container (proc_pid_status(5), capabilities(7)).
+/// Whether we may set up the network (`CAP_NET_ADMIN`).
 pub fn is_net_admin() -> bool {
     const CAP_NET_ADMIN: u32 = 12;
+    has_capability(CAP_NET_ADMIN)
+}
+
+/// Whether we may raise limits (`CAP_SYS_RESOURCE`).
+pub fn may_raise_limits() -> bool {
+    const CAP_SYS_RESOURCE: u32 = 24;
+    has_capability(CAP_SYS_RESOURCE)
+}
+
+/// Root may have been denied a capability, as in a container (proc_pid_status(5),
+/// capabilities(7)).
+fn has_capability(number: u32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let bits = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
-    bits.is_some_and(|bits| bits >> CAP_NET_ADMIN & 1 == 1)
+    bits.is_some_and(|bits| bits >> number & 1 == 1)
 }
 
 /// Whether a child of ours may have the class `SCHED_FIFO`; if not, why.

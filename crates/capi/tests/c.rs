@@ -11,6 +11,7 @@ mod daemon;
 
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -264,6 +265,30 @@ fn a_process_that_ends_lets_handlers_with_an_abort_phase_close_what_they_have_op
         // Half a second is what the phase has: a busy machine may make it too short.
         assert!((0..ATTEMPTS).any(|_| run(how) == printed), "{how}");
     }
+}
+
+#[test]
+#[ignore = "needs setpriv and root"]
+fn a_c_program_without_rights_is_told_to_grant_them_to_its_own_file() {
+    let Some(installation) = installed("gcc") else { return };
+    let flags = installation.flags(&["--cflags", "--libs"]);
+    installation.build("gcc", "-std=c11", "tests/c/notices.c", &flags);
+    let everyone = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(installation.0.path(), everyone).unwrap();
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut command = Command::new("sh");
+    command.args([
+        "-c",
+        "ulimit -r 0; exec setpriv --reuid 65534 --regid 65534 --clear-groups \
+        --bounding-set -all --inh-caps -all \"$0\"",
+    ]);
+    command.arg(installation.path("program")).env("LD_LIBRARY_PATH", installation.path("lib"));
+    let printed = succeed(command.env_remove("UPCALL_SOCKET"));
+    let line = printed.lines().find(|line| line.contains("no right to the real-time class"));
+    let line = line.unwrap_or_else(|| panic!("no such notice: {printed}"));
+    let program = installation.path("program");
+    let setcap = format!("sudo setcap cap_sys_nice,cap_ipc_lock+ep {}`", program.display());
+    assert!(line.contains(&setcap), "{line}");
 }
 
 #[test]

@@ -353,8 +353,8 @@ pub struct SweepArgs {
 /// Which daemon.
 #[derive(Debug, clap::Args)]
 pub struct DaemonAt {
-    /// Where it listens; default: $UPCALL_SOCKET, or upcall.sock in $XDG_RUNTIME_DIR, or
-    /// /run/upcall.sock.
+    /// Where it listens; default: $UPCALL_SOCKET, or else your own daemon's socket, or
+    /// /run/upcall.sock if only the system's daemon answers.
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
 }

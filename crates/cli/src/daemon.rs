@@ -57,7 +57,7 @@ pub struct Program {
 #[command(after_help = AFTER_HELP)]
 pub struct DaemonArgs {
     /// Where it listens; default: $UPCALL_SOCKET, or upcall.sock in $XDG_RUNTIME_DIR, or
-    /// /run/upcall.sock for root.
+    /// /run/upcall.sock for root, or upcall-UID/upcall.sock where temporary files are.
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
     /// CPUs that handlers may use: 1,2,3. Default: all but CPU 0.
@@ -154,9 +154,10 @@ pub fn serve(args: &DaemonArgs) -> Result<(), DaemonFailure> {
         let source = metrics::Source::new(socket.clone(), counts.clone());
         metrics::http::start(listener, source).map_err(failed)?;
     }
-    let class = if daemon.is_real_time() { "real-time" } else { "ordinary" };
+    let class = daemon.real_time();
+    let class = class.map_or_else(|| "ordinary class".to_owned(), |class| class.to_string());
     let (policy, cost) = (args.policy.name, daemon.switch_cost());
-    let how = format!("on CPUs {cpus:?} by {policy}, hand-off {cost}, {class} class");
+    let how = format!("on CPUs {cpus:?} by {policy}, hand-off {cost}, {class}");
     tracing::info!("{} {how}", socket.display());
     service::ready(&how);
     let stopper = daemon.stopper();
@@ -179,7 +180,10 @@ fn failed(error: impl fmt::Display) -> DaemonFailure {
 /// Where the daemon listens. A socket that a service manager has passed is where it is.
 fn socket(args: &DaemonArgs, passed: Option<&Listener>) -> Result<PathBuf, DaemonFailure> {
     let Some(listener) = passed else {
-        return Ok(args.socket.clone().unwrap_or_else(upcall::daemon_socket));
+        return match &args.socket {
+            Some(named) => Ok(named.clone()),
+            None => upcall::own_daemon_socket().map_err(failed),
+        };
     };
     let path = listener.path().map_err(failed)?;
     let path = path.ok_or_else(|| failed("the socket of the service manager has no path"))?;

@@ -56,7 +56,7 @@ fn main() -> ExitCode {
             upcall_cli::daemon::serve(&args).map(|()| Exit::Kept).map_err(Failure::new)
         }
         Command::Top(args) => interruption().and_then(|interrupted| {
-            let socket = ps::socket(args.daemon.socket.as_deref());
+            let socket = ps::socket(args.daemon.socket.as_deref())?;
             top::top(&socket, args.interval.into(), &interrupted).map(|()| Exit::Kept)
         }),
         Command::Ps(args) => ps_command(&args),
@@ -247,7 +247,7 @@ fn replay_command(file: &std::path::Path, json: bool) -> Result<Exit, Failure> {
 }
 
 fn ps_command(args: &PsArgs) -> Result<Exit, Failure> {
-    let status = ps::look(&ps::socket(args.daemon.socket.as_deref()))?;
+    let status = ps::look(&ps::socket(args.daemon.socket.as_deref())?)?;
     match args.json {
         true => print_json(&ps::Output::of(&status))?,
         false => print(&ps::tables(&status))?,

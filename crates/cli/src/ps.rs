@@ -95,9 +95,19 @@ struct Activity {
     next_release_ns: Option<u64>,
 }
 
-/// The daemon to look at, if none is named.
-pub fn socket(named: Option<&Path>) -> PathBuf {
-    named.map_or_else(upcall::daemon_socket, Path::to_owned)
+/// The daemon to look at: `named`, or where this user's programs find one.
+///
+/// # Errors
+/// No daemon, and somebody else made the folder for this user's own: in a line.
+pub fn socket(named: Option<&Path>) -> Result<PathBuf, Failure> {
+    match named {
+        Some(named) => Ok(named.to_owned()),
+        None => upcall::daemon_socket().map_err(failed),
+    }
+}
+
+fn failed(error: upcall::FolderError) -> Failure {
+    Failure::new(format_args!("upcall: {error}"))
 }
 
 /// Asks the daemon.

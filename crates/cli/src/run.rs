@@ -18,9 +18,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use upcall::Mode;
 use upcall::time::Span;
 use upcall::udp::StreamCounters;
+use upcall::{Mode, RealTime};
 
 use crate::csv::JobLog;
 use crate::exit::Failure;
@@ -167,6 +167,17 @@ pub fn run(
         parent::run(spec, plan, order, (log, trace), interrupted, started)
     } else {
         here::run(spec, plan, order, (log, trace), interrupted, started)
+    }
+}
+
+/// Tells on standard error, before work begins, by which right handlers have the real-time
+/// class, and what was not granted.
+fn say_class(class: Option<RealTime>, notices: &[String]) {
+    if let Some(class) = class {
+        eprintln!("upcall: {class}");
+    }
+    for notice in notices {
+        eprintln!("upcall: {notice}");
     }
 }
 

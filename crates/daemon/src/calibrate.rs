@@ -9,10 +9,10 @@ use upcall_core::time::Span;
 use upcall_shm::DomainId;
 use upcall_shm::turn_page::{ASLEEP, PAGE_BYTES, TurnPage};
 use upcall_sys::memfd::SharedMapping;
+use upcall_sys::schedule::Band;
 use upcall_sys::{clock, futex, schedule};
 
 use crate::hall::HallError;
-use crate::kls::DOMAIN_PRIORITY;
 
 /// There and back, so often at a time; the cost is the 99th percentile.
 const ROUNDS: usize = 400;
@@ -29,14 +29,14 @@ type Page = TurnPage<SharedMapping>;
 ///
 /// # Errors
 /// No memory, or the system has no more threads.
-pub fn handoff_cost(cpu: u32, real_time: bool) -> Result<Span, HallError> {
+pub fn handoff_cost(cpu: u32, band: Option<Band>) -> Result<Span, HallError> {
     let memory = SharedMapping::create("upcall-trial", PAGE_BYTES)?;
     let page = Arc::new(TurnPage::create(memory, cpu).map_err(|_| HallError::Layout)?);
     let (here, there) = (DomainId::DAEMON, DomainId::all().next().unwrap_or(DomainId::DAEMON));
     let prepare = move || {
         let _ = schedule::pin_thread(&[cpu]);
-        if real_time {
-            let _ = schedule::set_fifo(DOMAIN_PRIORITY);
+        if let Some(band) = band {
+            let _ = schedule::set_fifo(band.handlers());
         }
     };
     let answering = page.clone();
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn a_hand_off_costs_something() {
         let cpu = *schedule::allowed_cpus().unwrap().last().unwrap();
-        let cost = handoff_cost(cpu, false).unwrap();
+        let cost = handoff_cost(cpu, None).unwrap();
         assert!(cost > Span::ZERO, "{cost}");
     }
 }

@@ -41,11 +41,11 @@ pub use upcall_shm::Measure;
 use upcall_shm::kernel_area::State;
 use upcall_shm::turn_page::Turn;
 use upcall_sys::process::{ThreadState, cpu_time_of, thread_id, thread_state, wait_time_of};
+use upcall_sys::schedule::Band;
 use upcall_sys::{clock, schedule};
 
 use crate::clock::now;
 use crate::hall::{Hall, Member, Members};
-use crate::kls;
 use crate::site::{Known, Site};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -58,10 +58,6 @@ use account::{Account, Look};
 
 /// How often it looks.
 pub(crate) const TICK: Span = Span::from_millis(5);
-/// Its priority in `SCHED_FIFO`.
-pub(crate) const PRIORITY: u8 = kls::DOMAIN_PRIORITY + 2;
-/// Where an offender's thread sinks to: beneath the KLS thread.
-const OFFENDER_PRIORITY: u8 = kls::PRIORITY - 1;
 /// So many ticks may a domain have the turn, not run, and keep another user waiting.
 const IDLE_TICKS_MAX: u32 = 3;
 /// At so many ticks in succession a false rank is a lie.
@@ -86,7 +82,8 @@ pub(crate) struct Offence {
 /// How it is set up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
-    pub(crate) real_time: bool,
+    /// `None`: without the real-time class.
+    pub(crate) band: Option<Band>,
     /// Added to the longest quantum.
     pub(crate) grace: Span,
     pub(crate) kill: bool,
@@ -179,8 +176,8 @@ impl<R: FnMut(Offence)> Guardian<R> {
             // A CPU that went away: then it preempts those it guards.
             let _ = schedule::pin_thread(&self.cpus);
         }
-        if self.rules.real_time {
-            let _ = schedule::set_fifo(PRIORITY);
+        if let Some(band) = self.rules.band {
+            let _ = schedule::set_fifo(band.guardian());
         }
         let _ = schedule::set_timer_slack_least();
         let kernel_tick = Span::from_nanos(clock::kernel_tick_ns());
@@ -278,7 +275,7 @@ impl Watch {
         let Some(record) = self.record_of(member) else { return };
         // Without the real-time class it may only be kept from running.
         let running = thread_state(member.pid, member.tid) == Ok(ThreadState::Running);
-        if record.account.has_run || running || !tick.rules.real_time {
+        if record.account.has_run || running || tick.rules.band.is_none() {
             return;
         }
         if record.idled_too_long(hall.kls_account()) {
@@ -291,7 +288,7 @@ impl Watch {
     fn see(&mut self, member: &Arc<Member>, tick: &Tick<'_>, wants_cpu: bool) {
         let count_ns = cpu_time_of(member.pid, member.tid).unwrap_or_else(|_| {
             // The process has ended, or become another program.
-            lower_leader(member);
+            lower_leader(member, tick.rules.band);
             0
         });
         let known = self.records.iter_mut().find(|record| Arc::ptr_eq(&record.member, member));
@@ -358,9 +355,9 @@ impl Watch {
         }
         // First of all: the KLS thread, which may just raise it, looks at that afterwards.
         hall.set_state(member, State::Demoted);
-        if tick.rules.real_time {
+        if let Some(band) = tick.rules.band {
             // Refused only if it has ended.
-            let _ = schedule::set_fifo_not_inherited_of(member.tid, OFFENDER_PRIORITY);
+            let _ = schedule::set_fifo_not_inherited_of(member.tid, band.offender());
         }
         tick.tell(hall, member, measure, held_ns);
         // It sees that it takes no turns when it wakes.
@@ -503,9 +500,9 @@ impl Record {
 }
 
 fn raise(hall: &Hall, member: &Member, rules: &Rules) {
-    if rules.real_time {
+    if let Some(band) = rules.band {
         // Refused only if it has ended.
-        let _ = schedule::set_fifo_not_inherited_of(member.tid, kls::DOMAIN_PRIORITY);
+        let _ = schedule::set_fifo_not_inherited_of(member.tid, band.handlers());
     }
     hall.set_state(member, State::Attached);
     // So that it shows what it has.
@@ -516,20 +513,21 @@ fn raise(hall: &Hall, member: &Member, rules: &Rules) {
 /// longer above the others. Until a tick later it may still be, which costs nobody a
 /// quantum: without the turn it only shows what it has.
 fn see_to_returner(hall: &Hall, member: &Member, has_turn: DomainId, rules: &Rules) {
+    let Some(band) = rules.band else { return };
     let is_back = hall.is_present(member) || has_turn == member.domain;
     let is_raised = || {
-        let raised = schedule::Class::Fifo { priority: kls::RETURNER_PRIORITY };
+        let raised = schedule::Class::Fifo { priority: band.returner() };
         schedule::class_of(member.tid).is_ok_and(|class| class == raised)
     };
-    if rules.real_time && is_back && is_raised() {
+    if is_back && is_raised() {
         // Refused only if it has ended.
-        let _ = schedule::set_fifo_not_inherited_of(member.tid, kls::DOMAIN_PRIORITY);
+        let _ = schedule::set_fifo_not_inherited_of(member.tid, band.handlers());
     }
 }
 
 fn demote(hall: &Hall, member: &Member, held_ns: u64, tick: &mut Tick<'_>) {
     hall.set_state(member, State::Demoted);
-    if tick.rules.real_time {
+    if tick.rules.band.is_some() {
         let _ = schedule::set_ordinary_of(member.tid);
     }
     tick.tell(hall, member, Measure::Demoted, held_ns);
@@ -556,8 +554,9 @@ fn gave_a_sign(member: &Member, asked_at: Instant, now: Instant) -> bool {
 }
 
 /// After an exec it is the process's first thread that has the class of ours.
-pub(crate) fn lower_leader(member: &Member) {
-    let ours = [kls::DOMAIN_PRIORITY, kls::RETURNER_PRIORITY, OFFENDER_PRIORITY];
+pub(crate) fn lower_leader(member: &Member, band: Option<Band>) {
+    let Some(band) = band else { return };
+    let ours = [band.handlers(), band.returner(), band.offender()];
     if let Ok(schedule::Class::Fifo { priority }) = schedule::class_of(member.pid)
         && ours.contains(&priority)
     {

@@ -26,7 +26,7 @@
 //!    another makes no difference.
 //! 4. It is marked, the turn taken from it, and it is passed over until it sleeps on its
 //!    bell: then it has come to a boundary. If it is blocked, its thread is raised above
-//!    the domains until then ([`RETURNER_PRIORITY`]).
+//!    the domains until then ([`Band::returner`]).
 //! 5. The holder had nothing left to do, or another user's domain outranks it.
 //!
 //! It takes no lock that an ordinary thread holds. In the state *choosing* it allocates
@@ -40,22 +40,12 @@ use upcall_shm::kernel_area::State;
 use upcall_shm::turn_page::Turn;
 use upcall_shm::user_area::Rank;
 use upcall_sys::process::{ThreadState, thread_state};
+use upcall_sys::schedule::Band;
 use upcall_sys::{futex, schedule};
 
 use crate::clock::now;
 use crate::hall::{Hall, Member};
 use crate::site::{Known, Site};
-
-/// Its priority in `SCHED_FIFO`: one beneath the domains.
-pub(crate) const PRIORITY: u8 = DOMAIN_PRIORITY - 1;
-/// Of the domains' threads.
-pub(crate) const DOMAIN_PRIORITY: u8 = 60;
-/// Of one that was blocked in the kernel amid its turn, so that it need not wait for
-/// whoever runs to sleep: it finishes its quantum when it wakes, shows what it has and
-/// sleeps until it has the turn. It was best of all when it began that quantum: who was
-/// released since waits for what is left of it, as had it not been blocked. The guardian
-/// holds it to that quantum, and lowers it once it sleeps or has the turn.
-pub(crate) const RETURNER_PRIORITY: u8 = DOMAIN_PRIORITY + 1;
 
 /// How often a thread that cannot lie beneath looks at the holder.
 const LOOK_EVERY: Span = Span::from_millis(2);
@@ -64,7 +54,8 @@ const LOOK_EVERY: Span = Span::from_millis(2);
 pub(crate) struct Kls {
     site: Arc<Site>,
     hall: Arc<Hall>,
-    real_time: bool,
+    /// `None`: without the real-time class.
+    band: Option<Band>,
     known: Known,
 }
 
@@ -81,8 +72,8 @@ enum Choice {
 }
 
 impl Kls {
-    pub(crate) fn new(site: Arc<Site>, hall: Arc<Hall>, real_time: bool) -> Self {
-        Kls { site, hall, real_time, known: Known::default() }
+    pub(crate) fn new(site: Arc<Site>, hall: Arc<Hall>, band: Option<Band>) -> Self {
+        Kls { site, hall, band, known: Known::default() }
     }
 
     /// Runs until the hall is over, in a thread of its own.
@@ -91,8 +82,8 @@ impl Kls {
         // A CPU that went away, or a right: it still runs, and is late.
         let _ = schedule::pin_thread(&[self.site.cpu]);
         let _ = schedule::set_timer_slack_least();
-        if self.real_time {
-            let _ = schedule::set_fifo(PRIORITY);
+        if let Some(band) = self.band {
+            let _ = schedule::set_fifo(band.kernel_level());
         }
         while !self.hall.is_over() {
             match self.hall.turn_or_reset() {
@@ -184,14 +175,20 @@ impl Kls {
         }
     }
 
-    /// See [`RETURNER_PRIORITY`]. Not a thread that is ready and runs elsewhere.
+    /// Raises a thread that was blocked in the kernel amid its turn, so that it need not wait
+    /// for whoever runs to sleep: it finishes its quantum when it wakes, shows what it has and
+    /// sleeps until it has the turn. It was best of all when it began that quantum: who was
+    /// released since waits for what is left of it, as had it not been blocked. The guardian
+    /// holds it to that quantum, and lowers it once it sleeps or has the turn. A thread that is
+    /// ready and runs elsewhere stays as it is.
     fn raise(&self, member: &Member) {
+        let Some(band) = self.band else { return };
         let is_ready = thread_state(member.pid, member.tid) == Ok(ThreadState::Running);
-        if !self.real_time || is_ready || member.is(State::Demoted) {
+        if is_ready || member.is(State::Demoted) {
             return;
         }
         // Refused only if it has ended.
-        let _ = schedule::set_fifo_not_inherited_of(member.tid, RETURNER_PRIORITY);
+        let _ = schedule::set_fifo_not_inherited_of(member.tid, band.returner());
         // The guardian says that it is demoted before it lowers it: if that came between, we see it.
         if member.is(State::Demoted) {
             let _ = schedule::set_ordinary_of(member.tid);
@@ -212,7 +209,7 @@ impl Kls {
             Ok(ThreadState::Sleeping | ThreadState::DiskSleep) => Some(State::Blocked),
             // It is ready, and we run: it has left its class or its CPU. Not so if
             // both are ordinary.
-            Ok(ThreadState::Running) => self.real_time.then_some(State::Blocked),
+            Ok(ThreadState::Running) => self.band.map(|_| State::Blocked),
             Err(_) => None,
         }
     }

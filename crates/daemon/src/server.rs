@@ -39,12 +39,14 @@ use upcall_core::admission::{Platform, Share};
 use upcall_core::policy::Discipline;
 use upcall_core::policy::rmdp::RMDP;
 use upcall_core::time::{Instant, Span};
+use upcall_sys::grant::how_to_grant;
 use upcall_sys::local::Connection;
 pub use upcall_sys::local::{Access, Listener};
 use upcall_sys::readiness::{Direction, Readiness, Watch};
+use upcall_sys::schedule::{Band, RealTime};
 use upcall_sys::{OsError, schedule};
 
-use crate::guardian::{self, Guardian, Rules};
+use crate::guardian::{Guardian, Rules};
 use crate::hall::HallError;
 use crate::registry::{Quota, Registry};
 use crate::site::Site;
@@ -186,7 +188,8 @@ impl Stopper {
 /// See the module's head.
 pub struct Daemon {
     config: Config,
-    real_time: bool,
+    /// `None`: handlers run in the ordinary class.
+    real_time: Option<RealTime>,
     switch_cost: Span,
     /// The end of [`Config::claims_within`].
     claims_until: Instant,
@@ -244,19 +247,19 @@ impl Daemon {
             return Err(StartError::Cpu(stranger.copied()));
         }
         let mut events = Vec::new();
-        let real_time = match schedule::fifo_permission(guardian::PRIORITY) {
-            Ok(()) => true,
+        let real_time = match RealTime::granted() {
+            Ok(granted) => Some(granted),
             Err(refusal) => {
                 let what = "handlers run in the ordinary class, without guarantees";
-                events.push(Event::Trouble(format!("{refusal}: {what}")));
-                false
+                let how = how_to_grant();
+                events.push(Event::Trouble(format!("{refusal}: {what}; {how}")));
+                None
             }
         };
+        let band = real_time.map(|real_time| real_time.band);
         let switch_cost = match config.switch_cost {
             Some(cost) => cost,
-            None => {
-                calibrate::handoff_cost(config.cpus[0], real_time).map_err(StartError::Pages)?
-            }
+            None => calibrate::handoff_cost(config.cpus[0], band).map_err(StartError::Pages)?,
         };
         let owns_file = passed.is_none();
         let listener = match passed {
@@ -267,7 +270,7 @@ impl Daemon {
         let sites: Vec<_> = config.cpus.iter().map(|&cpu| Arc::new(Site::new(cpu))).collect();
         let (offences, reports) = Connection::pair()?;
         let guardian_quit = Arc::new(AtomicBool::new(false));
-        let rules = Rules { real_time, grace: config.grace, kill: config.kill };
+        let rules = Rules { band, grace: config.grace, kill: config.kill };
         let guardian = Guardian::new((&sites, &allowed), rules, guardian_quit.clone(), {
             // If the server is so far behind, the counts in the kernel area remain.
             move |offence| {
@@ -334,9 +337,14 @@ impl Daemon {
         self.switch_cost
     }
 
-    /// Whether handlers get the real-time class.
-    pub fn is_real_time(&self) -> bool {
+    /// By which right handlers get the real-time class, and at which priorities; `None` if
+    /// they do not.
+    pub fn real_time(&self) -> Option<RealTime> {
         self.real_time
+    }
+
+    fn band(&self) -> Option<Band> {
+        self.real_time.map(|real_time| real_time.band)
     }
 
     /// Serves until it is stopped, and tells `on_event` what happens, with the number of

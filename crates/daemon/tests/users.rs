@@ -137,7 +137,8 @@ fn child() {
 }
 
 fn attached(name: &str) -> Result<Runtime, upcall_runtime::StartError> {
-    let daemon = Some(Attach { socket: upcall_runtime::daemon_socket(), name: name.to_owned() });
+    let daemon =
+        Some(Attach { socket: upcall_runtime::daemon_socket().unwrap(), name: name.to_owned() });
     Runtime::start(RuntimeConfig { daemon, ..RuntimeConfig::default() })
 }
 

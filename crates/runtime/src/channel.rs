@@ -113,6 +113,7 @@ pub(crate) use here::set_executive;
 pub(crate) use line::{Caller, Newcomer};
 
 use crate::config::Mode;
+use crate::folder::FolderError;
 
 /// What an event carries, and a call: words whose meaning the two ends agree on.
 pub type Words = [u64; 5];
@@ -186,7 +187,7 @@ pub enum ChannelOpenError {
         holder: Option<Holder>,
     },
     /// There is no folder for sockets ([`services_folder`]), or others may write to it.
-    Folder(std::path::PathBuf, std::io::Error),
+    Folder(FolderError),
     /// What the system said.
     Os(OsError),
     /// No memory.
@@ -229,13 +230,7 @@ impl fmt::Display for ChannelOpenError {
                 "the name `{name}` is taken: there is a file at {}, and no service answers there",
                 socket.display()
             ),
-            ChannelOpenError::Folder(path, error) => {
-                write!(
-                    f,
-                    "folder {} cannot be trusted with the sockets of services: {error}",
-                    path.display()
-                )
-            }
+            ChannelOpenError::Folder(error) => error.fmt(f),
             ChannelOpenError::Os(error) => write!(f, "no channel could be opened: {error}"),
             ChannelOpenError::Memory(error) => write!(f, "a channel has no memory: {error}"),
             ChannelOpenError::Layout(error) => write!(f, "the memory cannot be a channel: {error}"),
@@ -266,7 +261,7 @@ upcall_core::debug_as_display!(ChannelOpenError);
 impl std::error::Error for ChannelOpenError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            ChannelOpenError::Folder(_, error) => Some(error),
+            ChannelOpenError::Folder(error) => Some(error),
             ChannelOpenError::Os(error) | ChannelOpenError::Kernel(error) => Some(error),
             ChannelOpenError::Memory(error) => Some(error),
             ChannelOpenError::Layout(error) => Some(error),

@@ -4,12 +4,14 @@ use upcall_core::admission::Share;
 use upcall_core::policy::Discipline;
 use upcall_core::policy::rmdp::RMDP;
 use upcall_core::time::Span;
+use upcall_sys::schedule::Band;
 
-/// Priority of the scheduling threads in `SCHED_FIFO`.
+/// Priority of the scheduling threads in `SCHED_FIFO`, where any priority is granted
+/// ([`Band::WHOLE`]).
 ///
 /// Above threaded interrupt handlers (50), so that a flood of interrupts does
 /// not come first, and with room above for a guardian.
-pub const FIFO_PRIORITY: u8 = 60;
+pub const FIFO_PRIORITY: u8 = Band::WHOLE.handlers();
 
 /// Who decides what runs next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

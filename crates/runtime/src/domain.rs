@@ -53,36 +53,14 @@ use crate::seat::{Pages, Seat, Usher};
 use listener::Listener;
 
 mod listener;
+mod socket;
+
+pub use socket::{daemon_answers, daemon_socket, own_daemon_socket};
 
 /// How long the daemon may take for an answer: it is an ordinary thread.
 const ANSWER_WITHIN: Span = Span::from_secs(10);
 /// A slot for each activity that an executive may have.
 const _: () = assert!(user_area::AREA_SLOTS == ACTIVITIES_MAX as usize);
-
-/// Where the daemon is expected: `$UPCALL_SOCKET`; else `upcall.sock` in
-/// `$XDG_RUNTIME_DIR`; else `/run/upcall.sock`, where only root can have put one.
-pub fn daemon_socket() -> PathBuf {
-    let named = |key| std::env::var_os(key).filter(|value| !value.is_empty()).map(PathBuf::from);
-    named("UPCALL_SOCKET")
-        .or_else(|| named("XDG_RUNTIME_DIR").map(|folder| folder.join("upcall.sock")))
-        .unwrap_or_else(|| PathBuf::from("/run/upcall.sock"))
-}
-
-/// Whether a daemon listens at `path`. Does not wait for it to say anything.
-///
-/// # Errors
-/// It cannot be told: no right to connect (`EACCES`), a socket of another kind
-/// (`EPROTOTYPE`), too many wait (`EAGAIN`), a path that is too long.
-pub fn daemon_answers(path: &Path) -> Result<bool, OsError> {
-    use std::io::ErrorKind::{ConnectionRefused, NotFound};
-    match Connection::connect(path) {
-        Ok(_) => Ok(true),
-        Err(error) => match std::io::Error::from(error).kind() {
-            NotFound | ConnectionRefused => Ok(false),
-            _ => Err(error),
-        },
-    }
-}
 
 /// Why a process is not a domain.
 #[non_exhaustive]
@@ -194,7 +172,8 @@ pub(crate) struct Attached {
     /// The seat on each CPU.
     pub(crate) seats: Vec<(u32, Seat)>,
     /// Whether threads get the real-time class.
-    pub(crate) real_time: bool,
+    /// What the daemon cannot grant.
+    pub(crate) missing: Option<Notice>,
     pub(crate) switch_cost: Span,
 }
 
@@ -246,7 +225,8 @@ struct Opened {
     /// By CPU.
     seats: Vec<(u32, Seat, Usher)>,
     orphaned: Arc<AtomicBool>,
-    real_time: bool,
+    /// What the daemon cannot grant.
+    missing: Option<Notice>,
     switch_cost: Span,
 }
 
@@ -277,13 +257,24 @@ fn open(path: &Path, name: &str, policy: &str) -> Result<Opened, AttachError> {
         let (seat, usher) = Seat::new(pages, me, patience, orphaned.clone());
         seats.push((cpu, seat, usher));
     }
-    Ok(Opened { connection, seats, orphaned, real_time, switch_cost })
+    let missing =
+        (!real_time).then(|| Notice::NoRealTimeDaemon { program: peer_file(&connection) });
+    Ok(Opened { connection, seats, orphaned, missing, switch_cost })
+}
+
+/// The file that the daemon runs. `None` if the kernel does not tell this user, or if
+/// somebody else listens in the daemon's place, as systemd does for a socket unit.
+fn peer_file(connection: &Connection) -> Option<PathBuf> {
+    let pid = connection.peer_credentials().ok()?.pid;
+    let file = std::fs::read_link(format!("/proc/{pid}/exe")).ok()?;
+    let is_systemd = file.file_name().is_some_and(|name| name == "systemd");
+    (!is_systemd).then_some(file)
 }
 
 impl Domain {
     /// Attaches this process under `name`. Blocks until the daemon has answered.
     pub(crate) fn attach(path: &Path, name: &str, policy: &str) -> Result<Attached, AttachError> {
-        let Opened { connection, seats, orphaned, real_time, switch_cost } =
+        let Opened { connection, seats, orphaned, missing, switch_cost } =
             open(path, name, policy)?;
         let (answers_in, answers) = mpsc::channel();
         // Few: who offends too often gets no more turns.
@@ -316,7 +307,7 @@ impl Domain {
             .map_err(|error| AttachError::Daemon(error.to_string()))?;
         let process = std::process::id();
         let domain = Domain { holdings, answers, offences, requests: 0, hung_up, process };
-        Ok(Attached { domain, seats: taken, real_time, switch_cost })
+        Ok(Attached { domain, seats: taken, missing, switch_cost })
     }
 
     /// Tells the daemon which thread is the virtual processor of a CPU. The daemon

@@ -30,6 +30,7 @@ mod domain;
 mod doorbell;
 mod events;
 mod executive;
+mod folder;
 mod gate;
 mod interrupt;
 pub mod io_events;
@@ -53,7 +54,7 @@ mod virtual_time;
 
 pub use upcall_sys::clock::thread_cpu_ns;
 pub use upcall_sys::machine::Machine;
-pub use upcall_sys::schedule::allowed_cpus;
+pub use upcall_sys::schedule::{Band, FifoRefusal, RealTime, Right, allowed_cpus};
 
 #[doc(hidden)]
 pub use upcall_core::debug_as_display;
@@ -64,9 +65,10 @@ pub use upcall_core::{activity, admission, cost, policy, qos, record, scheduler,
 pub use batch::Batch;
 pub use calibrate::switch_cost;
 pub use config::{Attach, Config, FIFO_PRIORITY, MemoryLock, Mode};
-pub use domain::{AttachError, daemon_answers, daemon_socket};
+pub use domain::{AttachError, daemon_answers, daemon_socket, own_daemon_socket};
 pub use events::{EVENTS_MAX, PostError, PostedEvent, Poster};
 pub use executive::{ACTIVITIES_MAX, Job};
+pub use folder::FolderError;
 pub use interrupt::Interrupt;
 pub use latency::Latency;
 pub use mask::MaskedBatch;

@@ -10,7 +10,6 @@ use std::thread::JoinHandle;
 use upcall_core::activity::ActivityId;
 use upcall_sys::readiness::Readiness;
 
-use crate::config::FIFO_PRIORITY;
 use crate::executive::Shared;
 use crate::interrupt::Interrupt;
 
@@ -27,11 +26,11 @@ pub(crate) struct Reactor {
 }
 
 impl Reactor {
-    /// Starts the thread, in the real-time class if handlers are. Allocates.
+    /// Starts the thread, in the real-time class at `priority` if there is one. Allocates.
     ///
     /// # Errors
     /// What the system said.
-    pub(crate) fn start(real_time: bool) -> Result<Self, String> {
+    pub(crate) fn start(priority: Option<u8>) -> Result<Self, String> {
         let readiness = Arc::new(Readiness::new().map_err(|error| error.to_string())?);
         let wards = Arc::new(Mutex::new(Vec::<Arc<Shared>>::new()));
         let (watched, woken) = (readiness.clone(), wards.clone());
@@ -39,8 +38,8 @@ impl Reactor {
             .name("upcall-io".to_owned())
             .spawn(move || {
                 // Without the right it is an ordinary thread; the executives' notice says it.
-                if real_time {
-                    let _ = upcall_sys::schedule::set_fifo(FIFO_PRIORITY + 1);
+                if let Some(priority) = priority {
+                    let _ = upcall_sys::schedule::set_fifo(priority);
                 }
                 while watched.wait(|number| wake(&woken, number)) {}
             })

@@ -5,8 +5,11 @@
 //! (contract, "Commands").
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 
 use upcall_sys::OsError;
+use upcall_sys::grant::{how_to_grant, how_to_grant_to};
+use upcall_sys::schedule::FifoRefusal;
 
 /// Something the system did not grant: what, and what is not promised therefore. Its text is one
 /// line for people, and says how to grant it. From [`Runtime::notices`](crate::Runtime::notices).
@@ -14,9 +17,12 @@ use upcall_sys::OsError;
 #[non_exhaustive]
 pub enum Notice {
     /// No real-time class for the scheduling threads.
-    NoRealTimeClass(OsError),
+    NoRealTimeClass(FifoRefusal),
     /// As before, of the daemon.
-    NoRealTimeDaemon,
+    NoRealTimeDaemon {
+        /// The file that the daemon runs, where this user may know it.
+        program: Option<PathBuf>,
+    },
     /// Memory could not be locked: a page fault may delay a handler.
     NoMemoryLock(OsError),
     /// A thread could not be pinned to its CPU.
@@ -39,20 +45,25 @@ pub enum Notice {
 impl fmt::Display for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Notice::NoRealTimeClass(error) => write!(
+            Notice::NoRealTimeClass(refusal) => write!(
                 f,
-                "no right to the real-time class ({error}): handlers run in an ordinary thread, and \
-                 wake-up times are NOT promised; grant it with `sudo setcap cap_sys_nice,cap_ipc_lock+ep \
-                 $(command -v upcall)` or an rtprio line in /etc/security/limits.conf"
+                "no right to the real-time class ({refusal}): handlers run in an ordinary thread, \
+                 and wake-up times are NOT promised; {}",
+                how_to_grant()
             ),
-            Notice::NoRealTimeDaemon => f.write_str(
-                "the daemon has no right to the real-time class: handlers run in ordinary threads, \
-                 and wake-up times are NOT promised; start it with that right (`upcalld` says how)",
-            ),
+            Notice::NoRealTimeDaemon { program } => {
+                let how = program.as_deref().map(|program: &Path| how_to_grant_to(program));
+                write!(
+                    f,
+                    "the daemon has no right to the real-time class: handlers run in ordinary \
+                     threads, and wake-up times are NOT promised; {}",
+                    how.unwrap_or_else(|| "the daemon says how to grant it when it starts".into())
+                )
+            }
             Notice::NoMemoryLock(error) => write!(
                 f,
-                "memory is not locked ({error}): a page fault may delay a handler; grant it with \
-                 `ulimit -l unlimited` or the capability cap_ipc_lock"
+                "memory is not locked ({error}): a page fault may delay a handler; {}",
+                how_to_grant()
             ),
             Notice::NotTakenOver { activity, reason } => write!(
                 f,

@@ -23,6 +23,7 @@ use upcall_core::activity::{ActivityId, ActivityParams, Claim};
 use upcall_core::admission::{Refusal, ReservationId, Reservations, Share};
 use upcall_core::time::{Instant, Span};
 use upcall_core::trace::Record;
+use upcall_sys::schedule::RealTime;
 
 use crate::clock;
 use crate::config::Config;
@@ -102,6 +103,8 @@ pub struct Runtime {
     elsewhere: Vec<Span>,
     inactive_epoch: Arc<Epoch>,
     notices: Vec<Notice>,
+    /// What this process may take by itself; `None` too in mode `threads`.
+    real_time: Option<RealTime>,
     /// From the first task on.
     reactor: Option<Reactor>,
     /// From the first virtual-time handler on. Their places in `activities` are empty.
@@ -180,6 +183,12 @@ impl Runtime {
     /// what a daemon that was started again did not.
     pub fn notices(&self) -> &[Notice] {
         &self.notices
+    }
+
+    /// By which right this process has the real-time class, and at which priorities; `None`
+    /// if it has not, in mode `threads`, and under a daemon, which gives domains their class.
+    pub fn real_time(&self) -> Option<RealTime> {
+        self.real_time.filter(|_| self.domain.is_none())
     }
 
     /// What is reserved, and what admission says of it.

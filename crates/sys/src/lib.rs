@@ -24,6 +24,7 @@
 //! | [`transfer`] | bytes from and to what does not block |
 //! | [`descriptors`] | how many descriptors there may be |
 //! | [`machine`] | what this machine is |
+//! | [`grant`] | how a program gets the rights that it lacks, in a line |
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!(
@@ -36,6 +37,7 @@ mod error;
 #[cfg(test)]
 mod forked;
 pub mod futex;
+pub mod grant;
 pub mod io_epoll;
 pub mod io_uring;
 pub mod local;

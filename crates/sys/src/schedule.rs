@@ -6,19 +6,23 @@
 //! the whole process; a new thread inherits all of it but `SCHED_DEADLINE`.
 
 use crate::OsError;
-use core::fmt;
 use core::num::NonZeroU64;
-use rustix::process::Resource;
-use rustix::thread::{CapabilitySet, CpuSet, Pid};
+use rustix::thread::{CpuSet, Pid};
 
 mod another;
+mod band;
 mod deadline;
+mod real_time;
+mod refusal;
 
 pub use another::{
     Class, class_of, pin_thread_of, set_fifo_not_inherited_of, set_fifo_of, set_idle_of,
     set_ordinary_of,
 };
+pub use band::Band;
 pub use deadline::{DeadlineRefusal, set_deadline};
+pub use real_time::{RealTime, Right};
+pub use refusal::{FifoRefusal, fifo_permission};
 
 /// Puts the calling thread into `SCHED_FIFO` at `priority` (1 lowest to 99).
 /// See sched(7).
@@ -91,62 +95,6 @@ pub fn thread_switches() -> u64 {
     unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
     usage.ru_nvcsw.unsigned_abs() + usage.ru_nivcsw.unsigned_abs()
 }
-
-/// Whether the calling thread could be put into `SCHED_FIFO` at `priority`.
-///
-/// Found out by doing it on a thread that then ends: the rules (limits,
-/// capabilities, control groups, sandboxes) are the kernel's and not worth
-/// guessing. Starts a thread; blocks until it has ended.
-///
-/// # Errors
-/// What is missing.
-pub fn fifo_permission(priority: u8) -> Result<(), FifoRefusal> {
-    let trial = std::thread::Builder::new()
-        .name("upcall-fifo-try".into())
-        .spawn(move || set_fifo(priority))
-        .map_err(OsError::of_io("pthread_create"))
-        .and_then(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-    trial.map_err(|error| FifoRefusal {
-        priority,
-        // No limit at all is the same as the highest.
-        priority_limit: rustix::process::getrlimit(Resource::Rtprio).current.unwrap_or(99),
-        has_sys_nice: rustix::thread::capabilities(None)
-            .is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_NICE)),
-        error,
-    })
-}
-
-/// Why `SCHED_FIFO` was refused, with the two rights that would have granted
-/// it (sched(7), "Privileges and resource limits").
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FifoRefusal {
-    /// What was asked for.
-    pub priority: u8,
-    /// `RLIMIT_RTPRIO`: the most an unprivileged thread may take; 0: none.
-    pub priority_limit: u64,
-    /// Whether the thread has `CAP_SYS_NICE`. If so, or if the limit is high
-    /// enough, it was a control group or a sandbox that refused.
-    pub has_sys_nice: bool,
-    /// What the kernel answered.
-    pub error: OsError,
-}
-
-impl fmt::Display for FifoRefusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let FifoRefusal { priority, priority_limit, has_sys_nice, error } = self;
-        write!(f, "SCHED_FIFO priority {priority} refused: ")?;
-        if !error.is_permission() {
-            return write!(f, "{error}");
-        }
-        if *has_sys_nice || *priority_limit >= u64::from(*priority) {
-            write!(f, "the right is there, so a control group or sandbox forbids it ({error})")
-        } else {
-            write!(f, "RLIMIT_RTPRIO is {priority_limit} and CAP_SYS_NICE is missing ({error})")
-        }
-    }
-}
-
-impl std::error::Error for FifoRefusal {}
 
 /// How much of each period all real-time threads of a CPU may use together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -255,23 +203,6 @@ mod tests {
         assert_eq!(param.sched_priority, 7);
         set_ordinary().unwrap();
         assert_eq!(class(), libc::SCHED_OTHER);
-    }
-
-    #[test]
-    fn a_refusal_says_which_right_is_missing() {
-        let refusal = FifoRefusal {
-            priority: 50,
-            priority_limit: 0,
-            has_sys_nice: false,
-            error: OsError::new("sched_setscheduler", libc::EPERM),
-        };
-        assert_eq!(
-            refusal.to_string(),
-            "SCHED_FIFO priority 50 refused: RLIMIT_RTPRIO is 0 and CAP_SYS_NICE is missing \
-             (sched_setscheduler: Operation not permitted (EPERM))"
-        );
-        let refusal = FifoRefusal { has_sys_nice: true, ..refusal };
-        assert!(refusal.to_string().contains("control group"), "{refusal}");
     }
 
     #[test]

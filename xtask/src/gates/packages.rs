@@ -17,6 +17,7 @@ pub const PROGRAMS: [(&str, &str); 16] = [
     ("perf", "linux-perf"),
     ("gdb", "gdb"),
     ("setpriv", "util-linux"),
+    ("unshare", "util-linux"),
     ("chrt", "util-linux"),
     ("ip", "iproute2"),
     ("tmux", "tmux"),

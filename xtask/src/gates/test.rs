@@ -76,7 +76,11 @@ fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
 /// right that is missing.
 fn with_rights(workspace: &Workspace, open: &Tally) -> Result<String, Failure> {
     let missing = packages::missing();
-    let rights = [("root", child::is_root()), ("CAP_NET_ADMIN", child::is_net_admin())];
+    let rights = [
+        ("root", child::is_root()),
+        ("CAP_NET_ADMIN", child::is_net_admin()),
+        ("CAP_SYS_RESOURCE", child::may_raise_limits()),
+    ];
     let lacks = |test: &Ignored| {
         let program = missing.iter().find(|(program, _)| packages::names(&test.reason, program));
         program

@@ -5,7 +5,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -34,22 +34,24 @@ pub struct OwnDaemon {
     joined: bool,
 }
 
-/// Starts a daemon with the numbers of `plan` if nobody listens at `socket`; `None` if
-/// somebody does.
+/// The socket of the daemon of a run. Starts a daemon with the numbers of `plan` if none
+/// answers; the second part is `None` if one does.
 ///
 /// # Errors
 /// It does not start, or it cannot be told who listens.
-pub fn ensure(socket: &Path, plan: &Plan<'_>) -> Result<Option<OwnDaemon>, Failure> {
-    if answers(socket)? {
-        return Ok(None);
+pub fn ensure(plan: &Plan<'_>) -> Result<(PathBuf, Option<OwnDaemon>), Failure> {
+    let there = upcall::daemon_socket().map_err(Failure::new)?;
+    if answers(&there)? {
+        return Ok((there, None));
     }
-    let mut own = OwnDaemon::start(socket, plan)?;
+    let socket = upcall::own_daemon_socket().map_err(Failure::new)?;
+    let mut own = OwnDaemon::start(&socket, plan)?;
     let give_up = clock::now() + LISTEN_WITHIN;
     while clock::now() < give_up {
         let ended = own.has_ended();
-        if answers(socket)? {
+        if answers(&socket)? {
             // If ours has ended, somebody else was faster.
-            return Ok((!ended).then_some(own));
+            return Ok((socket, (!ended).then_some(own)));
         }
         if ended {
             let said = own.said.iter().last();

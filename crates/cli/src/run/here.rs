@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use upcall::time::{Instant, Span};
 use upcall::{Config, MemoryLock, Mode, Runtime, clock};
-use upcall_cli::standard_error::say;
 
 use super::activities::{Activities, bind, shortfall};
 use super::load::Load;
-use super::{LEAD, Measured, Order, POLL_EVERY, domains, drain_time};
+use super::{LEAD, Measured, Order, POLL_EVERY, domains, drain_time, say_class};
 use crate::csv::JobLog;
 use crate::exit::Failure;
 use crate::live::Live;
@@ -66,9 +65,7 @@ pub fn run(
     load.begin(start);
     ours.run_at(start).map_err(Failure::new)?;
     notices.extend(ours.runtime.notices().iter().map(ToString::to_string));
-    for notice in &notices {
-        say(format_args!("upcall: {notice}"));
-    }
+    say_class(ours.runtime.real_time(), &notices);
     let mut live = Live::new(order, plan, start);
     let mut files = Files { mode: order.mode, plan, log, trace };
     watch(&mut ours, start + order.duration, &mut files, &mut live, interrupted);

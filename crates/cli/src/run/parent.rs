@@ -22,7 +22,7 @@ use upcall_cli::standard_error::say;
 use super::load::Load;
 use super::message::{FromDomain, Setup, ToDomain};
 use super::process::{Process, out_of_place};
-use super::{LEAD, Measured, Order, POLL_EVERY, Part, Row, daemon, domains, drain_time};
+use super::{LEAD, Measured, Order, POLL_EVERY, Part, Row, daemon, domains, drain_time, say_class};
 use crate::csv::JobLog;
 use crate::exit::Failure;
 use crate::live::Live;
@@ -64,12 +64,12 @@ pub fn run(
     interrupted: &AtomicBool,
     started: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<output::Run, Failure> {
-    let socket = (order.mode == Mode::Upcall).then(upcall::daemon_socket);
     // Dropped after the processes: it ends when the last has gone.
-    let mut own = None;
+    let (mut socket, mut own) = (None, None);
     let mut parent = Parent::start(spec, plan, order, files)?;
-    if let Some(socket) = &socket {
-        own = daemon::ensure(socket, plan)?;
+    if order.mode == Mode::Upcall {
+        let (found, started) = daemon::ensure(plan)?;
+        (socket, own) = (Some(found), started);
     }
     parent.own_daemon = own.is_some();
     let cpus = parent.launch(socket.as_deref(), spec, || {
@@ -91,9 +91,13 @@ pub fn run(
     let start = clock::now() + LEAD;
     load.begin(start);
     parent.begin(start)?;
-    for notice in &parent.notices {
-        say(format_args!("upcall: {notice}"));
-    }
+    // A daemon of this run's own has the rights that this process has.
+    let class = match order.mode {
+        Mode::Threads => None,
+        Mode::Upcall if own.is_none() => None,
+        Mode::Upcall | Mode::Fifo => upcall::RealTime::granted().ok(),
+    };
+    say_class(class, &parent.notices);
     let mut live = Live::new(order, plan, start);
     parent.watch(start + order.duration, &mut live, interrupted);
 

@@ -29,7 +29,7 @@ fn its_thread_is_allowed_on_no_cpu_of_a_site_if_there_is_another() {
     for scheduled in [&allowed[..1], &allowed[..]] {
         let sites = sites(scheduled);
         let quit = Arc::new(AtomicBool::new(true));
-        let rules = Rules { real_time: false, grace: Span::ZERO, kill: false };
+        let rules = Rules { band: None, grace: Span::ZERO, kill: false };
         let guardian = Guardian::new((&sites, &allowed), rules, quit, |_| {});
         let run = move || {
             guardian.run();
@@ -119,7 +119,7 @@ fn who_sleeps_on_its_turn_is_out_prioritised_at_the_fourth_look_after_it_ran() {
     site.grant(&has_turn);
     has_turn.turn.reset(idler.domain);
     let mut watch = Watch { site, known: Known::default(), asked: None, records: Vec::new() };
-    let rules = Rules { real_time: true, grace: GRACE, kill: false };
+    let rules = Rules { band: Some(Band::WHOLE), grace: GRACE, kill: false };
     let mut look = |at: u32| {
         let mut told = None;
         let report = &mut |offence: Offence| told = Some(offence.measure);

@@ -55,7 +55,7 @@ fn a_kls_thread_whose_bell_was_overwritten_ends_all_the_same() {
     let site = Arc::new(crate::site::Site::new(cpu));
     let hall = Arc::new(Hall::new(cpu, 1000).unwrap());
     site.set_halls(|halls| halls.push(hall.clone()));
-    let thread = crate::kls::start(crate::kls::Kls::new(site, hall.clone(), false)).unwrap();
+    let thread = crate::kls::start(crate::kls::Kls::new(site, hall.clone(), None)).unwrap();
     let bell = hall.turn.bell(DomainId::DAEMON);
     while bell.load(Ordering::Relaxed) != u64::from(ASLEEP) {
         std::thread::yield_now();

@@ -42,7 +42,7 @@ impl Daemon {
             }
             ToDaemon::Detach => Err(Over("it detached".to_owned())),
             ToDaemon::Inspect => {
-                let real_time = self.real_time;
+                let real_time = self.real_time.is_some();
                 let scene = Scene { registry: &self.registry, sites: &self.sites };
                 let asking = self.sessions.get_mut(&session).filter(|s| s.domain.is_none());
                 let asking = asking.ok_or("a domain asked how things stand")?;

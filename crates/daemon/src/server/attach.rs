@@ -18,7 +18,7 @@ use upcall_sys::schedule;
 use super::session::{Attached, Over, Seat, Session};
 use super::{Daemon, Event};
 use crate::hall::{Hall, Member, PROXY_GENERATION};
-use crate::kls::{self, DOMAIN_PRIORITY, Kls};
+use crate::kls::{self, Kls};
 use crate::registry::Owner;
 use crate::site::Site;
 
@@ -78,7 +78,7 @@ impl Daemon {
             domain: number,
             generation: generation.get(),
             seats: u32::try_from(seats.len()).unwrap_or(u32::MAX),
-            real_time: self.real_time,
+            real_time: self.real_time.is_some(),
             switch_cost_ns: self.switch_cost.as_nanos(),
             patience_ns: self.config.patience.as_nanos(),
         };
@@ -106,7 +106,7 @@ impl Daemon {
         }
         let hall = Arc::new(Hall::new(site.cpu, uid)?);
         // Before it is a hall of its site: none is without a thread.
-        let thread = kls::start(Kls::new(site.clone(), hall.clone(), self.real_time))?;
+        let thread = kls::start(Kls::new(site.clone(), hall.clone(), self.band()))?;
         site.set_halls(|halls| halls.push(hall.clone()));
         self.halls.push((hall.clone(), thread));
         Ok(hall)
@@ -114,7 +114,7 @@ impl Daemon {
 
     /// A domain's thread of a CPU is there: from now on it takes part.
     pub(super) fn seat(&mut self, session: u64, cpu: u32, tid: u32) -> Result<(), Over> {
-        let real_time = self.real_time;
+        let band = self.band();
         let pid = self.sessions.get(&session).map_or(0, |session| session.credentials.pid);
         let Attached { number, generation, seats } = self.domain_of(session)?;
         let (number, generation) = (*number, *generation);
@@ -128,8 +128,13 @@ impl Daemon {
         let member = Member::new((number, generation), (pid, tid), memory)?;
         let member = Arc::new(member);
         schedule::pin_thread_of(tid, &[cpu])?;
-        if real_time {
-            schedule::set_fifo_not_inherited_of(tid, DOMAIN_PRIORITY)?;
+        if let Some(band) = band {
+            let priority = band.handlers();
+            schedule::set_fifo_not_inherited_of(tid, priority).map_err(|error| {
+                let why =
+                    "its RLIMIT_RTPRIO is lower, or it has capabilities that the daemon lacks";
+                format!("its thread cannot have real-time priority {priority} ({why}): {error}")
+            })?;
         }
         seat.member = Some(member.clone());
         let hall = seat.hall.clone();

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 use upcall_shm::DomainId;
 use upcall_sys::process::PidFd;
-use upcall_sys::schedule;
+use upcall_sys::schedule::{self, Band};
 
 use super::session::{Attached, Seat};
 use super::{Daemon, Event};
@@ -30,8 +30,8 @@ impl Daemon {
             let Some(member) = member else { continue };
             hall.set_members(|members| members.retain(|other| !Arc::ptr_eq(other, &member)));
             hall.kernel.detach(number);
-            if self.real_time {
-                lower(&session.process, &member);
+            if let Some(band) = self.band() {
+                lower(&session.process, &member, band);
             }
             if let Ok(turn) = hall.turn.turn()
                 && turn.holder() == number
@@ -78,11 +78,11 @@ impl Drop for Daemon {
 
 /// Puts what is left of a domain's thread into the ordinary class. After an exec it is
 /// the process's first thread that has its class.
-fn lower(process: &PidFd, member: &Member) {
+fn lower(process: &PidFd, member: &Member, band: Band) {
     if process.has_exited() != Ok(false) {
         return;
     }
     if schedule::set_ordinary_of(member.tid).is_err() {
-        guardian::lower_leader(member);
+        guardian::lower_leader(member, Some(band));
     }
 }

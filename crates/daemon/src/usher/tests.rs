@@ -13,7 +13,7 @@ use crate::site::{Known, Site};
 
 fn staffed(site: &Arc<Site>, uid: u32) -> Staffed {
     let hall = Arc::new(Hall::new(site.cpu, uid).unwrap());
-    let thread = kls::start(Kls::new(site.clone(), hall.clone(), false)).unwrap();
+    let thread = kls::start(Kls::new(site.clone(), hall.clone(), None)).unwrap();
     site.set_halls(|halls| halls.push(hall.clone()));
     (hall, thread)
 }

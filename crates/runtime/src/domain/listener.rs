@@ -58,7 +58,7 @@ struct Attachment {
     claimed: BTreeMap<u32, Held>,
     /// Places that were refused, and why.
     refused: Vec<(u32, String)>,
-    real_time: bool,
+    missing: Option<Notice>,
 }
 
 impl Listener {
@@ -143,7 +143,7 @@ impl Listener {
     /// executives go on as orphans meanwhile.
     fn attach_again(&self) -> Result<Attachment, AttachError> {
         let opened = open(&self.path, &self.name, &self.policy)?;
-        let Opened { connection, seats: all, orphaned, real_time, .. } = opened;
+        let Opened { connection, seats: all, orphaned, missing, .. } = opened;
         let (claimed, threads) = {
             let mut holdings = locked(&self.holdings);
             holdings.attempts += 1;
@@ -179,12 +179,12 @@ impl Listener {
             awaited -= usize::from(domain == DomainId::DAEMON.number());
         }
         let connection = Arc::new(connection);
-        Ok(Attachment { connection, seats, ushers, orphaned, claimed, refused, real_time })
+        Ok(Attachment { connection, seats, ushers, orphaned, claimed, refused, missing })
     }
 
     /// Hands the new seats to the executives.
     fn take_up(&mut self, attachment: Attachment) -> Arc<Connection> {
-        let Attachment { connection, seats, ushers, orphaned, claimed, refused, real_time } =
+        let Attachment { connection, seats, ushers, orphaned, claimed, refused, missing } =
             attachment;
         let mut holdings = locked(&self.holdings);
         // Closed meanwhile.
@@ -197,9 +197,7 @@ impl Listener {
                 holdings.notices.push(Notice::NotTakenOver { activity, reason });
             }
         }
-        if !real_time {
-            holdings.notices.push(Notice::NoRealTimeDaemon);
-        }
+        holdings.notices.extend(missing);
         holdings.connection = Some(connection.clone());
         drop(holdings);
         self.orphaned = orphaned;

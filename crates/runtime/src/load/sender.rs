@@ -10,14 +10,13 @@ use upcall_shm::load_page::{LoadChild, StreamCounters};
 use upcall_sys::OsError;
 use upcall_sys::clock::{monotonic_ns, sleep_until_ns};
 use upcall_sys::memfd::SharedMapping;
+use upcall_sys::schedule::RealTime;
 use upcall_sys::udp::{SendBatch, UdpSocket};
 
 use super::{LoadError, SenderPlan, attach_page};
 
 /// Longest sleep, so that a request to stop is seen soon.
 const LOOK_EVERY: Span = Span::from_millis(20);
-/// Real-time priority, where granted: below anything Upcall schedules.
-const FIFO_PRIORITY: u8 = 40;
 /// Part of the interval a send may be late before it counts as a slip.
 const SLIP_DIVISOR: u32 = 4;
 
@@ -33,9 +32,11 @@ pub fn serve(
     let mapping = attach_page()?;
     let mut page = LoadChild::attach(mapping)?;
     let mut sources = plans.iter().map(Source::open).collect::<Result<Vec<_>, _>>()?;
-    // Without the right, it sends as an ordinary process does: late at times,
-    // which shows as slips.
-    let _ = upcall_sys::schedule::set_fifo(FIFO_PRIORITY);
+    // Below anything Upcall schedules. Without the right, it sends as an ordinary process
+    // does: late at times, which shows as slips.
+    if let Some(priority) = RealTime::granted().ok().and_then(|granted| granted.band.sender()) {
+        let _ = upcall_sys::schedule::set_fifo(priority);
+    }
     page.set_ready();
     let Some(start_ns) = wait_for_start(&page) else { return Ok(()) };
     for source in &mut sources {

@@ -12,7 +12,6 @@ use crate::config::Mode;
 use crate::events::Posts;
 use crate::executive::{ACTIVITIES_MAX, Control, Handler, Work};
 use crate::need::{CreateError, Need};
-use crate::reactor::Reactor;
 use crate::statistics::Statistics;
 use crate::stream::{self, Inlet, Outlet, StreamWork, WATCHES_MAX};
 use crate::task::{Address, Task, TaskCell, TaskWork};
@@ -127,8 +126,7 @@ impl Runtime {
         let cell = Arc::new(TaskCell::new(clock::now));
         let work = TaskWork::new(cell.clone(), task(Task::new(cell.clone())));
         if self.reactor.is_none() {
-            let real_time = self.config.mode != Mode::Threads;
-            self.reactor = Some(Reactor::start(real_time).map_err(CreateError::Thread)?);
+            self.reactor = Some(self.start_reactor().map_err(CreateError::Thread)?);
         }
         let admitted = self.admit(name, params, &terms)?;
         let shared = self.executives[admitted.executive].link.shared.clone();

@@ -5,7 +5,6 @@
 use upcall_core::time::Span;
 
 use super::Runtime;
-use crate::config::FIFO_PRIORITY;
 use crate::need::{CreateError, Need};
 
 impl Runtime {
@@ -34,11 +33,12 @@ impl Runtime {
         Ok(())
     }
 
-    /// Priority of a handler's own thread: one below the next shorter period.
-    pub(super) fn rate_monotonic_priority(&self, index: usize) -> u8 {
+    /// Priority of a handler's own thread: one below the next shorter period, `highest`
+    /// for the shortest, and 1 for all that come later than that reaches.
+    pub(super) fn rate_monotonic_priority(&self, index: usize, highest: u8) -> u8 {
         let live = || self.activities.iter().flatten();
         let Some(own) = live().find(|activity| activity.executive == index) else {
-            return FIFO_PRIORITY;
+            return highest;
         };
         let mut shorter: Vec<Span> = live()
             .map(|other| other.params.period)
@@ -48,6 +48,6 @@ impl Runtime {
         shorter.sort_unstable();
         shorter.dedup();
         let below = u8::try_from(shorter.len()).unwrap_or(u8::MAX);
-        FIFO_PRIORITY.saturating_sub(below).max(1)
+        highest.saturating_sub(below).max(1)
     }
 }

@@ -11,7 +11,6 @@ use super::Runtime;
 use crate::config::Mode;
 use crate::executive::Control;
 use crate::interrupt::Interrupt;
-use crate::reactor::Reactor;
 
 impl Runtime {
     /// Has `handler` called with each user interrupt of the scheduling thread of `cpu`: in
@@ -84,7 +83,7 @@ impl Runtime {
         let shared = &self.executives[executive].link.shared;
         let reactor = match self.reactor.take() {
             Some(reactor) => reactor,
-            None => Reactor::start(true).map_err(InterruptError::Thread)?,
+            None => self.start_reactor().map_err(InterruptError::Thread)?,
         };
         let (readiness, number) = self.reactor.insert(reactor).interrupter(shared);
         let watch = Watch::new(&readiness, fd.as_fd(), Direction::Readable, number);

@@ -6,12 +6,14 @@ use std::sync::mpsc;
 use upcall_core::admission::{Platform, Reservations};
 use upcall_core::policy::rmdp::RMDP;
 use upcall_core::time::Span;
+use upcall_sys::schedule::{FifoRefusal, RealTime};
 
 use crate::calibrate;
-use crate::config::{Config, FIFO_PRIORITY, MemoryLock, Mode};
+use crate::config::{Config, MemoryLock, Mode};
 use crate::domain::{AttachError, Domain};
 use crate::executive::{ACTIVITIES_MAX, Executive};
 use crate::panics;
+use crate::reactor::Reactor;
 use crate::rights::Notice;
 use crate::seat::Seat;
 
@@ -138,9 +140,7 @@ impl Runtime {
                     .map_err(|error| StartError::Attach(Arc::new(error)))?;
                 config.cpus = attached.seats.iter().map(|(cpu, _)| *cpu).collect();
                 config.switch_cost = Some(attached.switch_cost);
-                if !attached.real_time {
-                    notices.push(Notice::NoRealTimeDaemon);
-                }
+                notices.extend(attached.missing);
                 (Some(attached.domain), attached.seats)
             }
         };
@@ -159,6 +159,18 @@ impl Runtime {
                 return Err(StartError::CpuNotAllowed { cpu, allowed });
             }
         }
+        let real_time = match config.mode {
+            Mode::Threads => None,
+            Mode::Upcall | Mode::Fifo => match RealTime::granted() {
+                Ok(granted) => Some(granted),
+                Err(refusal) => {
+                    // The daemon gives domains their class, and says if it cannot.
+                    let ours = domain.is_none().then_some(Notice::NoRealTimeClass(refusal));
+                    notices.extend(ours);
+                    None
+                }
+            },
+        };
         let switch_cost = *config.switch_cost.get_or_insert_with(calibrate::switch_cost);
         let platform = Platform {
             cpus: config.cpus.clone(),
@@ -178,6 +190,7 @@ impl Runtime {
             elsewhere: Vec::new(),
             inactive_epoch: Arc::default(),
             notices,
+            real_time,
             reactor: None,
             virtual_time: None,
         };
@@ -220,14 +233,20 @@ impl Runtime {
         self.executives.len() - 1
     }
 
+    /// Starts the thread that waits for descriptors, above handlers where that is granted.
+    pub(super) fn start_reactor(&self) -> Result<Reactor, String> {
+        Reactor::start(self.real_time.map(|real_time| real_time.band.reactor()))
+    }
+
     /// Starts the thread of an executive, if it does not run yet.
     pub(super) fn launch(&mut self, index: usize) -> Result<(), String> {
+        let highest = self.real_time.map(|real_time| real_time.band.handlers());
         let fifo_priority = match self.config.mode {
             // The daemon gives it its class.
             Mode::Upcall if self.domain.is_some() => None,
-            Mode::Upcall => Some(FIFO_PRIORITY),
+            Mode::Upcall => highest,
             Mode::Threads => None,
-            Mode::Fifo => Some(self.rate_monotonic_priority(index)),
+            Mode::Fifo => highest.map(|highest| self.rate_monotonic_priority(index, highest)),
         };
         let executive = &mut self.executives[index];
         let Some(waiting) = executive.waiting.take() else { return Ok(()) };
@@ -267,8 +286,10 @@ fn prepare_thread(cpu: u32, fifo_priority: Option<u8>) -> Vec<Notice> {
         notices.push(Notice::NoPinning { cpu, error });
     }
     upcall_sys::memory::prefault_stack::<STACK_BYTES>();
-    if let Some(Err(error)) = fifo_priority.map(upcall_sys::schedule::set_fifo) {
-        notices.push(Notice::NoRealTimeClass(error));
+    if let Some(priority) = fifo_priority
+        && let Err(error) = upcall_sys::schedule::set_fifo(priority)
+    {
+        notices.push(Notice::NoRealTimeClass(FifoRefusal::new(priority, error)));
     }
     notices
 }

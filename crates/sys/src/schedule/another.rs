@@ -4,8 +4,9 @@
 //! thread is named by its number ([`crate::process::thread_id`]); the caller knows that
 //! it is still the same thread (a pidfd of its process tells when it has ended).
 //!
-//! Whom one may change: without `CAP_SYS_NICE`, threads of the same user only, and
-//! into `SCHED_FIFO` up to *their* `RLIMIT_RTPRIO` only. See sched(7).
+//! Whom one may change: without `CAP_SYS_NICE`, threads of the same user only, that have no
+//! capability that the caller lacks, and into `SCHED_FIFO` up to *their* `RLIMIT_RTPRIO`
+//! only. See sched(7).
 
 use super::{cpu_set, set_class_of};
 use crate::OsError;
@@ -57,15 +58,23 @@ pub fn set_fifo_not_inherited_of(tid: u32, priority: u8) -> Result<(), OsError> 
     set_class_of(thread(tid)?, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, priority)
 }
 
-/// Puts thread `tid` into the ordinary class, `SCHED_OTHER`.
+/// Puts thread `tid` into the ordinary class, `SCHED_OTHER`. Without `CAP_SYS_NICE` a
+/// class that is not inherited ([`set_fifo_not_inherited_of`]) stays one that is not
+/// inherited. One or two system calls.
 ///
 /// # Errors
-/// `EPERM` if it is another user's, if its class is not inherited
-/// ([`set_fifo_not_inherited_of`]), or if it is in `SCHED_IDLE` and its `RLIMIT_NICE`
-/// does not allow its nice value; all three without `CAP_SYS_NICE`. `ESRCH` if there is
+/// `EPERM` if it is another user's, or if it is in `SCHED_IDLE` and its `RLIMIT_NICE`
+/// does not allow its nice value; both without `CAP_SYS_NICE`. `ESRCH` if there is
 /// no such thread.
 pub fn set_ordinary_of(tid: u32) -> Result<(), OsError> {
-    set_class_of(thread(tid)?, libc::SCHED_OTHER, 0)
+    let tid = thread(tid)?;
+    match set_class_of(tid, libc::SCHED_OTHER, 0) {
+        // Only who has the capability may clear the flag; everyone may keep it.
+        Err(error) if error.raw_os_error() == libc::EPERM => {
+            set_class_of(tid, libc::SCHED_OTHER | libc::SCHED_RESET_ON_FORK, 0)
+        }
+        result => result,
+    }
 }
 
 /// Puts thread `tid` into `SCHED_IDLE`.
@@ -128,7 +137,9 @@ fn thread(tid: u32) -> Result<Pid, OsError> {
 mod tests {
     use super::*;
     use crate::process::thread_id;
-    use crate::schedule::{CPUS_MAX, allowed_cpus, pin_thread};
+    use crate::schedule::{CPUS_MAX, RealTime, Right, allowed_cpus, pin_thread};
+    use rustix::process::{Resource, Rlimit};
+    use rustix::thread::CapabilitySet;
     use std::sync::mpsc::{Sender, channel};
     use std::thread::JoinHandle;
 
@@ -222,5 +233,47 @@ mod tests {
             go.send(()).unwrap();
             assert_eq!(thread.join().unwrap(), Ok(expected));
         }
+    }
+    /// In a thread of its own: a capability that is dropped does not come back.
+    fn without_sys_nice(work: impl FnOnce() + Send + 'static) {
+        let limited = move || {
+            let mut sets = rustix::thread::capabilities(None).unwrap();
+            sets.effective.remove(CapabilitySet::SYS_NICE);
+            sets.permitted.remove(CapabilitySet::SYS_NICE);
+            rustix::thread::set_capabilities(None, sets).unwrap();
+            work();
+        };
+        std::thread::spawn(limited).join().unwrap();
+    }
+
+    #[test]
+    #[ignore = "needs root and CAP_SYS_RESOURCE: drops a right and lives by a limit"]
+    fn under_a_limit_a_thread_is_raised_demoted_and_raised_again_within_it() {
+        // Of the whole process; threads with the capability do not notice it.
+        let set = |limit| rustix::process::setrlimit(Resource::Rtprio, limit).unwrap();
+        let limit = |limit| set(Rlimit { current: Some(limit), maximum: Some(limit) });
+        let before = rustix::process::getrlimit(Resource::Rtprio);
+        limit(20);
+        without_sys_nice(|| {
+            // Of a thread with more capabilities nothing may be changed.
+            let (tid, go, thread) = started(|| ());
+            let granted = RealTime::granted().unwrap();
+            assert_eq!(granted.right, Right::Limit { priority_max: 20 });
+            assert_eq!(granted.band.guardian(), 20);
+            let handlers = granted.band.handlers();
+            for _ in 0..2 {
+                set_fifo_not_inherited_of(tid, handlers).unwrap();
+                assert_eq!(class_of(tid), Ok(Class::Fifo { priority: handlers }));
+                set_fifo_not_inherited_of(tid, granted.band.offender()).unwrap();
+                set_ordinary_of(tid).unwrap();
+                assert_eq!(class_of(tid), Ok(Class::Ordinary));
+            }
+            assert!(set_fifo_of(tid, 21).unwrap_err().is_permission());
+            go.send(()).unwrap();
+            thread.join().unwrap();
+        });
+        limit(4);
+        without_sys_nice(|| assert_eq!(RealTime::granted().unwrap_err().priority_limit, 4));
+        set(before);
     }
 }

@@ -11,10 +11,9 @@ fn a_reader_in_another_domain_takes_the_turn_if_it_outranks_who_writes_and_not_o
     for (reader_period_ms, comes_between) in [(50, true), (900, false)] {
         let daemon = Running::start(|_| {});
         let (mut ours, mut theirs) = (daemon.domain("writes"), daemon.domain("reads"));
-        let is_real_time = !ours
-            .notices()
-            .iter()
-            .any(|notice| matches!(notice, Notice::NoRealTimeDaemon | Notice::NoRealTimeClass(_)));
+        let is_real_time = !ours.notices().iter().any(|notice| {
+            matches!(notice, Notice::NoRealTimeDaemon { .. } | Notice::NoRealTimeClass(_))
+        });
         let stream = Stream::create(Way::Slots { slots: 16, slot_bytes: 8 }, 0).unwrap();
         let (mut outlet, inlet) = (stream.outlet().unwrap(), stream.inlet().unwrap());
         let (done, read_at) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(u32::MAX)));

@@ -1,0 +1,155 @@
+//! The folder that holds a user's sockets: its daemon's and those of its services.
+//!
+//! Used by [`crate::domain`] and [`crate::channel`]. Whoever may write to such a folder can
+//! put a socket of their own there, so a folder is used only if nobody else may.
+
+use std::fmt;
+use std::fs::DirBuilder;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// Why a folder cannot hold sockets.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum FolderError {
+    /// Another user owns it, others may write to it, or it is no folder.
+    NotPrivate {
+        /// That one.
+        folder: PathBuf,
+        /// Whose it is.
+        uid: u32,
+        /// Its mode: the kind of file and who may do what (inode(7)).
+        mode: u32,
+    },
+    /// It could not be made or looked at.
+    Os {
+        /// That one.
+        folder: PathBuf,
+        /// What the system said.
+        error: std::io::Error,
+    },
+}
+
+impl fmt::Display for FolderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FolderError::NotPrivate { folder, uid, mode } => write!(
+                f,
+                "folder {} cannot be trusted with sockets: user {uid} owns it, its mode is {:o}; \
+                 expected a folder of user {} or root that nobody else may write to",
+                folder.display(),
+                mode & 0o7777,
+                user()
+            ),
+            FolderError::Os { folder, error } => {
+                write!(f, "folder {} cannot hold sockets: {error}", folder.display())
+            }
+        }
+    }
+}
+
+impl std::error::Error for FolderError {}
+
+/// The value of an environment variable that is set and not empty, as a path.
+pub(crate) fn variable(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+/// Number of this user.
+pub(crate) fn user() -> u32 {
+    std::fs::metadata("/proc/self").map_or(0, |found| found.uid())
+}
+
+/// `$XDG_RUNTIME_DIR` if it is a folder of this user; else `/run` for root, and for others
+/// `upcall-UID` where temporary files are. It need not be there yet.
+pub(crate) fn user_folder() -> PathBuf {
+    let is_own = |folder: &PathBuf| {
+        std::fs::metadata(folder).is_ok_and(|found| found.is_dir() && found.uid() == user())
+    };
+    variable("XDG_RUNTIME_DIR").filter(is_own).unwrap_or_else(|| match user() {
+        0 => PathBuf::from("/run"),
+        user => std::env::temp_dir().join(format!("upcall-{user}")),
+    })
+}
+
+/// Makes `folder`, and what is missing above it, for this user alone. One that is there
+/// must be private.
+pub(crate) fn make(folder: &Path) -> Result<(), FolderError> {
+    let made = DirBuilder::new().mode(0o700).recursive(true).create(folder);
+    // Something else may be at the path: then the check says what.
+    check(folder).map_err(|refused| match made {
+        Err(error) if !folder.exists() => FolderError::Os { folder: folder.to_owned(), error },
+        _ => refused,
+    })
+}
+
+/// That nobody but this user and root can have put a socket into `folder`, nor have put
+/// `folder` into [`user_folder`].
+pub(crate) fn check(folder: &Path) -> Result<(), FolderError> {
+    let above = user_folder();
+    if folder != above && folder.starts_with(&above) {
+        check_one(&above)?;
+    }
+    check_one(folder)
+}
+
+fn check_one(folder: &Path) -> Result<(), FolderError> {
+    let folder = folder.to_owned();
+    match std::fs::symlink_metadata(&folder) {
+        Err(error) => Err(FolderError::Os { folder, error }),
+        Ok(found) => {
+            let (uid, mode) = (found.uid(), found.mode());
+            let is_ours = uid == user() || uid == 0;
+            match found.is_dir() && is_ours && mode & 0o022 == 0 {
+                true => Ok(()),
+                false => Err(FolderError::NotPrivate { folder, uid, mode }),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_folder_is_made_for_this_user_alone() {
+        let beside = tempfile::tempdir().unwrap();
+        let folder = beside.path().join("one/two");
+        make(&folder).unwrap();
+        for made in [&folder, &beside.path().join("one")] {
+            assert_eq!(std::fs::metadata(made).unwrap().mode() & 0o7777, 0o700, "{made:?}");
+        }
+        make(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_others_may_write_to_is_refused_and_named() {
+        let folder = tempfile::tempdir().unwrap();
+        for mode in [0o720, 0o702, 0o1777] {
+            std::fs::set_permissions(folder.path(), Permissions::from_mode(mode)).unwrap();
+            let refused = make(folder.path()).unwrap_err();
+            assert!(matches!(refused, FolderError::NotPrivate { .. }), "{refused:?}");
+            let said = refused.to_string();
+            let name = folder.path().to_str().unwrap();
+            assert!(said.contains(name) && said.contains(&format!("{mode:o}")), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_link_is_refused_wherever_it_leads() {
+        let beside = tempfile::tempdir().unwrap();
+        let link = beside.path().join("link");
+        std::os::unix::fs::symlink(beside.path(), &link).unwrap();
+        assert!(matches!(make(&link), Err(FolderError::NotPrivate { .. })));
+    }
+
+    #[test]
+    fn a_file_in_its_place_is_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert!(matches!(make(file.path()), Err(FolderError::NotPrivate { .. })));
+        assert!(matches!(make(&file.path().join("in it")), Err(FolderError::Os { .. })));
+    }
+}

@@ -1,0 +1,173 @@
+//! How a program gets the rights that promises about time need, as one line for a person.
+//!
+//! Called when such a right was refused. The line names the file that runs, because the
+//! program may be any that uses the library. Reads `/proc`, `/etc/passwd` and the mount
+//! of that file; allocates.
+
+use std::borrow::Cow;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::StatVfsMountFlags;
+
+use crate::schedule::Band;
+
+/// Programs that run what others wrote: their names begin so.
+const INTERPRETERS: [&str; 14] = [
+    "python", "pypy", "perl", "ruby", "node", "deno", "java", "lua", "php", "guile", "bash",
+    "dash", "ld-linux", "ld-musl",
+];
+
+/// The sentence for this process and its user: "grant it with ...".
+pub fn how_to_grant() -> String {
+    match program() {
+        Some(program) => how_to_grant_to(&program),
+        None => without_file(),
+    }
+}
+
+/// As [`how_to_grant`], for another program of this user: the file `program`.
+pub fn how_to_grant_to(program: &Path) -> String {
+    let limits = by_limits(&user_name());
+    match obstacle(program) {
+        Some(obstacle) => {
+            let path = shell_word(program);
+            format!("setcap on {path} cannot grant it ({obstacle}); grant it with {limits}")
+        }
+        None => format!("grant it with {} or with {limits}", by_capability(program)),
+    }
+}
+
+/// The file that this process runs; `None` without `/proc`.
+pub fn program() -> Option<PathBuf> {
+    let link = fs::read_link("/proc/self/exe").ok()?;
+    // So the kernel marks a file that was removed or replaced since.
+    let text = link.to_str().and_then(|text| text.strip_suffix(" (deleted)"));
+    Some(text.map_or_else(|| link.clone(), PathBuf::from))
+}
+
+fn without_file() -> String {
+    format!("grant it with {}", by_limits(&user_name()))
+}
+
+fn by_capability(program: &Path) -> String {
+    let path = shell_word(program);
+    let again = if is_built_by_cargo(program) { " (again after each build)" } else { "" };
+    format!("`sudo setcap cap_sys_nice,cap_ipc_lock+ep {path}`{again}")
+}
+
+/// limits.conf(5), and what systemd has in its place.
+fn by_limits(user: &str) -> String {
+    let priority = Band::WHOLE.guardian();
+    format!(
+        "the lines `{user} - rtprio {priority}` and `{user} - memlock unlimited` in \
+         /etc/security/limits.d/upcall.conf and a new login, or in a systemd service with \
+         LimitRTPRIO={priority} and LimitMEMLOCK=infinity"
+    )
+}
+
+/// Why a capability of the file would not reach this process, or would reach others.
+fn obstacle(program: &Path) -> Option<&'static str> {
+    let name = program.file_name()?.to_string_lossy();
+    if is_interpreter(&name) {
+        return Some("it is an interpreter: every program that it runs would have the right");
+    }
+    let mount = rustix::fs::statvfs(program).ok();
+    if mount.is_some_and(|mount| mount.f_flag.contains(StatVfsMountFlags::NOSUID)) {
+        return Some("its filesystem is mounted nosuid");
+    }
+    if rustix::thread::no_new_privs() == Ok(true) {
+        return Some("this process may not gain rights: no_new_privs is set");
+    }
+    None
+}
+
+fn is_interpreter(name: &str) -> bool {
+    INTERPRETERS.iter().any(|interpreter| {
+        // `python3.11` is one, `perlin` is not.
+        let rest = name.strip_prefix(interpreter);
+        rest.is_some_and(|rest| !rest.starts_with(|next: char| next.is_ascii_alphabetic()))
+    })
+}
+
+/// Cargo keeps `.fingerprint` beside what it builds, one folder up for examples and tests.
+fn is_built_by_cargo(program: &Path) -> bool {
+    program.ancestors().skip(1).take(2).any(|folder| folder.join(".fingerprint").is_dir())
+}
+
+/// A path as a shell reads it.
+fn shell_word(path: &Path) -> Cow<'_, str> {
+    let text = path.to_string_lossy();
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+".contains(&byte);
+    match text.bytes().all(is_plain) {
+        true => text,
+        false => format!("'{}'", text.replace('\'', r"'\''")).into(),
+    }
+}
+
+/// The name of this process's user, or `:UID`, which limits.conf(5) takes as well.
+fn user_name() -> String {
+    let uid = fs::metadata("/proc/self").map_or(0, |found| found.uid());
+    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    name_of(uid, &users).unwrap_or_else(|| format!(":{uid}"))
+}
+
+/// passwd(5): `name:password:uid:...`.
+fn name_of(uid: u32, users: &str) -> Option<String> {
+    users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_names_the_file_that_runs_and_that_a_build_replaces_it() {
+        let said = how_to_grant();
+        let file = std::env::current_exe().unwrap();
+        assert!(said.contains(file.to_str().unwrap()), "{said}");
+        if !said.contains("cannot grant it") {
+            assert!(said.contains("(again after each build)"), "{said}");
+        }
+        for part in ["- rtprio 62", "- memlock unlimited", "LimitRTPRIO=62"] {
+            assert!(said.contains(part), "no `{part}`: {said}");
+        }
+    }
+
+    #[test]
+    fn an_installed_program_is_told_nothing_of_builds() {
+        let said = how_to_grant_to(Path::new("/usr/bin/env"));
+        assert!(said.contains("/usr/bin/env"), "{said}");
+        assert!(!said.contains("after each build"), "{said}");
+    }
+
+    #[test]
+    fn an_interpreter_gets_no_capability() {
+        for path in ["/usr/bin/python3.11", "/usr/bin/perl", "/lib64/ld-linux-x86-64.so.2"] {
+            let said = how_to_grant_to(Path::new(path));
+            assert!(said.contains("interpreter") && said.contains("rtprio"), "{said}");
+            assert!(!said.contains("sudo setcap"), "{said}");
+        }
+        for name in ["perlin", "javac", "upcall", "nodes"] {
+            assert!(!is_interpreter(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_path_can_be_copied_into_a_shell() {
+        assert_eq!(shell_word(Path::new("/usr/bin/upcall")), "/usr/bin/upcall");
+        assert_eq!(shell_word(Path::new("/my files/it's")), r"'/my files/it'\''s'");
+    }
+
+    #[test]
+    fn a_user_without_a_name_is_named_by_number() {
+        let users = "root:x:0:0::/root:/bin/sh\nbroken\nalice:x:1000:1000::/:/bin/sh\n";
+        assert_eq!(name_of(1000, users).as_deref(), Some("alice"));
+        assert_eq!(name_of(7, users), None);
+    }
+}

@@ -1,0 +1,122 @@
+//! The real-time priorities that Upcall uses.
+//!
+//! The runtime, the daemon and the senders of test traffic take theirs from here.
+//!
+//! ```text
+//!   62  guardian
+//!   61  a thread that was blocked in its turn; the thread that waits for descriptors
+//!   60  scheduling threads, which run handlers
+//!   59  the daemon's kernel-level scheduler
+//!   58  a process that kept the CPU too long
+//!   ..  senders of test traffic, at 40
+//! ```
+//!
+//! With a lower `RLIMIT_RTPRIO` the whole band moves down, and its order stays. 60 is
+//! above threaded interrupt handlers (50). A band that ends below 53 puts handlers
+//! beneath them: then a flood of interrupts delays handlers.
+
+/// Neighbouring priorities in `SCHED_FIFO`, in the order of the module's head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Band {
+    top: u8,
+}
+
+impl Band {
+    /// The band of a process that may take any priority.
+    pub const WHOLE: Band = Band { top: 62 };
+    /// How many priorities a band has.
+    pub const WIDTH: u8 = 5;
+    /// Of senders, where the band leaves room beneath it.
+    const SENDER_MAX: u8 = 40;
+
+    /// The highest band with no priority above `limit`; `None` if `limit` is below
+    /// [`Band::WIDTH`].
+    pub const fn below(limit: u64) -> Option<Band> {
+        if limit >= Band::WHOLE.top as u64 {
+            Some(Band::WHOLE)
+        } else if limit >= Band::WIDTH as u64 {
+            // Below 62, so it fits.
+            Some(Band { top: limit as u8 })
+        } else {
+            None
+        }
+    }
+
+    /// Of the daemon's guardian: the highest.
+    pub const fn guardian(self) -> u8 {
+        self.top
+    }
+
+    /// Of a thread that was blocked in its turn, until it has finished its quantum.
+    pub const fn returner(self) -> u8 {
+        self.top - 1
+    }
+
+    /// Of the thread that waits for descriptors.
+    pub const fn reactor(self) -> u8 {
+        self.top - 1
+    }
+
+    /// Of scheduling threads, which run handlers.
+    pub const fn handlers(self) -> u8 {
+        self.top - 2
+    }
+
+    /// Of the daemon's kernel-level scheduler.
+    pub const fn kernel_level(self) -> u8 {
+        self.top - 3
+    }
+
+    /// Of a process that kept the CPU too long: the lowest of the band.
+    pub const fn offender(self) -> u8 {
+        self.top - 4
+    }
+
+    /// Of senders of test traffic: 40 or the next beneath the band; `None` if the band
+    /// ends at 1.
+    pub const fn sender(self) -> Option<u8> {
+        match self.offender() - 1 {
+            0 => None,
+            below if below < Band::SENDER_MAX => Some(below),
+            _ => Some(Band::SENDER_MAX),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// From the lowest.
+    fn order(band: Band) -> [u8; 5] {
+        let Band { top } = band;
+        let order = [band.offender(), band.kernel_level(), band.handlers(), band.returner(), top];
+        assert_eq!((band.reactor(), band.guardian()), (band.returner(), top));
+        order
+    }
+
+    #[test]
+    fn the_order_is_the_same_under_every_limit_and_nothing_is_above_it() {
+        for limit in 0..=200 {
+            let Some(band) = Band::below(limit) else {
+                assert!(limit < u64::from(Band::WIDTH), "{limit}");
+                continue;
+            };
+            let order = order(band);
+            assert!(order.is_sorted_by(|low, high| low < high), "{limit}: {order:?}");
+            assert!(order[0] >= 1 && u64::from(order[4]) <= limit, "{limit}: {order:?}");
+            assert!(band.sender().is_none_or(|sender| sender >= 1 && sender < order[0]), "{limit}");
+        }
+    }
+
+    #[test]
+    fn the_whole_band_is_the_one_that_is_documented() {
+        assert_eq!(order(Band::WHOLE), [58, 59, 60, 61, 62]);
+        assert_eq!(Band::WHOLE.sender(), Some(40));
+        assert_eq!(Band::below(u64::MAX), Some(Band::WHOLE));
+        assert_eq!(
+            (Band::below(5).unwrap().sender(), Band::below(6).unwrap().sender()),
+            (None, Some(1))
+        );
+    }
+}

@@ -1,0 +1,113 @@
+//! Whether the calling process may take the class `SCHED_FIFO`, and why not.
+
+use crate::OsError;
+use core::fmt;
+use rustix::process::Resource;
+use rustix::thread::CapabilitySet;
+
+use super::band::Band;
+use super::set_fifo;
+
+/// Whether the calling thread could be put into `SCHED_FIFO` at `priority`.
+///
+/// Found out by doing it on a thread that then ends: the rules (limits,
+/// capabilities, control groups, sandboxes) are the kernel's and not worth
+/// guessing. Starts a thread; blocks until it has ended.
+///
+/// # Errors
+/// What is missing.
+pub fn fifo_permission(priority: u8) -> Result<(), FifoRefusal> {
+    let trial = std::thread::Builder::new()
+        .name("upcall-fifo-try".into())
+        .spawn(move || set_fifo(priority))
+        .map_err(OsError::of_io("pthread_create"))
+        .and_then(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+    trial.map_err(|error| FifoRefusal::new(priority, error))
+}
+
+/// `RLIMIT_RTPRIO`; 99 for no limit, which is the same.
+pub(super) fn priority_limit() -> u64 {
+    rustix::process::getrlimit(Resource::Rtprio).current.unwrap_or(99)
+}
+
+/// Why `SCHED_FIFO` was refused, with the two rights that would have granted
+/// it (sched(7), "Privileges and resource limits").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FifoRefusal {
+    /// What was asked for.
+    pub priority: u8,
+    /// `RLIMIT_RTPRIO`: the most an unprivileged thread may take; 0: none.
+    pub priority_limit: u64,
+    /// Whether the thread has `CAP_SYS_NICE`. If so, or if the limit is high
+    /// enough, it was a control group or a sandbox that refused.
+    pub has_sys_nice: bool,
+    /// What the kernel answered.
+    pub error: OsError,
+}
+
+impl FifoRefusal {
+    /// Of `priority`, which was refused with `error` just now.
+    pub fn new(priority: u8, error: OsError) -> Self {
+        FifoRefusal {
+            priority,
+            priority_limit: priority_limit(),
+            has_sys_nice: rustix::thread::capabilities(None)
+                .is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_NICE)),
+            error,
+        }
+    }
+}
+
+impl fmt::Display for FifoRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let FifoRefusal { priority, priority_limit, has_sys_nice, error } = self;
+        write!(f, "SCHED_FIFO priority {priority} refused: ")?;
+        if !error.is_permission() {
+            return write!(f, "{error}");
+        }
+        if *has_sys_nice || *priority_limit >= u64::from(*priority) {
+            write!(f, "the right is there, so a control group or sandbox forbids it ({error})")
+        } else {
+            // A limit that leaves room for the band is enough for the band.
+            let narrowest = u64::from(Band::WIDTH.min(*priority));
+            let expected = match *priority_limit < narrowest {
+                true => narrowest,
+                false => u64::from(*priority),
+            };
+            write!(
+                f,
+                "RLIMIT_RTPRIO is {priority_limit}, expected {expected} or more, and CAP_SYS_NICE \
+                 is missing ({error})"
+            )
+        }
+    }
+}
+
+impl std::error::Error for FifoRefusal {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_says_which_right_is_missing() {
+        let refusal = FifoRefusal {
+            priority: 50,
+            priority_limit: 0,
+            has_sys_nice: false,
+            error: OsError::new("sched_setscheduler", libc::EPERM),
+        };
+        assert_eq!(
+            refusal.to_string(),
+            "SCHED_FIFO priority 50 refused: RLIMIT_RTPRIO is 0, expected 5 or more, and \
+             CAP_SYS_NICE is missing (sched_setscheduler: Operation not permitted (EPERM))"
+        );
+        for (priority, priority_limit, expected) in [(2, 0, 2), (50, 4, 5), (50, 20, 50)] {
+            let refusal = FifoRefusal { priority, priority_limit, ..refusal };
+            let part = format!("is {priority_limit}, expected {expected} or more");
+            assert!(refusal.to_string().contains(&part), "{refusal}");
+        }
+        let refusal = FifoRefusal { has_sys_nice: true, ..refusal };
+        assert!(refusal.to_string().contains("control group"), "{refusal}");
+    }
+}

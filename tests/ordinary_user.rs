@@ -1,0 +1,274 @@
+//! An ordinary user, in an environment as bare as `su` or cron leaves it: without
+//! `XDG_RUNTIME_DIR`, with a limit on priorities or with none.
+
+#[allow(dead_code, reason = "each test program uses its own part")]
+mod support;
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::Value;
+use support::{Running, SpecFile, UPCALL, UPCALLD, list, machine, number, text, truth};
+
+/// Nobody else's on any machine that has its users from useradd.
+const USER: u32 = 59_431;
+/// Another one.
+const STRANGER: u32 = 59_432;
+
+/// Two domains, each a process of its own: they need a daemon.
+const DOMAINS: &str = r#"
+[[task]]
+name = "mixer"
+domain = "player"
+period = "10 ms"
+cost = "100 us"
+[[task]]
+name = "steer"
+domain = "control"
+period = "20 ms"
+cost = "100 us"
+"#;
+
+/// The programs, a spec and a folder for temporary files, all where any user may go.
+struct Public {
+    spec: SpecFile,
+    temporary: PathBuf,
+}
+
+impl Public {
+    fn new() -> Public {
+        let spec = SpecFile::new(DOMAINS);
+        for (program, name) in [(UPCALL, "upcall"), (UPCALLD, "upcalld")] {
+            fs::copy(program, spec.beside(name)).expect("the folder is ours");
+        }
+        let temporary = spec.folder.path().join("tmp");
+        fs::create_dir(&temporary).expect("the folder is ours");
+        for (path, mode) in [(spec.folder.path(), 0o755), (&temporary, 0o1777)] {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");
+        }
+        Public { spec, temporary }
+    }
+
+    /// The folder of the user's sockets.
+    fn folder(&self) -> PathBuf {
+        self.temporary.join(format!("upcall-{USER}"))
+    }
+
+    /// A shell without any variable but `TMPDIR`, in which `$as_user ...` runs a command as
+    /// the user, with no right and with `limit` as its highest real-time priority.
+    fn shell(&self, limit: u8, script: &str) -> Command {
+        let before = format!(
+            "ulimit -r {limit}\nas_user='setpriv --reuid {USER} --regid {USER} --clear-groups \
+             --bounding-set -all --inh-caps -all'\ncd '{}'\n",
+            self.spec.folder.path().display()
+        );
+        let mut command = Command::new("env");
+        command.args(["-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin"]);
+        command.arg(format!("TMPDIR={}", self.temporary.display()));
+        command.args(["sh", "-c", &format!("{before}{script}")]);
+        command
+    }
+
+    fn start(&self, limit: u8, arguments: &str) -> Running {
+        Running::start(&mut self.shell(limit, &format!("$as_user ./upcall {arguments}")))
+    }
+
+    /// The answer of `upcall ps` once both domains have their activities.
+    fn domains(&self, limit: u8) -> Value {
+        let mut told = Value::Null;
+        support::wait_until("both domains have their activities", || {
+            let asked = self.start(limit, "ps --json").finish();
+            told = serde_json::from_str(&asked.stdout).unwrap_or_default();
+            let domains = told["domains"].as_array().cloned().unwrap_or_default();
+            domains.iter().filter(|of| !list(of, "activities").is_empty()).count() == 2
+        });
+        told
+    }
+}
+
+#[test]
+#[ignore = "needs setpriv and root"]
+fn two_domains_run_without_a_runtime_folder_and_ps_finds_their_daemon() {
+    let _machine = machine();
+    let public = Public::new();
+    let run = public.start(0, "run spec.toml --duration 6s --json");
+    let told = public.domains(0);
+    assert!(list(&told, "domains").iter().all(|of| number(of, "uid") == u64::from(USER)));
+    let folder = fs::metadata(public.folder()).expect("the daemon's socket is there");
+    assert_eq!((folder.uid(), folder.mode() & 0o7777), (USER, 0o700));
+
+    let done = run.finish();
+    let outcome = done.assert_code(&[0, 4]).json();
+    for activity in list(&outcome, "activities") {
+        assert!(number(activity, "completed") > 10, "{activity:#}");
+    }
+    // The daemon's words and the runs' name the file to give the right to.
+    let program = public.spec.beside("upcall");
+    for start in ["upcalld: SCHED_FIFO", "upcall: the daemon has no right"] {
+        let line = done.stderr.lines().find(|line| line.starts_with(start));
+        let line = line.unwrap_or_else(|| panic!("no line `{start}`: {done:#?}"));
+        assert!(
+            line.contains(&format!("setcap cap_sys_nice,cap_ipc_lock+ep {program}`")),
+            "{line}"
+        );
+        assert!(line.contains(&format!("`:{USER} - rtprio 62`")), "{line}");
+    }
+}
+
+#[test]
+#[ignore = "needs setpriv and root"]
+fn a_folder_that_somebody_else_made_is_refused_by_name() {
+    let _machine = machine();
+    let public = Public::new();
+    fs::create_dir(public.folder()).expect("the folder is ours");
+    chown(public.folder(), Some(STRANGER), Some(STRANGER)).expect("this is root");
+    // What a hostile user would have there: a socket that answers.
+    for mode in [0o755, 0o777] {
+        fs::set_permissions(public.folder(), fs::Permissions::from_mode(mode)).expect("root");
+        for arguments in ["run spec.toml --duration 1s", "ps", "daemon", "top"] {
+            let done = public.start(0, arguments).finish();
+            assert_eq!(done.code(), 2, "{arguments}: {done:#?}");
+            let said = format!("{} cannot be trusted", public.folder().display());
+            assert!(done.stderr.contains(&said), "{arguments}: {done:#?}");
+            assert!(done.stderr.contains(&format!("user {STRANGER} owns it")), "{done:#?}");
+        }
+    }
+    assert_eq!(fs::read_dir(public.folder()).expect("root").count(), 0);
+}
+
+#[test]
+#[ignore = "needs setpriv, unshare and root"]
+fn the_systems_daemon_serves_a_user_without_one_and_the_users_own_comes_first() {
+    let _machine = machine();
+    let public = Public::new();
+    let cpu = support::a_cpu();
+    // Its own /run, so that no daemon of this machine is asked.
+    let script = format!(
+        "mount -t tmpfs -o mode=755 tmpfs /run || exit 9
+         await() {{ for _ in $(seq 600); do [ -S \"$1\" ] && return; sleep 0.1; done; exit 8; }}
+         ./upcalld --cpus {cpu} --switch-cost 20us --access everyone & system=$!
+         await /run/upcall.sock
+         $as_user ./upcall ps --json > first
+         $as_user ./upcall daemon --cpus {cpu} --switch-cost 20us --policy dws & own=$!
+         await '{}/upcall.sock'
+         $as_user ./upcall ps --json > second
+         kill $own; wait $own
+         $as_user ./upcall ps --json > third
+         kill $system; wait $system
+         chown {STRANGER} '{}'; ./upcalld --cpus {cpu} --switch-cost 20us --access everyone & system=$!
+         await /run/upcall.sock; sleep 1
+         $as_user ./upcall ps --json > fourth
+         kill $system; wait $system",
+        public.folder().display(),
+        public.folder().display()
+    );
+    let shell = public.shell(0, &script);
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private"]).arg(shell.get_program());
+    let done = Running::start(command.args(shell.get_args())).finish();
+    // The last: nobody's folder keeps a user from the system's daemon.
+    for (name, policy) in
+        [("first", "rmdp"), ("second", "dws"), ("third", "rmdp"), ("fourth", "rmdp")]
+    {
+        let told = fs::read_to_string(public.spec.beside(name)).expect("the script wrote it");
+        let told: Value =
+            serde_json::from_str(&told).unwrap_or_else(|_| panic!("{name}: {done:#?}"));
+        assert_eq!(text(&told, "policy"), policy, "{name}: {done:#?}");
+    }
+}
+
+/// Priority of a thread in `SCHED_FIFO`; 0 in another class (proc_pid_stat(5)).
+fn fifo_priority(tid: u64) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{tid}/stat")).unwrap_or_default();
+    let behind_name = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+    let fields: Vec<&str> = behind_name.split(' ').collect();
+    match fields.get(37..39) {
+        Some([priority, "1"]) => priority.parse().unwrap_or_default(),
+        _ => 0,
+    }
+}
+
+/// The threads of `pid` whose names begin with `name`.
+fn threads(pid: u32, name: &str) -> Vec<u64> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
+    let named = tasks.flatten().filter(|task| {
+        fs::read_to_string(task.path().join("comm")).is_ok_and(|found| found.starts_with(name))
+    });
+    named.filter_map(|task| task.file_name().to_str()?.parse().ok()).collect()
+}
+
+#[test]
+#[ignore = "needs setpriv, CAP_SYS_RESOURCE and root"]
+fn a_limit_on_priorities_moves_the_daemon_and_its_domains_down_together() {
+    let _machine = machine();
+    let public = Public::new();
+    let cpu = support::a_cpu();
+    // Not a shell's child: the daemon's threads are looked up by its number.
+    let arguments = format!("--cpus {cpu} --switch-cost 20us");
+    let script = format!("exec $as_user ./upcalld {arguments}");
+    let daemon = Running::start(&mut public.shell(20, &script));
+    support::wait_until("the daemon listens", || public.folder().join("upcall.sock").exists());
+    let run = public.start(20, "run spec.toml --duration 6s --json");
+    let told = public.domains(20);
+    assert!(truth(&told, "real_time"), "{told:#}");
+    let seats: Vec<&Value> =
+        list(&told, "domains").iter().flat_map(|domain| list(domain, "seats")).collect();
+    assert_eq!(seats.len(), 2, "{told:#}");
+    for seat in seats {
+        // 18; at 19 until a quantum ends in which it was blocked.
+        let found = fifo_priority(number(seat, "tid"));
+        assert!((18..=19).contains(&found), "{found}: {seat:#}");
+    }
+    for (name, expected) in [("upcall-guardian", 20), ("upcall-kls", 17)] {
+        let found: Vec<u64> = threads(daemon.pid(), name).into_iter().map(fifo_priority).collect();
+        assert_eq!(found, [expected], "{name}");
+    }
+    let done = run.finish();
+    let outcome = done.assert_code(&[0, 4]).json();
+    assert!(truth(&outcome, "platform.real_time"), "{done:#?}");
+    daemon.signal("TERM");
+    let daemon = daemon.finish();
+    let class = "real-time class, handlers at priority 18, by RLIMIT_RTPRIO 20";
+    assert!(daemon.stderr.contains(class), "{daemon:#?}");
+}
+
+#[test]
+#[ignore = "needs setpriv, CAP_SYS_RESOURCE and root"]
+fn a_run_says_by_which_right_it_has_the_class_and_below_which_limit_it_has_none() {
+    let _machine = machine();
+    let public = Public::new();
+    for (limit, handlers) in [(99, 60), (62, 60), (20, 18), (5, 3)] {
+        let done = public.start(limit, "run spec.toml --duration 300ms --json").finish();
+        let line = format!(
+            "upcall: real-time class, handlers at priority {handlers}, by RLIMIT_RTPRIO {limit}"
+        );
+        assert!(done.stderr.lines().any(|said| said == line), "{limit}: {done:#?}");
+        assert!(truth(&done.json(), "platform.real_time"), "{limit}: {done:#?}");
+    }
+    let done = public.start(4, "run spec.toml --duration 300ms --json").finish();
+    assert!(done.stderr.contains("RLIMIT_RTPRIO is 4, expected 5 or more"), "{done:#?}");
+    assert!(!truth(&done.json(), "platform.real_time"), "{done:#?}");
+}
+
+#[test]
+#[ignore = "needs setpriv, unshare and root"]
+fn setcap_is_not_offered_where_it_cannot_work() {
+    let _machine = machine();
+    let public = Public::new();
+    let script =
+        "mkdir nosuid && mount -t tmpfs -o nosuid tmpfs nosuid && cp upcall nosuid || exit 9
+        $as_user nosuid/upcall run spec.toml --duration 300ms
+        $as_user --no-new-privs ./upcall run spec.toml --duration 300ms";
+    let shell = public.shell(0, script);
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private"]).arg(shell.get_program());
+    let done = Running::start(command.args(shell.get_args())).finish();
+    for part in ["nosuid/upcall cannot grant it (its filesystem is mounted nosuid)", "no_new_privs"]
+    {
+        assert!(done.stderr.contains(part), "no `{part}`: {done:#?}");
+    }
+    assert!(!done.stderr.contains("sudo setcap"), "{done:#?}");
+    assert!(done.stderr.contains("- rtprio 62"), "{done:#?}");
+}
