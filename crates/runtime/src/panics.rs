@@ -8,7 +8,7 @@
 //!
 //! ```text
 //!   scheduling thread                               upcall-panics (ordinary thread)
-//!   hook: text, place, frames --queue, 16 places--> resolves names, writes to standard error
+//!   hook: text, location, frames --16 places-----> resolves names, writes to standard error
 //!   |     (full: counted) (1)
 //!   +-> the executive ends the handler              Runtime::stop waits for it, a while (2)
 //!
@@ -16,10 +16,10 @@
 //! ```
 //!
 //! 1. Frames are addresses. std has one lock for taking and for resolving them, so the hook takes
-//!    none while somebody resolves, and the message says so: a scheduling thread does not wait.
+//!    none while another thread resolves, and the message says so: a scheduling thread never waits.
 //! 2. So that a program that ends right after does not lose the message.
 //! 3. It cannot be called for a scheduling thread: what it is given lives only in the thread that
-//!    panics. A hook that the program sets later takes the place of this one everywhere.
+//!    panics. A hook that the program sets later replaces this one in all threads.
 
 use std::backtrace::Backtrace;
 use std::cell::{Cell, RefCell};
@@ -79,9 +79,9 @@ impl Style {
 struct Panic {
     thread: String,
     tid: u32,
-    place: String,
+    location: String,
     text: String,
-    /// `None`: somebody else's was being resolved.
+    /// `None`: not asked for, or another thread took or resolved some.
     frames: Option<Backtrace>,
 }
 
@@ -153,15 +153,15 @@ fn note(queue: &Queue, info: &PanicHookInfo<'_>, style: Style) -> bool {
         queue.wait(FLUSH);
         return false;
     }
-    let place = info.location().map_or_else(String::new, ToString::to_string);
-    LAST.set(Some(format!("{text} ({place})")));
+    let location = info.location().map_or_else(String::new, ToString::to_string);
+    LAST.set(Some(format!("{text} ({location})")));
     let frames = match (style, FRAMES.try_lock()) {
         (Style::Short | Style::Full, Ok(_takes)) => Some(Backtrace::force_capture()),
         _ => None,
     };
     let thread = std::thread::current().name().unwrap_or("<unnamed>").to_owned();
     let tid = upcall_sys::process::thread_id();
-    queue.hand(Panic { thread, tid, place, text, frames });
+    queue.hand(Panic { thread, tid, location, text, frames });
     true
 }
 
@@ -249,14 +249,12 @@ fn write_all(queue: &Queue, style: Style) {
 impl Panic {
     /// As the standard hook has it. Resolves the names of the backtrace.
     fn text(&self, style: Style) -> String {
-        let Panic { thread, tid, place, text, frames } = self;
-        let message = format!("\nthread '{thread}' ({tid}) panicked at {place}:\n{text}\n");
+        let Panic { thread, tid, location, text, frames } = self;
+        let message = format!("\nthread '{thread}' ({tid}) panicked at {location}:\n{text}\n");
         let _resolves = FRAMES.lock().unwrap_or_else(PoisonError::into_inner);
         match (style, frames) {
             (Style::Off, _) => message,
-            (_, None) => {
-                message + "note: no backtrace, for that of another panic was being written\n"
-            }
+            (_, None) => message + "note: no backtrace, because another one was in work\n",
             (Style::Short, Some(frames)) => format!("{message}stack backtrace:\n{frames}"),
             (Style::Full, Some(frames)) => format!("{message}stack backtrace:\n{frames:#}"),
         }

@@ -123,6 +123,15 @@ mod tests {
     }
 
     #[test]
+    fn the_clocks_are_apart_by_what_readings_around_it_say() {
+        let (monotonic_before, realtime_before) = (monotonic_ns(), realtime_ns());
+        let ahead = realtime_ahead_ns();
+        let (monotonic_after, realtime_after) = (monotonic_ns(), realtime_ns());
+        assert!(ahead >= realtime_before - monotonic_after);
+        assert!(ahead <= realtime_after - monotonic_before);
+    }
+
+    #[test]
     fn nanoseconds_survive_the_way_to_the_kernel_and_back() {
         for ns in [0, 1, 999_999_999, NS_PER_S, u64::MAX] {
             assert_eq!(nanos(timespec(ns)), ns);

@@ -6,8 +6,8 @@ use crate::OsError;
 use rustix::process::Resource;
 use rustix::thread::CapabilitySet;
 
-/// Locks every page this process has and will have. See mlockall(2), and for the bill
-/// [`lock_on_fault`].
+/// Locks every page this process has and will have. See mlockall(2); [`lock_on_fault`] says how
+/// much that is.
 ///
 /// Pages are faulted in at once, future mappings when they are made: from
 /// here on, growing the heap is slow and using it is not. May take long.

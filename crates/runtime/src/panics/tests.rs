@@ -3,8 +3,8 @@
 use super::*;
 
 fn panic_of(text: &str) -> Panic {
-    let (thread, place) = ("upcall-cpu1".to_owned(), "src/main.rs:5:9".to_owned());
-    Panic { thread, tid: 7, place, text: text.to_owned(), frames: None }
+    let (thread, location) = ("upcall-cpu1".to_owned(), "src/main.rs:5:9".to_owned());
+    Panic { thread, tid: 7, location, text: text.to_owned(), frames: None }
 }
 
 #[test]

@@ -106,7 +106,7 @@ impl Runtime {
     /// not granted is in [`Runtime::notices`]. Blocks for a few milliseconds.
     ///
     /// The first call in a process sets a panic hook (`std::panic::set_hook`). If a handler
-    /// panics in a scheduling thread, the hook only notes message, place and the addresses of the
+    /// panics in a scheduling thread, the hook only notes message, location and the addresses of the
     /// backtrace (if `RUST_BACKTRACE` asks for one), and the thread `upcall-panics` writes them to
     /// standard error. Noting takes some 50 us, and resolving the names 150 ms and more, which the
     /// other handlers would lose.
