@@ -78,7 +78,7 @@ impl Live {
             "{:<width$} {:>9} {:>10} {:>8} {:>8} {:>13}",
             self.names[row.activity],
             row.jobs,
-            format!("{:.1}/s", row.pdus as f64 / seconds),
+            format!("{:.1}", row.pdus as f64 / seconds),
             row.misses,
             dropped,
             row.slack_ns_min.map_or_else(|| "-".to_owned(), slack),
@@ -91,7 +91,7 @@ impl Live {
         let misses: u64 = rows.iter().map(|row| row.misses).sum();
         let least = rows.iter().filter_map(|row| row.slack_ns_min).min();
         eprintln!(
-            "upcall: {} {:.0} s of {}: {jobs} jobs, {misses} missed, worst slack {}",
+            "upcall: {} {:.0} s of {}: {jobs} jobs ended, {misses} missed, worst slack {}",
             self.order.mode.name(),
             elapsed.as_secs_f64(),
             self.order.duration,
@@ -115,7 +115,7 @@ impl Bars {
         header.set_style(text.clone());
         header.set_message(format!(
             "{:<name_width$} {:>9} {:>10} {:>8} {:>8} {:>13}",
-            "activity", "jobs", "PDUs", "missed", "dropped", "worst slack"
+            "activity", "ended", "PDUs/s", "missed", "lost", "worst slack"
         ));
         // Drawn once: without a tick it would never show.
         header.tick();

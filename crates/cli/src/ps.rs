@@ -18,6 +18,7 @@ use crate::show;
 pub struct Output {
     policy: String,
     real_time: bool,
+    switch_cost_ns: u64,
     cpus: Vec<Cpu>,
     domains: Vec<Domain>,
 }
@@ -123,6 +124,7 @@ impl Output {
         Output {
             policy: status.policy.clone(),
             real_time: status.real_time,
+            switch_cost_ns: status.switch_cost_ns,
             cpus: cpus.collect(),
             domains: status.domains.iter().map(Domain::of).collect(),
         }
@@ -215,10 +217,12 @@ pub fn tables(status: &Status) -> String {
         "reserved",
         "CPU time",
         "offences",
-        "hand-offs",
+        "turns passed",
         "upcalls",
-        "misses",
-        "least slack",
+        "switches",
+        "ended",
+        "missed",
+        "worst slack",
     ];
     let mut domains = show::table(&header, 3);
     for domain in &status.domains {
@@ -234,6 +238,8 @@ pub fn tables(status: &Status) -> String {
             domain.offences().to_string(),
             counters.handoffs.to_string(),
             counters.upcalls.to_string(),
+            counters.switches.to_string(),
+            counters.jobs.to_string(),
             counters.misses.to_string(),
             slack(counters.slack_ns_min),
         ]);
@@ -257,7 +263,8 @@ pub fn tables(status: &Status) -> String {
             release_in(domain, activity),
         ]);
     }
-    format!("{cpus}\n\n{domains}\n\n{activities}\n")
+    let cost = show::span(status.switch_cost_ns);
+    format!("{cpus}\n\nhand-off cost: {cost}\n\n{domains}\n\n{activities}\n")
 }
 
 /// Each activity with its domain.

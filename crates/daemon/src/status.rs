@@ -66,6 +66,7 @@ impl Telling {
         let domains = scene.registry.domains().filter(|(_, domain)| seen(domain));
         let policy = scene.registry.policy().to_owned();
         let cpus = scene.registry.reservations().load();
+        let switch_cost_ns = scene.registry.reservations().switch_cost().as_nanos();
         Telling {
             messages: cpus
                 .iter()
@@ -77,7 +78,7 @@ impl Telling {
                 .map(|cpu| message(StatusPart::Cpu(cpu)))
                 .collect(),
             domains: domains.map(|(number, domain)| (number, domain.generation)).collect(),
-            end: Some(StatusPart::End { policy, real_time }),
+            end: Some(StatusPart::End { policy, real_time, switch_cost_ns }),
             room: None,
         }
     }

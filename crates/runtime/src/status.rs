@@ -29,6 +29,8 @@ pub struct Status {
     pub policy: String,
     /// Whether handlers get the real-time class.
     pub real_time: bool,
+    /// What its admission charges for a hand-off.
+    pub switch_cost_ns: u64,
     /// The CPUs it schedules.
     pub cpus: Vec<CpuStatus>,
     /// The domains the caller may see, by number: all, if it is root or the daemon's
@@ -135,8 +137,9 @@ impl Status {
             StatusPart::Activity(activity) => {
                 self.domains.last_mut().ok_or_else(place)?.activities.push(activity);
             }
-            StatusPart::End { policy, real_time } => {
+            StatusPart::End { policy, real_time, switch_cost_ns } => {
                 (self.policy, self.real_time) = (policy, real_time);
+                self.switch_cost_ns = switch_cost_ns;
                 return Ok(false);
             }
         }

@@ -46,6 +46,8 @@ pub enum StatusPart {
         policy: String,
         /// Whether handlers get the real-time class.
         real_time: bool,
+        /// What admission charges for a hand-off.
+        switch_cost_ns: u64,
     },
 }
 
@@ -143,8 +145,8 @@ impl StatusPart {
             StatusPart::Activity(activity) => {
                 encode(ACTIVITY, &activity.words(), &[&activity.name])
             }
-            StatusPart::End { policy, real_time } => {
-                encode(END, &[u64::from(*real_time)], &[policy])
+            StatusPart::End { policy, real_time, switch_cost_ns } => {
+                encode(END, &[u64::from(*real_time), *switch_cost_ns], &[policy])
             }
         }
     }
@@ -170,8 +172,9 @@ impl StatusPart {
             (ACTIVITY, words) => {
                 Ok(StatusPart::Activity(ActivityStatus::of(words, text()?, content)?))
             }
-            (END, &[real_time]) => {
-                Ok(StatusPart::End { policy: text()?, real_time: flag(real_time, content)? })
+            (END, &[real_time, switch_cost_ns]) => {
+                let real_time = flag(real_time, content)?;
+                Ok(StatusPart::End { policy: text()?, real_time, switch_cost_ns })
             }
             _ => Err(content),
         }

@@ -101,7 +101,7 @@ fn status() -> Vec<StatusPart> {
             next_release_ns: 11,
             name: "ton".into(),
         }),
-        StatusPart::End { policy: "rmdp".into(), real_time: true },
+        StatusPart::End { policy: "rmdp".into(), real_time: true, switch_cost_ns: 20_000 },
     ]
 }
 

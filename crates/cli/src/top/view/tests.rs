@@ -60,6 +60,7 @@ fn made_up() -> Status {
     robot.activities[0].state = ActivityState::Suspended;
     robot.activities[0].next_release_ns = u64::MAX;
     Status {
+        switch_cost_ns: 20_000,
         policy: "rmdp".to_owned(),
         real_time: true,
         cpus: vec![CpuStatus { cpu: 1, reserved_ppm: 400_000, limit_ppm: 900_000 }],
