@@ -16,6 +16,9 @@ use crate::show::slack;
 /// Between two lines of progress where there is no terminal.
 const LINE_EVERY: Span = Span::from_secs(5);
 
+/// Titles of the table.
+const COLUMNS: [&str; 6] = ["activity", "ended", "PDUs/s", "missed", "lost", "worst slack"];
+
 /// See the module's head.
 pub struct Live {
     names: Vec<String>,
@@ -113,9 +116,9 @@ impl Bars {
         progress.set_message(format!("{}, Ctrl-C ends it", order.duration));
         let header = all.add(ProgressBar::new(0));
         header.set_style(text.clone());
+        let [activity, ended, rate, missed, lost, slack] = COLUMNS;
         header.set_message(format!(
-            "{:<name_width$} {:>9} {:>10} {:>8} {:>8} {:>13}",
-            "activity", "ended", "PDUs/s", "missed", "lost", "worst slack"
+            "{activity:<name_width$} {ended:>9} {rate:>10} {missed:>8} {lost:>8} {slack:>13}"
         ));
         // Drawn once: without a tick it would never show.
         header.tick();
@@ -127,5 +130,15 @@ impl Bars {
             })
             .collect();
         Bars { all, progress, rows }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::show::tests::assert_explained;
+
+    #[test]
+    fn the_page_explains_every_column_of_the_live_table() {
+        assert_explained(&super::COLUMNS.map(str::to_owned));
     }
 }

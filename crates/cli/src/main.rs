@@ -171,7 +171,13 @@ fn sim_command(args: &SimArgs) -> Result<Exit, Failure> {
     }
     let mut trace = args.trace.as_deref().map(trace::TraceFile::open).transpose()?;
     let ran = if args.soft { None } else { Some(plan.without_refused()) };
-    let run = sim::simulate(ran.as_ref().unwrap_or(&plan), args.duration, args.seed, &recorded, &mut trace)?;
+    let run = sim::simulate(
+        ran.as_ref().unwrap_or(&plan),
+        args.duration,
+        args.seed,
+        &recorded,
+        &mut trace,
+    )?;
     if args.json {
         print_json(&run)?;
     } else {

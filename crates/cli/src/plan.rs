@@ -81,7 +81,8 @@ pub struct Ask<'a> {
 /// no mapping: each names the place in the file.
 pub fn plan<'s>(spec: &'s Spec, ask: Ask<'_>) -> Result<Plan<'s>, Failure> {
     let discipline = discipline(spec, ask.policy)?;
-    let platform = if ask.virtual_time { virtual_platform(spec) } else { platform(spec, discipline)? };
+    let platform =
+        if ask.virtual_time { virtual_platform(spec) } else { platform(spec, discipline)? };
     let mut activities = Vec::new();
     for activity in spec.activities() {
         let measure = if ask.virtual_time { Measure::Never } else { Measure::Undeclared };

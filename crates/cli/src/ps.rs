@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
+use comfy_table::Table;
 use serde::Serialize;
 use upcall::status::{
     ActivityState, ActivityStatus, DomainStatus, SeatState, SeatStatus, Status, StatusError, status,
@@ -12,6 +13,9 @@ use upcall::status::{
 
 use crate::exit::Failure;
 use crate::show;
+
+#[cfg(test)]
+mod tests;
 
 /// Everything, as `--json` prints it. Documented in docs/observing.md.
 #[derive(Debug, Serialize)]
@@ -203,11 +207,21 @@ impl Activity {
 
 /// The same for a person: a table of CPUs, one of domains, one of activities.
 pub fn tables(status: &Status) -> String {
+    let (cpus, domains, activities) = (cpus(status), domains(status), activities(status));
+    let cost = show::span(status.switch_cost_ns);
+    format!("{cpus}\n\nhand-off cost: {cost}\n\n{domains}\n\n{activities}\n")
+}
+
+fn cpus(status: &Status) -> Table {
     let mut cpus = show::table(&["CPU", "reserved", "limit"], 0);
     for cpu in &status.cpus {
         let (reserved, limit) = (percent(cpu.reserved_ppm), percent(cpu.limit_ppm));
         cpus.add_row([cpu.cpu.to_string(), reserved, limit]);
     }
+    cpus
+}
+
+fn domains(status: &Status) -> Table {
     let header = [
         "domain",
         "name",
@@ -244,6 +258,10 @@ pub fn tables(status: &Status) -> String {
             slack(counters.slack_ns_min),
         ]);
     }
+    domains
+}
+
+fn activities(status: &Status) -> Table {
     let header = [
         "activity", "domain", "state", "CPU", "period", "deadline", "batch", "cost", "reserved",
         "next",
@@ -263,8 +281,7 @@ pub fn tables(status: &Status) -> String {
             release_in(domain, activity),
         ]);
     }
-    let cost = show::span(status.switch_cost_ns);
-    format!("{cpus}\n\nhand-off cost: {cost}\n\n{domains}\n\n{activities}\n")
+    activities
 }
 
 /// Each activity with its domain.

@@ -10,10 +10,10 @@ use upcall_sim::trace::{Clock, Header, Named};
 
 use super::{Part, Row, StreamCounts};
 use crate::exit::Failure;
-use crate::{outcome, output};
 use crate::plan::Planned;
 use crate::spec::{Direction, Spec};
 use crate::stream::{Endpoint, WorkTally};
+use crate::{outcome, output};
 
 /// A runtime and what was created in it.
 pub struct Activities {

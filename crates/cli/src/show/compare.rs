@@ -3,12 +3,19 @@
 //! Each sentence states what this very run showed, with its figures: a mode that did as well
 //! as upcall is said to have done as well, and one that did better, better.
 
+use comfy_table::Table;
+
 use super::judgement::Tally;
 use super::{or_dash, slack, span, table};
 use crate::output::{Activity, Run, Stream};
 
 /// One table with a column a mode, and what it comes to in sentences.
 pub fn comparison(runs: &[Run]) -> String {
+    let tallies: Vec<Tally> = runs.iter().map(|run| of_common(runs, run)).collect();
+    format!("{}\n\n{}", rows(runs, &tallies), sentences(runs, &tallies))
+}
+
+pub(super) fn rows(runs: &[Run], tallies: &[Tally]) -> Table {
     let mut header = vec!["activity", "measured"];
     header.extend(runs.iter().map(|run| run.mode));
     let mut rows = table(&header, 2);
@@ -17,7 +24,7 @@ pub fn comparison(runs: &[Run]) -> String {
     };
     // A run may have left some out; the one with most has all.
     let Some(whole) = runs.iter().max_by_key(|run| run.activities.len()) else {
-        return String::new();
+        return rows;
     };
     for Activity { name, .. } in &whole.activities {
         let each = |absent: &str, show: &dyn Fn(&Activity) -> String| -> Vec<String> {
@@ -43,7 +50,6 @@ pub fn comparison(runs: &[Run]) -> String {
             add("", "packets late", each(&|s| or_dash(s.late, |late| late.to_string())));
         }
     }
-    let tallies: Vec<Tally> = runs.iter().map(|run| of_common(runs, run)).collect();
     let each = |show: &dyn Fn(&Tally) -> u64| -> Vec<String> {
         tallies.iter().map(|tally| show(tally).to_string()).collect()
     };
@@ -56,7 +62,7 @@ pub fn comparison(runs: &[Run]) -> String {
     if !whole.background.is_empty() {
         add("", "background's CPU share", runs.iter().map(background_share).collect());
     }
-    format!("{rows}\n\n{}", sentences(runs, &tallies))
+    rows
 }
 
 /// What runs in every mode: the rest was refused somewhere.
@@ -92,7 +98,7 @@ fn sentences(runs: &[Run], tallies: &[Tally]) -> String {
         let taken: Vec<&str> = refused.collect();
         let ran = match taken.is_empty() {
             true => "ran".to_owned(),
-            false => format!("took {} too; of the others", taken.join(", ")),
+            false => format!("took {} too; the others", taken.join(", ")),
         };
         let beside = beside(own, tally);
         text += &format!("{} {ran}: {}: {beside} {}\n", run.mode, tally.line(), first.mode);

@@ -44,7 +44,7 @@ pub fn run(run: &Run) -> String {
     text + &verdict(run)
 }
 
-fn activities(run: &Run) -> Table {
+pub(super) fn activities(run: &Run) -> Table {
     let header = [
         "activity",
         "CPU",
@@ -83,7 +83,7 @@ fn activities(run: &Run) -> Table {
     activities
 }
 
-fn streams(run: &Run) -> Table {
+pub(super) fn streams(run: &Run) -> Table {
     let header = [
         "stream",
         "offered",
