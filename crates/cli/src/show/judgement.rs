@@ -1,6 +1,6 @@
 //! What a run promised, and how much of it was kept, in figures.
 
-use crate::output::{Activity, Run, Stream};
+use crate::output::{Activity, Platform, Run, Stream};
 
 /// Counts by which a run is judged, whoever decided what ran.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,5 +70,16 @@ pub fn verdict(run: &Run) -> String {
         (true, false) => ": nothing broken",
         (false, _) => "",
     };
-    format!("{by_whom}outcome: {figures}{kept}\n{broken}")
+    let without_class = match without_class(run) {
+        true => {
+            "  without the real-time class other programs delay handlers: no wake-up is promised\n"
+        }
+        false => "",
+    };
+    format!("{by_whom}{without_class}outcome: {figures}{kept}\n{broken}")
+}
+
+/// Whether something was promised, and the right was missing that it takes to keep it.
+pub fn without_class(run: &Run) -> bool {
+    run.promised && matches!(&run.platform, Platform::Machine(machine) if !machine.real_time)
 }

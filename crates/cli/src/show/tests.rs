@@ -218,6 +218,19 @@ fn a_mode_without_admission_promises_nothing_and_breaks_nothing() {
 }
 
 #[test]
+fn without_the_real_time_class_the_run_and_the_comparison_say_so() {
+    let ordinary = Machine { real_time: false, ..machine() };
+    let platform = Platform::Machine(Box::new(ordinary));
+    let broken = Run { platform, ..outcome("upcall", [9, 0, 0], 10) };
+    let line = "  without the real-time class other programs delay handlers";
+    assert!(run(&broken).contains(line), "{}", run(&broken));
+    let said = comparison(&[broken, outcome("fifo", [0, 0, 0], 10)]);
+    assert!(said.contains(line) && said.contains("better than upcall"), "{said}");
+    assert!(!run(&outcome("upcall", [9, 0, 0], 10)).contains(line));
+    assert!(!run(&outcome("threads", [9, 0, 0], 10)).contains(line));
+}
+
+#[test]
 fn what_nobody_measured_is_no_figure() {
     let mut unmeasured = machine();
     (unmeasured.wakeup_latency_ns, unmeasured.steal_ns) = (None, 0);
@@ -308,6 +321,9 @@ fn the_page_explains_every_line_and_column_of_run() {
     let mut unmeasured = outcome("upcall", [0, 0, 0], 1);
     unmeasured.platform =
         Platform::Machine(Box::new(Machine { wakeup_latency_ns: None, ..machine() }));
+    let ordinary = Machine { real_time: false, ..machine() };
+    let platform = Platform::Machine(Box::new(ordinary));
+    runs.push(Run { platform, ..outcome("upcall", [9, 0, 0], 10) });
     let refusals = vec![refusal(true)];
     runs.extend([
         unpromised,
