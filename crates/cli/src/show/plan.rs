@@ -26,7 +26,7 @@ pub fn plan(plan: &Plan) -> String {
         text += "admitted\n";
     }
     for refusal in &plan.refusals {
-        let optional = if refusal.optional { " (optional, left out)" } else { "" };
+        let optional = if refusal.optional { " (optional)" } else { "" };
         text += &format!("REFUSED {}{optional}: {}\n", refusal.name, refusal.reason);
         if let Some(hint) = &refusal.hint {
             text += &format!("  {hint}\n");

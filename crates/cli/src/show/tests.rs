@@ -358,3 +358,33 @@ fn the_page_explains_every_line_and_row_of_compare() {
 fn tallies_of(runs: &[Run]) -> Vec<super::judgement::Tally> {
     runs.iter().map(super::judgement::Tally::of).collect()
 }
+
+/// Below `folder`, all Rust sources in one text.
+fn sources(folder: &std::path::Path, into: &mut String) {
+    for entry in std::fs::read_dir(folder).expect("a folder of the repository").flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            sources(&path, into);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            *into += &std::fs::read_to_string(&path).expect("a source");
+        }
+    }
+}
+
+/// A name of the page between backquotes that reads as a sentence is that of a test.
+#[test]
+fn the_page_names_no_test_that_is_not_there() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut text = String::new();
+    for folder in [root.join("src"), root.join("../../tests")] {
+        sources(&folder, &mut text);
+    }
+    let is_test = |name: &&str| {
+        name.matches('_').count() >= 3 && name.chars().all(|c| c.is_ascii_lowercase() || c == '_')
+    };
+    let named: Vec<&str> = PAGE.split('`').filter(is_test).collect();
+    let fields = ["response_ns_max", "responses_above_max"];
+    let tests = named.iter().filter(|name| !fields.contains(name));
+    let missing: Vec<_> = tests.filter(|name| !text.contains(&format!("fn {name}("))).collect();
+    assert!(named.len() > 15 && missing.is_empty(), "no such test: {missing:?}");
+}
