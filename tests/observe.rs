@@ -58,7 +58,7 @@ fn ps_lists_a_domain_with_its_activities_until_it_has_gone() {
     assert_eq!(list(&empty, "domains"), &[] as &[Value]);
     let cpus = list(&empty, "cpus");
     assert_eq!((cpus.len(), number(&cpus[0], "cpu")), (1, u64::from(a_cpu())));
-    assert_fields(&empty, &[("policy", Text), ("real_time", Bool)]);
+    assert_fields(&empty, &[("policy", Text), ("real_time", Bool), ("switch_cost_ns", Count)]);
 
     let mut domain = daemon.domain("player");
     let params = |period_ms| {
@@ -125,7 +125,7 @@ fn ps_lists_a_domain_with_its_activities_until_it_has_gone() {
 
     let tables = daemon.ask(&["ps"]);
     tables.assert_code(&[0]);
-    for word in ["player", "tick", "rest", "suspended", "hand-offs"] {
+    for word in ["player", "tick", "rest", "suspended", "turns passed"] {
         assert!(tables.stdout.contains(word), "no `{word}`: {}", tables.stdout);
     }
 

@@ -63,9 +63,11 @@ fn assert_is_a_plan(plan: &Value) {
         );
     }
     for refusal in list(plan, "refusals") {
-        assert_fields(refusal, &[("name", Text), ("reason", Text), ("hint", TextOrNull)]);
+        let fields = [("name", Text), ("reason", Text), ("hint", TextOrNull), ("optional", Bool)];
+        assert_fields(refusal, &fields);
     }
-    assert_eq!(truth(plan, "admitted"), list(plan, "refusals").is_empty());
+    let refusals = list(plan, "refusals");
+    assert_eq!(truth(plan, "admitted"), refusals.iter().all(|each| truth(each, "optional")));
 }
 
 /// The test that decided; there is exactly one on the one CPU.
@@ -100,7 +102,12 @@ fn the_conference_is_admitted() {
         assert_eq!(number(activity, "batch"), batch, "{name}");
         assert!(number(activity, "response_ns_max") <= period_ns, "{name}");
     }
-    assert_eq!(text(named(&plan, "activities", "file"), "domain"), "transfer");
+    // The guest has no room; the others are admitted all the same.
+    let [refusal] = list(&plan, "refusals") else { panic!("{plan:#}") };
+    assert_eq!((text(refusal, "name"), truth(refusal, "optional")), ("guest", true));
+    assert!(text(refusal, "reason").contains("120"), "{refusal:#}");
+    assert!(field(refusal, "hint").is_string(), "{refusal:#}");
+    assert!(field(named(&plan, "activities", "guest"), "cpu").is_null());
     assert!(truth(deciding(&plan), "passed"));
     assert!(done.stderr.is_empty(), "{done:#?}");
 }

@@ -15,12 +15,12 @@ use support::{
     upcall, wait_until_bound, with_ports,
 };
 
-/// Misses, late PDUs and losses of a run, added up.
+/// Misses, late PDUs and losses of a run, added up; those of the guest left aside.
 fn faults(run: &Value) -> [u64; 3] {
-    let misses = list(run, "activities").iter().map(|activity| number(activity, "misses")).sum();
-    let late = list(run, "streams").iter().map(|stream| number(stream, "late")).sum();
-    let dropped = list(run, "streams")
-        .iter()
+    let of = |path| list(run, path).iter().filter(|each| text(each, "name") != "guest");
+    let misses = of("activities").map(|activity| number(activity, "misses")).sum();
+    let late = of("streams").map(|stream| number(stream, "late")).sum();
+    let dropped = of("streams")
         .flat_map(|s| {
             ["interface", "queue", "socket"].map(|at| number(s, &format!("dropped.{at}")))
         })
@@ -30,10 +30,10 @@ fn faults(run: &Value) -> [u64; 3] {
 
 #[test]
 #[ignore = "needs the right to SCHED_FIFO"]
-fn the_conference_keeps_every_promise_and_ordinary_threads_do_not() {
+fn the_conference_keeps_every_promise_and_threads_that_take_the_guest_in_do_not() {
     let _machine = machine();
     let conference = std::fs::read_to_string(example("conference.toml")).expect("the example");
-    let conference = ["5004", "5006", "5008"]
+    let conference = ["5004", "5006", "5008", "5010"]
         .iter()
         .fold(conference, |text, port| text.replace(&format!(":{port}\""), ":{}\""));
     // Beside the hog, and with nowhere else to go.
@@ -43,7 +43,10 @@ fn the_conference_keeps_every_promise_and_ordinary_threads_do_not() {
         let done = upcall(&["run", spec.path(), "--compare", "--duration", "3s", "--json"]);
         let comparison = done.assert_code(&[0, 4]).json();
         let runs = list(&comparison, "runs");
-        let [upcall, threads, _] = [0, 1, 2].map(|at| faults(&runs[at]));
+        let [upcall, threads, fifo] = [0, 1, 2].map(|at| faults(&runs[at]));
+        let refused: Vec<_> =
+            list(&runs[0], "refusals").iter().map(|refusal| text(refusal, "name")).collect();
+        assert_eq!(refused, ["guest"], "admission does not depend on the machine's load");
         for run in runs {
             for stream in list(run, "streams") {
                 // A third of what the slowest would send: its sender may be stopped.
@@ -56,8 +59,11 @@ fn the_conference_keeps_every_promise_and_ordinary_threads_do_not() {
         if upcall != [0, 0, 0] || done.code() != 0 {
             return Err(format!("upcall: [misses, late, drops] {upcall:?}, exit {}", done.code()));
         }
-        if threads[0] + threads[2] == 0 {
-            return Err("threads kept every promise: there was no competition".to_owned());
+        // 120 % of a CPU: whoever takes the guest in has no time for all of the others.
+        for (mode, faults) in [("threads", threads), ("fifo", fifo)] {
+            if faults[0] == 0 || faults[2] == 0 {
+                return Err(format!("{mode}: [misses, late, drops] {faults:?} with the guest"));
+            }
         }
         Ok(())
     });

@@ -48,7 +48,7 @@ impl Failure {
 
     /// A daemon has no place for an activity.
     pub fn refused(refusal: Refusal) -> Self {
-        let Refusal { name, reason, hint } = &refusal;
+        let Refusal { name, reason, hint, .. } = &refusal;
         let hint = hint.as_ref().map_or(String::new(), |hint| format!("; {hint}"));
         let message = format!("upcall: the daemon refuses {name}: {reason}{hint}; nothing was run");
         Failure { message, refusal: Some(Box::new(refusal)) }

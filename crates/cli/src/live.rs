@@ -17,6 +17,9 @@ use crate::show::slack;
 /// Between two lines of progress where there is no terminal.
 const LINE_EVERY: Span = Span::from_secs(5);
 
+/// Titles of the table.
+const COLUMNS: [&str; 6] = ["activity", "ended", "PDUs/s", "missed", "lost", "worst slack"];
+
 /// See the module's head.
 pub struct Live {
     names: Vec<String>,
@@ -79,7 +82,7 @@ impl Live {
             "{:<width$} {:>9} {:>10} {:>8} {:>8} {:>13}",
             self.names[row.activity],
             row.jobs,
-            format!("{:.1}/s", row.pdus as f64 / seconds),
+            format!("{:.1}", row.pdus as f64 / seconds),
             row.misses,
             dropped,
             row.slack_ns_min.map_or_else(|| "-".to_owned(), slack),
@@ -92,7 +95,7 @@ impl Live {
         let misses: u64 = rows.iter().map(|row| row.misses).sum();
         let least = rows.iter().filter_map(|row| row.slack_ns_min).min();
         say(format_args!(
-            "upcall: {} {:.0} s of {}: {jobs} jobs, {misses} missed, worst slack {}",
+            "upcall: {} {:.0} s of {}: {jobs} jobs ended, {misses} missed, worst slack {}",
             self.order.mode.name(),
             elapsed.as_secs_f64(),
             self.order.duration,
@@ -114,9 +117,9 @@ impl Bars {
         progress.set_message(format!("{}, Ctrl-C ends it", order.duration));
         let header = all.add(ProgressBar::new(0));
         header.set_style(text.clone());
+        let [activity, ended, rate, missed, lost, slack] = COLUMNS;
         header.set_message(format!(
-            "{:<name_width$} {:>9} {:>10} {:>8} {:>8} {:>13}",
-            "activity", "jobs", "PDUs", "missed", "dropped", "worst slack"
+            "{activity:<name_width$} {ended:>9} {rate:>10} {missed:>8} {lost:>8} {slack:>13}"
         ));
         // Drawn once: without a tick it would never show.
         header.tick();
@@ -128,5 +131,15 @@ impl Bars {
             })
             .collect();
         Bars { all, progress, rows }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::show::tests::assert_explained;
+
+    #[test]
+    fn the_page_explains_every_column_of_the_live_table() {
+        assert_explained(&super::COLUMNS.map(str::to_owned));
     }
 }

@@ -184,7 +184,14 @@ fn sim_command(args: &SimArgs) -> Result<Exit, Failure> {
         return Ok(Exit::Refused);
     }
     let mut trace = args.trace.as_deref().map(trace::TraceFile::open).transpose()?;
-    let run = sim::simulate(&plan, args.duration, args.seed, &recorded, &mut trace)?;
+    let ran = if args.soft { None } else { Some(plan.without_refused()) };
+    let run = sim::simulate(
+        ran.as_ref().unwrap_or(&plan),
+        args.duration,
+        args.seed,
+        &recorded,
+        &mut trace,
+    )?;
     if args.json {
         print_json(&run)?;
     } else {
@@ -266,8 +273,14 @@ fn run_modes(
     let interrupted = interruption()?;
     let modes = if args.compare { Mode::ALL.to_vec() } else { vec![args.mode.into()] };
     let mut runs: Vec<output::Run> = Vec::new();
+    let admitted = (!args.soft).then(|| plan.without_refused());
     for mode in modes {
-        let order = Order { mode, duration: args.duration, soft: args.soft };
+        // Without admission nobody refuses anything: the baseline modes run the whole set.
+        let (plan, soft) = match (mode, &admitted) {
+            (Mode::Upcall, Some(admitted)) => (admitted, false),
+            _ => (plan, args.soft || !plan.output.refusals.is_empty()),
+        };
+        let order = Order { mode, duration: args.duration, soft };
         let first = runs.is_empty();
         // Nothing is printed before everything is set up: until then, the only
         // thing to say is what is in the way.

@@ -12,14 +12,18 @@ use crate::stream::WorkTally;
 
 /// The contract's object for one run.
 pub fn outcome(plan: &Plan<'_>, order: Order, mut measured: Measured) -> output::Run {
-    let part = std::mem::take(&mut measured.part);
+    let mut part = std::mem::take(&mut measured.part);
+    let platform = platform(plan, order.mode, part.wakeup_latency_ns.take(), &measured);
+    // The analysis is of the admitted set alone, in the real-time class, by our scheduler.
+    let applies = measured.alone && order.mode == Mode::Upcall && platform.real_time;
     let activities: Vec<output::Activity> = part
         .activities
         .into_iter()
         .map(|(index, activity)| {
-            let promised = plan.activities[index].response_max.filter(|_| measured.alone);
+            let bound = plan.activities[index].response_max.filter(|_| applies);
             output::Activity {
-                response_ns_max: promised.map(|response| response.as_nanos()),
+                response_ns_max: bound.map(|response| response.as_nanos()),
+                responses_above_max: bound.and(activity.responses_above_max),
                 ..activity
             }
         })
@@ -38,16 +42,13 @@ pub fn outcome(plan: &Plan<'_>, order: Order, mut measured: Measured) -> output:
         mode: order.mode.name(),
         policy: plan.output.policy,
         duration_ns: measured.duration.as_nanos(),
+        promised: order.mode == Mode::Upcall && plan.is_admitted(),
         kept: broken.is_empty(),
         broken,
+        refusals: plan.left_out.clone(),
         interrupted: measured.interrupted,
         switches: part.switches,
-        platform: output::Platform::Machine(Box::new(platform(
-            plan,
-            order.mode,
-            part.wakeup_latency_ns,
-            &measured,
-        ))),
+        platform: output::Platform::Machine(Box::new(platform)),
         seed: None,
         activities,
         streams,
@@ -85,6 +86,7 @@ pub fn seen(planned: &Planned<'_>, row: &Row) -> output::Activity {
         period_ns: params.period.as_nanos(),
         deadline_ns: params.deadline.as_nanos(),
         response_ns_max: None,
+        responses_above_max: None,
         overruns: 0,
         quantum_overruns: 0,
         pdu_cost_ns: Cost { declared: params.pdu_cost.as_nanos(), measured: None, max: 0 },
@@ -119,6 +121,7 @@ pub fn activity(planned: &Planned<'_>, report: &ActivityReport) -> output::Activ
         period_ns: report.params.period.as_nanos(),
         deadline_ns: report.params.deadline.as_nanos(),
         response_ns_max: None,
+        responses_above_max: None,
         overruns: counters.map_or(0, |c| c.overruns),
         quantum_overruns: statistics.quantum_overruns,
         pdu_cost_ns: Cost {
@@ -131,6 +134,14 @@ pub fn activity(planned: &Planned<'_>, report: &ActivityReport) -> output::Activ
         lag_ns: None,
         window_violations: None,
     }
+}
+
+/// How late the scheduling threads woke. `None` where a thread that wakes late may have waited
+/// for another handler (the baseline modes), and where no thread of this process waits for
+/// releases (among domains the daemon's does).
+pub fn wakeup_latency(mode: Mode, report: &Report) -> Option<Percentiles> {
+    let is_measured = mode == Mode::Upcall && report.wakeup.count() > 0;
+    is_measured.then(|| percentiles(&report.wakeup))
 }
 
 /// Of a distribution.
@@ -237,7 +248,7 @@ pub fn broken_promises(activities: &[output::Activity], streams: &[output::Strea
 fn platform(
     plan: &Plan<'_>,
     mode: Mode,
-    wakeup_latency_ns: Percentiles,
+    wakeup_latency_ns: Option<Percentiles>,
     measured: &Measured,
 ) -> output::Machine {
     let machine = upcall::Machine::describe();
@@ -251,6 +262,7 @@ fn platform(
         memory_locked: !denied("memory is not locked"),
         switch_cost_ns: plan.platform.switch_cost.as_nanos(),
         wakeup_latency_ns,
+        steal_ns: measured.steal_ns,
         date: humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string(),
         notices: measured.notices.clone(),
     }

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 
 /// Outcome of `upcall plan`.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Plan {
     pub admitted: bool,
     pub policy: &'static str,
@@ -22,14 +22,14 @@ pub struct Plan {
     pub wakeup_latency_ns: u64,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Cpu {
     pub cpu: u32,
     pub utilization: f64,
     pub limit: f64,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct PlannedActivity {
     pub name: String,
     pub domain: String,
@@ -55,7 +55,7 @@ pub struct PlannedActivity {
     pub group: Option<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Test {
     pub name: &'static str,
     pub cpu: u32,
@@ -72,6 +72,8 @@ pub struct Refusal {
     pub name: String,
     pub reason: String,
     pub hint: Option<String>,
+    /// `optional` in the spec: a run goes on without it.
+    pub optional: bool,
 }
 
 /// Outcome of one run in one mode.
@@ -88,10 +90,16 @@ pub struct Run {
     /// What chance began with, in virtual time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
-    /// Whether every promise was kept; what the exit status says.
+    /// Whether Upcall promised anything: in mode upcall and in virtual time, unless admission
+    /// refused the set and `--soft` ran it all the same.
+    pub promised: bool,
+    /// Whether every promise was kept; what the exit status says. Where nothing was promised,
+    /// what the same judgement says.
     pub kept: bool,
-    /// Promises that were broken, one line each.
+    /// What was not kept, one line each.
     pub broken: Vec<String>,
+    /// Optional activities that admission refused, and that did not run.
+    pub refusals: Vec<Refusal>,
     /// Whether Ctrl-C ended it before its time.
     pub interrupted: bool,
 }
@@ -117,8 +125,11 @@ pub struct Activity {
     pub pdus: u64,
     pub period_ns: u64,
     pub deadline_ns: u64,
-    /// Analytic worst case, as `plan` has it.
+    /// Analytic worst case, as `plan` has it; null where it does not apply: in the baseline
+    /// modes, without the real-time class, and beside other domains of a daemon.
     pub response_ns_max: Option<u64>,
+    /// Completed jobs whose response was longer; null where it does not apply.
+    pub responses_above_max: Option<u64>,
     /// Releases that found the job before unfinished.
     pub overruns: u64,
     /// Quanta longer than declared; upcall mode only.
@@ -251,8 +262,12 @@ pub struct Machine {
     pub real_time: bool,
     pub memory_locked: bool,
     pub switch_cost_ns: u64,
-    /// How late the scheduling threads woke when a release found them asleep.
-    pub wakeup_latency_ns: Percentiles,
+    /// How late the scheduling threads woke when a release found them asleep. Null where
+    /// nobody measures it: in the baseline modes a thread that wakes may wait for others, and
+    /// among domains the daemon's thread wakes.
+    pub wakeup_latency_ns: Option<Percentiles>,
+    /// CPU time that the host of a virtual machine took from `cpus`, by the kernel's count.
+    pub steal_ns: u64,
     pub date: String,
     /// What was not granted, one line each.
     pub notices: Vec<String>,

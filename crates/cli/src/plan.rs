@@ -24,10 +24,12 @@ pub struct Plan<'s> {
     pub platform: Platform,
     pub discipline: &'static Discipline,
     pub output: output::Plan,
+    /// Optional activities that were refused and are not among `activities`.
+    pub left_out: Vec<output::Refusal>,
 }
 
 /// One activity, mapped.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Planned<'s> {
     pub activity: Activity<'s>,
     /// For a stream.
@@ -36,8 +38,9 @@ pub struct Planned<'s> {
     pub terms: Terms,
     /// Cost was measured because the spec declares none.
     pub cost_measured: bool,
-    /// Where it runs; where it would run with `--soft`, if it was refused.
+    /// Where it runs; if it was refused, where it would run without admission.
     pub cpu: u32,
+    pub refused: bool,
     pub response_max: Option<Span>,
 }
 
@@ -78,7 +81,8 @@ pub struct Ask {
 /// no mapping: each names the place in the file.
 pub fn plan<'s>(spec: &'s Spec, ask: Ask) -> Result<Plan<'s>, Failure> {
     let discipline = discipline(spec, ask.policy)?;
-    let platform = if ask.virtual_time { virtual_platform(spec) } else { platform(spec)? };
+    let platform =
+        if ask.virtual_time { virtual_platform(spec) } else { platform(spec, discipline)? };
     let mut activities = Vec::new();
     for activity in spec.activities() {
         let measure = if ask.virtual_time { Measure::Never } else { Measure::Undeclared };
@@ -95,18 +99,26 @@ pub fn plan<'s>(spec: &'s Spec, ask: Ask) -> Result<Plan<'s>, Failure> {
                 held.push(Some(reservation.id));
             }
             Err(refusal) => {
+                let optional = planned.activity.is_optional();
                 refusals.push(output::Refusal {
                     name: planned.name().to_owned(),
                     reason: refusal.reason.to_string(),
                     hint: hint(planned, &refusal, &reservations, platform.switch_cost),
+                    optional,
                 });
-                refused_tests.extend(refusal.tests);
+                if !optional {
+                    refused_tests.extend(refusal.tests);
+                }
+                planned.refused = true;
                 // As the runtime does when it is told not to screen.
-                let placed = ask.soft.then(|| {
-                    reservations.reserve_unscreened(planned.name(), planned.params, &planned.terms)
-                });
-                planned.cpu = placed.map_or(planned.cpu, |placed| placed.cpu);
-                held.push(placed.map(|placed| placed.id));
+                let mut unscreened = reservations.clone();
+                let (name, params) = (planned.name(), planned.params);
+                let placed = unscreened.reserve_unscreened(name, params, &planned.terms);
+                planned.cpu = placed.cpu;
+                held.push(ask.soft.then_some(placed.id));
+                if ask.soft {
+                    reservations = unscreened;
+                }
             }
         }
     }
@@ -115,13 +127,34 @@ pub fn plan<'s>(spec: &'s Spec, ask: Ask) -> Result<Plan<'s>, Failure> {
         planned.response_max = id.and_then(|id| reservations.response_max(id));
     }
     // What was refused shows the numbers it failed by, in place of those of the
-    // set without it.
+    // set without it; not so what is optional, since that set is the one that runs.
     for refused in &refused_tests {
         tests.retain(|test| test.cpu != refused.cpu);
     }
     tests.extend(refused_tests);
     let output = output(discipline, &platform, &reservations, &activities, &held, tests, refusals);
-    Ok(Plan { activities, platform, discipline, output })
+    Ok(Plan { activities, platform, discipline, output, left_out: Vec::new() })
+}
+
+impl Plan<'_> {
+    /// Whether admission accepted every activity that is in it.
+    pub fn is_admitted(&self) -> bool {
+        self.left_out.len() == self.output.refusals.len()
+    }
+
+    /// The plan without the optional activities that were refused: what a scheduler with
+    /// admission runs.
+    pub fn without_refused(&self) -> Self {
+        let is_out = |planned: &&Planned<'_>| planned.refused && planned.activity.is_optional();
+        let refusals = self.output.refusals.iter();
+        Plan {
+            activities: self.activities.iter().filter(|each| !is_out(each)).cloned().collect(),
+            platform: self.platform.clone(),
+            discipline: self.discipline,
+            output: self.output.clone(),
+            left_out: refusals.filter(|refusal| refusal.optional).cloned().collect(),
+        }
+    }
 }
 
 /// Maps again what another process has planned: by the costs of a PDU and of a
@@ -178,8 +211,10 @@ fn groups(spec: &Spec) -> Vec<ps::Group> {
 /// CPUs as named, CPU 0 if none is; hand-offs are free unless the spec says what
 /// they cost (contract, last section).
 fn virtual_platform(spec: &Spec) -> Platform {
+    let mut cpus = spec.cpus.clone().unwrap_or_else(|| vec![0]);
+    cpus.truncate(cpu_count(spec));
     Platform {
-        cpus: spec.cpus.clone().unwrap_or_else(|| vec![0]),
+        cpus,
         cpu_limit: Share::from_ppm(spec.cpu_limit_ppm).unwrap_or(Share::CPU_LIMIT_DEFAULT),
         switch_cost: match spec.switch_cost {
             SwitchCost::Auto => Span::ZERO,
@@ -190,9 +225,14 @@ fn virtual_platform(spec: &Spec) -> Platform {
     }
 }
 
-fn platform(spec: &Spec) -> Result<Platform, Failure> {
+/// Most CPUs that are used.
+fn cpu_count(spec: &Spec) -> usize {
+    spec.cpu_count.and_then(|count| count.try_into().ok()).unwrap_or(usize::MAX)
+}
+
+fn platform(spec: &Spec, discipline: &Discipline) -> Result<Platform, Failure> {
     let allowed = upcall::allowed_cpus().map_err(Failure::new)?;
-    let cpus = match &spec.cpus {
+    let mut cpus = match &spec.cpus {
         Some(cpus) => cpus.clone(),
         None => upcall::default_cpus().map_err(Failure::new)?,
     };
@@ -206,16 +246,39 @@ fn platform(spec: &Spec) -> Result<Platform, Failure> {
             &format!("CPUs this process may use, {allowed:?}"),
         )));
     }
+    cpus.truncate(cpu_count(spec));
+    let switch_cost = switch_cost(spec, discipline, &cpus)?;
     Ok(Platform {
         cpus,
         cpu_limit: Share::from_ppm(spec.cpu_limit_ppm).unwrap_or(Share::CPU_LIMIT_DEFAULT),
-        switch_cost: match spec.switch_cost {
-            SwitchCost::Auto => upcall::switch_cost(),
-            SwitchCost::Fixed(cost) => cost,
-        },
+        switch_cost,
         wakeup_latency: spec.wakeup_latency,
         patience: Span::ZERO,
     })
+}
+
+/// What a hand-off costs in mode upcall: between processes what the daemon charges, and if
+/// there is none, what the daemon that `run` starts will charge.
+fn switch_cost(spec: &Spec, discipline: &Discipline, cpus: &[u32]) -> Result<Span, Failure> {
+    let across = discipline.across_domains && has_domains(spec);
+    if across && let Ok(status) = upcall::status::status(&upcall::daemon_socket()) {
+        return Ok(Span::from_nanos(status.switch_cost_ns));
+    }
+    match spec.switch_cost {
+        SwitchCost::Fixed(cost) => Ok(cost),
+        SwitchCost::Auto if across => {
+            let cpu = cpus.first().copied().unwrap_or_default();
+            upcall_daemon::calibrate::handoff_cost(cpu, true).map_err(Failure::new)
+        }
+        SwitchCost::Auto => Ok(upcall::switch_cost()),
+    }
+}
+
+/// Whether the spec names more than one domain.
+fn has_domains(spec: &Spec) -> bool {
+    let domain = |activity: &Activity<'_>| activity.domain().unwrap_or(DOMAIN_DEFAULT).to_owned();
+    let domains: Vec<_> = spec.activities().iter().map(domain).collect();
+    domains.iter().any(|domain| *domain != domains[0])
 }
 
 /// What becomes of a stream's cost.
@@ -243,6 +306,7 @@ fn map_activity<'s>(
             terms: task.terms,
             cost_measured: false,
             cpu: 0,
+            refused: false,
             response_max: None,
         }),
         Activity::Stream(stream) => {
@@ -278,6 +342,7 @@ fn map_activity<'s>(
                 mapping: Some(mapping),
                 cost_measured: measured.is_some(),
                 cpu: 0,
+                refused: false,
                 response_max: None,
             })
         }
@@ -304,7 +369,7 @@ fn output(
     refusals: Vec<output::Refusal>,
 ) -> output::Plan {
     output::Plan {
-        admitted: refusals.is_empty(),
+        admitted: refusals.iter().all(|refusal| refusal.optional),
         policy: discipline.name,
         cpus: reservations
             .load()

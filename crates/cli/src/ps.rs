@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
+use comfy_table::Table;
 use serde::Serialize;
 use upcall::status::{
     ActivityState, ActivityStatus, DomainStatus, SeatState, SeatStatus, Status, StatusError, status,
@@ -23,6 +24,7 @@ mod unreachable;
 pub struct Output {
     policy: String,
     real_time: bool,
+    switch_cost_ns: u64,
     cpus: Vec<Cpu>,
     domains: Vec<Domain>,
     hidden_domains: u32,
@@ -140,6 +142,7 @@ impl Output {
         Output {
             policy: status.policy.clone(),
             real_time: status.real_time,
+            switch_cost_ns: status.switch_cost_ns,
             cpus: cpus.collect(),
             domains: status.domains.iter().map(Domain::of).collect(),
             hidden_domains: status.hidden_domains,
@@ -219,11 +222,22 @@ impl Activity {
 
 /// The same for a person: a table of CPUs, one of domains, one of activities.
 pub fn tables(status: &Status) -> String {
+    let (cpus, domains, activities) = (cpus(status), domains(status), activities(status));
+    let cost = show::span(status.switch_cost_ns);
+    let hidden = hidden(status).map_or_else(String::new, |line| format!("\n{line}\n"));
+    format!("{cpus}\n\nhand-off cost: {cost}\n\n{domains}\n\n{activities}\n{hidden}")
+}
+
+fn cpus(status: &Status) -> Table {
     let mut cpus = show::table(&["CPU", "reserved", "limit"], 0);
     for cpu in &status.cpus {
         let (reserved, limit) = (percent(cpu.reserved_ppm), percent(cpu.limit_ppm));
         cpus.add_row([cpu.cpu.to_string(), reserved, limit]);
     }
+    cpus
+}
+
+fn domains(status: &Status) -> Table {
     let header = [
         "domain",
         "name",
@@ -233,10 +247,12 @@ pub fn tables(status: &Status) -> String {
         "reserved",
         "CPU time",
         "offences",
-        "hand-offs",
+        "turns passed",
         "upcalls",
-        "misses",
-        "least slack",
+        "switches",
+        "ended",
+        "missed",
+        "worst slack",
     ];
     let mut domains = show::table(&header, 3);
     for domain in &status.domains {
@@ -252,10 +268,16 @@ pub fn tables(status: &Status) -> String {
             domain.offences().to_string(),
             counters.handoffs.to_string(),
             counters.upcalls.to_string(),
+            counters.switches.to_string(),
+            counters.jobs.to_string(),
             counters.misses.to_string(),
             slack(counters.slack_ns_min),
         ]);
     }
+    domains
+}
+
+fn activities(status: &Status) -> Table {
     let header = [
         "activity", "domain", "state", "CPU", "period", "deadline", "batch", "cost", "reserved",
         "next",
@@ -275,8 +297,7 @@ pub fn tables(status: &Status) -> String {
             release_in(domain, activity),
         ]);
     }
-    let hidden = hidden(status).map_or_else(String::new, |line| format!("\n{line}\n"));
-    format!("{cpus}\n\n{domains}\n\n{activities}\n{hidden}")
+    activities
 }
 
 /// What is said of domains that are not shown; `None`: all are.

@@ -9,6 +9,7 @@
 //! | [`daemon`] | the daemon, if nobody else has started one |
 //! | [`activities`] | what a process runs |
 //! | [`load`] | senders, and what competes |
+//! | [`steal`] | what the host of a virtual machine takes |
 //!
 //! Sockets are bound before anything is started, so a port in use stops the run
 //! while there is nothing to undo. Whatever was started is ended on every path
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use upcall::time::Span;
 use upcall::udp::StreamCounters;
 use upcall::{Mode, RealTime};
+use upcall_cli::standard_error::say;
 
 use crate::csv::JobLog;
 use crate::exit::Failure;
@@ -37,6 +39,7 @@ mod load;
 mod message;
 mod parent;
 mod process;
+mod steal;
 
 /// From the last preparation to the first release.
 const LEAD: Span = Span::from_millis(100);
@@ -106,7 +109,8 @@ pub struct Part {
     pub activities: Vec<(usize, output::Activity)>,
     pub streams: Vec<(usize, StreamCounts)>,
     pub switches: Switches,
-    pub wakeup_latency_ns: Percentiles,
+    /// `None` where nobody measures it.
+    pub wakeup_latency_ns: Option<Percentiles>,
     /// CPUs whose handler did not yield at the end.
     pub stuck: Vec<u32>,
     /// What the daemon's guardian did about it in the end, a line each.
@@ -125,6 +129,8 @@ pub struct Measured {
     pub interrupted: bool,
     pub notices: Vec<String>,
     pub interface_drops: u64,
+    /// What the host took of the CPUs meanwhile.
+    pub steal_ns: u64,
     /// What went wrong beside the promises.
     pub broken: Vec<String>,
     /// CPUs that were used.
@@ -174,10 +180,10 @@ pub fn run(
 /// class, and what was not granted.
 fn say_class(class: Option<RealTime>, notices: &[String]) {
     if let Some(class) = class {
-        eprintln!("upcall: {class}");
+        say(format_args!("upcall: {class}"));
     }
     for notice in notices {
-        eprintln!("upcall: {notice}");
+        say(format_args!("upcall: {notice}"));
     }
 }
 

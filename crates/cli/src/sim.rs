@@ -114,7 +114,9 @@ pub fn simulate(
         mode: "sim",
         policy: plan.output.policy,
         duration_ns: duration.as_nanos(),
+        promised: plan.is_admitted(),
         kept: broken.is_empty(),
+        refusals: plan.left_out.clone(),
         broken,
         interrupted: false,
         switches: output::Switches {
@@ -169,6 +171,7 @@ fn activity(planned: &Planned<'_>, done: &ActivityOutcome) -> output::Activity {
         period_ns: planned.params.period.as_nanos(),
         deadline_ns: planned.params.deadline.as_nanos(),
         response_ns_max: planned.response_max.map(Span::as_nanos),
+        responses_above_max: planned.response_max.map(|bound| done.responses.above(bound)),
         overruns: counters.overruns,
         quantum_overruns: 0,
         pdu_cost_ns: Cost {

@@ -70,6 +70,8 @@ pub struct Spec {
     pub cpus: Option<Vec<u32>>,
     /// Where each of `cpus` stands in the text.
     pub cpu_spans: Vec<Range<usize>>,
+    /// Most CPUs the activities may use, from the first on: `1 ..= CPU_MAX + 1`; absent: all.
+    pub cpu_count: Option<u32>,
     /// Most of a CPU that admission gives away, in millionths: `1 ..= 1_000_000`.
     pub cpu_limit_ppm: u32,
     /// What a hand-off is charged.
@@ -133,6 +135,12 @@ impl Spec {
         if faults.is_empty() { Ok(spec) } else { Err(faults.into_error(&source)) }
     }
 
+    /// Drops the streams and tasks that `names` holds. O(streams and tasks * names).
+    pub fn leave_out(&mut self, names: &[String]) {
+        self.streams.retain(|stream| !names.contains(&stream.name));
+        self.tasks.retain(|task| !names.contains(&task.name));
+    }
+
     /// Streams and tasks in the order of the file: ties between activities go
     /// to the one that stands first. O(n log n), allocates the list.
     pub fn activities(&self) -> Vec<Activity<'_>> {
@@ -157,6 +165,14 @@ impl<'s> Activity<'s> {
         match self {
             Activity::Stream(stream) => stream.domain.as_deref(),
             Activity::Task(task) => task.domain.as_deref(),
+        }
+    }
+
+    /// Whether a run goes on without it if admission refuses it.
+    pub fn is_optional(self) -> bool {
+        match self {
+            Activity::Stream(stream) => stream.optional,
+            Activity::Task(task) => task.optional,
         }
     }
 

@@ -69,6 +69,7 @@ impl Telling {
         let hidden_domains = u32::try_from(hidden).unwrap_or(u32::MAX);
         let policy = scene.registry.policy().to_owned();
         let cpus = scene.registry.reservations().load();
+        let switch_cost_ns = scene.registry.reservations().switch_cost().as_nanos();
         Telling {
             messages: cpus
                 .iter()
@@ -80,7 +81,7 @@ impl Telling {
                 .map(|cpu| message(StatusPart::Cpu(cpu)))
                 .collect(),
             domains: domains.map(|(number, domain)| (number, domain.generation)).collect(),
-            end: Some(StatusPart::End { policy, real_time, hidden_domains }),
+            end: Some(StatusPart::End { policy, real_time, switch_cost_ns, hidden_domains }),
             room: None,
         }
     }

@@ -879,6 +879,9 @@ impl Executive {
             seat.returned(used.end);
         }
         self.tell(used.end, Input::Returned { pdus: used.pdus, outcome: used.outcome });
+        if let Some(seat) = &mut self.seat {
+            seat.count(self.scheduler.switches());
+        }
         self.tell_next(used.end, id, next);
         if used.outcome == Outcome::Done {
             self.wait_for_level(used.end, id);

@@ -512,6 +512,8 @@ impl Seat {
         let Ok(turn) = self.pages.turn.turn() else { return };
         if turn.holder() == self.me && self.pages.turn.pass(turn, to) {
             self.counters.handoffs += 1;
+            // Before the other runs: nobody may wake this domain again.
+            self.pages.user.count(&self.counters);
             ring(&self.pages.turn, to);
         }
     }
@@ -534,6 +536,11 @@ impl Seat {
     /// Notes that the upcall is over.
     pub(crate) fn returned(&mut self, now: Instant) {
         self.pages.user.set_running(None, now.as_nanos());
+    }
+
+    /// Shows what was counted, the jobs that the last upcall ended among it. Some stores.
+    pub(crate) fn count(&mut self, switches: u64) {
+        self.counters.switches = switches;
         self.pages.user.count(&self.counters);
     }
 

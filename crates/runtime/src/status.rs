@@ -29,6 +29,8 @@ pub struct Status {
     pub policy: String,
     /// Whether handlers get the real-time class.
     pub real_time: bool,
+    /// What its admission charges for a hand-off.
+    pub switch_cost_ns: u64,
     /// The CPUs it schedules.
     pub cpus: Vec<CpuStatus>,
     /// The domains the caller may see, by number: all, if it is root or the daemon's
@@ -162,8 +164,9 @@ impl Status {
             StatusPart::Activity(activity) => {
                 self.domains.last_mut().ok_or_else(place)?.activities.push(activity);
             }
-            StatusPart::End { policy, real_time, hidden_domains } => {
+            StatusPart::End { policy, real_time, switch_cost_ns, hidden_domains } => {
                 (self.policy, self.real_time) = (policy, real_time);
+                self.switch_cost_ns = switch_cost_ns;
                 self.hidden_domains = hidden_domains;
                 return Ok(false);
             }

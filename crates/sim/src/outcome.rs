@@ -74,6 +74,11 @@ impl Responses {
         self.ns.len()
     }
 
+    /// How many exceed `bound`. O(n).
+    pub fn above(&self, bound: Span) -> u64 {
+        self.ns.iter().filter(|&&ns| ns > bound.as_nanos()).count() as u64
+    }
+
     /// The least response that `percent` of all do not exceed (nearest rank);
     /// `None` if there are none. `percent` is 1 to 100. O(1).
     pub fn percentile(&self, percent: u32) -> Option<Span> {

@@ -37,7 +37,7 @@ use std::time::Duration;
 use upcall::activity::ActivityParams;
 use upcall::stream::{Porter, Stream, Way};
 use upcall::time::Span;
-use upcall::{Config, Runtime};
+use upcall::{Config, Runtime, clock};
 
 const USAGE: &str = "udp_receiver [ADDRESS] [--seconds N]";
 /// A datagram, on average.
@@ -129,7 +129,7 @@ pub fn receive(request: &Request) -> Result<Received, Box<dyn Error>> {
         let mut payload = [0; 2048];
         move |inlet, batch| {
             while let Some(message) = inlet.next(batch) {
-                let bytes = message.span().copy_to(0, &mut payload);
+                let bytes = message.payload().copy_to(0, &mut payload);
                 message.done();
                 // Here the datagram is processed: `payload[..bytes]`.
                 // Relaxed: read after the runtime has stopped.
@@ -151,7 +151,7 @@ pub fn receive(request: &Request) -> Result<Received, Box<dyn Error>> {
     std::thread::sleep(Duration::from_millis(20)); // for what is on its way
     drop(porter); // ends the stream behind what came
     let carried = source.wait(None).ok_or("the porter is gone")?;
-    runtime.wait(&[handler], Some(Span::from_secs(1)));
+    runtime.wait(&[handler], Some(clock::after(Span::from_secs(1))));
 
     let report = runtime.stop(|_, _| {});
     let counters = report.activities[0].counters.ok_or("the handler did not return")?;

@@ -1,6 +1,7 @@
-//! What is said of domains that are not shown.
+//! The tables of `upcall ps`, and what is said of domains that are not shown.
 
 use super::*;
+use crate::show::tests::{assert_explained, header};
 
 #[test]
 fn domains_of_other_users_are_counted_below_the_tables_and_in_the_json() {
@@ -14,4 +15,13 @@ fn domains_of_other_users_are_counted_below_the_tables_and_in_the_json() {
     ));
     let json = serde_json::to_value(Output::of(&status)).unwrap();
     assert_eq!(json["hidden_domains"], 3);
+}
+
+#[test]
+fn the_page_explains_every_column_of_ps() {
+    let status = Status::default();
+    for table in [cpus(&status), domains(&status), activities(&status)] {
+        assert_explained(&header(&table));
+    }
+    assert_explained(&["hand-off cost".to_owned()]);
 }

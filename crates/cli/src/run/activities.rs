@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use upcall::time::Instant;
+use upcall::time::{Instant, Span};
 use upcall::udp::StreamCounters;
 use upcall::work::{Work, WorkKind};
 use upcall::{CreateError, HandlerId, Job, Mode, Record, Runtime};
@@ -10,10 +10,10 @@ use upcall_sim::trace::{Clock, Header, Named};
 
 use super::{Part, Row, StreamCounts};
 use crate::exit::Failure;
-use crate::outcome;
 use crate::plan::Planned;
 use crate::spec::{Direction, Spec};
 use crate::stream::{Endpoint, WorkTally};
+use crate::{outcome, output};
 
 /// A runtime and what was created in it.
 pub struct Activities {
@@ -28,6 +28,10 @@ struct Created {
     handler: HandlerId,
     /// If it is a stream.
     stream: Option<(Arc<StreamCounters>, Arc<WorkTally>)>,
+    /// The longest response by analysis, if there is one.
+    response_max: Option<Span>,
+    /// Completed jobs whose response was longer.
+    above_max: u64,
 }
 
 /// Binds a stream's socket; `None` for a task.
@@ -84,7 +88,8 @@ impl Activities {
                 })?
             }
         };
-        self.created.push(Created { activity, handler, stream });
+        let response_max = planned.response_max;
+        self.created.push(Created { activity, handler, stream, response_max, above_max: 0 });
         Ok(())
     }
 
@@ -124,7 +129,7 @@ impl Activities {
 
     /// Takes in what ended, and shows each job with the position of its activity.
     pub fn poll(&mut self, mut on_job: impl FnMut(usize, &Job)) {
-        let created = &self.created;
+        let created = &mut self.created;
         self.runtime.poll(|id, job| shown(created, id, job, &mut on_job));
     }
 
@@ -156,12 +161,16 @@ impl Activities {
         mode: Mode,
         mut on_job: impl FnMut(usize, &Job),
     ) -> (Part, Vec<(u32, Record)>) {
-        let Activities { runtime, created } = self;
-        let report = runtime.stop(|id, job| shown(&created, id, job, &mut on_job));
+        let Activities { runtime, mut created } = self;
+        let report = runtime.stop(|id, job| shown(&mut created, id, job, &mut on_job));
         let activities = created.iter().zip(&report.activities);
         let activities = activities
             .map(|(created, report)| {
-                (created.activity, outcome::activity(&plan[created.activity], report))
+                let activity = output::Activity {
+                    responses_above_max: Some(created.above_max),
+                    ..outcome::activity(&plan[created.activity], report)
+                };
+                (created.activity, activity)
             })
             .collect();
         // Their handlers are gone: the tallies are complete.
@@ -175,7 +184,7 @@ impl Activities {
             activities,
             streams: streams.collect(),
             switches: outcome::switches(mode, &report),
-            wakeup_latency_ns: outcome::percentiles(&report.wakeup),
+            wakeup_latency_ns: outcome::wakeup_latency(mode, &report),
             stuck: report.stuck,
             offences: report.offences.iter().map(ToString::to_string).collect(),
         };
@@ -183,8 +192,11 @@ impl Activities {
     }
 }
 
-fn shown(created: &[Created], id: HandlerId, job: &Job, on_job: &mut impl FnMut(usize, &Job)) {
-    if let Some(created) = created.iter().find(|created| created.handler == id) {
+fn shown(created: &mut [Created], id: HandlerId, job: &Job, on_job: &mut impl FnMut(usize, &Job)) {
+    if let Some(created) = created.iter_mut().find(|created| created.handler == id) {
+        let record = &job.record;
+        let is_above = created.response_max.is_some_and(|bound| record.response() > bound);
+        created.above_max += u64::from(record.completed && is_above);
         on_job(created.activity, job);
     }
 }

@@ -65,9 +65,13 @@ fn run(orders: &Receiver<ToDomain>) -> Result<(), Over> {
         ToDomain::Setup(setup) => setup,
         other => return Err(out_of_place(&other)),
     };
-    let spec = Spec::parse(&setup.name, setup.text.as_bytes()).map_err(Failure::new)?;
+    let mut spec = Spec::parse(&setup.name, setup.text.as_bytes()).map_err(Failure::new)?;
+    spec.leave_out(&setup.left_out);
     let costs: Vec<Span> = setup.pdu_costs_ns.iter().copied().map(Span::from_nanos).collect();
-    let plan = plan::mapped(&spec, &costs, Span::from_nanos(setup.switch_cost_ns))?;
+    let mut plan = plan::mapped(&spec, &costs, Span::from_nanos(setup.switch_cost_ns))?;
+    for (planned, response_ns) in plan.iter_mut().zip(&setup.responses_ns_max) {
+        planned.response_max = response_ns.map(Span::from_nanos);
+    }
     let mut endpoints = BTreeMap::new();
     let mut notices = Vec::new();
     for (activity, planned) in plan.iter().enumerate() {

@@ -8,6 +8,7 @@ use upcall::{Config, MemoryLock, Mode, Runtime, clock};
 
 use super::activities::{Activities, bind, shortfall};
 use super::load::Load;
+use super::steal::steal_ns;
 use super::{LEAD, Measured, Order, POLL_EVERY, domains, drain_time, say_class};
 use crate::csv::JobLog;
 use crate::exit::Failure;
@@ -61,6 +62,7 @@ pub fn run(
         log.begin();
     }
     let drops_before = upcall::load::interface_drops();
+    let stolen_before_ns = steal_ns(&plan.platform.cpus);
     let start = clock::now() + LEAD;
     load.begin(start);
     ours.run_at(start).map_err(Failure::new)?;
@@ -88,6 +90,7 @@ pub fn run(
         interrupted: interrupted.load(Ordering::Relaxed),
         notices,
         interface_drops: upcall::load::interface_drops().saturating_sub(drops_before),
+        steal_ns: steal_ns(&plan.platform.cpus).saturating_sub(stolen_before_ns),
         broken: Vec::new(),
         cpus: plan.platform.cpus.clone(),
         alone: true,

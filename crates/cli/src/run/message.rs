@@ -64,8 +64,12 @@ pub struct Setup {
     pub domain: String,
     pub mode: String,
     pub soft: bool,
+    /// Activities of the spec that do not run.
+    pub left_out: Vec<String>,
     /// Of each activity's PDU, as declared or measured by the parent.
     pub pdu_costs_ns: Vec<u64>,
+    /// The longest response of each activity by the parent's analysis.
+    pub responses_ns_max: Vec<Option<u64>>,
     /// The platform's numbers, where there is no daemon that has its own.
     pub cpus: Vec<u32>,
     pub cpu_limit_ppm: u32,

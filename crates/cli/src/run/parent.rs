@@ -22,6 +22,7 @@ use upcall_cli::standard_error::say;
 use super::load::Load;
 use super::message::{FromDomain, Setup, ToDomain};
 use super::process::{Process, out_of_place};
+use super::steal::steal_ns;
 use super::{LEAD, Measured, Order, POLL_EVERY, Part, Row, daemon, domains, drain_time, say_class};
 use crate::csv::JobLog;
 use crate::exit::Failure;
@@ -88,6 +89,7 @@ pub fn run(
         trace.begin_elsewhere();
     }
     let drops_before = upcall::load::interface_drops();
+    let stolen_before_ns = steal_ns(&cpus);
     let start = clock::now() + LEAD;
     load.begin(start);
     parent.begin(start)?;
@@ -115,6 +117,7 @@ pub fn run(
         interrupted: interrupted.load(Ordering::Relaxed),
         notices,
         interface_drops: upcall::load::interface_drops().saturating_sub(drops_before),
+        steal_ns: steal_ns(&cpus).saturating_sub(stolen_before_ns),
         broken,
         cpus,
         alone: socket.is_none() || own.is_some(),
@@ -214,7 +217,8 @@ impl<'p, 's> Parent<'p, 's> {
                 FromDomain::Refused { reason, hint } => {
                     let hint = Some(hint).filter(|hint| !hint.is_empty());
                     let name = planned.name().to_owned();
-                    return Err(Failure::refused(output::Refusal { name, reason, hint }));
+                    let optional = planned.activity.is_optional();
+                    return Err(Failure::refused(output::Refusal { name, reason, hint, optional }));
                 }
                 other => return Err(out_of_place(process, &other)),
             }
@@ -370,11 +374,6 @@ impl<'p, 's> Parent<'p, 's> {
             whole.switches.activity += part.switches.activity;
             whole.switches.domain += part.switches.domain;
             whole.switches.kernel += part.switches.kernel;
-            // Percentiles do not add up: the worst of any domain.
-            let (all, one) = (&mut whole.wakeup_latency_ns, &part.wakeup_latency_ns);
-            all.p50 = all.p50.max(one.p50);
-            all.p99 = all.p99.max(one.p99);
-            all.max = all.max.max(one.max);
         }
         whole.activities.sort_by_key(|(activity, _)| *activity);
         whole.streams.sort_by_key(|(activity, _)| *activity);
@@ -385,6 +384,7 @@ impl<'p, 's> Parent<'p, 's> {
 /// Without a log or a trace.
 fn setup(spec: &Spec, plan: &Plan<'_>, domain: &str, order: Order) -> Setup {
     let costs = plan.activities.iter().map(|planned| planned.params.pdu_cost.as_nanos());
+    let responses = plan.activities.iter().map(|planned| planned.response_max);
     let platform = &plan.platform;
     Setup {
         name: spec.source.name().to_owned(),
@@ -392,7 +392,9 @@ fn setup(spec: &Spec, plan: &Plan<'_>, domain: &str, order: Order) -> Setup {
         domain: domain.to_owned(),
         mode: order.mode.name().to_owned(),
         soft: order.soft,
+        left_out: plan.left_out.iter().map(|refusal| refusal.name.clone()).collect(),
         pdu_costs_ns: costs.collect(),
+        responses_ns_max: responses.map(|response| response.map(Span::as_nanos)).collect(),
         cpus: platform.cpus.clone(),
         cpu_limit_ppm: platform.cpu_limit.ppm(),
         switch_cost_ns: platform.switch_cost.as_nanos(),

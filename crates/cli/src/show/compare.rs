@@ -1,53 +1,75 @@
-//! `--compare`: the same load in several modes, side by side.
+//! `--compare`: the same load in several modes, side by side, and what it comes to.
+//!
+//! Each sentence states what this very run showed, with its figures: a mode that did as well
+//! as upcall is said to have done as well, and one that did better, better.
 
+use comfy_table::Table;
+
+use super::judgement::{Tally, without_class};
+use super::{or_dash, slack, span, table};
 use crate::output::{Activity, Run, Stream};
 
-use super::{slack, span, table};
-
-/// One table with a column a mode, and what it comes to in a sentence.
+/// One table with a column a mode, and what it comes to in sentences.
 pub fn comparison(runs: &[Run]) -> String {
-    let Some(first) = runs.first() else { return String::new() };
+    let tallies: Vec<Tally> = runs.iter().map(|run| of_common(runs, run)).collect();
+    format!("{}\n\n{}", rows(runs, &tallies), sentences(runs, &tallies))
+}
+
+pub(super) fn rows(runs: &[Run], tallies: &[Tally]) -> Table {
     let mut header = vec!["activity", "measured"];
     header.extend(runs.iter().map(|run| run.mode));
     let mut rows = table(&header, 2);
-    for (index, activity) in first.activities.iter().enumerate() {
-        let each = |show: &dyn Fn(&Activity) -> String| -> Vec<String> {
-            runs.iter()
-                .map(|run| run.activities.get(index).map_or_else(String::new, show))
-                .collect()
+    let mut add = |name: &str, what: &str, cells: Vec<String>| {
+        rows.add_row([name.to_owned(), what.to_owned()].into_iter().chain(cells));
+    };
+    // A run may have left some out; the one with most has all.
+    let Some(whole) = runs.iter().max_by_key(|run| run.activities.len()) else {
+        return rows;
+    };
+    for Activity { name, .. } in &whole.activities {
+        let each = |absent: &str, show: &dyn Fn(&Activity) -> String| -> Vec<String> {
+            let cell = |run: &Run| {
+                let found = run.activities.iter().find(|activity| activity.name == *name);
+                found.map_or_else(|| absent.to_owned(), show)
+            };
+            runs.iter().map(cell).collect()
         };
-        let mut add = |name: &str, what: &str, cells: Vec<String>| {
-            rows.add_row([name.to_owned(), what.to_owned()].into_iter().chain(cells));
-        };
-        add(&activity.name, "deadlines missed", each(&|a| format!("{} of {}", a.misses, a.jobs)));
-        add("", "worst slack", each(&|a| a.slack_ns_min.map_or_else(|| "-".to_owned(), slack)));
-        add("", "worst response", each(&|a| span(a.response_ns.max)));
-        if let Some(at) = first.streams.iter().position(|stream| stream.name == activity.name) {
+        let missed = |a: &Activity| format!("{} of {}", a.misses, a.jobs);
+        add(name, "deadlines missed", each("refused", &missed));
+        add("", "worst slack", each("-", &|a| or_dash(a.slack_ns_min, slack)));
+        add("", "worst response", each("-", &|a| span(a.response_ns.max)));
+        if whole.streams.iter().any(|stream| stream.name == *name) {
             let each = |show: &dyn Fn(&Stream) -> String| -> Vec<String> {
-                runs.iter().map(|run| run.streams.get(at).map_or_else(String::new, show)).collect()
+                let of = |run: &Run| {
+                    let found = run.streams.iter().find(|stream| stream.name == *name);
+                    found.map_or_else(|| "-".to_owned(), show)
+                };
+                runs.iter().map(of).collect()
             };
             add("", "packets lost", each(&|s| format!("{} of {}", s.dropped.total(), s.offered)));
-            add("", "packets late", each(&|s| s.late.unwrap_or_default().to_string()));
+            add("", "packets late", each(&|s| or_dash(s.late, |late| late.to_string())));
         }
     }
-    let mut totals = vec!["all".to_owned(), "deadlines missed".to_owned()];
-    totals.extend(runs.iter().map(|run| misses(run).to_string()));
-    rows.add_row(totals);
-    let mut totals = vec![String::new(), "packets lost".to_owned()];
-    totals.extend(runs.iter().map(|run| lost(run).to_string()));
-    rows.add_row(totals);
-    let mut totals = vec![String::new(), "hog's CPU share".to_owned()];
-    totals.extend(runs.iter().map(background_share));
-    rows.add_row(totals);
-    format!("{rows}\n\n{}", sentences(runs))
+    let each = |show: &dyn Fn(&Tally) -> u64| -> Vec<String> {
+        tallies.iter().map(|tally| show(tally).to_string()).collect()
+    };
+    let refused = runs.iter().any(|run| !run.refusals.is_empty());
+    add(if refused { "admitted" } else { "all" }, "deadlines missed", each(&|t| t.missed));
+    add("", "packets lost", each(&|t| t.lost));
+    add("", "packets late", each(&|t| t.late));
+    let kernel = runs.iter().map(|run| run.switches.kernel.to_string());
+    add("", "kernel switches", kernel.collect());
+    if !whole.background.is_empty() {
+        add("", "background's CPU share", runs.iter().map(background_share).collect());
+    }
+    rows
 }
 
-fn misses(run: &Run) -> u64 {
-    run.activities.iter().map(|activity| activity.misses).sum()
-}
-
-fn lost(run: &Run) -> u64 {
-    run.streams.iter().map(|stream| stream.dropped.total()).sum()
+/// What runs in every mode: the rest was refused somewhere.
+fn of_common(runs: &[Run], run: &Run) -> Tally {
+    let in_all =
+        |name: &str| runs.iter().all(|run| run.activities.iter().any(|each| each.name == name));
+    Tally::of_those(run, in_all)
 }
 
 fn background_share(run: &Run) -> String {
@@ -55,44 +77,83 @@ fn background_share(run: &Run) -> String {
     format!("{:.0} %", cpu_ns as f64 / run.duration_ns.max(1) as f64 * 100.0)
 }
 
-/// The worst job of a run, judged by the part of its deadline it used.
-fn worst(run: &Run) -> Option<&Activity> {
-    run.activities
-        .iter()
-        .filter(|activity| activity.slack_ns_min.is_some())
-        .max_by(|a, b| used(a).total_cmp(&used(b)))
-}
-
-/// Worst response as a share of the deadline: above 1 is a miss.
-fn used(activity: &Activity) -> f64 {
-    activity.response_ns.max as f64 / activity.deadline_ns as f64
-}
-
-/// The ratio of worst slack, in words: slack has two signs, so what is divided
-/// is the part of the deadline that was used, 1 - slack/deadline.
-fn sentences(runs: &[Run]) -> String {
-    let Some((first, rest)) = runs.split_first() else { return String::new() };
-    let Some(own) = worst(first) else { return String::new() };
-    let mut text = format!("{}: {}\n", first.mode, describe(own));
-    for run in rest {
-        let Some(other) = worst(run) else { continue };
-        text += &format!(
-            "{}: {}, {:.1} times as much of the deadline as {}\n",
-            run.mode,
-            describe(other),
-            used(other) / used(own),
-            first.mode,
-        );
+/// What the first run did, and each other beside it.
+fn sentences(runs: &[Run], tallies: &[Tally]) -> String {
+    let (Some((first, rest)), Some((own, others))) = (runs.split_first(), tallies.split_first())
+    else {
+        return String::new();
+    };
+    let mut text = String::new();
+    for refusal in &first.refusals {
+        text += &format!("{} refused {}: {}\n", first.mode, refusal.name, refusal.reason);
+        if let Some(hint) = &refusal.hint {
+            text += &format!("  {hint}\n");
+        }
     }
-    text
+    let outcome = if first.kept { "every promise kept" } else { "promises BROKEN" };
+    let to_rest = if first.refusals.is_empty() { "" } else { " the others" };
+    text += &format!("{} ran{to_rest}: {}: {outcome}\n", first.mode, own.line());
+    if without_class(first) {
+        text +=
+            "  without the real-time class other programs delay handlers: no wake-up is promised\n";
+    }
+    for (run, tally) in rest.iter().zip(others) {
+        let refused = first.refusals.iter().map(|refusal| refusal.name.as_str());
+        let taken: Vec<&str> = refused.collect();
+        let ran = match taken.is_empty() {
+            true => "ran".to_owned(),
+            false => format!("took {} too; the others", taken.join(", ")),
+        };
+        let beside = beside(own, tally);
+        text += &format!("{} {ran}: {}: {beside} {}\n", run.mode, tally.line(), first.mode);
+    }
+    text + &closest(runs) + &kernel(runs)
 }
 
-fn describe(activity: &Activity) -> String {
-    format!(
-        "worst slack {} ({}, deadline {}; {:.0} % of it used)",
-        activity.slack_ns_min.map_or_else(|| "-".to_owned(), slack),
-        activity.name,
-        span(activity.deadline_ns),
-        used(activity) * 100.0,
-    )
+/// How `other` did beside `own`: fewer faults of each kind are better.
+fn beside(own: &Tally, other: &Tally) -> &'static str {
+    let faults = |tally: &Tally| [tally.missed, tally.lost, tally.late];
+    let pairs = || faults(own).into_iter().zip(faults(other));
+    match (pairs().any(|(own, other)| other > own), pairs().any(|(own, other)| other < own)) {
+        (true, true) => "in part better and in part worse than",
+        (true, false) => "worse than",
+        (false, true) => "better than",
+        (false, false) => "as good as",
+    }
+}
+
+/// The job that came closest to its deadline, or went farthest beyond it, in each mode; of
+/// what runs in all of them.
+fn closest(runs: &[Run]) -> String {
+    let in_all =
+        |name: &str| runs.iter().all(|run| run.activities.iter().any(|each| each.name == name));
+    let of = |run: &Run| {
+        let known = run.activities.iter().filter(|each| in_all(&each.name));
+        let known = known.filter_map(|each| Some((each.slack_ns_min?, &each.name)));
+        let (slack_ns, name) = known.min()?;
+        let side = if slack_ns < 0 { "after" } else { "before" };
+        Some(format!("{} {name} {} {side}", run.mode, span(slack_ns.unsigned_abs())))
+    };
+    let each: Vec<String> = runs.iter().filter_map(of).collect();
+    match each.is_empty() {
+        true => String::new(),
+        false => format!("closest to its deadline, or latest: {}\n", each.join(", ")),
+    }
+}
+
+/// Switches by the kernel, and whether the first mode needed fewer.
+fn kernel(runs: &[Run]) -> String {
+    let Some((first, rest)) = runs.split_first() else { return String::new() };
+    let beside = |other: &Run| {
+        let (own, others) = (first.switches.kernel, other.switches.kernel);
+        let word = match own.cmp(&others) {
+            std::cmp::Ordering::Less => "more",
+            std::cmp::Ordering::Equal => "as many",
+            std::cmp::Ordering::Greater => "fewer",
+        };
+        format!("{} {others} ({word})", other.mode)
+    };
+    let rest: Vec<String> = rest.iter().map(beside).collect();
+    let own = first.switches.kernel;
+    format!("kernel switches: {} {own}, {}\n", first.mode, rest.join(", "))
 }

@@ -33,6 +33,7 @@ const TIME_QUANTUM_MIN: Span = Span::from_micros(1);
 const KEYS: &[&str] = &[
     "policy",
     "cpus",
+    "cpu_count",
     "cpu_limit",
     "switch_cost",
     "wakeup_latency",
@@ -98,6 +99,7 @@ fn read_settings(mut table: Table<'_, '_>, source: &Source) -> Spec {
         policy: read_policy(&mut table),
         cpus: table.has("cpus").then(|| cpus.iter().map(|(cpu, _)| *cpu).collect()),
         cpu_spans: cpus.into_iter().map(|(_, at)| at).collect(),
+        cpu_count: table.count("cpu_count", 1..=CPU_MAX + 1),
         cpu_limit_ppm: table.share_ppm("cpu_limit").unwrap_or(CPU_LIMIT_PPM),
         switch_cost: read_switch_cost(&mut table),
         wakeup_latency: table.duration("wakeup_latency", Span::ZERO).unwrap_or_default(),

@@ -53,6 +53,8 @@ pub struct Stream {
     pub work: WorkKind,
     /// The process it runs in; absent: the one all such share.
     pub domain: Option<String>,
+    /// A run goes on without it if admission refuses it.
+    pub optional: bool,
 }
 
 /// Which way packets go.
@@ -115,6 +117,7 @@ const KEYS: &[&str] = &[
     "source",
     "work",
     "domain",
+    "optional",
 ];
 
 /// The keys that only some classes have.
@@ -148,6 +151,7 @@ pub(super) fn read_stream(table: &mut Table<'_, '_>) -> Option<Stream> {
     let direction = read_direction(table);
     let embedded_source = read_source(table, direction);
     let domain = table.name("domain");
+    let optional = table.boolean("optional").unwrap_or(false);
     Some(Stream {
         place: table.place().clone(),
         name: name?,
@@ -161,6 +165,7 @@ pub(super) fn read_stream(table: &mut Table<'_, '_>) -> Option<Stream> {
         embedded_source,
         work: work?,
         domain,
+        optional,
     })
 }
 

@@ -32,6 +32,8 @@ pub struct Task {
     pub group: Option<String>,
     /// The process it runs in; absent: the one all such share.
     pub domain: Option<String>,
+    /// A run goes on without it if admission refuses it.
+    pub optional: bool,
 }
 
 const KEYS: &[&str] = &[
@@ -51,6 +53,7 @@ const KEYS: &[&str] = &[
     "class",
     "workahead",
     "domain",
+    "optional",
 ];
 
 /// What a DWS task may be.
@@ -78,6 +81,7 @@ pub(super) fn read_task(table: &mut Table<'_, '_>) -> Option<Task> {
     let workahead_max =
         or_default(table, "workahead", Some(0), |t, key| t.count(key, 0..=BATCH_MAX));
     let domain = table.name("domain");
+    let optional = table.boolean("optional").unwrap_or(false);
     Some(Task {
         place: table.place().clone(),
         name: name?,
@@ -94,6 +98,7 @@ pub(super) fn read_task(table: &mut Table<'_, '_>) -> Option<Task> {
         },
         group,
         domain,
+        optional,
     })
 }
 

@@ -23,11 +23,13 @@ const BAR: usize = 20;
 const HELP: &str = "\
 q         quit
 up, down  scroll; PgUp, PgDn by a page, Home to the top
-s         next order: number, name, reserved, used, misses, offences, slack
+s         next order: number, name, reserved, used, missed, offences, slack
 h, ?      this; Esc closes it
 
 reserved  what admission granted, of one CPU
 used      CPU time of the domain's threads over the last interval
+passed    turns passed on, to another domain or to the daemon
+missed    jobs that ended after their deadline
 next      time to the next release
 slack     least time from a job's end to its deadline; negative: a miss
 ready     the best of its domain, waiting for the CPU
@@ -52,7 +54,7 @@ impl Sort {
         (Sort::Name, "name"),
         (Sort::Reserved, "reserved"),
         (Sort::Used, "used"),
-        (Sort::Misses, "misses"),
+        (Sort::Misses, "missed"),
         (Sort::Offences, "offences"),
         (Sort::Slack, "slack"),
     ];
@@ -165,7 +167,7 @@ impl View {
         let mut lines = vec![Line::styled(title, Style::new().bold())];
         lines.extend(cpus);
         lines.push(Line::from(format!(
-            "per second: jobs {}  upcalls {}  switches {}  hand-offs {}",
+            "per second: jobs ended {}  upcalls {}  switches {}  turns passed {}",
             self.rate(|counters| counters.jobs),
             self.rate(|counters| counters.upcalls),
             self.rate(|counters| counters.switches),
@@ -303,9 +305,9 @@ const DOMAIN_COLUMNS: [Column; 12] = [
     ("RESERVED", 8, false),
     ("USED", 8, false),
     ("OFFENCES", 8, false),
-    ("HAND-OFFS", 9, false),
+    ("PASSED", 9, false),
     ("UPCALLS", 9, false),
-    ("MISSES", 7, false),
+    ("MISSED", 7, false),
     ("SLACK", 10, false),
 ];
 

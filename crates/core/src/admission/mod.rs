@@ -344,6 +344,11 @@ impl Reservations {
         }
     }
 
+    /// What it charges for a hand-off.
+    pub fn switch_cost(&self) -> Span {
+        self.platform.switch_cost
+    }
+
     /// The load of each CPU, in the platform's order.
     pub fn load(&self) -> Vec<CpuLoad> {
         let limit = self.platform.cpu_limit.as_f64();

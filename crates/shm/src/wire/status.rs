@@ -46,6 +46,8 @@ pub enum StatusPart {
         policy: String,
         /// Whether handlers get the real-time class.
         real_time: bool,
+        /// What admission charges for a hand-off.
+        switch_cost_ns: u64,
         /// Domains of other users, of which the inspector may see nothing else.
         hidden_domains: u32,
     },
@@ -145,9 +147,11 @@ impl StatusPart {
             StatusPart::Activity(activity) => {
                 encode(ACTIVITY, &activity.words(), &[&activity.name])
             }
-            StatusPart::End { policy, real_time, hidden_domains } => {
-                encode(END, &[u64::from(*real_time), u64::from(*hidden_domains)], &[policy])
-            }
+            StatusPart::End { policy, real_time, switch_cost_ns, hidden_domains } => encode(
+                END,
+                &[u64::from(*real_time), *switch_cost_ns, u64::from(*hidden_domains)],
+                &[policy],
+            ),
         }
     }
 
@@ -172,9 +176,9 @@ impl StatusPart {
             (ACTIVITY, words) => {
                 Ok(StatusPart::Activity(ActivityStatus::of(words, text()?, content)?))
             }
-            (END, &[real_time, hidden]) => {
+            (END, &[real_time, switch_cost_ns, hidden]) => {
                 let (real_time, hidden_domains) = (flag(real_time, content)?, small(hidden)?);
-                Ok(StatusPart::End { policy: text()?, real_time, hidden_domains })
+                Ok(StatusPart::End { policy: text()?, real_time, switch_cost_ns, hidden_domains })
             }
             _ => Err(content),
         }

@@ -102,7 +102,12 @@ fn status() -> Vec<StatusPart> {
             next_release_ns: 11,
             name: "ton".into(),
         }),
-        StatusPart::End { policy: "rmdp".into(), real_time: true, hidden_domains: 3 },
+        StatusPart::End {
+            policy: "rmdp".into(),
+            real_time: true,
+            switch_cost_ns: 20_000,
+            hidden_domains: 3,
+        },
     ]
 }
 

@@ -379,7 +379,7 @@ const FILE_MISTAKES: &[(&str, &[&str])] = &[
     ("cpu = [1]",
      &[r#"1:1: cpu: found an unknown key, did you mean "cpus"?"#]),
     (r#"title = "mine""#,
-     &["1:1: title: found an unknown key, expected one of policy, cpus, cpu_limit, switch_cost, wakeup_latency, time_quantum, stream, task, group, background"]),
+     &["1:1: title: found an unknown key, expected one of policy, cpus, cpu_count, cpu_limit, switch_cost, wakeup_latency, time_quantum, stream, task, group, background"]),
     ("stream = [1]",
      &["1:11: stream: found 1, expected tables that start with [[stream]]"]),
     (r#"policy = "rmdp"

@@ -49,7 +49,7 @@ fn assert_contract(spec: &Spec, policy: &str) {
     assert_eq!((t1.terms.share, t1.terms.weight), (Share::from_ppm(200_000), Some(1)));
     assert_eq!(t1.terms.window, Some(Window { misses: 1, periods: 4 }));
     assert_eq!(t1.terms.delay_bound, Some(Span::from_millis(80)));
-    assert_eq!(t1.domain, None);
+    assert_eq!((t1.domain.as_deref(), t1.optional, spec.cpu_count), (None, false, None));
     let [dhrystone] = spec.backgrounds.as_slice() else { panic!("one background") };
     assert_eq!(dhrystone.name, "dhrystone");
     let command = ["stress-ng", "--cpu", "1"].map(str::to_string).to_vec();
@@ -90,6 +90,10 @@ fn the_keys_of_the_file_are_kept() {
     assert_eq!(spec.time_quantum, Span::from_micros(250));
     let spec = parse(&format!("switch_cost = \"0 us\"\n{TASK}")).unwrap();
     assert_eq!(spec.switch_cost, SwitchCost::Fixed(Span::ZERO));
+    let mut spec = parse(&format!("cpu_count = 2\n{TASK}optional = true\n")).unwrap();
+    assert_eq!((spec.cpu_count, spec.tasks[0].optional), (Some(2), true));
+    spec.leave_out(&[spec.tasks[0].name.clone()]);
+    assert!(spec.activities().is_empty());
 }
 
 #[test]

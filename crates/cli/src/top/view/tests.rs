@@ -60,6 +60,7 @@ fn made_up() -> Status {
     robot.activities[0].state = ActivityState::Suspended;
     robot.activities[0].next_release_ns = u64::MAX;
     Status {
+        switch_cost_ns: 20_000,
         policy: "rmdp".to_owned(),
         real_time: true,
         cpus: vec![CpuStatus { cpu: 1, reserved_ppm: 400_000, limit_ppm: 900_000 }],
@@ -99,9 +100,9 @@ fn drawn(view: &mut View, width: u16, height: u16) -> Vec<String> {
 const EXPECTED: &str = "\
 upcall top  /run/upcall.sock  rmdp, real-time class  domains 2  activities 3
 CPU 1   [####====            ] reserved 40.0 % of 90.0 %, used 20.0 %
-per second: jobs 100  upcalls 200  switches 300  hand-offs 50
+per second: jobs ended 100  upcalls 200  switches 300  turns passed 50
 
-DOMAIN NAME             STATE         PID    UID RESERVED     USED OFFENCES HAND-OFFS   UPCALLS  MISSES      SLACK
+DOMAIN NAME             STATE         PID    UID RESERVED     USED OFFENCES    PASSED   UPCALLS  MISSED      SLACK
      1 player           demoted      4001   1000   30.0 %   20.0 %        2       150       600       1    -1.5 ms
      2 arm[2J           attaching    4002   1000   10.0 %    0.0 %        0         0         0       0          -
 
@@ -121,7 +122,7 @@ fn everything_is_seen_of_a_made_up_status() {
 fn without_an_earlier_status_there_are_no_rates() {
     let lines = drawn(&mut View::new(Path::new("/s"), made_up()), 118, 14);
     assert!(lines[1].ends_with("used -"), "{}", lines[1]);
-    assert_eq!(lines[2], "per second: jobs -  upcalls -  switches -  hand-offs -");
+    assert_eq!(lines[2], "per second: jobs ended -  upcalls -  switches -  turns passed -");
 }
 
 #[test]
@@ -230,4 +231,20 @@ fn a_bar_shows_what_is_used_of_what_is_reserved() {
     assert_eq!(bar(250_000, 500_000), "##########          ");
     assert_eq!(bar(u64::MAX, 0), "=".repeat(BAR));
     assert_eq!(bar(0, u64::MAX), "#".repeat(BAR));
+}
+
+#[test]
+fn the_page_explains_every_column_and_rate_of_top() {
+    let titles = DOMAIN_COLUMNS.iter().chain(&ACTIVITY_COLUMNS);
+    let titles: Vec<String> = titles.map(|(title, ..)| (*title).to_owned()).collect();
+    show::tests::assert_explained(&titles);
+    let lines = drawn(&mut View::new(Path::new("/s"), made_up()), 118, 14);
+    let rates = lines.iter().find_map(|line| line.strip_prefix("per second:"));
+    let rates: Vec<String> = rates
+        .expect("a line of rates")
+        .split("  ")
+        .map(|rate| rate.trim().trim_end_matches(" -").to_owned())
+        .collect();
+    assert_eq!(rates.len(), 4);
+    show::tests::assert_explained(&rates);
 }

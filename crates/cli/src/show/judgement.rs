@@ -1,0 +1,85 @@
+//! What a run promised, and how much of it was kept, in figures.
+
+use crate::output::{Activity, Platform, Run, Stream};
+
+/// Counts by which a run is judged, whoever decided what ran.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Jobs released.
+    pub jobs: u64,
+    /// Of these, not ended by their deadline.
+    pub missed: u64,
+    /// Packets offered, and of these lost anywhere; later than the delay of their stream.
+    pub packets: u64,
+    pub lost: u64,
+    pub late: u64,
+}
+
+impl Tally {
+    /// Of all that ran.
+    pub fn of(run: &Run) -> Self {
+        Self::of_those(run, |_| true)
+    }
+
+    /// Of the activities and streams whose names `counts` accepts.
+    pub fn of_those(run: &Run, counts: impl Fn(&str) -> bool) -> Self {
+        let mut tally = Tally::default();
+        for Activity { jobs, misses, .. } in run.activities.iter().filter(|a| counts(&a.name)) {
+            tally.jobs += jobs;
+            tally.missed += misses;
+        }
+        for Stream { offered, dropped, late, .. } in run.streams.iter().filter(|s| counts(&s.name))
+        {
+            tally.packets += offered;
+            tally.lost += dropped.total();
+            tally.late += late.unwrap_or_default();
+        }
+        tally
+    }
+
+    /// In a line; packets only where there are streams.
+    pub fn line(&self) -> String {
+        let deadlines = format!("{} of {} deadlines missed", self.missed, self.jobs);
+        if self.packets == 0 {
+            return deadlines;
+        }
+        format!("{deadlines}, {} of {} packets lost, {} late", self.lost, self.packets, self.late)
+    }
+}
+
+/// What was promised, what was kept of it, and what was not: a line each.
+pub fn verdict(run: &Run) -> String {
+    let figures = Tally::of(run).line();
+    let word = if run.promised { "BROKEN" } else { "not kept:" };
+    let broken: String = run.broken.iter().map(|line| format!("{word} {line}\n")).collect();
+    let by_whom = match (run.promised, run.mode) {
+        (true, _) => {
+            let streams = match run.streams.is_empty() {
+                true => "",
+                false => "; no packet lost at its socket or later; none later than its delay",
+            };
+            format!("promised: every job ends by its deadline{streams}\n")
+        }
+        (false, mode @ ("threads" | "fifo")) => {
+            format!("promised: nothing, mode {mode} has no admission; by upcall's promises:\n")
+        }
+        (false, _) => "promised: nothing, admission refused the set; judged all the same:\n".into(),
+    };
+    let kept = match (run.kept, run.promised) {
+        (true, true) => ": every promise kept",
+        (true, false) => ": nothing broken",
+        (false, _) => "",
+    };
+    let without_class = match without_class(run) {
+        true => {
+            "  without the real-time class other programs delay handlers: no wake-up is promised\n"
+        }
+        false => "",
+    };
+    format!("{by_whom}{without_class}outcome: {figures}{kept}\n{broken}")
+}
+
+/// Whether something was promised, and the right was missing that it takes to keep it.
+pub fn without_class(run: &Run) -> bool {
+    run.promised && matches!(&run.platform, Platform::Machine(machine) if !machine.real_time)
+}

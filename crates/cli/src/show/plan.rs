@@ -1,0 +1,115 @@
+//! What admission says of a spec.
+
+use comfy_table::{CellAlignment, Table};
+
+use super::{bits_a_second, or_dash, span, table};
+use crate::output::{Plan, Test};
+
+/// The plan: activities, tests, and what was refused.
+pub fn plan(plan: &Plan) -> String {
+    let (activities, tests) = (activities(plan), tests(plan));
+    let mut text = format!("{activities}\n");
+    if plan.activities.iter().any(|activity| activity.cost_measured) {
+        text += "* measured on a built-in sample, since the spec declares none\n";
+    }
+    text += &format!("\n{tests}\n\n");
+    for cpu in &plan.cpus {
+        text += &format!(
+            "CPU {}: {:.1} % reserved of {:.1} %\n",
+            cpu.cpu,
+            cpu.utilization * 100.0,
+            cpu.limit * 100.0
+        );
+    }
+    text += &format!("hand-off cost: {}\n", span(plan.switch_cost_ns));
+    if plan.admitted {
+        text += "admitted\n";
+    }
+    for refusal in &plan.refusals {
+        let optional = if refusal.optional { " (optional)" } else { "" };
+        text += &format!("REFUSED {}{optional}: {}\n", refusal.name, refusal.reason);
+        if let Some(hint) = &refusal.hint {
+            text += &format!("  {hint}\n");
+        }
+    }
+    text
+}
+
+pub(super) fn activities(plan: &Plan) -> Table {
+    let mut activities = table(
+        &[
+            "activity",
+            "domain",
+            "CPU",
+            "period",
+            "deadline",
+            "batch",
+            "quantum",
+            "cost/PDU",
+            "compute",
+            "share",
+            "response max",
+            "buffers",
+            "bandwidth",
+        ],
+        2,
+    );
+    for activity in &plan.activities {
+        let share = activity.compute_ns as f64 / activity.period_ns as f64 * 100.0;
+        let measured = if activity.cost_measured { "*" } else { "" };
+        activities.add_row([
+            activity.name.clone(),
+            activity.domain.clone(),
+            or_dash(activity.cpu, |cpu| cpu.to_string()),
+            span(activity.period_ns),
+            span(activity.deadline_ns),
+            activity.batch.to_string(),
+            activity.quantum.to_string(),
+            span(activity.pdu_cost_ns) + measured,
+            span(activity.compute_ns),
+            format!("{share:.1} %"),
+            or_dash(activity.response_ns_max, span),
+            if activity.buffers == 0 {
+                "-".to_owned()
+            } else {
+                format!(
+                    "{} x {} B",
+                    activity.buffers,
+                    activity.buffer_bytes / u64::from(activity.buffers)
+                )
+            },
+            bits_a_second(activity.bandwidth_bps),
+        ]);
+    }
+    activities
+}
+
+pub(super) fn tests(plan: &Plan) -> Table {
+    let mut tests = table(&["test", "CPU", "value", "bound", "result"], 1);
+    if let Some(result) = tests.column_mut(4) {
+        result.set_cell_alignment(CellAlignment::Left);
+    }
+    for test in &plan.tests {
+        tests.add_row([
+            test.name.to_owned(),
+            test.cpu.to_string(),
+            or_dash(test.value, |value| format!("{value:.3}")),
+            format!("{:.3}", test.bound),
+            test_result(test, &plan.tests).to_owned(),
+        ]);
+    }
+    tests
+}
+
+/// What a test says. A test that does not hold where another admits the CPU's set is
+/// sufficient only: it says nothing.
+fn test_result(test: &Test, tests: &[Test]) -> &'static str {
+    let admits = |other: &Test| other.cpu == test.cpu && other.deciding && other.passed;
+    match (test.deciding, test.passed) {
+        (true, true) => "passes, decides",
+        (true, false) => "FAILS, decides",
+        (false, true) => "holds",
+        (false, false) if tests.iter().any(admits) => "no answer (a sufficient test)",
+        (false, false) => "does not hold",
+    }
+}

@@ -1,0 +1,490 @@
+//! The figures of a run against whoever else counts the same: its trace, the kernel's files
+//! in /proc, and the daemon it ran under.
+//!
+//! docs/screens.md names these tests. What a figure is sampled from goes on counting, so a
+//! sample during the run is at most the final figure; what has ended is compared exactly.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+#[allow(dead_code, reason = "each test program uses its own part")]
+mod support;
+
+use std::fs;
+use std::process::Command;
+use std::time::Instant;
+
+use serde_json::Value;
+use support::{
+    Running, SpecFile, UPCALL, a_cpu, descendants, field, list, machine, named, number, on_a_cpu,
+    start, text, truth, upcall, wait_until, with_ports,
+};
+use upcall::activity::ActivityParams;
+use upcall::scheduler::{Command as CoreCommand, Input};
+use upcall::time::Span;
+use upcall::{Attach, Config, Runtime};
+use upcall_sim::trace::{Crossing, Record, Trace, read_all};
+
+/// Two tasks in one process, and what competes.
+const TASKS: &str = r#"
+[[task]]
+name = "fast"
+period = "10 ms"
+cost = "300 us"
+batch = 2
+[[task]]
+name = "slow"
+period = "40 ms"
+cost = "500 us"
+batch = 8
+[[background]]
+name = "hog"
+spin = 1
+"#;
+
+/// One task alone: each release finds the thread asleep.
+const ALONE: &str = "[[task]]\nname = \"alone\"\nperiod = \"5 ms\"\ncost = \"50 us\"\n";
+
+/// Two domains.
+const DOMAINS: &str = r#"
+[[task]]
+name = "left"
+period = "10 ms"
+cost = "300 us"
+domain = "one"
+[[task]]
+name = "right"
+period = "20 ms"
+cost = "250 us"
+batch = 4
+domain = "two"
+"#;
+
+/// Runs `spec` with a trace: its JSON, and the one trace.
+fn traced(spec: &str) -> (Value, Trace) {
+    let spec = SpecFile::new(on_a_cpu(spec));
+    let path = spec.beside("trace");
+    let done = upcall(&["run", spec.path(), "--duration", "2s", "--json", "--trace", &path]);
+    let run = done.assert_code(&[0, 4]).json();
+    let mut traces = read_all(&fs::read(&path).unwrap()).unwrap();
+    (run, traces.pop().unwrap())
+}
+
+/// The jobs of one activity that a trace tells of.
+fn jobs_of(trace: &Trace, name: &str) -> Vec<upcall::record::JobRecord> {
+    let known = trace.header.activities.iter().find(|known| known.name == name).unwrap();
+    let job = |record: &Record| match record.crossing {
+        Crossing::Command(Some(CoreCommand::JobDone(job)))
+        | Crossing::Notice(Some(CoreCommand::JobDone(job))) => Some(job),
+        _ => None,
+    };
+    let jobs = trace.records.iter().flatten().filter_map(job);
+    jobs.filter(|job| job.id == known.id && job.completed).collect()
+}
+
+#[test]
+fn jobs_responses_slack_and_misses_are_those_of_the_trace() {
+    let _machine = machine();
+    let (run, trace) = traced(TASKS);
+    for activity in list(&run, "activities") {
+        let jobs = jobs_of(&trace, text(activity, "name"));
+        assert_eq!(number(activity, "completed"), jobs.len() as u64, "{activity:#}");
+        let mut responses: Vec<u64> = jobs.iter().map(|job| job.response().as_nanos()).collect();
+        responses.sort_unstable();
+        // A job that the end cut short counts beside those that ended.
+        let all_ended = number(activity, "completed") == number(activity, "jobs");
+        if all_ended {
+            assert_eq!(number(activity, "response_ns.max"), *responses.last().unwrap());
+            let least = jobs.iter().map(upcall::record::JobRecord::slack_ns).min();
+            assert_eq!(field(activity, "slack_ns_min").as_i64(), least, "{activity:#}");
+            let missed = jobs.iter().filter(|job| job.missed()).count() as u64;
+            assert_eq!(number(activity, "misses"), missed, "{activity:#}");
+        }
+        if let Some(bound) = field(activity, "response_ns_max").as_u64() {
+            let above = responses.iter().filter(|&&response| response > bound).count() as u64;
+            assert_eq!(number(activity, "responses_above_max"), above, "{activity:#}");
+        }
+        let yields: u64 = jobs.iter().map(|job| u64::from(job.preemptions)).sum();
+        assert!(yields <= number(activity, "preemptions"), "{activity:#}");
+        let pdus: u64 = jobs.iter().map(|job| u64::from(job.pdus)).sum();
+        assert!(pdus <= number(activity, "pdus"), "{activity:#}");
+        for (path, percent) in [("response_ns.p50", 50), ("response_ns.p99", 99)] {
+            let rank = (responses.len() * percent).div_ceil(100).max(1);
+            let (exact, told) = (responses[rank - 1], number(activity, path));
+            // Two significant digits: 1 % up, and never above the longest.
+            assert!(told.abs_diff(exact) <= exact / 50 + 1, "{path} {told}, by the trace {exact}");
+        }
+    }
+    let begun = |record: &&Record| {
+        matches!(record.crossing, Crossing::Command(Some(CoreCommand::Upcall { .. })))
+    };
+    let upcalled =
+        trace.records.iter().flatten().filter(begun).filter_map(|record| match record.crossing {
+            Crossing::Command(Some(CoreCommand::Upcall { id, .. })) => Some(id),
+            _ => None,
+        });
+    let mut last = None;
+    let switches = upcalled.filter(|&id| last.replace(id) != Some(id)).count() as u64;
+    assert_eq!(number(&run, "switches.activity"), switches, "{run:#}");
+}
+
+/// One task alone is asleep at each release: the first input after one tells when it woke.
+#[test]
+fn the_latest_wake_up_is_that_of_the_trace() {
+    let _machine = machine();
+    let (run, trace) = traced(ALONE);
+    let ticks: Vec<_> = trace
+        .records
+        .iter()
+        .flatten()
+        .filter(|record| {
+            matches!(record.crossing, Crossing::Input { input: Input::Tick, refused: false })
+        })
+        .map(|record| record.now)
+        .collect();
+    let late = jobs_of(&trace, "alone").into_iter().filter_map(|job| {
+        let woke = ticks.iter().find(|&&tick| tick >= job.release)?;
+        Some(woke.since(job.release).as_nanos())
+    });
+    let told = number(&run, "platform.wakeup_latency_ns.max");
+    assert_eq!(late.max(), Some(told), "{run:#}");
+    let of = |path: &str| number(&run, &format!("platform.wakeup_latency_ns.{path}"));
+    assert!(of("p50") <= of("p99") && of("p99") <= of("max"), "{run:#}");
+}
+
+/// A thread that wakes late among others may have waited for them; that is no wake-up.
+#[test]
+fn a_wake_up_that_nobody_measures_is_null() {
+    let _machine = machine();
+    for mode in ["threads", "fifo"] {
+        let spec = SpecFile::new(on_a_cpu(TASKS));
+        let done = upcall(&["run", spec.path(), "--duration", "1s", "--json", "--mode", mode]);
+        let run = done.assert_code(&[0, 4]).json();
+        assert!(field(&run, "platform.wakeup_latency_ns").is_null(), "{run:#}");
+        for activity in list(&run, "activities") {
+            assert!(field(activity, "response_ns_max").is_null(), "{activity:#}");
+            assert!(field(activity, "responses_above_max").is_null(), "{activity:#}");
+        }
+        assert!(!truth(&run, "promised"), "{run:#}");
+    }
+    let (spec, socket) = domains(DOMAINS);
+    let done = run_at(&spec, &socket, &["--duration", "1s"]).finish();
+    let run = done.assert_code(&[0, 4]).json();
+    assert!(field(&run, "platform.wakeup_latency_ns").is_null(), "{run:#}");
+    assert!(truth(&run, "promised"), "{run:#}");
+}
+
+/// Children of `pid` that were started with `word`.
+fn started_as(pid: u32, word: &str) -> Vec<u32> {
+    let is_one = |pid: &u32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0).nth(1) == Some(word.as_bytes())
+    };
+    descendants(pid).into_iter().filter(is_one).collect()
+}
+
+/// CPU time of a process in ticks: utime and stime of proc_pid_stat(5).
+fn cpu_ticks(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let behind: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    Some(behind.get(11)?.parse::<u64>().ok()? + behind.get(12)?.parse::<u64>().ok()?)
+}
+
+/// Switches of the threads of `pid` that run handlers, by proc_pid_status(5).
+fn thread_switches(pid: u32) -> u64 {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let statuses = tasks.filter_map(|task| fs::read_to_string(task.path().join("status")).ok());
+    let of_thread = |status: String| -> u64 {
+        let lines = status.lines().filter(|line| line.contains("voluntary_ctxt_switches:"));
+        lines.filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok()).sum()
+    };
+    statuses.filter(|status| status.contains("Name:\tupcall-cpu")).map(of_thread).sum()
+}
+
+#[test]
+fn background_time_and_kernel_switches_are_those_of_proc() {
+    let _machine = machine();
+    let spec = SpecFile::new(on_a_cpu(TASKS));
+    let mut running = start(&["run", spec.path(), "--duration", "3s", "--json"]);
+    let pid = running.pid();
+    wait_until("a hog", || started_as(pid, "__spin").len() == 1 || !running.runs());
+    let hog = started_as(pid, "__spin")[0];
+    let begun = Instant::now();
+    let (mut ticks, mut switches, mut sampled) = (0, 0, begun);
+    while running.runs() {
+        let found = (cpu_ticks(hog), thread_switches(pid));
+        if let (Some(now), more) = found
+            && more > 0
+        {
+            (ticks, switches, sampled) = (now, more, Instant::now());
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let since = sampled.elapsed();
+    let run = running.finish().assert_code(&[0, 4]).json();
+    // A tick is 10 ms; proc_pid_stat(5) rounds down, twice.
+    let (seen_ns, told_ns) =
+        (ticks * 10_000_000, number(named(&run, "background", "hog"), "cpu_ns"));
+    assert!(seen_ns > 0 && seen_ns <= told_ns, "seen {seen_ns}, told {told_ns}");
+    let most_ns = seen_ns + 20_000_000 + u64::try_from(since.as_nanos()).unwrap();
+    assert!(told_ns <= most_ns, "seen {seen_ns}, told {told_ns}, {since:?} later");
+    let told = number(&run, "switches.kernel");
+    assert!(switches > 0 && switches <= told, "seen {switches}, told {told}");
+}
+
+/// A spec on one CPU, and the socket of a daemon of its own.
+fn domains(text: &str) -> (SpecFile, String) {
+    let spec = SpecFile::new(on_a_cpu(&with_ports(text).0));
+    let socket = spec.beside("upcall.sock");
+    (spec, socket)
+}
+
+fn run_at(spec: &SpecFile, socket: &str, options: &[&str]) -> Running {
+    let mut command = Command::new(UPCALL);
+    command.args(["run", spec.path(), "--json"]).args(options);
+    Running::start(command.env("UPCALL_SOCKET", socket))
+}
+
+/// What `ps` says while it can be asked.
+fn ps(socket: &str) -> Option<Value> {
+    let done = upcall(&["ps", "--json", "--socket", socket]);
+    (done.code() == 0).then(|| done.json())
+}
+
+#[test]
+fn ps_never_counts_more_than_the_run_and_the_trace() {
+    let _machine = machine();
+    let (spec, socket) = domains(DOMAINS);
+    let path = spec.beside("trace");
+    let mut running = run_at(&spec, &socket, &["--duration", "3s", "--trace", &path]);
+    let mut last = None;
+    while running.runs() {
+        let seen = ps(&socket).filter(|seen| {
+            let domains = list(seen, "domains");
+            domains.len() == 2 && domains.iter().all(|domain| number(domain, "jobs") > 10)
+        });
+        last = seen.or(last);
+    }
+    let run = running.finish().assert_code(&[0, 4]).json();
+    let seen = last.expect("ps answered amid the run");
+    assert_eq!(number(&seen, "switch_cost_ns"), number(&run, "platform.switch_cost_ns"));
+    let traces = read_all(&fs::read(&path).unwrap()).unwrap();
+    for (activity, trace) in list(&run, "activities").iter().zip(&traces) {
+        let domain = named(&seen, "domains", text(activity, "domain"));
+        let told = jobs_of(trace, text(activity, "name")).len() as u64;
+        assert_eq!(told, number(activity, "completed"), "{activity:#}");
+        for (of_ps, of_run) in [("jobs", "completed"), ("misses", "misses"), ("pdus", "pdus")] {
+            let (seen, told) = (number(domain, of_ps), number(activity, of_run));
+            assert!(seen <= told, "{of_ps} {seen}, {of_run} {told}: {activity:#}");
+        }
+        let least = |value: &Value| field(value, "slack_ns_min").as_i64().unwrap();
+        assert!(least(domain) >= least(activity), "{domain:#} {activity:#}");
+    }
+    let sum =
+        |of: &str| -> u64 { list(&seen, "domains").iter().map(|domain| number(domain, of)).sum() };
+    assert!(sum("handoffs") > 10 && sum("handoffs") <= number(&run, "switches.domain"));
+    assert!(sum("switches") <= number(&run, "switches.activity"), "{seen:#} {run:#}");
+    assert!(sum("upcalls") >= sum("jobs"), "each job was upcalled: {seen:#}");
+}
+
+/// A handler that has finished counts no more: both tell exactly the same.
+#[test]
+fn ps_and_the_report_agree_about_what_has_finished() {
+    let _machine = machine();
+    let folder = support::folder();
+    let socket = folder.path().join("upcall.sock");
+    let daemon = support::daemon(Command::new(UPCALL).arg("daemon"), &socket);
+    let attach = Attach { socket: socket.clone(), name: "bounded".to_owned() };
+    let mut runtime = Runtime::start(Config { daemon: Some(attach), ..Config::default() }).unwrap();
+    let need = ActivityParams::new(Span::from_millis(5), Span::from_micros(50)).batch(2);
+    let mut jobs = 0;
+    let handler = runtime
+        .handler("bounded", need, move |batch| {
+            while batch.proceed() {}
+            jobs += 1;
+            if jobs == 20 {
+                batch.finish();
+            }
+        })
+        .unwrap();
+    runtime.run(handler).unwrap();
+    runtime.wait(&[handler], None);
+    let path = socket.to_str().unwrap();
+    let mut seen = Value::Null;
+    // The last job is told a moment after its handler has returned.
+    wait_until("the last job", || {
+        seen = ps(path).unwrap();
+        number(named(&seen, "domains", "bounded"), "jobs") >= 20
+    });
+    let report = runtime.stop(|_, _| {});
+    let counters = report.activities[0].counters.unwrap();
+    let domain = named(&seen, "domains", "bounded");
+    assert_eq!(counters.jobs, 20);
+    for (of_ps, told) in [
+        ("jobs", counters.completed),
+        ("misses", counters.misses),
+        ("pdus", counters.pdus),
+        ("switches", report.activity_switches),
+    ] {
+        assert_eq!(number(domain, of_ps), told, "{of_ps}: {domain:#}");
+    }
+    assert_eq!(field(domain, "slack_ns_min").as_i64(), Some(counters.slack_ns_min));
+    assert!(number(domain, "handoffs") <= report.domain_switches, "{domain:#}");
+    daemon.signal("TERM");
+    daemon.finish().assert_code(&[0]);
+}
+
+/// CPU time of a thread of this process by the kernel: the first field of schedstat.
+fn thread_cpu_ns(tid: u64) -> u64 {
+    let text = fs::read_to_string(format!("/proc/self/task/{tid}/schedstat")).unwrap();
+    text.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn the_cpu_time_of_ps_is_that_of_proc() {
+    let _machine = machine();
+    let folder = support::folder();
+    let socket = folder.path().join("upcall.sock");
+    let daemon = support::daemon(Command::new(UPCALL).arg("daemon"), &socket);
+    let attach = Attach { socket: socket.clone(), name: "busy".to_owned() };
+    let mut runtime = Runtime::start(Config { daemon: Some(attach), ..Config::default() }).unwrap();
+    let need = ActivityParams::new(Span::from_millis(5), Span::from_micros(100));
+    let handler = runtime.handler("busy", need, |batch| while batch.proceed() {}).unwrap();
+    runtime.run(handler).unwrap();
+    let mut looks = 0;
+    wait_until("a seat, and some looks", || {
+        let seat = |seen: &Value| {
+            let seat = list(named(seen, "domains", "busy"), "seats").first()?.clone();
+            (number(&seat, "tid") > 0).then_some(seat)
+        };
+        let Some(tid) = ps(socket.to_str().unwrap()).as_ref().and_then(seat) else {
+            return false;
+        };
+        let tid = number(&tid, "tid");
+        let before_ns = thread_cpu_ns(tid);
+        let seen = seat(&ps(socket.to_str().unwrap()).unwrap()).unwrap();
+        let after_ns = thread_cpu_ns(tid);
+        let told_ns = number(&seen, "used_ns");
+        assert!((before_ns..=after_ns).contains(&told_ns), "{before_ns} {told_ns} {after_ns}");
+        looks += 1;
+        looks == 5
+    });
+    runtime.stop(|_, _| {});
+    daemon.signal("TERM");
+    daemon.finish().assert_code(&[0]);
+}
+
+#[test]
+fn the_line_of_progress_never_counts_more_than_the_outcome() {
+    let _machine = machine();
+    let spec = SpecFile::new(on_a_cpu(TASKS));
+    let done = upcall(&["run", spec.path(), "--duration", "6s", "--json"]);
+    let run = done.assert_code(&[0, 4]).json();
+    let line = done.stderr.lines().find(|line| line.contains("jobs ended")).unwrap();
+    // upcall: MODE 5 s of 6 s: N jobs ended, M missed, worst slack S
+    let (_, counts) = line.rsplit_once(": ").unwrap();
+    let count = |at: usize| counts.split(' ').nth(at).unwrap().parse::<u64>().unwrap();
+    let sum = |of: &str| list(&run, "activities").iter().map(|a| number(a, of)).sum::<u64>();
+    assert!(count(0) > 0 && count(0) <= sum("completed"), "{line} {run:#}");
+    assert!(count(3) <= sum("misses"), "{line} {run:#}");
+}
+
+/// Between processes a hand-off costs what the daemon says, on every screen.
+#[test]
+fn plan_run_and_daemon_tell_one_hand_off_cost() {
+    let _machine = machine();
+    let (spec, socket) = domains(&format!("switch_cost = \"7 us\"\n{DOMAINS}"));
+    let daemon = support::daemon(Command::new(UPCALL).arg("daemon"), std::path::Path::new(&socket));
+    let plan = |socket: &str| {
+        let mut command = Command::new(UPCALL);
+        command.args(["plan", spec.path(), "--json"]);
+        let done = Running::start(command.env("UPCALL_SOCKET", socket)).finish();
+        number(&done.assert_code(&[0]).json(), "switch_cost_ns")
+    };
+    assert_eq!(plan(&socket), 20_000, "the daemon's");
+    assert_eq!(number(&ps(&socket).unwrap(), "switch_cost_ns"), 20_000);
+    let done = run_at(&spec, &socket, &["--duration", "1s"]).finish();
+    let run = done.assert_code(&[0, 4]).json();
+    assert_eq!(number(&run, "platform.switch_cost_ns"), 20_000);
+    daemon.signal("TERM");
+    daemon.finish().assert_code(&[0]);
+    assert_eq!(plan(&spec.beside("nobody.sock")), 7_000, "the spec's, where nobody listens");
+}
+
+/// Measured anew for processes: their turns go through the kernel, handlers of one do not.
+#[test]
+fn a_hand_off_between_processes_is_measured_between_processes() {
+    let cost = |spec: &str| {
+        let (spec, socket) = domains(spec);
+        let mut command = Command::new(UPCALL);
+        command.args(["plan", spec.path(), "--json"]);
+        let done = Running::start(command.env("UPCALL_SOCKET", &socket)).finish();
+        number(&done.assert_code(&[0]).json(), "switch_cost_ns")
+    };
+    let in_one = DOMAINS.replace("domain = \"two\"", "domain = \"one\"");
+    // Two system calls and a switch by the kernel against a return and a call.
+    assert!(cost(DOMAINS) > cost(&in_one), "on CPU {}", a_cpu());
+}
+
+/// The optional task has no room.
+const CROWDED: &str = r#"
+[[task]]
+name = "first"
+period = "20 ms"
+cost = "5 ms"
+[[task]]
+name = "guest"
+period = "10 ms"
+cost = "9 ms"
+optional = true
+[[task]]
+name = "second"
+period = "40 ms"
+cost = "5 ms"
+"#;
+
+#[test]
+fn an_optional_activity_that_is_refused_is_left_out_where_there_is_admission() {
+    let _machine = machine();
+    let spec = SpecFile::new(on_a_cpu(CROWDED));
+    let run = |options: &[&str]| {
+        let always = ["run", spec.path(), "--duration", "1s", "--json"];
+        upcall(&[&always, options].concat())
+    };
+    let compared = run(&["--compare"]);
+    let runs = compared.assert_code(&[0, 4]).json();
+    let names = |run: &Value| -> Vec<String> {
+        list(run, "activities").iter().map(|each| text(each, "name").to_owned()).collect()
+    };
+    let [own, threads, fifo] = list(&runs, "runs") else { panic!("{runs:#}") };
+    assert_eq!(names(own), ["first", "second"]);
+    let [refusal] = list(own, "refusals") else { panic!("{own:#}") };
+    assert_eq!((text(refusal, "name"), truth(refusal, "optional")), ("guest", true));
+    assert!(!text(refusal, "reason").is_empty() && truth(own, "promised"), "{own:#}");
+    for other in [threads, fifo] {
+        assert_eq!(names(other), ["first", "guest", "second"]);
+        assert!(list(other, "refusals").is_empty() && !truth(other, "promised"), "{other:#}");
+    }
+    let soft = run(&["--soft"]).assert_code(&[0, 4]).json();
+    assert_eq!(names(&soft), ["first", "guest", "second"]);
+    assert!(list(&soft, "refusals").is_empty() && !truth(&soft, "promised"), "{soft:#}");
+    let sim = upcall(&["sim", spec.path(), "--duration", "1s", "--json"]);
+    let sim = sim.assert_code(&[0]).json();
+    assert_eq!((names(&sim), list(&sim, "refusals").len()), (names(own), 1));
+    // The same with processes: each maps the whole spec by itself.
+    let text = CROWDED.replace("cost = \"5 ms\"\n[[", "cost = \"5 ms\"\ndomain = \"one\"\n[[");
+    let (spec, socket) = domains(&text);
+    let across = run_at(&spec, &socket, &["--duration", "1s"]).finish();
+    let across = across.assert_code(&[0, 4]).json();
+    assert_eq!((names(&across), list(&across, "refusals").len()), (names(own), 1));
+    assert!(number(&across, "switches.domain") > 0, "two processes: {across:#}");
+}
+
+#[test]
+fn what_is_not_optional_is_still_refused_as_a_whole() {
+    let required = CROWDED.replace("optional = true\n", "");
+    let spec = SpecFile::new(on_a_cpu(&required));
+    let done = upcall(&["run", spec.path(), "--duration", "1s", "--json"]);
+    let plan = done.assert_code(&[3]).json();
+    assert!(!truth(&plan, "admitted"), "{plan:#}");
+    assert!(list(&plan, "refusals").iter().all(|refusal| !truth(refusal, "optional")));
+}
