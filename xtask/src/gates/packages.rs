@@ -11,7 +11,7 @@ pub const GATE: Gate =
 
 /// Each program a test calls, by the name that stands behind its `needs `, and its
 /// Debian package.
-pub const PROGRAMS: [(&str, &str); 11] = [
+pub const PROGRAMS: [(&str, &str); 12] = [
     ("ffmpeg", "ffmpeg"),
     ("strace", "strace"),
     ("perf", "linux-perf"),
