@@ -261,14 +261,18 @@ fn platform(spec: &Spec, discipline: &Discipline) -> Result<Platform, Failure> {
 /// there is none, what the daemon that `run` starts will charge.
 fn switch_cost(spec: &Spec, discipline: &Discipline, cpus: &[u32]) -> Result<Span, Failure> {
     let across = discipline.across_domains && has_domains(spec);
-    if across && let Ok(status) = upcall::status::status(&upcall::daemon_socket()) {
+    if across
+        && let Ok(socket) = upcall::daemon_socket()
+        && let Ok(status) = upcall::status::status(&socket)
+    {
         return Ok(Span::from_nanos(status.switch_cost_ns));
     }
     match spec.switch_cost {
         SwitchCost::Fixed(cost) => Ok(cost),
         SwitchCost::Auto if across => {
             let cpu = cpus.first().copied().unwrap_or_default();
-            upcall_daemon::calibrate::handoff_cost(cpu, true).map_err(Failure::new)
+            let band = upcall::RealTime::granted().ok().map(|real_time| real_time.band);
+            upcall_daemon::calibrate::handoff_cost(cpu, band).map_err(Failure::new)
         }
         SwitchCost::Auto => Ok(upcall::switch_cost()),
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use upcall_runtime::activity::ActivityParams;
 use upcall_runtime::time::Span;
-use upcall_runtime::{ActivityReport, Config, HandlerId, Runtime};
+use upcall_runtime::{ActivityReport, Config, HandlerId, Runtime, clock};
 
 /// Names to the child what it is to do.
 const PART: &str = "UPCALL_TEST_PANICS";
@@ -85,7 +85,7 @@ fn neighbour() {
     });
     let panics = panics(&mut runtime);
     runtime.run_at(&[panics, neighbour.unwrap()], upcall_runtime::clock::now()).unwrap();
-    if runtime.wait(&[panics], Some(Span::from_secs(60))).is_empty() {
+    if runtime.wait(&[panics], Some(clock::after(Span::from_secs(60)))).is_empty() {
         std::process::exit(1); // a panic could not be written
     }
     let before = upcalls.load(Ordering::Relaxed);

@@ -11,7 +11,7 @@ pub const GATE: Gate =
 
 /// Each program that a test or a gate calls, by the name that stands behind `needs ` of the
 /// test, and its Debian package.
-pub const PROGRAMS: [(&str, &str); 16] = [
+pub const PROGRAMS: [(&str, &str); 17] = [
     ("ffmpeg", "ffmpeg"),
     ("strace", "strace"),
     ("perf", "linux-perf"),

@@ -31,15 +31,9 @@ impl Band {
 
     /// The highest band with no priority above `limit`; `None` if `limit` is below
     /// [`Band::WIDTH`].
-    pub const fn below(limit: u64) -> Option<Band> {
-        if limit >= Band::WHOLE.top as u64 {
-            Some(Band::WHOLE)
-        } else if limit >= Band::WIDTH as u64 {
-            // Below 62, so it fits.
-            Some(Band { top: limit as u8 })
-        } else {
-            None
-        }
+    pub fn below(limit: u64) -> Option<Band> {
+        let limit = u8::try_from(limit).unwrap_or(u8::MAX);
+        (limit >= Band::WIDTH).then_some(Band { top: limit.min(Band::WHOLE.top) })
     }
 
     /// Of the daemon's guardian: the highest.

@@ -28,7 +28,8 @@ fn domain(number: u32, name: &str, seats: Vec<SeatStatus>) -> DomainStatus {
 
 fn text(domains: Vec<DomainStatus>) -> String {
     let cpus = vec![CpuStatus { cpu: 1, reserved_ppm: 500_000, limit_ppm: 900_000 }];
-    let status = Status { policy: "rmdp".into(), real_time: true, cpus, domains };
+    let status =
+        Status { policy: "rmdp".into(), real_time: true, cpus, domains, ..Status::default() };
     exposition(status, Arc::default()).unwrap()
 }
 
