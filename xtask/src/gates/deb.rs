@@ -73,8 +73,18 @@ fn build(workspace: &Workspace) -> Result<Packages, Failure> {
     let package = |name: &str, file: &str| {
         let path = root.join("target/debian").join(file);
         let mut command = Command::new(&cargo_deb);
-        // As a subcommand: cargo-deb expects its own name first.
-        command.current_dir(root).args(["deb", "--no-build", "--locked", "-p", name, "-o"]);
+        // As a subcommand: cargo-deb expects its own name first. Fast: what is tried here is
+        // what is in a package, not its size.
+        command.current_dir(root).args([
+            "deb",
+            "--no-build",
+            "--locked",
+            "--strip",
+            "--fast",
+            "-p",
+            name,
+            "-o",
+        ]);
         child::succeed(command.arg(&path))?;
         Ok(path)
     };
