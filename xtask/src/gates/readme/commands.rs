@@ -8,7 +8,8 @@
 //!
 //! A comment behind a command says how the command ends, if not soon, by itself and with 0:
 //! `# 2 min` or `# until Ctrl-C` (it is interrupted), `# exits with 4`. A block below a paragraph
-//! that names `another shell` or `other shells` runs beside the block above that paragraph.
+//! that names `another shell` or `other shells` runs beside the block above that paragraph; so do
+//! blocks that follow it without another paragraph between.
 
 #[cfg(test)]
 mod tests;
@@ -141,14 +142,18 @@ fn indented(path: &str, text: &str) -> Vec<Block> {
     found
 }
 
-/// The block of `lines` at line `number`, below `prose`, which begins anew.
+/// The block of `lines` at line `number`, below `prose`, whose text begins anew.
 fn block(path: &str, number: usize, lines: &[&str], prose: &mut Prose) -> Block {
-    let prose = std::mem::take(prose);
+    if !prose.text.trim().is_empty() {
+        let names = |words| prose.text.contains(words);
+        prose.beside = names("another shell") || names("other shells");
+    }
+    prose.text.clear();
     Block {
         place: format!("{path}:{number}"),
         script: lines.join("\n"),
         ending: lines.iter().find_map(|line| ending(line)).unwrap_or(Ending::Itself(0)),
-        beside: ["another shell", "other shells"].iter().any(|words| prose.0.contains(words)),
+        beside: prose.beside,
     }
 }
 
@@ -167,13 +172,18 @@ fn ending(line: &str) -> Option<Ending> {
     lasts.then_some(Ending::Interrupted)
 }
 
-/// The text since the last block, in one line.
+/// What stands above the next block.
 #[derive(Default)]
-struct Prose(String);
+struct Prose {
+    /// The text since the last block, in one line.
+    text: String,
+    /// What the last text said: it holds for all blocks up to the next text.
+    beside: bool,
+}
 
 impl Prose {
     fn add(&mut self, line: &str) {
-        self.0 += line;
-        self.0.push(' ');
+        self.text += line;
+        self.text.push(' ');
     }
 }

@@ -34,11 +34,12 @@ fn the_head_of_a_rust_example_holds_fences_and_lines_of_one_command() {
 #[test]
 fn the_head_of_another_example_holds_indented_commands() {
     let spec = "# A spec:\n#\n#   upcall run a.toml \\\n#       --compare\n#\n\
-        # and in another shell\n#\n#   ls\n\n#   no\n";
+        # and in other shells\n#\n#   ls\n#\n#   pwd\n#\n# Then\n#\n#   id\n\n#   no\n";
     let blocks = of_example("examples/a.toml", spec).unwrap();
-    assert_eq!(scripts(&blocks), ["upcall run a.toml \\\n--compare", "ls"]);
+    assert_eq!(scripts(&blocks), ["upcall run a.toml \\\n--compare", "ls", "pwd", "id"]);
     assert_eq!(blocks[0].place, "examples/a.toml:3");
-    assert!(!blocks[0].beside && blocks[1].beside);
+    let beside: Vec<bool> = blocks.iter().map(|block| block.beside).collect();
+    assert_eq!(beside, [false, true, true, false]);
 
     let program = "/* In C.\n *\n *     cc a.c\n *     ./a.out\n */\nint main;\n";
     assert_eq!(scripts(&of_example("a.c", program).unwrap()), ["cc a.c\n./a.out"]);
