@@ -92,10 +92,10 @@ impl MemoryLock {
 /// // One CPU, and the policy that tasks need.
 /// let alone = Config { cpus: vec![1], discipline: &DWS, ..Config::default() };
 /// // As one process among others, under a daemon.
-/// let attach = Attach { socket: daemon_socket(), name: "player".into() };
+/// let attach = Attach { socket: daemon_socket()?, name: "player".into() };
 /// let among_others = Config { daemon: Some(attach), ..Config::default() };
 /// let runtime = Runtime::start(alone)?;
-/// # Ok::<(), upcall::StartError>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Config {

@@ -133,7 +133,7 @@ impl From<WireError> for StatusError {
 /// use upcall::daemon_socket;
 /// use upcall::status::status;
 ///
-/// for domain in status(&daemon_socket())?.domains {
+/// for domain in status(&daemon_socket()?)?.domains {
 ///     println!("{} (pid {}): {} activities", domain.name, domain.pid, domain.activities.len());
 /// }
 /// # Ok::<(), upcall::status::StatusError>(())

@@ -77,7 +77,8 @@ impl Count {
 /// How a [`Receiver`] is set up. The default suits most streams of small packets:
 ///
 /// ```
-/// # use upcall_runtime::udp::{Receiver, ReceiverOptions};
+/// # extern crate upcall_runtime as upcall;
+/// # use upcall::udp::{Receiver, ReceiverOptions};
 /// let receiver = Receiver::bind("127.0.0.1:0".parse()?, &ReceiverOptions::default())?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -187,7 +188,8 @@ impl Receiver {
     /// Some system calls; takes all memory that receiving will need.
     ///
     /// ```
-    /// # use upcall_runtime::udp::{Receiver, ReceiverOptions};
+    /// # extern crate upcall_runtime as upcall;
+    /// # use upcall::udp::{Receiver, ReceiverOptions};
     /// let socket = std::net::UdpSocket::bind("127.0.0.1:0")?;
     /// let receiver = Receiver::from_socket(socket, &ReceiverOptions::default())?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -234,7 +236,8 @@ impl Receiver {
     /// Joins an IPv4 multicast group, until it is left or the receiver dropped. One system call.
     ///
     /// ```no_run
-    /// # use upcall_runtime::udp::{Interface, Receiver, ReceiverOptions};
+    /// # extern crate upcall_runtime as upcall;
+    /// # use upcall::udp::{Interface, Receiver, ReceiverOptions};
     /// let receiver = Receiver::bind("0.0.0.0:5004".parse()?, &ReceiverOptions::default())?;
     /// receiver.join_v4([239, 1, 2, 3].into(), Interface::Address([192, 168, 1, 7].into()))?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())

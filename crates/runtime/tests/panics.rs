@@ -84,7 +84,7 @@ fn neighbour() {
         counted.fetch_add(1, Ordering::Relaxed);
     });
     let panics = panics(&mut runtime);
-    runtime.run_at(&[panics, neighbour.unwrap()], upcall_runtime::clock::now()).unwrap();
+    runtime.run_at(&[panics, neighbour.unwrap()], clock::now()).unwrap();
     if runtime.wait(&[panics], Some(clock::after(Span::from_secs(60)))).is_empty() {
         std::process::exit(1); // a panic could not be written
     }

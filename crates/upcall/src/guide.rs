@@ -19,6 +19,7 @@
 //!
 //! ```sh
 //! cargo run --release -p upcall --example together          # many handlers on one CPU
+//! cargo run --release -p upcall --example udp_receiver      # datagrams, event-driven
 //! cargo run --release -p upcall --example stream_processes  # two processes and a stream
 //! cargo run --release -p upcall --example socket_task       # a task on a UDP socket
 //! cargo run --release -p upcall --example tasks             # tasks of each work class

@@ -71,10 +71,11 @@
 //! **UDP**, fetched in batches by a periodic handler ([more](guide::udp)):
 //!
 //! ```
-//! # use upcall::{Config, Runtime, activity::ActivityParams, time::Span, udp::Receiver};
+//! # use upcall::{Config, Runtime, activity::ActivityParams, time::Span};
+//! # use upcall::udp::{Receiver, ReceiverOptions};
 //! # let mut upcall = Runtime::start(Config::default())?;
 //! # let need = ActivityParams::new(Span::from_millis(5), Span::from_micros(50)).batch(32);
-//! # let mut receiver = Receiver::bind("127.0.0.1:0".parse()?, 64, 32, 1500, Span::from_secs(1))?;
+//! # let mut receiver = Receiver::bind("127.0.0.1:0".parse()?, &ReceiverOptions::default())?;
 //! let camera = upcall.handler("camera", need, move |batch| {
 //!     while batch.remaining() > 0 && receiver.ready() && batch.proceed() {
 //!         if let Some(_datagram) = receiver.take() {

@@ -11,7 +11,7 @@
 //! use upcall::time::Span;
 //! use upcall::{Attach, Config, Runtime, daemon_answers, daemon_socket};
 //!
-//! let socket = daemon_socket(); // `$UPCALL_SOCKET`, or where a daemon listens by default
+//! let socket = daemon_socket()?; // `$UPCALL_SOCKET`, or where a daemon listens by default
 //! let daemon = daemon_answers(&socket)?.then(|| Attach { socket, name: "player".into() });
 //! // `None`: no daemon, so this process is alone, and runs all the same.
 //! let mut upcall = Runtime::start(Config { daemon, ..Config::default() })?;

@@ -21,14 +21,13 @@
 //! use std::net::UdpSocket;
 //! use upcall::activity::ActivityParams;
 //! use upcall::time::Span;
-//! use upcall::udp::Receiver;
+//! use upcall::udp::{Receiver, ReceiverOptions};
 //! use upcall::{Config, Runtime};
 //!
 //! let mut upcall = Runtime::start(Config::default())?;
-//! // Room for 64 datagrams of up to 1500 bytes; 32 of them with one system call.
-//! // A datagram that is processed 20 ms after its arrival counts as late.
-//! let address = "127.0.0.1:0".parse()?;
-//! let mut receiver = Receiver::bind(address, 64, 32, 1500, Span::from_millis(20))?;
+//! // A datagram that is processed more than 20 ms after its arrival counts as late.
+//! let options = ReceiverOptions { delay_max: Span::from_millis(20), ..Default::default() };
+//! let mut receiver = Receiver::bind("127.0.0.1:0".parse()?, &options)?;
 //! let (address, counters) = (receiver.local_address()?, receiver.counters());
 //!
 //! // Every 5 ms at most 32 datagrams of at most 20 us each.
@@ -38,7 +37,8 @@
 //!     // In this order: `proceed` counts a PDU, so ask it only when there is a datagram.
 //!     while batch.remaining() > 0 && receiver.ready() && batch.proceed() {
 //!         if let Some(datagram) = receiver.take() {
-//!             bytes += datagram.len(); // process it
+//!             // Process it: `payload`, `sender`, and `arrival` by the kernel's clock.
+//!             bytes += datagram.payload.len();
 //!             receiver.processed();
 //!             received += 1;
 //!         }
@@ -59,6 +59,13 @@
 //! assert_eq!(counters.dropped_socket.value(), 0);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! - [`Receiver::from_socket`](crate::udp::Receiver::from_socket) receives from a socket that the
+//!   program has already, such as a `std::net::UdpSocket`.
+//! - [`Receiver::join_v4`](crate::udp::Receiver::join_v4) and
+//!   [`join_v6`](crate::udp::Receiver::join_v6) join a multicast group.
+//! - [`ReceiverOptions`](crate::udp::ReceiverOptions) say how many datagrams the kernel holds, how many
+//!   one system call fetches, and how long one may be.
 //!
 //! # Event-driven: porter, stream, handler
 //!
@@ -106,6 +113,8 @@
 //! assert_eq!(counters.pdus, 100);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! `cargo run --release -p upcall --example udp_receiver` is this as a whole program.
 //!
 //! To send, a handler has a [`Sender`](crate::udp::Sender): `send` puts a datagram into a batch,
 //! `flush` gives the batch to the kernel.
