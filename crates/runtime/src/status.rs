@@ -136,7 +136,7 @@ impl From<WireError> for StatusError {
 /// for domain in status(&daemon_socket()?)?.domains {
 ///     println!("{} (pid {}): {} activities", domain.name, domain.pid, domain.activities.len());
 /// }
-/// # Ok::<(), upcall::status::StatusError>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// # Errors
