@@ -9,7 +9,6 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// Why a folder cannot hold sockets.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum FolderError {
     /// Another user owns it, others may write to it, or it is no folder.
@@ -48,7 +47,16 @@ impl fmt::Display for FolderError {
     }
 }
 
-impl std::error::Error for FolderError {}
+upcall_core::debug_as_display!(FolderError);
+
+impl std::error::Error for FolderError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            FolderError::NotPrivate { .. } => None,
+            FolderError::Os { error, .. } => Some(error),
+        }
+    }
+}
 
 /// The value of an environment variable that is set and not empty, as a path.
 pub(crate) fn variable(name: &str) -> Option<PathBuf> {

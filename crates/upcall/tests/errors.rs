@@ -25,18 +25,14 @@ use upcall::stream::{
 };
 use upcall::time::Span;
 use upcall::work::{Reject, UnknownWork, WorkError};
-use upcall::{AttachError, CreateError, InterruptError, Mode, OsError, PostError, StartError};
+use upcall::{
+    AttachError, CreateError, FifoRefusal, FolderError, InterruptError, Mode, OsError, PostError,
+    StartError,
+};
 
 /// Errors between the crates, which no application gets.
-const INNER: [&str; 7] = [
-    "DeadlineRefusal",
-    "Divergence",
-    "FifoRefusal",
-    "NoSlot",
-    "PushError",
-    "ReceiveError",
-    "WireError",
-];
+const INNER: [&str; 6] =
+    ["DeadlineRefusal", "Divergence", "NoSlot", "PushError", "ReceiveError", "WireError"];
 
 /// Errors that an application gets inside others, and that a test cannot make by itself.
 const WITHIN: [&str; 3] = ["PeerFault", "Refused", "SegmentError"];
@@ -84,6 +80,11 @@ fn shown() -> Vec<(&'static str, String, String)> {
         CreateError CreateError::Refused(Box::new(refusal()));
         DoorError DoorError::Late;
         FastError FastError::Panicked;
+        FifoRefusal FifoRefusal::new(62, OsError::new("sched_setscheduler", 1));
+        FolderError FolderError::Os {
+            folder: "/run".into(),
+            error: std::io::ErrorKind::PermissionDenied.into(),
+        };
         GroupError GroupError::TooMany(65);
         InputError InputError::NothingRuns;
         InterestError InterestError::NotAdded { found: 7 };

@@ -32,7 +32,8 @@ pub(super) fn priority_limit() -> u64 {
 
 /// Why `SCHED_FIFO` was refused, with the two rights that would have granted
 /// it (sched(7), "Privileges and resource limits").
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FifoRefusal {
     /// What was asked for.
     pub priority: u8,
@@ -55,6 +56,13 @@ impl FifoRefusal {
                 .is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_NICE)),
             error,
         }
+    }
+}
+
+impl fmt::Debug for FifoRefusal {
+    /// The sentence: `main` prints the `Debug` of the error that it returns.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
