@@ -112,7 +112,8 @@ impl Daemon {
         Ok(hall)
     }
 
-    /// A domain's thread of a CPU is there: from now on it takes part.
+    /// A domain's thread of a CPU is there: from now on it takes part. A thread that has ended
+    /// meanwhile, or is of another process, takes no part.
     pub(super) fn seat(&mut self, session: u64, cpu: u32, tid: u32) -> Result<(), Over> {
         let band = self.band();
         let pid = self.sessions.get(&session).map_or(0, |session| session.credentials.pid);
@@ -122,7 +123,8 @@ impl Daemon {
         let seat = seat.ok_or("it has no seat there")?;
         let memory = seat.memory.take().ok_or("it has its seat there already")?;
         if thread_state(pid, tid)? == ThreadState::Dead {
-            return Err(Over("its thread is not of its process".to_owned()));
+            // No reason to end the session: the domain may say next that it detaches.
+            return Ok(());
         }
         memory.seal_future_writes()?;
         let member = Member::new((number, generation), (pid, tid), memory)?;

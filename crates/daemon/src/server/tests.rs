@@ -210,6 +210,22 @@ fn a_domain_that_ends_in_order_is_told_apart_from_one_that_does_not() {
 }
 
 #[test]
+fn a_thread_that_has_ended_takes_no_part_and_its_domain_detaches_in_order() {
+    let daemon = Running::start(|_| {});
+    let by_hand = status::ByHand::connect(&daemon);
+    let (_, _, cpu, _) = by_hand.attach();
+    let tid = std::thread::spawn(upcall_sys::process::thread_id).join().unwrap();
+    by_hand.say(&ToDaemon::Thread { cpu, tid });
+    by_hand.say(&ToDaemon::Detach);
+    daemon.told(|told| told.domains.is_empty());
+    let ends = daemon.stop().into_iter().find_map(|event| match event {
+        Event::Detached { reason, .. } => Some(reason),
+        _ => None,
+    });
+    assert_eq!(ends.as_deref(), Some("it detached"));
+}
+
+#[test]
 fn a_patient_daemon_says_so_and_admits_what_can_wait() {
     let daemon = Running::start(|config| config.patience = Span::from_millis(30));
     let by_hand = status::ByHand::connect(&daemon);
