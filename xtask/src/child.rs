@@ -44,6 +44,29 @@ pub fn succeed(command: &mut Command) -> Result<(), Failure> {
     if status.success() { Ok(()) } else { Err(exited(command, status)) }
 }
 
+/// As [`succeed`], for at most `time_max`: then `command` is killed, its own children are not.
+///
+/// # Errors
+/// As [`succeed`], and if it did not end in time.
+pub fn succeed_within(command: &mut Command, time_max: Duration) -> Result<(), Failure> {
+    println!("$ {}", shell_line(command));
+    let mut child = command.spawn().map_err(|error| not_started(command, &error))?;
+    let begun = Instant::now();
+    loop {
+        match child.try_wait().map_err(|error| not_started(command, &error))? {
+            Some(status) if status.success() => return Ok(()),
+            Some(status) => return Err(exited(command, status)),
+            None if begun.elapsed() >= time_max => break,
+            None => std::thread::sleep(Duration::from_millis(10)),
+        }
+    }
+    // If it ended just now, there is nothing to kill.
+    let _ = child.kill();
+    let _ = child.wait();
+    let line = shell_line(command);
+    Err(Failure(format!("`{line}` did not end within {} s", time_max.as_secs_f64())))
+}
+
 /// Echoes and runs `command`, and returns what it wrote; nothing is shown.
 ///
 /// # Errors

@@ -10,6 +10,7 @@ mod edges;
 mod files;
 mod licences;
 mod loom;
+mod newcomer;
 mod packages;
 mod publish;
 mod quick;
@@ -18,7 +19,7 @@ mod test;
 mod unsafe_code;
 
 /// All gates. Their names are the subcommands.
-pub const ALL: [Gate; 15] = [
+pub const ALL: [Gate; 16] = [
     packages::GATE,
     cargo::FMT,
     cargo::CLIPPY,
@@ -30,6 +31,7 @@ pub const ALL: [Gate; 15] = [
     loom::GATE,
     cargo::DOC,
     docs_true::GATE,
+    newcomer::GATE,
     publish::GATE,
     deb::GATE,
     // After the benches: what they compiled of others' crates serves the fresh clones.

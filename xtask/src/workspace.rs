@@ -52,6 +52,14 @@ impl Workspace {
         ask_cargo(&self.root, &[])
     }
 
+    /// The same of the crate in `folder`, relative to the root, which is outside the workspace.
+    ///
+    /// # Errors
+    /// As [`Workspace::with_dependencies`].
+    pub fn dependencies_of(&self, folder: &str) -> Result<Metadata, Failure> {
+        ask_cargo(&self.root.join(folder), &[])
+    }
+
     /// The rooms: directory name under `crates/`, and the crate.
     pub fn rooms(&self) -> impl Iterator<Item = (&str, &Package)> {
         self.metadata.packages.iter().filter_map(|package| {

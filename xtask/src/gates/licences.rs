@@ -1,13 +1,15 @@
 //! The licence of every crate we build on.
 //!
 //! The whole graph counts: every platform, build scripts and tests too, since
-//! whoever works on the project downloads them all. A licence is an SPDX
+//! whoever works on the project downloads them all. The graph of the crate that the gate
+//! `newcomer` builds counts too: it is outside the workspace. A licence is an SPDX
 //! expression (SPDX specification 2.3, Annex D); crates.io still carries some
 //! of the older form `MIT/Apache-2.0`, where the slash means OR.
 
+use super::newcomer;
 use crate::gate::{Failure, Gate, Verdict, judge};
 use crate::workspace::Workspace;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// Nothing in the graph asks more of its users than we do.
@@ -40,10 +42,15 @@ const PERMISSIVE: [&str; 17] = [
 ];
 
 fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
-    let metadata = workspace.with_dependencies()?;
+    let graphs = [workspace.with_dependencies()?, workspace.dependencies_of(newcomer::CRATE)?];
+    let packages: BTreeMap<_, _> = graphs
+        .iter()
+        .flat_map(|graph| &graph.packages)
+        .map(|package| ((&package.name, &package.version), package))
+        .collect();
     let mut findings = Vec::new();
     let mut expressions = BTreeSet::new();
-    for package in &metadata.packages {
+    for package in packages.values() {
         let crate_is = format!("{} {}", package.name, package.version);
         let Some(licence) = package.license.as_deref() else {
             findings.push(format!("{crate_is}: no licence expression in its manifest"));
@@ -56,7 +63,7 @@ fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
             Err(error) => findings.push(format!("{crate_is}: `{licence}`: {error}")),
         }
     }
-    let counts = (metadata.packages.len(), expressions.len());
+    let counts = (packages.len(), expressions.len());
     judge(&findings, format!("{} crates, {} different expressions", counts.0, counts.1))
 }
 

@@ -1,0 +1,98 @@
+//! A stream between two processes. The first process opens a door, starts this program again as
+//! the second, and writes. The second creates the stream, offers it at the door, and reads it in
+//! a handler.
+
+use std::path::Path;
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use newcomer::{Outcome, expect, print_notices};
+use upcall::activity::ActivityParams;
+use upcall::stream::{Door, End, Stream, Way};
+use upcall::time::Span;
+use upcall::{Config, Runtime, clock};
+
+const FRAMES: u64 = 1000;
+const FRAME_BYTES: usize = 1024;
+
+fn main() -> Outcome {
+    match std::env::args_os().nth(1) {
+        None => camera(),
+        Some(door) => display(Path::new(&door)),
+    }
+}
+
+/// The process that writes. It opens the door before it starts the other process, so that the
+/// other finds it.
+fn camera() -> Outcome {
+    let path = std::env::temp_dir().join(format!("newcomer-{}", std::process::id()));
+    let door = Door::bind(&path)?;
+    let mut display = Command::new(std::env::current_exe()?).arg(&path).spawn()?;
+    let written = write(&door);
+    std::fs::remove_file(&path)?; // the file stays when the door is dropped
+    if written.is_err() {
+        end(&mut display);
+    }
+    println!("camera: process {} wrote {} frames", std::process::id(), written?);
+    let status = display.wait()?;
+    if status.success() { Ok(()) } else { Err(format!("the second process: {status}").into()) }
+}
+
+/// Writes numbered frames, and says how many.
+fn write(door: &Door) -> Outcome<u64> {
+    let offer = door.accept(Some(clock::after(Span::from_secs(3))))?;
+    expect("the end for this process", offer.end, End::Writer)?;
+    let mut outlet = offer.stream.outlet()?;
+    let mut frame = [0; FRAME_BYTES];
+    for number in 1..=FRAMES {
+        frame[..8].copy_from_slice(&number.to_le_bytes());
+        while !outlet.push(&frame)? {
+            if !outlet.wait(FRAME_BYTES, Some(clock::after(Span::from_secs(3)))) {
+                return Err("the second process reads nothing".into());
+            }
+        }
+    }
+    outlet.end();
+    Ok(FRAMES)
+}
+
+fn end(display: &mut Child) {
+    let _ = display.kill(); // it may have ended by itself
+    let _ = display.wait();
+}
+
+/// The process that reads.
+fn display(door: &Path) -> Outcome {
+    let mut upcall = Runtime::start(Config::default())?;
+    print_notices(&upcall);
+    let stream = Stream::create(Way::Slots { slots: 64, slot_bytes: FRAME_BYTES as u32 }, 0)?;
+    let inlet = stream.inlet()?;
+    stream.offer(door, End::Writer)?;
+
+    let sum = Arc::new(AtomicU64::new(0));
+    let added = sum.clone();
+    let need = ActivityParams::new(Span::from_millis(2), Span::from_micros(50)).batch(16);
+    let display = upcall.stream_handler("display", need, inlet, 8, move |inlet, batch| {
+        let mut number = [0; 8];
+        while let Some(frame) = inlet.next(batch) {
+            frame.payload().copy_to(0, &mut number);
+            frame.done();
+            added.fetch_add(u64::from_le_bytes(number), Ordering::Relaxed);
+        }
+    })?;
+    upcall.run(display)?;
+    let finished = upcall.wait(&[display], Some(clock::after(Span::from_secs(4))));
+    let report = upcall.stop(|_, _| {});
+    let counters = report.activities[0].counters.ok_or("the handler did not yield")?;
+    println!(
+        "display: process {} read {} frames in {} jobs, {} of them late",
+        std::process::id(),
+        counters.pdus,
+        counters.jobs,
+        counters.misses,
+    );
+    expect("handlers that finished", finished, vec![display])?;
+    expect("frames", counters.pdus, FRAMES)?;
+    expect("sum of their numbers", sum.load(Ordering::Relaxed), (1..=FRAMES).sum())
+}
