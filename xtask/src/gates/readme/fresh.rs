@@ -35,6 +35,7 @@ pub fn reader(workspace: &Workspace, account: Account, seed: &Path) -> Result<Re
     std::fs::create_dir_all(reader.home.join(".cargo"))
         .map_err(|error| Failure(format!("{} cannot be made: {error}", reader.home.display())))?;
     reader.write_passwd()?;
+    reader.make_own_folders()?;
     clone(workspace.root.as_ref(), &reader.clone_folder())?;
     let registry = cargo_home().join("registry");
     if account != Account::Present && registry.is_dir() {
