@@ -37,7 +37,8 @@ case $prefix in
 /*) ;;
 *) fail "PREFIX is \`$prefix\`, expected an absolute path" 2 ;;
 esac
-here=$(cd "$(dirname "$0")" && pwd)
+# With CDPATH `cd` may go elsewhere, and says where.
+here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 
 # Where cargo left the libraries, asked from the caller's folder: relative paths in
 # CARGO_TARGET_DIR and which configuration files hold depend on it.
@@ -64,6 +65,9 @@ files="include/upcall.h lib/libupcall_c.a lib/libupcall_c.so.$version lib/libupc
     lib/libupcall_c.so lib/pkgconfig/upcall.pc"
 
 root=${DESTDIR:-}$prefix
+case $root in
+-*) root=./$root ;; # no option of the commands below
+esac
 for file in $files; do
     if [ -d "$root/$file" ] && [ ! -L "$root/$file" ]; then
         fail "$root/$file is a folder, expected a file or nothing"
@@ -75,10 +79,12 @@ made= placed= stage= whole=no
 undo() {
     status=$?
     trap - EXIT
+    # A second signal must not leave half of it.
+    trap '' HUP INT TERM
     if [ $whole = no ]; then
         for file in $placed; do
             if [ -e "$stage/old/$file" ] || [ -L "$stage/old/$file" ]; then
-                mv -f "$stage/old/$file" "$root/$file"
+                mv -fT "$stage/old/$file" "$root/$file"
             else
                 rm -f "$root/$file"
             fi
@@ -131,6 +137,7 @@ done
 for file in $files; do
     # Before the step: an interrupted one is undone, too.
     placed="$placed $file"
-    mv -f "$stage/new/$file" "$root/$file"
+    # -T: in the place of a link to a folder, and never into that folder.
+    mv -fT "$stage/new/$file" "$root/$file"
 done
 whole=yes

@@ -207,6 +207,89 @@ fn a_step_that_fails_leaves_all_as_it_was() {
 }
 
 #[test]
+fn a_link_to_a_folder_is_replaced_and_nothing_goes_into_that_folder() {
+    let place = Place::new();
+    place.build("out", "word");
+    fs::create_dir(place.path("elsewhere")).unwrap();
+    fs::create_dir_all(place.path("usr/lib")).unwrap();
+    for link in ["libupcall_c.so", "libupcall_c.a"] {
+        let link = place.path("usr/lib").join(link);
+        std::os::unix::fs::symlink(place.path("elsewhere"), link).unwrap();
+    }
+    let prefix = place.path("usr");
+    let prefix = prefix.to_str().unwrap();
+    let before = place.files("usr");
+    let path = failing(&place, "mv", 5);
+    let done = place.install(&[prefix, "out"], |command| {
+        command.env("PATH", &path);
+    });
+    assert!(!done.status.success(), "{done:?}");
+    assert_eq!(place.files("usr"), before);
+    let done = place.install(&[prefix, "out"], |_| {});
+    assert_installed(&done, &place.files("usr"), "word");
+    assert_eq!(place.files("elsewhere"), BTreeMap::new());
+}
+
+#[test]
+fn a_second_signal_does_not_stop_what_the_first_one_undoes() {
+    let place = Place::new();
+    place.build("first", "first");
+    place.build("second", "second");
+    let prefix = place.path("usr");
+    let prefix = prefix.to_str().unwrap();
+    assert!(place.install(&[prefix, "first"], |_| {}).status.success());
+    let before = place.files("usr");
+    // Call 3 is of the installation, call 4 of what undoes it.
+    let path = failing(&place, "mv", usize::MAX);
+    let count = place.path("bin/count");
+    let script = format!(
+        "#!/bin/sh\necho call >> {count}\ncase $(wc -l < {count}) in [34]) kill -TERM $PPID ;; \
+         esac\nPATH=${{PATH#*:}} exec mv \"$@\"\n",
+        count = count.display()
+    );
+    fs::write(place.path("bin/mv"), script).unwrap();
+    let done = place.install(&[prefix, "second"], |command| {
+        command.env("PATH", &path);
+    });
+    assert_eq!(done.status.code(), Some(130), "{done:?}");
+    assert_eq!(place.files("usr"), before);
+}
+
+#[test]
+fn the_search_path_of_cd_and_a_destination_like_an_option_change_nothing() {
+    let place = Place::new();
+    place.build("out", "word");
+    fs::create_dir_all(place.path("other/capi")).unwrap();
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut command = Command::new("sh");
+    command.current_dir(crates).env("CDPATH", place.path("other")).env_remove("DESTDIR");
+    command.arg("capi/install.sh").arg(place.path("usr")).arg(place.path("out"));
+    assert_installed(&command.output().unwrap(), &place.files("usr"), "word");
+    let done = place.install(&["/usr", "out"], |command| {
+        command.env("DESTDIR", "-d");
+    });
+    assert_installed(&done, &place.files("-d/usr"), "word");
+}
+
+#[test]
+fn pkg_config_gives_a_prefix_with_a_space_as_one_word() {
+    let place = Place::new();
+    place.build("out", "word");
+    let prefix = place.path("my files");
+    assert!(place.install(&[prefix.to_str().unwrap(), "out"], |_| {}).status.success());
+    let named = &place.files("my files")["lib/pkgconfig/upcall.pc"];
+    assert!(named.contains("\nCflags: -I\"${includedir}\"\n"), "{named}");
+    let mut command = Command::new("pkg-config");
+    command.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig")).args(["--cflags", "upcall"]);
+    // Where there is no pkg-config, the line above is all that can be said.
+    if let Ok(output) = command.output() {
+        let flags = String::from_utf8_lossy(&output.stdout).into_owned();
+        let word = prefix.join("include").display().to_string().replace(' ', "\\ ");
+        assert_eq!(flags.trim(), format!("-I{word}"), "{output:?}");
+    }
+}
+
+#[test]
 fn it_says_how_it_is_called() {
     let place = Place::new();
     for flag in ["--help", "-h"] {

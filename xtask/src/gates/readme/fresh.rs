@@ -35,9 +35,8 @@ pub fn reader(workspace: &Workspace, account: Account, seed: &Path) -> Result<Re
     std::fs::create_dir_all(reader.home.join(".cargo"))
         .map_err(|error| Failure(format!("{} cannot be made: {error}", reader.home.display())))?;
     reader.write_passwd()?;
-    let mut clone = Command::new("git");
-    clone.args(["clone", "--quiet"]).arg(&workspace.root).arg(reader.clone_folder());
-    child::succeed(&mut clone)?;
+    reader.make_own_folders()?;
+    clone(workspace.root.as_ref(), &reader.clone_folder())?;
     let registry = cargo_home().join("registry");
     if account != Account::Present && registry.is_dir() {
         copy(&[registry], &reader.home.join(".cargo"))?;
@@ -52,6 +51,14 @@ pub fn reader(workspace: &Workspace, account: Account, seed: &Path) -> Result<Re
         child::succeed(Command::new("chown").args(["-R", &owner]).arg(&reader.home))?;
     }
     Ok(reader)
+}
+
+/// Clones the repository at `from` into `into`. The clone shares no file with it: by default git
+/// makes hard links of the objects, and a new owner of the clone would own these too.
+fn clone(from: &Path, into: &Path) -> Result<(), Failure> {
+    let mut command = Command::new("git");
+    command.args(["clone", "--quiet", "--no-hardlinks"]).arg(from).arg(into);
+    child::succeed(&mut command)
 }
 
 /// Removes the home, with the clone.

@@ -3,8 +3,10 @@
 //! Root starts each command in new namespaces of mounts and processes. There the toolchain is
 //! `/media/rust`, `/etc/passwd` knows one user more, and the reader's home covers root's. It must
 //! be there: cargo compiles a crate of others anew if the path of its registry is another one.
-//! All of that, and every process that a command leaves behind, ends with the command. The
-//! host gets no user, no mount and no file outside of the target directory.
+//! `/tmp` and `/run` are the reader's own, which its shells share: a command neither finds a daemon
+//! of the machine nor leaves a socket there. All mounts, and every process that a command leaves
+//! behind, end with the command. The host gets no user, no mount and no file outside of the target
+//! directory.
 //! Without root there is no other account: commands run in the present one.
 //!
 //! The environment is empty but for `HOME`, `USER`, `LOGNAME`, `SHELL`, `LANG` and `PATH`. In
@@ -13,6 +15,8 @@
 
 use crate::child;
 use crate::gate::Failure;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -28,19 +32,34 @@ const TOOLCHAIN: &str = "/media/rust";
 const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// After an interrupt a command has so long to end.
 const KILL_AFTER: &str = "--kill-after=15";
-/// Sets the namespace up, and runs the command behind its first six arguments. The shell stays:
+/// Sets the namespace up, and runs the command behind its first seven arguments. The shell stays:
 /// the first process of a namespace must wait for those that lost their parent.
 const ENTER: &str = r#"
-home=$1 toolchain=$2 passwd=$3 seen_home=$4 seen_toolchain=$5 seen_cargo_home=$6
-shift 6
+home=$1 toolchain=$2 passwd=$3 seen_home=$4 seen_toolchain=$5 seen_cargo_home=$6 own=$7
+shift 7
 mount -t tmpfs -o mode=755 reader /media
-mkdir "$seen_toolchain"
+mkdir "$seen_toolchain" /media/home /media/tmp /media/run
 mount --bind -o ro "$toolchain" "$seen_toolchain"
 mount --bind "$passwd" /etc/passwd
-if [ "$seen_cargo_home" != "$seen_home/.cargo" ]; then
-    mount --bind "$home/.cargo" "$seen_cargo_home"
+# The home may be in /tmp, and the list of name servers in /run.
+mount --bind "$home" /media/home
+mount --bind "$own/tmp" /media/tmp
+mount --bind "$own/run" /media/run
+name_servers=$(readlink -f /etc/resolv.conf) || name_servers=
+[ ! -f "$name_servers" ] || cp "$name_servers" /media/name_servers
+mount --bind /media/tmp /tmp
+mount --bind /media/run /run
+mkdir -p "$seen_home"
+if [ -f /media/name_servers ] && [ ! -f "$name_servers" ]; then
+    mkdir -p "$(dirname "$name_servers")"
+    mv /media/name_servers "$name_servers"
 fi
-mount --bind "$home" "$seen_home"
+if [ "$seen_cargo_home" != "$seen_home/.cargo" ]; then
+    mkdir -p "$seen_cargo_home"
+    mount --bind /media/home/.cargo "$seen_cargo_home"
+fi
+mount --bind /media/home "$seen_home"
+umount /media/home /media/tmp /media/run
 cd "$seen_home/upcall"
 status=0
 "$@" || status=$?
@@ -133,6 +152,7 @@ impl Reader {
         command.args(["sh", "-e", "-c", ENTER, "sh"]);
         command.arg(&self.home).arg(&self.toolchain).arg(self.passwd());
         command.arg(&self.seen_home).arg(TOOLCHAIN).arg(cargo_home());
+        command.arg(self.own_folders());
         command
     }
 
@@ -159,6 +179,29 @@ impl Reader {
             "LANG=C.UTF-8".to_owned(),
         ];
         variables.into_iter().chain(cargo_home).collect()
+    }
+
+    /// Where `/tmp` and `/run` of the reader are.
+    fn own_folders(&self) -> PathBuf {
+        self.home.with_extension("own")
+    }
+
+    /// Makes them, empty.
+    ///
+    /// # Errors
+    /// If they cannot be made.
+    pub fn make_own_folders(&self) -> Result<(), Failure> {
+        let own = self.own_folders();
+        let failed = |error| Failure(format!("{} cannot be made: {error}", own.display()));
+        if own.exists() {
+            std::fs::remove_dir_all(&own).map_err(failed)?;
+        }
+        for (name, mode) in [("tmp", 0o1777), ("run", 0o755)] {
+            let folder = own.join(name);
+            std::fs::create_dir_all(&folder).map_err(failed)?;
+            std::fs::set_permissions(&folder, Permissions::from_mode(mode)).map_err(failed)?;
+        }
+        Ok(())
     }
 
     fn passwd(&self) -> PathBuf {

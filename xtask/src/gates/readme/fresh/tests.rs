@@ -19,3 +19,39 @@ fn only_what_is_compiled_of_others_is_taken() {
     std::fs::remove_dir_all(&folder).unwrap();
     assert!(compiled_of_others(&folder, &BTreeSet::new()).is_empty(), "nothing built is no error");
 }
+
+/// All files below `folder`.
+fn files(folder: &Path) -> Vec<std::fs::Metadata> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+    entries
+        .flat_map(|entry| match entry.file_type().unwrap().is_dir() {
+            true => files(&entry.path()),
+            false => vec![entry.metadata().unwrap()],
+        })
+        .collect()
+}
+
+#[test]
+fn a_clone_shares_no_file_with_the_repository_so_a_new_owner_changes_nothing_there() {
+    use std::os::unix::fs::MetadataExt;
+    let folder = std::env::temp_dir().join(format!("upcall-clone-{}", std::process::id()));
+    let (from, into) = (folder.join("from"), folder.join("into"));
+    std::fs::create_dir_all(&from).unwrap();
+    let git = |arguments: &[&str]| {
+        let mut command = Command::new("git");
+        command.current_dir(&from).args([
+            "-c",
+            "user.name=a",
+            "-c",
+            "user.email=a@example.invalid",
+        ]);
+        child::succeed(command.args(arguments)).unwrap();
+    };
+    git(&["init", "--quiet"]);
+    git(&["commit", "--quiet", "--allow-empty", "-m", "one"]);
+    clone(&from, &into).unwrap();
+    let objects = files(&into.join(".git/objects"));
+    assert!(!objects.is_empty());
+    assert!(objects.iter().all(|object| object.nlink() == 1), "{objects:?}");
+    std::fs::remove_dir_all(&folder).unwrap();
+}

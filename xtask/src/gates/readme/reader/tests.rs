@@ -1,4 +1,5 @@
 use super::*;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 fn printed(reader: &Reader, script: &str) -> String {
     let output = reader.shell(script, Duration::from_secs(20)).output().unwrap();
@@ -7,18 +8,22 @@ fn printed(reader: &Reader, script: &str) -> String {
 }
 
 fn reader(account: Account) -> Reader {
-    let name = format!("upcall-reader-{}-{}", account.name(), std::process::id());
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("upcall-reader-{}-{}-{number}", account.name(), std::process::id());
     let home = std::env::temp_dir().join(name);
     std::fs::create_dir_all(home.join("upcall")).unwrap();
     std::fs::create_dir_all(home.join(".cargo")).unwrap();
     let reader = Reader { account, home, seen_home: own_home(), toolchain: "/usr".into() };
     reader.write_passwd().unwrap();
+    reader.make_own_folders().unwrap();
     reader
 }
 
 fn remove(reader: &Reader) {
     std::fs::remove_dir_all(&reader.home).unwrap();
     std::fs::remove_file(reader.passwd()).unwrap();
+    std::fs::remove_dir_all(reader.own_folders()).unwrap();
 }
 
 #[test]
@@ -56,5 +61,31 @@ fn the_ordinary_user_is_known_has_no_rights_and_leaves_nothing_behind() {
     assert!(folder.join("here").exists() && !Path::new(TOOLCHAIN).exists());
     let users = std::fs::read_to_string("/etc/passwd").unwrap();
     assert!(!users.contains("\nreader:"), "the host got a user");
+    remove(&reader);
+}
+
+#[test]
+#[ignore = "needs root and setpriv"]
+fn what_a_command_leaves_in_tmp_and_run_is_not_on_the_host() {
+    let reader = reader(Account::Root);
+    let name = format!("upcall-left-{}", std::process::id());
+    for folder in ["/tmp", "/run"] {
+        let found = printed(
+            &reader,
+            &format!("(ls -A {folder} | grep upcall) || true; touch {folder}/{name}"),
+        );
+        assert_eq!(found, "", "a command finds what is on the host");
+        let left = Path::new(folder).join(&name);
+        let is_left = left.exists();
+        let _ = std::fs::remove_file(&left);
+        assert!(!is_left, "{}", left.display());
+        // A command in another shell finds it.
+        printed(&reader, &format!("test -f {folder}/{name}"));
+    }
+    // Name servers and the home are where they were, wherever that is.
+    let script = "cat /etc/resolv.conf; cd \"$HOME/upcall\"; touch here";
+    let servers = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
+    assert_eq!(printed(&reader, &format!("{script} || true")), servers.trim());
+    assert!(reader.clone_folder().join("here").exists());
     remove(&reader);
 }
