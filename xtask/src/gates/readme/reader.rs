@@ -3,6 +3,8 @@
 //! Root starts each command in new namespaces of mounts and processes. There the toolchain is
 //! `/media/rust`, `/etc/passwd` knows one user more, and the reader's home covers root's. It must
 //! be there: cargo compiles a crate of others anew if the path of its registry is another one.
+//! `/tmp` is a folder of the reader's home too, unless root's home is in it: commands in other
+//! shells share it. `/run` is the host's.
 //! All of that, and every process that a command leaves behind, ends with the command. The
 //! host gets no user, no mount and no file outside of the target directory.
 //! Without root there is no other account: commands run in the present one.
@@ -41,6 +43,13 @@ if [ "$seen_cargo_home" != "$seen_home/.cargo" ]; then
     mount --bind "$home/.cargo" "$seen_cargo_home"
 fi
 mount --bind "$home" "$seen_home"
+case $seen_home/ in
+/tmp/*) ;;
+*)
+    mkdir -p -m 1777 "$home/tmp"
+    mount --bind "$home/tmp" /tmp
+    ;;
+esac
 cd "$seen_home/upcall"
 status=0
 "$@" || status=$?
