@@ -186,6 +186,13 @@ fn a_scraper_finds_what_ps_shows() {
     daemon.running.finish().assert_code(&[0]);
 }
 
+/// How many threads of `pid` are called `name`.
+fn threads(pid: u32, name: &str) -> usize {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+    names.filter(|found| found.trim_end() == name).count()
+}
+
 #[test]
 fn hostile_scrapers_hold_up_neither_domains_nor_the_next_scraper() {
     let _machine = support::machine();
@@ -193,9 +200,12 @@ fn hostile_scrapers_hold_up_neither_domains_nor_the_next_scraper() {
     // Many that say nothing, or half a request, and do not hang up.
     let silent: Vec<_> = (0..40).map(|_| daemon.send(b"")).collect();
     let slow: Vec<_> = (0..40).map(|_| daemon.send(b"GET /metrics HT")).collect();
+    let requests = || threads(daemon.running.pid(), "upcall-scrape");
+    wait_until("a request", || requests() > 0);
     drop(domain(&daemon.socket, "meanwhile"));
-    // Each of them is hung up on.
+    // Each of them is hung up on, and few are held at a time.
     for mut stream in silent.into_iter().chain(slow) {
+        assert!(requests() <= 8, "{}", requests());
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
         assert!(answer.is_empty(), "{}", String::from_utf8_lossy(&answer));

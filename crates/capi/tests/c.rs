@@ -268,7 +268,7 @@ fn a_process_that_ends_lets_handlers_with_an_abort_phase_close_what_they_have_op
 }
 
 #[test]
-#[ignore = "needs setpriv and root"]
+#[ignore = "needs setpriv, gcc, pkg-config and root"]
 fn a_c_program_without_rights_is_told_to_grant_them_to_its_own_file() {
     let Some(installation) = installed("gcc") else { return };
     let flags = installation.flags(&["--cflags", "--libs"]);

@@ -171,8 +171,11 @@ fn groups_are_joined_once_and_left_once() {
     assert!(receiver.join_v4(group, loopback).is_err());
     receiver.leave_v4(group, loopback).unwrap();
     assert!(receiver.leave_v4(group, loopback).is_err());
+    if loopbacks().len() < 2 {
+        return; // said to be skipped
+    }
     let any = "[::]:0".parse().unwrap();
-    let Ok(receiver) = Receiver::bind(any, &ReceiverOptions::default()) else { return };
+    let receiver = Receiver::bind(any, &ReceiverOptions::default()).unwrap();
     let group = std::net::Ipv6Addr::new(0xff01, 0, 0, 0, 0, 0, 0x5ca3, u16::from(low));
     receiver.join_v6(group, 1).unwrap();
     receiver.leave_v6(group, 1).unwrap();

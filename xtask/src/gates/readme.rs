@@ -108,7 +108,9 @@ fn all_of(
         let first = block.script.lines().next().unwrap_or_default();
         report.push(format!("{word:7} {account:4} {took_s:6.1} s  {place}  {first}  {note}"));
         println!("--- {word}: {note}");
-        done.extend(block.script.lines());
+        if matches!(outcome, Ok(Outcome::Ran(_))) {
+            done.extend(block.script.lines());
+        }
         findings.extend(outcome.err().map(|failure| format!("{account}: {failure}")));
     }
     findings.extend(plan::is_admitted(reader).err().map(|failure| failure.0));

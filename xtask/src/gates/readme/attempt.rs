@@ -63,7 +63,7 @@ pub fn run(reader: &Reader, block: &Block, beside: &[Block]) -> Result<Outcome, 
 fn once(reader: &Reader, block: &Block, beside: &[Block]) -> Result<ExitStatus, Failure> {
     let limit = match block.ending {
         Ending::Itself(_) => LIMIT,
-        Ending::Interrupted => INTERRUPT_AFTER,
+        Ending::Interrupted | Ending::NotRun => INTERRUPT_AFTER,
     };
     if beside.is_empty() {
         return child::status_silent(&mut reader.shell(&block.script, limit));
@@ -159,12 +159,16 @@ fn judge(
             return Ok(Outcome::Ran(note.unwrap_or_default()));
         }
         Ending::Interrupted => format!("{status}, expected 0, or an interrupt"),
+        Ending::NotRun => "it ran, and is marked `console`".to_owned(),
     };
     Err(Failure(format!("{place}: {found}")))
 }
 
 /// Why a block is not run on this machine, if so.
 fn not_run(block: &Block, beside: &[Block]) -> Option<String> {
+    if block.ending == Ending::NotRun {
+        return Some("it changes the machine (`console`)".to_owned());
+    }
     if let Some(task) = task_of_gates(&block.script) {
         return Some(format!("`cargo xtask {task}` is the program that runs this gate"));
     }

@@ -1,7 +1,9 @@
 //! The commands that a document or the head of an example tells its reader to type.
 //!
-//! A document marks a block of commands with the info string `sh`. Output, usage lines and commands
-//! for other machines carry another one (`text`, `console`). A fence without one is refused.
+//! A document marks a block of commands with the info string `sh`. One that changes the machine is
+//! marked `console`: it is reported, and not run. Output and usage lines carry another one (`text`).
+//! A fence without one is refused, and so is the name of another shell (`bash`): its commands would
+//! be left out without a word.
 //! The head of an example is its first comment. In a `.rs` file the head follows the rules of a
 //! document, and a line that is nothing but `` `cargo ...` `` is a command too. In other files
 //! a command is a line that is indented by three spaces or more behind the mark of the comment.
@@ -13,6 +15,9 @@
 
 #[cfg(test)]
 mod tests;
+
+/// Info strings that mean commands to a reader, and nothing to the gate.
+const OTHER_SHELLS: [&str; 6] = ["bash", "shell", "zsh", "fish", "ksh", "shell-session"];
 
 /// Commands that a reader pastes into a shell at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +39,8 @@ pub enum Ending {
     Itself(i32),
     /// By an interrupt from the keyboard, or after minutes.
     Interrupted,
+    /// It is not run: it changes the machine, and its fence is marked `console`.
+    NotRun,
 }
 
 /// The `sh` blocks of the Markdown `text` of the file `path`.
@@ -79,8 +86,14 @@ fn fenced<'a>(
         match &mut open {
             Some((at, fence, info, script)) => {
                 if trimmed.starts_with(*fence) && ticks == trimmed.len() {
-                    if *info == "sh" {
-                        found.push(block(path, *at, script, &mut prose));
+                    match *info {
+                        "sh" => found.push(block(path, *at, script, &mut prose)),
+                        "console" => found.push(Block {
+                            ending: Ending::NotRun,
+                            beside: false,
+                            ..block(path, *at, script, &mut prose)
+                        }),
+                        _ => {}
                     }
                     open = None;
                 } else {
@@ -94,6 +107,9 @@ fn fenced<'a>(
                         "{path}:{number}: the fence has no info string, expected `sh` for commands \
                          that are run by the gate `readme`, `console` or `text` for others"
                     ));
+                }
+                if OTHER_SHELLS.contains(&info) {
+                    findings.push(format!("{path}:{number}: found `{info}`, expected `sh`"));
                 }
                 open = Some((number, &trimmed[..ticks], info, Vec::new()));
             }

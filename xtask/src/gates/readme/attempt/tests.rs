@@ -108,6 +108,9 @@ fn what_changes_the_machine_or_runs_this_gate_is_skipped() {
     assert!(why("sudo apt-get install gcc").unwrap().contains("`sudo`"));
     assert!(why("sudo setcap a+ep upcall\nsudo systemctl start upcalld").is_some());
     assert_eq!(why("cargo run"), None);
+    let text = "```console\n$ cargo install --path .\n```\n";
+    let console = commands::of_document("README.md", text).unwrap().remove(0);
+    assert!(not_run(&console, &[]).unwrap().contains("`console`"));
 }
 
 #[test]

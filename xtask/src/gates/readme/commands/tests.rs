@@ -19,6 +19,8 @@ fn a_fence_without_mark_or_end_is_refused() {
     let findings = of_document("a.md", "```\nls\n```\n").unwrap_err();
     assert!(findings[0].starts_with("a.md:1: the fence has no info string"), "{findings:?}");
     assert_eq!(of_document("a.md", "```sh\nls\n").unwrap_err(), ["a.md:1: the fence has no end"]);
+    let other = "```bash\nls\n```\n";
+    assert_eq!(of_document("a.md", other).unwrap_err(), ["a.md:1: found `bash`, expected `sh`"]);
 }
 
 #[test]

@@ -51,7 +51,8 @@ fn the_ordinary_user_is_known_has_no_rights_and_leaves_nothing_behind() {
     let folder = reader.clone_folder();
     std::os::unix::fs::chown(&folder, Some(ORDINARY_ID), Some(ORDINARY_ID)).unwrap();
     let script = "id -un; pwd; ulimit -r; grep CapEff /proc/self/status; touch here; \
-        test -x /media/rust/bin/env; (sleep 1000 >/dev/null 2>&1 &); ls \"$HOME\"";
+        test -x /media/rust/bin/env; (sleep 1000.54321 >/dev/null 2>&1 &); \
+        touch /tmp/left-by-reader-54321; ls \"$HOME\"";
     let said = printed(&reader, script);
     let lines: Vec<&str> = said.lines().collect();
     let place = own_home().join("upcall").display().to_string();
@@ -61,6 +62,13 @@ fn the_ordinary_user_is_known_has_no_rights_and_leaves_nothing_behind() {
     assert!(folder.join("here").exists() && !Path::new(TOOLCHAIN).exists());
     let users = std::fs::read_to_string("/etc/passwd").unwrap();
     assert!(!users.contains("\nreader:"), "the host got a user");
+    if !own_home().starts_with("/tmp") {
+        assert!(!Path::new("/tmp/left-by-reader-54321").exists(), "the host got a file");
+    }
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let command = |entry: std::fs::DirEntry| std::fs::read(entry.path().join("cmdline")).ok();
+    let mut commands = processes.filter_map(command);
+    assert!(!commands.any(|line| line == b"sleep\x001000.54321\0"), "a process stayed");
     remove(&reader);
 }
 
