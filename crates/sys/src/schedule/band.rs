@@ -15,7 +15,9 @@
 //! above threaded interrupt handlers (50). A band that ends below 53 puts handlers
 //! beneath them: then a flood of interrupts delays handlers.
 
-/// Neighbouring priorities in `SCHED_FIFO`, in the order of the module's head.
+/// Five neighbouring priorities in `SCHED_FIFO`. From the highest: the daemon's guardian, threads
+/// that were blocked in their turn, the threads that run handlers, the daemon's kernel-level
+/// scheduler, and processes that kept the CPU too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Band {
     top: u8,
