@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use crate::output::Refusal;
 
-/// Exit statuses (contract, "Commands").
+/// Exit statuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// Admitted, or every promise kept.

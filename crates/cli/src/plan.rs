@@ -209,7 +209,7 @@ fn groups(spec: &Spec) -> Vec<ps::Group> {
 }
 
 /// CPUs as named, CPU 0 if none is; hand-offs are free unless the spec says what
-/// they cost (contract, last section).
+/// they cost.
 fn virtual_platform(spec: &Spec) -> Platform {
     let mut cpus = spec.cpus.clone().unwrap_or_else(|| vec![0]);
     cpus.truncate(cpu_count(spec));

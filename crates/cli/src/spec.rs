@@ -1,4 +1,4 @@
-//! The spec file: what a user wants to run (contract, "Spec file").
+//! The spec file: what a user wants to run (docs/spec.md).
 //!
 //! Read once by each command, before anything is measured or started. TOML is
 //! parsed by the `toml` crate into values that know where they stand; they are

@@ -5,7 +5,7 @@
 //! §2.3, gains 1/8 and 1/4): cheap, integer, and slow enough that one page
 //! fault does not look like a new cost. It sees wall time inside the handler,
 //! so interrupts count; that is why a declaration is judged by the mean and
-//! not by the worst sample (design §6).
+//! not by the worst sample.
 
 use crate::time::Span;
 

@@ -2,7 +2,7 @@
 //!
 //! It knows no clock, no thread, no system call and no randomness: time is an
 //! argument, and everything that happens comes in as an [`scheduler::Input`]
-//! and goes out as a [`scheduler::Command`] (design §4). Three drivers run
+//! and goes out as a [`scheduler::Command`]. Three drivers run
 //! it: the in-process runtime, the daemon and the simulator. Whoever wants to
 //! know why something was scheduled reads this crate and no other.
 //!

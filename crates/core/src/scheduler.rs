@@ -1,4 +1,4 @@
-//! What one CPU does next: the state machine of design §4.
+//! What one CPU does next: the state machine that every driver runs.
 //!
 //! One instance a CPU. Whoever drives it (the runtime's thread, the daemon,
 //! the simulator) says what happened with [`Scheduler::handle`], takes out

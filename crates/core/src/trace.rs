@@ -2,8 +2,8 @@
 //!
 //! A driver that holds its [`Scheduler`] in a [`Traced`] has every call and every
 //! answer noted by a [`Sink`]; [`replay`] gives the same inputs to a fresh
-//! scheduler and compares the answers. The core knows nothing but its inputs
-//! (design §4), so they determine all it says: a live run can be looked at
+//! scheduler and compares the answers. The core knows nothing but its inputs,
+//! so they determine all it says: a live run can be looked at
 //! again, step by step, on another machine.
 //!
 //! Nothing here reads a clock, writes a file or knows a name; the file format is

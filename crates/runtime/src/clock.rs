@@ -1,4 +1,4 @@
-//! The runtime's clock as the core wants it.
+//! The runtime's clock: `CLOCK_MONOTONIC`, as an [`Instant`].
 
 use upcall_core::time::{Instant, Span};
 

@@ -1,8 +1,7 @@
 //! What the system let us have, and in one line each what it did not.
 //!
 //! Asked for once, at start, by the runtime. A missing right never stops a run:
-//! it is said what was missing, what is done instead, and how to grant it
-//! (contract, "Commands").
+//! it is said what was missing, what is done instead, and how to grant it.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

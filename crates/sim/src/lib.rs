@@ -7,7 +7,7 @@
 //!
 //! Costs are exact; hand-offs are free unless the spec says otherwise; releases
 //! at one instant are taken before the choice of what runs next, and ties go to
-//! the activity that stands first (contract, last section).
+//! the activity that stands first.
 //!
 //! ```
 //! use upcall_core::activity::ActivityParams;

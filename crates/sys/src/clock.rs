@@ -11,7 +11,7 @@ const NS_PER_S: u64 = 1_000_000_000;
 
 /// `CLOCK_MONOTONIC` in nanoseconds since some moment near boot.
 ///
-/// Answered by the vDSO without entering the kernel: about 20 ns (design §6).
+/// Answered by the vDSO without entering the kernel, in some 20 ns.
 #[inline]
 pub fn monotonic_ns() -> u64 {
     nanos(clock_gettime(ClockId::Monotonic))
@@ -49,7 +49,7 @@ pub fn realtime_ahead_ns() -> u64 {
 /// (`CLOCK_THREAD_CPUTIME_ID`). A system call.
 ///
 /// Where the kernel lacks `IRQ_TIME_ACCOUNTING`, interrupts taken on the
-/// thread's CPU are charged to it (design §6).
+/// thread's CPU are charged to it.
 #[inline]
 pub fn thread_cpu_ns() -> u64 {
     nanos(clock_gettime(ClockId::ThreadCPUTime))

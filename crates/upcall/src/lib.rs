@@ -125,8 +125,23 @@
 //! Programs need [`activity`] and [`time`], and [`udp`], [`stream`], [`channel`], [`io_events`],
 //! [`clock`], [`qos`], [`status`] as they like. [`policy`] has the policies by name. [`admission`],
 //! [`scheduler`], [`record`] and [`cost`] are the core that runtime and simulator share: their
-//! types stand in errors and reports. [`load`] and [`work`] are what the command `upcall run`
-//! measures with.
+//! types stand in errors and reports. [`load`] and `work` are what the command `upcall run` measures
+//! with; `work` needs the feature `codecs`.
+//!
+//! # Papers
+//!
+//! The pages cite the papers behind Upcall by name and section, such as (rtu-1995 §6):
+//!
+//! - **rtu-1995**: R. Gopalakrishnan, G. M. Parulkar: *Real-time Upcalls: A Mechanism to Provide
+//!   Real-time Processing Guarantees*. Washington University, WUCS-95-06.
+//! - **rtu-1996**: the same: *Efficient User Space Protocol Implementations with QoS Guarantees
+//!   using Real-time Upcalls*. WUCS-96-11.
+//! - **split-level-1991**: R. Govindan, D. P. Anderson: *Scheduling and IPC Mechanisms for
+//!   Continuous Media*. University of California, Berkeley, UCB/CSD 91/622.
+//! - **ecalls-2001**: C. Poellabauer, K. Schwan, R. West: *Lightweight Kernel/User Communication
+//!   for Real-Time and Multimedia Applications*. NOSSDAV 2001.
+//! - **proportional-share-1998**: K. Jeffay, F. D. Smith, A. Moorthy, J. Anderson: *Proportional
+//!   Share Scheduling of Operating System Services for Real-Time Applications*.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The rooms and the edges between them (design §5).
+//! The rooms and the edges between them (docs/ARCHITECTURE.md).
 
 use crate::gate::{Failure, Gate, Verdict, judge};
 use crate::workspace::Workspace;

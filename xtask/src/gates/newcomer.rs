@@ -56,6 +56,10 @@ fn build(folder: &Path, target: &Path) -> Result<(), Failure> {
             child::succeed(cargo(folder, target).args(arguments))?;
         }
     }
+    // The facade's pages as this user has them. The gate `doc` has all features.
+    let mut pages = cargo(folder, target);
+    pages.env("RUSTDOCFLAGS", "-D warnings");
+    child::succeed(pages.args(["doc", "-p", "upcall", "--no-deps", "--locked"]))?;
     child::succeed(cargo(folder, target).args(["build", "--locked"]))
 }
 

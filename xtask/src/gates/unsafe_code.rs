@@ -1,4 +1,4 @@
-//! Where `unsafe` may stand (design §5), and what may stand nowhere.
+//! Where `unsafe` may stand (docs/ARCHITECTURE.md), and what may stand nowhere.
 
 use crate::gate::{Failure, Gate, Verdict, judge};
 use crate::tokens::{Token, starts_with, tokens};

@@ -24,10 +24,10 @@ use upcall::policy::{DISCIPLINES, Discipline};
 use upcall::time::Span;
 
 /// Part of a CPU that admission gives away unless told otherwise: the kernel
-/// stops the whole real-time class above 95 % (design §6).
+/// stops the whole real-time class above 95 %.
 const CPU_LIMIT_PPM: u32 = 900_000;
 
-/// Least time quantum: below it, hand-offs are all there is (design §6).
+/// Least time quantum: below it, hand-offs are all there is.
 const TIME_QUANTUM_MIN: Span = Span::from_micros(1);
 
 const KEYS: &[&str] = &[

@@ -94,7 +94,7 @@ impl fmt::Display for Hint {
     }
 }
 
-/// A limit above this starves whatever guards the machine (design §6), so it is
+/// A limit above this starves whatever guards the machine, so it is
 /// the last thing to suggest.
 const CPU_LIMIT_SAFE: Share = Share(950_000);
 

@@ -64,8 +64,8 @@ impl Share {
     pub const WHOLE: Share = Share(1_000_000);
 
     /// What admission gives away of a CPU unless told otherwise, 90 %:
-    /// real-time classes that take more than about 95 % are stopped as a whole
-    /// (design §6).
+    /// by default the kernel stops the whole real-time class above 95 %
+    /// (`sched_rt_runtime_us`).
     pub const CPU_LIMIT_DEFAULT: Share = Share(900_000);
 
     /// `ppm` millionths, `None` outside `1 ..= 1_000_000`.

@@ -1,7 +1,7 @@
 //! Who outranks whom: one file a policy, all behind [`Policy`].
 //!
 //! Every policy of the papers is the same two numbers an activity, when it
-//! becomes eligible and its rank among the eligible (design §3). A policy keeps
+//! becomes eligible and its rank among the eligible. A policy keeps
 //! them for one CPU; [`crate::scheduler::Scheduler`] tells it what happened and
 //! asks it who is next. A policy knows no handler, no record and no clock, and
 //! never calls out.
@@ -91,7 +91,7 @@ impl fmt::Debug for Discipline {
 /// Place among the eligible: the smaller one runs first.
 ///
 /// Ends in the order of creation, so two activities never tie and the one that
-/// stands first in the file wins (contract, last section). Of equal keys, one with an
+/// stands first in the file wins. Of equal keys, one with an
 /// event goes before that where the policy says so ([`rmdp`], [`dws`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rank {

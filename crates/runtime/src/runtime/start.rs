@@ -91,7 +91,7 @@ impl std::error::Error for StartError {
 }
 
 /// The CPUs handlers use when nobody names any: all that are allowed but CPU 0,
-/// or CPU 0 if it is alone (contract, `cpus`).
+/// or CPU 0 if it is alone.
 ///
 /// # Errors
 /// The system does not tell.

@@ -96,7 +96,7 @@ impl Inlet {
         self.see_to(due);
     }
 
-    /// Where a kept message ([`Message::keep`]) stands.
+    /// The bytes of a message that was kept (`keep()` of [`Message`]).
     pub fn kept(&self, kept: &Kept) -> Payload<'_> {
         self.reader.kept(kept)
     }

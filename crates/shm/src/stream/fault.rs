@@ -8,7 +8,8 @@ use core::fmt;
 pub enum Closed {
     /// The other end ended the stream: end of stream.
     Ended,
-    /// The other end died without ending it, as the daemon found.
+    /// The other end is gone and did not end the stream: its process ended, or its thread
+    /// panicked.
     Died,
     /// The other end did what an end that keeps to the protocol does not do.
     Fault(StreamFault),

@@ -35,8 +35,8 @@
 //! [dependencies]
 //! upcall = { path = "../upcall/crates/upcall" }
 //! futures-util = { version = "0.3", default-features = false, features = ["io", "std"] }
-//! tokio = { version = "1", features = ["rt", "net", "time"] }
-//! # For HTTP:
+//! tokio = { version = "1", features = ["rt"] }
+//! # For HTTP, also the features "net" and "sync" of tokio, and:
 //! hyper = { version = "1", features = ["http1", "server"] }
 //! hyper-util = { version = "0.1", features = ["tokio"] }
 //! http-body-util = "0.1"
@@ -80,6 +80,11 @@
 //! assert_eq!(bytes.load(Ordering::Relaxed), 200_000);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! - A stream has one outlet. Connections that write into the same stream share it in an
+//!   `Arc<tokio::sync::Mutex<AsyncOutlet>>`.
+//! - tokio's own sockets have the methods of `tokio::io::AsyncWriteExt`. In a file that needs both
+//!   traits of that name, write `use futures_util::AsyncWriteExt as _` and the same for tokio's.
 //!
 //! `cargo run --release -p upcall --example beside_tokio` is a whole program: an HTTP server by
 //! hyper feeds a handler and shows its counters.

@@ -9,7 +9,7 @@
 //! upcall = { path = "../upcall/crates/upcall" }
 //!
 //! [profile.release]
-//! debug = "line-tables-only"
+//! debug = "line-tables-only" # backtraces name lines
 //! ```
 //!
 //! It needs Linux and Rust 1.90. Streams with handlers, and event channels, need Linux 5.16.

@@ -25,7 +25,7 @@
 //! // `audio` is refused: with it, 130.0283 % of CPU 1 would be asked for, and `audio` would fall
 //! // further behind with every period; a cost of 3.997 ms per PDU instead of 8 ms would fit
 //! eprintln!("{refusal}");
-//! // For programs: 130 % of a CPU was asked for.
+//! // For programs: 130 % of a CPU was asked for. What is above it is the price of hand-offs.
 //! assert!(matches!(refusal.reason, Reason::FallsBehind { .. }));
 //! assert!(refusal.hint.is_some());
 //! // A handler that asks for less finds room beside the first.
@@ -39,6 +39,7 @@
 //!   [reasons](crate::admission::Reason).
 //! - [`Refusal::hint`](crate::admission::Refusal::hint) is a [change](crate::admission::Hint) that
 //!   fits: a smaller quantum, a later deadline, a cheaper PDU, a longer period.
+//! - Reason and hint are enums for programs. Printed with `{}`, each is a sentence by itself.
 //! - [`CreateError`](crate::CreateError) has the other causes: parameters out of range, a name that
 //!   is taken. Under a daemon the refusal is the daemon's, in words: `CreateError::RefusedThere`.
 //! - By default 90 % of a CPU may be reserved ([`Config::cpu_limit`](crate::Config::cpu_limit)).

@@ -11,6 +11,9 @@
 //! | `Slots` | messages up to a fixed length, used in place and in order |
 //! | `Buffers` | the same, kept and given back in any order |
 //!
+//! The second argument of [`Stream::create`](crate::stream::Stream::create) is 0 here: it is for
+//! sources that [rest](crate::stream::Outlet::rest) while the stream holds enough.
+//!
 //! # In one process
 //!
 //! A thread writes, a handler reads. The handler is upcalled when its *level* is reached, here 8
@@ -67,6 +70,12 @@
 //! One process creates the stream and offers it at a path, where the other has a
 //! [`Door`](crate::stream::Door). Both are of the same user. After that no third party is involved.
 //!
+//! The door comes first: `offer` does not wait for it, and fails with `ENOENT` if no door is at the
+//! path. So the process with the door starts the other one after `Door::bind`, or the other process
+//! tries `offer` again. The file at the path stays when the door is dropped; remove it. In a folder
+//! where others may write, such as `/tmp`, another user may take the path first: choose one that
+//! only this user may write to.
+//!
 //! ```no_run
 //! use std::path::Path;
 //! use upcall::stream::{Door, End, Stream, Way};
@@ -92,14 +101,14 @@
 //! fn camera() -> Result<(), Box<dyn std::error::Error>> {
 //!     let door = Door::bind(Path::new("/tmp/camera"))?;
 //!     let offer = door.accept(Some(clock::after(Span::from_secs(10))))?;
+//!     std::fs::remove_file("/tmp/camera")?; // the only offer has come
 //!     let mut outlet = offer.stream.outlet()?;
-//!     while outlet.wait(1024, None) {
-//!         if !outlet.push(&[0; 1024])? {
-//!             continue;
-//!         }
-//!         outlet.commit()?; // an error once the reader is gone
+//!     loop {
+//!         // Blocks until there is room for a frame, or the reader is gone.
+//!         outlet.wait(1024, None);
+//!         outlet.push(&[0; 1024])?; // an error once the reader is gone
+//!         outlet.commit()?;
 //!     }
-//!     Ok(())
 //! }
 //! ```
 //!

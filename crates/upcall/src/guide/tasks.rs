@@ -51,7 +51,7 @@
 //!
 //! | [`WorkClass`] | promise |
 //! |---|---|
-//! | `RealTime` (the default) | each message is done within its delay bound; at most one a period, unless [`Terms::workahead_max`] allows more |
+//! | `RealTime` (the default) | each message is done within the deadline of its [`ActivityParams`] (the *delay bound*) after its arrival; at most one a period, unless [`Terms::workahead_max`] allows more |
 //! | `Interactive` | none, but before all work ahead and all background work; no limit of one a period |
 //! | `Background` | none, after all else |
 //!
@@ -65,6 +65,7 @@
 //!
 //! Next: [channels](super::channels).
 //!
+//! [`ActivityParams`]: crate::activity::ActivityParams
 //! [`Terms::class`]: crate::activity::Terms::class
 //! [`Terms::workahead_max`]: crate::activity::Terms::workahead_max
 //! [`WorkClass`]: crate::activity::WorkClass

@@ -87,6 +87,7 @@
 //! let address = socket.local_addr()?;
 //! // 64 datagrams of up to 2048 bytes.
 //! let stream = Stream::create(Way::Slots { slots: 64, slot_bytes: 2048 }, 0)?;
+//! // Keep the porter: it stops when it is dropped. What `source` gives may be dropped.
 //! let porter = Porter::start()?;
 //! let _source = porter.source(socket, stream.outlet()?)?;
 //!

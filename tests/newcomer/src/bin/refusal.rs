@@ -35,9 +35,9 @@ fn main() -> Outcome {
         Ok(_) => return Err("125 % of a CPU were admitted".into()),
     };
     println!("as one line: {refusal}");
-    println!("reason: {:?}", refusal.reason);
+    println!("reason: {}", refusal.reason);
     let hint = refusal.hint.ok_or("the refusal has no hint")?;
-    println!("hint: {hint:?}");
+    println!("hint: {hint}");
     if !matches!(refusal.reason, Reason::FallsBehind { .. }) {
         return Err("refused for another reason than 125 % of a CPU".into());
     }
