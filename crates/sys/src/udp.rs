@@ -17,6 +17,7 @@ mod address;
 mod buffer;
 mod control;
 mod group;
+mod icmp;
 mod receive;
 mod send;
 #[cfg(test)]
@@ -24,7 +25,7 @@ mod tests;
 
 pub use buffer::receive_buffer_bytes;
 pub use group::Interface;
-pub(crate) use receive::is_icmp;
+pub(crate) use icmp::is_icmp;
 pub use receive::{Datagram, ReceiveBatch};
 pub use send::{PushError, SendBatch};
 
