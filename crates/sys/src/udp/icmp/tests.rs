@@ -1,8 +1,9 @@
 use crate::transfer::NonBlocking;
 use crate::udp::{ReceiveBatch, UdpSocket};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, ipproto};
+use std::io::Error;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket as StdSocket};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 /// Type and code of the messages that the kernel passes on to a connected socket.
 const TOLD: [(u8, u8); 12] = [
@@ -73,9 +74,34 @@ fn connected() -> (StdSocket, StdSocket, u16, u16) {
     (ours, peer, port, peer_port)
 }
 
+/// Runs `work` on a thread that has a network of its own, with a loopback interface: the kernel
+/// remembers for minutes what ICMP says of a path, for all who use the address.
+fn in_own_network(work: fn()) {
+    let thread = std::thread::spawn(move || {
+        // SAFETY: changes the network of this thread alone, which has no socket yet.
+        assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0, "{}", Error::last_os_error());
+        let socket = StdSocket::bind("0.0.0.0:0").unwrap();
+        // SAFETY: integers and arrays of them; zero is a value of each.
+        let mut request: libc::ifreq = unsafe { core::mem::zeroed() };
+        for (place, byte) in request.ifr_name.iter_mut().zip(c"lo".to_bytes_with_nul()) {
+            *place = libc::c_char::from_ne_bytes([*byte]);
+        }
+        request.ifr_ifru.ifru_flags = i16::try_from(libc::IFF_UP).unwrap();
+        // SAFETY: the kernel reads one `ifreq`.
+        let up = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw mut request) };
+        assert_eq!(up, 0, "{}", Error::last_os_error());
+        work();
+    });
+    thread.join().unwrap();
+}
+
 #[test]
-#[ignore = "needs root: forges ICMP messages on the loopback interface"]
+#[ignore = "needs root: makes a network namespace and forges ICMP messages in it"]
 fn no_message_of_a_router_ends_receiving_or_sending() {
+    in_own_network(no_message_ends_receiving_or_sending);
+}
+
+fn no_message_ends_receiving_or_sending() {
     let (ours, peer, port, peer_port) = connected();
     let plain = NonBlocking::new(ours.try_clone().unwrap().into()).unwrap();
     each_told(port, peer_port, |kind| {
