@@ -4,7 +4,7 @@
 //! and is waited for elsewhere ([`crate::readiness`], [`crate::io_uring`]). See read(2), write(2).
 
 use crate::OsError;
-use crate::udp::is_icmp;
+use crate::udp::{is_icmp, separate_datagrams};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketType};
@@ -25,7 +25,8 @@ pub struct NonBlocking {
 const TRIES_MAX: u32 = 8;
 
 impl NonBlocking {
-    /// Three system calls.
+    /// Of a socket of UDP the kernel does not join datagrams from now on (`UDP_GRO`). Four system
+    /// calls at most.
     ///
     /// # Errors
     /// What the kernel said (`EBADF`, `EPERM` for an append-only file of others).
@@ -34,6 +35,9 @@ impl NonBlocking {
         rustix::fs::fcntl_setfl(&fd, flags | OFlags::NONBLOCK)
             .map_err(OsError::of("fcntl(F_SETFL)"))?;
         let socket = rustix::net::sockopt::socket_type(&fd).ok();
+        if socket == Some(SocketType::DGRAM) {
+            separate_datagrams(&fd)?;
+        }
         Ok(NonBlocking { fd, flags, socket })
     }
 
