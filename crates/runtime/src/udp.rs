@@ -183,7 +183,7 @@ impl Receiver {
     /// shares its port, or came from another process. What waits in it is received first.
     ///
     /// The receiver changes these things on the socket, for all who share it: the socket does
-    /// not block any more, its arrival times (`SO_TIMESTAMPNS`) and drop counter (`SO_RXQ_OVFL`)
+    /// not block any more, the kernel does not join datagrams (`UDP_GRO`), its arrival times (`SO_TIMESTAMPNS`) and drop counter (`SO_RXQ_OVFL`)
     /// are on, and its receive buffer grows to what `options` say. A larger one stays as it is.
     /// Some system calls; takes all memory that receiving will need.
     ///

@@ -5,7 +5,9 @@
 //! of that file; allocates.
 
 use std::borrow::Cow;
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -14,9 +16,10 @@ use rustix::fs::StatVfsMountFlags;
 use crate::schedule::Band;
 
 /// Programs that run what others wrote: their names begin so.
-const INTERPRETERS: [&str; 14] = [
-    "python", "pypy", "perl", "ruby", "node", "deno", "java", "lua", "php", "guile", "bash",
-    "dash", "ld-linux", "ld-musl",
+const INTERPRETERS: [&str; 26] = [
+    "python", "pypy", "perl", "ruby", "node", "deno", "bun", "java", "lua", "php", "guile", "bash",
+    "dash", "zsh", "ksh", "busybox", "tclsh", "julia", "octave", "dotnet", "mono", "beam.smp",
+    "qemu", "gdb", "ld-linux", "ld-musl",
 ];
 
 /// The sentence for this process and its user: "grant it with ...".
@@ -42,9 +45,18 @@ pub fn how_to_grant_to(program: &Path) -> String {
 /// The file that this process runs; `None` without `/proc`.
 pub fn program() -> Option<PathBuf> {
     let link = fs::read_link("/proc/self/exe").ok()?;
-    // So the kernel marks a file that was removed or replaced since.
-    let text = link.to_str().and_then(|text| text.strip_suffix(" (deleted)"));
-    Some(text.map_or_else(|| link.clone(), PathBuf::from))
+    Some(file_of(link, Path::new("/proc/self/exe")))
+}
+
+/// The path in `link`, which the kernel made of the file `runs`: it marks one that was removed or
+/// replaced since. A file may have such a name, too.
+fn file_of(link: PathBuf, runs: &Path) -> PathBuf {
+    let file = |path: &Path| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+    let is_there = file(&link).is_some_and(|there| Some(there) == file(runs));
+    match link.as_os_str().as_bytes().strip_suffix(b" (deleted)") {
+        Some(path) if !is_there => PathBuf::from(OsStr::from_bytes(path)),
+        _ => link,
+    }
 }
 
 fn without_file() -> String {
@@ -96,14 +108,35 @@ fn is_built_by_cargo(program: &Path) -> bool {
     program.ancestors().skip(1).take(2).any(|folder| folder.join(".fingerprint").is_dir())
 }
 
-/// A path as a shell reads it.
+/// A path as a shell reads it, in one line and without a control character: who chose the name of a
+/// folder does not choose what a terminal does with the message. `$'...'` is for bash and zsh.
 fn shell_word(path: &Path) -> Cow<'_, str> {
-    let text = path.to_string_lossy();
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+".contains(&byte);
-    match text.bytes().all(is_plain) {
-        true => text,
-        false => format!("'{}'", text.replace('\'', r"'\''")).into(),
+    match path.to_str() {
+        Some(text) if text.bytes().all(is_plain) => text.into(),
+        Some(text) if text.chars().all(is_visible) => {
+            format!("'{}'", text.replace('\'', r"'\''")).into()
+        }
+        _ => format!("$'{}'", escaped(path.as_os_str().as_bytes())).into(),
     }
+}
+
+/// Neither a control character nor one that turns the order of those around it (Unicode,
+/// `Bidi_Control`) or ends a line.
+fn is_visible(character: char) -> bool {
+    let turns = matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}'
+        | '\u{2066}'..='\u{2069}' | '\u{061c}' | '\u{2028}' | '\u{2029}');
+    !character.is_control() && !turns
+}
+
+/// `bytes` for `$'...'`: what is not visible ASCII, in octal.
+fn escaped(bytes: &[u8]) -> String {
+    let one = |&byte: &u8| match byte {
+        b'\'' | b'\\' => format!("\\{}", char::from(byte)),
+        b' '..=b'~' => char::from(byte).to_string(),
+        _ => format!("\\{byte:03o}"),
+    };
+    bytes.iter().map(one).collect()
 }
 
 /// The name of this process's user, or `:UID`, which limits.conf(5) takes as well.
@@ -125,6 +158,7 @@ fn name_of(uid: u32, users: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::process::Command;
 
     #[test]
     fn it_names_the_file_that_runs_and_that_a_build_replaces_it() {
@@ -148,7 +182,9 @@ mod tests {
 
     #[test]
     fn an_interpreter_gets_no_capability() {
-        for path in ["/usr/bin/python3.11", "/usr/bin/perl", "/lib64/ld-linux-x86-64.so.2"] {
+        for path in
+            ["/usr/bin/python3.11", "/usr/bin/perl", "/usr/bin/zsh", "/lib64/ld-linux-x86-64.so.2"]
+        {
             let said = how_to_grant_to(Path::new(path));
             assert!(said.contains("interpreter") && said.contains("rtprio"), "{said}");
             assert!(!said.contains("sudo setcap"), "{said}");
@@ -162,6 +198,37 @@ mod tests {
     fn a_path_can_be_copied_into_a_shell() {
         assert_eq!(shell_word(Path::new("/usr/bin/upcall")), "/usr/bin/upcall");
         assert_eq!(shell_word(Path::new("/my files/it's")), r"'/my files/it'\''s'");
+        assert_eq!(shell_word(Path::new("/bücher/-x")), "'/bücher/-x'");
+    }
+
+    #[test]
+    fn a_path_does_nothing_to_a_terminal_and_a_shell_finds_it_all_the_same() {
+        let names: [&[u8]; 5] =
+            [b"a\x1b[2Jb", b"a\nsudo rm -rf b", b"\xff'\\", "\u{202e}x".as_bytes(), b"\xc2\x9b2J"];
+        for name in names {
+            let path = Path::new("/tmp").join(OsStr::from_bytes(name));
+            let word = shell_word(&path);
+            assert!(word.bytes().all(|byte| (b' '..=b'~').contains(&byte)), "{word:?}");
+            let printed = Command::new("bash").arg("-c").arg(format!("printf %s {word}")).output();
+            // Where there is no bash, the line above is all that can be said.
+            if let Ok(printed) = printed {
+                assert_eq!(printed.stdout, path.as_os_str().as_bytes(), "{word}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_removed_is_told_from_one_whose_name_says_so() {
+        let folder = std::env::temp_dir().join(format!("upcall-grant-{}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        let (plain, marked) = (folder.join("program"), folder.join("program (deleted)"));
+        for path in [&plain, &marked] {
+            fs::write(path, "").unwrap();
+        }
+        assert_eq!(file_of(marked.clone(), &marked), marked);
+        assert_eq!(file_of(marked.clone(), &plain), plain);
+        assert_eq!(file_of(plain.clone(), &plain), plain);
+        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! and is waited for elsewhere ([`crate::readiness`], [`crate::io_uring`]). See read(2), write(2).
 
 use crate::OsError;
-use crate::udp::is_icmp;
+use crate::udp::{is_icmp, separate_datagrams};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketType};
@@ -21,11 +21,12 @@ pub struct NonBlocking {
     socket: Option<SocketType>,
 }
 
-/// How often a datagram is asked for again after a signal or an ICMP error.
+/// How often a call for a datagram is made again after a signal or an ICMP error.
 const TRIES_MAX: u32 = 8;
 
 impl NonBlocking {
-    /// Three system calls.
+    /// Of a socket of UDP the kernel does not join datagrams from now on (`UDP_GRO`). Four system
+    /// calls at most.
     ///
     /// # Errors
     /// What the kernel said (`EBADF`, `EPERM` for an append-only file of others).
@@ -34,6 +35,9 @@ impl NonBlocking {
         rustix::fs::fcntl_setfl(&fd, flags | OFlags::NONBLOCK)
             .map_err(OsError::of("fcntl(F_SETFL)"))?;
         let socket = rustix::net::sockopt::socket_type(&fd).ok();
+        if socket == Some(SocketType::DGRAM) {
+            separate_datagrams(&fd)?;
+        }
         Ok(NonBlocking { fd, flags, socket })
     }
 
@@ -78,12 +82,15 @@ impl NonBlocking {
     }
 
     /// Writes as much as finds room, and says how much. A socket that nobody reads raises no
-    /// signal; a pipe does (`SIGPIPE`, which Rust programs ignore). One system call.
+    /// signal; a pipe does (`SIGPIPE`, which Rust programs ignore). What an ICMP message said about
+    /// a datagram sent earlier is passed over. One system call, a few after ICMP errors.
     ///
     /// # Errors
     /// `EAGAIN`: there is no room now. `EPIPE`, `ENOSPC` and what else the kernel says.
     pub fn write(&self, bytes: &[u8]) -> Result<usize, OsError> {
+        let mut tries = 0;
         loop {
+            tries += 1;
             let (operation, sent) = match self.socket.is_some() {
                 true => ("send", rustix::net::send(&self.fd, bytes, SendFlags::NOSIGNAL)),
                 false => ("write", rustix::io::write(&self.fd, bytes)),
@@ -91,7 +98,13 @@ impl NonBlocking {
             match sent {
                 Ok(len) => return Ok(len),
                 Err(Errno::INTR) => {}
-                Err(errno) => return Err(OsError::of(operation)(errno)),
+                Err(errno) => {
+                    let error = OsError::of(operation)(errno);
+                    // The caller's own mistake stays, such as a datagram that is too long.
+                    if !self.has_datagrams() || !is_icmp(error) || tries >= TRIES_MAX {
+                        return Err(error);
+                    }
+                }
             }
         }
     }

@@ -17,6 +17,7 @@ mod address;
 mod buffer;
 mod control;
 mod group;
+mod icmp;
 mod receive;
 mod send;
 #[cfg(test)]
@@ -24,7 +25,7 @@ mod tests;
 
 pub use buffer::receive_buffer_bytes;
 pub use group::Interface;
-pub(crate) use receive::is_icmp;
+pub(crate) use icmp::is_icmp;
 pub use receive::{Datagram, ReceiveBatch};
 pub use send::{PushError, SendBatch};
 
@@ -79,10 +80,10 @@ impl UdpSocket {
         Ok(socket)
     }
 
-    /// A socket that somebody else made. Three things change on it, for all who share it: it does
-    /// not block any more (`O_NONBLOCK`), and each datagram brings its arrival time
-    /// (`SO_TIMESTAMPNS`, which takes the place of `SO_TIMESTAMP`) and the drops before it
-    /// (`SO_RXQ_OVFL`). Five system calls.
+    /// A socket that somebody else made. Four things change on it, for all who share it: it does
+    /// not block any more (`O_NONBLOCK`), the kernel does not join datagrams (`UDP_GRO`), and each
+    /// datagram brings its arrival time (`SO_TIMESTAMPNS`, which takes the place of
+    /// `SO_TIMESTAMP`) and the drops before it (`SO_RXQ_OVFL`). Six system calls.
     ///
     /// # Errors
     /// `ENOTSOCK`: no socket. `EPROTOTYPE`: no datagram socket of IPv4 or IPv6.
@@ -94,6 +95,7 @@ impl UdpSocket {
             return Err(OsError::new("receive datagrams from a socket", libc::EPROTOTYPE));
         }
         rustix::io::ioctl_fionbio(&fd, true).map_err(OsError::of("ioctl(FIONBIO)"))?;
+        separate_datagrams(&fd)?;
         let socket = UdpSocket { fd, drops: AtomicU64::new(0) };
         socket.ask_for_control()?;
         Ok(socket)
@@ -234,6 +236,22 @@ impl AsFd for UdpSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+/// Has the kernel hand over each datagram by itself. With `UDP_GRO` it joins datagrams of one
+/// sender into one, without a mark in the payload.
+///
+/// # Errors
+/// What the kernel said, but for a socket that is not of UDP and knows no such option.
+pub(crate) fn separate_datagrams(fd: &OwnedFd) -> Result<(), OsError> {
+    let off: i32 = 0;
+    // SAFETY: the kernel reads one int from `off`.
+    let result = unsafe {
+        libc::setsockopt(fd.as_raw_fd(), libc::SOL_UDP, libc::UDP_GRO, (&raw const off).cast(), 4)
+    };
+    let error = OsError::last("setsockopt(UDP_GRO)");
+    let unknown = [libc::ENOPROTOOPT, libc::EOPNOTSUPP].contains(&error.raw_os_error());
+    if result == 0 || unknown { Ok(()) } else { Err(error) }
 }
 
 /// The value of `SO_RCVBUF` or `SO_SNDBUF` that makes the kernel account

@@ -2,9 +2,10 @@
 //!
 //! By default a line is the event's message behind `upcalld:`. With `RUST_LOG` set and
 //! without `--quiet`, a line has time, level and fields, and that filter decides which
-//! events are shown.
+//! events are shown. In both forms an event is one line: see [`OneLine`].
 
 use std::fmt::{self, Write};
+use std::io;
 
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
@@ -18,7 +19,7 @@ use tracing_subscriber::registry::LookupSpan;
 /// Has no effect if this process has a subscriber already.
 pub(super) fn start(quiet: bool) {
     // The subscriber would report a full standard error on standard error, and panic there.
-    let to_stderr = fmt().with_writer(std::io::stderr).log_internal_errors(false);
+    let to_stderr = fmt().with_writer(|| OneLine(io::stderr())).log_internal_errors(false);
     let _ = match filter().filter(|_| !quiet) {
         Some(filter) => {
             tracing::subscriber::set_global_default(to_stderr.with_env_filter(filter).finish())
@@ -35,6 +36,31 @@ pub(super) fn start(quiet: bool) {
 fn filter() -> Option<EnvFilter> {
     let text = std::env::var(EnvFilter::DEFAULT_ENV).ok().filter(|text| !text.is_empty())?;
     EnvFilter::try_new(text).ok()
+}
+
+/// Writes each event as one line. Clients choose names and reasons: control characters are
+/// escaped, so that none can forge a line or steer a terminal.
+struct OneLine<W>(W);
+
+impl<W: io::Write> io::Write for OneLine<W> {
+    /// Takes all of `event`: the subscriber writes each event by one call.
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(event);
+        let mut line = String::with_capacity(text.len());
+        for character in text.strip_suffix('\n').unwrap_or(&text).chars() {
+            match character.is_control() {
+                true => line.extend(character.escape_default()),
+                false => line.push(character),
+            }
+        }
+        line.push('\n');
+        self.0.write_all(line.as_bytes())?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }
 
 /// `upcalld: ` and the message.
@@ -57,21 +83,14 @@ where
     }
 }
 
-/// The message of an event, without its other fields. Clients choose names and reasons:
-/// their control characters are escaped, so that none can forge a line.
+/// The message of an event, without its other fields.
 struct Message(String);
 
 impl Visit for Message {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        if field.name() != "message" {
-            return;
-        }
-        for character in format!("{value:?}").chars() {
+        if field.name() == "message" {
             // Writing to a String does not fail.
-            let _ = match character.is_control() {
-                true => write!(self.0, "{}", character.escape_default()),
-                false => self.0.write_char(character),
-            };
+            let _ = write!(self.0, "{value:?}");
         }
     }
 }
@@ -79,7 +98,6 @@ impl Visit for Message {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io;
     use std::sync::{Arc, Mutex};
 
     #[derive(Clone, Default)]
@@ -95,16 +113,36 @@ mod tests {
         }
     }
 
+    /// What is written of an event of a client that tries to forge a line, in both forms.
+    fn written() -> [String; 2] {
+        [true, false].map(|is_plain| {
+            let lines = Lines::default();
+            let writer = lines.clone();
+            let to_lines = fmt().with_writer(move || OneLine(writer.clone())).without_time();
+            let event = || {
+                let name = "a\nupcalld: b\r\x1b[2Jc";
+                tracing::info!(event = "attached", name, "domain 1 `{name}`");
+            };
+            match is_plain {
+                true => {
+                    let plain = to_lines.event_format(Plain).finish();
+                    tracing::subscriber::with_default(plain, event);
+                }
+                false => tracing::subscriber::with_default(to_lines.finish(), event),
+            }
+            let text = lines.0.lock().unwrap().clone();
+            String::from_utf8(text).unwrap()
+        })
+    }
+
     #[test]
     fn a_line_is_the_message_and_a_name_cannot_forge_another() {
-        let lines = Lines::default();
-        let writer = lines.clone();
-        let subscriber = fmt().with_writer(move || writer.clone()).event_format(Plain).finish();
-        tracing::subscriber::with_default(subscriber, || {
-            let name = "a\nupcalld: b";
-            tracing::info!(event = "attached", name, "domain 1 `{name}`");
-        });
-        let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
-        assert_eq!(text, "upcalld: domain 1 `a\\nupcalld: b`\n");
+        let [plain, with_fields] = written();
+        assert_eq!(plain, "upcalld: domain 1 `a\\nupcalld: b\\r\\u{1b}[2Jc`\n");
+        // With RUST_LOG, too.
+        assert!(with_fields.contains("event=\"attached\"") && with_fields.ends_with('\n'));
+        let visible = with_fields.trim_end_matches('\n');
+        assert!(visible.contains("`a\\nupcalld: b"), "{visible}");
+        assert!(!visible.chars().any(char::is_control), "{visible:?}");
     }
 }

@@ -2,6 +2,7 @@
 
 use super::address::{self, ADDRESS_BYTES, ADDRESS_LENGTH};
 use super::control::{CONTROL_BYTES, Control};
+use super::icmp::is_icmp;
 use super::{BATCH_MAX, PAYLOAD_BYTES_MAX, TRIES_MAX, UdpSocket, count_on};
 use crate::OsError;
 use core::net::{Ipv4Addr, SocketAddr};
@@ -188,16 +189,6 @@ impl ReceiveBatch {
             header.msg_hdr.msg_flags = 0;
         }
     }
-}
-
-/// Whether receiving failed because of what an ICMP message said about a
-/// datagram sent earlier: the kernel reports it once and forgets it (udp(7);
-/// `icmp_err_convert` in net/ipv4/icmp.c).
-pub(crate) fn is_icmp(error: OsError) -> bool {
-    matches!(
-        error.raw_os_error(),
-        libc::ECONNREFUSED | libc::EHOSTUNREACH | libc::ENETUNREACH | libc::ENOPROTOOPT
-    )
 }
 
 impl fmt::Debug for ReceiveBatch {

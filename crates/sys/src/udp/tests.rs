@@ -461,3 +461,47 @@ fn what_is_no_datagram_socket_of_ip_is_refused() {
     let unix = std::os::unix::net::UnixDatagram::unbound().unwrap();
     assert_eq!(UdpSocket::from_fd(unix.into()).unwrap_err().raw_os_error(), libc::EPROTOTYPE);
 }
+
+/// Sets an option of UDP: `UDP_GRO`, `UDP_SEGMENT`.
+fn set(socket: &impl AsRawFd, option: i32, value: i32) {
+    let value = (&raw const value).cast();
+    // SAFETY: the kernel reads one int from `value`, which is there until the end.
+    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_UDP, option, value, 4) };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+}
+
+#[test]
+fn datagrams_of_an_adopted_socket_come_one_by_one_though_its_owner_had_them_joined() {
+    let adopted = || {
+        let socket = std::net::UdpSocket::bind(LOOPBACK).unwrap();
+        set(&socket, libc::UDP_GRO, 1);
+        let address = socket.local_addr().unwrap();
+        (OwnedFd::from(socket), address)
+    };
+    let send_three = |address| {
+        let sender = std::net::UdpSocket::bind(LOOPBACK).unwrap();
+        set(&sender, libc::UDP_SEGMENT, 10);
+        assert_eq!(sender.send_to(&[7; 30], address).unwrap(), 30);
+    };
+    let (fd, address) = adopted();
+    let receiver = UdpSocket::from_fd(fd).unwrap();
+    send_three(address);
+    let mut batch = ReceiveBatch::new(1, 100);
+    for _ in 0..3 {
+        assert!(receiver.wait_readable(60_000_000_000));
+        assert_eq!(batch.receive(&receiver), Ok(1));
+        assert_eq!(batch.datagram(0).payload, [7; 10]);
+    }
+    let (fd, address) = adopted();
+    let receiver = crate::transfer::NonBlocking::new(fd).unwrap();
+    send_three(address);
+    for _ in 0..3 {
+        let received = loop {
+            match receiver.receive(&mut [0; 100]) {
+                Err(error) if error.is_would_block() => std::thread::yield_now(),
+                received => break received,
+            }
+        };
+        assert_eq!(received, Ok(10));
+    }
+}

@@ -3,9 +3,12 @@
 //! Every local user can connect. So connections, the bytes of a request and its time are
 //! bounded; beyond them the connection is closed. One thread accepts, each request has a
 //! thread of its own, all of ordinary class.
+//!
+//! A web page may have its own name resolve to 127.0.0.1, and then a browser lets it read what it
+//! gets from there. Such a request has that name in its header `Host`, and is refused.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -81,6 +84,7 @@ fn serve(mut stream: TcpStream, source: &Source) -> io::Result<()> {
             Err(why) => ("503 Service Unavailable", PLAIN, format!("{why}\n").into()),
         },
         Request::Elsewhere => ("404 Not Found", PLAIN, "expected /metrics\n".into()),
+        Request::Foreign => ("403 Forbidden", PLAIN, "expected Host: 127.0.0.1\n".into()),
         Request::NoGet => ("405 Method Not Allowed", PLAIN, "expected GET\n".into()),
         Request::Nonsense => ("400 Bad Request", PLAIN, "expected GET /metrics\n".into()),
     };
@@ -99,6 +103,8 @@ fn serve(mut stream: TcpStream, source: &Source) -> io::Result<()> {
 enum Request {
     Metrics,
     Elsewhere,
+    /// By a name that is not of this machine.
+    Foreign,
     NoGet,
     Nonsense,
 }
@@ -135,13 +141,30 @@ fn parse(bytes: &[u8]) -> Option<Request> {
         Ok(httparse::Status::Partial) => None,
         Ok(httparse::Status::Complete(_)) => {
             let path = request.path.map(|path| path.split('?').next().unwrap_or(path));
+            let hosts = request.headers.iter().filter(|one| one.name.eq_ignore_ascii_case("host"));
+            let is_local = hosts.map(|host| host.value).all(is_loopback);
             Some(match (request.method, path) {
+                _ if !is_local => Request::Foreign,
                 (Some("GET"), Some("/metrics")) => Request::Metrics,
                 (Some("GET"), _) => Request::Elsewhere,
                 _ => Request::NoGet,
             })
         }
         Err(_) => Some(Request::Nonsense),
+    }
+}
+
+/// Whether a `Host` is a loopback address or `localhost`, with a port or without.
+fn is_loopback(host: &[u8]) -> bool {
+    let Ok(host) = str::from_utf8(host) else { return false };
+    let host = host.trim();
+    let bare = || host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    match host.parse::<SocketAddr>().map(|address| address.ip()).or_else(|_| bare()) {
+        Ok(address) => address.is_loopback(),
+        Err(_) => {
+            let name = host.split_once(':').map_or(host, |(name, _)| name);
+            name.eq_ignore_ascii_case("localhost")
+        }
     }
 }
 
@@ -184,14 +207,31 @@ mod tests {
     }
 
     #[test]
+    fn a_page_of_the_web_under_its_own_name_gets_nothing() {
+        let asked = |host: &str| parse(format!("GET /metrics HTTP/1.1\r\n{host}\r\n").as_bytes());
+        let local = ["127.0.0.1:9435", "127.0.0.1", "[::1]:9435", "[::1]", "localhost:9435"];
+        for host in local.map(|host| format!("host: {host}\r\n")) {
+            assert_eq!(asked(&host), Some(Request::Metrics), "{host}");
+        }
+        // HTTP/1.0 needs none.
+        assert_eq!(asked(""), Some(Request::Metrics));
+        let foreign = ["evil.example:9435", "localhost.evil.example", "192.0.2.1", "", "\u{e9}"];
+        for host in foreign.map(|host| format!("Host: {host}\r\n")) {
+            assert_eq!(asked(&host), Some(Request::Foreign), "{host}");
+        }
+        let both = "Host: 127.0.0.1\r\nHost: evil.example\r\n";
+        assert_eq!(asked(both), Some(Request::Foreign));
+    }
+
+    #[test]
     fn a_request_is_whole_partial_or_nonsense() {
         let cases: [(&[u8], Option<Request>); 8] = [
-            (b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n", Some(Request::Metrics)),
+            (b"GET /metrics HTTP/1.1\r\nHost: [::1]\r\n\r\n", Some(Request::Metrics)),
             (b"GET /metrics?x=1 HTTP/1.0\r\n\r\n", Some(Request::Metrics)),
             (b"GET / HTTP/1.1\r\n\r\n", Some(Request::Elsewhere)),
             (b"GET /metrics/.. HTTP/1.1\r\n\r\n", Some(Request::Elsewhere)),
             (b"POST /metrics HTTP/1.1\r\n\r\n", Some(Request::NoGet)),
-            (b"GET /metrics HTTP/1.1\r\nHost: a\r\n", None),
+            (b"GET /metrics HTTP/1.1\r\nHost: [::1]\r\n", None),
             (b"", None),
             (b"\x16\x03\x01\x02\x00\x01\x00", Some(Request::Nonsense)),
         ];
