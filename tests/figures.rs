@@ -229,7 +229,8 @@ fn background_time_and_kernel_switches_are_those_of_proc() {
     let most_ns = seen_ns + 20_000_000 + u64::try_from(since.as_nanos()).unwrap();
     assert!(told_ns <= most_ns, "seen {seen_ns}, told {told_ns}, {since:?} later");
     let told = number(&run, "switches.kernel");
-    assert!(switches > 0 && switches <= told, "seen {switches}, told {told}");
+    // The last sample is from shortly before the end: most switches were seen by then.
+    assert!(switches > 0 && switches <= told && told <= 2 * switches, "{switches}, told {told}");
 }
 
 /// A spec on one CPU, and the socket of a daemon of its own.

@@ -268,7 +268,7 @@ fn a_process_that_ends_lets_handlers_with_an_abort_phase_close_what_they_have_op
 }
 
 #[test]
-#[ignore = "needs setpriv, gcc, pkg-config and root"]
+#[ignore = "needs setpriv, setcap, gcc, pkg-config and root"]
 fn a_c_program_without_rights_is_told_to_grant_them_to_its_own_file() {
     let Some(installation) = installed("gcc") else { return };
     let flags = installation.flags(&["--cflags", "--libs"]);
@@ -289,6 +289,17 @@ fn a_c_program_without_rights_is_told_to_grant_them_to_its_own_file() {
     let program = installation.path("program");
     let setcap = format!("sudo setcap cap_sys_nice,cap_ipc_lock+ep {}`", program.display());
     assert!(line.contains(&setcap), "{line}");
+    // With the capability the loader would not find the library by the variable.
+    assert!(line.contains("-Wl,-rpath"), "{line}");
+    let rpath = format!("-Wl,-rpath,{}", installation.path("lib").display());
+    let flags = [flags, vec![rpath]].concat();
+    installation.build("gcc", "-std=c11", "tests/c/notices.c", &flags);
+    let mut command = Command::new("setcap");
+    succeed(command.arg("cap_sys_nice,cap_ipc_lock+ep").arg(installation.path("program")));
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--inh-caps", "-all"]);
+    let printed = succeed(command.arg(installation.path("program")).env_remove("UPCALL_SOCKET"));
+    assert!(!printed.contains("no right"), "{printed}");
 }
 
 #[test]

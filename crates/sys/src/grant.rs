@@ -66,7 +66,22 @@ fn without_file() -> String {
 fn by_capability(program: &Path) -> String {
     let path = shell_word(program);
     let again = if is_built_by_cargo(program) { " (again after each build)" } else { "" };
-    format!("`sudo setcap cap_sys_nice,cap_ipc_lock+ep {path}`{again}")
+    let linked = match is_found_by_variable() {
+        true => " (link it with -Wl,-rpath before: the loader then ignores LD_LIBRARY_PATH)",
+        false => "",
+    };
+    format!("`sudo setcap cap_sys_nice,cap_ipc_lock+ep {path}`{again}{linked}")
+}
+
+/// Whether this process has the C library from a folder that `LD_LIBRARY_PATH` names. The loader
+/// ignores that variable for a file with capabilities (ld.so(8), secure-execution mode), so
+/// the program would not start any more.
+fn is_found_by_variable() -> bool {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let named = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&named).filter_map(|folder| fs::canonicalize(folder).ok());
+    let mut libraries = folders.map(|folder| folder.join("libupcall_c.so"));
+    libraries.any(|library| maps.contains(&*library.to_string_lossy()))
 }
 
 /// limits.conf(5), and what systemd has in its place.

@@ -11,13 +11,14 @@ pub const GATE: Gate =
 
 /// Each program that a test or a gate calls, by the name that stands behind `needs ` of the
 /// test, and its Debian package.
-pub const PROGRAMS: [(&str, &str); 17] = [
+pub const PROGRAMS: [(&str, &str); 18] = [
     ("ffmpeg", "ffmpeg"),
     ("strace", "strace"),
     ("perf", "linux-perf"),
     ("gdb", "gdb"),
     ("setpriv", "util-linux"),
     ("unshare", "util-linux"),
+    ("setcap", "libcap2-bin"),
     ("chrt", "util-linux"),
     ("ip", "iproute2"),
     ("tmux", "tmux"),
