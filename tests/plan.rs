@@ -112,6 +112,19 @@ fn the_conference_is_admitted() {
     assert!(done.stderr.is_empty(), "{done:#?}");
 }
 
+#[test]
+fn an_optional_activity_takes_no_place_from_another_wherever_it_stands() {
+    let optional =
+        "[[task]]\nname = \"greedy\"\nperiod = \"10 ms\"\ncost = \"6 ms\"\noptional = true\n";
+    let needed = "[[task]]\nname = \"needed\"\nperiod = \"10 ms\"\ncost = \"5 ms\"\n";
+    for spec in [format!("{optional}{needed}"), format!("{needed}{optional}")] {
+        let plan = plan(&spec).assert_code(&[0]).json();
+        let [refusal] = list(&plan, "refusals") else { panic!("{plan:#}") };
+        assert_eq!((text(refusal, "name"), truth(refusal, "optional")), ("greedy", true));
+        assert!(field(named(&plan, "activities", "needed"), "cpu").is_u64(), "{plan:#}");
+    }
+}
+
 /// Of two activities each waits for a request of the other, which is as long as the
 /// quantum lets it be.
 #[test]

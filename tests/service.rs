@@ -102,6 +102,23 @@ fn a_passed_socket_of_another_kind_or_place_is_refused_in_a_line() {
     assert!(kind.contains("EPROTOTYPE"), "{kind}");
 }
 
+#[test]
+fn the_daemon_of_a_run_tells_the_service_manager_of_that_run_nothing() {
+    let _machine = support::machine();
+    let folder = folder();
+    let [socket, notify] = ["upcall.sock", "notify"].map(|name| folder.path().join(name));
+    let manager = UnixDatagram::bind(&notify).unwrap();
+    manager.set_nonblocking(true).unwrap();
+    let domains = support::example("domains.toml");
+    let mut run = Command::new(UPCALL);
+    run.args(["run", &domains, "--duration", "1s"]).stdout(Stdio::null());
+    let ended = run.env("UPCALL_SOCKET", &socket).env("NOTIFY_SOCKET", &notify).status().unwrap();
+    // A promise may be broken where there is no right to the real-time class.
+    assert!([0, 4].contains(&ended.code().unwrap()), "{ended}");
+    let told = manager.recv(&mut [0; 4096]).unwrap_err();
+    assert_eq!(told.kind(), std::io::ErrorKind::WouldBlock);
+}
+
 /// A daemon with metrics.
 struct Scraped {
     running: Running,

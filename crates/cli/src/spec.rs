@@ -141,12 +141,13 @@ impl Spec {
         self.tasks.retain(|task| !names.contains(&task.name));
     }
 
-    /// Streams and tasks in the order of the file: ties between activities go
-    /// to the one that stands first. O(n log n), allocates the list.
+    /// Streams and tasks in the order in which admission takes them: first what is not optional,
+    /// so that an optional one costs no other its place; among these the order of the file. Ties
+    /// between activities go to the first. O(n log n), allocates the list.
     pub fn activities(&self) -> Vec<Activity<'_>> {
         let streams = self.streams.iter().map(Activity::Stream);
         let mut all: Vec<_> = streams.chain(self.tasks.iter().map(Activity::Task)).collect();
-        all.sort_by_key(|activity| activity.place().position());
+        all.sort_by_key(|activity| (activity.is_optional(), activity.place().position()));
         all
     }
 }

@@ -35,7 +35,8 @@ impl fmt::Display for FolderError {
             FolderError::NotPrivate { folder, uid, mode } => write!(
                 f,
                 "folder {} cannot be trusted with sockets: user {uid} owns it, its mode is {:o}; \
-                 expected a folder of user {} or root that nobody else may write to",
+                 expected a folder of user {} or root that nobody else may write to; \
+                 XDG_RUNTIME_DIR may name another",
                 folder.display(),
                 mode & 0o7777,
                 user()
@@ -143,6 +144,8 @@ mod tests {
             let said = refused.to_string();
             let name = folder.path().to_str().unwrap();
             assert!(said.contains(name) && said.contains(&format!("{mode:o}")), "{said}");
+            // Anybody can take a name in /tmp first: the message says the way out.
+            assert!(said.contains("XDG_RUNTIME_DIR"), "{said}");
         }
     }
 

@@ -158,8 +158,17 @@ impl CleanRoot {
         remove(&path)?;
         let release =
             said(Command::new("sh").args(["-c", ". /etc/os-release; echo $VERSION_CODENAME"]))?;
-        let mut command = Command::new("mmdebstrap");
-        command.args(["--quiet", "--variant=essential", "--include=passwd", release.trim()]);
+        // In mounts of its own: it binds the host's /dev/shm and others into the root. Were it
+        // killed, the next run would remove what is in them.
+        let mut command = Command::new("unshare");
+        command.args([
+            "--mount",
+            "mmdebstrap",
+            "--quiet",
+            "--variant=essential",
+            "--include=passwd",
+            release.trim(),
+        ]);
         let clean = CleanRoot(path);
         child::succeed(command.arg(&clean.0))?;
         Ok(clean)

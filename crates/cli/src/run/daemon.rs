@@ -81,6 +81,8 @@ impl OwnDaemon {
             .args(["--wakeup-latency", &format!("{}ns", platform.wakeup_latency.as_nanos())])
             .arg("--socket")
             .arg(socket)
+            // A service manager that started this run waits for the run, not for its daemon.
+            .env_remove("NOTIFY_SOCKET")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
