@@ -227,5 +227,9 @@ mod tests {
         let main = "cargo run --release -- run examples/conference.toml --compare";
         assert_eq!(blocks[0].script, main);
         assert_eq!(not_ci(&workspace, &blocks).unwrap(), Vec::<String>::new());
+        let others = commands::of_document("README.md", "```sh\ncargo xtask c1\n```\n").unwrap();
+        let found = not_ci(&workspace, &others).unwrap();
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].contains("`cargo xtask ci`") && found[1].contains("`cargo xtask c1`"));
     }
 }
