@@ -89,7 +89,10 @@ fn all_of(
     };
     findings.extend(not_ci(&clone, &blocks)?);
     let mut done = BTreeSet::new();
-    for group in groups(&blocks) {
+    let mut in_turn: Vec<&[Block]> = groups(&blocks).collect();
+    // The program has the rights that `sudo setcap` gives from then on.
+    in_turn.sort_by_key(|group| group.iter().any(attempt::names_sudo));
+    for group in in_turn {
         let Some((block, beside)) = group.split_first() else { continue };
         let begun = Instant::now();
         let ran = beside.is_empty() && block.script.lines().all(|line| done.contains(line));

@@ -192,7 +192,8 @@ fn not_run(block: &Block, beside: &[Block]) -> Option<String> {
     (!child::is_installed("setcap")).then(|| "no `setcap` here".to_owned())
 }
 
-fn names_sudo(block: &Block) -> bool {
+/// Whether `block` needs the rights of root.
+pub fn names_sudo(block: &Block) -> bool {
     packages::names(&block.script, "sudo")
 }
 
