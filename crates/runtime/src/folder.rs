@@ -72,13 +72,17 @@ pub(crate) fn user() -> u32 {
 /// `$XDG_RUNTIME_DIR` if it is a folder of this user; else `/run` for root, and for others
 /// `upcall-UID` where temporary files are. It need not be there yet.
 pub(crate) fn user_folder() -> PathBuf {
-    let is_own = |folder: &PathBuf| {
-        std::fs::metadata(folder).is_ok_and(|found| found.is_dir() && found.uid() == user())
-    };
-    variable("XDG_RUNTIME_DIR").filter(is_own).unwrap_or_else(|| match user() {
+    variable("XDG_RUNTIME_DIR").filter(|folder| is_own(folder)).unwrap_or_else(|| match user() {
         0 => PathBuf::from("/run"),
         user => std::env::temp_dir().join(format!("upcall-{user}")),
     })
+}
+
+/// Whether `folder` is one of this user. A relative path is none: it names another folder for each
+/// program (XDG Base Directory Specification: to be ignored).
+fn is_own(folder: &Path) -> bool {
+    folder.is_absolute()
+        && std::fs::metadata(folder).is_ok_and(|found| found.is_dir() && found.uid() == user())
 }
 
 /// Makes `folder`, and what is missing above it, for this user alone. One that is there
@@ -147,6 +151,14 @@ mod tests {
             // Anybody can take a name in /tmp first: the message says the way out.
             assert!(said.contains("XDG_RUNTIME_DIR"), "{said}");
         }
+    }
+
+    #[test]
+    fn a_folder_is_this_users_by_an_absolute_path_alone() {
+        let folder = tempfile::tempdir_in(".").unwrap();
+        assert!(is_own(&folder.path().canonicalize().unwrap()));
+        let name = Path::new(folder.path().file_name().unwrap());
+        assert!(name.is_dir() && !is_own(name), "{name:?}");
     }
 
     #[test]
