@@ -148,7 +148,10 @@ fn the_systems_daemon_serves_a_user_without_one_and_the_users_own_comes_first() 
     let script = format!(
         "mount -t tmpfs -o mode=755 tmpfs /run || exit 9
          await() {{ for _ in $(seq 600); do [ -S \"$1\" ] && return; sleep 0.1; done; exit 8; }}
-         ./upcalld --cpus {cpu} --switch-cost 20us --access everyone & system=$!
+         # As where root has logged in by itself: nobody else may enter that folder.
+         mkdir -m 700 /run/of-root
+         XDG_RUNTIME_DIR=/run/of-root ./upcalld --cpus {cpu} --switch-cost 20us \
+             --access everyone & system=$!
          await /run/upcall.sock
          $as_user ./upcall ps --json > first
          $as_user ./upcall daemon --cpus {cpu} --switch-cost 20us --policy dws & own=$!

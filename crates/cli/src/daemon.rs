@@ -58,6 +58,7 @@ pub struct Program {
 pub struct DaemonArgs {
     /// Where it listens; default: $UPCALL_SOCKET, or upcall.sock in $XDG_RUNTIME_DIR, or
     /// /run/upcall.sock for root, or upcall-UID/upcall.sock where temporary files are.
+    /// With --access everyone: $UPCALL_SOCKET, or /run/upcall.sock.
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
     /// CPUs that handlers may use: 1,2,3. Default: all but CPU 0.
@@ -180,9 +181,10 @@ fn failed(error: impl fmt::Display) -> DaemonFailure {
 /// Where the daemon listens. A socket that a service manager has passed is where it is.
 fn socket(args: &DaemonArgs, passed: Option<&Listener>) -> Result<PathBuf, DaemonFailure> {
     let Some(listener) = passed else {
-        return match &args.socket {
-            Some(named) => Ok(named.clone()),
-            None => upcall::own_daemon_socket().map_err(failed),
+        return match (&args.socket, args.access) {
+            (Some(named), _) => Ok(named.clone()),
+            (None, AccessArg::Everyone) => Ok(upcall::system_daemon_socket()),
+            (None, AccessArg::Owner) => upcall::own_daemon_socket().map_err(failed),
         };
     };
     let path = listener.path().map_err(failed)?;

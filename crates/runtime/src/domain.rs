@@ -55,7 +55,7 @@ use listener::Listener;
 mod listener;
 mod socket;
 
-pub use socket::{daemon_answers, daemon_socket, own_daemon_socket};
+pub use socket::{daemon_answers, daemon_socket, own_daemon_socket, system_daemon_socket};
 
 /// How long the daemon may take for an answer: it is an ordinary thread.
 const ANSWER_WITHIN: Span = Span::from_secs(10);

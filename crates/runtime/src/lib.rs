@@ -65,7 +65,9 @@ pub use upcall_core::{activity, admission, cost, policy, qos, record, scheduler,
 pub use batch::Batch;
 pub use calibrate::switch_cost;
 pub use config::{Attach, Config, FIFO_PRIORITY, MemoryLock, Mode};
-pub use domain::{AttachError, daemon_answers, daemon_socket, own_daemon_socket};
+pub use domain::{
+    AttachError, daemon_answers, daemon_socket, own_daemon_socket, system_daemon_socket,
+};
 pub use events::{EVENTS_MAX, PostError, PostedEvent, Poster};
 pub use executive::{ACTIVITIES_MAX, Job};
 pub use folder::FolderError;

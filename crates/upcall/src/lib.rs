@@ -158,8 +158,8 @@ pub use upcall_runtime::{
     PreemptionMask, RealTime, Record, Report, Right, Runtime, StartError, Statistics, Task,
     TimeAdvance, TimedSleep, VirtualReport, VirtualStatistics, activity, admission, allowed_cpus,
     channel, clock, cost, daemon_answers, daemon_socket, default_cpus, io_events, load,
-    own_daemon_socket, policy, qos, record, scheduler, status, stream, switch_cost, thread_cpu_ns,
-    time, udp,
+    own_daemon_socket, policy, qos, record, scheduler, status, stream, switch_cost,
+    system_daemon_socket, thread_cpu_ns, time, udp,
 };
 
 /// The example in the repository's README, kept true.

@@ -62,6 +62,12 @@ pub fn own_daemon_socket() -> Result<PathBuf, FolderError> {
     folder::make(folder_of(&own)).map(|()| own)
 }
 
+/// Where a daemon listens that serves every user: `$UPCALL_SOCKET`; else `/run/upcall.sock`, where
+/// programs of all users look. Root's own folder is no place for it: others cannot enter that.
+pub fn system_daemon_socket() -> PathBuf {
+    folder::variable(VARIABLE).unwrap_or_else(|| SYSTEM.into())
+}
+
 /// Whether a daemon listens at `path`. Does not wait for it to say anything.
 ///
 /// # Errors
