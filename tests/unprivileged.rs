@@ -92,7 +92,7 @@ fn without_the_real_time_class_it_runs_and_says_once_what_is_not_promised() {
         assert!(line.contains(part), "no `{part}`: {line}");
     }
     let run = done.json();
-    assert!(!truth(&run, "platform.real_time"));
+    assert!(!truth(&run, "platform.real_time") && !truth(&run, "promised"));
     let told = list(&run, "platform.notices");
     assert!(told.iter().any(|notice| line.contains(notice.as_str().unwrap_or("?"))), "{run:#}");
     assert_eq!(text(&run, "mode"), "upcall");
@@ -105,6 +105,10 @@ fn a_person_reads_it_before_the_outcome() {
     let _machine = machine();
     let done = Public::new().run("ulimit -r 0;", &[]);
     assert_eq!(notices(&done, "NOT promised").len(), 1, "{done:#?}");
+    let verdict =
+        "promised: nothing, no right to the real-time class; judged all the same:\noutcome: ";
+    assert!(done.stdout.contains(verdict), "{done:#?}");
+    assert!(!done.stdout.contains("promise kept") && !done.stdout.contains("BROKEN"), "{done:#?}");
 }
 
 #[test]

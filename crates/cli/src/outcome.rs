@@ -15,7 +15,8 @@ pub fn outcome(plan: &Plan<'_>, order: Order, mut measured: Measured) -> output:
     let mut part = std::mem::take(&mut measured.part);
     let platform = platform(plan, order.mode, part.wakeup_latency_ns.take(), &measured);
     // The analysis is of the admitted set alone, in the real-time class, by our scheduler.
-    let applies = measured.alone && order.mode == Mode::Upcall && platform.real_time;
+    let real_time = platform.real_time;
+    let applies = measured.alone && order.mode == Mode::Upcall && real_time;
     let activities: Vec<output::Activity> = part
         .activities
         .into_iter()
@@ -42,7 +43,7 @@ pub fn outcome(plan: &Plan<'_>, order: Order, mut measured: Measured) -> output:
         mode: order.mode.name(),
         policy: plan.output.policy,
         duration_ns: measured.duration.as_nanos(),
-        promised: order.mode == Mode::Upcall && plan.is_admitted(),
+        promised: order.mode == Mode::Upcall && plan.is_admitted() && real_time,
         kept: broken.is_empty(),
         broken,
         refusals: plan.left_out.clone(),

@@ -5,7 +5,7 @@
 
 use comfy_table::Table;
 
-use super::judgement::{Tally, without_class};
+use super::judgement::{Tally, lacks_class};
 use super::{or_dash, slack, span, table};
 use crate::output::{Activity, Run, Stream};
 
@@ -90,12 +90,17 @@ fn sentences(runs: &[Run], tallies: &[Tally]) -> String {
             text += &format!("  {hint}\n");
         }
     }
-    let outcome = if first.kept { "every promise kept" } else { "promises BROKEN" };
+    let outcome = match (first.promised, first.kept) {
+        (true, true) => "every promise kept",
+        (true, false) => "promises BROKEN",
+        (false, true) => "nothing broken",
+        (false, false) => "not kept",
+    };
     let to_rest = if first.refusals.is_empty() { "" } else { " the others" };
     text += &format!("{} ran{to_rest}: {}: {outcome}\n", first.mode, own.line());
-    if without_class(first) {
+    if lacks_class(first) {
         text +=
-            "  without the real-time class other programs delay handlers: no wake-up is promised\n";
+            "  without the real-time class other programs delay handlers: nothing is promised\n";
     }
     for (run, tally) in rest.iter().zip(others) {
         let refused = first.refusals.iter().map(|refusal| refusal.name.as_str());

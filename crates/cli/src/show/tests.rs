@@ -222,11 +222,15 @@ fn a_mode_without_admission_promises_nothing_and_breaks_nothing() {
 fn without_the_real_time_class_the_run_and_the_comparison_say_so() {
     let ordinary = Machine { real_time: false, ..machine() };
     let platform = Platform::Machine(Box::new(ordinary));
-    let broken = Run { platform, ..outcome("upcall", [9, 0, 0], 10) };
-    let line = "  without the real-time class other programs delay handlers";
-    assert!(run(&broken).contains(line), "{}", run(&broken));
-    let said = comparison(&[broken, outcome("fifo", [0, 0, 0], 10)]);
-    assert!(said.contains(line) && said.contains("better than upcall"), "{said}");
+    let late = Run { platform, promised: false, ..outcome("upcall", [9, 0, 0], 10) };
+    let line = "promised: nothing, no right to the real-time class; judged all the same:\n";
+    let text = run(&late);
+    assert!(text.contains(line) && text.contains("\nnot kept: video: 9 missed\n"), "{text}");
+    assert!(!text.contains("BROKEN") && !text.contains("promise kept"), "{text}");
+    let said = comparison(&[late, outcome("fifo", [0, 0, 0], 10)]);
+    let below = "  without the real-time class other programs delay handlers: nothing is promised";
+    assert!(said.contains(&format!("0 late: not kept\n{below}\n")), "{said}");
+    assert!(said.contains("better than upcall") && !said.contains("BROKEN"), "{said}");
     assert!(!run(&outcome("upcall", [9, 0, 0], 10)).contains(line));
     assert!(!run(&outcome("threads", [9, 0, 0], 10)).contains(line));
 }
@@ -324,7 +328,7 @@ fn the_page_explains_every_line_and_column_of_run() {
         Platform::Machine(Box::new(Machine { wakeup_latency_ns: None, ..machine() }));
     let ordinary = Machine { real_time: false, ..machine() };
     let platform = Platform::Machine(Box::new(ordinary));
-    runs.push(Run { platform, ..outcome("upcall", [9, 0, 0], 10) });
+    runs.push(Run { platform, promised: false, ..outcome("upcall", [9, 0, 0], 10) });
     let refusals = vec![refusal(true)];
     runs.extend([
         unpromised,
