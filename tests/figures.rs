@@ -228,6 +228,9 @@ fn background_time_and_kernel_switches_are_those_of_proc() {
     let (seen_ns, told_ns) =
         (ticks * 10_000_000, number(named(&run, "background", "hog"), "cpu_ns"));
     assert!(seen_ns > 0 && seen_ns <= told_ns, "seen {seen_ns}, told {told_ns}");
+    let of_hog = |of: &str| number(named(&run, "background", "hog"), of);
+    // One thread, and it runs from before the first release until all is processed.
+    assert!(of_hog("lifetime_ns") >= told_ns.max(number(&run, "duration_ns")), "{run:#}");
     let most_ns = seen_ns + 20_000_000 + u64::try_from(since.as_nanos()).unwrap();
     assert!(told_ns <= most_ns, "seen {seen_ns}, told {told_ns}, {since:?} later");
     let told = number(&run, "switches.kernel");

@@ -135,7 +135,7 @@ fn assert_is_a_run(run: &Value) {
         assert_stream_adds_up(stream);
     }
     for background in list(run, "background") {
-        assert_fields(background, &[("name", Text), ("cpu_ns", Count)]);
+        assert_fields(background, &[("name", Text), ("cpu_ns", Count), ("lifetime_ns", Count)]);
     }
     assert_eq!(truth(run, "kept"), list(run, "broken").is_empty());
 }

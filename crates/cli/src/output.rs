@@ -228,6 +228,15 @@ impl Dropped {
 pub struct Background {
     pub name: String,
     pub cpu_ns: u64,
+    /// From its start, before the first release, to its end, after the drain.
+    pub lifetime_ns: u64,
+}
+
+impl Background {
+    /// CPU time by lifetime: 1 is a whole CPU.
+    pub fn share(&self) -> f64 {
+        self.cpu_ns as f64 / self.lifetime_ns.max(1) as f64
+    }
 }
 
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]

@@ -7,7 +7,7 @@ use comfy_table::Table;
 
 use super::judgement::{Tally, lacks_class};
 use super::{or_dash, slack, span, table};
-use crate::output::{Activity, Run, Stream};
+use crate::output::{Activity, Background, Run, Stream};
 
 /// One table with a column a mode, and what it comes to in sentences.
 pub fn comparison(runs: &[Run]) -> String {
@@ -73,8 +73,8 @@ fn of_common(runs: &[Run], run: &Run) -> Tally {
 }
 
 fn background_share(run: &Run) -> String {
-    let cpu_ns: u64 = run.background.iter().map(|background| background.cpu_ns).sum();
-    format!("{:.0} %", cpu_ns as f64 / run.duration_ns.max(1) as f64 * 100.0)
+    let share: f64 = run.background.iter().map(Background::share).sum();
+    format!("{:.0} %", share * 100.0)
 }
 
 /// What the first run did, and each other beside it.

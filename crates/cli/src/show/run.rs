@@ -14,11 +14,11 @@ pub fn run(run: &Run) -> String {
     }
     text.push('\n');
     for background in &run.background {
-        let share = background.cpu_ns as f64 / run.duration_ns.max(1) as f64 * 100.0;
         text += &format!(
-            "background {}: {} of CPU time ({share:.0} % of a CPU)\n",
+            "background {}: {} of CPU time ({:.0} % of a CPU)\n",
             background.name,
-            span(background.cpu_ns)
+            span(background.cpu_ns),
+            background.share() * 100.0
         );
     }
     text += &switches(run);

@@ -96,7 +96,11 @@ fn outcome(mode: &'static str, [misses, lost, late]: [u64; 3], kernel: u64) -> R
         duration_ns: 10_000_000_000,
         activities: vec![activity("video", misses, slack_ns)],
         streams: vec![stream("video", lost, late)],
-        background: vec![Background { name: "hog".into(), cpu_ns: 2_700_000_000 }],
+        background: vec![Background {
+            name: "hog".into(),
+            cpu_ns: 2_700_000_000,
+            lifetime_ns: 10_800_000_000,
+        }],
         switches: Switches { activity: 10, domain: 5, kernel },
         platform: Platform::Machine(Box::new(machine())),
         seed: None,
@@ -233,6 +237,16 @@ fn without_the_real_time_class_the_run_and_the_comparison_say_so() {
     assert!(said.contains("better than upcall") && !said.contains("BROKEN"), "{said}");
     assert!(!run(&outcome("upcall", [9, 0, 0], 10)).contains(line));
     assert!(!run(&outcome("threads", [9, 0, 0], 10)).contains(line));
+}
+
+/// It runs longer than the run: before the first release, and until all is processed.
+#[test]
+fn the_share_of_the_background_is_of_its_own_lifetime() {
+    let text = run(&outcome("upcall", [0, 0, 0], 10));
+    assert!(text.contains("background hog: 2700 ms of CPU time (25 % of a CPU)\n"), "{text}");
+    let compared = comparison(&[outcome("upcall", [0; 3], 10), outcome("fifo", [0; 3], 10)]);
+    let row = compared.lines().find(|line| line.contains("background's CPU share"));
+    assert!(row.is_some_and(|row| row.matches("25 %").count() == 2), "{compared}");
 }
 
 #[test]
