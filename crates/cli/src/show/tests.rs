@@ -249,6 +249,18 @@ fn the_share_of_the_background_is_of_its_own_lifetime() {
     assert!(row.is_some_and(|row| row.matches("25 %").count() == 2), "{compared}");
 }
 
+/// Where other threads preempt a handler, mode upcall's clock counts their time too.
+#[test]
+fn a_pdu_is_said_to_cost_more_only_where_its_cpu_time_is_measured() {
+    let note = "NOTE video: a PDU costs 2 ms, more than the 1 ms that was admitted\n";
+    for mode in ["upcall", "threads", "fifo"] {
+        assert!(run(&outcome(mode, [0, 0, 0], 10)).contains(note), "{mode}");
+    }
+    let platform = Platform::Machine(Box::new(Machine { real_time: false, ..machine() }));
+    let ordinary = Run { platform, promised: false, ..outcome("upcall", [0, 0, 0], 10) };
+    assert!(!run(&ordinary).contains("NOTE"), "{}", run(&ordinary));
+}
+
 #[test]
 fn what_nobody_measured_is_no_figure() {
     let mut unmeasured = machine();
