@@ -236,7 +236,7 @@ fn a_comparison_is_one_object_with_three_runs_in_order() {
 fn a_person_gets_the_plan_the_outcome_and_the_verdict() {
     let _machine = machine();
     let done = run(&set(), &[]);
-    for expected in ["admitted\n", "voice", "background hog", "switches: "] {
+    for expected in ["admitted: voice, file, control\n", "voice", "background hog", "switches: "] {
         assert!(done.stdout.contains(expected), "no `{expected}`: {done:#?}");
     }
     // A machine without the right to the real-time class promises nothing.

@@ -23,7 +23,7 @@ pub fn plan(plan: &Plan) -> String {
     }
     text += &format!("hand-off cost: {}\n", span(plan.switch_cost_ns));
     if plan.admitted {
-        text += "admitted\n";
+        text += &format!("admitted: {}\n", admitted(plan).join(", "));
     }
     for refusal in &plan.refusals {
         let optional = if refusal.optional { " (optional)" } else { "" };
@@ -33,6 +33,13 @@ pub fn plan(plan: &Plan) -> String {
         }
     }
     text
+}
+
+/// Names of the activities that were not refused.
+fn admitted(plan: &Plan) -> Vec<&str> {
+    let is_refused = |name: &str| plan.refusals.iter().any(|refusal| refusal.name == name);
+    let names = plan.activities.iter().map(|activity| activity.name.as_str());
+    names.filter(|name| !is_refused(name)).collect()
 }
 
 pub(super) fn activities(plan: &Plan) -> Table {

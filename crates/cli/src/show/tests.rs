@@ -312,14 +312,30 @@ fn only_a_test_that_decides_is_said_to_fail() {
     let bounds = || vec![test("liu-layland", true, false), test("rmdp-bound", false, false)];
     let admitted = [bounds(), vec![test("response-time", true, true)]].concat();
     let text = plan(&planned(admitted, Vec::new()));
-    assert!(text.contains("admitted\n") && !text.contains("FAIL"), "{text}");
+    assert!(text.contains("\nadmitted: video\n") && !text.contains("FAIL"), "{text}");
     assert!(text.contains("no answer (a sufficient test)"), "{text}");
     assert!(text.contains("passes, decides"), "{text}");
     let refused = [bounds(), vec![test("response-time", false, true)]].concat();
     let text = plan(&planned(refused, vec![refusal(false)]));
     assert_eq!(text.matches("FAILS, decides").count(), 1, "{text}");
-    assert!(!text.contains("no answer") && !text.contains("admitted\n"), "{text}");
+    assert!(!text.contains("no answer") && !text.contains("\nadmitted"), "{text}");
     assert!(text.contains("REFUSED guest: no room\n"), "{text}");
+}
+
+/// `admitted` alone, above REFUSED, reads as a contradiction.
+#[test]
+fn the_admitted_are_named_and_the_refused_are_not_among_them() {
+    let mut both = planned(Vec::new(), vec![refusal(true)]);
+    for name in ["guest", "file"] {
+        let cpu = Some(1).filter(|_| name == "file");
+        both.activities.push(PlannedActivity {
+            name: name.into(),
+            cpu,
+            ..both.activities[0].clone()
+        });
+    }
+    let text = plan(&both);
+    assert!(text.contains("\nadmitted: video, file\nREFUSED guest (optional): "), "{text}");
 }
 
 #[test]
