@@ -339,6 +339,24 @@ fn the_admitted_are_named_and_the_refused_are_not_among_them() {
 }
 
 #[test]
+fn the_value_of_a_test_has_a_unit() {
+    let units = [
+        ("response-time", "of the deadline"),
+        ("edf-demand", "of the time"),
+        ("window-slots", "of the slots"),
+        ("window-simulation", "windows violated"),
+        ("cpu-limit", "of a CPU"),
+    ];
+    let tests = units.map(|(name, _)| test(name, true, true)).to_vec();
+    let text = plan(&planned(tests, Vec::new()));
+    for (name, unit) in units {
+        let row = text.lines().find(|line| line.starts_with(name)).expect("a row");
+        assert!(row.contains(&format!("0.900 0.780 {unit}")), "{row}");
+    }
+    assert_explained(&units.map(|(_, unit)| unit.to_owned()));
+}
+
+#[test]
 fn the_page_explains_every_line_and_column_of_plan() {
     let both = vec![refusal(false), refusal(true)];
     let refused = planned(vec![test("rmdp-bound", false, false)], both);
