@@ -237,10 +237,10 @@ pub fn broken_promises(activities: &[output::Activity], streams: &[output::Strea
         // Another sender's interface drops cannot be told from other traffic's.
         let lost = stream.dropped.socket + stream.dropped.queue;
         if lost > 0 {
-            broken.push(format!("{}: {lost} of {} datagrams lost", stream.name, stream.offered));
+            broken.push(format!("{}: {lost} of {} packets lost", stream.name, stream.offered));
         }
         if let Some(late) = stream.late.filter(|&late| late > 0) {
-            broken.push(format!("{}: {late} PDUs later than promised", stream.name));
+            broken.push(format!("{}: {late} packets late", stream.name));
         }
     }
     broken

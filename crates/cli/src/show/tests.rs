@@ -261,6 +261,16 @@ fn a_pdu_is_said_to_cost_more_only_where_its_cpu_time_is_measured() {
     assert!(!run(&ordinary).contains("NOTE"), "{}", run(&ordinary));
 }
 
+/// A fault is told in the words of the line above it, which has the sums.
+#[test]
+fn the_faults_of_a_stream_are_told_in_the_words_of_the_outcome() {
+    let mut faulty = outcome("upcall", [0, 2, 3], 10);
+    faulty.broken = crate::outcome::broken_promises(&faulty.activities, &faulty.streams);
+    let end = "0 of 100 deadlines missed, 2 of 1000 packets lost, 3 late\n\
+               BROKEN video: 2 of 1000 packets lost\nBROKEN video: 3 packets late\n";
+    assert!(run(&faulty).ends_with(end), "{}", run(&faulty));
+}
+
 #[test]
 fn what_nobody_measured_is_no_figure() {
     let mut unmeasured = machine();
