@@ -387,7 +387,7 @@ fn the_line_of_progress_never_counts_more_than_the_outcome() {
     let done = upcall(&["run", spec.path(), "--duration", "6s", "--json"]);
     let run = done.assert_code(&[0, 4]).json();
     let line = done.stderr.lines().find(|line| line.contains("jobs ended")).unwrap();
-    // upcall: MODE 5 s of 6 s: N jobs ended, M missed, worst slack S
+    // upcall: mode MODE, 5 s of 6 s: N jobs ended, M missed, worst slack S
     let (_, counts) = line.rsplit_once(": ").unwrap();
     let count = |at: usize| counts.split(' ').nth(at).unwrap().parse::<u64>().unwrap();
     let sum = |of: &str| list(&run, "activities").iter().map(|a| number(a, of)).sum::<u64>();

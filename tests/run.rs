@@ -213,7 +213,14 @@ fn the_outcome_has_every_field_and_adds_up() {
 fn the_baseline_modes_are_told_in_the_same_words() {
     let _machine = machine();
     for mode in ["threads", "fifo"] {
-        let outcome = run(&set(), &["--json", "--mode", mode]).json();
+        let done = run(&set(), &["--json", "--mode", mode]);
+        let outcome = done.json();
+        // Its threads have no class, or each its own priority.
+        let of_class = done.stderr.lines().filter(|line| line.starts_with("upcall: real-time"));
+        let class = "upcall: real-time class, threads at rate-monotonic priorities from ";
+        assert!(of_class.clone().all(|line| line.starts_with(class)), "{done:#?}");
+        let has_class = mode == "fifo" && truth(&outcome, "platform.real_time");
+        assert_eq!(of_class.count(), usize::from(has_class), "{done:#?}");
         assert_is_a_run_of_the_set(&outcome);
         assert_eq!(text(&outcome, "mode"), mode);
     }

@@ -178,9 +178,15 @@ pub fn run(
 
 /// Tells on standard error, before work begins, by which right handlers have the real-time
 /// class, and what was not granted.
-fn say_class(class: Option<RealTime>, notices: &[String]) {
-    if let Some(class) = class {
-        say(format_args!("upcall: {class}"));
+fn say_class(mode: Mode, class: Option<RealTime>, notices: &[String]) {
+    match class {
+        // Each thread has a priority of its own.
+        Some(RealTime { right, band, .. }) if mode == Mode::Fifo => say(format_args!(
+            "upcall: real-time class, threads at rate-monotonic priorities from {} down, by {right}",
+            band.handlers()
+        )),
+        Some(class) => say(format_args!("upcall: {class}")),
+        None => {}
     }
     for notice in notices {
         say(format_args!("upcall: {notice}"));
