@@ -91,6 +91,7 @@ pub(super) fn streams(run: &Run) -> Table {
         "offered",
         "received",
         "processed",
+        "unread",
         "lost: interface",
         "queue",
         "socket",
@@ -105,6 +106,7 @@ pub(super) fn streams(run: &Run) -> Table {
             stream.offered.to_string(),
             stream.received.to_string(),
             stream.processed.to_string(),
+            stream.unread.to_string(),
             stream.dropped.interface.to_string(),
             stream.dropped.queue.to_string(),
             stream.dropped.socket.to_string(),
@@ -122,10 +124,17 @@ fn switches(run: &Run) -> String {
         switches => format!("{switches} between activities, "),
     };
     let by_domains = match run.switches.domain {
+        _ if !has_domains(run) => String::new(),
         0 => String::new(),
+        1 => "1 turn passed between domains, ".to_owned(),
         turns => format!("{turns} turns passed between domains, "),
     };
     format!("switches: {by_us}{by_domains}{} by the kernel\n", run.switches.kernel)
+}
+
+/// Whether there is another domain to pass a turn to.
+fn has_domains(run: &Run) -> bool {
+    run.activities.iter().any(|activity| activity.domain != run.activities[0].domain)
 }
 
 fn of_machine(machine: &Machine) -> String {

@@ -271,6 +271,37 @@ fn the_faults_of_a_stream_are_told_in_the_words_of_the_outcome() {
     assert!(run(&faulty).ends_with(end), "{}", run(&faulty));
 }
 
+/// The core counts a turn when its first handler begins, also where there is one domain.
+#[test]
+fn turns_between_domains_are_told_where_there_is_more_than_one() {
+    let line = |domains: &[&str], turns| {
+        let mut told = outcome("sim", [0, 0, 0], 0);
+        told.switches.domain = turns;
+        told.activities = domains
+            .iter()
+            .map(|&domain| Activity { domain: domain.to_owned(), ..activity("video", 0, 1) })
+            .collect();
+        let text = run(&told);
+        text.lines().find(|line| line.starts_with("switches: ")).map(str::to_owned)
+    };
+    let said = |text: &str| Some(format!("switches: 10 between activities, {text}0 by the kernel"));
+    assert_eq!(line(&["main", "main"], 5), said(""));
+    assert_eq!(line(&["main", "calls"], 5), said("5 turns passed between domains, "));
+    assert_eq!(line(&["main", "calls"], 1), said("1 turn passed between domains, "));
+}
+
+/// What a stream received is on its row: processed, unread, or dropped by the stream.
+#[test]
+fn what_a_stream_has_not_read_at_the_end_has_a_column() {
+    let mut told = outcome("sim", [0, 0, 0], 0);
+    told.streams[0] = Stream { received: 901, processed: 897, unread: 4, ..stream("video", 0, 0) };
+    let rows = run::streams(&told);
+    let column = header(&rows).iter().position(|title| title == "unread").expect("a column");
+    let row = rows.row_iter().next().expect("a row");
+    let cells: Vec<String> = row.cell_iter().map(comfy_table::Cell::content).collect();
+    assert_eq!(cells[column - 2..=column], ["901", "897", "4"]);
+}
+
 #[test]
 fn what_nobody_measured_is_no_figure() {
     let mut unmeasured = machine();
