@@ -48,6 +48,7 @@ pub(super) fn rows(runs: &[Run], tallies: &[Tally]) -> Table {
             };
             add("", "packets lost", each(&|s| format!("{} of {}", s.dropped.total(), s.offered)));
             add("", "packets late", each(&|s| or_dash(s.late, |late| late.to_string())));
+            add("", "longest delay", each(&|s| or_dash(s.delay_ns_max, span)));
         }
     }
     let each = |show: &dyn Fn(&Tally) -> u64| -> Vec<String> {

@@ -179,6 +179,18 @@ fn no_win_is_said_that_the_run_did_not_show() {
     assert!(sentence(&equal, "kernel").ends_with("fifo 9 (as many)"));
 }
 
+#[test]
+fn the_longest_delay_of_a_packet_stands_beside_the_slack_of_the_jobs() {
+    let mut threads = outcome("threads", [0, 0, 0], 10);
+    threads.streams[0].delay_ns_max = Some(404_000_000);
+    let mut unknown = outcome("fifo", [0, 0, 0], 10);
+    unknown.streams[0].delay_ns_max = None;
+    let text = comparison(&[outcome("upcall", [0, 0, 0], 10), threads, unknown]);
+    let row = text.lines().find_map(|line| line.trim_start().strip_prefix("longest delay"));
+    let cells = row.expect("a row").split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(cells, "25 ms 404 ms -");
+}
+
 /// What one mode refused counts in no sum, and so decides no comparison.
 #[test]
 fn what_was_refused_is_told_and_compared_with_nothing() {
