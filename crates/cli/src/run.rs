@@ -181,10 +181,13 @@ pub fn run(
 fn say_class(mode: Mode, class: Option<RealTime>, notices: &[String]) {
     match class {
         // Each thread has a priority of its own.
-        Some(RealTime { right, band, .. }) if mode == Mode::Fifo => say(format_args!(
-            "upcall: real-time class, threads at rate-monotonic priorities from {} down, by {right}",
-            band.handlers()
-        )),
+        Some(RealTime { right, band, .. }) if mode == Mode::Fifo => {
+            let highest = band.handlers();
+            say(format_args!(
+                "upcall: real-time class, threads at rate-monotonic priorities from {highest} \
+                 down, by {right}"
+            ));
+        }
         Some(class) => say(format_args!("upcall: {class}")),
         None => {}
     }
