@@ -135,7 +135,7 @@ fn assert_is_a_run(run: &Value) {
         assert_stream_adds_up(stream);
     }
     for background in list(run, "background") {
-        assert_fields(background, &[("name", Text), ("cpu_ns", Count)]);
+        assert_fields(background, &[("name", Text), ("cpu_ns", Count), ("lifetime_ns", Count)]);
     }
     assert_eq!(truth(run, "kept"), list(run, "broken").is_empty());
 }
@@ -213,7 +213,14 @@ fn the_outcome_has_every_field_and_adds_up() {
 fn the_baseline_modes_are_told_in_the_same_words() {
     let _machine = machine();
     for mode in ["threads", "fifo"] {
-        let outcome = run(&set(), &["--json", "--mode", mode]).json();
+        let done = run(&set(), &["--json", "--mode", mode]);
+        let outcome = done.json();
+        // Its threads have no class, or each its own priority.
+        let of_class = done.stderr.lines().filter(|line| line.starts_with("upcall: real-time"));
+        let class = "upcall: real-time class, threads at rate-monotonic priorities from ";
+        assert!(of_class.clone().all(|line| line.starts_with(class)), "{done:#?}");
+        let has_class = mode == "fifo" && truth(&outcome, "platform.real_time");
+        assert_eq!(of_class.count(), usize::from(has_class), "{done:#?}");
         assert_is_a_run_of_the_set(&outcome);
         assert_eq!(text(&outcome, "mode"), mode);
     }
@@ -236,10 +243,16 @@ fn a_comparison_is_one_object_with_three_runs_in_order() {
 fn a_person_gets_the_plan_the_outcome_and_the_verdict() {
     let _machine = machine();
     let done = run(&set(), &[]);
-    for expected in ["admitted\n", "voice", "background hog", "switches: "] {
+    for expected in ["admitted: voice, file, control\n", "voice", "background hog", "switches: "] {
         assert!(done.stdout.contains(expected), "no `{expected}`: {done:#?}");
     }
-    let verdict = if done.code() == 0 { "every promise kept" } else { "BROKEN " };
+    // A machine without the right to the real-time class promises nothing.
+    let verdict = match (done.stdout.contains("promised: nothing"), done.code()) {
+        (false, 0) => "every promise kept",
+        (false, _) => "BROKEN ",
+        (true, 0) => "nothing broken",
+        (true, _) => "not kept: ",
+    };
     assert!(done.stdout.contains(verdict), "{done:#?}");
 }
 

@@ -44,11 +44,11 @@ Examples:
   upcall run my.toml --trace live.pftrace           for ui.perfetto.dev and --replay
 
 Exit status:
-  0  every promise kept
+  0  every promise kept; where nothing was promised, nothing was broken
   2  bad usage or a bad spec file, nothing was run; or the outcome, the job log or
      the trace could not be written
   3  admission refused; nothing was run
-  4  a promise was broken";
+  4  a promise was broken; where nothing was promised, the same judgement failed";
 
 const SIM_AFTER_HELP: &str = "\
 Examples:

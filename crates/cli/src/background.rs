@@ -1,16 +1,25 @@
 //! Competing load, and where our own helpers run.
 
+use upcall::clock;
 use upcall::load::BackgroundLoad;
+use upcall::time::Instant;
 
 use crate::exit::Failure;
 use crate::output;
 use crate::spec::{Load, Spec};
 
+/// A background load that runs.
+pub struct Running {
+    name: String,
+    load: BackgroundLoad,
+    since: Instant,
+}
+
 /// Starts every background load of the spec on `cpus`, where the activities run.
 ///
 /// # Errors
 /// A command that cannot be started; those before it are ended.
-pub fn start(spec: &Spec, cpus: &[u32]) -> Result<Vec<(String, BackgroundLoad)>, Failure> {
+pub fn start(spec: &Spec, cpus: &[u32]) -> Result<Vec<Running>, Failure> {
     spec.backgrounds
         .iter()
         .map(|background| {
@@ -22,7 +31,9 @@ pub fn start(spec: &Spec, cpus: &[u32]) -> Result<Vec<(String, BackgroundLoad)>,
                     command
                 }
             };
-            let started = BackgroundLoad::start(&command, cpus).map_err(|error| {
+            // Before it has a process, so that its CPU time lies within its lifetime.
+            let since = clock::now();
+            let load = BackgroundLoad::start(&command, cpus).map_err(|error| {
                 Failure::new(spec.source.error_in(
                     &background.place,
                     "command",
@@ -30,17 +41,18 @@ pub fn start(spec: &Spec, cpus: &[u32]) -> Result<Vec<(String, BackgroundLoad)>,
                     "a program that can be started",
                 ))
             })?;
-            Ok((background.name.clone(), started))
+            Ok(Running { name: background.name.clone(), load, since })
         })
         .collect()
 }
 
-/// Ends them and says what CPU time each took.
-pub fn stop(loads: Vec<(String, BackgroundLoad)>) -> Vec<output::Background> {
-    loads
-        .into_iter()
-        .map(|(name, load)| output::Background { name, cpu_ns: load.stop().as_nanos() })
-        .collect()
+/// Ends them and says what CPU time each took, and in what time.
+pub fn stop(loads: Vec<Running>) -> Vec<output::Background> {
+    let stopped = loads.into_iter().map(|Running { name, load, since }| {
+        let cpu_ns = load.stop().as_nanos();
+        output::Background { name, cpu_ns, lifetime_ns: clock::now().since(since).as_nanos() }
+    });
+    stopped.collect()
 }
 
 /// How to start this program again with a hidden command.

@@ -91,17 +91,22 @@ impl Live {
     }
 
     fn print_line(&self, rows: &[Row], elapsed: Span) {
-        let jobs: u64 = rows.iter().map(|row| row.jobs).sum();
-        let misses: u64 = rows.iter().map(|row| row.misses).sum();
-        let least = rows.iter().filter_map(|row| row.slack_ns_min).min();
-        say(format_args!(
-            "upcall: {} {:.0} s of {}: {jobs} jobs ended, {misses} missed, worst slack {}",
-            self.order.mode.name(),
-            elapsed.as_secs_f64(),
-            self.order.duration,
-            least.map_or_else(|| "-".to_owned(), slack),
-        ));
+        say(progress(self.order, rows, elapsed));
     }
+}
+
+/// The line of progress: sums of all rows.
+fn progress(order: Order, rows: &[Row], elapsed: Span) -> String {
+    let jobs: u64 = rows.iter().map(|row| row.jobs).sum();
+    let misses: u64 = rows.iter().map(|row| row.misses).sum();
+    let least = rows.iter().filter_map(|row| row.slack_ns_min).min();
+    format!(
+        "upcall: mode {}, {:.0} s of {}: {jobs} jobs ended, {misses} missed, worst slack {}",
+        order.mode.name(),
+        elapsed.as_secs_f64(),
+        order.duration,
+        least.map_or_else(|| "-".to_owned(), slack),
+    )
 }
 
 impl Bars {
@@ -136,7 +141,25 @@ impl Bars {
 
 #[cfg(test)]
 mod tests {
+    use upcall::Mode;
+    use upcall::time::Span;
+
+    use crate::run::{Order, Row};
     use crate::show::tests::assert_explained;
+
+    #[test]
+    fn the_line_of_progress_names_the_mode_and_adds_up_the_rows() {
+        let order = Order { mode: Mode::Upcall, duration: Span::from_secs(10), soft: false };
+        let row = |jobs, slack_ns| Row {
+            jobs,
+            misses: 1,
+            slack_ns_min: Some(slack_ns),
+            ..Row::default()
+        };
+        let line = super::progress(order, &[row(3, 7_000), row(4, -2_000)], Span::from_secs(5));
+        let said = "upcall: mode upcall, 5 s of 10 s: 7 jobs ended, 2 missed, worst slack -2 us";
+        assert_eq!(line, said);
+    }
 
     #[test]
     fn the_page_explains_every_column_of_the_live_table() {

@@ -15,7 +15,8 @@ pub fn outcome(plan: &Plan<'_>, order: Order, mut measured: Measured) -> output:
     let mut part = std::mem::take(&mut measured.part);
     let platform = platform(plan, order.mode, part.wakeup_latency_ns.take(), &measured);
     // The analysis is of the admitted set alone, in the real-time class, by our scheduler.
-    let applies = measured.alone && order.mode == Mode::Upcall && platform.real_time;
+    let real_time = platform.real_time;
+    let applies = measured.alone && order.mode == Mode::Upcall && real_time;
     let activities: Vec<output::Activity> = part
         .activities
         .into_iter()
@@ -42,7 +43,7 @@ pub fn outcome(plan: &Plan<'_>, order: Order, mut measured: Measured) -> output:
         mode: order.mode.name(),
         policy: plan.output.policy,
         duration_ns: measured.duration.as_nanos(),
-        promised: order.mode == Mode::Upcall && plan.is_admitted(),
+        promised: order.mode == Mode::Upcall && plan.is_admitted() && real_time,
         kept: broken.is_empty(),
         broken,
         refusals: plan.left_out.clone(),
@@ -236,10 +237,10 @@ pub fn broken_promises(activities: &[output::Activity], streams: &[output::Strea
         // Another sender's interface drops cannot be told from other traffic's.
         let lost = stream.dropped.socket + stream.dropped.queue;
         if lost > 0 {
-            broken.push(format!("{}: {lost} of {} datagrams lost", stream.name, stream.offered));
+            broken.push(format!("{}: {lost} of {} packets lost", stream.name, stream.offered));
         }
         if let Some(late) = stream.late.filter(|&late| late > 0) {
-            broken.push(format!("{}: {late} PDUs later than promised", stream.name));
+            broken.push(format!("{}: {late} packets late", stream.name));
         }
     }
     broken

@@ -90,8 +90,8 @@ pub struct Run {
     /// What chance began with, in virtual time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
-    /// Whether Upcall promised anything: in mode upcall and in virtual time, unless admission
-    /// refused the set and `--soft` ran it all the same.
+    /// Whether Upcall promised anything: in mode upcall with the real-time class, and in virtual
+    /// time; in neither if admission refused the set and `--soft` ran it all the same.
     pub promised: bool,
     /// Whether every promise was kept; what the exit status says. Where nothing was promised,
     /// what the same judgement says.
@@ -228,6 +228,15 @@ impl Dropped {
 pub struct Background {
     pub name: String,
     pub cpu_ns: u64,
+    /// From its start, before the first release, to its end, after the drain.
+    pub lifetime_ns: u64,
+}
+
+impl Background {
+    /// CPU time by lifetime: 1 is a whole CPU.
+    pub fn share(&self) -> f64 {
+        self.cpu_ns as f64 / self.lifetime_ns.max(1) as f64
+    }
 }
 
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]

@@ -67,7 +67,7 @@ pub fn run(
     load.begin(start);
     ours.run_at(start).map_err(Failure::new)?;
     notices.extend(ours.runtime.notices().iter().map(ToString::to_string));
-    say_class(ours.runtime.real_time(), &notices);
+    say_class(order.mode, ours.runtime.real_time(), &notices);
     let mut live = Live::new(order, plan, start);
     let mut files = Files { mode: order.mode, plan, log, trace };
     watch(&mut ours, start + order.duration, &mut files, &mut live, interrupted);

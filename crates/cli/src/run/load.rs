@@ -1,6 +1,6 @@
 //! What is around the activities of a run: embedded senders, and what competes.
 
-use upcall::load::{BackgroundLoad, SenderCounts, Senders};
+use upcall::load::{SenderCounts, Senders};
 use upcall::time::Instant;
 
 use crate::exit::Failure;
@@ -11,7 +11,7 @@ use crate::{background, output};
 
 /// Load that was started; ended when it is dropped.
 pub struct Load {
-    background: Vec<(String, BackgroundLoad)>,
+    background: Vec<background::Running>,
     senders: Option<Senders>,
     /// Positions of the activities that they send to.
     fed: Vec<usize>,

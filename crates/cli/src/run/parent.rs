@@ -99,7 +99,7 @@ pub fn run(
         Mode::Upcall if own.is_none() => None,
         Mode::Upcall | Mode::Fifo => upcall::RealTime::granted().ok(),
     };
-    say_class(class, &parent.notices);
+    say_class(order.mode, class, &parent.notices);
     let mut live = Live::new(order, plan, start);
     parent.watch(start + order.duration, &mut live, interrupted);
 

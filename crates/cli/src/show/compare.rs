@@ -5,9 +5,9 @@
 
 use comfy_table::Table;
 
-use super::judgement::{Tally, without_class};
+use super::judgement::{Tally, lacks_class};
 use super::{or_dash, slack, span, table};
-use crate::output::{Activity, Run, Stream};
+use crate::output::{Activity, Background, Run, Stream};
 
 /// One table with a column a mode, and what it comes to in sentences.
 pub fn comparison(runs: &[Run]) -> String {
@@ -48,6 +48,7 @@ pub(super) fn rows(runs: &[Run], tallies: &[Tally]) -> Table {
             };
             add("", "packets lost", each(&|s| format!("{} of {}", s.dropped.total(), s.offered)));
             add("", "packets late", each(&|s| or_dash(s.late, |late| late.to_string())));
+            add("", "longest delay", each(&|s| or_dash(s.delay_ns_max, span)));
         }
     }
     let each = |show: &dyn Fn(&Tally) -> u64| -> Vec<String> {
@@ -73,8 +74,8 @@ fn of_common(runs: &[Run], run: &Run) -> Tally {
 }
 
 fn background_share(run: &Run) -> String {
-    let cpu_ns: u64 = run.background.iter().map(|background| background.cpu_ns).sum();
-    format!("{:.0} %", cpu_ns as f64 / run.duration_ns.max(1) as f64 * 100.0)
+    let share: f64 = run.background.iter().map(Background::share).sum();
+    format!("{:.0} %", share * 100.0)
 }
 
 /// What the first run did, and each other beside it.
@@ -90,12 +91,17 @@ fn sentences(runs: &[Run], tallies: &[Tally]) -> String {
             text += &format!("  {hint}\n");
         }
     }
-    let outcome = if first.kept { "every promise kept" } else { "promises BROKEN" };
+    let outcome = match (first.promised, first.kept) {
+        (true, true) => "every promise kept",
+        (true, false) => "promises BROKEN",
+        (false, true) => "nothing broken",
+        (false, false) => "not kept",
+    };
     let to_rest = if first.refusals.is_empty() { "" } else { " the others" };
     text += &format!("{} ran{to_rest}: {}: {outcome}\n", first.mode, own.line());
-    if without_class(first) {
+    if lacks_class(first) {
         text +=
-            "  without the real-time class other programs delay handlers: no wake-up is promised\n";
+            "  without the real-time class other programs delay handlers: nothing is promised\n";
     }
     for (run, tally) in rest.iter().zip(others) {
         let refused = first.refusals.iter().map(|refusal| refusal.name.as_str());

@@ -63,6 +63,9 @@ pub fn verdict(run: &Run) -> String {
         (false, mode @ ("threads" | "fifo")) => {
             format!("promised: nothing, mode {mode} has no admission; by upcall's promises:\n")
         }
+        (false, _) if lacks_class(run) => {
+            "promised: nothing, no right to the real-time class; judged all the same:\n".into()
+        }
         (false, _) => "promised: nothing, admission refused the set; judged all the same:\n".into(),
     };
     let kept = match (run.kept, run.promised) {
@@ -70,16 +73,11 @@ pub fn verdict(run: &Run) -> String {
         (true, false) => ": nothing broken",
         (false, _) => "",
     };
-    let without_class = match without_class(run) {
-        true => {
-            "  without the real-time class other programs delay handlers: no wake-up is promised\n"
-        }
-        false => "",
-    };
-    format!("{by_whom}{without_class}outcome: {figures}{kept}\n{broken}")
+    format!("{by_whom}outcome: {figures}{kept}\n{broken}")
 }
 
-/// Whether something was promised, and the right was missing that it takes to keep it.
-pub fn without_class(run: &Run) -> bool {
-    run.promised && matches!(&run.platform, Platform::Machine(machine) if !machine.real_time)
+/// Whether the right is missing that mode upcall needs to promise anything.
+pub fn lacks_class(run: &Run) -> bool {
+    run.mode == "upcall"
+        && matches!(&run.platform, Platform::Machine(machine) if !machine.real_time)
 }

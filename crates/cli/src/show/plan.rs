@@ -23,7 +23,7 @@ pub fn plan(plan: &Plan) -> String {
     }
     text += &format!("hand-off cost: {}\n", span(plan.switch_cost_ns));
     if plan.admitted {
-        text += "admitted\n";
+        text += &format!("admitted: {}\n", admitted(plan).join(", "));
     }
     for refusal in &plan.refusals {
         let optional = if refusal.optional { " (optional)" } else { "" };
@@ -33,6 +33,13 @@ pub fn plan(plan: &Plan) -> String {
         }
     }
     text
+}
+
+/// Names of the activities that were not refused.
+fn admitted(plan: &Plan) -> Vec<&str> {
+    let is_refused = |name: &str| plan.refusals.iter().any(|refusal| refusal.name == name);
+    let names = plan.activities.iter().map(|activity| activity.name.as_str());
+    names.filter(|name| !is_refused(name)).collect()
 }
 
 pub(super) fn activities(plan: &Plan) -> Table {
@@ -85,9 +92,11 @@ pub(super) fn activities(plan: &Plan) -> Table {
 }
 
 pub(super) fn tests(plan: &Plan) -> Table {
-    let mut tests = table(&["test", "CPU", "value", "bound", "result"], 1);
-    if let Some(result) = tests.column_mut(4) {
-        result.set_cell_alignment(CellAlignment::Left);
+    let mut tests = table(&["test", "CPU", "value", "bound", "unit", "result"], 1);
+    for text in [4, 5] {
+        if let Some(column) = tests.column_mut(text) {
+            column.set_cell_alignment(CellAlignment::Left);
+        }
     }
     for test in &plan.tests {
         tests.add_row([
@@ -95,10 +104,23 @@ pub(super) fn tests(plan: &Plan) -> Table {
             test.cpu.to_string(),
             or_dash(test.value, |value| format!("{value:.3}")),
             format!("{:.3}", test.bound),
+            test_unit(test).to_owned(),
             test_result(test, &plan.tests).to_owned(),
         ]);
     }
     tests
+}
+
+/// The unit of a test's value and bound.
+fn test_unit(test: &Test) -> &'static str {
+    match test.name {
+        "response-time" | "demand-bound" => "of the deadline",
+        "edf-demand" => "of the time",
+        "window-slots" => "of the slots",
+        "slot-simulation" | "window-simulation" => "windows violated",
+        // Utilizations, and those with blocking added.
+        _ => "of a CPU",
+    }
 }
 
 /// What a test says. A test that does not hold where another admits the CPU's set is

@@ -2,7 +2,7 @@
 
 use comfy_table::Table;
 
-use super::judgement::verdict;
+use super::judgement::{lacks_class, verdict};
 use super::{bits_a_second, or_dash, slack, span, table};
 use crate::output::{Activity, Machine, Platform, Run};
 
@@ -14,11 +14,11 @@ pub fn run(run: &Run) -> String {
     }
     text.push('\n');
     for background in &run.background {
-        let share = background.cpu_ns as f64 / run.duration_ns.max(1) as f64 * 100.0;
         text += &format!(
-            "background {}: {} of CPU time ({share:.0} % of a CPU)\n",
+            "background {}: {} of CPU time ({:.0} % of a CPU)\n",
             background.name,
-            span(background.cpu_ns)
+            span(background.cpu_ns),
+            background.share() * 100.0
         );
     }
     text += &switches(run);
@@ -26,7 +26,9 @@ pub fn run(run: &Run) -> String {
         text += &of_machine(machine);
     }
     text += &overruns(run);
-    for activity in run.activities.iter().filter(|activity| costs_more(activity)) {
+    let dearer = run.activities.iter().filter(|activity| costs_more(activity));
+    // Mode upcall measures by the clock. In the ordinary class other threads run meanwhile.
+    for activity in dearer.filter(|_| !lacks_class(run)) {
         text += &format!(
             "NOTE {}: a PDU costs {}, more than the {} that was admitted\n",
             activity.name,
@@ -89,6 +91,7 @@ pub(super) fn streams(run: &Run) -> Table {
         "offered",
         "received",
         "processed",
+        "unread",
         "lost: interface",
         "queue",
         "socket",
@@ -103,6 +106,7 @@ pub(super) fn streams(run: &Run) -> Table {
             stream.offered.to_string(),
             stream.received.to_string(),
             stream.processed.to_string(),
+            stream.unread.to_string(),
             stream.dropped.interface.to_string(),
             stream.dropped.queue.to_string(),
             stream.dropped.socket.to_string(),
@@ -120,10 +124,17 @@ fn switches(run: &Run) -> String {
         switches => format!("{switches} between activities, "),
     };
     let by_domains = match run.switches.domain {
+        _ if !has_domains(run) => String::new(),
         0 => String::new(),
+        1 => "1 turn passed between domains, ".to_owned(),
         turns => format!("{turns} turns passed between domains, "),
     };
     format!("switches: {by_us}{by_domains}{} by the kernel\n", run.switches.kernel)
+}
+
+/// Whether there is another domain to pass a turn to.
+fn has_domains(run: &Run) -> bool {
+    run.activities.iter().any(|activity| activity.domain != run.activities[0].domain)
 }
 
 fn of_machine(machine: &Machine) -> String {

@@ -96,7 +96,11 @@ fn outcome(mode: &'static str, [misses, lost, late]: [u64; 3], kernel: u64) -> R
         duration_ns: 10_000_000_000,
         activities: vec![activity("video", misses, slack_ns)],
         streams: vec![stream("video", lost, late)],
-        background: vec![Background { name: "hog".into(), cpu_ns: 2_700_000_000 }],
+        background: vec![Background {
+            name: "hog".into(),
+            cpu_ns: 2_700_000_000,
+            lifetime_ns: 10_800_000_000,
+        }],
         switches: Switches { activity: 10, domain: 5, kernel },
         platform: Platform::Machine(Box::new(machine())),
         seed: None,
@@ -175,6 +179,18 @@ fn no_win_is_said_that_the_run_did_not_show() {
     assert!(sentence(&equal, "kernel").ends_with("fifo 9 (as many)"));
 }
 
+#[test]
+fn the_longest_delay_of_a_packet_stands_beside_the_slack_of_the_jobs() {
+    let mut threads = outcome("threads", [0, 0, 0], 10);
+    threads.streams[0].delay_ns_max = Some(404_000_000);
+    let mut unknown = outcome("fifo", [0, 0, 0], 10);
+    unknown.streams[0].delay_ns_max = None;
+    let text = comparison(&[outcome("upcall", [0, 0, 0], 10), threads, unknown]);
+    let row = text.lines().find_map(|line| line.trim_start().strip_prefix("longest delay"));
+    let cells = row.expect("a row").split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(cells, "25 ms 404 ms -");
+}
+
 /// What one mode refused counts in no sum, and so decides no comparison.
 #[test]
 fn what_was_refused_is_told_and_compared_with_nothing() {
@@ -222,13 +238,80 @@ fn a_mode_without_admission_promises_nothing_and_breaks_nothing() {
 fn without_the_real_time_class_the_run_and_the_comparison_say_so() {
     let ordinary = Machine { real_time: false, ..machine() };
     let platform = Platform::Machine(Box::new(ordinary));
-    let broken = Run { platform, ..outcome("upcall", [9, 0, 0], 10) };
-    let line = "  without the real-time class other programs delay handlers";
-    assert!(run(&broken).contains(line), "{}", run(&broken));
-    let said = comparison(&[broken, outcome("fifo", [0, 0, 0], 10)]);
-    assert!(said.contains(line) && said.contains("better than upcall"), "{said}");
+    let late = Run { platform, promised: false, ..outcome("upcall", [9, 0, 0], 10) };
+    let line = "promised: nothing, no right to the real-time class; judged all the same:\n";
+    let text = run(&late);
+    assert!(text.contains(line) && text.contains("\nnot kept: video: 9 missed\n"), "{text}");
+    assert!(!text.contains("BROKEN") && !text.contains("promise kept"), "{text}");
+    let said = comparison(&[late, outcome("fifo", [0, 0, 0], 10)]);
+    let below = "  without the real-time class other programs delay handlers: nothing is promised";
+    assert!(said.contains(&format!("0 late: not kept\n{below}\n")), "{said}");
+    assert!(said.contains("better than upcall") && !said.contains("BROKEN"), "{said}");
     assert!(!run(&outcome("upcall", [9, 0, 0], 10)).contains(line));
     assert!(!run(&outcome("threads", [9, 0, 0], 10)).contains(line));
+}
+
+/// It runs longer than the run: before the first release, and until all is processed.
+#[test]
+fn the_share_of_the_background_is_of_its_own_lifetime() {
+    let text = run(&outcome("upcall", [0, 0, 0], 10));
+    assert!(text.contains("background hog: 2700 ms of CPU time (25 % of a CPU)\n"), "{text}");
+    let compared = comparison(&[outcome("upcall", [0; 3], 10), outcome("fifo", [0; 3], 10)]);
+    let row = compared.lines().find(|line| line.contains("background's CPU share"));
+    assert!(row.is_some_and(|row| row.matches("25 %").count() == 2), "{compared}");
+}
+
+/// Where other threads preempt a handler, mode upcall's clock counts their time too.
+#[test]
+fn a_pdu_is_said_to_cost_more_only_where_its_cpu_time_is_measured() {
+    let note = "NOTE video: a PDU costs 2 ms, more than the 1 ms that was admitted\n";
+    for mode in ["upcall", "threads", "fifo"] {
+        assert!(run(&outcome(mode, [0, 0, 0], 10)).contains(note), "{mode}");
+    }
+    let platform = Platform::Machine(Box::new(Machine { real_time: false, ..machine() }));
+    let ordinary = Run { platform, promised: false, ..outcome("upcall", [0, 0, 0], 10) };
+    assert!(!run(&ordinary).contains("NOTE"), "{}", run(&ordinary));
+}
+
+/// A fault is told in the words of the line above it, which has the sums.
+#[test]
+fn the_faults_of_a_stream_are_told_in_the_words_of_the_outcome() {
+    let mut faulty = outcome("upcall", [0, 2, 3], 10);
+    faulty.broken = crate::outcome::broken_promises(&faulty.activities, &faulty.streams);
+    let end = "0 of 100 deadlines missed, 2 of 1000 packets lost, 3 late\n\
+               BROKEN video: 2 of 1000 packets lost\nBROKEN video: 3 packets late\n";
+    assert!(run(&faulty).ends_with(end), "{}", run(&faulty));
+}
+
+/// The core counts a turn when its first handler begins, also where there is one domain.
+#[test]
+fn turns_between_domains_are_told_where_there_is_more_than_one() {
+    let line = |domains: &[&str], turns| {
+        let mut told = outcome("sim", [0, 0, 0], 0);
+        told.switches.domain = turns;
+        told.activities = domains
+            .iter()
+            .map(|&domain| Activity { domain: domain.to_owned(), ..activity("video", 0, 1) })
+            .collect();
+        let text = run(&told);
+        text.lines().find(|line| line.starts_with("switches: ")).map(str::to_owned)
+    };
+    let said = |text: &str| Some(format!("switches: 10 between activities, {text}0 by the kernel"));
+    assert_eq!(line(&["main", "main"], 5), said(""));
+    assert_eq!(line(&["main", "calls"], 5), said("5 turns passed between domains, "));
+    assert_eq!(line(&["main", "calls"], 1), said("1 turn passed between domains, "));
+}
+
+/// What a stream received is on its row: processed, unread, or dropped by the stream.
+#[test]
+fn what_a_stream_has_not_read_at_the_end_has_a_column() {
+    let mut told = outcome("sim", [0, 0, 0], 0);
+    told.streams[0] = Stream { received: 901, processed: 897, unread: 4, ..stream("video", 0, 0) };
+    let rows = run::streams(&told);
+    let column = header(&rows).iter().position(|title| title == "unread").expect("a column");
+    let row = rows.row_iter().next().expect("a row");
+    let cells: Vec<String> = row.cell_iter().map(comfy_table::Cell::content).collect();
+    assert_eq!(cells[column - 2..=column], ["901", "897", "4"]);
 }
 
 #[test]
@@ -282,14 +365,48 @@ fn only_a_test_that_decides_is_said_to_fail() {
     let bounds = || vec![test("liu-layland", true, false), test("rmdp-bound", false, false)];
     let admitted = [bounds(), vec![test("response-time", true, true)]].concat();
     let text = plan(&planned(admitted, Vec::new()));
-    assert!(text.contains("admitted\n") && !text.contains("FAIL"), "{text}");
+    assert!(text.contains("\nadmitted: video\n") && !text.contains("FAIL"), "{text}");
     assert!(text.contains("no answer (a sufficient test)"), "{text}");
     assert!(text.contains("passes, decides"), "{text}");
     let refused = [bounds(), vec![test("response-time", false, true)]].concat();
     let text = plan(&planned(refused, vec![refusal(false)]));
     assert_eq!(text.matches("FAILS, decides").count(), 1, "{text}");
-    assert!(!text.contains("no answer") && !text.contains("admitted\n"), "{text}");
+    assert!(!text.contains("no answer") && !text.contains("\nadmitted"), "{text}");
     assert!(text.contains("REFUSED guest: no room\n"), "{text}");
+}
+
+/// `admitted` alone, above REFUSED, reads as a contradiction.
+#[test]
+fn the_admitted_are_named_and_the_refused_are_not_among_them() {
+    let mut both = planned(Vec::new(), vec![refusal(true)]);
+    for name in ["guest", "file"] {
+        let cpu = Some(1).filter(|_| name == "file");
+        both.activities.push(PlannedActivity {
+            name: name.into(),
+            cpu,
+            ..both.activities[0].clone()
+        });
+    }
+    let text = plan(&both);
+    assert!(text.contains("\nadmitted: video, file\nREFUSED guest (optional): "), "{text}");
+}
+
+#[test]
+fn the_value_of_a_test_has_a_unit() {
+    let units = [
+        ("response-time", "of the deadline"),
+        ("edf-demand", "of the time"),
+        ("window-slots", "of the slots"),
+        ("window-simulation", "windows violated"),
+        ("cpu-limit", "of a CPU"),
+    ];
+    let tests = units.map(|(name, _)| test(name, true, true)).to_vec();
+    let text = plan(&planned(tests, Vec::new()));
+    for (name, unit) in units {
+        let row = text.lines().find(|line| line.starts_with(name)).expect("a row");
+        assert!(row.contains(&format!("0.900 0.780 {unit}")), "{row}");
+    }
+    assert_explained(&units.map(|(_, unit)| unit.to_owned()));
 }
 
 #[test]
@@ -324,7 +441,7 @@ fn the_page_explains_every_line_and_column_of_run() {
         Platform::Machine(Box::new(Machine { wakeup_latency_ns: None, ..machine() }));
     let ordinary = Machine { real_time: false, ..machine() };
     let platform = Platform::Machine(Box::new(ordinary));
-    runs.push(Run { platform, ..outcome("upcall", [9, 0, 0], 10) });
+    runs.push(Run { platform, promised: false, ..outcome("upcall", [9, 0, 0], 10) });
     let refusals = vec![refusal(true)];
     runs.extend([
         unpromised,

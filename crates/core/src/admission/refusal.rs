@@ -162,12 +162,12 @@ impl fmt::Display for Reason {
                 f,
                 "with it, {} of CPU {cpu} would be asked for, and `{victim}` would fall \
                  further behind with every period",
-                percent(ppm_above(*utilization).max(u64::from(Share::WHOLE.ppm()) + 1))
+                percent_above(*utilization, Share::WHOLE)
             ),
             Reason::OverLimit { cpu, utilization, limit } => write!(
                 f,
                 "with it, {} of CPU {cpu} would be given away, more than the limit of {limit}",
-                percent(ppm_above(*utilization).max(u64::from(limit.ppm()) + 1))
+                percent_above(*utilization, *limit)
             ),
             Reason::Undecided { cpu, victim } => write!(
                 f,
@@ -177,7 +177,7 @@ impl fmt::Display for Reason {
             Reason::WindowsOverCpu { cpu, utilization } => write!(
                 f,
                 "with it, the periods that may not be missed would take {} of CPU {cpu}",
-                percent(ppm_above(*utilization).max(u64::from(Share::WHOLE.ppm()) + 1))
+                percent_above(*utilization, Share::WHOLE)
             ),
             Reason::ViolatesWindow { cpu, victim, window: Window { misses, periods } } => write!(
                 f,
@@ -236,9 +236,10 @@ pub(super) fn percent(ppm: u64) -> String {
     }
 }
 
-/// In millionths, rounded up but for what a sum of floats is off: what is over
-/// a whole CPU must not print as one.
+/// What is asked for beyond `limit`, for a person: rounded up to a tenth of a percent but for what
+/// a sum of floats is off. What is over the limit must not print as the limit.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
-fn ppm_above(utilization: f64) -> u64 {
-    (utilization * 1e6 - 1e-6).ceil() as u64
+fn percent_above(utilization: f64, limit: Share) -> String {
+    let tenths = (utilization * 1e3 - 1e-9).ceil() as u64;
+    percent(tenths.max(u64::from(limit.ppm()) / 1_000 + 1).saturating_mul(1_000))
 }

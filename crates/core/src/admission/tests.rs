@@ -77,7 +77,7 @@ fn exactly_the_limit_is_within_it_and_a_nanosecond_more_is_not() {
     assert!(response_time.passed);
     assert_eq!(
         refusal.to_string(),
-        "`one` is refused: with it, 90.0001 % of CPU 0 would be given away, more than the limit \
+        "`one` is refused: with it, 90.1 % of CPU 0 would be given away, more than the limit \
          of 90 %; a cpu_limit of 90.1 % instead of 90 % would fit"
     );
 }
@@ -291,6 +291,29 @@ fn there_is_no_hint_where_nothing_fits() {
     reservations.reserve_unscreened("soft", task(10, 9), &Terms::default());
     let refusal = reservations.reserve("asked", task(10, 1), &Terms::default()).unwrap_err();
     assert_eq!(refusal.hint, None);
+}
+
+#[test]
+fn what_is_asked_for_prints_to_a_tenth_of_a_percent_and_above_the_limit() {
+    let refused = |utilization, limit_ppm| {
+        let limit = Share::from_ppm(limit_ppm).unwrap();
+        let said = Reason::OverLimit { cpu: 0, utilization, limit }.to_string();
+        said.strip_prefix("with it, ")
+            .and_then(|rest| rest.split(" of CPU").next())
+            .map(str::to_owned)
+    };
+    for (utilization, limit_ppm, text) in [
+        (0.920_027_6, 900_000, "92.1 %"),
+        (0.925, 900_000, "92.5 %"),
+        (0.900_000_001, 900_000, "90.1 %"),
+        (0.9, 900_000, "90.1 %"),
+        (0.900_6, 900_500, "90.1 %"),
+    ] {
+        assert_eq!(refused(utilization, limit_ppm).as_deref(), Some(text), "{utilization}");
+    }
+    let victim = "v".to_owned();
+    let behind = Reason::FallsBehind { cpu: 1, victim, utilization: 1.200_276 };
+    assert!(behind.to_string().starts_with("with it, 120.1 % of CPU 1 "), "{behind}");
 }
 
 #[test]

@@ -126,9 +126,6 @@ impl Runtime {
             MemoryLock::OnFault => upcall_sys::memory::lock_on_fault(),
             MemoryLock::Off => Ok(()),
         };
-        if let Err(error) = locked {
-            notices.push(Notice::NoMemoryLock(error));
-        }
         let (domain, seats) = match &config.daemon {
             None => (None, Vec::new()),
             Some(daemon) => {
@@ -171,6 +168,8 @@ impl Runtime {
                 }
             },
         };
+        // Behind the class, which matters more.
+        notices.extend(locked.err().map(Notice::NoMemoryLock));
         let switch_cost = *config.switch_cost.get_or_insert_with(calibrate::switch_cost);
         let platform = Platform {
             cpus: config.cpus.clone(),

@@ -58,13 +58,19 @@ fn own_right() -> Right {
     }
 }
 
-impl fmt::Display for RealTime {
+impl fmt::Display for Right {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "real-time class, handlers at priority {}, by ", self.band.handlers())?;
-        match self.right {
+        match self {
             Right::Capability => f.write_str("the capability CAP_SYS_NICE"),
             Right::Limit { priority_max } => write!(f, "RLIMIT_RTPRIO {priority_max}"),
         }
+    }
+}
+
+impl fmt::Display for RealTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let handlers = self.band.handlers();
+        write!(f, "real-time class, handlers at priority {handlers}, by {}", self.right)
     }
 }
 

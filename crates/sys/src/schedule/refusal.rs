@@ -77,16 +77,11 @@ impl fmt::Display for FifoRefusal {
             write!(f, "the right is there, so a control group or sandbox forbids it ({error})")
         } else {
             // A limit that leaves room for the band is enough for the band.
-            let narrowest = u64::from(Band::WIDTH.min(*priority));
-            let expected = match *priority_limit < narrowest {
-                true => narrowest,
-                false => u64::from(*priority),
-            };
-            write!(
-                f,
-                "RLIMIT_RTPRIO is {priority_limit}, expected {expected} or more, and CAP_SYS_NICE \
-                 is missing ({error})"
-            )
+            write!(f, "RLIMIT_RTPRIO is {priority_limit}, expected {priority} or more")?;
+            if *priority_limit < u64::from(Band::WIDTH) && Band::WIDTH < *priority {
+                write!(f, " ({} for lower priorities)", Band::WIDTH)?;
+            }
+            write!(f, ", and CAP_SYS_NICE is missing ({error})")
         }
     }
 }
@@ -107,13 +102,16 @@ mod tests {
         };
         assert_eq!(
             refusal.to_string(),
-            "SCHED_FIFO priority 50 refused: RLIMIT_RTPRIO is 0, expected 5 or more, and \
-             CAP_SYS_NICE is missing (sched_setscheduler: Operation not permitted (EPERM))"
+            "SCHED_FIFO priority 50 refused: RLIMIT_RTPRIO is 0, expected 50 or more (5 for \
+             lower priorities), and CAP_SYS_NICE is missing (sched_setscheduler: Operation not \
+             permitted (EPERM))"
         );
-        for (priority, priority_limit, expected) in [(2, 0, 2), (50, 4, 5), (50, 20, 50)] {
+        for (priority, priority_limit, expected) in [(2, 0, 2), (50, 4, 50), (50, 20, 50)] {
             let refusal = FifoRefusal { priority, priority_limit, ..refusal };
             let part = format!("is {priority_limit}, expected {expected} or more");
             assert!(refusal.to_string().contains(&part), "{refusal}");
+            let has_band = refusal.to_string().contains("(5 for lower priorities)");
+            assert_eq!(has_band, (priority, priority_limit) == (50, 4), "{refusal}");
         }
         let refusal = FifoRefusal { has_sys_nice: true, ..refusal };
         assert!(refusal.to_string().contains("control group"), "{refusal}");

@@ -22,7 +22,7 @@
 //!     Err(CreateError::Refused(refusal)) => refusal,
 //!     other => panic!("expected a refusal, found {other:?}"),
 //! };
-//! // `audio` is refused: with it, 130.0283 % of CPU 1 would be asked for, and `audio` would fall
+//! // `audio` is refused: with it, 130.1 % of CPU 1 would be asked for, and `audio` would fall
 //! // further behind with every period; a cost of 3.997 ms per PDU instead of 8 ms would fit
 //! eprintln!("{refusal}");
 //! // For programs: 130 % of a CPU was asked for. What is above it is the price of hand-offs.
