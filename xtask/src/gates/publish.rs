@@ -4,6 +4,9 @@ use crate::child;
 use crate::gate::{Failure, Gate, Verdict, judge};
 use crate::workspace::Workspace;
 use cargo_metadata::Package;
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 
 /// `cargo publish` would take every crate that is meant for it.
 pub const GATE: Gate = Gate {
@@ -28,8 +31,10 @@ fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
     let looked_at = format!("{} crates", published.len());
     judge(&findings, looked_at.clone())?;
     without_codecs(workspace)?;
+    let own = OwnRegistry::new(workspace);
     let publish = |choice: &[&str]| {
         let mut command = child::cargo(&workspace.root);
+        command.env("CARGO_TARGET_DIR", &own.target);
         // A developer's tree is dirty; CI's is not.
         command.args(["publish", "--dry-run", "--allow-dirty", "--locked"]).args(choice);
         child::succeed(&mut command)
@@ -48,6 +53,45 @@ fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
         "upcall-sys",
     ])?;
     Ok(Verdict::Passed(looked_at))
+}
+
+/// A target directory for one run, and so a registry of siblings for one run. Cargo takes what it
+/// has unpacked or compiled from a registry for unchangeable: at the same place, another run would
+/// build the siblings as they were in the first. Dropped, nothing of it is left.
+struct OwnRegistry {
+    target: PathBuf,
+    /// Where cargo unpacks, by registry.
+    unpacked: PathBuf,
+    before: BTreeSet<PathBuf>,
+}
+
+impl OwnRegistry {
+    fn new(workspace: &Workspace) -> Self {
+        let name = format!("publish-{}", std::process::id());
+        let target = workspace.metadata.target_directory.join(name).into_std_path_buf();
+        let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+        let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
+        let unpacked = home.unwrap_or_default().join("registry/src");
+        OwnRegistry { target, before: local_registries(&unpacked), unpacked }
+    }
+}
+
+impl Drop for OwnRegistry {
+    fn drop(&mut self) {
+        let made = local_registries(&self.unpacked);
+        for folder in made.difference(&self.before).chain([&self.target]) {
+            // What stays behind costs room, and no run finds it.
+            let _ = std::fs::remove_dir_all(folder);
+        }
+    }
+}
+
+/// Folders of registries that are a folder themselves: they have no host, and so their names begin
+/// with the mark before the number.
+fn local_registries(unpacked: &Path) -> BTreeSet<PathBuf> {
+    let folders = std::fs::read_dir(unpacked).into_iter().flatten().flatten();
+    let is_local = |name: &OsStr| name.as_encoded_bytes().starts_with(b"-");
+    folders.filter(|folder| is_local(&folder.file_name())).map(|folder| folder.path()).collect()
 }
 
 /// Whether `publish = false` is absent.
@@ -130,6 +174,24 @@ mod tests {
         (poor.readme, poor.keywords) = (None, vec!["word".to_owned(); 6]);
         let expected = ["upcall-core: expected readme", "upcall-core: expected at most 5 keywords"];
         assert_eq!(missing(&poor), expected);
+    }
+
+    #[test]
+    fn what_cargo_unpacked_for_one_run_goes_with_it() {
+        let workspace = Workspace::load().unwrap();
+        let scratch = workspace.metadata.target_directory.join("publish-test").into_std_path_buf();
+        let (old, new) = (scratch.join("-old"), scratch.join("-new"));
+        let of_others = scratch.join("index.crates.io-1");
+        std::fs::create_dir_all(&old).unwrap();
+        let before = local_registries(&scratch);
+        let own = OwnRegistry { target: scratch.join("t"), unpacked: scratch.clone(), before };
+        for made in [&new, &of_others, &own.target] {
+            std::fs::create_dir_all(made).unwrap();
+        }
+        drop(own);
+        assert!(old.exists() && of_others.exists() && !new.exists());
+        assert!(!scratch.join("t").exists());
+        std::fs::remove_dir_all(scratch).unwrap();
     }
 
     #[test]
