@@ -10,26 +10,14 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::Value;
-use support::{Running, SpecFile, UPCALL, UPCALLD, list, machine, number, text, truth};
+use support::{
+    Running, SpecFile, TWO_DOMAINS, UPCALL, UPCALLD, list, machine, number, text, truth,
+};
 
 /// Nobody else's on any machine that has its users from useradd.
 const USER: u32 = 59_431;
 /// Another one.
 const STRANGER: u32 = 59_432;
-
-/// Two domains, each a process of its own: they need a daemon.
-const DOMAINS: &str = r#"
-[[task]]
-name = "mixer"
-domain = "player"
-period = "10 ms"
-cost = "100 us"
-[[task]]
-name = "steer"
-domain = "control"
-period = "20 ms"
-cost = "100 us"
-"#;
 
 /// The programs, a spec and a folder for temporary files, all where any user may go.
 struct Public {
@@ -39,7 +27,7 @@ struct Public {
 
 impl Public {
     fn new() -> Public {
-        let spec = SpecFile::new(DOMAINS);
+        let spec = SpecFile::new(TWO_DOMAINS);
         for (program, name) in [(UPCALL, "upcall"), (UPCALLD, "upcalld")] {
             fs::copy(program, spec.beside(name)).expect("the folder is ours");
         }

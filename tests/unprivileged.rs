@@ -10,7 +10,9 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::Value;
-use support::{Done, Running, SpecFile, UPCALL, list, machine, number, text, truth, with_ports};
+use support::{
+    Done, Running, SpecFile, TWO_DOMAINS, UPCALL, list, machine, number, text, truth, with_ports,
+};
 
 const SET: &str = r#"
 [[stream]]
@@ -151,20 +153,6 @@ fn the_fifo_baseline_says_that_it_is_none() {
     assert_ran(&run);
 }
 
-/// Two domains, each a process of its own.
-const DOMAINS: &str = r#"
-[[task]]
-name = "mixer"
-domain = "player"
-period = "10 ms"
-cost = "100 us"
-[[task]]
-name = "steer"
-domain = "control"
-period = "20 ms"
-cost = "100 us"
-"#;
-
 /// The program as another user, without any right.
 fn as_user(user: &str, program: &str, arguments: &[&str], socket: &str) -> Running {
     let mut command = Command::new("sh");
@@ -181,7 +169,7 @@ fn as_user(user: &str, program: &str, arguments: &[&str], socket: &str) -> Runni
 #[ignore = "needs setpriv and root"]
 fn a_daemon_without_rights_serves_its_own_user_and_no_other() {
     let _machine = machine();
-    let spec = SpecFile::new(DOMAINS);
+    let spec = SpecFile::new(TWO_DOMAINS);
     let (program, socket) = (spec.beside("upcall"), spec.beside("upcalld.sock"));
     fs::copy(UPCALL, &program).expect("the folder is ours");
     for path in [spec.folder.path().to_str().expect("it is text"), &program] {

@@ -32,6 +32,20 @@ pub fn machine() -> MutexGuard<'static, ()> {
 pub const UPCALL: &str = env!("CARGO_BIN_EXE_upcall");
 pub const UPCALLD: &str = env!("CARGO_BIN_EXE_upcalld");
 
+/// Two domains, each a process of its own: they need a daemon.
+pub const TWO_DOMAINS: &str = r#"
+[[task]]
+name = "mixer"
+domain = "player"
+period = "10 ms"
+cost = "100 us"
+[[task]]
+name = "steer"
+domain = "control"
+period = "20 ms"
+cost = "100 us"
+"#;
+
 /// The root folder of the workspace.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

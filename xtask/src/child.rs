@@ -4,7 +4,7 @@ use crate::gate::Failure;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, PipeReader};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -207,6 +207,16 @@ fn quoted(text: &OsStr) -> String {
     } else {
         format!("'{}'", text.replace('\'', r"'\''"))
     }
+}
+
+/// Where cargo keeps its registry (The Cargo Book, "Cargo Home").
+pub fn cargo_home() -> PathBuf {
+    std::env::var_os("CARGO_HOME").map_or_else(|| own_home().join(".cargo"), PathBuf::from)
+}
+
+/// The home of who runs this program.
+pub fn own_home() -> PathBuf {
+    std::env::var_os("HOME").map_or_else(|| "/root".into(), PathBuf::from)
 }
 
 #[cfg(test)]

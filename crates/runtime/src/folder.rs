@@ -8,6 +8,8 @@ use std::fs::DirBuilder;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use upcall_sys::process::effective_user;
+
 /// Why a folder cannot hold sockets.
 #[non_exhaustive]
 pub enum FolderError {
@@ -39,7 +41,7 @@ impl fmt::Display for FolderError {
                  XDG_RUNTIME_DIR may name another",
                 folder.display(),
                 mode & 0o7777,
-                user()
+                effective_user()
             ),
             FolderError::Os { folder, error } => {
                 write!(f, "folder {} cannot hold sockets: {error}", folder.display())
@@ -64,17 +66,14 @@ pub(crate) fn variable(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
-/// Number of this user.
-pub(crate) fn user() -> u32 {
-    std::fs::metadata("/proc/self").map_or(0, |found| found.uid())
-}
-
 /// `$XDG_RUNTIME_DIR` if it is a folder of this user; else `/run` for root, and for others
 /// `upcall-UID` where temporary files are. It need not be there yet.
 pub(crate) fn user_folder() -> PathBuf {
-    variable("XDG_RUNTIME_DIR").filter(|folder| is_own(folder)).unwrap_or_else(|| match user() {
-        0 => PathBuf::from("/run"),
-        user => std::env::temp_dir().join(format!("upcall-{user}")),
+    variable("XDG_RUNTIME_DIR").filter(|folder| is_own(folder)).unwrap_or_else(|| {
+        match effective_user() {
+            0 => PathBuf::from("/run"),
+            user => std::env::temp_dir().join(format!("upcall-{user}")),
+        }
     })
 }
 
@@ -82,7 +81,8 @@ pub(crate) fn user_folder() -> PathBuf {
 /// program (XDG Base Directory Specification: to be ignored).
 fn is_own(folder: &Path) -> bool {
     folder.is_absolute()
-        && std::fs::metadata(folder).is_ok_and(|found| found.is_dir() && found.uid() == user())
+        && std::fs::metadata(folder)
+            .is_ok_and(|found| found.is_dir() && found.uid() == effective_user())
 }
 
 /// Makes `folder`, and what is missing above it, for this user alone. One that is there
@@ -112,7 +112,7 @@ fn check_one(folder: &Path) -> Result<(), FolderError> {
         Err(error) => Err(FolderError::Os { folder, error }),
         Ok(found) => {
             let (uid, mode) = (found.uid(), found.mode());
-            let is_ours = uid == user() || uid == 0;
+            let is_ours = uid == effective_user() || uid == 0;
             match found.is_dir() && is_ours && mode & 0o022 == 0 {
                 true => Ok(()),
                 false => Err(FolderError::NotPrivate { folder, uid, mode }),

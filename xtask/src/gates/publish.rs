@@ -69,9 +69,7 @@ impl OwnRegistry {
     fn new(workspace: &Workspace) -> Self {
         let name = format!("publish-{}", std::process::id());
         let target = workspace.metadata.target_directory.join(name).into_std_path_buf();
-        let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
-        let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
-        let unpacked = home.unwrap_or_default().join("registry/src");
+        let unpacked = child::cargo_home().join("registry/src");
         OwnRegistry { target, before: local_registries(&unpacked), unpacked }
     }
 }

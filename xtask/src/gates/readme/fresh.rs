@@ -5,7 +5,7 @@
 //! clone the compiled crates of others from another target directory. Cargo decides by itself
 //! whether they fit. Every crate of ours is compiled in the clone.
 
-use super::reader::{Account, ORDINARY_ID, Reader, cargo_home, own_home};
+use super::reader::{Account, ORDINARY_ID, Reader};
 use crate::child;
 use crate::gate::Failure;
 use crate::workspace::Workspace;
@@ -28,7 +28,7 @@ pub fn reader(workspace: &Workspace, account: Account, seed: &Path) -> Result<Re
     let reader = Reader {
         account,
         home: folder.join(account.name()).into(),
-        seen_home: own_home(),
+        seen_home: child::own_home(),
         toolchain: toolchain(workspace)?,
     };
     remove(&reader.home)?;
@@ -37,7 +37,7 @@ pub fn reader(workspace: &Workspace, account: Account, seed: &Path) -> Result<Re
     reader.write_passwd()?;
     reader.make_own_folders()?;
     clone(workspace.root.as_ref(), &reader.clone_folder())?;
-    let registry = cargo_home().join("registry");
+    let registry = child::cargo_home().join("registry");
     if account != Account::Present && registry.is_dir() {
         copy(&[registry], &reader.home.join(".cargo"))?;
     }

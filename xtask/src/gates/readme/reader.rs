@@ -151,7 +151,7 @@ impl Reader {
         command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]);
         command.args(["sh", "-e", "-c", ENTER, "sh"]);
         command.arg(&self.home).arg(&self.toolchain).arg(self.passwd());
-        command.arg(&self.seen_home).arg(TOOLCHAIN).arg(cargo_home());
+        command.arg(&self.seen_home).arg(TOOLCHAIN).arg(child::cargo_home());
         command.arg(self.own_folders());
         command
     }
@@ -162,7 +162,7 @@ impl Reader {
             Account::Present => (self.home.as_path(), self.toolchain.as_path()),
             Account::Root | Account::Ordinary => (&*self.seen_home, Path::new(TOOLCHAIN)),
         };
-        let cargo_home = cargo_home();
+        let cargo_home = child::cargo_home();
         let cargo_home = (cargo_home != home.join(".cargo"))
             .then(|| format!("CARGO_HOME={}", cargo_home.display()));
         let user = match account {
@@ -226,16 +226,6 @@ impl Reader {
         attempt.stdout(Stdio::null()).stderr(Stdio::null());
         attempt.status().is_ok_and(|status| status.success())
     }
-}
-
-/// Where cargo keeps its registry (The Cargo Book, "Cargo Home").
-pub fn cargo_home() -> PathBuf {
-    std::env::var_os("CARGO_HOME").map_or_else(|| own_home().join(".cargo"), PathBuf::from)
-}
-
-/// The home of who runs this program.
-pub fn own_home() -> PathBuf {
-    std::env::var_os("HOME").map_or_else(|| "/root".into(), PathBuf::from)
 }
 
 /// The accounts that we can run commands by, and what must be said of the others.

@@ -14,7 +14,7 @@ fn reader(account: Account) -> Reader {
     let home = std::env::temp_dir().join(name);
     std::fs::create_dir_all(home.join("upcall")).unwrap();
     std::fs::create_dir_all(home.join(".cargo")).unwrap();
-    let reader = Reader { account, home, seen_home: own_home(), toolchain: "/usr".into() };
+    let reader = Reader { account, home, seen_home: child::own_home(), toolchain: "/usr".into() };
     reader.write_passwd().unwrap();
     reader.make_own_folders().unwrap();
     reader
@@ -55,14 +55,14 @@ fn the_ordinary_user_is_known_has_no_rights_and_leaves_nothing_behind() {
         touch /tmp/left-by-reader-54321; ls \"$HOME\"";
     let said = printed(&reader, script);
     let lines: Vec<&str> = said.lines().collect();
-    let place = own_home().join("upcall").display().to_string();
+    let place = child::own_home().join("upcall").display().to_string();
     assert_eq!(lines[..3], ["reader", &*place, "0"]);
     assert_eq!(lines[3], "CapEff:\t0000000000000000");
     assert!(!reader.is_realtime());
     assert!(folder.join("here").exists() && !Path::new(TOOLCHAIN).exists());
     let users = std::fs::read_to_string("/etc/passwd").unwrap();
     assert!(!users.contains("\nreader:"), "the host got a user");
-    if !own_home().starts_with("/tmp") {
+    if !child::own_home().starts_with("/tmp") {
         assert!(!Path::new("/tmp/left-by-reader-54321").exists(), "the host got a file");
     }
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
