@@ -19,7 +19,7 @@ use upcall_sys::{futex, schedule};
 /// Handlers that are released together, so that one is ready when another ends.
 const HANDLERS: usize = 32;
 /// Periods that are due at once when a handler is to run again and again. The
-/// records of that many jobs find room in the executive's ring.
+/// records of that many jobs find room in the executor's ring.
 const BACKLOG: u64 = 10_000;
 /// Events of one sample, where a clock read around each would be dear.
 const EVENTS: u64 = 1_000;

@@ -1,5 +1,5 @@
 //! Event channels among the domains of a daemon: a service in one, its clients in others, handlers of both in
-//! executives. One client is killed and started again, one writes anything into its channel.
+//! executors. One client is killed and started again, one writes anything into its channel.
 
 #[allow(dead_code, reason = "each test program uses its own part")]
 mod support;
@@ -104,7 +104,7 @@ fn serve(name: &str) {
     runtime.stop(|_, _| {});
 }
 
-/// Raises `count` events from its executive and waits until each is answered, in order. `raised` is a file that says
+/// Raises `count` events from its executor and waits until each is answered, in order. `raised` is a file that says
 /// how many were raised.
 fn raise_all(name: &str, client: u64, count: u64, raised: &Path) {
     let raised = File::create(raised).expect("the folder is there");

@@ -98,12 +98,12 @@ fn keep_busy(span: Span) {
     }
 }
 
-/// What the kernel counted of this process's executives: switches, and their CPU time in
+/// What the kernel counted of this process's executors: switches, and their CPU time in
 /// nanoseconds.
 fn kernel_account() -> [u64; 2] {
     let pid = std::process::id();
-    let executives = threads_named(|comm| comm.starts_with("upcall-cpu"));
-    executives.into_iter().fold([0, 0], |[switches, cpu_ns], tid| {
+    let executors = threads_named(|comm| comm.starts_with("upcall-cpu"));
+    executors.into_iter().fold([0, 0], |[switches, cpu_ns], tid| {
         let switched = process::switches_of(pid, tid).unwrap_or_default().total();
         let ran_ns = process::cpu_time_of(pid, tid).unwrap_or_default();
         [switches + switched, cpu_ns + ran_ns]

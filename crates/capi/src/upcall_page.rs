@@ -1,6 +1,6 @@
 //! The way from a [`Batch`] to a C handler and back.
 //!
-//! Called by the executive, through the closure that `rts_create` makes; and by the
+//! Called by the executor, through the closure that `rts_create` makes; and by the
 //! handler it calls, through `rts_boundary`. On the hot path: it allocates nothing,
 //! takes no lock and makes no system call of its own.
 //!
@@ -120,7 +120,7 @@ impl Callee {
         };
         {
             let _entered = Entered::new(&present);
-            // SAFETY: `Callee::new`'s caller promised it; the executive calls a
+            // SAFETY: `Callee::new`'s caller promised it; the executor calls a
             // handler from its own thread only, and never while it runs.
             unsafe { (self.handler)(&raw mut args) };
         }
@@ -133,7 +133,7 @@ impl Callee {
 
 /// The upcall that a thread is in.
 struct Present<'a> {
-    /// The executive's batch, good as long as the handler runs; its lifetime is
+    /// The executor's batch, good as long as the handler runs; its lifetime is
     /// cut off here.
     batch: NonNull<Batch<'static>>,
     page: &'a Page,
@@ -225,7 +225,7 @@ impl Present<'_> {
 
     /// Asks the batch.
     fn next_quantum(&self) -> u32 {
-        // SAFETY: `batch` is the executive's, which waits in `Callee::upcall` and
+        // SAFETY: `batch` is the executor's, which waits in `Callee::upcall` and
         // does not use it before the handler returned; this thread is the only one
         // that finds it, by `PRESENT`; and `proceed_quantum` calls no handler, so
         // there is one such borrow at a time.

@@ -1,7 +1,7 @@
 //! Measures what a hand-off between two domains costs here.
 //!
 //! Called once at start, before anything is promised. Two threads on one CPU pass a turn
-//! to and fro, as domains do; what an executive does besides is measured by the runtime.
+//! to and fro, as domains do; what an executor does besides is measured by the runtime.
 
 use std::sync::Arc;
 

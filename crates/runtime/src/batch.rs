@@ -1,7 +1,7 @@
 //! What a handler holds while it runs: its share of the present period.
 //!
-//! Made by the executive for each upcall, used by the handler, read back by
-//! the executive. It is the paper's loop over the PDUs of one invocation
+//! Made by the executor for each upcall, used by the handler, read back by
+//! the executor. It is the paper's loop over the PDUs of one invocation
 //! (rtu-1995 Figure 5) turned into one method, [`Batch::proceed`].
 
 use std::sync::atomic::{AtomicBool, Ordering};

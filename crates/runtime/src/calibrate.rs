@@ -13,13 +13,13 @@ use upcall_core::trace::Traced;
 use crate::batch::{Authority, Batch, Grant};
 use crate::clock;
 use crate::doorbell::Doorbell;
-use crate::executive::Handler;
+use crate::executor::Handler;
 use crate::gate::Gate;
 
 /// Hand-offs measured at a time; the cost is their 99th percentile.
 const HAND_OFFS: usize = 400;
 /// As often; the least counts. What else runs meanwhile makes them dearer, and nothing
-/// makes them cheaper: this thread is of ordinary class, the executives are not.
+/// makes them cheaper: this thread is of ordinary class, the executors are not.
 const ROUNDS: usize = 10;
 /// Trial batches of a handler without a declared cost.
 const TRIALS_MAX: usize = 32;

@@ -35,7 +35,7 @@
 //!
 //! | told by | service | client (§2.3.2) |
 //! |---|---|---|
-//! | a handler in an executive | [`Runtime::service`](crate::Runtime::service) | [`Runtime::client`](crate::Runtime::client) |
+//! | a handler in an executor | [`Runtime::service`](crate::Runtime::service) | [`Runtime::client`](crate::Runtime::client) |
 //! | a handler in a thread, which may block | [`Service::in_thread`] | [`Client::in_thread`] |
 //! | a real-time signal | | [`Client::signalled`] |
 //! | nobody: it looks, or sleeps on its bell | | [`Client::polled`] |
@@ -54,9 +54,9 @@
 //! ```
 //!
 //! 2. Only if it has taken all that it was told of before; and no system call if it is awake.
-//! 3. An executive: between two upcalls, and at each boundary of the handler that runs, as a user interrupt is
+//! 3. An executor: between two upcalls, and at each boundary of the handler that runs, as a user interrupt is
 //!    delivered; its time is that of whoever runs, so it should be short. It is not admitted: what it
-//!    is held to is [`Route::terms`]. What takes time belongs into an admitted handler: [`Route::to_handler`]. Among the domains of a daemon it is invoked as soon as the executive
+//!    is held to is [`Route::terms`]. What takes time belongs into an admitted handler: [`Route::to_handler`]. Among the domains of a daemon it is invoked as soon as the executor
 //!    runs, whoever has the turn.
 //! 4. By rank, as `events` of the crate `upcall-core` decides: recursion is refused and a handler
 //!    that runs away held, and both are counted ([`Service::counts`]). Recursion is known among
@@ -109,7 +109,7 @@ pub use segment::Forms;
 pub use service::{Service, ServiceTerms};
 
 pub(crate) use desk::{Desk, Moment};
-pub(crate) use here::set_executive;
+pub(crate) use here::set_executor;
 pub(crate) use line::{Caller, Newcomer};
 
 use crate::config::Mode;

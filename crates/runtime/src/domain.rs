@@ -1,7 +1,7 @@
 //! A process as one domain among others: its end of the daemon's socket.
 //!
 //! Used by [`crate::Runtime`]. A thread of ordinary class listens for what the
-//! daemon says; it tells the executives who else is there, and hands answers to
+//! daemon says; it tells the executors who else is there, and hands answers to
 //! whoever asked. Nothing of it is on the path of a hand-off.
 //!
 //! ```text
@@ -14,15 +14,15 @@
 //!
 //! 1. It has a number and its pages, and runs nothing yet.
 //! 2. The daemon knows its threads; it takes part.
-//! 3. It goes on with what it has, without turns: each executive by itself. A daemon that
+//! 3. It goes on with what it has, without turns: each executor by itself. A daemon that
 //!    ends in order puts the threads into the ordinary class. After one that was
 //!    killed they keep the class they had, for their promises still stand: orphans on
 //!    one CPU then share it as FIFO threads of one priority do, the first until it sleeps, and nobody
 //!    guards them. What bounds them is what was admitted, and the kernel's limit on the
 //!    real-time classes.
 //! 4. The listener tries to connect again and again. It claims the places it had, and when the
-//!    daemon has taken its threads up, it hands each executive its new seat ([`crate::seat`]).
-//!    Until then the executives go on as orphans. A claim that is refused costs
+//!    daemon has taken its threads up, it hands each executor its new seat ([`crate::seat`]).
+//!    Until then the executors go on as orphans. A claim that is refused costs
 //!    nobody its turn: the activity runs on, with a notice, last among its equals.
 
 use std::collections::BTreeMap;
@@ -46,7 +46,7 @@ use upcall_sys::memfd::{MapError, ReadOnlyMapping, SharedMapping};
 use upcall_sys::readiness::{self, Direction};
 
 use crate::clock;
-use crate::executive::ACTIVITIES_MAX;
+use crate::executor::ACTIVITIES_MAX;
 use crate::offence::Offence;
 use crate::rights::Notice;
 use crate::seat::{Pages, Seat, Usher};
@@ -59,7 +59,7 @@ pub use socket::{daemon_answers, daemon_socket, own_daemon_socket, system_daemon
 
 /// How long the daemon may take for an answer: it is an ordinary thread.
 const ANSWER_WITHIN: Span = Span::from_secs(10);
-/// A slot for each activity that an executive may have.
+/// A slot for each activity that an executor may have.
 const _: () = assert!(user_area::AREA_SLOTS == ACTIVITIES_MAX as usize);
 
 /// Why a process is not a domain.

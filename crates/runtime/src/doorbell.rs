@@ -1,8 +1,8 @@
-//! How other threads get the attention of an executive.
+//! How other threads get the attention of an executor.
 //!
-//! A word that is both a flag the executive looks at between quanta (a plain
+//! A word that is both a flag the executor looks at between quanta (a plain
 //! load) and a futex it sleeps on. Rung by controllers after they put a message
-//! into the executive's ring; answered by the executive only. Among the domains
+//! into the executor's ring; answered by the executor only. Among the domains
 //! of a daemon the word is the bell in the turn page, which is also rung by who
 //! passes the turn on.
 
@@ -14,7 +14,7 @@ use crate::seat::Line;
 
 const SILENT: u32 = 0;
 const RUNG: u32 = 1;
-/// Silent, and the executive sleeps on it or is about to.
+/// Silent, and the executor sleeps on it or is about to.
 const ASLEEP: u32 = 2;
 
 /// See the module's head.
@@ -22,17 +22,17 @@ const ASLEEP: u32 = 2;
 pub(crate) struct Doorbell {
     /// Within one process.
     word: AtomicU32,
-    /// Among domains: rung instead. The executive answers at its seat.
+    /// Among domains: rung instead. The executor answers at its seat.
     line: Option<Line>,
 }
 
 impl Doorbell {
-    /// Of an executive among domains.
+    /// Of an executor among domains.
     pub(crate) fn among_domains(line: Line) -> Self {
         Doorbell { word: AtomicU32::new(SILENT), line: Some(line) }
     }
 
-    /// Asks for attention. From any thread; one system call if the executive sleeps.
+    /// Asks for attention. From any thread; one system call if the executor sleeps.
     pub(crate) fn ring(&self) {
         match &self.line {
             Some(line) => line.ring(),

@@ -2,11 +2,11 @@
 //! (ecalls-2001 §2.4, decision 0013).
 //!
 //! A [`Poster`] is for any thread of the process; behind it is the activity's inbox ([`upcall_shm::inbox`]). The
-//! executive takes in what was posted before each choice, tells the core, and the handler takes its events in
+//! executor takes in what was posted before each choice, tells the core, and the handler takes its events in
 //! order of rank ([`crate::Batch::take_event`]).
 //!
 //! ```text
-//!   Poster::post (1)                Executive                              handler
+//!   Poster::post (1)                Executor                              handler
 //!     inbox, mark  ---------------> Input::Posted (2)
 //!     rung only if (3) ------------> wakes, shows its rank to other domains
 //!                                   chooses: of equals who has an event --> take_event (4)
@@ -16,7 +16,7 @@
 //! 1. An event releases nothing and preempts no equal: it counts where somebody is chosen.
 //! 2. Between two upcalls; under DWCS, where a service beyond what was promised gives way to
 //!    events, at the boundaries of what runs, too.
-//! 3. The executive sleeps, and what it would do depends on it: it waits for the turn among other domains, or may
+//! 3. The executor sleeps, and what it would do depends on it: it waits for the turn among other domains, or may
 //!    serve somebody beyond what was promised (DWCS). Until there is a poster it does not look for events,
 //!    nor say that it sleeps: who has none pays a load.
 //! 4. Being upcalled takes none.
@@ -30,7 +30,7 @@ use upcall_shm::inbox::{Inbox, Taker};
 
 pub use upcall_shm::inbox::{EVENTS_MAX, PostError, PostedEvent};
 
-use crate::executive::{ACTIVITIES_MAX, Shared};
+use crate::executor::{ACTIVITIES_MAX, Shared};
 
 // What an inbox lets in the core has room for.
 const _: () = {
@@ -48,7 +48,7 @@ pub struct Poster {
     inbox: Arc<Inbox>,
     shared: Arc<Shared>,
     id: ActivityId,
-    /// Whether its events change whom an executive that sleeps would let run.
+    /// Whether its events change whom an executor that sleeps would let run.
     rings: bool,
 }
 
@@ -91,7 +91,7 @@ pub(crate) struct Posts {
 }
 
 impl Posts {
-    /// And the executive's end. Allocates.
+    /// And the executor's end. Allocates.
     pub(crate) fn new(policy: &str, terms: &Terms) -> (Self, Taker) {
         let (inbox, taker) = Inbox::new();
         let rings = terms.wins_ties || policy == DWS.name || policy == DWCS.name;
@@ -110,7 +110,7 @@ impl Posts {
     }
 }
 
-/// The inboxes of all activities of an executive: its end.
+/// The inboxes of all activities of an executor: its end.
 #[derive(Debug)]
 pub(crate) struct Inboxes {
     /// By activity number.
@@ -130,7 +130,7 @@ impl Inboxes {
     /// An activity comes, whose events are looked for at once, or goes, and then it is for
     /// another thread to drop what is given back.
     pub(crate) fn set(&mut self, id: ActivityId, taker: Option<Taker>) -> Option<Taker> {
-        // The executive itself is awake.
+        // The executor itself is awake.
         let _ = self.shared.marks.set(id.0);
         std::mem::replace(self.takers.get_mut(id.0 as usize)?, taker)
     }

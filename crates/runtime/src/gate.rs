@@ -1,6 +1,6 @@
 //! Whom a handler or task asks at a quantum boundary whether it may go on.
 //!
-//! Made by the executive for each upcall; asked by [`crate::Batch`] and by tasks.
+//! Made by the executor for each upcall; asked by [`crate::Batch`] and by tasks.
 //! It never blocks, allocates or makes a system call.
 
 use upcall_core::scheduler::{Command, Input};
@@ -11,7 +11,7 @@ use upcall_shm::user_area::Mask;
 use crate::channel::Moment;
 use crate::doorbell::Doorbell;
 use crate::events::{Inboxes, PostedEvent};
-use crate::executive::post;
+use crate::executor::post;
 use crate::interrupt::{Interrupt, Interrupts};
 use crate::seat::Seat;
 use crate::trace::Ring;

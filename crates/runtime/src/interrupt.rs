@@ -2,13 +2,13 @@
 //! (split-level-1991 §3.2.1, §3.3).
 //!
 //! A stream whose level is reached, too, interrupts only where it would outrank what runs: the
-//! executive watches its bell ([`Watches`]) at the same places, tells the core, and requests
+//! executor watches its bell ([`Watches`]) at the same places, tells the core, and requests
 //! [`Interrupt::IoReady`] if what runs must yield to it.
 //!
-//! An executive has one [`Interrupts`]; its handler is given by
+//! An executor has one [`Interrupts`]; its handler is given by
 //! [`Runtime::on_interrupt`](crate::Runtime::on_interrupt). Who raises one sets a bit (the
 //! reactor), counts in the kernel area (the daemon), or set a time (a controller). The
-//! executive looks between two upcalls, and each handler that it upcalls at its boundaries:
+//! executor looks between two upcalls, and each handler that it upcalls at its boundaries:
 //! the interrupt is delivered there, on top of it, as a signal would be, but never inside a
 //! quantum. While the mask is up nothing is taken; the one who lowers it delivers.
 //!
@@ -32,7 +32,7 @@ use upcall_core::time::Instant;
 use upcall_shm::kernel_area;
 
 use crate::channel::{Desk, Moment};
-use crate::executive::Shared;
+use crate::executor::Shared;
 use crate::seat::Seat;
 use crate::stream::Watches;
 
@@ -50,7 +50,7 @@ pub(crate) const fn bit(kind: Interrupt) -> u32 {
     1 << kind as u32
 }
 
-/// See the module's head. The executive's end.
+/// See the module's head. The executor's end.
 pub(crate) struct Interrupts {
     /// `None`: requests wait for one, or it panicked.
     handler: Option<InterruptHandler>,
@@ -61,7 +61,7 @@ pub(crate) struct Interrupts {
     masks: u32,
     /// Of the kernel area.
     seen: kernel_area::Interrupts,
-    /// Requested by the executive itself.
+    /// Requested by the executor itself.
     noted: u32,
     /// The streams that may interrupt what runs.
     pub(crate) watches: Watches,
@@ -98,7 +98,7 @@ impl Interrupts {
         self.handler = Some(handler);
     }
 
-    /// The executive is among the domains of another daemon: as for a new one.
+    /// The executor is among the domains of another daemon: as for a new one.
     pub(crate) fn moved_to(&mut self, seat: &Seat) {
         self.seen = seat.interrupts();
     }
@@ -108,7 +108,7 @@ impl Interrupts {
         self.timer = at;
     }
 
-    /// Until when the executive may sleep.
+    /// Until when the executor may sleep.
     pub(crate) fn timer(&self) -> Instant {
         self.timer
     }

@@ -1,6 +1,6 @@
 //! A distribution of times: two significant digits, and the exact maximum.
 //!
-//! Used by executives on their hot path and by statistics off it. All memory is
+//! Used by executors on their hot path and by statistics off it. All memory is
 //! taken at creation (some 50 KB); observing is O(1) and allocates nothing.
 
 use hdrhistogram::Histogram;

@@ -3,7 +3,7 @@
 //! ```text
 //!   your threads (ordinary class)              one thread a CPU (SCHED_FIFO)
 //!   +---------+   control ring + doorbell   +-----------+  handle/poll  +------+
-//!   | Runtime | --------------------------> | Executive | <-----------> | core |
+//!   | Runtime | --------------------------> | Executor | <-----------> | core |
 //!   |         | <-------------------------- |           |               +------+
 //!   +---------+        job records          +-----------+
 //!                                             | upcall, in rank order
@@ -11,12 +11,12 @@
 //!                                           handler(&mut Batch)
 //! ```
 //!
-//! Beside handlers, under DWS, stand tasks: futures that the executive polls in the
+//! Beside handlers, under DWS, stand tasks: futures that the executor polls in the
 //! same order ([`Task`]), and handlers that are upcalled when a stream's level is reached
 //! ([`Runtime::stream_handler`]). And beneath them all, for work that needs no promise, handlers
 //! in virtual time ([`Runtime::virtual_handler`]).
 //!
-//! [`Runtime`] admits and controls, the executive runs, the core decides. Used
+//! [`Runtime`] admits and controls, the executor runs, the core decides. Used
 //! by the facade `upcall`; in-process mode needs nothing else.
 
 #![forbid(unsafe_code)]
@@ -29,7 +29,7 @@ mod config;
 mod domain;
 mod doorbell;
 mod events;
-mod executive;
+mod executor;
 mod folder;
 mod gate;
 mod interrupt;
@@ -69,7 +69,7 @@ pub use domain::{
     AttachError, daemon_answers, daemon_socket, own_daemon_socket, system_daemon_socket,
 };
 pub use events::{EVENTS_MAX, PostError, PostedEvent, Poster};
-pub use executive::{ACTIVITIES_MAX, Job};
+pub use executor::{ACTIVITIES_MAX, Job};
 pub use folder::FolderError;
 pub use interrupt::Interrupt;
 pub use latency::Latency;

@@ -10,7 +10,7 @@
 //!   scheduling thread                               upcall-panics (ordinary thread)
 //!   hook: text, location, frames --16 places-----> resolves names, writes to standard error
 //!   |     (full: counted) (1)
-//!   +-> the executive ends the handler              Runtime::stop waits for it, a while (2)
+//!   +-> the executor ends the handler              Runtime::stop waits for it, a while (2)
 //!
 //!   any other thread: the hook there was before (3)
 //! ```

@@ -10,17 +10,17 @@ use std::thread::JoinHandle;
 use upcall_core::activity::ActivityId;
 use upcall_sys::readiness::Readiness;
 
-use crate::executive::Shared;
+use crate::executor::Shared;
 use crate::interrupt::Interrupt;
 
-/// In place of a task's number: not a task, but the executive itself.
+/// In place of a task's number: not a task, but the executor itself.
 const INTERRUPT: u32 = u32::MAX;
 
 /// See the module's head. Ends with the value.
 pub(crate) struct Reactor {
     readiness: Arc<Readiness>,
-    /// The executives whose tasks are woken, by number. Locked by controllers and
-    /// the thread, never by an executive.
+    /// The executors whose tasks are woken, by number. Locked by controllers and
+    /// the thread, never by an executor.
     wards: Arc<Mutex<Vec<Arc<Shared>>>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -37,7 +37,7 @@ impl Reactor {
         let thread = std::thread::Builder::new()
             .name("upcall-io".to_owned())
             .spawn(move || {
-                // Without the right it is an ordinary thread; the executives' notice says it.
+                // Without the right it is an ordinary thread; the executors' notice says it.
                 if let Some(priority) = priority {
                     let _ = upcall_sys::schedule::set_fifo(priority);
                 }
@@ -47,7 +47,7 @@ impl Reactor {
         Ok(Reactor { readiness, wards, thread: Some(thread) })
     }
 
-    /// Who watches for an executive, and the number by which it is interrupted.
+    /// Who watches for an executor, and the number by which it is interrupted.
     pub(crate) fn interrupter(&self, shared: &Arc<Shared>) -> (Arc<Readiness>, u64) {
         self.watcher(shared, ActivityId(INTERRUPT))
     }

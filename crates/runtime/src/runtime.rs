@@ -1,7 +1,7 @@
 //! The in-process runtime: creates, admits, runs and ends handlers.
 //!
 //! Used by programs through the facade. It lives in the program's own threads
-//! of ordinary class; the handlers run in the executives' threads. Semantics of
+//! of ordinary class; the handlers run in the executors' threads. Semantics of
 //! create, run, suspend, close and sleep follow rtu-1995 Table 1 and §6.
 //!
 //! Here: what a runtime is, delivery, and what is known of it. `start`, `creation`
@@ -29,7 +29,7 @@ use crate::clock;
 use crate::config::Config;
 use crate::domain::Domain;
 use crate::events::{Poster, Posts};
-use crate::executive::{Control, Epoch, Executive, Job, Link, Outcomes, Retired};
+use crate::executor::{Control, Epoch, Executor, Job, Link, Outcomes, Retired};
 use crate::need::CreateError;
 use crate::offence::Offence;
 use crate::reactor::Reactor;
@@ -96,7 +96,7 @@ pub struct Runtime {
     reservations: Reservations,
     /// Where admission is the daemon's.
     domain: Option<Domain>,
-    executives: Vec<ExecutiveThread>,
+    executors: Vec<ExecutorThread>,
     /// By `HandlerId`; `None` once closed.
     activities: Vec<Option<Activity>>,
     /// Periods of what runs in other processes.
@@ -130,25 +130,25 @@ impl Endings {
     }
 }
 
-/// One executive, launched or not yet.
-struct ExecutiveThread {
+/// One executor, launched or not yet.
+struct ExecutorThread {
     cpu: u32,
     link: Link,
     /// Present until the thread is launched.
-    waiting: Option<Executive>,
+    waiting: Option<Executor>,
     thread: Option<JoinHandle<(Outcomes, u64)>>,
     /// Activity numbers that are taken.
     taken: Vec<bool>,
     /// Numbers that are being closed.
     closing: Vec<ActivityId>,
-    /// Closed by the executive, not yet taken note of.
+    /// Closed by the executor, not yet taken note of.
     retired: Vec<Retired>,
     has_interrupt_handler: bool,
     /// Peers of event channels that it serves or may come to; `None`: it has no desk.
     peers_reserved: Option<usize>,
 }
 
-impl ExecutiveThread {
+impl ExecutorThread {
     /// Launched, and not at its end.
     fn runs(&self) -> bool {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
@@ -159,7 +159,7 @@ struct Activity {
     name: String,
     params: ActivityParams,
     reserved: Reserved,
-    executive: usize,
+    executor: usize,
     id: ActivityId,
     /// Whether it has an end of a stream.
     has_stream: bool,
@@ -222,18 +222,18 @@ impl Runtime {
                 virtual_time.run(HandlerId(index));
             }
             let Some(activity) = &self.activities[index] else { continue };
-            let (executive, id) = (activity.executive, activity.id);
-            self.executives[executive].link.shared.set_active(id, true);
-            self.post(executive, Control::Run { id, at });
-            started.push(executive);
+            let (executor, id) = (activity.executor, activity.id);
+            self.executors[executor].link.shared.set_active(id, true);
+            self.post(executor, Control::Run { id, at });
+            started.push(executor);
         }
-        // All is posted before the first bell: the executive may take this
+        // All is posted before the first bell: the executor may take this
         // thread's CPU the moment it hears it, and what is not there by then
         // waits as long as a real-time thread lets an ordinary one wait.
         started.dedup();
-        for executive in started {
-            self.executives[executive].link.shared.doorbell.ring();
-            self.launch(executive).map_err(CreateError::Thread)?;
+        for executor in started {
+            self.executors[executor].link.shared.doorbell.ring();
+            self.launch(executor).map_err(CreateError::Thread)?;
         }
         Ok(())
     }
@@ -243,8 +243,8 @@ impl Runtime {
     /// wait for it.
     pub fn suspend(&mut self, id: HandlerId) {
         if let Some(activity) = &self.activities[id.0] {
-            let (executive, id) = (activity.executive, activity.id);
-            self.send(executive, Control::Suspend { id });
+            let (executor, id) = (activity.executor, activity.id);
+            self.send(executor, Control::Suspend { id });
         } else if let Some(virtual_time) = &self.virtual_time {
             virtual_time.suspend(id);
         }
@@ -255,7 +255,7 @@ impl Runtime {
     /// meanwhile; it keeps what it is behind or ahead, and goes on until its
     /// present request ends. No effect if it is closed, and none on who runs when
     /// in the baseline modes, where the kernel decides. Does not wait for the
-    /// executive. Allocates; one analysis of its CPU, a refusal some 20.
+    /// executor. Allocates; one analysis of its CPU, a refusal some 20.
     ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;
@@ -275,21 +275,21 @@ impl Runtime {
     /// Admission refuses, and says why and which share would fit. Nothing changed.
     pub fn reweigh(&mut self, id: HandlerId, claim: Claim) -> Result<(), Box<Refusal>> {
         let Some(activity) = &self.activities[id.0] else { return Ok(()) };
-        let (executive, number) = (activity.executive, activity.id);
+        let (executor, number) = (activity.executor, activity.id);
         // Shares and weights are PS's, which is not across domains.
         let Reserved::Here(reservation) = activity.reserved else { return Ok(()) };
         match self.config.unscreened {
             true => self.reservations.reweigh_unscreened(reservation, claim)?,
             false => self.reservations.reweigh(reservation, claim)?,
         }
-        self.send(executive, Control::Reweigh { id: number, claim });
+        self.send(executor, Control::Reweigh { id: number, claim });
         Ok(())
     }
 
     /// Gives the event server of `cpu` this share of it in place of what it had, if admission grants it (DWCS):
     /// so much is spent on events ahead of jobs, and every job is done in time all the same. `None` takes it
     /// back: then events are served where nothing is ready, or in order of deadlines.
-    /// No effect if there is no such CPU. Does not wait for the executive. Allocates; one analysis.
+    /// No effect if there is no such CPU. Does not wait for the executor. Allocates; one analysis.
     ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;
@@ -304,8 +304,8 @@ impl Runtime {
     /// It does not fit, or the policy has no event server. Nothing changed.
     pub fn reserve_events(&mut self, cpu: u32, share: Option<Share>) -> Result<(), Box<Refusal>> {
         self.reservations.reserve_events(cpu, share)?;
-        if let Some(executive) = self.executives.iter().position(|one| one.cpu == cpu) {
-            self.send(executive, Control::EventServer { share });
+        if let Some(executor) = self.executors.iter().position(|one| one.cpu == cpu) {
+            self.send(executor, Control::EventServer { share });
         }
         Ok(())
     }
@@ -340,7 +340,7 @@ impl Runtime {
     /// ```
     pub fn poster(&self, id: HandlerId) -> Option<Poster> {
         let activity = self.activities[id.0].as_ref()?;
-        let shared = &self.executives[activity.executive].link.shared;
+        let shared = &self.executors[activity.executor].link.shared;
         Some(activity.posts.as_ref()?.poster(shared, activity.id))
     }
 
@@ -381,8 +381,8 @@ impl Runtime {
         let Some(activity) = &self.activities[id.0] else {
             return self.virtual_time.as_ref().is_some_and(|known| known.is_active(id));
         };
-        let executive = &self.executives[activity.executive];
-        executive.link.shared.is_active(activity.id) && executive.runs()
+        let executor = &self.executors[activity.executor];
+        executor.link.shared.is_active(activity.id) && executor.runs()
     }
 
     /// Takes in the records of jobs that ended since the last call, and shows
@@ -390,11 +390,11 @@ impl Runtime {
     /// complete statistics; the counters are complete without it.
     pub fn poll(&mut self, mut on_job: impl FnMut(HandlerId, &Job)) {
         self.notices.extend(self.domain.iter().flat_map(Domain::take_notices));
-        for (executive, thread) in self.executives.iter_mut().enumerate() {
+        for (executor, thread) in self.executors.iter_mut().enumerate() {
             while let Ok(job) = thread.link.jobs.pop() {
                 let owner = self.activities.iter_mut().enumerate().find_map(|(index, activity)| {
                     let activity = activity.as_mut()?;
-                    (activity.executive == executive && activity.id == job.record.id)
+                    (activity.executor == executor && activity.id == job.record.id)
                         .then_some((index, activity))
                 });
                 if let Some((index, activity)) = owner {
@@ -411,7 +411,7 @@ impl Runtime {
     /// and a record in its place says how many were; ten times a second is often
     /// enough for 300,000 records a second and CPU.
     pub fn poll_trace(&mut self, mut on_record: impl FnMut(u32, &Record)) {
-        for thread in &mut self.executives {
+        for thread in &mut self.executors {
             let Some(records) = &mut thread.link.records else { continue };
             while let Ok(record) = records.pop() {
                 on_record(thread.cpu, &record);
@@ -430,7 +430,7 @@ impl Runtime {
     /// `None` if it is closed. The number is used again then.
     pub fn place(&self, id: HandlerId) -> Option<(u32, ActivityId)> {
         let activity = self.activities[id.0].as_ref()?;
-        Some((self.executives[activity.executive].cpu, activity.id))
+        Some((self.executors[activity.executor].cpu, activity.id))
     }
 
     /// What is known of a handler by the last [`Runtime::poll`]; `None` if it is
@@ -453,15 +453,15 @@ impl Runtime {
         }
     }
 
-    fn send(&mut self, executive: usize, control: Control) {
-        self.post(executive, control);
-        self.executives[executive].link.shared.doorbell.ring();
+    fn send(&mut self, executor: usize, control: Control) {
+        self.post(executor, control);
+        self.executors[executor].link.shared.doorbell.ring();
     }
 
-    /// Leaves a control for an executive, to be rung for later.
-    fn post(&mut self, executive: usize, mut control: Control) {
-        let link = &mut self.executives[executive].link;
-        // The ring is full only if the executive did not get to it for hundreds
+    /// Leaves a control for an executor, to be rung for later.
+    fn post(&mut self, executor: usize, mut control: Control) {
+        let link = &mut self.executors[executor].link;
+        // The ring is full only if the executor did not get to it for hundreds
         // of controls; then this thread, of ordinary class, waits.
         while let Err(rtrb::PushError::Full(back)) = link.controls.push(control) {
             control = back;

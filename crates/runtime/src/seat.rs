@@ -1,7 +1,7 @@
-//! An executive's seat among the domains of its CPU (docs/decisions/0008).
+//! An executor's seat among the domains of its CPU (docs/decisions/0008).
 //!
-//! Used by the executive of a domain that is attached to a daemon. It shows the others
-//! what the executive's scheduler has, finds out who comes next, and passes the turn
+//! Used by the executor of a domain that is attached to a daemon. It shows the others
+//! what the executor's scheduler has, finds out who comes next, and passes the turn
 //! on. Nothing here allocates, takes a lock or waits, but for [`Seat::sleep_until`];
 //! a system call is made only to wake who sleeps.
 //!
@@ -26,7 +26,7 @@ use upcall_shm::user_area::{
 use upcall_sys::futex;
 use upcall_sys::memfd::{ReadOnlyMapping, SharedMapping};
 
-use crate::executive::ACTIVITIES_MAX;
+use crate::executor::ACTIVITIES_MAX;
 
 #[cfg(test)]
 mod tests;
@@ -43,7 +43,7 @@ impl Bell {
         Bell { page, domain }
     }
 
-    /// From any thread of this process; a system call if the executive sleeps.
+    /// From any thread of this process; a system call if the executor sleeps.
     pub(crate) fn ring(&self) {
         ring(&self.page, self.domain);
     }
@@ -55,14 +55,14 @@ impl Bell {
         self.page.bell(self.domain).load(Ordering::Relaxed) != 0
     }
 
-    /// Takes note, by the executive.
+    /// Takes note, by the executor.
     pub(crate) fn answer(&self) -> bool {
         self.page.answer(self.domain)
     }
 }
 
-/// Where other threads of this process find the bell of an executive, which is another
-/// one after the daemon was started again. The executive itself never waits for it
+/// Where other threads of this process find the bell of an executor, which is another
+/// one after the daemon was started again. The executor itself never waits for it
 /// in an upcall or a hand-off: it has its seat.
 #[derive(Clone, Debug)]
 pub(crate) struct Line(Arc<Ends>);
@@ -70,7 +70,7 @@ pub(crate) struct Line(Arc<Ends>);
 #[derive(Debug)]
 struct Ends {
     bell: RwLock<Bell>,
-    /// Whether anything was left for the executive: a turn that is passed to it rings the
+    /// Whether anything was left for the executor: a turn that is passed to it rings the
     /// same bell, and it need not look for messages then.
     asked: AtomicBool,
 }
@@ -80,14 +80,14 @@ impl Line {
         Line(Arc::new(Ends { bell: RwLock::new(bell), asked: AtomicBool::new(false) }))
     }
 
-    /// Says that something was left for the executive. Then its bell is rung.
+    /// Says that something was left for the executor. Then its bell is rung.
     fn ask(&self) {
         // Release pairs with the Acquire in `take_asked`. An exchange, so that of two who ask
         // before it is taken both are seen.
         self.0.asked.swap(true, Ordering::Release);
     }
 
-    /// Whether anything was left, by the executive that has heard its bell. A load, if not:
+    /// Whether anything was left, by the executor that has heard its bell. A load, if not:
     /// who asks rings after that, so what is missed here is announced by another ring.
     #[inline]
     fn take_asked(&self) -> bool {
@@ -96,9 +96,9 @@ impl Line {
         self.0.asked.load(Ordering::Relaxed) && self.0.asked.swap(false, Ordering::Acquire)
     }
 
-    /// As [`Bell::ring`]. What was left for the executive before is seen, whichever bell
+    /// As [`Bell::ring`]. What was left for the executor before is seen, whichever bell
     /// it was: who rings the old one is done before [`Line::move_to`] is, and so
-    /// before the executive has its new seat.
+    /// before the executor has its new seat.
     pub(crate) fn ring(&self) {
         self.ask();
         self.0.bell.read().unwrap_or_else(PoisonError::into_inner).ring();
@@ -186,7 +186,7 @@ pub(crate) struct Neighbour {
     pub(crate) is_there: bool,
 }
 
-/// Most domains that may come before the executive looks.
+/// Most domains that may come before the executor looks.
 const ARRIVALS_MAX: usize = 2 * upcall_shm::DOMAINS_MAX as usize;
 
 /// The listener's end of a seat: see [`crate::domain`].
@@ -199,13 +199,13 @@ pub(crate) struct Usher {
 }
 
 impl Usher {
-    /// Has the executive look.
+    /// Has the executor look.
     pub(crate) fn ring(&self) {
         self.line.ask();
         self.bell.ring();
     }
 
-    /// Tells of another domain. Waits if the executive has not looked for dozens of them.
+    /// Tells of another domain. Waits if the executor has not looked for dozens of them.
     pub(crate) fn introduce(&mut self, mut neighbour: Neighbour) {
         while let Err(rtrb::PushError::Full(back)) = self.arrivals.push(neighbour) {
             neighbour = back;
@@ -215,7 +215,7 @@ impl Usher {
         self.ring();
     }
 
-    /// Has the executive take `seat` instead, whose usher is `next`; this one is of no
+    /// Has the executor take `seat` instead, whose usher is `next`; this one is of no
     /// use after.
     pub(crate) fn replace(&mut self, mut seat: Box<Seat>, next: &mut Usher) {
         next.line.clone_from(&self.line);
@@ -227,7 +227,7 @@ impl Usher {
         self.ring();
     }
 
-    /// Unmaps the seat that was given up, if the executive has left it.
+    /// Unmaps the seat that was given up, if the executor has left it.
     pub(crate) fn clear(&mut self) {
         drop(self.predecessors.pop());
     }
@@ -281,13 +281,13 @@ impl Seat {
         (seat, usher)
     }
 
-    /// Its bell, for the executive alone: it is the same as long as this is the seat.
+    /// Its bell, for the executor alone: it is the same as long as this is the seat.
     #[inline]
     pub(crate) fn bell(&self) -> &Bell {
         &self.bell
     }
 
-    /// Whether anything was left for the executive since the last time, which has just heard
+    /// Whether anything was left for the executor since the last time, which has just heard
     /// its bell. A load, if not.
     #[inline]
     pub(crate) fn take_asked(&self) -> bool {

@@ -1,13 +1,13 @@
 //! What is known of an activity while it runs and when it is over.
 //!
-//! Made from the records that executives send; read by reports. Not on the hot
+//! Made from the records that executors send; read by reports. Not on the hot
 //! path: it runs in the thread of whoever calls [`crate::Runtime::poll`].
 
 use upcall_core::cost::CostEstimate;
 use upcall_core::scheduler::Counters;
 use upcall_core::trace::Record;
 
-use crate::executive::Job;
+use crate::executor::Job;
 use crate::latency::Latency;
 use crate::offence::Offence;
 use crate::virtual_time::VirtualReport;

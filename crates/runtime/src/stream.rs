@@ -34,7 +34,7 @@
 //! what must be done outside of it: who is woken, and by what.
 //!
 //! ```text
-//!   Outlet                     the stream's memory                executive of the reader's CPU
+//!   Outlet                     the stream's memory                executor of the reader's CPU
 //!   commit: N_write (1) ---->  level reached? bell 0 (2)  ----->  hears, at a boundary or turn (3)
 //!        futex, only if the bell says that it sleeps ---------->  wakes: it slept on all bells (4)
 //!                                                                 eligible: Input::Message (5)
@@ -42,16 +42,16 @@
 //!
 //! 1. A store and a fence. If nobody waits for this level, that is all.
 //! 2. One exchange, by the write that reaches the level, and by no other.
-//! 3. No system call: the executive is awake, and looks at each bell it watches between two upcalls,
+//! 3. No system call: the executor is awake, and looks at each bell it watches between two upcalls,
 //!    and at each boundary of the handler that runs. That one must yield only if it is
 //!    outranked, and only then is [`Interrupt::IoReady`](crate::Interrupt::IoReady) requested.
-//! 4. One system call on either side. The executive sleeps on its doorbell and the bells of all its streams
+//! 4. One system call on either side. The executor sleeps on its doorbell and the bells of all its streams
 //!    together; a peer can write to its own stream's alone.
 //! 5. The message logically arrives now; the declared rate and `Terms::workahead_max` hold as
 //!    for a task.
 //!
 //! The other way round it is the same: the release that makes the room a writer's handler waits for, or that
-//! starts it if it rests, clears the writer's bell, and its executive hears it.
+//! starts it if it rests, clears the writer's bell, and its executor hears it.
 //!
 //! # Death
 //!
@@ -310,7 +310,7 @@ thread_local! {
     static AMONG_DOMAINS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Says that this thread is an executive among the domains of a daemon.
+/// Says that this thread is an executor among the domains of a daemon.
 pub(crate) fn set_among_domains() {
     AMONG_DOMAINS.set(true);
 }
@@ -331,7 +331,7 @@ fn sleep_on(bell: &AtomicU64, deadline_ns: Option<u64>) {
     let _ = futex::wait_shared_until(bell, shm::WAITING, deadline_ns);
 }
 
-/// Whether the kernel lets an executive sleep on several bells.
+/// Whether the kernel lets an executor sleep on several bells.
 pub(crate) fn check_kernel() -> Result<(), OsError> {
     futex::WaitSet::is_known()
 }

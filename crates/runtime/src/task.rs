@@ -1,10 +1,10 @@
 //! Tasks: lightweight processes as Rust futures (split-level-1991 §3.1).
 //!
-//! Created by [`Runtime::task`](crate::Runtime::task), polled by the executive of
+//! Created by [`Runtime::task`](crate::Runtime::task), polled by the executor of
 //! one CPU, inside an upcall, when the DWS policy puts them before all else. A
 //! task handles one message after the other, and says itself when the next is due;
-//! between two messages it holds nothing of the executive. [`Task`] is what its
-//! code is given; [`TaskCell`] is what both sides see; `work` is the executive's side.
+//! between two messages it holds nothing of the executor. [`Task`] is what its
+//! code is given; [`TaskCell`] is what both sides see; `work` is the executor's side.
 //!
 //! ```text
 //!            (1) created         (2) run                (3) chosen

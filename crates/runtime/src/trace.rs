@@ -1,4 +1,4 @@
-//! The executive's end of a trace: where records wait for the collector.
+//! The executor's end of a trace: where records wait for the collector.
 
 use rtrb::{Consumer, Producer};
 use upcall_core::trace::{Crossing, Record, Sink};

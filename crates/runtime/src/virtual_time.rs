@@ -28,7 +28,7 @@
 //!
 //! So two virtual handlers of a process share data without a lock. With real-time
 //! handlers they do not: those preempt this thread as they do any of the process.
-//! The lock in here is the controllers' and this thread's; no executive takes it, and
+//! The lock in here is the controllers' and this thread's; no executor takes it, and
 //! it is not held while a handler runs.
 
 use std::collections::BTreeMap;
@@ -41,7 +41,7 @@ use upcall_core::time::{Instant, Span};
 
 use crate::batch::{Authority, Batch, Grant, Use};
 use crate::clock;
-use crate::executive::{Epoch, Handler, upcall_handler};
+use crate::executor::{Epoch, Handler, upcall_handler};
 use crate::runtime::HandlerId;
 
 /// What a virtual-time handler has done so far.

@@ -232,7 +232,7 @@ fn the_event_server_serves_an_event_ahead_of_a_job_that_is_ready() {
 }
 
 #[test]
-fn an_executive_that_sleeps_and_expects_no_event_hears_the_first() {
+fn an_executor_that_sleeps_and_expects_no_event_hears_the_first() {
     let (mut runtime, _alone) = start(&DWCS);
     let cpu = cpu();
     let far = ActivityParams::new(Span::from_secs(3_600), Span::from_micros(100));

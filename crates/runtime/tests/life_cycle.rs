@@ -45,7 +45,7 @@ fn report_of_all(attempt: impl Fn() -> Report) -> Report {
     panic!("a scheduling thread did not end in any of {ATTEMPTS} attempts");
 }
 
-/// Closes a handler, asking again where the machine keeps the executive from
+/// Closes a handler, asking again where the machine keeps the executor from
 /// answering within the half second that `close` waits.
 #[track_caller]
 fn close(runtime: &mut Runtime, id: HandlerId) -> ActivityReport {

@@ -1,4 +1,4 @@
-//! The promise of the hot path: once they run, executives allocate nothing.
+//! The promise of the hot path: once they run, executors allocate nothing.
 //! The whole process is watched while its only other thread sleeps.
 
 use std::sync::Arc;
@@ -32,7 +32,7 @@ struct Watch {
 }
 
 #[test]
-fn a_running_executive_does_not_allocate() {
+fn a_running_executor_does_not_allocate() {
     let _profiler = dhat::Profiler::builder().testing().build();
     let switch_cost = Some(Span::from_micros(1));
     // A trace must not change that.

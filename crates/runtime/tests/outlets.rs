@@ -115,7 +115,7 @@ fn a_source_is_started_below_b_start_and_no_sooner() {
     });
     runtime.run(beat.unwrap()).unwrap();
     runtime.run(id).unwrap();
-    // The executive has upcalled others since: whatever it had to decide is decided.
+    // The executor has upcalled others since: whatever it had to decide is decided.
     let settle = || {
         let seen = beats.load(Ordering::Relaxed);
         while beats.load(Ordering::Relaxed) < seen + 2 {

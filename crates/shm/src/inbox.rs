@@ -1,7 +1,7 @@
 //! Events on their way to an activity: from any thread of a process to the one that upcalls it
 //! (ecalls-2001 §2.4).
 //!
-//! Used by the runtime: posters are whoever tells a handler of an event, the *taker* is its executive. The
+//! Used by the runtime: posters are whoever tells a handler of an event, the *taker* is its executor. The
 //! one memory here that is not shared between processes; it is here because what hands it over is
 //! checked in the same way. Neither side waits, allocates or makes a system call.
 //!
@@ -18,7 +18,7 @@
 //! 1. Of [`EVENTS_MAX`] entries; held until the event is *taken* by the handler. So what waits is bounded by
 //!    the inbox alone, and who never takes its events harms itself. A poster that is stopped amid
 //!    (2) holds up nobody but its own event.
-//! 4. [`Marks`], one for all inboxes of an executive. Either the taker that goes to sleep finds the mark, or who
+//! 4. [`Marks`], one for all inboxes of an executor. Either the taker that goes to sleep finds the mark, or who
 //!    marks finds that it dozes and rings. A taker that is awake, or need not know, costs no ring.
 
 use crate::edge::{Edge, barrier, ordering};

@@ -1,6 +1,6 @@
 //! The pages in which a domain says of itself what the others must know.
 //!
-//! One area for each domain and CPU. Its [`Owner`], the domain's executive on
+//! One area for each domain and CPU. Its [`Owner`], the domain's executor on
 //! that CPU, writes; [`Peer`]s, the user's other domains and the daemon, read,
 //! also while the domain does not run: its best rank is the one it published,
 //! or that of a slot whose release has come since. The *usched* area of

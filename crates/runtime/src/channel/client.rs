@@ -102,7 +102,7 @@ impl Client {
         Client::that_looks(name, number, value)
     }
 
-    /// Registers a client whose events go along `route`, in a thread of its own. In an executive:
+    /// Registers a client whose events go along `route`, in a thread of its own. In an executor:
     /// [`Runtime::client`](crate::Runtime::client). Allocates; blocks as [`Client::polled`] does.
     ///
     /// ```

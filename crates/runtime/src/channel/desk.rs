@@ -1,7 +1,7 @@
 //! Where events are handed to handlers: the paper's event dispatcher (ecalls-2001 §2.1), one for each
 //! thread that serves channels.
 //!
-//! Served by an executive, between two upcalls and at the boundaries of what runs, or by a thread of
+//! Served by an executor, between two upcalls and at the boundaries of what runs, or by a thread of
 //! its own ([`super::thread`]). It takes events out of the segments whose bells were rung, and has
 //! [`Delivery`] say which handler is invoked next and with which.
 //!

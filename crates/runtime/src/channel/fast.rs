@@ -55,7 +55,7 @@ impl FastAnswer {
         self
     }
 
-    /// Who schedules the caller is to decide anew: the executive at the next boundary, of another thread the
+    /// Who schedules the caller is to decide anew: the executor at the next boundary, of another thread the
     /// kernel, now.
     #[must_use]
     pub const fn and_schedule(mut self) -> Self {
@@ -136,7 +136,7 @@ impl Calls {
         let mut done = FastDone { words: answer.words, blocked: false, events: answer.events };
         if answer.call {
             let call = self.call.as_ref().ok_or(FastError::NoCall)?;
-            if here::is_executive() {
+            if here::is_executor() {
                 return Err(FastError::WouldBlock);
             }
             (done.words, done.blocked) = (lock(call)(words), true);

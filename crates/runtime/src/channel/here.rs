@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use crate::executive::Shared;
+use crate::executor::Shared;
 
 /// Whose handler runs in this thread, and the handlers that led to what it handles: a bit for each.
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,7 +19,7 @@ thread_local! {
     static ORIGIN: Cell<Origin> = const { Cell::new(Origin { desk: 0, led_by: 0 }) };
     static IN_HANDLER: Cell<bool> = const { Cell::new(false) };
     /// Of a scheduling thread.
-    static EXECUTIVE: RefCell<Option<Arc<Shared>>> = const { RefCell::new(None) };
+    static EXECUTOR: RefCell<Option<Arc<Shared>>> = const { RefCell::new(None) };
 }
 
 pub(super) fn origin() -> Origin {
@@ -40,27 +40,27 @@ pub(super) fn in_handler(code: impl FnOnce()) -> bool {
     called.is_err()
 }
 
-/// Says that this thread is an executive.
-pub(crate) fn set_executive(shared: &Arc<Shared>) {
-    EXECUTIVE.set(Some(shared.clone()));
+/// Says that this thread is an executor.
+pub(crate) fn set_executor(shared: &Arc<Shared>) {
+    EXECUTOR.set(Some(shared.clone()));
 }
 
 /// Whether this thread may not wait.
 #[inline]
-pub(super) fn is_executive() -> bool {
-    EXECUTIVE.with_borrow(Option::is_some)
+pub(super) fn is_executor() -> bool {
+    EXECUTOR.with_borrow(Option::is_some)
 }
 
 /// Whether it may wait for a desk: it is not in a handler of one.
 pub(super) fn may_wait() -> bool {
-    !is_executive() && !IN_HANDLER.get()
+    !is_executor() && !IN_HANDLER.get()
 }
 
-/// Has whoever schedules this thread decide anew: the executive at the next boundary, or the kernel now.
+/// Has whoever schedules this thread decide anew: the executor at the next boundary, or the kernel now.
 pub(super) fn invoke_scheduler() {
-    let is_executive = EXECUTIVE
+    let is_executor = EXECUTOR
         .with_borrow(|shared| shared.as_ref().inspect(|shared| shared.doorbell.ring()).is_some());
-    if !is_executive {
+    if !is_executor {
         std::thread::yield_now();
     }
 }

@@ -14,12 +14,12 @@ use super::here;
 use super::raise::lock;
 use super::route::{Code, OnGone, Route};
 use crate::doorbell::Doorbell;
-use crate::executive::Shared;
+use crate::executor::Shared;
 
 /// How who serves a desk is called.
 #[derive(Clone, Debug)]
 pub(crate) enum Caller {
-    Executive(Arc<Shared>),
+    Executor(Arc<Shared>),
     Thread(Arc<Doorbell>),
 }
 
@@ -27,7 +27,7 @@ impl Caller {
     /// Has it look at its lines, and at what has become of its peers.
     pub(super) fn ring(&self) {
         match self {
-            Caller::Executive(shared) => shared.doorbell.ring(),
+            Caller::Executor(shared) => shared.doorbell.ring(),
             Caller::Thread(doorbell) => doorbell.ring(),
         }
     }

@@ -212,7 +212,7 @@ impl Out {
     }
 
     /// Tells if it must. The lock is given back first: who is told may answer at once, and an
-    /// executive does not wait for it.
+    /// executor does not wait for it.
     fn tell(&self, mut raises: MutexGuard<'_, Raises>) -> Result<(), RaiseError> {
         let must = raises.must_tell().map_err(|fault| self.failed(fault))?;
         drop(raises);
@@ -245,7 +245,7 @@ impl Out {
     }
 
     fn raises(&self) -> Result<MutexGuard<'_, Raises>, RaiseError> {
-        if !here::is_executive() {
+        if !here::is_executor() {
             return Ok(lock(&self.raises));
         }
         match self.raises.try_lock() {

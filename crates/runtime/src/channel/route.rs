@@ -59,7 +59,7 @@ impl std::fmt::Debug for Route {
 
 impl Route {
     /// To this handler, at the next crossing. It is invoked once for all events that are there, in its
-    /// executive, where it must not block, or in a thread of its own, where it may. One that
+    /// executor, where it must not block, or in a thread of its own, where it may. One that
     /// panics is not invoked again, and its peers find that it died.
     pub fn to(handler: impl FnMut(&mut Events<'_>) + Send + 'static) -> Self {
         let handler = Step { terms: HANDLER_TERMS, code: Box::new(handler) };

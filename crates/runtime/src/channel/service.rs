@@ -156,7 +156,7 @@ impl fmt::Debug for Service {
 impl Service {
     /// Registers a service under `name` (letters, digits, `-`, `_` and `.`, at most 64), for processes of this user,
     /// whose handlers are invoked in a thread of its own and may block. Another thread takes registrations
-    /// and calls. In an executive: [`Runtime::service`](crate::Runtime::service). Allocates.
+    /// and calls. In an executor: [`Runtime::service`](crate::Runtime::service). Allocates.
     ///
     /// ```
     /// # extern crate upcall_runtime as upcall;

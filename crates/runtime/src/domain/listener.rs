@@ -1,7 +1,7 @@
 //! The thread that hears what the daemon says, and finds the next one when it has gone.
 //!
 //! Started by [`super::Domain::attach`]; see there for the states. Of ordinary class: an
-//! executive never waits for it.
+//! executor never waits for it.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -38,7 +38,7 @@ pub(super) struct Listener {
     /// Of the domain.
     pub(super) name: String,
     pub(super) policy: String,
-    /// The other end of each executive's seat, by CPU.
+    /// The other end of each executor's seat, by CPU.
     pub(super) ushers: Vec<(u32, Usher)>,
     /// Of the present seats.
     pub(super) orphaned: Arc<AtomicBool>,
@@ -48,7 +48,7 @@ pub(super) struct Listener {
     pub(super) hung_up: Arc<AtomicBool>,
 }
 
-/// A domain among others again, but that its executives do not know.
+/// A domain among others again, but that its executors do not know.
 struct Attachment {
     connection: Arc<Connection>,
     seats: Vec<(u32, Seat)>,
@@ -140,7 +140,7 @@ impl Listener {
     }
 
     /// Says hello, claims what this domain had, and gives its threads over. The
-    /// executives go on as orphans meanwhile.
+    /// executors go on as orphans meanwhile.
     fn attach_again(&self) -> Result<Attachment, AttachError> {
         let opened = open(&self.path, &self.name, &self.policy)?;
         let Opened { connection, seats: all, orphaned, missing, .. } = opened;
@@ -182,7 +182,7 @@ impl Listener {
         Ok(Attachment { connection, seats, ushers, orphaned, claimed, refused, missing })
     }
 
-    /// Hands the new seats to the executives.
+    /// Hands the new seats to the executors.
     fn take_up(&mut self, attachment: Attachment) -> Arc<Connection> {
         let Attachment { connection, seats, ushers, orphaned, claimed, refused, missing } =
             attachment;
@@ -227,7 +227,7 @@ fn claim(connection: &Connection, order: u32, held: &Held) -> Result<Option<Stri
     }
 }
 
-/// Tells the executive of a CPU that there is another domain, with a generation.
+/// Tells the executor of a CPU that there is another domain, with a generation.
 fn introduce(
     ushers: &mut [(u32, Usher)],
     (cpu, domain, generation): (u32, u32, u64),

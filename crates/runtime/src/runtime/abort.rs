@@ -21,7 +21,7 @@
 use upcall_core::time::{Instant, Span};
 
 use crate::clock;
-use crate::executive::{Control, Job};
+use crate::executor::{Control, Job};
 use crate::statistics::Report;
 use crate::virtual_time::VirtualTime;
 
@@ -122,22 +122,22 @@ impl Runtime {
             if !self.is_active(id) {
                 continue;
             }
-            let (executive, number) = (activity.executive, activity.id);
+            let (executor, number) = (activity.executor, activity.id);
             if activity.abort_phase {
-                self.executives[executive].link.shared.set_aborting(number);
+                self.executors[executor].link.shared.set_aborting(number);
             } else {
-                self.post(executive, Control::Suspend { id: number });
+                self.post(executor, Control::Suspend { id: number });
             }
         }
         for activity in self.activities.iter().flatten().filter(|known| known.abort_phase) {
             // A task is to look now; a handler is not woken by it. The flag came before.
-            let shared = &self.executives[activity.executive].link.shared;
+            let shared = &self.executors[activity.executor].link.shared;
             shared.wake(activity.id);
         }
         // Also for the flags: a handler that runs returns at its next boundary, and is
         // called again with the news.
-        for executive in &self.executives {
-            executive.link.shared.doorbell.ring();
+        for executor in &self.executors {
+            executor.link.shared.doorbell.ring();
         }
     }
 

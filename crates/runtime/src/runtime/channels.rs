@@ -1,4 +1,4 @@
-//! A runtime's calls for event channels whose handlers an executive invokes (ecalls-2001 §2).
+//! A runtime's calls for event channels whose handlers an executor invokes (ecalls-2001 §2).
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use crate::channel::{
     Caller, ChannelOpenError, Client, Desk, Newcomer, Route, Service, ServiceTerms,
 };
 use crate::config::Mode;
-use crate::executive::Control;
+use crate::executor::Control;
 use crate::stream::{self, WATCHES_MAX};
 
 impl Runtime {
     /// Registers a service under `name` whose handlers the scheduling thread of `cpu` invokes: between two upcalls and, if its
     /// route says so, at quantum boundaries of what runs, never inside a quantum. They are not
-    /// admitted and must not block; [`Route::terms`] holds them back. Allocates; waits for the executive, whose
+    /// admitted and must not block; [`Route::terms`] holds them back. Allocates; waits for the executor, whose
     /// other events wait meanwhile.
     ///
     /// ```no_run
@@ -43,9 +43,9 @@ impl Runtime {
         name: &str,
         terms: ServiceTerms,
     ) -> Result<Service, ChannelOpenError> {
-        let (executive, caller) = self.events_of(cpu)?;
+        let (executor, caller) = self.events_of(cpu)?;
         Service::open(name, terms, &caller, |newcomer| {
-            self.seat_party(executive, newcomer).map(|()| None)
+            self.seat_party(executor, newcomer).map(|()| None)
         })
     }
 
@@ -73,47 +73,47 @@ impl Runtime {
         name: &str,
         route: Route,
     ) -> Result<Client, ChannelOpenError> {
-        let (executive, caller) = self.events_of(cpu)?;
+        let (executor, caller) = self.events_of(cpu)?;
         Client::that_handles(name, route, &caller, |newcomer| {
-            self.seat_party(executive, newcomer).map(|()| None)
+            self.seat_party(executor, newcomer).map(|()| None)
         })
     }
 
-    /// The executive of `cpu`, and how it is called.
+    /// The executor of `cpu`, and how it is called.
     fn events_of(&self, cpu: u32) -> Result<(usize, Caller), ChannelOpenError> {
         if self.config.mode != Mode::Upcall {
             return Err(ChannelOpenError::NotInMode(self.config.mode));
         }
         stream::check_kernel().map_err(ChannelOpenError::Kernel)?;
-        let mut executives = self.executives.iter();
-        let found = executives.position(|one| one.cpu == cpu);
-        let executive = found.ok_or(ChannelOpenError::NoSuchCpu { cpu })?;
-        Ok((executive, Caller::Executive(self.executives[executive].link.shared.clone())))
+        let mut executors = self.executors.iter();
+        let found = executors.position(|one| one.cpu == cpu);
+        let executor = found.ok_or(ChannelOpenError::NoSuchCpu { cpu })?;
+        Ok((executor, Caller::Executor(self.executors[executor].link.shared.clone())))
     }
 
-    /// Brings a party to the desk of an executive, which lends it meanwhile.
-    fn seat_party(&mut self, executive: usize, newcomer: Newcomer) -> Result<(), ChannelOpenError> {
-        let here = |known: &&super::Activity| known.has_stream && known.executive == executive;
+    /// Brings a party to the desk of an executor, which lends it meanwhile.
+    fn seat_party(&mut self, executor: usize, newcomer: Newcomer) -> Result<(), ChannelOpenError> {
+        let here = |known: &&super::Activity| known.has_stream && known.executor == executor;
         let streams = self.activities.iter().flatten().filter(here).count();
-        let mut desk = match self.executives[executive].peers_reserved {
+        let mut desk = match self.executors[executor].peers_reserved {
             None => Box::new(Desk::new()),
-            Some(_) => self.borrow_desk(executive)?,
+            Some(_) => self.borrow_desk(executor)?,
         };
         let bells = streams + desk.peers_reserved() + newcomer.peers_max;
         let admitted = match bells <= WATCHES_MAX {
             true => desk.admit(newcomer).map_err(ChannelOpenError::from),
             false => Err(ChannelOpenError::TooManyBells { bells_max: WATCHES_MAX }),
         };
-        self.executives[executive].peers_reserved = Some(desk.peers_reserved());
-        self.send(executive, Control::TakeDesk { desk });
+        self.executors[executor].peers_reserved = Some(desk.peers_reserved());
+        self.send(executor, Control::TakeDesk { desk });
         admitted
     }
 
-    fn borrow_desk(&mut self, executive: usize) -> Result<Box<Desk>, ChannelOpenError> {
-        self.send(executive, Control::LendDesk);
+    fn borrow_desk(&mut self, executor: usize) -> Result<Box<Desk>, ChannelOpenError> {
+        self.send(executor, Control::LendDesk);
         loop {
-            let runs = self.executives[executive].runs();
-            if let Ok(desk) = self.executives[executive].link.desks.pop() {
+            let runs = self.executors[executor].runs();
+            if let Ok(desk) = self.executors[executor].link.desks.pop() {
                 return Ok(desk);
             }
             if !runs {

@@ -1,4 +1,4 @@
-//! How handlers and tasks come to be: measured, admitted, and handed to an executive.
+//! How handlers and tasks come to be: measured, admitted, and handed to an executor.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use upcall_core::time::Span;
 use crate::batch::Batch;
 use crate::config::Mode;
 use crate::events::Posts;
-use crate::executive::{ACTIVITIES_MAX, Control, Handler, Work};
+use crate::executor::{ACTIVITIES_MAX, Control, Handler, Work};
 use crate::need::{CreateError, Need};
 use crate::statistics::Statistics;
 use crate::stream::{self, Inlet, Outlet, StreamWork, WATCHES_MAX};
@@ -23,7 +23,7 @@ use super::{Activity, HandlerId, Reserved, Runtime};
 /// What admission gave an activity.
 struct Admitted {
     reserved: Reserved,
-    executive: usize,
+    executor: usize,
     id: ActivityId,
 }
 
@@ -129,7 +129,7 @@ impl Runtime {
             self.reactor = Some(self.start_reactor().map_err(CreateError::Thread)?);
         }
         let admitted = self.admit(name, params, &terms)?;
-        let shared = self.executives[admitted.executive].link.shared.clone();
+        let shared = self.executors[admitted.executor].link.shared.clone();
         let watcher = self.reactor.as_ref().map(|reactor| reactor.watcher(&shared, admitted.id));
         cell.bind(Address { shared, id: admitted.id, watcher });
         Ok(self.enter(name, admitted, params, terms, Work::Task(work)))
@@ -240,10 +240,10 @@ impl Runtime {
         let terms = Terms { on_demand: true, ..need.terms() };
         work.watched().map_err(|error| CreateError::Stream(error.to_string()))?;
         let admitted = self.admit(name, params, &terms)?;
-        let here = |known: &&Activity| known.has_stream && known.executive == admitted.executive;
-        let peers = self.executives[admitted.executive].peers_reserved.unwrap_or(0);
+        let here = |known: &&Activity| known.has_stream && known.executor == admitted.executor;
+        let peers = self.executors[admitted.executor].peers_reserved.unwrap_or(0);
         if self.activities.iter().flatten().filter(here).count() + peers >= WATCHES_MAX {
-            self.executives[admitted.executive].taken[admitted.id.0 as usize] = false;
+            self.executors[admitted.executor].taken[admitted.id.0 as usize] = false;
             self.release(admitted.reserved);
             let streams_max = u32::try_from(WATCHES_MAX).unwrap_or(u32::MAX);
             return Err(CreateError::TooManyStreams { streams_max });
@@ -325,7 +325,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// Reserves, and finds an executive and a number on it.
+    /// Reserves, and finds an executor and a number on it.
     fn admit(
         &mut self,
         name: &str,
@@ -333,22 +333,22 @@ impl Runtime {
         terms: &Terms,
     ) -> Result<Admitted, CreateError> {
         let (reserved, cpu) = self.reserve(name, params, terms)?;
-        let executive = match self.config.mode {
+        let executor = match self.config.mode {
             Mode::Upcall => self
-                .executives
+                .executors
                 .iter()
-                .position(|executive| executive.cpu == cpu)
-                .expect("one executive was made for each CPU"),
-            Mode::Threads | Mode::Fifo => self.add_executive(cpu, None),
+                .position(|executor| executor.cpu == cpu)
+                .expect("one executor was made for each CPU"),
+            Mode::Threads | Mode::Fifo => self.add_executor(cpu, None),
         };
-        let Some(number) = self.executives[executive].taken.iter().position(|&taken| !taken) else {
+        let Some(number) = self.executors[executor].taken.iter().position(|&taken| !taken) else {
             self.release(reserved);
             return Err(CreateError::TooMany { activities_max: ACTIVITIES_MAX });
         };
-        self.executives[executive].taken[number] = true;
+        self.executors[executor].taken[number] = true;
         let id = ActivityId(u32::try_from(number).expect("below ACTIVITIES_MAX"));
-        self.executives[executive].link.shared.clear_faulted(id);
-        Ok(Admitted { reserved, executive, id })
+        self.executors[executor].link.shared.clear_faulted(id);
+        Ok(Admitted { reserved, executor, id })
     }
 
     /// Asks admission, here or in the daemon, for a place: the reservation and its CPU.
@@ -394,7 +394,7 @@ impl Runtime {
         }
     }
 
-    /// Hands an admitted activity to its executive.
+    /// Hands an admitted activity to its executor.
     fn enter(
         &mut self,
         name: &str,
@@ -403,7 +403,7 @@ impl Runtime {
         terms: Terms,
         work: Work,
     ) -> HandlerId {
-        let Admitted { reserved, executive, id } = admitted;
+        let Admitted { reserved, executor, id } = admitted;
         let has_stream = matches!(work, Work::Stream(_));
         let order = match reserved {
             Reserved::There(order) => Some(order),
@@ -412,7 +412,7 @@ impl Runtime {
         let events = !matches!(work, Work::Task(_));
         let (posts, inbox) =
             events.then(|| Posts::new(self.config.discipline.name, &terms)).unzip();
-        self.send(executive, Control::Create { id, params, terms, work, order, inbox });
+        self.send(executor, Control::Create { id, params, terms, work, order, inbox });
         let statistics = Statistics::default();
         let name = name.to_owned();
         let abort_phase = false;
@@ -420,7 +420,7 @@ impl Runtime {
             name,
             params,
             reserved,
-            executive,
+            executor,
             id,
             has_stream,
             statistics,

@@ -37,7 +37,7 @@ impl Runtime {
     /// for the shortest, and 1 for all that come later than that reaches.
     pub(super) fn rate_monotonic_priority(&self, index: usize, highest: u8) -> u8 {
         let live = || self.activities.iter().flatten();
-        let Some(own) = live().find(|activity| activity.executive == index) else {
+        let Some(own) = live().find(|activity| activity.executor == index) else {
             return highest;
         };
         let mut shorter: Vec<Span> = live()

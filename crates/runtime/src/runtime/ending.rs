@@ -7,12 +7,12 @@ use upcall_core::trace::{Crossing, Record};
 
 use crate::clock;
 use crate::events::Posts;
-use crate::executive::{Control, End, Job};
+use crate::executor::{Control, End, Job};
 use crate::panics;
 use crate::statistics::{ActivityReport, Report};
 use crate::virtual_time::{VirtualReport, VirtualTime};
 
-use super::{Activity, ExecutiveThread, HandlerId, Runtime, abort};
+use super::{Activity, ExecutorThread, HandlerId, Runtime, abort};
 
 /// How long `stop` waits for a handler to yield.
 const STOP_GRACE: Duration = Duration::from_millis(500);
@@ -36,7 +36,7 @@ impl Drop for Runtime {
 
 impl Runtime {
     /// Suspends a handler, gives back all it held (`rts_close`), and says how it
-    /// did. Blocks until the executive let go of it, a quantum normally.
+    /// did. Blocks until the executor let go of it, a quantum normally.
     ///
     /// `None` if it is closed already, or if it did not yield within half a
     /// second: then it still holds what it held, and may be closed again. Also `None`
@@ -47,28 +47,28 @@ impl Runtime {
             let _ = self.close_virtual(id);
             return None;
         };
-        let (executive, number) = (activity.executive, activity.id);
+        let (executor, number) = (activity.executor, activity.id);
         let _ = activity.posts.as_ref().map(Posts::close);
         // A close that was given up is under way already, or done by now.
-        if !self.executives[executive].closing.contains(&number) {
-            self.executives[executive].closing.push(number);
-            self.send(executive, Control::Close { id: number });
+        if !self.executors[executor].closing.contains(&number) {
+            self.executors[executor].closing.push(number);
+            self.send(executor, Control::Close { id: number });
         }
-        self.launch(executive).ok()?;
+        self.launch(executor).ok()?;
         let give_up = clock::now() + Span::from(STOP_GRACE);
         loop {
             let mut retired = Vec::new();
-            while let Ok(one) = self.executives[executive].link.retired.pop() {
+            while let Ok(one) = self.executors[executor].link.retired.pop() {
                 retired.push(one);
             }
             // Their last records were sent before they were retired.
             self.poll(|_, _| {});
-            self.executives[executive].retired.extend(retired);
-            let kept = &mut self.executives[executive].retired;
+            self.executors[executor].retired.extend(retired);
+            let kept = &mut self.executors[executor].retired;
             if let Some(at) = kept.iter().position(|retired| retired.id == number) {
-                // The handler is dropped here, not in the executive.
+                // The handler is dropped here, not in the executor.
                 let end = kept.swap_remove(at).end;
-                let thread = &mut self.executives[executive];
+                let thread = &mut self.executors[executor];
                 thread.closing.retain(|&closing| closing != number);
                 thread.taken[number.0 as usize] = false;
                 let activity = self.activities[id.0].take()?;
@@ -111,19 +111,19 @@ impl Runtime {
         report.virtual_handlers = virtual_time.map(VirtualTime::into_reports).unwrap_or_default();
         self.poll_trace(|cpu, record| report.trace.push((cpu, *record)));
         let mut outcomes = Vec::new();
-        for executive in &mut self.executives {
-            let finished = executive.thread.take_if(|thread| thread.is_finished());
-            if executive.thread.is_some() {
-                report.stuck.push(executive.cpu);
+        for executor in &mut self.executors {
+            let finished = executor.thread.take_if(|thread| thread.is_finished());
+            if executor.thread.is_some() {
+                report.stuck.push(executor.cpu);
             }
             // Relaxed: a statistic; the thread was joined or is given up.
-            let lost = &executive.link.shared.jobs_lost;
+            let lost = &executor.link.shared.jobs_lost;
             report.jobs_lost += lost.load(std::sync::atomic::Ordering::Relaxed);
             let outcome = finished.and_then(|thread| thread.join().ok());
             let records = outcome.as_ref().map_or(0, |(outcome, _)| outcome.records_lost);
             if records > 0 {
                 let gap = Record { now: clock::now(), crossing: Crossing::Lost { records } };
-                report.trace.push((executive.cpu, gap));
+                report.trace.push((executor.cpu, gap));
             }
             outcomes.push(outcome);
         }
@@ -135,7 +135,7 @@ impl Runtime {
             report.wakeup.merge(&outcome.wakeup);
         }
         for activity in std::mem::take(&mut self.activities).into_iter().flatten() {
-            let end = outcomes[activity.executive]
+            let end = outcomes[activity.executor]
                 .as_mut()
                 .map(|(outcome, _)| std::mem::take(&mut outcome.ends[activity.id.0 as usize]));
             report.activities.push(self.report_of(activity, end.unwrap_or_default()));
@@ -143,19 +143,19 @@ impl Runtime {
         report
     }
 
-    /// Tells all executives to quit, and gives them the grace to do so.
+    /// Tells all executors to quit, and gives them the grace to do so.
     fn quit(&mut self) {
-        for executive in 0..self.executives.len() {
-            if self.executives[executive].runs() {
-                self.send(executive, Control::Quit);
+        for executor in 0..self.executors.len() {
+            if self.executors[executor].runs() {
+                self.send(executor, Control::Quit);
             }
         }
         if let Some(virtual_time) = &self.virtual_time {
             virtual_time.quit();
         }
         let runs = |runtime: &Self| {
-            let mut executives = runtime.executives.iter();
-            executives.any(ExecutiveThread::runs)
+            let mut executors = runtime.executors.iter();
+            executors.any(ExecutorThread::runs)
                 || runtime.virtual_time.as_ref().is_some_and(VirtualTime::runs)
         };
         let give_up = clock::now() + Span::from(STOP_GRACE);
@@ -167,14 +167,14 @@ impl Runtime {
     }
 
     fn report_of(&self, activity: Activity, end: End) -> ActivityReport {
-        let executive = &self.executives[activity.executive];
+        let executor = &self.executors[activity.executor];
         ActivityReport {
             name: activity.name,
-            cpu: executive.cpu,
+            cpu: executor.cpu,
             params: activity.params,
             counters: end.counters,
             statistics: activity.statistics,
-            faulted: executive.link.shared.is_faulted(activity.id),
+            faulted: executor.link.shared.is_faulted(activity.id),
             panic: end.panic,
         }
     }

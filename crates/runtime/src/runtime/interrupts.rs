@@ -9,7 +9,7 @@ use upcall_sys::readiness::{Direction, Watch};
 
 use super::Runtime;
 use crate::config::Mode;
-use crate::executive::Control;
+use crate::executor::Control;
 use crate::interrupt::Interrupt;
 
 impl Runtime {
@@ -48,12 +48,12 @@ impl Runtime {
     where
         F: FnMut(Interrupt) + Send + 'static,
     {
-        let executive = self.interrupted(cpu)?;
-        let taken = &mut self.executives[executive].has_interrupt_handler;
+        let executor = self.interrupted(cpu)?;
+        let taken = &mut self.executors[executor].has_interrupt_handler;
         if std::mem::replace(taken, true) {
             return Err(InterruptError::Taken { cpu });
         }
-        self.send(executive, Control::OnInterrupt { handler: Box::new(handler) });
+        self.send(executor, Control::OnInterrupt { handler: Box::new(handler) });
         Ok(())
     }
 
@@ -64,8 +64,8 @@ impl Runtime {
     /// # Errors
     /// See [`InterruptError`].
     pub fn interrupt_at(&mut self, cpu: u32, at: Instant) -> Result<(), InterruptError> {
-        let executive = self.interrupted(cpu)?;
-        self.send(executive, Control::InterruptAt { at });
+        let executor = self.interrupted(cpu)?;
+        self.send(executor, Control::InterruptAt { at });
         Ok(())
     }
 
@@ -79,8 +79,8 @@ impl Runtime {
         cpu: u32,
         fd: &impl AsFd,
     ) -> Result<IoInterrupt, InterruptError> {
-        let executive = self.interrupted(cpu)?;
-        let shared = &self.executives[executive].link.shared;
+        let executor = self.interrupted(cpu)?;
+        let shared = &self.executors[executor].link.shared;
         let reactor = match self.reactor.take() {
             Some(reactor) => reactor,
             None => self.start_reactor().map_err(InterruptError::Thread)?,
@@ -90,13 +90,13 @@ impl Runtime {
         Ok(IoInterrupt { watch: watch.map_err(InterruptError::Watch)? })
     }
 
-    /// The executive of `cpu`.
+    /// The executor of `cpu`.
     fn interrupted(&self, cpu: u32) -> Result<usize, InterruptError> {
         if self.config.mode != Mode::Upcall {
             return Err(InterruptError::NotInMode(self.config.mode));
         }
-        let mut executives = self.executives.iter();
-        executives.position(|one| one.cpu == cpu).ok_or(InterruptError::NoSuchCpu { cpu })
+        let mut executors = self.executors.iter();
+        executors.position(|one| one.cpu == cpu).ok_or(InterruptError::NoSuchCpu { cpu })
     }
 }
 

@@ -11,13 +11,13 @@ use upcall_sys::schedule::{FifoRefusal, RealTime};
 use crate::calibrate;
 use crate::config::{Config, MemoryLock, Mode};
 use crate::domain::{AttachError, Domain};
-use crate::executive::{ACTIVITIES_MAX, Executive};
+use crate::executor::{ACTIVITIES_MAX, Executor};
 use crate::panics;
 use crate::reactor::Reactor;
 use crate::rights::Notice;
 use crate::seat::Seat;
 
-use super::{ExecutiveThread, Runtime};
+use super::{ExecutorThread, Runtime};
 
 /// Stack that a scheduling thread touches before it starts.
 const STACK_BYTES: usize = 256 * 1024;
@@ -184,7 +184,7 @@ impl Runtime {
             config,
             reservations,
             domain,
-            executives: Vec::new(),
+            executors: Vec::new(),
             activities: Vec::new(),
             elsewhere: Vec::new(),
             inactive_epoch: Arc::default(),
@@ -198,30 +198,30 @@ impl Runtime {
                 seats.into_iter().map(|(_, seat)| Some(seat)).collect();
             seats.resize_with(runtime.config.cpus.len(), || None);
             for (cpu, seat) in runtime.config.cpus.clone().into_iter().zip(seats) {
-                let executive = runtime.add_executive(cpu, seat);
-                runtime.launch(executive).map_err(StartError::Thread)?;
+                let executor = runtime.add_executor(cpu, seat);
+                runtime.launch(executor).map_err(StartError::Thread)?;
             }
         }
         Ok(runtime)
     }
 
-    pub(super) fn add_executive(&mut self, cpu: u32, seat: Option<Seat>) -> usize {
+    pub(super) fn add_executor(&mut self, cpu: u32, seat: Option<Seat>) -> usize {
         // Alone on its thread, a handler needs no policy: the kernel has its own.
         let (meter_cpu, discipline) = match self.config.mode {
             Mode::Upcall => (false, self.config.discipline),
             Mode::Threads | Mode::Fifo => (true, &RMDP),
         };
-        let (executive, link) = Executive::new(
+        let (executor, link) = Executor::new(
             discipline,
             meter_cpu,
             self.config.trace,
             self.inactive_epoch.clone(),
             seat,
         );
-        self.executives.push(ExecutiveThread {
+        self.executors.push(ExecutorThread {
             cpu,
             link,
-            waiting: Some(executive),
+            waiting: Some(executor),
             thread: None,
             taken: vec![false; ACTIVITIES_MAX as usize],
             closing: Vec::new(),
@@ -229,7 +229,7 @@ impl Runtime {
             has_interrupt_handler: false,
             peers_reserved: None,
         });
-        self.executives.len() - 1
+        self.executors.len() - 1
     }
 
     /// Starts the thread that waits for descriptors, above handlers where that is granted.
@@ -237,7 +237,7 @@ impl Runtime {
         Reactor::start(self.real_time.map(|real_time| real_time.band.reactor()))
     }
 
-    /// Starts the thread of an executive, if it does not run yet.
+    /// Starts the thread of an executor, if it does not run yet.
     pub(super) fn launch(&mut self, index: usize) -> Result<(), String> {
         let highest = self.real_time.map(|real_time| real_time.band.handlers());
         let fifo_priority = match self.config.mode {
@@ -247,9 +247,9 @@ impl Runtime {
             Mode::Threads => None,
             Mode::Fifo => highest.map(|highest| self.rate_monotonic_priority(index, highest)),
         };
-        let executive = &mut self.executives[index];
-        let Some(waiting) = executive.waiting.take() else { return Ok(()) };
-        let cpu = executive.cpu;
+        let executor = &mut self.executors[index];
+        let Some(waiting) = executor.waiting.take() else { return Ok(()) };
+        let cpu = executor.cpu;
         let (notices_in, notices) = mpsc::channel();
         let thread = std::thread::Builder::new()
             .name(format!("upcall-cpu{cpu}"))
@@ -260,7 +260,7 @@ impl Runtime {
                 (outcomes, upcall_sys::schedule::thread_switches())
             })
             .map_err(|error| error.to_string())?;
-        executive.thread = Some(thread);
+        executor.thread = Some(thread);
         let (tid, found) = notices.recv().map_err(|error| error.to_string())?;
         if let Some(domain) = &self.domain {
             domain.thread(cpu, tid).map_err(|error| error.to_string())?;

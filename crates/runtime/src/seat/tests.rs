@@ -10,7 +10,7 @@ use upcall_shm::user_area;
 use super::*;
 use crate::batch::{Authority, Batch, Grant};
 use crate::doorbell::Doorbell;
-use crate::executive::Shared;
+use crate::executor::Shared;
 use crate::gate::Gate;
 use crate::interrupt::{Interrupt, Interrupts};
 use crate::task::{Address, Task, TaskCell, TaskWork};

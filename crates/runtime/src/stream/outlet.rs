@@ -71,7 +71,7 @@ impl Outlet {
     }
 
     /// Hands over all that was staged. A system call only if this reaches the level that the reader waits
-    /// for, and the reader, or the executive of its CPU, sleeps.
+    /// for, and the reader, or the executor of its CPU, sleeps.
     ///
     /// Of a handler that shares its CPU with other domains, it is then that domain which looks next what it
     /// has, and this one goes on, unless it is outranked at its next boundary.

@@ -1,6 +1,6 @@
-//! The bells that an executive watches, one of each stream that a handler of it reads or writes.
+//! The bells that an executor watches, one of each stream that a handler of it reads or writes.
 //!
-//! Used by the executive of one CPU: between two upcalls, at the boundaries of what runs, and around
+//! Used by the executor of one CPU: between two upcalls, at the boundaries of what runs, and around
 //! its sleep. A bell in a peer's reach says no more than that its stream should be looked at.
 
 use upcall_core::activity::ActivityId;
@@ -10,7 +10,7 @@ use upcall_sys::futex::WaitSet;
 
 use super::Memory;
 
-/// Most ends of streams that one executive has: its own bell is one of the words it sleeps on.
+/// Most ends of streams that one executor has: its own bell is one of the words it sleeps on.
 pub(crate) const WATCHES_MAX: usize = WaitSet::WORDS_MAX - 1;
 
 /// See the module's head.
@@ -100,7 +100,7 @@ impl Watches {
         })
     }
 
-    /// The executive is awake.
+    /// The executor is awake.
     pub(crate) fn stir(&self) {
         for watch in self.all.iter().filter(|watch| watch.is_open) {
             // One that was rung is heard next.

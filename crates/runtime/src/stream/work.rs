@@ -1,4 +1,4 @@
-//! The executive's side of a handler that has an end of a stream.
+//! The executor's side of a handler that has an end of a stream.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -44,7 +44,7 @@ impl StreamWork {
         StreamWork { tie: Tie::Writes(outlet, Box::new(handler)), level, has_ended: false }
     }
 
-    /// What the executive looks at: the bell of this end.
+    /// What the executor looks at: the bell of this end.
     pub(crate) fn watched(&self) -> Result<(shm::Stream<Memory>, End), StreamOpenError> {
         Ok(match &self.tie {
             Tie::Reads(inlet, _) => (inlet.stream().attach()?, End::Reader),

@@ -1,7 +1,7 @@
-//! What a task and its executive see of each other.
+//! What a task and its executor see of each other.
 //!
 //! While the task is polled its code writes here what it waits for, and reads what
-//! it was granted; before and after, the executive does. Both in one thread, one
+//! it was granted; before and after, the executor does. Both in one thread, one
 //! after the other; only waking is anybody's.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use upcall_core::time::{Instant, Span};
 use upcall_sys::readiness::Readiness;
 
 use crate::batch::Grant;
-use crate::executive::Shared;
+use crate::executor::Shared;
 
 /// A number that one thread at a time uses: whoever polls the task. Atomic only
 /// so that a [`Task`](super::Task) may live in a future that goes to that thread.
@@ -26,7 +26,7 @@ impl Word {
     }
 
     // Relaxed, both: there is nobody at the same time to pair with. From the thread
-    // that creates the task to the executive, the control ring orders.
+    // that creates the task to the executor, the control ring orders.
     fn load(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -156,7 +156,7 @@ impl TaskCell {
     }
 
     /// Whether others may ask for the CPU in other ways than by the doorbell and the
-    /// clock: at each quantum's end the executive is asked.
+    /// clock: at each quantum's end the executor is asked.
     fn has_neighbours(&self) -> bool {
         self.address.get().is_some_and(|address| address.shared.mask.is_some())
     }
@@ -186,7 +186,7 @@ impl TaskCell {
         true
     }
 
-    /// Whether streams may ask for the CPU: at each quantum's end the executive is asked.
+    /// Whether streams may ask for the CPU: at each quantum's end the executor is asked.
     fn has_watches(&self) -> bool {
         self.address.get().is_some_and(|address| address.shared.has_watches())
     }
@@ -199,7 +199,7 @@ impl TaskCell {
         self.quantum_left.store(self.quantum.load() - 1);
     }
 
-    // The executive's side.
+    // The executor's side.
 
     /// An upcall begins.
     pub(crate) fn grant(&self, grant: &Grant) {
@@ -289,7 +289,7 @@ impl Wake for TaskCell {
         self.wake_by_ref();
     }
 
-    /// From any thread, wait-free. A system call only if the executive sleeps.
+    /// From any thread, wait-free. A system call only if the executor sleeps.
     fn wake_by_ref(self: &Arc<Self>) {
         // `closed` spares a stranger's poll, and nothing hangs on it. Before it is
         // bound nothing waits: the first poll is still to come.

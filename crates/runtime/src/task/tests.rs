@@ -1,4 +1,4 @@
-//! Tasks and the core in virtual time: the executive's loop without its thread.
+//! Tasks and the core in virtual time: the executor's loop without its thread.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -16,7 +16,7 @@ use upcall_sys::readiness::Readiness;
 use super::{Address, Next, Task, TaskCell, TaskWork};
 use crate::batch::Grant;
 use crate::doorbell::Doorbell;
-use crate::executive::Shared;
+use crate::executor::Shared;
 use crate::gate::Gate;
 use crate::trace::Ring;
 

@@ -1,4 +1,4 @@
-//! The executive's side of a task: polls it, and says what is to happen next.
+//! The executor's side of a task: polls it, and says what is to happen next.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};

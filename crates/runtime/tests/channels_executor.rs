@@ -1,4 +1,4 @@
-//! Event channels whose handlers an executive invokes: at crossings, before decisions, and without a system call
+//! Event channels whose handlers an executor invokes: at crossings, before decisions, and without a system call
 //! where it is awake. Whether in time depends on the machine; nothing here asks.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
@@ -26,7 +26,7 @@ fn start(mode: Mode) -> (Runtime, MutexGuard<'static, ()>) {
 }
 
 fn name(of: &str) -> String {
-    format!("executive-{of}-{}", std::process::id())
+    format!("executor-{of}-{}", std::process::id())
 }
 
 /// Until `is` so.
@@ -88,7 +88,7 @@ fn raising(
 }
 
 #[test]
-fn deferred_events_to_an_awake_executive_make_no_system_call() {
+fn deferred_events_to_an_awake_executor_make_no_system_call() {
     let (mut runtime, _alone) = start(Mode::Upcall);
     let cpu = cpu();
     let name = name("awake");
@@ -108,7 +108,7 @@ fn deferred_events_to_an_awake_executive_make_no_system_call() {
 }
 
 #[test]
-fn events_of_another_thread_wake_an_executive_that_sleeps() {
+fn events_of_another_thread_wake_an_executor_that_sleeps() {
     let (mut runtime, _alone) = start(Mode::Upcall);
     let cpu = cpu();
     let name = name("asleep");
@@ -126,7 +126,7 @@ fn events_of_another_thread_wake_an_executive_that_sleeps() {
 }
 
 #[test]
-fn service_and_client_of_one_executive_answer_each_other() {
+fn service_and_client_of_one_executor_answer_each_other() {
     let (mut runtime, _alone) = start(Mode::Upcall);
     let cpu = cpu();
     let name = name("both");
@@ -236,7 +236,7 @@ fn services_come_and_go_and_each_side_learns_of_the_other() {
     let (mut runtime, _alone) = start(Mode::Upcall);
     let cpu = cpu();
     let name = name("again");
-    // More than an executive has handlers: places are used again.
+    // More than an executor has handlers: places are used again.
     for round in 0..80 {
         let gone = Arc::new(Mutex::new(None));
         let told = gone.clone();

@@ -1,8 +1,8 @@
 //! The loop of one scheduling thread: asks the core what to do, and does it. What
 //! it upcalls is a handler, or a task's poll ([`crate::task`]).
 //!
-//! In [`Mode::Upcall`](crate::Mode) there is one executive a CPU, and it holds
-//! all handlers of that CPU. In the two baseline modes there is one executive
+//! In [`Mode::Upcall`](crate::Mode) there is one executor a CPU, and it holds
+//! all handlers of that CPU. In the two baseline modes there is one executor
 //! a handler, so that the same jobs run the ordinary way: what differs between
 //! modes is who decides, the core or the kernel, and nothing else.
 //!
@@ -27,7 +27,7 @@ use upcall_sys::futex::WaitSet;
 use upcall_sys::memfd::SharedMapping;
 
 use crate::batch::{Authority, Batch, Grant, Use};
-use crate::channel::{Desk, Moment, set_executive};
+use crate::channel::{Desk, Moment, set_executor};
 use crate::clock;
 use crate::doorbell::Doorbell;
 use crate::events::Inboxes;
@@ -59,7 +59,7 @@ const JOBS_MAX: usize = 16 * 1024;
 /// Who finds it full waits.
 const CONTROLS_MAX: usize = 512;
 
-/// What a controller asks of an executive.
+/// What a controller asks of an executor.
 pub(crate) enum Control {
     /// `order`: its place among the activities of all domains, if there are others.
     Create {
@@ -113,20 +113,20 @@ pub struct Job {
     pub quantum_overruns: u32,
 }
 
-/// What controllers and executive share.
+/// What controllers and executor share.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     pub(crate) doorbell: Doorbell,
     /// Jobs whose record found the ring full.
     pub(crate) jobs_lost: AtomicU64,
     /// 1 while the activity is delivered or asked to be. Set by the controller
-    /// before it sends `Run`, cleared by the executive.
+    /// before it sends `Run`, cleared by the executor.
     active: Box<[AtomicU32]>,
     faulted: Box<[AtomicU32]>,
     /// 1 from when the process ends. Set by the controller at the
     /// end of all: numbers are not used again after.
     aborting: Box<[AtomicU32]>,
-    /// A bit for each task that was woken since the executive looked.
+    /// A bit for each task that was woken since the executor looked.
     woken: [AtomicU64; ACTIVITIES_MAX as usize / 64],
     /// For whom events were posted since.
     pub(crate) marks: Marks,
@@ -134,7 +134,7 @@ pub(crate) struct Shared {
     expects_events: AtomicU32,
     /// A bit for each user interrupt that was raised since.
     interrupts: AtomicU32,
-    /// 1 once there is a stream to watch, or an event channel. Of the executive's thread.
+    /// 1 once there is a stream to watch, or an event channel. Of the executor's thread.
     has_watches: AtomicU32,
     /// Counts ends of activity; a futex for those who wait for them.
     pub(crate) inactive_epoch: Arc<Epoch>,
@@ -212,7 +212,7 @@ impl Shared {
         self.aborting[id.0 as usize].store(1, Ordering::Release);
     }
 
-    /// Has the executive look after a task. From any thread; wait-free.
+    /// Has the executor look after a task. From any thread; wait-free.
     pub(crate) fn wake(&self, id: ActivityId) {
         if let Some(word) = self.woken.get(id.0 as usize / 64) {
             // Release pairs with the Acquire in `take_woken`: what the task was
@@ -238,13 +238,13 @@ impl Shared {
         })
     }
 
-    /// Whether the executive has streams to watch, or event channels. By what it upcalls.
+    /// Whether the executor has streams to watch, or event channels. By what it upcalls.
     pub(crate) fn has_watches(&self) -> bool {
         // Relaxed: in the same thread.
         self.has_watches.load(Ordering::Relaxed) != 0
     }
 
-    /// From now on somebody can post events, and the executive is told so: who sleeps without
+    /// From now on somebody can post events, and the executor is told so: who sleeps without
     /// expecting any would not be woken by them. From any thread; a system call if it sleeps.
     pub(crate) fn expect_events(&self) {
         // Relaxed: seen by whoever has heard the bell.
@@ -252,7 +252,7 @@ impl Shared {
         self.doorbell.ring();
     }
 
-    /// Whether events may be posted. By the executive; a load.
+    /// Whether events may be posted. By the executor; a load.
     #[inline]
     pub(crate) fn expects_events(&self) -> bool {
         // Relaxed: nobody posts before the bell was rung for this, and who has heard that sees it. Who has
@@ -260,7 +260,7 @@ impl Shared {
         self.expects_events.load(Ordering::Relaxed) != 0
     }
 
-    /// Requests a user interrupt. From any thread; a system call if the executive sleeps.
+    /// Requests a user interrupt. From any thread; a system call if the executor sleeps.
     pub(crate) fn interrupt(&self, kind: Interrupt) {
         // Release pairs with the Acquire in `take_interrupts`. The bell comes after it,
         // as in `wake`.
@@ -279,7 +279,7 @@ impl Shared {
 
     /// A number is used again: what panicked was another.
     pub(crate) fn clear_faulted(&self, id: ActivityId) {
-        // Relaxed: see `is_faulted`. The executive learns of the number later, by a ring.
+        // Relaxed: see `is_faulted`. The executor learns of the number later, by a ring.
         self.faulted[id.0 as usize].store(0, Ordering::Relaxed);
     }
 
@@ -308,7 +308,7 @@ enum Obeyed {
 }
 
 /// An activity that was closed: its handler, to be dropped outside the
-/// executive, and what was counted.
+/// executor, and what was counted.
 pub(crate) struct Retired {
     pub(crate) id: ActivityId,
     /// Only to be dropped.
@@ -326,7 +326,7 @@ pub(crate) struct End {
     pub(crate) panic: Option<String>,
 }
 
-/// The controller's end of an executive.
+/// The controller's end of an executor.
 pub(crate) struct Link {
     pub(crate) controls: Producer<Control>,
     pub(crate) jobs: Consumer<Job>,
@@ -337,7 +337,7 @@ pub(crate) struct Link {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// What is left when an executive has quit.
+/// What is left when an executor has quit.
 #[derive(Debug)]
 pub(crate) struct Outcomes {
     /// By activity number; of those there are.
@@ -352,7 +352,7 @@ pub(crate) struct Outcomes {
 }
 
 /// See the module's head.
-pub(crate) struct Executive {
+pub(crate) struct Executor {
     scheduler: Traced<Ring>,
     slots: Vec<Slot>,
     controls: Consumer<Control>,
@@ -368,7 +368,7 @@ pub(crate) struct Executive {
     seat: Option<Seat>,
     interrupts: Interrupts,
     inboxes: Inboxes,
-    /// Only for [`Executive::hear`]: streams that were rung, and when their messages arrive.
+    /// Only for [`Executor::hear`]: streams that were rung, and when their messages arrive.
     heard: Vec<(ActivityId, Instant)>,
 }
 
@@ -385,8 +385,8 @@ struct Slot {
     panic: Option<String>,
 }
 
-impl Executive {
-    /// An executive and the link to control it. Takes all memory it needs.
+impl Executor {
+    /// An executor and the link to control it. Takes all memory it needs.
     pub(crate) fn new(
         discipline: &Discipline,
         meter_cpu: bool,
@@ -410,7 +410,7 @@ impl Executive {
         });
         let mut slots = Vec::new();
         slots.resize_with(ACTIVITIES_MAX as usize, Slot::default);
-        let executive = Executive {
+        let executor = Executor {
             scheduler,
             slots,
             controls,
@@ -433,7 +433,7 @@ impl Executive {
             desks: desks_out,
             shared,
         };
-        (executive, link)
+        (executor, link)
     }
 
     /// Runs until told to quit.
@@ -442,7 +442,7 @@ impl Executive {
         if self.seat.is_some() {
             set_among_domains();
         }
-        set_executive(&self.shared);
+        set_executor(&self.shared);
         panics::watch_this_thread();
         loop {
             if self.interrupts.watches.any() {
@@ -574,7 +574,7 @@ impl Executive {
     /// Tells the core of the events that were posted since.
     #[inline]
     fn take_in_events(&mut self, now: Instant) {
-        let Executive { inboxes, scheduler, .. } = self;
+        let Executor { inboxes, scheduler, .. } = self;
         inboxes.take_in(|id, rank| post(scheduler, now, id, rank));
     }
 
