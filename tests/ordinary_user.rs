@@ -213,7 +213,7 @@ fn a_limit_on_priorities_moves_the_daemon_and_its_domains_down_together() {
         let found = fifo_priority(number(seat, "tid"));
         assert!((18..=19).contains(&found), "{found}: {seat:#}");
     }
-    for (name, expected) in [("upcall-guardian", 20), ("upcall-kls", 17)] {
+    for (name, expected) in [("upcall-watchdog", 20), ("upcall-kls", 17)] {
         let found: Vec<u64> = threads(daemon.pid(), name).into_iter().map(fifo_priority).collect();
         assert_eq!(found, [expected], "{name}");
     }

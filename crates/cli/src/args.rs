@@ -171,7 +171,7 @@ pub enum Command {
     Daemon(upcall_cli::daemon::DaemonArgs),
     /// Watch a running daemon: CPUs, domains and their activities, live.
     ///
-    /// Reservations against use, hand-offs, misses, slack and what the guardian had to
+    /// Reservations against use, hand-offs, misses, slack and what the watchdog had to
     /// do. Keys: q quits, arrows scroll, s orders by another column, h helps. Only root and
     /// the daemon's own user see the domains of others.
     #[command(after_help = TOP_AFTER_HELP)]

@@ -113,7 +113,7 @@ pub struct Part {
     pub wakeup_latency_ns: Option<Percentiles>,
     /// CPUs whose handler did not yield at the end.
     pub stuck: Vec<u32>,
-    /// What the daemon's guardian did about it in the end, a line each.
+    /// What the daemon's watchdog did about it in the end, a line each.
     pub offences: Vec<String>,
 }
 

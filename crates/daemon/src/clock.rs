@@ -1,4 +1,4 @@
-//! The time, as the core counts it. Read by the KLS threads, the guardian and the server.
+//! The time, as the core counts it. Read by the KLS threads, the watchdog and the server.
 
 use upcall_core::time::Instant;
 

@@ -1,7 +1,7 @@
 //! What the domains of one user share on one CPU: their pages, and who they are.
 //!
 //! Made by the server for a user's first domain, and over when the last has gone; used by
-//! it, by the hall's [`crate::kls`] thread and by the [`crate::guardian`]. The two real-time threads never wait for the server: they
+//! it, by the hall's [`crate::kls`] thread and by the [`crate::watchdog`]. The two real-time threads never wait for the server: they
 //! take what it last said of the members, or what it said before.
 
 use core::num::NonZeroU64;
@@ -40,7 +40,7 @@ pub(crate) struct Hall {
     pub(crate) kernel: Writer<SharedMapping>,
     /// For reading, to be handed out.
     pub(crate) kernel_fd: OwnedFd,
-    /// What other users' domains have: domain 0's area. By the KLS threads and the guardian.
+    /// What other users' domains have: domain 0's area. By the KLS threads and the watchdog.
     proxy: Mutex<Owner<SharedMapping>>,
     /// Whether there is something in it.
     shows_others: AtomicBool,
@@ -70,7 +70,7 @@ pub(crate) struct Member {
     offences: AtomicU64,
 }
 
-/// What a domain may do here, as admitted: set by the server, held by the guardian.
+/// What a domain may do here, as admitted: set by the server, held by the watchdog.
 /// Relaxed throughout: each number counts for itself.
 #[derive(Debug, Default)]
 pub(crate) struct Limits {
@@ -104,7 +104,7 @@ impl Member {
         states.into_iter().find(|&state| self.is(state)).unwrap_or(State::Attached)
     }
 
-    /// How often the guardian had to act. For the server.
+    /// How often the watchdog had to act. For the server.
     pub(crate) fn offences(&self) -> u64 {
         // Relaxed: counts for itself.
         self.offences.load(Ordering::Relaxed)
@@ -116,7 +116,7 @@ impl Member {
     }
 
     /// Whether it shows a rank that it was not admitted with. Not while the server is just
-    /// changing what that is: waits for nobody. For the guardian.
+    /// changing what that is: waits for nobody. For the watchdog.
     pub(crate) fn shows_false_rank(&self, now: Instant) -> bool {
         let ranks = match self.limits.ranks.try_lock() {
             Ok(ranks) => ranks,
@@ -268,7 +268,7 @@ impl Hall {
         }
     }
 
-    /// As [`Hall::set_state`], unless the guardian has put the member out of turns. By
+    /// As [`Hall::set_state`], unless the watchdog has put the member out of turns. By
     /// the KLS thread.
     pub(crate) fn pass_over(&self, member: &Member, state: State) {
         if !member.is(State::Demoted) {
@@ -325,7 +325,7 @@ impl Hall {
     }
 
     /// Shows the hall what `others`, members of other halls, have at `now`. By the KLS
-    /// threads and the guardian, when no domain of those halls runs; nothing if another of
+    /// threads and the watchdog, when no domain of those halls runs; nothing if another of
     /// them is just at it: who reads waits for nobody. `true` if it says something else
     /// than before. Allocates.
     pub(crate) fn publish_others<'m>(

@@ -178,7 +178,7 @@ impl Kls {
     /// Raises a thread that was blocked in the kernel amid its turn, so that it need not wait
     /// for whoever runs to sleep: it finishes its quantum when it wakes, shows what it has and
     /// sleeps until it has the turn. It was best of all when it began that quantum: who was
-    /// released since waits for what is left of it, as had it not been blocked. The guardian
+    /// released since waits for what is left of it, as had it not been blocked. The watchdog
     /// holds it to that quantum, and lowers it once it sleeps or has the turn. A thread that is
     /// ready and runs elsewhere stays as it is.
     fn raise(&self, member: &Member) {
@@ -189,7 +189,7 @@ impl Kls {
         }
         // Refused only if it has ended.
         let _ = schedule::set_fifo_not_inherited_of(member.tid, band.returner());
-        // The guardian says that it is demoted before it lowers it: if that came between, we see it.
+        // The watchdog says that it is demoted before it lowers it: if that came between, we see it.
         if member.is(State::Demoted) {
             let _ = schedule::set_ordinary_of(member.tid);
         }

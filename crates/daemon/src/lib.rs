@@ -11,7 +11,7 @@
 //! | `ranks` | what a domain may show of itself |
 //! | `kls` | the thread beneath the domains of a hall |
 //! | `usher` | sees out the halls of users who have gone |
-//! | `guardian` | the thread above all |
+//! | `watchdog` | the thread above all |
 //! | [`calibrate`] | what a hand-off costs here |
 //! | `status` | how things stand, for `upcall top` |
 //! | [`server`] | the socket, and the thread that changes all this |
@@ -19,9 +19,9 @@
 #![forbid(unsafe_code)]
 
 pub mod calibrate;
-pub mod guardian;
 pub mod registry;
 pub mod server;
+pub mod watchdog;
 
 mod clock;
 mod hall;

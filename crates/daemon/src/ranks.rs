@@ -1,7 +1,7 @@
 //! Which ranks a domain may show on a CPU: those of what it was admitted with.
 //!
 //! Set by the server when something is admitted or given back, looked at by the
-//! [`crate::guardian`], for which the domain's word is not enough.
+//! [`crate::watchdog`], for which the domain's word is not enough.
 
 use upcall_core::time::{Instant, Span};
 use upcall_shm::PeerFault;

@@ -1,7 +1,7 @@
 //! The daemon's socket, and the thread that attaches, admits and detaches.
 //!
 //! Used by `upcalld` and by tests. One thread of ordinary class does all that changes
-//! who is there; the KLS threads and the [`crate::guardian`] only look at it.
+//! who is there; the KLS threads and the [`crate::watchdog`] only look at it.
 //!
 //! ```text
 //!   accepted -- (1) Hello --> attached -- (2) Thread, for each CPU --> taking part
@@ -23,7 +23,7 @@
 //! | `session` | connections, and what is said over them |
 //! | `attach` | numbers, pages, seats (1, 2) |
 //! | `answer` | requests for places, and how things stand |
-//! | `offence` | what the guardian did |
+//! | `offence` | what the watchdog did |
 //! | `event` | what the daemon tells its program, and `tracing` |
 //! | `end` | of sessions, of halls, of the daemon (3) |
 
@@ -46,11 +46,11 @@ use upcall_sys::readiness::{Direction, Readiness, Watch};
 use upcall_sys::schedule::{Band, RealTime};
 use upcall_sys::{OsError, schedule};
 
-use crate::guardian::{Guardian, Rules};
 use crate::hall::HallError;
 use crate::registry::{Quota, Registry};
 use crate::site::Site;
 use crate::usher::{Staffed, Usher};
+use crate::watchdog::{Rules, Watchdog};
 use crate::{calibrate, clock};
 pub use event::Event;
 use session::{Over, Session};
@@ -208,14 +208,14 @@ pub struct Daemon {
     listener_watch: Watch,
     offences: Connection,
     offences_watch: Watch,
-    guardian: Option<JoinHandle<()>>,
-    guardian_quit: Arc<AtomicBool>,
+    watchdog: Option<JoinHandle<()>>,
+    watchdog_quit: Arc<AtomicBool>,
     events: Vec<Event>,
     attached_ever: Arc<AtomicU64>,
 }
 
 impl Daemon {
-    /// Listens, and starts the guardian. Whether the real-time class is granted is
+    /// Listens, and starts the watchdog. Whether the real-time class is granted is
     /// found out now. Blocks for a moment.
     ///
     /// # Errors
@@ -269,17 +269,17 @@ impl Daemon {
         };
         let sites: Vec<_> = config.cpus.iter().map(|&cpu| Arc::new(Site::new(cpu))).collect();
         let (offences, reports) = Connection::pair()?;
-        let guardian_quit = Arc::new(AtomicBool::new(false));
+        let watchdog_quit = Arc::new(AtomicBool::new(false));
         let rules = Rules { band, grace: config.grace, kill: config.kill };
-        let guardian = Guardian::new((&sites, &allowed), rules, guardian_quit.clone(), {
+        let watchdog = Watchdog::new((&sites, &allowed), rules, watchdog_quit.clone(), {
             // If the server is so far behind, the counts in the kernel area remain.
             move |offence| {
                 let _ = reports.send(&offence::encode(&offence), &[]);
             }
         });
-        let guardian = std::thread::Builder::new()
-            .name("upcall-guardian".into())
-            .spawn(move || guardian.run())
+        let watchdog = std::thread::Builder::new()
+            .name("upcall-watchdog".into())
+            .spawn(move || watchdog.run())
             .map_err(StartError::Thread)?;
         let readiness = Arc::new(Readiness::new()?);
         let watch = |fd, number| Watch::new(&readiness, fd, Direction::Readable, number);
@@ -309,8 +309,8 @@ impl Daemon {
             listener,
             owns_file,
             offences,
-            guardian: Some(guardian),
-            guardian_quit,
+            watchdog: Some(watchdog),
+            watchdog_quit,
             events,
             attached_ever: Arc::default(),
             config,

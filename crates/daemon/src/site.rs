@@ -1,6 +1,6 @@
 //! One CPU: the halls of all users there, and what a thread knows of them.
 //!
-//! Changed by the server, looked at by the KLS threads and the guardian, which never
+//! Changed by the server, looked at by the KLS threads and the watchdog, which never
 //! wait for it.
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -10,7 +10,7 @@
 //!
 //! 1. It is no hall of its site any more, and is never held or given the CPU again
 //!    ([`crate::site::Site::close`]). Should its user come back, that is another hall.
-//! 2. By whoever forgets it last: this thread, or the guardian at its next look.
+//! 2. By whoever forgets it last: this thread, or the watchdog at its next look.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Weak};

@@ -132,7 +132,7 @@ fn the_better_one_gets_on_when_it_wakes_and_goes_on_at_the_others_next_boundary(
             "{meanwhile} quanta while it slept, {since} till it was awake, {then} till it went on; woke {} us late",
             (awake - due) / 1000
         );
-        // What a look of the guardian or an interrupt puts between two readings of the clock.
+        // What a look of the watchdog or an interrupt puts between two readings of the clock.
         assert!(since <= 1, "{since} quanta of the other before it got on");
         assert!(then <= 1, "{then} quanta of the other before its next one");
         amid += usize::from(meanwhile > 10 && begun(&others, *after, u64::MAX) > 0);

@@ -410,7 +410,7 @@ impl Had {
         }
     }
 
-    /// Once the guardian and the usher have come to give themselves their names.
+    /// Once the watchdog and the usher have come to give themselves their names.
     fn without_users() -> Self {
         until(|| Had::now().threads == 2, || format!("{:?}, not 2 threads", Had::now()));
         Had::now()

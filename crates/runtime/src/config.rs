@@ -10,7 +10,7 @@ use upcall_sys::schedule::Band;
 /// ([`Band::WHOLE`]).
 ///
 /// Above threaded interrupt handlers (50), so that a flood of interrupts does
-/// not come first, and with room above for a guardian.
+/// not come first, and with room above for a watchdog.
 pub const FIFO_PRIORITY: u8 = Band::WHOLE.handlers();
 
 /// Who decides what runs next.

@@ -9,7 +9,7 @@
 //! where it is made (the bell, the clock, the yield request in the kernel area), and
 //! the first boundary after the mask looks there (for interrupts, the end of the mask
 //! does). So masking only ever delays, and what it
-//! delays too long the guardian ends, as it does for who never asks.
+//! delays too long the watchdog ends, as it does for who never asks.
 
 use std::ops::{Deref, DerefMut};
 

@@ -1,4 +1,4 @@
-//! What a domain is told when the daemon's guardian had to act against it.
+//! What a domain is told when the daemon's watchdog had to act against it.
 
 use std::fmt;
 

@@ -419,7 +419,7 @@ impl Runtime {
         }
     }
 
-    /// What the daemon's guardian had to do about this process since the last call, in
+    /// What the daemon's watchdog had to do about this process since the last call, in
     /// order: a handler kept its CPU, and others waited. Told a moment after it was done;
     /// without [`Config::daemon`] there is none. Does not wait. Allocates if there is any.
     pub fn offences(&mut self) -> Vec<Offence> {

@@ -204,7 +204,7 @@ impl DomainStatus {
         sum
     }
 
-    /// How often the guardian had to act against it, on all CPUs.
+    /// How often the watchdog had to act against it, on all CPUs.
     pub fn offences(&self) -> u64 {
         self.seats.iter().map(|seat| seat.offences).fold(0, u64::saturating_add)
     }

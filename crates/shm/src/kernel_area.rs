@@ -127,7 +127,7 @@ pub struct Entry {
 /// The daemon's end.
 ///
 /// [`Self::attach`] and [`Self::detach`] are for one thread at a time; the other
-/// calls are wait-free and may come from the guardian's meanwhile.
+/// calls are wait-free and may come from the watchdog's meanwhile.
 /// `W` is the memory, owned or borrowed.
 #[derive(Debug)]
 pub struct Writer<W>(Words<W>);
@@ -187,7 +187,7 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
     /// Asks `domain` to yield at its next boundary, or when it unmasks. After it
     /// the mask may be looked at ([`crate::user_area::Peer::is_masked`]).
     pub fn request_yield(&self, domain: DomainId) {
-        // Relaxed: nothing is handed over with it, and the guardian alone counts.
+        // Relaxed: nothing is handed over with it, and the watchdog alone counts.
         let word = word::line(domain.line()) + word::YIELD_REQUESTS;
         self.0.store(word, self.0.load(word, Relaxed).wrapping_add(1), Relaxed);
         // Pairs with the fence in `user_area::Owner::unmask`: either the owner

@@ -1,4 +1,4 @@
-//! What the guardian does about a domain that does not yield.
+//! What the watchdog does about a domain that does not yield.
 
 /// What the daemon did about a process that kept its CPU. Of the first three, each is harder than the
 /// one before.

@@ -14,7 +14,7 @@
 //!   Create          ------------------------->
 //!                   <-------------------------    Granted, or Refused
 //!   Close           ------------------------->
-//!                   <-------------------------    Offence, when the guardian had to act
+//!                   <-------------------------    Offence, when the watchdog had to act
 //! ```
 //!
 //! Who is no domain may say Inspect instead, and is told how things stand: module
@@ -188,7 +188,7 @@ pub enum ToDomain {
         /// What would fit, or empty.
         hint: String,
     },
-    /// The guardian had to act against this domain.
+    /// The watchdog had to act against this domain.
     Offence {
         /// On which CPU.
         cpu: u32,

@@ -86,7 +86,7 @@ fn is_found_by_variable() -> bool {
 
 /// limits.conf(5), and what systemd has in its place.
 fn by_limits(user: &str) -> String {
-    let priority = Band::WHOLE.guardian();
+    let priority = Band::WHOLE.watchdog();
     format!(
         "the lines `{user} - rtprio {priority}` and `{user} - memlock unlimited` in \
          /etc/security/limits.d/upcall.conf and a new login, or in a systemd service with \

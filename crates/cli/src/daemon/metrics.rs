@@ -123,7 +123,7 @@ const SEAT_COUNTERS: [(&str, &str, OfSeat<u64>); 7] = [
     ("upcall_domain_switches", "Switches between own activities, as the domain says", |seat| {
         seat.counters.switches
     }),
-    ("upcall_domain_offences", "Measures that the guardian took against the domain", |seat| {
+    ("upcall_domain_offences", "Measures that the watchdog took against the domain", |seat| {
         seat.offences
     }),
 ];
@@ -144,7 +144,7 @@ impl Snapshot {
             ("upcall_daemon_attached", "Processes that became a domain", attached),
             ("upcall_daemon_detached", "Domains that went", detached),
             ("upcall_daemon_refused", "Domains and activities refused", refused),
-            ("upcall_daemon_offences", "Measures that the guardian took", offences),
+            ("upcall_daemon_offences", "Measures that the watchdog took", offences),
             ("upcall_daemon_troubles", "Missing rights and failures", troubles),
         ];
         for (name, help, count) in totals {

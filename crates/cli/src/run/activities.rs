@@ -133,7 +133,7 @@ impl Activities {
         self.runtime.poll(|id, job| shown(created, id, job, &mut on_job));
     }
 
-    /// What the daemon's guardian has done about this process since, a line each.
+    /// What the daemon's watchdog has done about this process since, a line each.
     pub fn offences(&mut self) -> Vec<String> {
         self.runtime.offences().iter().map(ToString::to_string).collect()
     }

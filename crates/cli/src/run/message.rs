@@ -105,7 +105,7 @@ pub enum FromDomain {
         rows: Vec<Row>,
         /// Jobs that ended since the last one, with the positions of their activities.
         jobs: Vec<(usize, Line)>,
-        /// What the daemon's guardian did about it since, a line each.
+        /// What the daemon's watchdog did about it since, a line each.
         offences: Vec<String>,
         /// What the trace has since, in whole packets.
         trace: Vec<u8>,

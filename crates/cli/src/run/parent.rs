@@ -47,7 +47,7 @@ struct Parent<'p, 's> {
     parts: Vec<Option<Part>>,
     notices: Vec<String>,
     broken: Vec<String>,
-    /// The daemon is this run's own, and says itself what its guardian does.
+    /// The daemon is this run's own, and says itself what its watchdog does.
     own_daemon: bool,
     log: &'p mut Option<JobLog>,
     trace: &'p mut Option<TraceFile>,
@@ -327,7 +327,7 @@ impl<'p, 's> Parent<'p, 's> {
         true
     }
 
-    /// The guardian acted against a domain: said once, and noted for the end.
+    /// The watchdog acted against a domain: said once, and noted for the end.
     fn offended(&mut self, process: usize, offences: Vec<String>) {
         for offence in offences {
             let line = format!("domain `{}` {offence}", self.processes[process].domain);

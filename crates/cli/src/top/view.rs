@@ -33,7 +33,7 @@ missed    jobs that ended after their deadline
 next      time to the next release
 slack     least time from a job's end to its deadline; negative: a miss
 ready     the best of its domain, waiting for the CPU
-demoted   the guardian put it into the ordinary class
+demoted   the watchdog put it into the ordinary class
 fault     the domain wrote what it must not into its pages";
 
 /// By what the rows are ordered, most first; names and numbers from the first on.

@@ -1,6 +1,6 @@
 //! Requests: places for activities, and how things stand.
 //!
-//! Called with each message of a session. The registry decides, and the guardian is told
+//! Called with each message of a session. The registry decides, and the watchdog is told
 //! what was decided. Part of the server's thread.
 
 use std::os::fd::AsFd;
@@ -95,7 +95,7 @@ impl Daemon {
         Ok(false)
     }
 
-    /// Tells the kernel areas and the guardian what a domain may do.
+    /// Tells the kernel areas and the watchdog what a domain may do.
     pub(super) fn set_limits(&self, session: u64) {
         let domain = self.sessions.get(&session).and_then(|session| session.domain.as_ref());
         let Some(Attached { number, seats, .. }) = domain else { return };

@@ -13,8 +13,8 @@ use upcall_sys::schedule::{self, Band};
 
 use super::session::{Attached, Seat};
 use super::{Daemon, Event};
-use crate::guardian;
 use crate::hall::Member;
+use crate::watchdog;
 
 impl Daemon {
     pub(super) fn end_all(&mut self) {
@@ -66,10 +66,10 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         self.end_all();
         // Relaxed: it looks at every tick.
-        self.guardian_quit.store(true, Ordering::Relaxed);
+        self.watchdog_quit.store(true, Ordering::Relaxed);
         // With the last domain the last hall was closed.
         drop(self.usher.take());
-        let _ = self.guardian.take().map(JoinHandle::join);
+        let _ = self.watchdog.take().map(JoinHandle::join);
         if self.owns_file {
             let _ = std::fs::remove_file(&self.config.socket);
         }
@@ -83,6 +83,6 @@ fn lower(process: &PidFd, member: &Member, band: Band) {
         return;
     }
     if schedule::set_ordinary_of(member.tid).is_err() {
-        guardian::lower_leader(member, Some(band));
+        watchdog::lower_leader(member, Some(band));
     }
 }

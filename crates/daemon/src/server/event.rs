@@ -1,14 +1,14 @@
 //! What the daemon tells its program, and `tracing`.
 //!
 //! The server's thread, of ordinary class, makes and tells each event. No KLS thread and no
-//! guardian does: an offence reaches the server as a message first.
+//! watchdog does: an offence reaches the server as a message first.
 
 use core::fmt;
 
 use upcall_core::time::Span;
 
-use crate::guardian::Measure;
 use crate::registry::Owner;
+use crate::watchdog::Measure;
 
 /// Something that whoever runs the daemon may want to know.
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ pub enum Event {
         /// Why.
         reason: String,
     },
-    /// The guardian acted.
+    /// The watchdog acted.
     Offence {
         /// Against this domain.
         domain: u32,

@@ -1,6 +1,6 @@
-//! Offences: from the guardian's thread to the domain, and to whoever runs the daemon.
+//! Offences: from the watchdog's thread to the domain, and to whoever runs the daemon.
 //!
-//! The guardian sends, and never waits for the server; this is the server's end.
+//! The watchdog sends, and never waits for the server; this is the server's end.
 
 use core::num::NonZeroU64;
 
@@ -10,7 +10,7 @@ use upcall_sys::local::Received;
 use upcall_sys::process::Signal;
 
 use super::{Daemon, Event};
-use crate::guardian::{Measure, Offence};
+use crate::watchdog::{Measure, Offence};
 
 const OFFENCE_BYTES: usize = 32;
 

@@ -90,7 +90,7 @@ pub struct SeatStatus {
     pub tid: u32,
     /// How the daemon takes it to be.
     pub state: State,
-    /// How often the guardian had to act against it.
+    /// How often the watchdog had to act against it.
     pub offences: u64,
     /// Reserved for it, in millionths of the CPU, hand-offs not included.
     pub reserved_ppm: u64,

@@ -259,7 +259,7 @@ mod tests {
             let (tid, go, thread) = started(|| ());
             let granted = RealTime::granted().unwrap();
             assert_eq!(granted.right, Right::Limit { priority_max: 20 });
-            assert_eq!(granted.band.guardian(), 20);
+            assert_eq!(granted.band.watchdog(), 20);
             let handlers = granted.band.handlers();
             for _ in 0..2 {
                 set_fifo_not_inherited_of(tid, handlers).unwrap();

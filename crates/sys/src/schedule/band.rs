@@ -3,7 +3,7 @@
 //! The runtime, the daemon and the senders of test traffic take theirs from here.
 //!
 //! ```text
-//!   62  guardian
+//!   62  watchdog
 //!   61  a thread that was blocked in its turn; the thread that waits for descriptors
 //!   60  scheduling threads, which run handlers
 //!   59  the daemon's kernel-level scheduler
@@ -15,7 +15,7 @@
 //! above threaded interrupt handlers (50). A band that ends below 53 puts handlers
 //! beneath them: then a flood of interrupts delays handlers.
 
-/// Five neighbouring priorities in `SCHED_FIFO`. From the highest: the daemon's guardian, threads
+/// Five neighbouring priorities in `SCHED_FIFO`. From the highest: the daemon's watchdog, threads
 /// that were blocked in their turn, the threads that run handlers, the daemon's kernel-level
 /// scheduler, and processes that kept the CPU too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,8 +38,8 @@ impl Band {
         (limit >= Band::WIDTH).then_some(Band { top: limit.min(Band::WHOLE.top) })
     }
 
-    /// Of the daemon's guardian: the highest.
-    pub const fn guardian(self) -> u8 {
+    /// Of the daemon's watchdog: the highest.
+    pub const fn watchdog(self) -> u8 {
         self.top
     }
 
@@ -87,7 +87,7 @@ mod tests {
     fn order(band: Band) -> [u8; 5] {
         let Band { top } = band;
         let order = [band.offender(), band.kernel_level(), band.handlers(), band.returner(), top];
-        assert_eq!((band.reactor(), band.guardian()), (band.returner(), top));
+        assert_eq!((band.reactor(), band.watchdog()), (band.returner(), top));
         order
     }
 

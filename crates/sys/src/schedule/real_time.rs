@@ -38,13 +38,13 @@ impl RealTime {
     /// # Errors
     /// Which right is missing.
     pub fn granted() -> Result<RealTime, FifoRefusal> {
-        let refused = match fifo_permission(Band::WHOLE.guardian()) {
+        let refused = match fifo_permission(Band::WHOLE.watchdog()) {
             Ok(()) => return Ok(RealTime { right: own_right(), band: Band::WHOLE }),
             Err(refused) => refused,
         };
         let lower = Band::below(refused.priority_limit).filter(|&band| band != Band::WHOLE);
         let Some(band) = lower else { return Err(refused) };
-        fifo_permission(band.guardian())?;
+        fifo_permission(band.watchdog())?;
         Ok(RealTime { right: own_right(), band })
     }
 }
@@ -82,9 +82,9 @@ mod tests {
     fn what_is_granted_is_what_the_kernel_lets_a_thread_do() {
         match RealTime::granted() {
             Ok(real_time) => {
-                assert_eq!(fifo_permission(real_time.band.guardian()), Ok(()));
+                assert_eq!(fifo_permission(real_time.band.watchdog()), Ok(()));
                 let is_whole = real_time.band == Band::WHOLE;
-                assert_eq!(fifo_permission(Band::WHOLE.guardian()).is_ok(), is_whole);
+                assert_eq!(fifo_permission(Band::WHOLE.watchdog()).is_ok(), is_whole);
             }
             Err(refused) => assert!(fifo_permission(refused.priority).is_err(), "{refused}"),
         }

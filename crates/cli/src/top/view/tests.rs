@@ -201,9 +201,9 @@ fn no_size_is_too_small() {
 fn help_lies_above_and_goes() {
     let mut view = view();
     view.toggle_help();
-    assert!(drawn(&mut view, 118, 24).iter().any(|line| line.contains("guardian")));
+    assert!(drawn(&mut view, 118, 24).iter().any(|line| line.contains("watchdog")));
     view.close_help();
-    assert!(drawn(&mut view, 118, 24).iter().all(|line| !line.contains("guardian")));
+    assert!(drawn(&mut view, 118, 24).iter().all(|line| !line.contains("watchdog")));
 }
 
 #[test]

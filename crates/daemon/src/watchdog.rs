@@ -69,7 +69,7 @@ const OFFENCES_MAX: u64 = 3;
 /// For so long at least an offender is beneath the others.
 const SUNK_MIN: Span = Span::from_millis(50);
 
-/// The guardian had to act.
+/// The watchdog had to act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Offence {
     pub(crate) cpu: u32,
@@ -90,7 +90,7 @@ pub(crate) struct Rules {
 }
 
 /// See the module's head.
-pub(crate) struct Guardian<R> {
+pub(crate) struct Watchdog<R> {
     rules: Rules,
     /// Where it may run itself; empty: anywhere.
     cpus: Vec<u32>,
@@ -109,7 +109,7 @@ struct Tick<'t> {
     report: &'t mut dyn FnMut(Offence),
 }
 
-/// One CPU, as the guardian remembers it.
+/// One CPU, as the watchdog remembers it.
 struct Watch {
     site: Arc<Site>,
     known: Known,
@@ -126,7 +126,7 @@ struct Asked {
     cpu_ns: u64,
 }
 
-/// A domain, as the guardian remembers it.
+/// A domain, as the watchdog remembers it.
 struct Record {
     member: Arc<Member>,
     offences: u64,
@@ -155,7 +155,7 @@ struct Sunk {
     is_ordinary: bool,
 }
 
-impl<R: FnMut(Offence)> Guardian<R> {
+impl<R: FnMut(Offence)> Watchdog<R> {
     pub(crate) fn new(
         (sites, allowed): (&[Arc<Site>], &[u32]),
         rules: Rules,
@@ -167,7 +167,7 @@ impl<R: FnMut(Offence)> Guardian<R> {
             Watch { site, known, asked: None, records: Vec::new() }
         };
         let cpus = beside(sites, allowed);
-        Guardian { rules, cpus, sites: sites.iter().map(watch).collect(), report, quit }
+        Watchdog { rules, cpus, sites: sites.iter().map(watch).collect(), report, quit }
     }
 
     /// Runs until told to quit, in a thread of its own.
@@ -177,7 +177,7 @@ impl<R: FnMut(Offence)> Guardian<R> {
             let _ = schedule::pin_thread(&self.cpus);
         }
         if let Some(band) = self.rules.band {
-            let _ = schedule::set_fifo(band.guardian());
+            let _ = schedule::set_fifo(band.watchdog());
         }
         let _ = schedule::set_timer_slack_least();
         let kernel_tick = Span::from_nanos(clock::kernel_tick_ns());

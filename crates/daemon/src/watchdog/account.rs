@@ -1,6 +1,6 @@
 //! What a domain has used of a CPU against what was reserved for it there.
 //!
-//! Kept by the guardian, from the kernel's count of the thread's CPU time, less what the
+//! Kept by the watchdog, from the kernel's count of the thread's CPU time, less what the
 //! host took of it ([`super::meter`]).
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -36,7 +36,7 @@ pub(super) struct Account {
     pub(super) owed_ns: i64,
 }
 
-/// One look of the guardian at one domain.
+/// One look of the watchdog at one domain.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {
     pub(super) now: Instant,

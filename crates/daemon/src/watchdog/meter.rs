@@ -2,7 +2,7 @@
 //!
 //! The kernel leaves out of its count what the host says it took (`steal`, where the guest
 //! is built with `PARAVIRT_TIME_ACCOUNTING`). What the host took and did not say is charged
-//! to whoever was on the CPU. Two things give that away: the guardian woke late though no
+//! to whoever was on the CPU. Two things give that away: the watchdog woke late though no
 //! other thread kept it from its CPU, or the count grew by more than there was time for.
 //! Numbers only; used by the [`super::account`].
 
@@ -11,7 +11,7 @@ use upcall_core::time::Span;
 #[cfg(test)]
 mod tests;
 
-/// A guardian so late at most was not held up by the host: so a wake-up is.
+/// A watchdog so late at most was not held up by the host: so a wake-up is.
 const LATE_MAX: Span = Span::from_millis(1);
 
 /// What passed from one look to the next.
@@ -31,8 +31,8 @@ pub(super) struct Meter {
     unseen_ns: u64,
 }
 
-/// How long the machine stood still, by a guardian that woke `late` after it had waited
-/// so long for other threads on its CPU. Who takes a higher priority than the guardian's
+/// How long the machine stood still, by a watchdog that woke `late` after it had waited
+/// so long for other threads on its CPU. Who takes a higher priority than the watchdog's
 /// only has it wait, and gains nothing, whatever CPU it is on. Where the kernel does not
 /// count that, every delay may be such a thread's.
 pub(super) fn stood_still(late: Span, waited: Option<Span>) -> Span {
@@ -73,7 +73,7 @@ impl Meter {
     }
 }
 
-/// The guardian reads clock and count one after the other, and may be held up between.
+/// The watchdog reads clock and count one after the other, and may be held up between.
 fn unseen_ns_max(kernel_tick: Span) -> u64 {
     (kernel_tick + LATE_MAX).as_nanos()
 }

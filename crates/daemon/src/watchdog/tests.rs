@@ -30,9 +30,9 @@ fn its_thread_is_allowed_on_no_cpu_of_a_site_if_there_is_another() {
         let sites = sites(scheduled);
         let quit = Arc::new(AtomicBool::new(true));
         let rules = Rules { band: None, grace: Span::ZERO, kill: false };
-        let guardian = Guardian::new((&sites, &allowed), rules, quit, |_| {});
+        let watchdog = Watchdog::new((&sites, &allowed), rules, quit, |_| {});
         let run = move || {
-            guardian.run();
+            watchdog.run();
             schedule::allowed_cpus().unwrap()
         };
         let its_own: BTreeSet<u32> = std::thread::spawn(run).join().unwrap().into_iter().collect();

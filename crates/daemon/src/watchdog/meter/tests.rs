@@ -1,4 +1,4 @@
-//! A machine in numbers: a thread that never sleeps on one CPU, the guardian on another, and
+//! A machine in numbers: a thread that never sleeps on one CPU, the watchdog on another, and
 //! a host that takes both, or the one, for a while.
 
 use super::*;
@@ -15,7 +15,7 @@ const NONE: Stall = Stall { from: 0, to: 0, is_of_both: false, is_told: false };
 struct Stall {
     from: u64,
     to: u64,
-    /// The guardian's CPU too.
+    /// The watchdog's CPU too.
     is_of_both: bool,
     /// It says so, and the kernel does not count it.
     is_told: bool,
@@ -41,8 +41,8 @@ impl Stall {
     }
 }
 
-/// One look of the guardian: when, what the thread had really used by then, and what the
-/// guardian takes that to be.
+/// One look of the watchdog: when, what the thread had really used by then, and what the
+/// watchdog takes that to be.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     at: u64,
@@ -50,7 +50,7 @@ struct Seen {
     used: u64,
 }
 
-/// What the guardian sees of a thread that never sleeps, until some time after the standstill.
+/// What the watchdog sees of a thread that never sleeps, until some time after the standstill.
 fn seen(stall: Stall, phase: u64) -> Vec<Seen> {
     let mut meter = Meter::default();
     meter.begin(stall.count(phase, 0) * 1_000, KERNEL_TICK);
@@ -123,7 +123,7 @@ fn one_that_loops_through_a_standstill_is_found_that_much_and_two_looks_later_at
 }
 
 #[test]
-fn who_keeps_the_guardian_from_its_cpu_gains_nothing() {
+fn who_keeps_the_watchdog_from_its_cpu_gains_nothing() {
     let late = Span::from_millis(50);
     for waited in [Some(late), None] {
         let mut meter = Meter::default();
