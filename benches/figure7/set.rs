@@ -54,7 +54,7 @@ impl Set {
             cpu_limit: Share::CPU_LIMIT_DEFAULT,
             switch_cost,
             wakeup_latency: Span::ZERO,
-            patience: Span::ZERO,
+            defer_preemption: Span::ZERO,
         };
         let refusal = screen(&members, &platform);
         let mut reservations = Reservations::new(platform, &RMDP);

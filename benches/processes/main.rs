@@ -2,7 +2,7 @@
 //! each, periods 40 to 90 ms, first releases at random, under one daemon on one CPU;
 //! immediate preemption (a handler yields after every iteration if it must, one of 96)
 //! against delayed (after all of them), and against the kernel's own: a `SCHED_FIFO` thread
-//! a handler, priorities by rate, no daemon. Then delayed with patience (decision 0014).
+//! a handler, priorities by rate, no daemon. Then delayed with deferred preemption (decision 0014).
 //!
 //! Switches are the kernel's count of the domains' threads; beside them stands how many
 //! hand-offs the simulator needs for the same set at the hand-off's measured cost, and what
@@ -53,8 +53,8 @@ const PHASES: u64 = 1995;
 const LIMIT_PPM: u32 = 950_000;
 /// From the last process's start to the first release.
 const LEAD: Span = Span::from_millis(300);
-/// Of who is patient.
-const PATIENCE: Span = Span::from_millis(5);
+/// The deferral of `Way::Deferred`.
+const DEFER_PREEMPTION: Span = Span::from_millis(5);
 /// Threads of ordinary class that compete, in the half under load.
 const LOAD_THREADS: u32 = 2;
 
@@ -90,31 +90,31 @@ enum Way {
     Fifo,
     Immediate,
     Delayed,
-    /// As delayed, and a domain goes on while others have waited for less than [`PATIENCE`].
-    Patient,
+    /// As delayed, and a domain goes on while others have waited for less than [`DEFER_PREEMPTION`].
+    Deferred,
 }
 
 impl Way {
-    const ALL: [Way; 4] = [Way::Fifo, Way::Immediate, Way::Delayed, Way::Patient];
+    const ALL: [Way; 4] = [Way::Fifo, Way::Immediate, Way::Delayed, Way::Deferred];
 
     fn name(self) -> &'static str {
         match self {
             Way::Fifo => "fifo",
             Way::Immediate => "immediate",
             Way::Delayed => "delayed",
-            Way::Patient => "patient",
+            Way::Deferred => "deferred",
         }
     }
 
     fn quantum(self) -> u32 {
         match self {
             Way::Fifo | Way::Immediate => 1,
-            Way::Delayed | Way::Patient => BATCH,
+            Way::Delayed | Way::Deferred => BATCH,
         }
     }
 
-    fn patience(self) -> Span {
-        if self == Way::Patient { PATIENCE } else { Span::ZERO }
+    fn defer_preemption(self) -> Span {
+        if self == Way::Deferred { DEFER_PREEMPTION } else { Span::ZERO }
     }
 }
 
@@ -155,8 +155,8 @@ fn experiments() {
     let utilizations = utilization.map_or(utilizations, |utilization| vec![utilization]);
     println!("{}", heading("processes"));
     println!(
-        "{millis} ms a run, {BATCH} iterations a job; immediate: quantum 1, delayed: quantum {BATCH}; fifo: a thread a handler; patient: delayed, patience {} ms",
-        PATIENCE.as_nanos() / 1_000_000
+        "{millis} ms a run, {BATCH} iterations a job; immediate: quantum 1, delayed: quantum {BATCH}; fifo: a thread a handler; deferred: delayed, deferral {} ms",
+        DEFER_PREEMPTION.as_nanos() / 1_000_000
     );
     println!("under load: {LOAD_THREADS} spinning threads of ordinary class on the same CPU");
     let reload = reload(set_kib);
@@ -210,14 +210,14 @@ fn experiments() {
                         println!();
                         outcome
                     });
-                    for (way, saved) in [Way::Delayed, Way::Patient].into_iter().zip(&mut saved) {
+                    for (way, saved) in [Way::Delayed, Way::Deferred].into_iter().zip(&mut saved) {
                         println!(" {}", saved.count(&before, &run_as(way)));
                     }
                 }
                 if sets > 1 {
                     println!("fewer % over {sets} sets, least / median / most");
                     println!("  delayed: {}", saved[0]);
-                    println!("  patient: {}", saved[1]);
+                    println!("  deferred: {}", saved[1]);
                 }
             }
         }
@@ -313,16 +313,16 @@ fn run(setting: Setting, millis: u64) -> Outcome {
     let socket = std::env::temp_dir().join(format!("upcall-processes-{}", std::process::id()));
     let config = server::Config {
         cpu_limit: Share::from_ppm(LIMIT_PPM).expect("it is in range"),
-        patience: setting.way.patience(),
+        defer_preemption: setting.way.defer_preemption(),
         ..server::Config::new(socket.clone(), vec![cpu])
     };
     let daemon = Daemon::start(config).expect("a daemon");
     let share_ppm = u64::from(setting.utilization * 10_000 / setting.processes);
     let switch_cost = daemon.switch_cost() + setting.reload;
     let admitted = admitted(setting, share_ppm, cpu, switch_cost);
-    // The simulator knows no patience.
+    // The simulator knows no deferred preemption.
     let simulated =
-        (setting.way != Way::Patient).then(|| simulated(setting, share_ppm, switch_cost, millis));
+        (setting.way != Way::Deferred).then(|| simulated(setting, share_ppm, switch_cost, millis));
     let stopper = daemon.stopper();
     let serving = std::thread::spawn(move || {
         daemon.run(|event, _| {
@@ -396,7 +396,7 @@ fn admitted(setting: Setting, share_ppm: u64, cpu: u32, switch_cost: Span) -> u6
         cpu_limit: Share::from_ppm(LIMIT_PPM).expect("it is in range"),
         switch_cost,
         wakeup_latency: Span::ZERO,
-        patience: setting.way.patience(),
+        defer_preemption: setting.way.defer_preemption(),
     };
     let mut reservations = Reservations::new(platform, &RMDP);
     let mut admitted = 0;

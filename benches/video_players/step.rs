@@ -22,7 +22,7 @@ use crate::{CLASSES, CPU_LIMIT, PERIOD, ROLE, WARM_FRAMES};
 /// From when all are ready to the first frame.
 const LEAD: Span = Span::from_millis(150);
 /// A player that does not come to its stream until then does not come.
-const PATIENCE: Span = Span::from_secs(30);
+const DEFER_PREEMPTION: Span = Span::from_secs(30);
 /// Of those in `SCHED_RR`.
 pub const PRIORITY: u8 = 30;
 
@@ -133,7 +133,8 @@ pub fn run(setting: &Setting, way: Way, players: usize) -> Outcome {
     for role in roles {
         let mut process = Process::start(&role);
         for _ in 0..role.players {
-            let offer = door.accept(Some(clock::now() + PATIENCE)).expect("a player's stream");
+            let offer =
+                door.accept(Some(clock::now() + DEFER_PREEMPTION)).expect("a player's stream");
             let outlet: Outlet = offer.stream.outlet().expect("nobody has it");
             outlets.push(outlet);
             lines.push(offer.line);

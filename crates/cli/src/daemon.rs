@@ -79,7 +79,7 @@ pub struct DaemonArgs {
     /// How long a released handler may wait while its CPU's process goes on with less urgent
     /// ones of its own: fewer switches, later answers. Admission counts it. Only under rmdp.
     #[arg(long, default_value = "0us", value_parser = duration)]
-    pub patience: Span,
+    pub defer_preemption: Span,
     /// Who may attach: its own user, or everyone (then run it as root).
     #[arg(long, value_enum, default_value = "owner")]
     pub access: AccessArg,
@@ -217,7 +217,7 @@ fn config(args: &DaemonArgs, socket: PathBuf, cpus: Vec<u32>) -> Result<Config, 
             .ok_or_else(|| failed("--cpu-limit: found 0 %, expected more"))?,
         switch_cost: args.switch_cost.0,
         wakeup_latency: args.wakeup_latency,
-        patience: args.patience,
+        defer_preemption: args.defer_preemption,
         discipline: args.policy,
         quota: Quota { domains_max: args.user_domains.into(), share_max_ppm: args.user_share },
         grace: args.grace,

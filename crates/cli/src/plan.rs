@@ -221,7 +221,7 @@ fn virtual_platform(spec: &Spec) -> Platform {
             SwitchCost::Fixed(cost) => cost,
         },
         wakeup_latency: spec.wakeup_latency,
-        patience: Span::ZERO,
+        defer_preemption: Span::ZERO,
     }
 }
 
@@ -253,7 +253,7 @@ fn platform(spec: &Spec, discipline: &Discipline) -> Result<Platform, Failure> {
         cpu_limit: Share::from_ppm(spec.cpu_limit_ppm).unwrap_or(Share::CPU_LIMIT_DEFAULT),
         switch_cost,
         wakeup_latency: spec.wakeup_latency,
-        patience: Span::ZERO,
+        defer_preemption: Span::ZERO,
     })
 }
 

@@ -171,7 +171,7 @@ fn rows(sweep: &Sweep, number: u64, fingerprint: &str) -> String {
             cpu_limit: Share::WHOLE,
             switch_cost: point.switch_cost,
             wakeup_latency: Span::ZERO,
-            patience: Span::ZERO,
+            defer_preemption: Span::ZERO,
         };
         let mut reservations = Reservations::new(platform, discipline);
         let refused =

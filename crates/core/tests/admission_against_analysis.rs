@@ -64,7 +64,7 @@ fn reservations(cpu_limit: Share) -> Reservations {
             cpu_limit,
             switch_cost: Span::ZERO,
             wakeup_latency: Span::ZERO,
-            patience: Span::ZERO,
+            defer_preemption: Span::ZERO,
         },
         &RMDP,
     )

@@ -28,7 +28,7 @@ fn platform(switch_ns: u64, wakeup_ns: u64) -> Platform {
         cpu_limit: Share::WHOLE,
         switch_cost: ns(switch_ns),
         wakeup_latency: ns(wakeup_ns),
-        patience: Span::ZERO,
+        defer_preemption: Span::ZERO,
     }
 }
 

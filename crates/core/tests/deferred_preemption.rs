@@ -1,4 +1,4 @@
-//! Admission with patience against what it is about: domains that go on with worse ranks of
+//! Admission with deferred preemption against what it is about: domains that go on with worse ranks of
 //! their own while all that outrank them were released a moment ago (decision 0014).
 
 #![expect(clippy::unwrap_used, reason = "a test")]
@@ -44,7 +44,7 @@ impl Job {
 
 /// Runs `jobs`, best rank first, until `end`, quantum by quantum, as `Seat::next` and `may_go_on`
 /// have it; how often the CPU went to another domain.
-fn run(jobs: &mut [Job], patience: u64, end: u64) -> u64 {
+fn run(jobs: &mut [Job], defer_preemption: u64, end: u64) -> u64 {
     let (mut now, mut last, mut switches) = (0, None, 0);
     while now < end {
         let Some(best) = jobs.iter().position(|job| job.is_there(now)) else {
@@ -54,7 +54,7 @@ fn run(jobs: &mut [Job], patience: u64, end: u64) -> u64 {
         let own = jobs.iter().position(|job| Some(job.domain) == last && job.is_there(now));
         let goes_on = own.filter(|&own| {
             let mut better = jobs[..own].iter().filter(|job| job.is_there(now));
-            better.all(|job| job.release + patience > now)
+            better.all(|job| job.release + defer_preemption > now)
         });
         let job = &mut jobs[goes_on.unwrap_or(best)];
         if last.replace(job.domain) != Some(job.domain) {
@@ -72,13 +72,13 @@ fn run(jobs: &mut [Job], patience: u64, end: u64) -> u64 {
 }
 
 /// None yet, on one CPU that may be full.
-fn reservations(patience: Span) -> Reservations {
+fn reservations(defer_preemption: Span) -> Reservations {
     let platform = Platform {
         cpus: vec![0],
         cpu_limit: Share::WHOLE,
         switch_cost: Span::ZERO,
         wakeup_latency: Span::ZERO,
-        patience,
+        defer_preemption,
     };
     Reservations::new(platform, &RMDP)
 }
@@ -100,8 +100,8 @@ fn no_response_is_longer_than_admitted_and_switches_are_spared() {
     let (mut kept, mut tight, mut with, mut without) = (0, 0, 0, 0);
     for _ in 0..SETS {
         let count = 2 + chance.below(6);
-        let patience = chance.below(20_000);
-        let mut reservations = reservations(Span::from_nanos(patience));
+        let defer_preemption = chance.below(20_000);
+        let mut reservations = reservations(Span::from_nanos(defer_preemption));
         let mut set: Vec<_> = (0..count)
             .filter_map(|number| {
                 let params = params(&mut chance, count);
@@ -123,25 +123,29 @@ fn no_response_is_longer_than_admitted_and_switches_are_spared() {
                     Job { params, domain, release, pdus: 0, worst: 0 }
                 })
                 .collect();
-            with += run(&mut jobs, patience, 2_000_000);
+            with += run(&mut jobs, defer_preemption, 2_000_000);
             for (job, (id, ..)) in jobs.iter().zip(&set) {
                 let bound = reservations.response_max(*id).unwrap();
-                assert!(job.worst <= bound.as_nanos(), "{} > {bound:?}, {patience}", job.worst);
+                assert!(
+                    job.worst <= bound.as_nanos(),
+                    "{} > {bound:?}, {defer_preemption}",
+                    job.worst
+                );
                 kept += 1;
-                tight += u64::from(job.worst + patience / 2 > bound.as_nanos());
+                tight += u64::from(job.worst + defer_preemption / 2 > bound.as_nanos());
             }
             jobs.iter_mut().for_each(|job| job.release = 0);
             without += run(&mut jobs, 0, 2_000_000);
         }
     }
     assert!(kept > 5_000 && tight > kept / 20, "{tight} of {kept}");
-    assert!(with < without, "{with} switches, {without} without patience");
+    assert!(with < without, "{with} switches, {without} without deferred preemption");
 }
 
 #[test]
-fn patience_costs_what_it_may_take_from_the_deadline() {
-    let with = |patience_us| {
-        let mut reservations = reservations(Span::from_micros(patience_us));
+fn deferred_preemption_costs_what_it_may_take_from_the_deadline() {
+    let with = |defer_preemption_us| {
+        let mut reservations = reservations(Span::from_micros(defer_preemption_us));
         let params = ActivityParams::new(Span::from_millis(10), Span::from_millis(4));
         let terms = Terms::default();
         let first = reservations.reserve("first", params, &terms).map(|granted| granted.id);

@@ -46,7 +46,7 @@ fn reservations(switch_ns: u64, wakeup_ns: u64) -> Reservations {
         cpu_limit: Share::WHOLE,
         switch_cost: ns(switch_ns),
         wakeup_latency: ns(wakeup_ns),
-        patience: Span::ZERO,
+        defer_preemption: Span::ZERO,
     };
     Reservations::new(platform, &DWS)
 }

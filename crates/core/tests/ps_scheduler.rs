@@ -129,7 +129,7 @@ impl Cpu {
 
 fn platform(switch_cost: Span, wakeup_latency: Span) -> Platform {
     let cpu_limit = Share::from_ppm(990_000).unwrap();
-    Platform { cpus: vec![0], cpu_limit, switch_cost, wakeup_latency, patience: Span::ZERO }
+    Platform { cpus: vec![0], cpu_limit, switch_cost, wakeup_latency, defer_preemption: Span::ZERO }
 }
 
 /// Activities that admission took, and the bound on the response of each; about half

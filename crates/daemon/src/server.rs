@@ -80,9 +80,9 @@ pub struct Config {
     /// Longest wake-up latency that admission allows for.
     pub wakeup_latency: Span,
     /// For so long from its release an activity may be kept waiting by worse ranks of the
-    /// domain that has the CPU, which spares hand-offs ([`Platform::patience`]). Under
+    /// domain that has the CPU, which spares hand-offs ([`Platform::defer_preemption`]). Under
     /// `rmdp` only.
-    pub patience: Span,
+    pub defer_preemption: Span,
     /// By which policy: `rmdp`, `rm` or `dws`.
     pub discipline: &'static Discipline,
     /// What one user may have.
@@ -107,7 +107,7 @@ impl Config {
             cpu_limit: Share::CPU_LIMIT_DEFAULT,
             switch_cost: None,
             wakeup_latency: Span::ZERO,
-            patience: Span::ZERO,
+            defer_preemption: Span::ZERO,
             discipline: &RMDP,
             quota: Quota { domains_max: upcall_shm::DOMAINS_MAX as usize, share_max_ppm: u64::MAX },
             grace: Span::from_millis(5),
@@ -130,8 +130,8 @@ pub enum StartError {
     },
     /// A policy whose ranks do not compare across processes.
     Policy(&'static str),
-    /// Patience under a policy whose test does not know it.
-    Patience(&'static str),
+    /// Deferred preemption under a policy whose test does not know it.
+    DeferPreemption(&'static str),
     /// No CPU, or one that this process may not use.
     Cpu(Option<u32>),
     /// The kernel refused.
@@ -149,8 +149,8 @@ impl fmt::Display for StartError {
             StartError::Policy(policy) => {
                 write!(f, "policy `{policy}` across processes, expected rmdp, rm or dws")
             }
-            StartError::Patience(policy) => {
-                write!(f, "patience under policy `{policy}`, expected 0 or policy rmdp")
+            StartError::DeferPreemption(policy) => {
+                write!(f, "deferred preemption under policy `{policy}`, expected 0 or policy rmdp")
             }
             StartError::Cpu(Some(cpu)) => write!(f, "CPU {cpu} may not be used by this process"),
             StartError::Cpu(None) => f.write_str("no CPU to schedule"),
@@ -238,8 +238,8 @@ impl Daemon {
         if !config.discipline.across_domains {
             return Err(StartError::Policy(config.discipline.name));
         }
-        if !config.patience.is_zero() && config.discipline.name != RMDP.name {
-            return Err(StartError::Patience(config.discipline.name));
+        if !config.defer_preemption.is_zero() && config.discipline.name != RMDP.name {
+            return Err(StartError::DeferPreemption(config.discipline.name));
         }
         let allowed = schedule::allowed_cpus()?;
         let stranger = config.cpus.iter().find(|cpu| !allowed.contains(cpu));
@@ -288,7 +288,7 @@ impl Daemon {
             cpu_limit: config.cpu_limit,
             switch_cost,
             wakeup_latency: config.wakeup_latency,
-            patience: config.patience,
+            defer_preemption: config.defer_preemption,
         };
         let mut registry = Registry::new(config.discipline, platform, config.quota);
         let now = clock::now();

@@ -193,9 +193,9 @@ fn slots(area: &Peer<SharedMapping>) -> Result<Vec<Slot>, PeerFault> {
     area.audit()?;
     let mut slots = Vec::new();
     for index in 0..area.slots() {
-        slots.push(patiently(|| area.slot(index))?);
+        slots.push(read_with_retries(|| area.slot(index))?);
     }
-    let best = patiently(|| area.best(0))?;
+    let best = read_with_retries(|| area.best(0))?;
     let running = area.running()?.slot;
     for (index, slot) in slots.iter_mut().enumerate() {
         let is_best = best.is_some_and(|best| best.order == slot.rank.order);
@@ -211,7 +211,7 @@ fn slots(area: &Peer<SharedMapping>) -> Result<Vec<Slot>, PeerFault> {
 }
 
 /// Looks again while the owner is writing, or was preempted while it did.
-fn patiently<T>(look: impl Fn() -> Result<T, PeerFault>) -> Result<T, PeerFault> {
+fn read_with_retries<T>(look: impl Fn() -> Result<T, PeerFault>) -> Result<T, PeerFault> {
     for _ in 1..LOOKS_MAX {
         match look() {
             Err(PeerFault::Torn { .. }) => std::thread::yield_now(),

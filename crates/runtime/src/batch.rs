@@ -211,7 +211,7 @@ impl<'a> Batch<'a> {
     /// May be nested. Also true of other domains; nothing masks the kernel.
     ///
     /// A masked stretch is one quantum, and if it takes longer than declared, one
-    /// quantum overrun; with a daemon, the watchdog's patience is that long too. A store
+    /// quantum overrun; with a daemon, the watchdog's grace is that long too. A store
     /// or two and, among domains, a fence at the end; no system call.
     ///
     /// ```no_run

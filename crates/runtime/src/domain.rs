@@ -237,9 +237,17 @@ fn open(path: &Path, name: &str, policy: &str) -> Result<Opened, AttachError> {
     let (name, policy) = (name.to_owned(), policy.to_owned());
     connection.send(&ToDaemon::Hello { name, policy }.encode(), &[])?;
     let (message, _) = next_message(&connection)?;
-    let (number, generation, seat_count, real_time, [switch_cost, patience]) = match message {
-        ToDomain::Welcome { domain, generation, seats, real_time, switch_cost_ns, patience_ns } => {
-            let spans = [switch_cost_ns, patience_ns].map(Span::from_nanos);
+    let (number, generation, seat_count, real_time, [switch_cost, defer_preemption]) = match message
+    {
+        ToDomain::Welcome {
+            domain,
+            generation,
+            seats,
+            real_time,
+            switch_cost_ns,
+            defer_preemption_ns,
+        } => {
+            let spans = [switch_cost_ns, defer_preemption_ns].map(Span::from_nanos);
             (domain, generation, seats, real_time, spans)
         }
         ToDomain::Rejected { reason } => return Err(AttachError::Rejected(reason)),
@@ -254,7 +262,7 @@ fn open(path: &Path, name: &str, policy: &str) -> Result<Opened, AttachError> {
         let (message, received) = next_message(&connection)?;
         let ToDomain::Seat { cpu } = message else { return Err(out_of_place(&message)) };
         let pages = pages(received, me, generation)?;
-        let (seat, usher) = Seat::new(pages, me, patience, orphaned.clone());
+        let (seat, usher) = Seat::new(pages, me, defer_preemption, orphaned.clone());
         seats.push((cpu, seat, usher));
     }
     let missing =

@@ -172,7 +172,7 @@ pub(crate) struct Seat {
     /// Requests to yield that there were when it looked last at a boundary.
     heeded: u64,
     /// For so long others may wait that outrank what this domain goes on with (decision 0014).
-    patience: Span,
+    defer_preemption: Span,
     counters: Counters,
 }
 
@@ -238,7 +238,7 @@ impl Seat {
     pub(crate) fn new(
         pages: Pages,
         me: DomainId,
-        patience: Span,
+        defer_preemption: Span,
         orphaned: Arc<AtomicBool>,
     ) -> (Self, Usher) {
         let (arrivals_in, arrivals) = rtrb::RingBuffer::new(ARRIVALS_MAX);
@@ -275,7 +275,7 @@ impl Seat {
             unclaimed: Vec::new(),
             epoch,
             heeded: 0,
-            patience,
+            defer_preemption,
             counters,
         };
         (seat, usher)
@@ -496,7 +496,7 @@ impl Seat {
         if std::mem::take(&mut self.is_best) && !asked && own.is_some() {
             return Next::Own;
         }
-        let by = if own.is_some() { self.patient_until(now) } else { now };
+        let by = if own.is_some() { self.deferred_until(now) } else { now };
         // Nobody gets worse while this domain has the turn.
         let other = if asked { None } else { found }.or_else(|| self.best_other(by));
         match (own, other) {
@@ -561,10 +561,10 @@ impl Seat {
         self.see_peers();
         let _ = self.pages.turn.take_recheck();
         let own = scheduler.running_standing(now).and_then(|standing| self.rank(standing))?;
-        let by = self.patient_until(now);
+        let by = self.deferred_until(now);
         let (preempted_at, best) = self.rivals(own, by);
         self.found = best.filter(|_| preempted_at <= by);
-        (self.has_turn() && preempted_at > by).then(|| preempted_at + self.patience)
+        (self.has_turn() && preempted_at > by).then(|| preempted_at + self.defer_preemption)
     }
 
     /// The earliest moment at which something of another domain's preempts `own`, which may be past, and the best of
@@ -583,13 +583,13 @@ impl Seat {
 
     /// What was released after this moment may wait at `now`.
     #[inline]
-    fn patient_until(&self, now: Instant) -> Instant {
-        Instant::from_nanos(now.as_nanos().saturating_sub(self.patience.as_nanos()))
+    fn deferred_until(&self, now: Instant) -> Instant {
+        Instant::from_nanos(now.as_nanos().saturating_sub(self.defer_preemption.as_nanos()))
     }
 
     /// Since when anything that the domain has to run was released; 0: nobody asks.
     fn pending_since_ns(&self, scheduler: &Scheduler) -> u64 {
-        if self.patience.is_zero() {
+        if self.defer_preemption.is_zero() {
             return 0;
         }
         let ids = (0u32..).map(ActivityId).take(self.orders_used);

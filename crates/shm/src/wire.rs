@@ -147,7 +147,7 @@ pub enum ToDomain {
         switch_cost_ns: u64,
         /// For so long a domain may have released activities of others wait that outrank
         /// what it goes on with; 0: not at all.
-        patience_ns: u64,
+        defer_preemption_ns: u64,
     },
     /// It is not, and why; the daemon hangs up.
     Rejected {
@@ -319,11 +319,12 @@ impl ToDomain {
                 seats,
                 real_time,
                 switch_cost_ns,
-                patience_ns,
+                defer_preemption_ns,
             } => {
                 let (domain, seats) = (u64::from(*domain), u64::from(*seats));
                 let real_time = u64::from(*real_time);
-                let words = [domain, *generation, seats, real_time, *switch_cost_ns, *patience_ns];
+                let words =
+                    [domain, *generation, seats, real_time, *switch_cost_ns, *defer_preemption_ns];
                 encode(1, &words, &[])
             }
             ToDomain::Rejected { reason } => encode(2, &[], &[reason]),
@@ -357,14 +358,14 @@ impl ToDomain {
         let small = |word| narrow(word, content);
         let mut text = || texts.pop_front().ok_or(content);
         match (kind, words.as_slice()) {
-            (1, &[domain, generation, seats, real_time, switch_cost_ns, patience_ns]) => {
+            (1, &[domain, generation, seats, real_time, switch_cost_ns, defer_preemption_ns]) => {
                 Ok(ToDomain::Welcome {
                     domain: small(domain)?,
                     generation,
                     seats: small(seats)?,
                     real_time: flag(real_time, content)?,
                     switch_cost_ns,
-                    patience_ns,
+                    defer_preemption_ns,
                 })
             }
             (2, []) => Ok(ToDomain::Rejected { reason: text()? }),

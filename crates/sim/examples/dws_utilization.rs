@@ -156,7 +156,7 @@ fn admitted(set: &[ActivityParams]) -> bool {
         cpu_limit: Share::WHOLE,
         switch_cost: Span::ZERO,
         wakeup_latency: Span::ZERO,
-        patience: Span::ZERO,
+        defer_preemption: Span::ZERO,
     };
     let mut reservations = Reservations::new(platform, &DWS);
     set.iter().all(|params| reservations.reserve("", *params, &Terms::default()).is_ok())

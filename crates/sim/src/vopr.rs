@@ -131,7 +131,7 @@ pub fn scenario(discipline: &'static Discipline, seed: u64) -> Scenario {
         cpu_limit: Share::from_ppm(limit_ppm).unwrap_or(Share::WHOLE),
         switch_cost: maker.span_or_none(Span::from_micros(20)),
         wakeup_latency: maker.span_or_none(Span::from_micros(200)),
-        patience: Span::ZERO,
+        defer_preemption: Span::ZERO,
     };
     let discipline = maker.grouped(discipline, seed);
     let (mut activities, mut reservations, ids) = maker.admitted(discipline, &platform, faulty);

@@ -67,7 +67,7 @@ fn admission_tells_the_two_apart_beforehand() {
         cpu_limit: Share::WHOLE,
         switch_cost: Span::from_micros(50),
         wakeup_latency: Span::ZERO,
-        patience: Span::ZERO,
+        defer_preemption: Span::ZERO,
     };
     let fits = |discipline| {
         let mut reservations = Reservations::new(platform.clone(), discipline);

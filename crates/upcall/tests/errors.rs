@@ -43,7 +43,7 @@ fn refusal() -> Refusal {
         cpu_limit: Share::WHOLE,
         switch_cost: Span::ZERO,
         wakeup_latency: Span::ZERO,
-        patience: Span::ZERO,
+        defer_preemption: Span::ZERO,
     };
     let need = ActivityParams::new(Span::from_millis(10), Span::from_millis(20));
     Reservations::new(platform, &RMDP).reserve("greedy", need, &Terms::default()).unwrap_err()

@@ -82,7 +82,7 @@ mod tests {
             cpu_limit: Share::WHOLE,
             switch_cost: Span::from_nanos(switch_ns),
             wakeup_latency: Span::from_nanos(wakeup_ns),
-            patience: Span::ZERO,
+            defer_preemption: Span::ZERO,
         }
     }
 

@@ -3,7 +3,7 @@
 //! Every change that is suggested was tried on the CPU where the activity came
 //! nearest, and passed. The order is that of what it costs the user: the
 //! quantum is a matter of the scheduler alone, a later deadline one of
-//! patience, a cheaper PDU one of work. Nothing says that responses grow evenly
+//! deferral, a cheaper PDU one of work. Nothing says that responses grow evenly
 //! with these parameters (a smaller quantum can make its owner slower), so the
 //! searches may overlook a change; they never suggest one that does not fit.
 

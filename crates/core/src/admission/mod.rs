@@ -109,7 +109,7 @@ pub struct Platform {
     /// For so long from its release an activity may be kept waiting by worse ranks of the
     /// domain that has the CPU; 0: by none but the quantum that runs. Under RMDP only,
     /// the other policies' tests do not know it (decision 0014).
-    pub patience: Span,
+    pub defer_preemption: Span,
 }
 
 /// Names one reservation of a [`Reservations`]; never reused.

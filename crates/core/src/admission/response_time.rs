@@ -32,7 +32,7 @@
 //! no quantum, and when it wakes it takes in all releases before it chooses, so
 //! the two exclude each other and the longer one counts.
 //!
-//! **Patience.** With `P` above 0, a domain that has the CPU may go on with worse ranks of its own
+//! **Deferral.** With `P` above 0, a domain that has the CPU may go on with worse ranks of its own
 //! while all that outrank them were released less than `P` ago (decision 0014). Say
 //! that a job is *eligible* when it is begun, or `P` after its release if that is earlier. Who is
 //! begun then outranks all who are eligible, and what is above holds with eligible in
@@ -160,7 +160,7 @@ struct Level {
     /// `B_i`.
     blocking_ns: u64,
     /// `P`.
-    patience_ns: u64,
+    defer_preemption_ns: u64,
     /// `C'` and `T` of all better ranks, then of the activity itself.
     demands: Vec<Demand>,
     /// `q_i`.
@@ -200,7 +200,7 @@ impl Level {
         let unpreempted_ns = if preemptible(own) { 0 } else { switch_ns };
         Level {
             blocking_ns: blocking_ns.max(platform.wakeup_latency.as_nanos()),
-            patience_ns: platform.patience.as_nanos(),
+            defer_preemption_ns: platform.defer_preemption.as_nanos(),
             demands,
             last_ns: last.as_nanos().saturating_add(unpreempted_ns),
         }
@@ -210,7 +210,7 @@ impl Level {
         if fullness == Ordering::Greater {
             return Response::Unbounded;
         }
-        let delay_ns = self.blocking_ns.saturating_add(self.patience_ns);
+        let delay_ns = self.blocking_ns.saturating_add(self.defer_preemption_ns);
         let endless = fullness == Ordering::Equal && delay_ns > 0;
         // A hyperperiod that does not fit is longer than what can be searched.
         let search_ns = if endless { self.hyperperiod().unwrap_or(u64::MAX) } else { u64::MAX };
@@ -236,7 +236,7 @@ impl Level {
         let mut start_ns = own_ns;
         while release_ns < search_ns {
             loop {
-                let until_ns = active_ns.checked_add(self.patience_ns)?;
+                let until_ns = active_ns.checked_add(self.defer_preemption_ns)?;
                 if until_ns > release_ns {
                     break;
                 }
@@ -249,14 +249,15 @@ impl Level {
             }
             loop {
                 steps.spend(self.demands.len())?;
-                let until_ns = start_ns.checked_add(self.patience_ns)?;
+                let until_ns = start_ns.checked_add(self.defer_preemption_ns)?;
                 let next_ns = pending(own_ns, better, |t| until_ns / t + 1)?;
                 if next_ns == start_ns {
                     break;
                 }
                 start_ns = next_ns;
             }
-            let end_ns = start_ns.checked_add(self.last_ns)?.checked_add(self.patience_ns)?;
+            let end_ns =
+                start_ns.checked_add(self.last_ns)?.checked_add(self.defer_preemption_ns)?;
             *worst_ns = end_ns.saturating_sub(release_ns).max(*worst_ns);
             release_ns = release_ns.checked_add(own.period_ns)?;
             own_ns = own_ns.checked_add(own.cost_ns)?;

@@ -18,7 +18,7 @@ fn platform(cpus: &[u32]) -> Platform {
         cpu_limit: Share::CPU_LIMIT_DEFAULT,
         switch_cost: Span::ZERO,
         wakeup_latency: Span::ZERO,
-        patience: Span::ZERO,
+        defer_preemption: Span::ZERO,
     }
 }
 
@@ -378,7 +378,7 @@ proptest! {
             cpu_limit: Share::from_ppm(limit_ppm).unwrap(),
             switch_cost: Span::from_micros(switch_us),
             wakeup_latency: Span::from_micros(wakeup_us),
-            patience: Span::ZERO,
+            defer_preemption: Span::ZERO,
         };
         let mut reservations = Reservations::new(platform.clone(), &RMDP);
         let mut admitted: Vec<ActivityParams> = Vec::new();

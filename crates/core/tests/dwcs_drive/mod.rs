@@ -47,7 +47,7 @@ impl Conditions {
             cpu_limit: Share::WHOLE,
             switch_cost: Span::from_nanos(self.switch_ns),
             wakeup_latency: Span::from_nanos(self.wakeup_ns),
-            patience: Span::ZERO,
+            defer_preemption: Span::ZERO,
         }
     }
 }

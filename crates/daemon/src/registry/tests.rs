@@ -9,7 +9,7 @@ fn registry() -> Registry {
         cpu_limit: Share::from_ppm(900_000).unwrap(),
         switch_cost: Span::ZERO,
         wakeup_latency: Span::ZERO,
-        patience: Span::ZERO,
+        defer_preemption: Span::ZERO,
     };
     Registry::new(&RMDP, platform, QUOTA)
 }

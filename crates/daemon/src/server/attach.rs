@@ -80,7 +80,7 @@ impl Daemon {
             seats: u32::try_from(seats.len()).unwrap_or(u32::MAX),
             real_time: self.real_time.is_some(),
             switch_cost_ns: self.switch_cost.as_nanos(),
-            patience_ns: self.config.patience.as_nanos(),
+            defer_preemption_ns: self.config.defer_preemption.as_nanos(),
         };
         self.say(session, &welcome, &[])?;
         for seat in &seats {

@@ -226,14 +226,14 @@ fn a_thread_that_has_ended_takes_no_part_and_its_domain_detaches_in_order() {
 }
 
 #[test]
-fn a_patient_daemon_says_so_and_admits_what_can_wait() {
-    let daemon = Running::start(|config| config.patience = Span::from_millis(30));
+fn a_daemon_that_defers_preemption_says_so_and_admits_what_can_wait() {
+    let daemon = Running::start(|config| config.defer_preemption = Span::from_millis(30));
     let by_hand = status::ByHand::connect(&daemon);
     by_hand.say(&ToDaemon::Hello { name: "by hand".into(), policy: "rmdp".into() });
-    let Some((ToDomain::Welcome { patience_ns, .. }, _)) = by_hand.hear() else {
+    let Some((ToDomain::Welcome { defer_preemption_ns, .. }, _)) = by_hand.hear() else {
         panic!("no welcome");
     };
-    assert_eq!(patience_ns, 30_000_000);
+    assert_eq!(defer_preemption_ns, 30_000_000);
     let mut domain = daemon.domain("a");
     domain.handler("can wait", params(40), spin).unwrap();
     assert!(domain.handler("cannot", params(20), spin).is_err());
@@ -242,15 +242,17 @@ fn a_patient_daemon_says_so_and_admits_what_can_wait() {
 }
 
 #[test]
-fn patience_is_for_rmdp_alone() {
+fn deferred_preemption_is_for_rmdp_alone() {
     let cpu = *schedule::allowed_cpus().unwrap().last().unwrap();
     let socket = std::env::temp_dir().join("upcalld-that-does-not-start");
-    let patience = Span::from_millis(1);
+    let defer_preemption = Span::from_millis(1);
     for discipline in [&upcall_core::policy::dws::DWS, &upcall_core::policy::rm::RM] {
-        let config = Config { discipline, patience, ..Config::new(socket.clone(), vec![cpu]) };
+        let config =
+            Config { discipline, defer_preemption, ..Config::new(socket.clone(), vec![cpu]) };
         let refused = Daemon::start(config).err().map(|error| error.to_string());
         let name = discipline.name;
-        let expected = format!("patience under policy `{name}`, expected 0 or policy rmdp");
+        let expected =
+            format!("deferred preemption under policy `{name}`, expected 0 or policy rmdp");
         assert_eq!(refused, Some(expected));
     }
 }

@@ -19,7 +19,7 @@ fn registry() -> Registry {
         cpu_limit: Share::CPU_LIMIT_DEFAULT,
         switch_cost: Span::ZERO,
         wakeup_latency: Span::ZERO,
-        patience: Span::ZERO,
+        defer_preemption: Span::ZERO,
     };
     let mut registry =
         Registry::new(&RMDP, platform, Quota { domains_max: 9, share_max_ppm: u64::MAX });

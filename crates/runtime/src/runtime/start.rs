@@ -177,7 +177,7 @@ impl Runtime {
             switch_cost,
             wakeup_latency: config.wakeup_latency,
             // Of domains there is one.
-            patience: Span::ZERO,
+            defer_preemption: Span::ZERO,
         };
         let reservations = Reservations::new(platform, config.discipline);
         let mut runtime = Runtime {

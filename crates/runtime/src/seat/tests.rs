@@ -31,7 +31,9 @@ fn seat() -> (Seat, Peer<SharedMapping>, Writer<SharedMapping>) {
     (seat, peer, writer)
 }
 
-fn seat_and_usher(patience: Span) -> (Seat, Usher, Peer<SharedMapping>, Writer<SharedMapping>) {
+fn seat_and_usher(
+    defer_preemption: Span,
+) -> (Seat, Usher, Peer<SharedMapping>, Writer<SharedMapping>) {
     let me = DomainId::new(ME).unwrap();
     let turn = SharedMapping::create("turn", turn_page::PAGE_BYTES).unwrap();
     let kernel = SharedMapping::create_to_seal("kernel", kernel_area::PAGE_BYTES).unwrap();
@@ -56,7 +58,7 @@ fn seat_and_usher(patience: Span) -> (Seat, Usher, Peer<SharedMapping>, Writer<S
     };
     // It has the turn: nothing but a request makes it look.
     assert!(pages.turn.pass(pages.turn.turn().unwrap(), me));
-    let (seat, usher) = Seat::new(pages, me, patience, Arc::default());
+    let (seat, usher) = Seat::new(pages, me, defer_preemption, Arc::default());
     (seat, usher, peer, writer)
 }
 
@@ -262,7 +264,7 @@ fn released(seat: &mut Seat) -> Scheduler {
 }
 
 #[test]
-fn with_patience_it_goes_on_while_who_outranks_it_has_waited_less() {
+fn a_deferring_domain_goes_on_while_a_better_rank_has_waited_less() {
     let (mut seat, mut usher, _, daemon) = seat_and_usher(Span::from_millis(5));
     let (other, mut theirs) = neighbour(&daemon);
     let domain = other.domain;
@@ -296,8 +298,8 @@ fn with_patience_it_goes_on_while_who_outranks_it_has_waited_less() {
 
 #[test]
 fn who_runs_with_an_event_yields_to_no_equal_and_who_is_chosen_goes_by_events() {
-    for patience in [Span::ZERO, Span::from_millis(5)] {
-        let (mut seat, mut usher, peer, daemon) = seat_and_usher(patience);
+    for defer_preemption in [Span::ZERO, Span::from_millis(5)] {
+        let (mut seat, mut usher, peer, daemon) = seat_and_usher(defer_preemption);
         let (other, mut theirs) = neighbour(&daemon);
         let domain = other.domain;
         usher.introduce(other);
@@ -334,16 +336,17 @@ fn who_runs_with_an_event_yields_to_no_equal_and_who_is_chosen_goes_by_events() 
 }
 
 #[test]
-fn a_domain_says_since_when_it_waits_where_patience_asks() {
-    for (patience, since) in [(Span::from_millis(5), at(100)), (Span::ZERO, Instant::ZERO)] {
-        let (mut seat, _usher, peer, _daemon) = seat_and_usher(patience);
+fn a_domain_says_since_when_it_waits_if_preemption_is_deferred() {
+    for (defer_preemption, since) in [(Span::from_millis(5), at(100)), (Span::ZERO, Instant::ZERO)]
+    {
+        let (mut seat, _usher, peer, _daemon) = seat_and_usher(defer_preemption);
         let mut scheduler = released(&mut seat);
         scheduler.handle(at(103), Input::Tick).unwrap();
         seat.publish(&scheduler);
         let worst = Rank::new(u64::MAX - 1, 0);
         assert_eq!(peer.rival(worst, 0).unwrap().preempts_at_ns, since.as_nanos());
         let before = since.as_nanos().wrapping_sub(1);
-        assert_eq!(peer.best(before).unwrap().is_some(), patience.is_zero());
+        assert_eq!(peer.best(before).unwrap().is_some(), defer_preemption.is_zero());
         assert!(peer.best(since.as_nanos()).unwrap().is_some());
     }
 }

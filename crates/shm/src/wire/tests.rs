@@ -43,7 +43,7 @@ fn to_domain() -> Vec<ToDomain> {
             seats: 3,
             real_time: true,
             switch_cost_ns: 4,
-            patience_ns: 5,
+            defer_preemption_ns: 5,
         },
         ToDomain::Rejected { reason: "voll".into() },
         ToDomain::Seat { cpu: 1 },

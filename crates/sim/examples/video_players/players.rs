@@ -155,7 +155,7 @@ fn event_server(players: &[SimActivity], scheduling: Scheduling) -> Option<Share
         cpu_limit: Share::WHOLE,
         switch_cost: SWITCH_COST,
         wakeup_latency: Span::ZERO,
-        patience: Span::ZERO,
+        defer_preemption: Span::ZERO,
     };
     let mut reservations = Reservations::new(platform, scheduling.discipline());
     for player in players {

@@ -12,7 +12,7 @@ use crate::spec::SimSpec;
 use upcall_core::time::Instant;
 
 /// As many releases without one job done are no progress.
-const PATIENCE: u64 = 3;
+const DEFER_PREEMPTION: u64 = 3;
 
 /// As many without the CPU once are no turn at all, for who was promised nothing:
 /// the longest others have it is a few of their periods, and periods differ by
@@ -58,7 +58,7 @@ impl Checker for Progress {
             EventKind::Release { activity, .. } if event.at >= self.settled => {
                 let waiting = &mut self.waiting[activity as usize];
                 *waiting += 1;
-                if *waiting > PATIENCE && self.promised[activity as usize] {
+                if *waiting > DEFER_PREEMPTION && self.promised[activity as usize] {
                     return Err(format!(
                         "activity {activity}: {waiting} releases, and no job got done"
                     ));

@@ -12,7 +12,7 @@ fn platform(limit_ppm: u32, switch_ns: u64, wakeup_ns: u64) -> Platform {
         cpu_limit: Share::from_ppm(limit_ppm).unwrap(),
         switch_cost: Span::from_nanos(switch_ns),
         wakeup_latency: Span::from_nanos(wakeup_ns),
-        patience: Span::ZERO,
+        defer_preemption: Span::ZERO,
     }
 }
 

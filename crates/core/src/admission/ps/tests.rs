@@ -16,7 +16,7 @@ fn platform(switch: Span, wakeup: Span) -> Platform {
         cpu_limit: Share::CPU_LIMIT_DEFAULT,
         switch_cost: switch,
         wakeup_latency: wakeup,
-        patience: Span::ZERO,
+        defer_preemption: Span::ZERO,
     }
 }
 
