@@ -13,7 +13,7 @@ use std::process::Command;
 
 use example::{Content, DOOR, receive, send};
 use support::machine;
-use upcall::stream::{End, Stream, Way};
+use upcall::stream::{End, Stream, StreamForm};
 
 /// This program again, as the reader that a test plays.
 fn reader(test: &str) -> Command {
@@ -34,7 +34,7 @@ fn as_the_reader() {
 #[test]
 fn as_a_reader_that_is_killed() {
     let Some(door) = std::env::var_os(DOOR) else { return };
-    let stream = Stream::create(Way::Slots { slots: 4, slot_bytes: 64 }, 2).unwrap();
+    let stream = Stream::create(StreamForm::Slots { slots: 4, slot_bytes: 64 }, 2).unwrap();
     let mut inlet = stream.inlet().unwrap();
     stream.offer(Path::new(&door), End::Writer).unwrap();
     for _ in 0..10 {

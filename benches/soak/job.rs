@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use upcall_shm::stream::Way;
+use upcall_shm::stream::StreamForm;
 
 use crate::message::bytes_of;
 
@@ -97,10 +97,10 @@ impl Job {
 
 /// By how much message `number` moves an index.
 #[inline]
-pub fn units_of(way: Way, seed: u64, number: u64) -> u64 {
-    match way {
-        Way::Bytes { .. } => bytes_of(seed, number) as u64,
-        Way::Messages { .. } => 8 + bytes_of(seed, number).next_multiple_of(8) as u64,
+pub fn units_of(form: StreamForm, seed: u64, number: u64) -> u64 {
+    match form {
+        StreamForm::Bytes { .. } => bytes_of(seed, number) as u64,
+        StreamForm::Messages { .. } => 8 + bytes_of(seed, number).next_multiple_of(8) as u64,
         _ => 1,
     }
 }
@@ -109,20 +109,27 @@ pub fn units_of(way: Way, seed: u64, number: u64) -> u64 {
 ///
 /// # Errors
 /// In the midst of a message, where none can be.
-pub fn position(way: Way, seed: u64, begin: Position, units: u64) -> Result<Position, String> {
-    if let Way::Slots { .. } | Way::Buffers { .. } = way {
+pub fn position(
+    form: StreamForm,
+    seed: u64,
+    begin: Position,
+    units: u64,
+) -> Result<Position, String> {
+    if let StreamForm::Slots { .. } | StreamForm::Buffers { .. } = form {
         return Ok(Position { number: begin.number + units, byte: 0 });
     }
     let (mut number, mut left) = (begin.number, units + begin.byte as u64);
     loop {
-        let next = units_of(way, seed, number);
+        let next = units_of(form, seed, number);
         if left < next {
             break;
         }
         (number, left) = (number + 1, left - next);
     }
-    match way {
-        Way::Bytes { .. } => Ok(Position { number, byte: usize::try_from(left).unwrap_or(0) }),
+    match form {
+        StreamForm::Bytes { .. } => {
+            Ok(Position { number, byte: usize::try_from(left).unwrap_or(0) })
+        }
         _ if left == 0 => Ok(Position { number, byte: 0 }),
         _ => Err(format!("index {units} stands in the midst of message {number}")),
     }
@@ -154,12 +161,12 @@ mod tests {
     fn an_index_is_a_place_in_the_row_of_messages() {
         let (seed, begin) = (5, Position { number: 40, byte: 3 });
         let first = bytes_of(seed, 40) as u64;
-        let bytes = Way::Bytes { capacity: 1024 };
+        let bytes = StreamForm::Bytes { capacity: 1024 };
         let at = |units| position(bytes, seed, begin, units).unwrap();
         assert_eq!(at(0), begin);
         assert_eq!(at(first - 4), Position { number: 40, byte: bytes_of(seed, 40) - 1 });
         assert_eq!(at(first - 3), Position { number: 41, byte: 0 });
-        let messages = Way::Messages { capacity: 1024 };
+        let messages = StreamForm::Messages { capacity: 1024 };
         let begin = Position { number: 40, byte: 0 };
         let two = units_of(messages, seed, 40) + units_of(messages, seed, 41);
         assert_eq!(position(messages, seed, begin, two).map(|at| at.number), Ok(42));

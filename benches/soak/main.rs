@@ -3,7 +3,7 @@
 //!
 //! `cargo xtask soak streams --messages 1000000000 --kills 1000`; a short one is among the tests.
 //!
-//! For each [way](upcall_shm::stream::Way), and once more for passive sources (which rest when there is
+//! For each [way](upcall_shm::stream::StreamForm), and once more for passive sources (which rest when there is
 //! no room, until the reader starts them below `B_start`), a supervisor starts a sender and a receiver, and
 //! gives them one stream after another, of sizes, CPUs and ways to wait as the dice fall. When so
 //! many messages are written, it kills one of the two, or both, with SIGKILL, says so to the stream

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use upcall_shm::stream::{HEADER_BYTES, Way};
+use upcall_shm::stream::{HEADER_BYTES, StreamForm};
 
 use crate::job::{Position, position};
 use crate::message::{BYTES_MAX, bytes_of, check, check_bytes, compose_bytes};
@@ -18,7 +18,7 @@ pub struct Page<'a> {
     /// All of it.
     pub words: &'a [AtomicU64],
     /// How its data moves.
-    pub way: Way,
+    pub form: StreamForm,
     /// Of all messages.
     pub seed: u64,
     /// Where the stream began.
@@ -44,24 +44,24 @@ impl Page<'_> {
     /// One is not there, or damaged.
     pub fn salvage(&self) -> Result<u64, String> {
         let (read, written) = (self.read(), self.written());
-        let first = position(self.way, self.seed, self.begin, read)?;
-        match self.way {
-            Way::Bytes { .. } => self.bytes(first)?,
-            Way::Messages { .. } => self.messages(first.number)?,
-            Way::Slots { slots, slot_bytes } => {
+        let first = position(self.form, self.seed, self.begin, read)?;
+        match self.form {
+            StreamForm::Bytes { .. } => self.bytes(first)?,
+            StreamForm::Messages { .. } => self.messages(first.number)?,
+            StreamForm::Slots { slots, slot_bytes } => {
                 let stride = (1 + slot_bytes as usize / 8).next_multiple_of(8);
                 for index in read..written {
                     let at = DATA + place(index, slots) * stride;
                     self.at(self.begin.number + index, self.load(at), at + 1)?;
                 }
             }
-            Way::Buffers { .. } => return self.buffers(),
+            StreamForm::Buffers { .. } => return self.buffers(),
         }
         Ok(written - read)
     }
 
     fn bytes(&self, first: Position) -> Result<(), String> {
-        let Way::Bytes { capacity } = self.way else { return Ok(()) };
+        let StreamForm::Bytes { capacity } = self.form else { return Ok(()) };
         let mut number = first.number;
         // What was released of the first message before is made anew.
         let mut part = made(self.seed, number)[..first.byte].to_vec();
@@ -81,7 +81,7 @@ impl Page<'_> {
     }
 
     fn messages(&self, first: u64) -> Result<(), String> {
-        let Way::Messages { capacity } = self.way else { return Ok(()) };
+        let StreamForm::Messages { capacity } = self.form else { return Ok(()) };
         let word = |index| self.load(DATA + place(index, capacity) / 8);
         let (mut index, mut number) = (self.read(), first);
         while index < self.written() {
@@ -99,7 +99,7 @@ impl Page<'_> {
     /// was is what stands in no entry of those given back. Their descriptors may be overwritten, by messages
     /// that were never committed too: there the buffers themselves tell.
     fn buffers(&self) -> Result<u64, String> {
-        let Way::Buffers { buffers, buffer_bytes } = self.way else { return Ok(0) };
+        let StreamForm::Buffers { buffers, buffer_bytes } = self.form else { return Ok(0) };
         let (read, written) = (self.read(), self.written());
         let ring = (buffers as usize).next_multiple_of(8);
         let stride = (buffer_bytes as usize / 8).next_multiple_of(8);

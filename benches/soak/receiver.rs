@@ -4,7 +4,7 @@
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use upcall_shm::stream::{Closed, Due, Kept, Message, Reader, Way};
+use upcall_shm::stream::{Closed, Due, Kept, Message, Reader, StreamForm};
 use upcall_sys::futex;
 
 use crate::end::{Shared, account, sleep};
@@ -14,7 +14,7 @@ use crate::message::{BYTES_MAX, Dice, bytes_of, check, check_bytes, compose_byte
 /// See the module's head.
 pub struct Receiver<'a> {
     job: &'a Job,
-    way: Way,
+    form: StreamForm,
     reader: Reader<&'a [AtomicU64]>,
     accounts: &'a [AtomicU64],
     dice: Dice,
@@ -42,7 +42,7 @@ impl<'a> Receiver<'a> {
         compose_bytes(job.begin.number, bytes_of(job.seed, job.begin.number), &mut before);
         Ok(Receiver {
             job,
-            way: stream.way(),
+            form: stream.form(),
             reader: stream.reader().map_err(|error| error.to_string())?,
             accounts,
             dice: Dice::new(job.seed ^ (job.generation << 1 | 1)),
@@ -87,7 +87,7 @@ impl<'a> Receiver<'a> {
             Ok(None) => return Ok(Ok(false)),
             Err(closed) => return Ok(Err(closed)),
         };
-        if let Way::Bytes { .. } = self.way {
+        if let StreamForm::Bytes { .. } = self.form {
             let part = 1 + usize::try_from(self.dice.below(BYTES_MAX as u64)).unwrap_or(0);
             let part = part.min(message.len());
             let from = self.part.len();
@@ -98,9 +98,9 @@ impl<'a> Receiver<'a> {
             return self.whole_messages().map(|()| Ok(true));
         }
         let number = self.at.number;
-        check_message(self.way, seed, number, &message)?;
+        check_message(self.form, seed, number, &message)?;
         self.at.number += 1;
-        if let Way::Buffers { .. } = self.way {
+        if let StreamForm::Buffers { .. } = self.form {
             self.kept.push(message.keep().ok_or("a buffer cannot be kept")?);
             self.grouped += 1;
             if self.grouped == self.job.group {
@@ -108,7 +108,7 @@ impl<'a> Receiver<'a> {
             }
         } else {
             message.done();
-            self.units += units_of(self.way, seed, number);
+            self.units += units_of(self.form, seed, number);
         }
         Ok(Ok(true))
     }
@@ -156,12 +156,12 @@ impl<'a> Receiver<'a> {
             return spin_loop();
         }
         // No more than the writer can have written while so much is kept.
-        let most = match self.way {
-            Way::Bytes { capacity } | Way::Messages { capacity } => {
+        let most = match self.form {
+            StreamForm::Bytes { capacity } | StreamForm::Messages { capacity } => {
                 u64::from(capacity) - 2 * (BYTES_MAX as u64 + 8)
             }
-            Way::Slots { slots, .. } => u64::from(slots),
-            Way::Buffers { buffers, .. } => u64::from(buffers) - self.job.group,
+            StreamForm::Slots { slots, .. } => u64::from(slots),
+            StreamForm::Buffers { buffers, .. } => u64::from(buffers) - self.job.group,
         };
         let units = self.dice.batch(most);
         self.about_to_release();
@@ -190,13 +190,13 @@ impl<'a> Receiver<'a> {
 }
 
 fn check_message(
-    way: Way,
+    form: StreamForm,
     seed: u64,
     number: u64,
     message: &Message<'_, &[AtomicU64]>,
 ) -> Result<(), String> {
     let (payload, len) = (message.payload(), message.len());
-    if let Way::Messages { .. } = way {
+    if let StreamForm::Messages { .. } = form {
         let mut bytes = [0; BYTES_MAX];
         let copied = payload.copy_to(0, &mut bytes);
         // What is longer than any is told by its length.

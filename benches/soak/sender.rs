@@ -5,7 +5,7 @@
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use upcall_shm::stream::{Closed, End, Room, StreamError, Way, Writer};
+use upcall_shm::stream::{Closed, End, Room, StreamError, StreamForm, Writer};
 use upcall_sys::futex;
 
 use crate::end::{Shared, account, sleep};
@@ -15,7 +15,7 @@ use crate::message::{BYTES_MAX, Dice, WORDS_MAX, bytes_of, compose, compose_byte
 /// See the module's head.
 pub struct Sender<'a> {
     job: &'a Job,
-    way: Way,
+    form: StreamForm,
     writer: Writer<&'a [AtomicU64]>,
     /// The same stream, for the bell of a reader when the writer is no more.
     view: Shared<'a>,
@@ -41,7 +41,7 @@ impl<'a> Sender<'a> {
     ) -> Result<Self, String> {
         Ok(Sender {
             job,
-            way: stream.way(),
+            form: stream.form(),
             writer: stream.writer().map_err(|error| error.to_string())?,
             view,
             accounts,
@@ -87,21 +87,21 @@ impl<'a> Sender<'a> {
     fn stage(&mut self) -> Result<bool, StreamError> {
         let Position { number, byte } = self.staged;
         let bytes = bytes_of(self.job.seed, number);
-        let units = match self.way {
-            Way::Slots { .. } | Way::Buffers { .. } => {
+        let units = match self.form {
+            StreamForm::Slots { .. } | StreamForm::Buffers { .. } => {
                 let Some(room) = self.writer.reserve(bytes)? else { return Ok(false) };
                 compose_in_place(&room, number, bytes);
                 room.stage(bytes);
                 1
             }
-            Way::Messages { .. } => {
+            StreamForm::Messages { .. } => {
                 self.compose(number, bytes);
                 if !self.writer.push(&self.bytes[..bytes])? {
                     return Ok(false);
                 }
                 8 + bytes.next_multiple_of(8)
             }
-            Way::Bytes { .. } => {
+            StreamForm::Bytes { .. } => {
                 self.compose(number, bytes);
                 let left = bytes - byte;
                 let part = if self.dice.chance(75) { left } else { self.part_of(left) };
@@ -162,8 +162,11 @@ impl<'a> Sender<'a> {
         // For the next message, or for some more.
         let bytes = bytes_of(self.job.seed, self.staged.number);
         let more = if self.dice.chance(50) { bytes } else { bytes + self.part_of(BYTES_MAX) };
-        let more =
-            if let Way::Slots { .. } | Way::Buffers { .. } = self.way { bytes } else { more };
+        let more = if let StreamForm::Slots { .. } | StreamForm::Buffers { .. } = self.form {
+            bytes
+        } else {
+            more
+        };
         self.about_to_commit();
         let wait = self.writer.wait(more);
         self.has_committed();

@@ -7,7 +7,7 @@ use std::process::ChildStdout;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use upcall_shm::stream::{End, Stream, Way};
+use upcall_shm::stream::{End, Stream, StreamForm};
 use upcall_sys::memfd::SharedMapping;
 use upcall_sys::process::{self, Child, SpawnOptions};
 use upcall_sys::{futex, readiness, schedule};
@@ -32,7 +32,7 @@ const PASSIVE: usize = 4;
 /// What is wanted.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
-    /// At least so many messages, a fifth of them in each way, and by passive sources of all ways.
+    /// At least so many messages, a fifth of them in each form, and by passive sources of all ways.
     pub messages: u64,
     /// So many kills.
     pub kills: u64,
@@ -97,11 +97,11 @@ impl fmt::Display for Account {
 pub fn soak(wanted: Wanted, program: &str) -> Result<Account, String> {
     let begun = Instant::now();
     let mut all = Account::default();
-    for (way, name) in KINDS.into_iter().enumerate() {
+    for (form, name) in KINDS.into_iter().enumerate() {
         // What a division leaves over goes to the first.
-        let part = |whole: u64| whole / PARTS + u64::from((way as u64) < whole % PARTS);
+        let part = |whole: u64| whole / PARTS + u64::from((form as u64) < whole % PARTS);
         let part = Wanted { messages: part(wanted.messages), kills: part(wanted.kills), ..wanted };
-        let mut series = Series::new(name, way, part, program)?;
+        let mut series = Series::new(name, form, part, program)?;
         let done = series.run(begun)?;
         println!("{name}: {done}");
         all.add(done);
@@ -115,10 +115,10 @@ struct Process {
     said: BufReader<ChildStdout>,
 }
 
-/// All streams of one way.
+/// All streams of one form.
 struct Series<'a> {
     name: &'static str,
-    way: usize,
+    form: usize,
     wanted: Wanted,
     program: &'a str,
     dice: Dice,
@@ -137,16 +137,16 @@ const ROLES: [Role; 2] = [Role::Sender, Role::Receiver];
 impl<'a> Series<'a> {
     fn new(
         name: &'static str,
-        way: usize,
+        form: usize,
         wanted: Wanted,
         program: &'a str,
     ) -> Result<Self, String> {
         Ok(Series {
             name,
-            way,
+            form,
             wanted,
             program,
-            dice: Dice::new(wanted.seed.wrapping_mul(PARTS).wrapping_add(way as u64)),
+            dice: Dice::new(wanted.seed.wrapping_mul(PARTS).wrapping_add(form as u64)),
             cpus: schedule::allowed_cpus().map_err(|error| error.to_string())?,
             accounts: memory(account::WORDS * 8)?,
             ends: [None, None],
@@ -159,11 +159,14 @@ impl<'a> Series<'a> {
     fn run(&mut self, begun: Instant) -> Result<Account, String> {
         loop {
             let last = self.done.kills() >= self.wanted.kills;
-            let (generation, (way, start_level)) = (self.done.streams + 1, self.shape());
-            self.stream(way, start_level, generation, last).map_err(|error| {
-                format!("{}, stream {generation} ({way:?}), from `{}`: {error}", self.name, self.at)
+            let (generation, (form, start_level)) = (self.done.streams + 1, self.shape());
+            self.stream(form, start_level, generation, last).map_err(|error| {
+                format!(
+                    "{}, stream {generation} ({form:?}), from `{}`: {error}",
+                    self.name, self.at
+                )
             })?;
-            if last && self.way == PASSIVE && self.done.starts == 0 {
+            if last && self.form == PASSIVE && self.done.starts == 0 {
                 return Err(format!("{}: none was ever started: {}", self.name, self.done));
             }
             if last {
@@ -177,52 +180,60 @@ impl<'a> Series<'a> {
     }
 
     /// The next stream's way and sizes, and its `B_start`.
-    fn shape(&mut self) -> (Way, u64) {
-        let passive = self.way == PASSIVE;
-        let way = if passive {
+    fn shape(&mut self) -> (StreamForm, u64) {
+        let passive = self.form == PASSIVE;
+        let form = if passive {
             // Of plain bytes a message may be in two streams: then all are.
             usize::try_from(1 + self.dice.below(3)).unwrap_or(1)
         } else {
-            self.way
+            self.form
         };
         let mut count = |least: u64, most: u64| {
             1u32 << (u64::from(least.ilog2())
                 + self.dice.below(u64::from((most / least).ilog2()) + 1))
         };
         let bytes = u32::try_from(BYTES_MAX).unwrap_or(u32::MAX);
-        let way = match way {
-            0 => Way::Bytes { capacity: count(4 << 10, 256 << 10) },
-            1 => Way::Messages { capacity: count(4 << 10, 256 << 10) },
-            2 => Way::Slots { slots: count(4, 1024), slot_bytes: bytes },
-            _ => Way::Buffers { buffers: count(4, 512), buffer_bytes: bytes },
+        let form = match form {
+            0 => StreamForm::Bytes { capacity: count(4 << 10, 256 << 10) },
+            1 => StreamForm::Messages { capacity: count(4 << 10, 256 << 10) },
+            2 => StreamForm::Slots { slots: count(4, 1024), slot_bytes: bytes },
+            _ => StreamForm::Buffers { buffers: count(4, 512), buffer_bytes: bytes },
         };
-        let units = match way {
-            Way::Bytes { capacity: units } | Way::Messages { capacity: units } => units,
-            Way::Slots { slots: units, .. } | Way::Buffers { buffers: units, .. } => units,
-        };
+        let units =
+            match form {
+                StreamForm::Bytes { capacity: units }
+                | StreamForm::Messages { capacity: units } => units,
+                StreamForm::Slots { slots: units, .. }
+                | StreamForm::Buffers { buffers: units, .. } => units,
+            };
         // A source that is started finds room.
         let start_level = if passive { 1 + self.dice.below(u64::from(units) / 2) } else { 0 };
-        (way, start_level)
+        (form, start_level)
     }
 
     /// One stream, from its making to the accounts.
     fn stream(
         &mut self,
-        way: Way,
+        form: StreamForm,
         start_level: u64,
         generation: u64,
         last: bool,
     ) -> Result<(), String> {
-        let memory = memory(way.words().map_err(|error| error.to_string())? * 8)?;
-        let stream = Stream::create(memory.words(), way, generation, start_level);
+        let memory = memory(form.words().map_err(|error| error.to_string())? * 8)?;
+        let stream = Stream::create(memory.words(), form, generation, start_level);
         let stream = stream.map_err(|error| error.to_string())?;
         self.accounts.words().iter().for_each(|word| word.store(0, Relaxed));
-        let job = self.job(way, generation, &memory, last);
-        let page =
-            Page { words: memory.words(), way, seed: job.seed, begin: job.begin, group: job.group };
+        let job = self.job(form, generation, &memory, last);
+        let page = Page {
+            words: memory.words(),
+            form,
+            seed: job.seed,
+            begin: job.begin,
+            group: job.group,
+        };
         self.start(&job)?;
         let victims = if last { [false; 2] } else { self.victims() };
-        let target = self.target(way, last);
+        let target = self.target(form, last);
         self.wait_until(&page, target, last)?;
         for (at, end) in [End::Writer, End::Reader].into_iter().enumerate() {
             if victims[at] {
@@ -242,12 +253,18 @@ impl<'a> Series<'a> {
         self.settle(&page, victims, reached)
     }
 
-    fn job(&mut self, way: Way, generation: u64, memory: &SharedMapping, last: bool) -> Job {
+    fn job(
+        &mut self,
+        form: StreamForm,
+        generation: u64,
+        memory: &SharedMapping,
+        last: bool,
+    ) -> Job {
         let place = |mapping: &SharedMapping| -> Place {
             (std::process::id(), mapping.fd().as_raw_fd(), mapping.len())
         };
-        let group = match way {
-            Way::Buffers { buffers, .. } => self.dice.batch(u64::from(buffers) / 2),
+        let group = match form {
+            StreamForm::Buffers { buffers, .. } => self.dice.batch(u64::from(buffers) / 2),
             _ => 1,
         };
         // One more at the least, so that there is an end to be seen.
@@ -294,19 +311,23 @@ impl<'a> Series<'a> {
     }
 
     /// The index at which to kill.
-    fn target(&mut self, way: Way, last: bool) -> u64 {
+    fn target(&mut self, form: StreamForm, last: bool) -> u64 {
         if last {
             return u64::MAX;
         }
         let left = self.wanted.messages.saturating_sub(self.at.number);
         let mean = left / (self.wanted.kills - self.done.kills() + 1);
         // A small ring is slow where its ends sleep.
-        let units = match way {
-            Way::Bytes { capacity } | Way::Messages { capacity } => u64::from(capacity) / 128,
-            Way::Slots { slots: units, .. } | Way::Buffers { buffers: units, .. } => units.into(),
+        let units = match form {
+            StreamForm::Bytes { capacity } | StreamForm::Messages { capacity } => {
+                u64::from(capacity) / 128
+            }
+            StreamForm::Slots { slots: units, .. } | StreamForm::Buffers { buffers: units, .. } => {
+                units.into()
+            }
         };
         let messages = self.dice.below(2 * mean.min(units * 5_000) + 1);
-        let sample: u64 = (0..64).map(|n| units_of(way, self.wanted.seed, n)).sum();
+        let sample: u64 = (0..64).map(|n| units_of(form, self.wanted.seed, n)).sum();
         messages * sample / 64
     }
 
@@ -369,7 +390,7 @@ impl<'a> Series<'a> {
         within("N_write", at(account::COMMITTED), written, at(account::COMMITTING))?;
         within("N_read", at(account::RELEASED), read, at(account::RELEASING))?;
         within("N_read", 0, read, written)?;
-        let position = |units| position(page.way, page.seed, page.begin, units);
+        let position = |units| position(page.form, page.seed, page.begin, units);
         let end = position(written)?;
         if sender.is_some_and(|sender| sender != end) {
             return Err(format!("the writer committed up to `{sender:?}`, N_write is `{end}`"));

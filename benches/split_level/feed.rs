@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
-use upcall::stream::{Outlet, Stream, Way as Moves};
+use upcall::stream::{Outlet, Stream, StreamForm};
 use upcall_sys::clock::{monotonic_ns, process_cpu_ns};
 use upcall_sys::process::switches_of;
 
@@ -52,7 +52,7 @@ impl Reader {
         for _ in 0..networks {
             if order.way.level().is_some() {
                 let bytes = u32::try_from(MESSAGE_BYTES).expect("a size of this bench");
-                let moves = Moves::Slots { slots: SLOTS, slot_bytes: bytes };
+                let moves = StreamForm::Slots { slots: SLOTS, slot_bytes: bytes };
                 let stream = Stream::create(moves, 0).expect("memory");
                 order.inputs.push(path_of(&std::os::fd::AsRawFd::as_raw_fd(&stream.fd())));
                 outputs.push(Output::Stream(Box::new(stream.outlet().expect("a new stream"))));

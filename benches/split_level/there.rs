@@ -16,7 +16,7 @@ use std::time::Duration;
 use rustix::event::epoll;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::unix::pipe::Receiver;
-use upcall::stream::{Inlet, Outlet, Stream, Way as Moves};
+use upcall::stream::{Inlet, Outlet, Stream, StreamForm};
 use upcall::time::Span;
 use upcall::{Batch, FIFO_PRIORITY, HandlerId, Runtime, clock};
 use upcall_sys::clock::monotonic_ns;
@@ -99,7 +99,7 @@ impl Meter {
 /// A stream with all messages in it. It lives as long as the outlet.
 fn filled_stream() -> (Outlet, Inlet) {
     let (slots, slot_bytes) = (1_024, u32::try_from(MESSAGE_BYTES).expect("small"));
-    let stream = Stream::create(Moves::Slots { slots, slot_bytes }, 0).expect("memory");
+    let stream = Stream::create(StreamForm::Slots { slots, slot_bytes }, 0).expect("memory");
     let mut outlet = stream.outlet().expect("a new stream");
     for _ in 0..MESSAGES {
         assert!(outlet.push(&[7; MESSAGE_BYTES]).expect("nobody left"), "there is room");

@@ -27,7 +27,7 @@ use std::time::Instant;
 
 use upcall::default_cpus;
 use upcall_benches::{heading, percentile, smoke};
-use upcall_shm::stream::{Reader, Stream, WAITING, Way, Writer};
+use upcall_shm::stream::{Reader, Stream, StreamForm, WAITING, Writer};
 use upcall_sys::memfd::SharedMapping;
 use upcall_sys::{futex, schedule};
 
@@ -56,11 +56,11 @@ type Receive<'a> = Box<dyn FnMut(&mut [u8], usize) + 'a>;
 type Row = (&'static str, fn([u32; 2], Case) -> Vec<u64>);
 
 /// A way for so many messages of so many bytes.
-type MakeWay = fn(u32, u32) -> Way;
+type MakeWay = fn(u32, u32) -> StreamForm;
 
 const IN_PLACE: [(&str, MakeWay); 2] = [
-    ("stream, slots", |slots, slot_bytes| Way::Slots { slots, slot_bytes }),
-    ("stream, buffers", |buffers, buffer_bytes| Way::Buffers { buffers, buffer_bytes }),
+    ("stream, slots", |slots, slot_bytes| StreamForm::Slots { slots, slot_bytes }),
+    ("stream, buffers", |buffers, buffer_bytes| StreamForm::Buffers { buffers, buffer_bytes }),
 ];
 
 const ROWS: &[Row] = &[
@@ -73,10 +73,10 @@ const ROWS: &[Row] = &[
     #[cfg(feature = "iceoryx2")]
     ("iceoryx2, in place", iceoryx::in_place),
     ("stream, bytes", |cpus, case| {
-        in_stream(cpus, case, |count, size| Way::Bytes { capacity: count * size })
+        in_stream(cpus, case, |count, size| StreamForm::Bytes { capacity: count * size })
     }),
     ("stream, messages", |cpus, case| {
-        in_stream(cpus, case, |count, size| Way::Messages {
+        in_stream(cpus, case, |count, size| StreamForm::Messages {
             capacity: (count * (size + 8)).next_power_of_two().min(RING_BYTES_MAX),
         })
     }),
@@ -126,23 +126,23 @@ fn main() {
     println!("  fitted: in units of the message's size, so that small ones stand side by side");
     for (cores, second) in [("same", Some(last)), ("cross", other)] {
         let Some(second) = second else { continue };
-        for (name, way) in IN_PLACE {
+        for (name, form) in IN_PLACE {
             for fitted in [false, true] {
-                independence(cores, [last, second], name, way, fitted);
+                independence(cores, [last, second], name, form, fitted);
             }
         }
     }
 }
 
 /// Prints what messages of each size cost, and the largest over the smallest.
-fn independence(cores: &str, cpus: [u32; 2], name: &str, way: MakeWay, fitted: bool) {
+fn independence(cores: &str, cpus: [u32; 2], name: &str, form: MakeWay, fitted: bool) {
     let cases = SIZES.map(|size| Case { size, batch: 16, polls: cores == "cross", room: 32 });
     let mut samples = SIZES.map(|_| Vec::new());
     let largest = u32::try_from(SIZES[2]).expect("a size of this bench");
     for _ in 0..if smoke() { 1 } else { 3 * BLOCKS } {
         for (case, samples) in cases.into_iter().zip(&mut samples) {
             samples.extend(in_stream(cpus, case, |count, size| {
-                way(count, if fitted { size } else { largest })
+                form(count, if fitted { size } else { largest })
             }));
         }
     }
@@ -295,19 +295,19 @@ fn in_rtrb(cpus: [u32; 2], case: Case) -> Vec<u64> {
     case.run(cpus, || Box::new(send), || Box::new(receive))
 }
 
-fn in_stream(cpus: [u32; 2], case: Case, way: impl Fn(u32, u32) -> Way) -> Vec<u64> {
+fn in_stream(cpus: [u32; 2], case: Case, form: impl Fn(u32, u32) -> StreamForm) -> Vec<u64> {
     let small = |number| u32::try_from(number).expect("a size of this bench");
-    let way = way(small(case.room), small(case.size));
-    let bytes = way.words().expect("a size of this bench") * 8;
+    let form = form(small(case.room), small(case.size));
+    let bytes = form.words().expect("a size of this bench") * 8;
     let memory = SharedMapping::create("upcall-stream", bytes).expect("shared memory");
     let words = memory.words();
-    let _ = Stream::create(words, way, 1, 0).expect("new memory");
+    let _ = Stream::create(words, form, 1, 0).expect("new memory");
     let end = || Stream::attach(words, 1).expect("a stream");
     let mut writer = end().writer().expect("the only one");
     let mut reader = end().reader().expect("the only one");
-    let kind = match way {
-        Way::Bytes { .. } => Kind::Bytes,
-        Way::Messages { .. } => Kind::Messages,
+    let kind = match form {
+        StreamForm::Bytes { .. } => Kind::Bytes,
+        StreamForm::Messages { .. } => Kind::Messages,
         _ => Kind::InPlace,
     };
     let unit = match kind {

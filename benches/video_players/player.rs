@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use upcall::activity::{ActivityParams, Terms};
 use upcall::channel::{Client, Route};
 use upcall::policy::dwcs::DWCS;
-use upcall::stream::{End, Inlet, Line, Stream, Way as Moving};
+use upcall::stream::{End, Inlet, Line, Stream, StreamForm};
 use upcall::time::Span;
 use upcall::{Attach, Batch, Config, HandlerId, Runtime, clock};
 use upcall_sys::{process, schedule};
@@ -105,7 +105,7 @@ impl Role {
     fn stream(&self) -> (Inlet, Line) {
         let slot_bytes = (HEADER_BYTES + self.bytes_max).next_multiple_of(8);
         let slot_bytes = u32::try_from(slot_bytes).expect("a frame is not that long");
-        let way = Moving::Slots { slots: STREAM_FRAMES, slot_bytes };
+        let way = StreamForm::Slots { slots: STREAM_FRAMES, slot_bytes };
         let stream = Stream::create(way, 0).expect("memory for a stream");
         let inlet = stream.inlet().expect("nobody has it");
         let line = stream.offer(&self.door, End::Writer).expect("the source takes it");

@@ -7,9 +7,9 @@
 //!
 //! ```
 //! # extern crate upcall_runtime as upcall;
-//! use upcall::stream::{Closed, Stream, Way};
+//! use upcall::stream::{Closed, Stream, StreamForm};
 //!
-//! let stream = Stream::create(Way::Slots { slots: 64, slot_bytes: 1024 }, 0)?;
+//! let stream = Stream::create(StreamForm::Slots { slots: 64, slot_bytes: 1024 }, 0)?;
 //! let (mut outlet, mut inlet) = (stream.outlet()?, stream.inlet()?);
 //! assert!(outlet.push(b"frame 1")?); // `false`: no room now
 //! outlet.commit()?; // from here on the reader sees it
@@ -72,7 +72,7 @@ use upcall_shm::stream as shm;
 use upcall_sys::memfd::{MapError, SharedMapping};
 use upcall_sys::{OsError, futex};
 
-pub use shm::{Closed, End, Kept, Payload, StreamError, StreamFault, Way};
+pub use shm::{Closed, End, Kept, Payload, StreamError, StreamFault, StreamForm};
 
 mod adapters;
 mod door;
@@ -127,8 +127,8 @@ impl AsRef<[AtomicU64]> for Memory {
 /// | `len()`, `is_empty()` | its length in bytes |
 /// | `payload()` | its bytes, a [`Payload`]; [`Payload::copy_to`] copies them out |
 /// | `done()` | done with it: the next is at the front |
-/// | `done_with(len)` | done with `len` bytes of it; for [`Way::Bytes`] |
-/// | `keep()` | a [`Kept`], to be [given back](Inlet::give_back) later; `None` unless [`Way::Buffers`] |
+/// | `done_with(len)` | done with `len` bytes of it; for [`StreamForm::Bytes`] |
+/// | `keep()` | a [`Kept`], to be [given back](Inlet::give_back) later; `None` unless [`StreamForm::Buffers`] |
 ///
 /// Dropped without one of the last three, it stays at the front. None of them blocks or allocates.
 pub type Message<'a> = shm::Message<'a, Memory>;
@@ -207,20 +207,20 @@ impl Stream {
     ///
     /// # Errors
     /// See [`StreamOpenError`]; [`StreamOpenError::Layout`] for a size that is 0 or above the
-    /// greatest, see [`Way`].
+    /// greatest, see [`StreamForm`].
     ///
     /// ```
     /// # extern crate upcall_runtime as upcall;
-    /// use upcall::stream::{Stream, Way};
+    /// use upcall::stream::{Stream, StreamForm};
     ///
-    /// let stream = Stream::create(Way::Slots { slots: 48, slot_bytes: 1500 }, 0)?;
-    /// assert_eq!(stream.way()?, Way::Slots { slots: 64, slot_bytes: 1504 });
+    /// let stream = Stream::create(StreamForm::Slots { slots: 48, slot_bytes: 1500 }, 0)?;
+    /// assert_eq!(stream.form()?, StreamForm::Slots { slots: 64, slot_bytes: 1504 });
     /// # Ok::<(), upcall::stream::StreamOpenError>(())
     /// ```
-    pub fn create(way: Way, start_level: u64) -> Result<Self, StreamOpenError> {
-        let bytes = way.words()? * 8;
+    pub fn create(form: StreamForm, start_level: u64) -> Result<Self, StreamOpenError> {
+        let bytes = form.words()? * 8;
         let memory = Memory::new(SharedMapping::create("upcall-stream", bytes)?);
-        shm::Stream::create(memory.clone(), way, GENERATION, start_level)?;
+        shm::Stream::create(memory.clone(), form, GENERATION, start_level)?;
         Ok(Stream { memory })
     }
 
@@ -248,11 +248,11 @@ impl Stream {
     ///
     /// # Errors
     /// The memory was spoilt meanwhile.
-    pub fn way(&self) -> Result<Way, StreamOpenError> {
-        Ok(self.attach()?.way())
+    pub fn form(&self) -> Result<StreamForm, StreamOpenError> {
+        Ok(self.attach()?.form())
     }
 
-    /// The end that writes. Allocates for [`Way::Buffers`].
+    /// The end that writes. Allocates for [`StreamForm::Buffers`].
     ///
     /// # Errors
     /// It was taken up before, here or elsewhere.
@@ -260,7 +260,7 @@ impl Stream {
         Ok(Outlet::new(self.attach()?.writer()?, self.clone()))
     }
 
-    /// The end that reads. Allocates for [`Way::Buffers`].
+    /// The end that reads. Allocates for [`StreamForm::Buffers`].
     ///
     /// # Errors
     /// It was taken up before, here or elsewhere.

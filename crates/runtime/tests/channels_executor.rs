@@ -15,7 +15,7 @@ use upcall_runtime::channel::{
     HandlerTerms, Posted, Raise, Raiser, Route, Service, ServiceTerms, When,
 };
 use upcall_runtime::policy::dws::DWS;
-use upcall_runtime::stream::{Stream, Way};
+use upcall_runtime::stream::{Stream, StreamForm};
 use upcall_runtime::time::Span;
 use upcall_runtime::{Config, HandlerId, Mode, Runtime, clock};
 
@@ -276,7 +276,7 @@ fn where_there_is_no_desk_there_is_no_handler() {
     let error = runtime.service(cpu, &name("more"), terms()).unwrap_err();
     assert!(matches!(error, ChannelOpenError::Handlers(_)), "{error}");
     let mut stream = |number: u32| {
-        let stream = Stream::create(Way::Slots { slots: 4, slot_bytes: 8 }, 0).unwrap();
+        let stream = Stream::create(StreamForm::Slots { slots: 4, slot_bytes: 8 }, 0).unwrap();
         let inlet = stream.inlet().unwrap();
         let need = ActivityParams::new(Span::from_secs(10), Span::from_nanos(10));
         runtime.stream_handler(&format!("stream {number}"), need, inlet, 1, |_, _| {})

@@ -14,11 +14,11 @@ use std::time::Duration;
 use futures_core::Stream as _;
 use futures_io::{AsyncRead, AsyncWrite};
 use upcall_runtime::clock;
-use upcall_runtime::stream::{Carried, CarryEnd, Closed, Inlet, Porter, Stream, Wait, Way};
+use upcall_runtime::stream::{Carried, CarryEnd, Closed, Inlet, Porter, Stream, StreamForm, Wait};
 use upcall_runtime::time::Span;
 
 const MINUTE: Span = Span::from_secs(60);
-const BYTES: Way = Way::Bytes { capacity: 4096 };
+const BYTES: StreamForm = StreamForm::Bytes { capacity: 4096 };
 
 /// Bytes that do not repeat soon.
 fn noise(len: usize) -> Vec<u8> {
@@ -65,15 +65,15 @@ fn end_of(wait: &Wait) -> Carried {
 fn a_file_goes_through_two_streams_and_a_pipe_into_another_file() {
     let porter = Porter::start().unwrap();
     let content = noise(1_000_003);
-    for (way, start_level) in [
+    for (form, start_level) in [
         (BYTES, 0),
         (BYTES, 1024),
         (BYTES, 4096),
-        (Way::Messages { capacity: 4096 }, 2048),
-        (Way::Slots { slots: 4, slot_bytes: 512 }, 2),
-        (Way::Buffers { buffers: 4, buffer_bytes: 1024 }, 0),
+        (StreamForm::Messages { capacity: 4096 }, 2048),
+        (StreamForm::Slots { slots: 4, slot_bytes: 512 }, 2),
+        (StreamForm::Buffers { buffers: 4, buffer_bytes: 1024 }, 0),
     ] {
-        let (first, second) = (Stream::create(way, start_level), Stream::create(way, 0));
+        let (first, second) = (Stream::create(form, start_level), Stream::create(form, 0));
         let (first, second) = (first.unwrap(), second.unwrap());
         let (reader, writer) = std::io::pipe().unwrap();
         let mut copy = file_of(&[]);
@@ -89,7 +89,7 @@ fn a_file_goes_through_two_streams_and_a_pipe_into_another_file() {
         let mut copied = Vec::new();
         copy.rewind().unwrap();
         copy.read_to_end(&mut copied).unwrap();
-        assert!(copied == content, "{way:?}: other bytes");
+        assert!(copied == content, "{form:?}: other bytes");
     }
 }
 
@@ -138,14 +138,14 @@ fn a_source_is_bounded_by_its_stream_and_rests_until_below_b_start() {
 #[test]
 fn a_reader_that_waits_for_more_than_b_start_has_the_source_go_on() {
     let porter = Porter::start().unwrap();
-    for (way, level, start_level) in [
+    for (form, level, start_level) in [
         (BYTES, 4096, 1024),
         (BYTES, 4096, 0),
         (BYTES, 4000, 1),
-        (Way::Slots { slots: 8, slot_bytes: 64 }, 8, 2),
-        (Way::Messages { capacity: 1024 }, 1024, 8),
+        (StreamForm::Slots { slots: 8, slot_bytes: 64 }, 8, 2),
+        (StreamForm::Messages { capacity: 1024 }, 1024, 8),
     ] {
-        let stream = Stream::create(way, start_level).unwrap();
+        let stream = Stream::create(form, start_level).unwrap();
         let mut inlet = stream.inlet().unwrap();
         let content = noise(50_000);
         let _source = porter.source(file_of(&content), stream.outlet().unwrap()).unwrap();
@@ -153,7 +153,7 @@ fn a_reader_that_waits_for_more_than_b_start_has_the_source_go_on() {
         loop {
             // A little, then as much as there can be.
             let deadline = clock::after(MINUTE);
-            assert!(inlet.wait(level, Some(deadline)), "{way:?}: nothing comes any more");
+            assert!(inlet.wait(level, Some(deadline)), "{form:?}: nothing comes any more");
             match inlet.pop(&mut bytes) {
                 Ok(Some(len)) => all.extend_from_slice(&bytes[..len]),
                 Ok(None) => panic!("woken for nothing"),
@@ -269,8 +269,12 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 fn bytes_are_written_and_read_by_asynchronous_code() {
     let porter = Porter::start().unwrap();
     let content = noise(300_001);
-    for way in [BYTES, Way::Messages { capacity: 2048 }, Way::Slots { slots: 4, slot_bytes: 64 }] {
-        let stream = Stream::create(way, 0).unwrap();
+    for form in [
+        BYTES,
+        StreamForm::Messages { capacity: 2048 },
+        StreamForm::Slots { slots: 4, slot_bytes: 64 },
+    ] {
+        let stream = Stream::create(form, 0).unwrap();
         let mut outlet = porter.outlet(stream.outlet().unwrap()).unwrap();
         let mut inlet = porter.inlet(stream.inlet().unwrap()).unwrap();
         let got = std::thread::scope(|threads| {
@@ -300,14 +304,14 @@ fn bytes_are_written_and_read_by_asynchronous_code() {
                 }
             })
         });
-        assert!(got == content, "{way:?}: other bytes");
+        assert!(got == content, "{form:?}: other bytes");
     }
 }
 
 #[test]
 fn messages_are_awaited_one_by_one_and_then_the_death() {
     let porter = Porter::start().unwrap();
-    let stream = Stream::create(Way::Slots { slots: 4, slot_bytes: 8 }, 0).unwrap();
+    let stream = Stream::create(StreamForm::Slots { slots: 4, slot_bytes: 8 }, 0).unwrap();
     let mut outlet = stream.outlet().unwrap();
     let mut inlet = porter.inlet(stream.inlet().unwrap()).unwrap();
     let writer = std::thread::spawn(move || {
@@ -337,13 +341,13 @@ fn messages_are_awaited_one_by_one_and_then_the_death() {
 /// Each datagram of a socket, whatever finds room at the time, is one message, whole.
 #[test]
 fn each_datagram_is_one_message() {
-    for way in [
-        Way::Messages { capacity: 4096 },
-        Way::Slots { slots: 4, slot_bytes: 1024 },
-        Way::Buffers { buffers: 4, buffer_bytes: 1024 },
+    for form in [
+        StreamForm::Messages { capacity: 4096 },
+        StreamForm::Slots { slots: 4, slot_bytes: 1024 },
+        StreamForm::Buffers { buffers: 4, buffer_bytes: 1024 },
     ] {
         let porter = Porter::start().unwrap();
-        let stream = Stream::create(way, 0).unwrap();
+        let stream = Stream::create(form, 0).unwrap();
         let mut inlet = stream.inlet().unwrap();
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let target = socket.local_addr().unwrap();
@@ -359,7 +363,7 @@ fn each_datagram_is_one_message() {
             assert!(inlet.wait(1, None));
             // The source finds little room meanwhile.
             settle(&porter);
-            assert_eq!(inlet.pop(&mut bytes), Ok(Some(len)), "{way:?}: datagram {n}");
+            assert_eq!(inlet.pop(&mut bytes), Ok(Some(len)), "{form:?}: datagram {n}");
             assert_eq!(bytes[..len], vec![n; len]);
             inlet.release();
         }
@@ -372,7 +376,7 @@ fn each_datagram_is_one_message() {
 #[test]
 fn a_datagram_longer_than_a_message_is_dropped_whole_and_counted() {
     let porter = Porter::start().unwrap();
-    let stream = Stream::create(Way::Slots { slots: 4, slot_bytes: 64 }, 0).unwrap();
+    let stream = Stream::create(StreamForm::Slots { slots: 4, slot_bytes: 64 }, 0).unwrap();
     let mut inlet = stream.inlet().unwrap();
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let target = socket.local_addr().unwrap();

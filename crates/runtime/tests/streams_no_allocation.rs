@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use upcall_runtime::activity::ActivityParams;
-use upcall_runtime::stream::{Stream, Way};
+use upcall_runtime::stream::{Stream, StreamForm};
 use upcall_runtime::time::Span;
 use upcall_runtime::{Config, Runtime};
 
@@ -17,7 +17,7 @@ static ALLOCATOR: dhat::Alloc = dhat::Alloc;
 fn a_stream_is_written_and_read_without_allocating() {
     let _watch = dhat::Profiler::builder().testing().build();
     let mut runtime = Runtime::start(Config::default()).unwrap();
-    let stream = Stream::create(Way::Buffers { buffers: 8, buffer_bytes: 64 }, 4).unwrap();
+    let stream = Stream::create(StreamForm::Buffers { buffers: 8, buffer_bytes: 64 }, 4).unwrap();
     let (mut outlet, inlet) = (stream.outlet().unwrap(), stream.inlet().unwrap());
     let (before, after) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let (first, last) = (before.clone(), after.clone());

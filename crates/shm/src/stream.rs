@@ -25,7 +25,7 @@
 //!
 //! # Ways of moving data
 //!
-//! | [`Way`] | `N_write` and `N_read` count | a message stands |
+//! | [`StreamForm`] | `N_write` and `N_read` count | a message stands |
 //! |---|---|---|
 //! | `Bytes` | bytes | nowhere: plain bytes; copied in and out |
 //! | `Messages` | bytes | behind a word with its length, filled up to a word; goes on at the ring's start after its end; copied in and out |
@@ -57,7 +57,7 @@
 //!
 //! | bytes | words of 8 bytes, native order | written by |
 //! |---|---|---|
-//! | 0..64 | magic, version, generation, way, count, bytes of a unit, `B_start`, 1 reserved | who creates, before sharing |
+//! | 0..64 | magic, version, generation, form, count, bytes of a unit, `B_start`, 1 reserved | who creates, before sharing |
 //! | 64..128 | `N_write`, 7 reserved | writer |
 //! | 128..192 | `N_read`, 7 reserved | reader |
 //! | 192..256 | of the reader: claimed, gone (0 open, 1 ended, 2 died), `N_write` wanted, bell (1: waits, 2: waits and does not sleep), 4 reserved | reader; bell also writer, gone also daemon |
@@ -101,10 +101,10 @@ pub use writer::{Room, Writer};
 ///
 /// A stream is created with at least the sizes that are asked for: a count or a capacity is rounded
 /// up to a power of two, a ring to 64 bytes at least, and the bytes of a slot or buffer to a
-/// multiple of 8. [`Way::rounded`] and the stream's own `way` tell the result. Zero and a size
+/// multiple of 8. [`StreamForm::rounded`] and the stream's own `way` tell the result. Zero and a size
 /// above the greatest are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum StreamForm {
     /// Plain bytes, copied through a ring.
     Bytes {
         /// Bytes of the ring, 1 to 2^30.
@@ -132,19 +132,19 @@ pub enum Way {
     },
 }
 
-impl Way {
+impl StreamForm {
     /// Its sizes as a stream has them: the next that are allowed. O(1).
     ///
     /// # Errors
     /// A size of 0, or above the greatest.
-    pub fn rounded(self) -> Result<Way, LayoutError> {
+    pub fn rounded(self) -> Result<StreamForm, LayoutError> {
         layout::rounded(self)
     }
 
     /// Words of memory that a stream of this way needs, after rounding.
     ///
     /// # Errors
-    /// As [`Way::rounded`].
+    /// As [`StreamForm::rounded`].
     pub fn words(self) -> Result<usize, LayoutError> {
         Shape::new(self.rounded()?, 0).map(|shape| shape.words())
     }
@@ -227,17 +227,17 @@ impl<W: AsRef<[AtomicU64]>> Stream<W> {
     /// Makes `words`, all zero and shared with nobody yet, a stream; `generation` tells it from
     /// others that were in its place. A passive source is to be started again below
     /// `start_level` (`B_start`, in units of the indexes); 0: the source is always active. The
-    /// sizes of `way` are rounded up ([`Way::rounded`]). O(1).
+    /// sizes of `way` are rounded up ([`StreamForm::rounded`]). O(1).
     ///
     /// # Errors
     /// Wrong length, a size that is 0 or above the greatest, `start_level` above the count, or a word of the header that is not 0.
     pub fn create(
         words: W,
-        way: Way,
+        form: StreamForm,
         generation: u64,
         start_level: u64,
     ) -> Result<Self, LayoutError> {
-        let shape = Shape::new(way.rounded()?, start_level)?;
+        let shape = Shape::new(form.rounded()?, start_level)?;
         let words = Words::new(KIND, words, shape.words())?;
         words.check_unused(KIND, |word| word < word::DATA)?;
         words.mark(KIND);
@@ -273,11 +273,11 @@ impl<W: AsRef<[AtomicU64]>> Stream<W> {
     }
 
     /// How its data moves.
-    pub fn way(&self) -> Way {
-        self.shape.way
+    pub fn form(&self) -> StreamForm {
+        self.shape.form
     }
 
-    /// Becomes the writer. Allocates for [`Way::Buffers`].
+    /// Becomes the writer. Allocates for [`StreamForm::Buffers`].
     ///
     /// # Errors
     /// There is or was one already: an end is not taken up again.
@@ -286,7 +286,7 @@ impl<W: AsRef<[AtomicU64]>> Stream<W> {
         Ok(Writer::new(self.words, self.shape))
     }
 
-    /// Becomes the reader. Allocates for [`Way::Buffers`].
+    /// Becomes the reader. Allocates for [`StreamForm::Buffers`].
     ///
     /// # Errors
     /// There is or was one already: what it had read would be read twice.

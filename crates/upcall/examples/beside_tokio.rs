@@ -37,7 +37,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 use upcall::activity::ActivityParams;
-use upcall::stream::{AsyncOutlet, Inlet, Porter, Stream, Way};
+use upcall::stream::{AsyncOutlet, Inlet, Porter, Stream, StreamForm};
 use upcall::time::Span;
 use upcall::{Batch, Config, Runtime};
 
@@ -54,7 +54,7 @@ fn main() -> Result<(), AnyError> {
     for notice in upcall.notices() {
         eprintln!("{notice}");
     }
-    let stream = Stream::create(Way::Slots { slots: 64, slot_bytes: MESSAGE_BYTES }, 0)?;
+    let stream = Stream::create(StreamForm::Slots { slots: 64, slot_bytes: MESSAGE_BYTES }, 0)?;
     // The porter's thread wakes tokio's tasks when there is room in the stream.
     let porter = Porter::start()?;
     let outlet = porter.outlet(stream.outlet()?)?;

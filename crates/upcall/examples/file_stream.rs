@@ -22,7 +22,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use upcall::activity::ActivityParams;
-use upcall::stream::{Carried, CarryEnd, Closed, Door, End, Porter, Stream, Way};
+use upcall::stream::{Carried, CarryEnd, Closed, Door, End, Porter, Stream, StreamForm};
 use upcall::time::Span;
 use upcall::{Config, Runtime, clock};
 
@@ -31,7 +31,7 @@ pub const DOOR: &str = "UPCALL_DOOR";
 /// What its line of output begins with.
 const RECEIVED: &str = "received ";
 
-const WAY: Way = Way::Slots { slots: 64, slot_bytes: 4096 };
+const WAY: StreamForm = StreamForm::Slots { slots: 64, slot_bytes: 4096 };
 /// `B_wakeup`: the handler is upcalled when a quarter of the stream is there.
 const WAKEUP_LEVEL: u64 = 16;
 /// `B_start`: the file is read on when no more than an eighth is there.

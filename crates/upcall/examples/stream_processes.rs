@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use upcall::activity::ActivityParams;
-use upcall::stream::{Closed, Door, End, Stream, Way};
+use upcall::stream::{Closed, Door, End, Stream, StreamForm};
 use upcall::time::Span;
 use upcall::{Attach, Config, Runtime, clock};
 
@@ -33,7 +33,7 @@ use upcall::{Attach, Config, Runtime, clock};
 const DOOR: &str = "UPCALL_EXAMPLE_DOOR";
 const FRAMES: u64 = 200;
 const FRAME_BYTES: usize = 1024;
-const WAY: Way = Way::Slots { slots: 32, slot_bytes: 1024 };
+const WAY: StreamForm = StreamForm::Slots { slots: 32, slot_bytes: 1024 };
 /// Each handler is upcalled when 8 frames are there, or when there is room for 8.
 const LEVEL: u64 = 8;
 

@@ -35,7 +35,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use upcall::activity::ActivityParams;
-use upcall::stream::{Porter, Stream, Way};
+use upcall::stream::{Porter, Stream, StreamForm};
 use upcall::time::Span;
 use upcall::{Config, Runtime, clock};
 
@@ -47,7 +47,7 @@ const COST: Span = Span::from_micros(50);
 /// Datagrams of one job, at most: after a pause of the network several come at once.
 const BATCH: u32 = 4;
 /// Datagrams of the stream, and the longest that the program takes.
-const WAY: Way = Way::Slots { slots: 64, slot_bytes: 2048 };
+const WAY: StreamForm = StreamForm::Slots { slots: 64, slot_bytes: 2048 };
 /// What the program sends to itself.
 const PAYLOAD: [u8; 100] = [7; 100];
 

@@ -90,10 +90,10 @@
 //!
 //! ```
 //! # use upcall::{Config, Runtime, activity::ActivityParams, time::Span};
-//! # use upcall::stream::{Stream, Way};
+//! # use upcall::stream::{Stream, StreamForm};
 //! # let mut upcall = Runtime::start(Config::default())?;
 //! # let need = ActivityParams::new(Span::from_millis(5), Span::from_micros(50)).batch(32);
-//! let stream = Stream::create(Way::Slots { slots: 64, slot_bytes: 1024 }, 0)?;
+//! let stream = Stream::create(StreamForm::Slots { slots: 64, slot_bytes: 1024 }, 0)?;
 //! let frames = upcall.stream_handler("frames", need, stream.inlet()?, 8, |inlet, batch| {
 //!     while let Some(message) = inlet.next(batch) {
 //!         message.done(); // after a look at `message.payload()`, where it stands

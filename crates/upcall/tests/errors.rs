@@ -21,7 +21,7 @@ use upcall::qos::MapError;
 use upcall::scheduler::InputError;
 use upcall::status::StatusError;
 use upcall::stream::{
-    Closed, DoorError, PorterError, Stream, StreamError, StreamFault, StreamOpenError, Way,
+    Closed, DoorError, PorterError, Stream, StreamError, StreamFault, StreamForm, StreamOpenError,
 };
 use upcall::time::Span;
 use upcall::work::{Reject, UnknownWork, WorkError};
@@ -51,7 +51,7 @@ fn refusal() -> Refusal {
 
 /// The layout error of a stream of no bytes.
 fn no_bytes() -> StreamOpenError {
-    Stream::create(Way::Bytes { capacity: 0 }, 0).unwrap_err()
+    Stream::create(StreamForm::Bytes { capacity: 0 }, 0).unwrap_err()
 }
 
 /// The error of memory that is no stream's, and may shrink.

@@ -150,9 +150,9 @@ impl Runtime {
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;
     /// use upcall::{Config, Runtime, activity::ActivityParams, time::Span};
-    /// use upcall::stream::{Stream, Way};
+    /// use upcall::stream::{Stream, StreamForm};
     /// let mut runtime = Runtime::start(Config::default())?;
-    /// let stream = Stream::create(Way::Slots { slots: 64, slot_bytes: 1024 }, 0)?;
+    /// let stream = Stream::create(StreamForm::Slots { slots: 64, slot_bytes: 1024 }, 0)?;
     /// let need = ActivityParams::new(Span::from_millis(10), Span::from_micros(50)).batch(8);
     /// let video = runtime.stream_handler("video", need, stream.inlet()?, 8, |inlet, batch| {
     ///     while let Some(message) = inlet.next(batch) {
@@ -194,9 +194,9 @@ impl Runtime {
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;
     /// use upcall::{Config, Runtime, activity::ActivityParams, time::Span};
-    /// use upcall::stream::{Stream, Way};
+    /// use upcall::stream::{Stream, StreamForm};
     /// let mut runtime = Runtime::start(Config::default())?;
-    /// let stream = Stream::create(Way::Slots { slots: 64, slot_bytes: 1024 }, 0)?;
+    /// let stream = Stream::create(StreamForm::Slots { slots: 64, slot_bytes: 1024 }, 0)?;
     /// let need = ActivityParams::new(Span::from_millis(10), Span::from_micros(50)).batch(32);
     /// let tone = runtime.outlet_handler("tone", need, stream.outlet()?, 32, |outlet, batch| {
     ///     while let Some(room) = outlet.next(1024, batch) {

@@ -13,7 +13,7 @@ use futures_io::{AsyncRead, AsyncWrite};
 use upcall_shm::stream as shm;
 
 use super::porter::{Desk, Porter, PorterError};
-use super::{Closed, End, Inlet, Memory, Outlet, Stream, StreamError, StreamOpenError, Way};
+use super::{Closed, End, Inlet, Memory, Outlet, Stream, StreamError, StreamForm, StreamOpenError};
 
 /// An inlet to be awaited, by tokio or any other executor: the messages of a stream, or its bytes.
 /// From [`Porter::inlet`].
@@ -54,7 +54,8 @@ struct Bell {
 
 impl Bell {
     fn new(porter: &Porter, stream: &Stream, end: End) -> Result<Self, PorterError> {
-        let is_bytes = matches!(stream.way().map_err(PorterError::Open)?, Way::Bytes { .. });
+        let is_bytes =
+            matches!(stream.form().map_err(PorterError::Open)?, StreamForm::Bytes { .. });
         porter.desk().take_bell()?;
         Ok(Bell { desk: porter.desk().clone(), stream: stream.clone(), end, is_bytes })
     }

@@ -24,7 +24,7 @@ const OFFER_BYTES: usize = OFFER.len() + 1;
 /// ```
 /// # extern crate upcall_runtime as upcall;
 /// use upcall::clock;
-/// use upcall::stream::{Door, End, Stream, Way};
+/// use upcall::stream::{Door, End, Stream, StreamForm};
 /// use upcall::time::Span;
 ///
 /// let path = std::env::temp_dir().join(format!("door-{}", std::process::id()));
@@ -32,7 +32,7 @@ const OFFER_BYTES: usize = OFFER.len() + 1;
 /// // The other process; here a thread stands in for it.
 /// let at = path.clone();
 /// let camera = std::thread::spawn(move || {
-///     let stream = Stream::create(Way::Messages { capacity: 4096 }, 0).unwrap();
+///     let stream = Stream::create(StreamForm::Messages { capacity: 4096 }, 0).unwrap();
 ///     let mut outlet = stream.outlet().unwrap();
 ///     stream.offer(&at, End::Reader).unwrap(); // "you read, I write"
 ///     outlet.push(b"hello").unwrap();

@@ -54,10 +54,10 @@ const BELLS_MAX: usize = WaitSet::WORDS_MAX - 2;
 /// # extern crate upcall_runtime as upcall;
 /// use std::io::Write;
 /// use upcall::clock;
-/// use upcall::stream::{Closed, Porter, Stream, Way};
+/// use upcall::stream::{Closed, Porter, Stream, StreamForm};
 /// use upcall::time::Span;
 ///
-/// let stream = Stream::create(Way::Messages { capacity: 4096 }, 0)?;
+/// let stream = Stream::create(StreamForm::Messages { capacity: 4096 }, 0)?;
 /// let mut inlet = stream.inlet()?;
 /// let porter = Porter::start()?;
 /// let (input, mut output) = std::io::pipe()?;
@@ -246,8 +246,8 @@ impl Porter {
     /// one without bytes. The message holds the payload alone, not the sender's address; a handler
     /// that needs it has a [`Receiver`](crate::udp::Receiver). A datagram longer than a message may
     /// be is dropped and counted in [`Carried::too_long`]: longer than a slot, a buffer, or a
-    /// quarter of the capacity of [`Way::Messages`](super::Way::Messages) and
-    /// [`Way::Bytes`](super::Way::Bytes), and in any case than 64 KiB. While the stream has no room
+    /// quarter of the capacity of [`StreamForm::Messages`](super::StreamForm::Messages) and
+    /// [`StreamForm::Bytes`](super::StreamForm::Bytes), and in any case than 64 KiB. While the stream has no room
     /// for the longest, datagrams wait in the socket, and the kernel drops what finds no room there.
     /// So a reader of messages or bytes must not wait for more than three quarters of the capacity.
     ///

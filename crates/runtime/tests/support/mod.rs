@@ -3,12 +3,12 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use upcall_runtime::activity::ActivityParams;
-use upcall_runtime::stream::Way;
+use upcall_runtime::stream::StreamForm;
 use upcall_runtime::time::{Instant, Span};
 use upcall_runtime::{Config, HandlerId, Runtime, clock};
 
 /// Messages of a number each.
-pub const SLOTS: Way = Way::Slots { slots: 64, slot_bytes: 8 };
+pub const SLOTS: StreamForm = StreamForm::Slots { slots: 64, slot_bytes: 8 };
 
 /// Held by who has the only runtime: two would share CPUs without knowing of each other.
 pub fn alone() -> MutexGuard<'static, ()> {

@@ -4,7 +4,7 @@
 //! are taken from them. Change anything here and [`LAYOUT_VERSION`] changes,
 //! and with it the golden table in the tests.
 
-use super::{Payload, Way};
+use super::{Payload, StreamForm};
 use crate::words::{Kind, LINE_BYTES, LINE_WORDS, Words};
 use crate::{AtomicU64, LayoutError};
 use core::mem::{offset_of, size_of};
@@ -37,7 +37,7 @@ struct Identity {
     version: u64,
     generation: u64,
     /// 1 bytes, 2 messages, 3 slots, 4 buffers.
-    way: u64,
+    form: u64,
     /// Bytes of the ring, slots, or buffers: a power of two.
     count: u64,
     /// Bytes of a slot or of a buffer; 1 for a ring of bytes.
@@ -78,7 +78,7 @@ const _: () = {
     assert!(offset_of!(Header, active) == 320);
     assert!(offset_of!(Header, reserved) == 384);
     assert!(offset_of!(Identity, magic) == 0 && offset_of!(Identity, version) == 8);
-    assert!(offset_of!(Identity, generation) == 16 && offset_of!(Identity, way) == 24);
+    assert!(offset_of!(Identity, generation) == 16 && offset_of!(Identity, form) == 24);
     assert!(offset_of!(Identity, count) == 32 && offset_of!(Identity, unit_bytes) == 40);
     assert!(offset_of!(Identity, start_level) == 48 && offset_of!(Identity, reserved) == 56);
     assert!(offset_of!(IndexLine, index) == 0 && offset_of!(IndexLine, reserved) == 8);
@@ -93,7 +93,7 @@ pub(super) mod word {
     use crate::words::LINE_WORDS;
 
     pub const GENERATION: usize = offset_of!(Identity, generation) / 8;
-    pub const WAY: usize = offset_of!(Identity, way) / 8;
+    pub const WAY: usize = offset_of!(Identity, form) / 8;
     pub const COUNT: usize = offset_of!(Identity, count) / 8;
     pub const UNIT_BYTES: usize = offset_of!(Identity, unit_bytes) / 8;
     pub const START_LEVEL: usize = offset_of!(Identity, start_level) / 8;
@@ -128,7 +128,7 @@ pub(super) mod word {
 ///
 /// # Errors
 /// A size of 0, or above the greatest.
-pub(super) fn rounded(way: Way) -> Result<Way, LayoutError> {
+pub(super) fn rounded(form: StreamForm) -> Result<StreamForm, LayoutError> {
     let ring = |capacity: u32| {
         within("capacity", u64::from(capacity), (1, RING_BYTES.1))?;
         // The greatest is a power of two: no overflow.
@@ -139,16 +139,16 @@ pub(super) fn rounded(way: Way) -> Result<Way, LayoutError> {
         within("bytes of a unit", u64::from(bytes), (1, UNIT_BYTES.1))?;
         Ok((count.next_power_of_two(), bytes.next_multiple_of(8)))
     };
-    Ok(match way {
-        Way::Bytes { capacity } => Way::Bytes { capacity: ring(capacity)? },
-        Way::Messages { capacity } => Way::Messages { capacity: ring(capacity)? },
-        Way::Slots { slots, slot_bytes } => {
+    Ok(match form {
+        StreamForm::Bytes { capacity } => StreamForm::Bytes { capacity: ring(capacity)? },
+        StreamForm::Messages { capacity } => StreamForm::Messages { capacity: ring(capacity)? },
+        StreamForm::Slots { slots, slot_bytes } => {
             let (slots, slot_bytes) = units(slots, slot_bytes)?;
-            Way::Slots { slots, slot_bytes }
+            StreamForm::Slots { slots, slot_bytes }
         }
-        Way::Buffers { buffers, buffer_bytes } => {
+        StreamForm::Buffers { buffers, buffer_bytes } => {
             let (buffers, buffer_bytes) = units(buffers, buffer_bytes)?;
-            Way::Buffers { buffers, buffer_bytes }
+            StreamForm::Buffers { buffers, buffer_bytes }
         }
     })
 }
@@ -160,10 +160,10 @@ const RING_BYTES: (u64, u64) = (RING_BYTES_MIN as u64, 1 << 30);
 const UNITS: (u64, u64) = (1, 1 << 16);
 const UNIT_BYTES: (u64, u64) = (8, 1 << 24);
 
-/// A [`Way`] that was checked, in the numbers that the ends need.
+/// A [`StreamForm`] that was checked, in the numbers that the ends need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
-    pub(super) way: Way,
+    pub(super) form: StreamForm,
     /// Most that [`word::WRITTEN`] may be ahead of [`word::READ`]: a power of two.
     pub(super) count: u64,
     /// Most bytes of a message.
@@ -176,9 +176,9 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    pub(super) fn new(way: Way, start_level: u64) -> Result<Self, LayoutError> {
-        let (_, count, unit_bytes) = numbers(way);
-        let ring = matches!(way, Way::Bytes { .. } | Way::Messages { .. });
+    pub(super) fn new(form: StreamForm, start_level: u64) -> Result<Self, LayoutError> {
+        let (_, count, unit_bytes) = numbers(form);
+        let ring = matches!(form, StreamForm::Bytes { .. } | StreamForm::Messages { .. });
         within("capacity", count, if ring { RING_BYTES } else { UNITS })?;
         if !count.is_power_of_two() {
             let (min, max) = (count.next_power_of_two() / 2, count.next_power_of_two());
@@ -193,16 +193,16 @@ impl Shape {
         }
         within("start level", start_level, (0, count))?;
         let (units, bytes) = (usize_of(count), usize_of(unit_bytes));
-        let (len_max, stride, ring_words) = match way {
-            Way::Bytes { .. } => (units, 0, 0),
-            Way::Messages { .. } => (units - 8, 0, 0),
-            Way::Slots { .. } => (bytes, (1 + bytes / 8).next_multiple_of(LINE_WORDS), 0),
-            Way::Buffers { .. } => {
+        let (len_max, stride, ring_words) = match form {
+            StreamForm::Bytes { .. } => (units, 0, 0),
+            StreamForm::Messages { .. } => (units - 8, 0, 0),
+            StreamForm::Slots { .. } => (bytes, (1 + bytes / 8).next_multiple_of(LINE_WORDS), 0),
+            StreamForm::Buffers { .. } => {
                 let stride = (bytes / 8).next_multiple_of(LINE_WORDS);
                 (bytes, stride, units.next_multiple_of(LINE_WORDS))
             }
         };
-        Ok(Shape { way, count, len_max, start_level, stride, ring_words })
+        Ok(Shape { form, count, len_max, start_level, stride, ring_words })
     }
 
     /// By what stands in the identity.
@@ -210,22 +210,22 @@ impl Shape {
         let narrow = (0, u64::from(u32::MAX));
         let number = |name, word| words.identity(KIND, name, word, narrow);
         let half = |found: u64| u32::try_from(found).unwrap_or(u32::MAX); // was checked
-        let way = words.identity(KIND, "way", word::WAY, (1, 4))?;
+        let form = words.identity(KIND, "form", word::WAY, (1, 4))?;
         let count = half(number("capacity", word::COUNT)?);
         let unit_bytes = half(number("bytes of a unit", word::UNIT_BYTES)?);
-        let way = match way {
-            1 => Way::Bytes { capacity: count },
-            2 => Way::Messages { capacity: count },
-            3 => Way::Slots { slots: count, slot_bytes: unit_bytes },
-            _ => Way::Buffers { buffers: count, buffer_bytes: unit_bytes },
+        let form = match form {
+            1 => StreamForm::Bytes { capacity: count },
+            2 => StreamForm::Messages { capacity: count },
+            3 => StreamForm::Slots { slots: count, slot_bytes: unit_bytes },
+            _ => StreamForm::Buffers { buffers: count, buffer_bytes: unit_bytes },
         };
-        Shape::new(way, number("start level", word::START_LEVEL)?)
+        Shape::new(form, number("start level", word::START_LEVEL)?)
     }
 
     pub(super) fn mark<W: AsRef<[AtomicU64]>>(&self, words: &Words<W>) {
         use crate::Ordering::Relaxed; // handing the memory over orders it
-        let (way, count, unit_bytes) = numbers(self.way);
-        words.store(word::WAY, way, Relaxed);
+        let (form, count, unit_bytes) = numbers(self.form);
+        words.store(word::WAY, form, Relaxed);
         words.store(word::COUNT, count, Relaxed);
         words.store(word::UNIT_BYTES, unit_bytes, Relaxed);
         words.store(word::START_LEVEL, self.start_level, Relaxed);
@@ -235,10 +235,10 @@ impl Shape {
     pub(super) const fn words(&self) -> usize {
         let units = usize_of(self.count);
         word::DATA
-            + match self.way {
-                Way::Bytes { .. } | Way::Messages { .. } => units / 8,
-                Way::Slots { .. } => units * self.stride,
-                Way::Buffers { .. } => 2 * self.ring_words + units * self.stride,
+            + match self.form {
+                StreamForm::Bytes { .. } | StreamForm::Messages { .. } => units / 8,
+                StreamForm::Slots { .. } => units * self.stride,
+                StreamForm::Buffers { .. } => 2 * self.ring_words + units * self.stride,
             }
     }
 
@@ -253,20 +253,20 @@ impl Shape {
     pub(super) const fn head(&self, index: u64) -> usize {
         let place = self.place(index);
         word::DATA
-            + match self.way {
-                Way::Bytes { .. } | Way::Messages { .. } => place / 8,
-                Way::Slots { .. } => place * self.stride,
-                Way::Buffers { .. } => place,
+            + match self.form {
+                StreamForm::Bytes { .. } | StreamForm::Messages { .. } => place / 8,
+                StreamForm::Slots { .. } => place * self.stride,
+                StreamForm::Buffers { .. } => place,
             }
     }
 
     /// By how much a message of `len` bytes moves an index.
     #[inline]
     pub(super) const fn units(&self, len: usize) -> u64 {
-        match self.way {
-            Way::Bytes { .. } => len as u64,
-            Way::Messages { .. } => 8 + len.next_multiple_of(8) as u64,
-            Way::Slots { .. } | Way::Buffers { .. } => 1,
+        match self.form {
+            StreamForm::Bytes { .. } => len as u64,
+            StreamForm::Messages { .. } => 8 + len.next_multiple_of(8) as u64,
+            StreamForm::Slots { .. } | StreamForm::Buffers { .. } => 1,
         }
     }
 
@@ -280,13 +280,15 @@ impl Shape {
         len: usize,
     ) -> Payload<'a> {
         let words = words.0.as_ref();
-        match self.way {
-            Way::Bytes { .. } => Payload::new(&words[word::DATA..], self.place(index), len),
-            Way::Messages { .. } => Payload::new(&words[word::DATA..], self.place(index + 8), len),
-            Way::Slots { .. } => {
+        match self.form {
+            StreamForm::Bytes { .. } => Payload::new(&words[word::DATA..], self.place(index), len),
+            StreamForm::Messages { .. } => {
+                Payload::new(&words[word::DATA..], self.place(index + 8), len)
+            }
+            StreamForm::Slots { .. } => {
                 Payload::new(&words[self.head(index) + 1..][..self.unit_words()], 0, len)
             }
-            Way::Buffers { .. } => {
+            StreamForm::Buffers { .. } => {
                 Payload::new(&words[self.buffer(buffer)..][..self.unit_words()], 0, len)
             }
         }
@@ -310,13 +312,13 @@ impl Shape {
     }
 }
 
-/// Number of the way, count and bytes of a unit.
-const fn numbers(way: Way) -> (u64, u64, u64) {
-    match way {
-        Way::Bytes { capacity } => (1, capacity as u64, 1),
-        Way::Messages { capacity } => (2, capacity as u64, 1),
-        Way::Slots { slots, slot_bytes } => (3, slots as u64, slot_bytes as u64),
-        Way::Buffers { buffers, buffer_bytes } => (4, buffers as u64, buffer_bytes as u64),
+/// Number of the form, count and bytes of a unit.
+const fn numbers(form: StreamForm) -> (u64, u64, u64) {
+    match form {
+        StreamForm::Bytes { capacity } => (1, capacity as u64, 1),
+        StreamForm::Messages { capacity } => (2, capacity as u64, 1),
+        StreamForm::Slots { slots, slot_bytes } => (3, slots as u64, slot_bytes as u64),
+        StreamForm::Buffers { buffers, buffer_bytes } => (4, buffers as u64, buffer_bytes as u64),
     }
 }
 

@@ -30,15 +30,15 @@ impl Futex {
     }
 }
 
-fn ends(way: Way, start_level: u64) -> (Writer<Memory>, Reader<Memory>) {
-    let words: Memory = (0..way.words().unwrap()).map(|_| AtomicU64::new(0)).collect();
-    Stream::create(words.clone(), way, 0, start_level).unwrap();
+fn ends(form: StreamForm, start_level: u64) -> (Writer<Memory>, Reader<Memory>) {
+    let words: Memory = (0..form.words().unwrap()).map(|_| AtomicU64::new(0)).collect();
+    Stream::create(words.clone(), form, 0, start_level).unwrap();
     let end = || Stream::attach(words.clone(), 0).unwrap();
     (end().writer().unwrap(), end().reader().unwrap())
 }
 
-const SLOTS: Way = Way::Slots { slots: 2, slot_bytes: 8 };
-const BUFFERS: Way = Way::Buffers { buffers: 1, buffer_bytes: 8 };
+const SLOTS: StreamForm = StreamForm::Slots { slots: 2, slot_bytes: 8 };
+const BUFFERS: StreamForm = StreamForm::Buffers { buffers: 1, buffer_bytes: 8 };
 
 /// A batch of two is written and the stream ended; the reader polls twice.
 fn a_batch_is_handed_over() {
@@ -110,7 +110,7 @@ fn the_end_is_waited_for() {
 /// A buffer comes back while the other is the writer's already: what stood where its number
 /// is to stand names that one.
 fn a_buffer_comes_back() {
-    let (mut writer, mut reader) = ends(Way::Buffers { buffers: 2, buffer_bytes: 8 }, 0);
+    let (mut writer, mut reader) = ends(StreamForm::Buffers { buffers: 2, buffer_bytes: 8 }, 0);
     assert!(writer.push(&[1; 8]).unwrap() && writer.push(&[2; 8]).unwrap());
     let _ = writer.commit();
     reader.front().unwrap().unwrap().done();

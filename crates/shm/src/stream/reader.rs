@@ -2,7 +2,9 @@
 
 use super::bell::{ENDED, WAITING, WATCHED};
 use super::layout::{Shape, word};
-use super::{Closed, Due, Leaving, Payload, StreamError, StreamFault, Wait, Way, claim_start};
+use super::{
+    Closed, Due, Leaving, Payload, StreamError, StreamFault, StreamForm, Wait, claim_start,
+};
 use crate::AtomicU64;
 use crate::Ordering::Relaxed;
 use crate::words::Words;
@@ -28,7 +30,7 @@ pub struct Reader<W> {
 impl<W: AsRef<[AtomicU64]>> Reader<W> {
     pub(super) fn new(words: Words<W>, shape: Shape) -> Self {
         let buffers =
-            if let Way::Buffers { buffers, .. } = shape.way { buffers as usize } else { 0 };
+            if let StreamForm::Buffers { buffers, .. } = shape.form { buffers as usize } else { 0 };
         let kept = vec![false; buffers];
         Reader { words, shape, taken: 0, done: 0, released: 0, written: 0, kept, closed: None }
     }
@@ -41,7 +43,7 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
     #[inline]
     pub fn front(&mut self) -> Result<Option<Message<'_, W>>, Closed> {
         // Of plain bytes there may be more than it knows of.
-        let bytes = matches!(self.shape.way, Way::Bytes { .. });
+        let bytes = matches!(self.shape.form, StreamForm::Bytes { .. });
         if (bytes || self.taken == self.written) && !self.look()? {
             return Ok(None);
         }
@@ -61,7 +63,7 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
     pub fn pop(&mut self, bytes: &mut [u8]) -> Result<Option<usize>, StreamError> {
         let Some(message) = self.front()? else { return Ok(None) };
         let len = message.len();
-        if matches!(message.reader.shape.way, Way::Bytes { .. }) {
+        if matches!(message.reader.shape.form, StreamForm::Bytes { .. }) {
             let len = message.payload().copy_to(0, bytes);
             message.done_with(len);
             return Ok(Some(len));
@@ -146,7 +148,7 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
 
     /// Where a kept message stands. Of another stream's: any bytes.
     pub fn kept(&self, kept: &Kept) -> Payload<'_> {
-        let Way::Buffers { buffers, buffer_bytes } = self.shape.way else {
+        let StreamForm::Buffers { buffers, buffer_bytes } = self.shape.form else {
             return Payload::new(&[], 0, 0);
         };
         let buffer = kept.buffer.min(buffers - 1);
@@ -205,13 +207,13 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
     #[inline]
     fn head(&self) -> Result<(u32, usize), StreamFault> {
         let there = self.written - self.taken;
-        if let Way::Bytes { .. } = self.shape.way {
+        if let StreamForm::Bytes { .. } = self.shape.form {
             return Ok((0, usize::try_from(there).unwrap_or(usize::MAX)));
         }
         // Relaxed: the load of the index has acquired it.
         let found = self.words.load(self.shape.head(self.taken), Relaxed);
-        let (buffer, found) = match self.shape.way {
-            Way::Buffers { buffers, .. } => {
+        let (buffer, found) = match self.shape.form {
+            StreamForm::Buffers { buffers, .. } => {
                 let (len, buffer) = (found >> 32, found & u64::from(u32::MAX));
                 // Out of range, or had already.
                 let index = usize::try_from(buffer).unwrap_or(usize::MAX);
@@ -224,8 +226,8 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
             _ => (0, found),
         };
         let most = self.shape.len_max as u64;
-        let max = match self.shape.way {
-            Way::Messages { .. } => most.min(there.saturating_sub(8)),
+        let max = match self.shape.form {
+            StreamForm::Messages { .. } => most.min(there.saturating_sub(8)),
             _ => most,
         };
         match usize::try_from(found) {
@@ -237,7 +239,7 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
     /// Done with `units` that stood in `buffer`, if in one.
     #[inline]
     fn finish(&mut self, buffer: u32, units: u64) {
-        if let Way::Buffers { .. } = self.shape.way {
+        if let StreamForm::Buffers { .. } = self.shape.form {
             self.kept[buffer as usize] = false;
             // Relaxed: the index hands it over.
             self.words.store(self.shape.back(self.done), u64::from(buffer), Relaxed);
@@ -306,7 +308,7 @@ impl<W: AsRef<[AtomicU64]>> Message<'_, W> {
     #[inline]
     pub fn done_with(self, len: usize) {
         let Message { reader, buffer, len: all } = self;
-        let len = if let Way::Bytes { .. } = reader.shape.way { len.min(all) } else { all };
+        let len = if let StreamForm::Bytes { .. } = reader.shape.form { len.min(all) } else { all };
         let units = reader.shape.units(len);
         reader.taken += units;
         reader.finish(buffer, units);

@@ -5,15 +5,15 @@ use std::thread;
 
 type Memory = Vec<AtomicU64>;
 
-const WAYS: [Way; 4] = [
-    Way::Bytes { capacity: 64 },
-    Way::Messages { capacity: 128 },
-    Way::Slots { slots: 4, slot_bytes: 40 },
-    Way::Buffers { buffers: 4, buffer_bytes: 40 },
+const WAYS: [StreamForm; 4] = [
+    StreamForm::Bytes { capacity: 64 },
+    StreamForm::Messages { capacity: 128 },
+    StreamForm::Slots { slots: 4, slot_bytes: 40 },
+    StreamForm::Buffers { buffers: 4, buffer_bytes: 40 },
 ];
 
-fn blank(way: Way) -> Memory {
-    (0..way.words().unwrap()).map(|_| AtomicU64::new(0)).collect()
+fn blank(form: StreamForm) -> Memory {
+    (0..form.words().unwrap()).map(|_| AtomicU64::new(0)).collect()
 }
 
 fn ends(words: &Memory) -> (Writer<&Memory>, Reader<&Memory>) {
@@ -21,17 +21,17 @@ fn ends(words: &Memory) -> (Writer<&Memory>, Reader<&Memory>) {
     (end().writer().unwrap(), end().reader().unwrap())
 }
 
-fn created(way: Way, start_level: u64) -> Memory {
-    let words = blank(way);
-    Stream::create(&words, way, 7, start_level).unwrap();
+fn created(form: StreamForm, start_level: u64) -> Memory {
+    let words = blank(form);
+    Stream::create(&words, form, 7, start_level).unwrap();
     words
 }
 
 #[test]
 fn every_byte_stands_where_version_1_has_it() {
-    let way = Way::Buffers { buffers: 2, buffer_bytes: 16 };
-    let words = blank(way);
-    let stream = Stream::create(&words, way, 0x0506, 1).unwrap();
+    let form = StreamForm::Buffers { buffers: 2, buffer_bytes: 16 };
+    let words = blank(form);
+    let stream = Stream::create(&words, form, 0x0506, 1).unwrap();
     let mut writer = Stream::attach(&words, 0x0506).unwrap().writer().unwrap();
     let mut reader = Stream::attach(&words, 0x0506).unwrap().reader().unwrap();
     for text in ["one", "two"] {
@@ -77,8 +77,8 @@ fn every_byte_stands_where_version_1_has_it() {
 
 #[test]
 fn the_data_of_each_way_stands_where_version_1_has_it() {
-    let places = |way: Way| {
-        let words = created(way, 0);
+    let places = |form: StreamForm| {
+        let words = created(form, 0);
         let (mut writer, _reader) = ends(&words);
         assert!(writer.push(b"ab").unwrap() && writer.push(b"c").unwrap());
         (64..words.len()).map(|at| words[at].load(Relaxed)).collect::<Vec<_>>()
@@ -96,9 +96,9 @@ fn the_data_of_each_way_stands_where_version_1_has_it() {
 
 #[test]
 fn only_what_was_created_is_attached() {
-    for way in WAYS {
+    for form in WAYS {
         for word in 0..word::DATA {
-            let words = created(way, 0);
+            let words = created(form, 0);
             words[word].store(1 << 40, Relaxed);
             let offset = word * 8;
             match Stream::attach(&words, 7) {
@@ -106,15 +106,15 @@ fn only_what_was_created_is_attached() {
                 Err(_) => assert!(word < 7, "{word}"),
                 Ok(_) => assert!(!word::is_reserved(word) && word > 6, "{word}"),
             }
-            let new = blank(way);
+            let new = blank(form);
             new[word].store(1, Relaxed);
             let used = LayoutError::Used { page: "stream", offset };
-            assert_eq!(Stream::create(&new, way, 7, 0).unwrap_err(), used);
+            assert_eq!(Stream::create(&new, form, 7, 0).unwrap_err(), used);
         }
-        let short = &created(way, 0)[1..];
-        assert!(Stream::create(short, way, 7, 0).is_err() && Stream::attach(short, 7).is_err());
+        let short = &created(form, 0)[1..];
+        assert!(Stream::create(short, form, 7, 0).is_err() && Stream::attach(short, 7).is_err());
         assert!(Stream::attach(&short[..5], 7).is_err());
-        assert!(Stream::attach(created(way, 0), 8).is_err(), "another generation");
+        assert!(Stream::attach(created(form, 0), 8).is_err(), "another generation");
     }
 }
 
@@ -122,17 +122,17 @@ fn only_what_was_created_is_attached() {
 fn sizes_out_of_range_are_refused() {
     const RING: u32 = 1 << 30;
     const UNIT: u32 = 1 << 24;
-    for (way, refused, most) in [
-        (Way::Bytes { capacity: 0 }, 0, RING),
-        (Way::Bytes { capacity: RING + 1 }, RING + 1, RING),
-        (Way::Messages { capacity: u32::MAX }, u32::MAX, RING),
-        (Way::Slots { slots: 0, slot_bytes: 8 }, 0, 1 << 16),
-        (Way::Slots { slots: 4, slot_bytes: 0 }, 0, UNIT),
-        (Way::Buffers { buffers: (1 << 16) + 1, buffer_bytes: 8 }, (1 << 16) + 1, 1 << 16),
-        (Way::Buffers { buffers: 4, buffer_bytes: UNIT + 1 }, UNIT + 1, UNIT),
+    for (form, refused, most) in [
+        (StreamForm::Bytes { capacity: 0 }, 0, RING),
+        (StreamForm::Bytes { capacity: RING + 1 }, RING + 1, RING),
+        (StreamForm::Messages { capacity: u32::MAX }, u32::MAX, RING),
+        (StreamForm::Slots { slots: 0, slot_bytes: 8 }, 0, 1 << 16),
+        (StreamForm::Slots { slots: 4, slot_bytes: 0 }, 0, UNIT),
+        (StreamForm::Buffers { buffers: (1 << 16) + 1, buffer_bytes: 8 }, (1 << 16) + 1, 1 << 16),
+        (StreamForm::Buffers { buffers: 4, buffer_bytes: UNIT + 1 }, UNIT + 1, UNIT),
     ] {
-        let Err(LayoutError::Value { found, min: 1, max, .. }) = way.words() else {
-            panic!("{way:?}");
+        let Err(LayoutError::Value { found, min: 1, max, .. }) = form.words() else {
+            panic!("{form:?}");
         };
         assert_eq!((found, max), (u64::from(refused), u64::from(most)), "as asked, not as rounded");
     }
@@ -142,24 +142,27 @@ fn sizes_out_of_range_are_refused() {
 #[test]
 fn sizes_are_rounded_up_to_the_next_that_are_allowed() {
     for (asked, expected) in [
-        (Way::Bytes { capacity: 1 }, Way::Bytes { capacity: 64 }),
-        (Way::Messages { capacity: 100 }, Way::Messages { capacity: 128 }),
-        (Way::Slots { slots: 48, slot_bytes: 12 }, Way::Slots { slots: 64, slot_bytes: 16 }),
+        (StreamForm::Bytes { capacity: 1 }, StreamForm::Bytes { capacity: 64 }),
+        (StreamForm::Messages { capacity: 100 }, StreamForm::Messages { capacity: 128 }),
         (
-            Way::Buffers { buffers: 3, buffer_bytes: 1 },
-            Way::Buffers { buffers: 4, buffer_bytes: 8 },
+            StreamForm::Slots { slots: 48, slot_bytes: 12 },
+            StreamForm::Slots { slots: 64, slot_bytes: 16 },
+        ),
+        (
+            StreamForm::Buffers { buffers: 3, buffer_bytes: 1 },
+            StreamForm::Buffers { buffers: 4, buffer_bytes: 8 },
         ),
     ] {
         assert_eq!((asked.rounded(), asked.words()), (Ok(expected), expected.words()));
         let words = blank(asked);
-        assert_eq!(Stream::create(&words, asked, 7, 0).unwrap().way(), expected);
-        assert_eq!(Stream::attach(&words, 7).unwrap().way(), expected);
+        assert_eq!(Stream::create(&words, asked, 7, 0).unwrap().form(), expected);
+        assert_eq!(Stream::attach(&words, 7).unwrap().form(), expected);
         // What a peer has written is not rounded.
         words[word::COUNT].store(48, Relaxed);
         assert!(Stream::attach(&words, 7).is_err());
     }
-    for way in WAYS {
-        assert_eq!(way.rounded(), Ok(way), "allowed already");
+    for form in WAYS {
+        assert_eq!(form.rounded(), Ok(form), "allowed already");
     }
 }
 
@@ -174,8 +177,8 @@ fn an_end_is_claimed_once() {
 
 #[test]
 fn a_batch_is_seen_only_once_committed() {
-    for way in WAYS {
-        let words = created(way, 0);
+    for form in WAYS {
+        let words = created(form, 0);
         let (mut writer, mut reader) = ends(&words);
         assert!(writer.push(b"first").unwrap() && writer.push(b"second").unwrap());
         assert!(reader.front().unwrap().is_none());
@@ -186,8 +189,8 @@ fn a_batch_is_seen_only_once_committed() {
 
 #[test]
 fn a_write_that_reaches_the_level_wakes_and_no_other() {
-    for way in &WAYS[2..] {
-        let words = created(*way, 0);
+    for form in &WAYS[2..] {
+        let words = created(*form, 0);
         let (mut writer, mut reader) = ends(&words);
         assert!(reader.wait(3).sleep);
         for wake in [false, false, true, false] {
@@ -197,7 +200,7 @@ fn a_write_that_reaches_the_level_wakes_and_no_other() {
         assert!(reader.rouse());
         assert_eq!(reader.level(), Ok(4));
         assert!(!reader.wait(4).sleep, "they are there");
-        // And the other way: room for one.
+        // And the other form: room for one.
         assert!(!writer.push(b"y").unwrap() && writer.wait(1).sleep);
         reader.front().unwrap().unwrap().done();
         assert!(reader.release().wake && writer.rouse() && writer.push(b"y").unwrap());
@@ -234,9 +237,9 @@ fn a_source_at_rest_is_started_once_and_below_its_level_only() {
 
 #[test]
 fn what_was_committed_is_read_and_then_the_end_is_told() {
-    for way in WAYS {
+    for form in WAYS {
         for (died, closed) in [(false, Closed::Ended), (true, Closed::Died)] {
-            let words = created(way, 0);
+            let words = created(form, 0);
             let (mut writer, mut reader) = ends(&words);
             assert!(reader.wait(20).sleep);
             assert!(writer.push(b"kept").unwrap());
@@ -259,8 +262,8 @@ fn what_was_committed_is_read_and_then_the_end_is_told() {
 
 #[test]
 fn who_was_rung_by_an_end_that_died_before_it_woke_it_is_woken_all_the_same() {
-    for way in WAYS {
-        let words = created(way, 0);
+    for form in WAYS {
+        let words = created(form, 0);
         let (mut writer, mut reader) = ends(&words);
         assert!(reader.wait(1).sleep);
         assert!(writer.push(b"last").unwrap());
@@ -269,7 +272,7 @@ fn who_was_rung_by_an_end_that_died_before_it_woke_it_is_woken_all_the_same() {
         let view = Stream::attach(&words, 7).unwrap();
         assert!(view.mark_dead(End::Writer), "the reader sleeps");
         // The same for a writer that ended and died before it told.
-        let words = created(way, 0);
+        let words = created(form, 0);
         let (writer, mut reader) = ends(&words);
         assert!(reader.wait(1).sleep && writer.end());
         assert!(Stream::attach(&words, 7).unwrap().mark_dead(End::Writer));
@@ -278,8 +281,8 @@ fn who_was_rung_by_an_end_that_died_before_it_woke_it_is_woken_all_the_same() {
 
 #[test]
 fn a_writer_learns_that_its_reader_is_gone() {
-    for way in WAYS {
-        let words = created(way, 0);
+    for form in WAYS {
+        let words = created(form, 0);
         let (mut writer, reader) = ends(&words);
         while writer.push(b"x").unwrap() {}
         assert!(writer.wait(1).sleep);
@@ -293,10 +296,10 @@ fn a_writer_learns_that_its_reader_is_gone() {
 
 #[test]
 fn what_does_not_fit_is_refused_and_lost_by_nobody() {
-    for way in &WAYS[1..] {
-        let words = created(*way, 0);
+    for form in &WAYS[1..] {
+        let words = created(*form, 0);
         let (mut writer, mut reader) = ends(&words);
-        let max = if let Way::Messages { .. } = way { 120 } else { 40 };
+        let max = if let StreamForm::Messages { .. } = form { 120 } else { 40 };
         assert_eq!(writer.push(&[0; 121]), Err(StreamError::TooLong { found: 121, max }));
         assert!(writer.push(b"twelve bytes").unwrap());
         let _ = writer.commit();
@@ -355,9 +358,9 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #[test]
     fn what_is_read_is_what_was_committed(
-        way in prop::sample::select(&WAYS[1..]), steps in prop::collection::vec(step(), 0..400),
+        form in prop::sample::select(&WAYS[1..]), steps in prop::collection::vec(step(), 0..400),
     ) {
-        let words = created(way, 0);
+        let words = created(form, 0);
         let (mut writer, mut reader) = ends(&words);
         let (mut staged, mut committed) = (VecDeque::new(), VecDeque::new());
         let (mut kept, mut next) = (Vec::new(), 0u8);
@@ -387,7 +390,7 @@ proptest! {
                 Step::Release => { let _ = reader.release(); }
             }
             let (out, units) = (kept.len() + staged.len() + committed.len(), 4);
-            let counted = !matches!(way, Way::Messages { .. });
+            let counted = !matches!(form, StreamForm::Messages { .. });
             prop_assert!(!counted || out <= units, "more out than there are");
         }
     }
@@ -415,10 +418,10 @@ proptest! {
 
     #[test]
     fn a_peer_that_scribbles_ends_the_stream_and_no_more(
-        way in prop::sample::select(&WAYS[..]),
+        form in prop::sample::select(&WAYS[..]),
         scribbles in prop::collection::vec((any::<usize>(), prop_oneof![0u64..5, any::<u64>(), (0u64..9).prop_map(|n| n << 32)], step()), 0..200),
     ) {
-        let words = created(way, 2);
+        let words = created(form, 2);
         let (mut writer, mut reader) = ends(&words);
         let mut kept = Vec::new();
         let mut faults = (None, None);
@@ -458,12 +461,12 @@ fn message(number: u64) -> [u64; 3] {
 #[test]
 fn two_threads_lose_nothing_and_read_nothing_twice() {
     let count = if cfg!(debug_assertions) { 400_000 } else { 10_000_000 };
-    for way in [
-        Way::Messages { capacity: 4096 },
-        Way::Slots { slots: 64, slot_bytes: 24 },
-        Way::Buffers { buffers: 64, buffer_bytes: 24 },
+    for form in [
+        StreamForm::Messages { capacity: 4096 },
+        StreamForm::Slots { slots: 64, slot_bytes: 24 },
+        StreamForm::Buffers { buffers: 64, buffer_bytes: 24 },
     ] {
-        let words = created(way, 0);
+        let words = created(form, 0);
         let (mut writer, mut reader) = ends(&words);
         thread::scope(|scope| {
             scope.spawn(move || {

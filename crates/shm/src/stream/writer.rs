@@ -2,7 +2,9 @@
 
 use super::bell::{ENDED, WAITING, WATCHED};
 use super::layout::{Shape, word};
-use super::{Closed, Due, Leaving, Payload, StreamError, StreamFault, Wait, Way, claim_start};
+use super::{
+    Closed, Due, Leaving, Payload, StreamError, StreamFault, StreamForm, Wait, claim_start,
+};
 use crate::AtomicU64;
 use crate::Ordering::{Acquire, Relaxed, SeqCst};
 use crate::edge::{Edge, barrier};
@@ -25,7 +27,7 @@ pub struct Writer<W> {
 
 impl<W: AsRef<[AtomicU64]>> Writer<W> {
     pub(super) fn new(words: Words<W>, shape: Shape) -> Self {
-        let buffers = Free::new(shape.way);
+        let buffers = Free::new(shape.form);
         Writer { words, shape, staged: 0, committed: 0, read: 0, buffers, closed: None }
     }
 
@@ -257,7 +259,7 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
 
     /// The reader is at `found`: what it has given back is free.
     fn take_back(&mut self, found: u64) -> Result<(), Closed> {
-        if let Way::Buffers { buffers, .. } = self.shape.way {
+        if let StreamForm::Buffers { buffers, .. } = self.shape.form {
             for index in self.read..found {
                 // Relaxed: the load of the index has acquired it.
                 let number = self.words.load(self.shape.back(index), Relaxed);
@@ -301,11 +303,11 @@ impl<W: AsRef<[AtomicU64]>> Room<'_, W> {
     pub fn stage(self, len: usize) {
         let Room { writer, len: max } = self;
         let len = len.min(max);
-        let descriptor = match writer.shape.way {
-            Way::Buffers { .. } => len as u64 * (1 << 32) + u64::from(writer.buffers.lend()),
+        let descriptor = match writer.shape.form {
+            StreamForm::Buffers { .. } => len as u64 * (1 << 32) + u64::from(writer.buffers.lend()),
             _ => len as u64,
         };
-        if !matches!(writer.shape.way, Way::Bytes { .. }) {
+        if !matches!(writer.shape.form, StreamForm::Bytes { .. }) {
             // Relaxed: the index hands it over.
             writer.words.store(writer.shape.head(writer.staged), descriptor, Relaxed);
         }
@@ -321,8 +323,8 @@ struct Free {
 }
 
 impl Free {
-    fn new(way: Way) -> Self {
-        let Way::Buffers { buffers, .. } = way else {
+    fn new(form: StreamForm) -> Self {
+        let StreamForm::Buffers { buffers, .. } = form else {
             return Free { free: Vec::new(), lent: Vec::new() };
         };
         Free { free: (0..buffers).rev().collect(), lent: vec![false; buffers as usize] }

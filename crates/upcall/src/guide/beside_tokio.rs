@@ -48,12 +48,12 @@
 //!
 //! use futures_util::AsyncWriteExt;
 //! use upcall::activity::ActivityParams;
-//! use upcall::stream::{Porter, Stream, Way};
+//! use upcall::stream::{Porter, Stream, StreamForm};
 //! use upcall::time::Span;
 //! use upcall::{Config, Runtime};
 //!
 //! let mut upcall = Runtime::start(Config::default())?;
-//! let stream = Stream::create(Way::Slots { slots: 64, slot_bytes: 1024 }, 0)?;
+//! let stream = Stream::create(StreamForm::Slots { slots: 64, slot_bytes: 1024 }, 0)?;
 //! // The porter's thread wakes tokio's task when there is room. It lives as long as anybody waits.
 //! let porter = Porter::start()?;
 //! let mut outlet = porter.outlet(stream.outlet()?)?;

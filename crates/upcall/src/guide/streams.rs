@@ -4,7 +4,7 @@
 //! [`Outlet`](crate::stream::Outlet), to one reader, its [`Inlet`](crate::stream::Inlet). Either
 //! end may be with a handler, a thread, a task of another executor, or in another process.
 //!
-//! | [`Way`](crate::stream::Way) | what moves |
+//! | [`StreamForm`](crate::stream::StreamForm) | what moves |
 //! |---|---|
 //! | `Bytes` | plain bytes, copied |
 //! | `Messages` | messages of any length, copied |
@@ -23,12 +23,12 @@
 //! use std::sync::Arc;
 //! use std::sync::atomic::{AtomicU64, Ordering};
 //! use upcall::activity::ActivityParams;
-//! use upcall::stream::{Stream, Way};
+//! use upcall::stream::{Stream, StreamForm};
 //! use upcall::time::Span;
 //! use upcall::{Config, Runtime, clock};
 //!
 //! let mut upcall = Runtime::start(Config::default())?;
-//! let stream = Stream::create(Way::Slots { slots: 64, slot_bytes: 1024 }, 0)?;
+//! let stream = Stream::create(StreamForm::Slots { slots: 64, slot_bytes: 1024 }, 0)?;
 //! let mut outlet = stream.outlet()?;
 //!
 //! // At most 16 messages of at most 20 us each, every 2 ms.
@@ -78,13 +78,13 @@
 //!
 //! ```no_run
 //! use std::path::Path;
-//! use upcall::stream::{Door, End, Stream, Way};
+//! use upcall::stream::{Door, End, Stream, StreamForm};
 //! use upcall::time::Span;
 //! use upcall::{Runtime, activity::ActivityParams, clock};
 //!
 //! // The process that reads: it knows what it needs, so it creates the stream.
 //! fn display(upcall: &mut Runtime, need: ActivityParams) -> Result<(), Box<dyn std::error::Error>> {
-//!     let stream = Stream::create(Way::Slots { slots: 32, slot_bytes: 1024 }, 0)?;
+//!     let stream = Stream::create(StreamForm::Slots { slots: 32, slot_bytes: 1024 }, 0)?;
 //!     let inlet = stream.inlet()?;
 //!     stream.offer(Path::new("/tmp/camera"), End::Writer)?; // "you write"
 //!     let display = upcall.stream_handler("display", need, inlet, 8, |inlet, batch| {

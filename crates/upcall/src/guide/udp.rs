@@ -78,7 +78,7 @@
 //! ```
 //! use std::net::UdpSocket;
 //! use upcall::activity::ActivityParams;
-//! use upcall::stream::{Porter, Stream, Way};
+//! use upcall::stream::{Porter, Stream, StreamForm};
 //! use upcall::time::Span;
 //! use upcall::{Config, Runtime};
 //!
@@ -86,7 +86,7 @@
 //! let socket = UdpSocket::bind("127.0.0.1:0")?;
 //! let address = socket.local_addr()?;
 //! // 64 datagrams of up to 2048 bytes.
-//! let stream = Stream::create(Way::Slots { slots: 64, slot_bytes: 2048 }, 0)?;
+//! let stream = Stream::create(StreamForm::Slots { slots: 64, slot_bytes: 2048 }, 0)?;
 //! // Keep the porter: it stops when it is dropped. What `source` gives may be dropped.
 //! let porter = Porter::start()?;
 //! let _source = porter.source(socket, stream.outlet()?)?;

@@ -20,7 +20,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Mutex;
 use upcall::activity::ActivityParams;
-use upcall::stream::{AsyncOutlet, Porter, Stream, Way};
+use upcall::stream::{AsyncOutlet, Porter, Stream, StreamForm};
 use upcall::time::Span;
 use upcall::{Config, Runtime, clock};
 
@@ -30,7 +30,7 @@ const BODY_BYTES: u64 = 3000;
 fn main() -> Outcome {
     let mut upcall = Runtime::start(Config::default())?;
     print_notices(&upcall);
-    let stream = Stream::create(Way::Slots { slots: 64, slot_bytes: 1024 }, 0)?;
+    let stream = Stream::create(StreamForm::Slots { slots: 64, slot_bytes: 1024 }, 0)?;
     let porter = Porter::start()?;
     let outlet = porter.outlet(stream.outlet()?)?;
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use newcomer::{Outcome, expect, print_notices};
 use upcall::activity::ActivityParams;
-use upcall::stream::{Door, End, Stream, Way};
+use upcall::stream::{Door, End, Stream, StreamForm};
 use upcall::time::Span;
 use upcall::{Config, Runtime, clock};
 
@@ -66,7 +66,7 @@ fn end(display: &mut Child) {
 fn display(door: &Path) -> Outcome {
     let mut upcall = Runtime::start(Config::default())?;
     print_notices(&upcall);
-    let stream = Stream::create(Way::Slots { slots: 64, slot_bytes: FRAME_BYTES as u32 }, 0)?;
+    let stream = Stream::create(StreamForm::Slots { slots: 64, slot_bytes: FRAME_BYTES as u32 }, 0)?;
     let inlet = stream.inlet()?;
     stream.offer(door, End::Writer)?;
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use newcomer::{Outcome, expect, print_notices};
 use upcall::activity::ActivityParams;
-use upcall::stream::{Porter, Stream, Way};
+use upcall::stream::{Porter, Stream, StreamForm};
 use upcall::time::Span;
 use upcall::{Config, Runtime, clock};
 
@@ -21,7 +21,7 @@ fn main() -> Outcome {
 
     let socket = UdpSocket::bind("127.0.0.1:0")?;
     let address = socket.local_addr()?;
-    let stream = Stream::create(Way::Slots { slots: 64, slot_bytes: 1500 }, 0)?;
+    let stream = Stream::create(StreamForm::Slots { slots: 64, slot_bytes: 1500 }, 0)?;
     let porter = Porter::start()?;
     let _source = porter.source(socket, stream.outlet()?)?;
 

@@ -3,7 +3,7 @@
 use super::*;
 
 use upcall_runtime::Notice;
-use upcall_runtime::stream::{Stream, Way};
+use upcall_runtime::stream::{Stream, StreamForm};
 
 /// How many PDUs the writer has done, and in front of which the reader came.
 #[test]
@@ -14,7 +14,7 @@ fn a_reader_in_another_domain_takes_the_turn_if_it_outranks_who_writes_and_not_o
         let is_real_time = !ours.notices().iter().any(|notice| {
             matches!(notice, Notice::NoRealTimeDaemon { .. } | Notice::NoRealTimeClass(_))
         });
-        let stream = Stream::create(Way::Slots { slots: 16, slot_bytes: 8 }, 0).unwrap();
+        let stream = Stream::create(StreamForm::Slots { slots: 16, slot_bytes: 8 }, 0).unwrap();
         let (mut outlet, inlet) = (stream.outlet().unwrap(), stream.inlet().unwrap());
         let (done, read_at) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(u32::MAX)));
         let (count, seen, noted) = (done.clone(), done, read_at.clone());

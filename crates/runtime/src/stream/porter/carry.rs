@@ -18,7 +18,7 @@ use upcall_sys::transfer::NonBlocking;
 
 use super::{Carried, CarryEnd, PorterError, is_waiting};
 use crate::io_events::Interest;
-use crate::stream::{Closed, End, Inlet, Memory, Outlet, StreamError, Way};
+use crate::stream::{Closed, End, Inlet, Memory, Outlet, StreamError, StreamForm};
 
 /// Most bytes of one read or write.
 const BLOCK_BYTES: usize = 64 * 1024;
@@ -47,7 +47,7 @@ impl Step {
 /// See the module's head.
 pub(super) struct Carry {
     fd: NonBlocking,
-    way: Moves,
+    form: Moves,
     /// To look at the bell.
     stream: shm::Stream<Memory>,
     buffer: Vec<u8>,
@@ -69,21 +69,23 @@ impl Carry {
     /// Allocates.
     pub(super) fn source(fd: NonBlocking, mut outlet: Outlet) -> Result<Self, PorterError> {
         let stream = outlet.stream().attach().map_err(|error| PorterError::Open(error.into()))?;
-        let most = match stream.way() {
+        let most = match stream.form() {
             // So that it goes on before all is read.
-            Way::Bytes { capacity } | Way::Messages { capacity } => capacity as usize / 4,
+            StreamForm::Bytes { capacity } | StreamForm::Messages { capacity } => {
+                capacity as usize / 4
+            }
             _ => outlet.writer().len_max(),
         };
         let buffer = vec![0; most.min(BLOCK_BYTES).min(outlet.writer().len_max())];
-        Ok(Carry { fd, way: Moves::In(outlet), stream, buffer, bytes: 0, too_long: 0 })
+        Ok(Carry { fd, form: Moves::In(outlet), stream, buffer, bytes: 0, too_long: 0 })
     }
 
     /// Allocates.
     pub(super) fn sink(inlet: Inlet, fd: NonBlocking) -> Result<Self, PorterError> {
         let stream = inlet.stream().attach().map_err(|error| PorterError::Open(error.into()))?;
         let buffer = vec![0; BLOCK_BYTES];
-        let way = Moves::Out { inlet, written: 0 };
-        Ok(Carry { fd, way, stream, buffer, bytes: 0, too_long: 0 })
+        let form = Moves::Out { inlet, written: 0 };
+        Ok(Carry { fd, form, stream, buffer, bytes: 0, too_long: 0 })
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
@@ -91,14 +93,14 @@ impl Carry {
     }
 
     pub(super) fn interest(&self) -> Interest {
-        match self.way {
+        match self.form {
             Moves::In(_) => Interest::Readable,
             Moves::Out { .. } => Interest::Writable,
         }
     }
 
     fn end(&self) -> End {
-        match self.way {
+        match self.form {
             Moves::In(_) => End::Writer,
             Moves::Out { .. } => End::Reader,
         }
@@ -116,7 +118,7 @@ impl Carry {
     /// Moves what can be moved, up to a measure.
     pub(super) fn step(&mut self) -> Step {
         for _ in 0..BLOCKS_MAX {
-            let step = match &self.way {
+            let step = match &self.form {
                 Moves::In(_) => self.read_one(),
                 Moves::Out { .. } => self.write_one(),
             };
@@ -128,22 +130,22 @@ impl Carry {
     }
 
     fn read_one(&mut self) -> Step {
-        let Moves::In(outlet) = &mut self.way else { return Step::Again };
+        let Moves::In(outlet) = &mut self.form else { return Step::Again };
         outlet.rouse();
         // Also where there is room: nothing is read that nobody will read.
         let room = match outlet.writer().room() {
             Ok(room) => usize::try_from(room).unwrap_or(usize::MAX),
             Err(closed) => return self.over(CarryEnd::Closed(closed)),
         };
-        let most = match self.stream.way() {
+        let most = match self.stream.form() {
             // What a datagram does not find room for would be lost.
             _ if self.fd.has_datagrams() => match outlet.writer().has_room(self.buffer.len()) {
                 Ok(true) => self.buffer.len(),
                 _ => 0,
             },
-            Way::Bytes { .. } => room,
+            StreamForm::Bytes { .. } => room,
             // Its length stands before it.
-            Way::Messages { .. } => room.saturating_sub(8),
+            StreamForm::Messages { .. } => room.saturating_sub(8),
             _ if room == 0 => 0,
             _ => outlet.writer().len_max(),
         };
@@ -182,7 +184,7 @@ impl Carry {
     }
 
     fn write_one(&mut self) -> Step {
-        let Moves::Out { inlet, written } = &mut self.way else { return Step::Again };
+        let Moves::Out { inlet, written } = &mut self.form else { return Step::Again };
         inlet.rouse();
         let copied = match inlet.front() {
             Ok(Some(message)) => message.payload().copy_to(*written, &mut self.buffer),
@@ -197,7 +199,7 @@ impl Carry {
             Ok(len) => {
                 self.bytes += len as u64;
                 *written += len;
-                let is_bytes = matches!(self.stream.way(), Way::Bytes { .. });
+                let is_bytes = matches!(self.stream.form(), StreamForm::Bytes { .. });
                 if let Ok(Some(message)) = inlet.front() {
                     if is_bytes {
                         message.done_with(*written);
@@ -228,7 +230,7 @@ impl Carry {
     }
 
     fn die(&mut self) {
-        match &mut self.way {
+        match &mut self.form {
             Moves::In(outlet) => outlet.fail(),
             Moves::Out { inlet, .. } => inlet.fail(),
         }
