@@ -25,22 +25,22 @@ fn reader(test: &str) -> Command {
 /// No test by itself: the process that reads.
 #[test]
 fn as_the_reader() {
-    let Some(door) = std::env::var_os(DOOR) else { return };
+    let Some(listener) = std::env::var_os(DOOR) else { return };
     println!(); // behind what the test harness wrote
-    receive(Path::new(&door)).unwrap();
+    receive(Path::new(&listener)).unwrap();
 }
 
 /// No test by itself: a process that reads a little and is killed.
 #[test]
 fn as_a_reader_that_is_killed() {
-    let Some(door) = std::env::var_os(DOOR) else { return };
+    let Some(listener) = std::env::var_os(DOOR) else { return };
     let stream = Stream::create(StreamForm::Slots { slots: 4, slot_bytes: 64 }, 2).unwrap();
-    let mut inlet = stream.inlet().unwrap();
-    stream.offer(Path::new(&door), End::Writer).unwrap();
+    let mut reader = stream.reader().unwrap();
+    stream.send(Path::new(&listener), End::Writer).unwrap();
     for _ in 0..10 {
-        assert!(inlet.wait(2, None));
-        inlet.front().unwrap().unwrap().done();
-        inlet.release();
+        assert!(reader.wait(2, None));
+        reader.front().unwrap().unwrap().done();
+        reader.release();
     }
     let myself = std::process::id().to_string();
     let _ = Command::new("kill").args(["-KILL", &myself]).status();

@@ -5,7 +5,7 @@
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use upcall_shm::stream::{Closed, End, Room, StreamError, StreamForm, Writer};
+use upcall_shm::stream::{Closed, End, StreamError, StreamForm, WriteChunk, Writer};
 use upcall_sys::futex;
 
 use crate::end::{Shared, account, sleep};
@@ -187,7 +187,7 @@ impl<'a> Sender<'a> {
     }
 }
 
-fn compose_in_place(room: &Room<'_, &[AtomicU64]>, number: u64, bytes: usize) {
+fn compose_in_place(room: &WriteChunk<'_, &[AtomicU64]>, number: u64, bytes: usize) {
     let mut words = [0; WORDS_MAX];
     compose(number, bytes, &mut words);
     // Slots and buffers always have their words in place.

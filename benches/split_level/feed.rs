@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
-use upcall::stream::{Outlet, Stream, StreamForm};
+use upcall::stream::{Stream, StreamForm, StreamWriter};
 use upcall_sys::clock::{monotonic_ns, process_cpu_ns};
 use upcall_sys::process::switches_of;
 
@@ -30,7 +30,7 @@ pub struct Reader {
 
 /// Where messages to a reader go in.
 pub enum Output {
-    Stream(Box<Outlet>),
+    Stream(Box<StreamWriter>),
     Bytes(Box<dyn Write + Send>),
 }
 
@@ -55,7 +55,7 @@ impl Reader {
                 let moves = StreamForm::Slots { slots: SLOTS, slot_bytes: bytes };
                 let stream = Stream::create(moves, 0).expect("memory");
                 order.inputs.push(path_of(&std::os::fd::AsRawFd::as_raw_fd(&stream.fd())));
-                outputs.push(Output::Stream(Box::new(stream.outlet().expect("a new stream"))));
+                outputs.push(Output::Stream(Box::new(stream.writer().expect("a new stream"))));
                 streams.push(stream);
             } else if order.way == Way::ThreadSocket {
                 let (listener, path) = listener.get_or_insert_with(listen);
@@ -114,11 +114,11 @@ impl Output {
         let mut message = [0; MESSAGE_BYTES];
         message[..8].copy_from_slice(&monotonic_ns().to_ne_bytes());
         match self {
-            Output::Stream(outlet) => {
-                while !outlet.push(&message).expect("the reader is there") {
-                    outlet.wait(message.len(), None);
+            Output::Stream(writer) => {
+                while !writer.push(&message).expect("the reader is there") {
+                    writer.wait(message.len(), None);
                 }
-                outlet.commit().expect("the reader is there");
+                writer.commit().expect("the reader is there");
             }
             Output::Bytes(bytes) => bytes.write_all(&message).expect("the reader is there"),
         }

@@ -20,7 +20,7 @@ use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::unix::pipe::Receiver;
 use upcall::activity::{ActivityParams, Terms};
 use upcall::policy::dws::DWS;
-use upcall::stream::{Inlet, Stream};
+use upcall::stream::{Stream, StreamReader};
 use upcall::time::{Instant, Span};
 use upcall::{Batch, Config, FIFO_PRIORITY, HandlerId, Runtime};
 use upcall_sys::clock::{monotonic_ns, sleep_until_ns};
@@ -153,18 +153,19 @@ pub fn need(gap_ns: u64, batch: u32) -> (ActivityParams, Terms) {
 fn in_upcalls(order: &Order, log: &Arc<Log>) -> Runtime {
     let mut runtime = Runtime::start(config(order.cpu)).expect("the CPU is allowed");
     for (input, nth) in order.inputs.iter().zip(0..) {
-        let inlet =
-            Stream::from_fd(open(input)).and_then(|stream| stream.inlet()).expect("a stream");
+        let reader =
+            Stream::from_fd(open(input)).and_then(|stream| stream.reader()).expect("a stream");
         let level = order.way.level().expect("tasks read nothing here");
         let log = log.clone();
-        let network = move |inlet: &mut Inlet, batch: &mut Batch<'_>| {
-            while let Some(message) = inlet.next(batch) {
+        let network = move |reader: &mut StreamReader, batch: &mut Batch<'_>| {
+            while let Some(message) = reader.next(batch) {
                 log.arrived(message.payload().words().map_or(0, |words| words[0].load(Relaxed)));
                 message.done();
             }
         };
         let need = need(order.gap_ns, 16);
-        let created = runtime.stream_handler(&format!("network{nth}"), need, inlet, level, network);
+        let created =
+            runtime.stream_reader_handler(&format!("network{nth}"), need, reader, level, network);
         runtime.run(created.expect("unscreened")).expect("its thread is there");
     }
     for nth in 0..order.devices {

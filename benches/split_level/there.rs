@@ -16,7 +16,7 @@ use std::time::Duration;
 use rustix::event::epoll;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::unix::pipe::Receiver;
-use upcall::stream::{Inlet, Outlet, Stream, StreamForm};
+use upcall::stream::{Stream, StreamForm, StreamReader, StreamWriter};
 use upcall::time::Span;
 use upcall::{Batch, FIFO_PRIORITY, HandlerId, Runtime, clock};
 use upcall_sys::clock::monotonic_ns;
@@ -96,16 +96,16 @@ impl Meter {
     }
 }
 
-/// A stream with all messages in it. It lives as long as the outlet.
-fn filled_stream() -> (Outlet, Inlet) {
+/// A stream with all messages in it. It lives as long as the writer.
+fn filled_stream() -> (StreamWriter, StreamReader) {
     let (slots, slot_bytes) = (1_024, u32::try_from(MESSAGE_BYTES).expect("small"));
     let stream = Stream::create(StreamForm::Slots { slots, slot_bytes }, 0).expect("memory");
-    let mut outlet = stream.outlet().expect("a new stream");
+    let mut writer = stream.writer().expect("a new stream");
     for _ in 0..MESSAGES {
-        assert!(outlet.push(&[7; MESSAGE_BYTES]).expect("nobody left"), "there is room");
+        assert!(writer.push(&[7; MESSAGE_BYTES]).expect("nobody left"), "there is room");
     }
-    outlet.commit().expect("nobody left");
-    (outlet, stream.inlet().expect("a new stream"))
+    writer.commit().expect("nobody left");
+    (writer, stream.reader().expect("a new stream"))
 }
 
 fn filled_pipe() -> (impl Write, PipeReader) {
@@ -114,8 +114,8 @@ fn filled_pipe() -> (impl Write, PipeReader) {
     (writer, reader)
 }
 
-fn touch(inlet: &mut Inlet, batch: &mut Batch<'_>) -> bool {
-    let Some(message) = inlet.next(batch) else { return false };
+fn touch(reader: &mut StreamReader, batch: &mut Batch<'_>) -> bool {
+    let Some(message) = reader.next(batch) else { return false };
     black_box(message.payload().words().map(|words| words[0].load(Relaxed)));
     message.done();
     true
@@ -123,30 +123,35 @@ fn touch(inlet: &mut Inlet, batch: &mut Batch<'_>) -> bool {
 
 fn one_upcall(cpu: u32) -> Vec<u64> {
     let mut runtime = Runtime::start(config(cpu)).expect("the CPU is allowed");
-    let (outlet, inlet) = filled_stream();
+    let (writer, reader) = filled_stream();
     let meter = Arc::new(Meter::default());
     let mine = meter.clone();
     let whole = u32::try_from(MESSAGES).expect("small");
-    let handler = move |inlet: &mut Inlet, batch: &mut Batch<'_>| {
-        while touch(inlet, batch) {
+    let handler = move |reader: &mut StreamReader, batch: &mut Batch<'_>| {
+        while touch(reader, batch) {
             mine.note(0);
         }
     };
-    let created =
-        runtime.stream_handler("all", need(GAP_NS * u64::from(whole), whole), inlet, 1, handler);
+    let created = runtime.stream_reader_handler(
+        "all",
+        need(GAP_NS * u64::from(whole), whole),
+        reader,
+        1,
+        handler,
+    );
     runtime.run(created.expect("unscreened")).expect("its thread is there");
     let samples = meter.samples(1);
     runtime.stop(|_, _| {});
-    drop(outlet);
+    drop(writer);
     samples
 }
 
 fn handlers_in_turn(cpu: u32) -> Vec<u64> {
-    in_turn(cpu, |runtime, nth, inlet, meter| {
+    in_turn(cpu, |runtime, nth, reader, meter| {
         let name = format!("h{nth}");
         runtime
-            .stream_handler(&name, need(GAP_NS, 1), inlet, 1, move |inlet, batch| {
-                if touch(inlet, batch) {
+            .stream_reader_handler(&name, need(GAP_NS, 1), reader, 1, move |reader, batch| {
+                if touch(reader, batch) {
                     meter.note(nth);
                 }
             })
@@ -155,13 +160,13 @@ fn handlers_in_turn(cpu: u32) -> Vec<u64> {
 }
 
 fn tasks_in_turn(cpu: u32) -> Vec<u64> {
-    in_turn(cpu, |runtime, nth, mut inlet, meter| {
+    in_turn(cpu, |runtime, nth, mut reader, meter| {
         let task = async move |task: upcall::Task| {
             let mut critical = clock::now();
-            while let Ok(Some(message)) = inlet.front() {
+            while let Ok(Some(message)) = reader.front() {
                 black_box(message.payload().words().map(|words| words[0].load(Relaxed)));
                 message.done();
-                inlet.release();
+                reader.release();
                 meter.note(nth);
                 critical += Span::from_nanos(GAP_NS);
                 task.time_advance(critical).await;
@@ -173,15 +178,15 @@ fn tasks_in_turn(cpu: u32) -> Vec<u64> {
 
 fn in_turn(
     cpu: u32,
-    mut create: impl FnMut(&mut Runtime, u64, Inlet, Arc<Meter>) -> HandlerId,
+    mut create: impl FnMut(&mut Runtime, u64, StreamReader, Arc<Meter>) -> HandlerId,
 ) -> Vec<u64> {
     let mut runtime = Runtime::start(config(cpu)).expect("the CPU is allowed");
     let meter = Arc::new(Meter::default());
-    let (mut outlets, mut ids) = (Vec::new(), Vec::new());
+    let (mut writers, mut ids) = (Vec::new(), Vec::new());
     for nth in 0..READERS as u64 {
-        let (outlet, inlet) = filled_stream();
-        outlets.push(outlet);
-        ids.push(create(&mut runtime, nth, inlet, meter.clone()));
+        let (writer, reader) = filled_stream();
+        writers.push(writer);
+        ids.push(create(&mut runtime, nth, reader, meter.clone()));
     }
     let at = clock::now() + Span::from_millis(1);
     runtime.run_at(&ids, at).expect("its thread is there");

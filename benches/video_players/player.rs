@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use upcall::activity::{ActivityParams, Terms};
 use upcall::channel::{Client, Route};
 use upcall::policy::dwcs::DWCS;
-use upcall::stream::{End, Inlet, Line, Stream, StreamForm};
+use upcall::stream::{End, Stream, StreamConnection, StreamForm, StreamReader};
 use upcall::time::Span;
 use upcall::{Attach, Batch, Config, HandlerId, Runtime, clock};
 use upcall_sys::{process, schedule};
@@ -36,7 +36,7 @@ pub struct Role {
     /// Who started it.
     pub parent: u32,
     /// Where the source takes its end of a stream.
-    pub door: PathBuf,
+    pub listener: PathBuf,
     /// Of the daemon.
     pub socket: PathBuf,
     /// Which tells of frames.
@@ -47,10 +47,10 @@ impl Role {
     pub fn to_line(&self) -> String {
         let Role { way, first, players, cpu, bytes_max, pixels, cost, frames, parent, .. } = self;
         let service = &self.service;
-        let (door, socket) = (self.door.display(), self.socket.display());
+        let (listener, socket) = (self.listener.display(), self.socket.display());
         let (name, cost_ns) = (way.name(), cost.as_nanos());
         format!(
-            "{name}|{first}|{players}|{cpu}|{bytes_max}|{pixels}|{cost_ns}|{frames}|{parent}|{door}|{socket}|{service}"
+            "{name}|{first}|{players}|{cpu}|{bytes_max}|{pixels}|{cost_ns}|{frames}|{parent}|{listener}|{socket}|{service}"
         )
     }
 
@@ -66,7 +66,7 @@ impl Role {
             cost_ns,
             frames,
             parent,
-            door,
+            listener,
             socket,
             service,
         ] = fields.as_slice()
@@ -83,7 +83,7 @@ impl Role {
             cost: Span::from_nanos(number(cost_ns)),
             frames: number(frames),
             parent: number(parent),
-            door: door.into(),
+            listener: listener.into(),
             socket: socket.into(),
             service: service.to_owned(),
         }
@@ -102,26 +102,26 @@ impl Role {
     }
 
     /// A stream whose other end the source has; as long as the line stands.
-    fn stream(&self) -> (Inlet, Line) {
+    fn stream(&self) -> (StreamReader, StreamConnection) {
         let slot_bytes = (HEADER_BYTES + self.bytes_max).next_multiple_of(8);
         let slot_bytes = u32::try_from(slot_bytes).expect("a frame is not that long");
         let way = StreamForm::Slots { slots: STREAM_FRAMES, slot_bytes };
         let stream = Stream::create(way, 0).expect("memory for a stream");
-        let inlet = stream.inlet().expect("nobody has it");
-        let line = stream.offer(&self.door, End::Writer).expect("the source takes it");
-        (inlet, line)
+        let reader = stream.reader().expect("nobody has it");
+        let connection = stream.send(&self.listener, End::Writer).expect("the source takes it");
+        (reader, connection)
     }
 
     /// As a program that blocks for its next frame.
     fn play_in_turn(&self) {
         schedule::pin_thread(&[self.cpu]).expect("it is allowed");
         let mut screen = self.screen();
-        let (mut inlet, _line) = self.stream();
+        let (mut reader, _line) = self.stream();
         println!("ready");
-        while inlet.closed().is_none() {
-            inlet.wait(1, None);
-            if screen.has_frame(&mut inlet) {
-                screen.show(&mut inlet);
+        while reader.closed().is_none() {
+            reader.wait(1, None);
+            if screen.has_frame(&mut reader) {
+                screen.show(&mut reader);
             }
         }
         println!("{}", screen.tally().to_line());
@@ -131,13 +131,13 @@ impl Role {
     fn play_upcalled(&self) {
         let mut runtime = Runtime::start(self.config()).expect("started, or attached");
         let tallies: Arc<Mutex<Vec<Tally>>> = Arc::default();
-        let (mut lines, mut clients) = (Vec::new(), Vec::new());
+        let (mut connections, mut clients) = (Vec::new(), Vec::new());
         let mut ids: Vec<HandlerId> = (0..self.players)
             .map(|place| {
-                let (inlet, line) = self.stream();
-                lines.push(line);
+                let (reader, connection) = self.stream();
+                connections.push(connection);
                 lock(&tallies).push(Tally::default());
-                let id = self.handler(&mut runtime, place, inlet, tallies.clone());
+                let id = self.handler(&mut runtime, place, reader, tallies.clone());
                 clients.extend(self.way.has_events().then(|| self.client(&mut runtime, id)));
                 id
             })
@@ -174,30 +174,30 @@ impl Role {
         &self,
         runtime: &mut Runtime,
         place: usize,
-        mut inlet: Inlet,
+        mut reader: StreamReader,
         tallies: Arc<Mutex<Vec<Tally>>>,
     ) -> HandlerId {
         let player = self.first + place;
         let need = need(player, self.cost, self.way);
         let name = format!("player{player}");
         let mut screen = self.screen();
-        let mut play = move |inlet: &mut Inlet, batch: &mut Batch<'_>| {
+        let mut play = move |reader: &mut StreamReader, batch: &mut Batch<'_>| {
             screen.take_events(batch);
-            while screen.has_frame(inlet) && batch.proceed() {
-                screen.show(inlet);
+            while screen.has_frame(reader) && batch.proceed() {
+                screen.show(reader);
             }
             screen.take_events(batch);
             lock(&tallies)[place] = screen.tally();
         };
         let handler = if self.way.has_daemon() {
             // Upcalled when a frame is there.
-            runtime.stream_handler(&name, need, inlet, 1, play)
+            runtime.stream_reader_handler(&name, need, reader, 1, play)
         } else {
             // Upcalled by the clock of the screen: windows count periods.
             runtime.handler(&name, need, move |batch| {
-                play(&mut inlet, batch);
-                inlet.release();
-                if inlet.closed().is_some() {
+                play(&mut reader, batch);
+                reader.release();
+                if reader.closed().is_some() {
                     batch.finish();
                 }
             })

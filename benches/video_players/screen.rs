@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use upcall::stream::{Inlet, Message};
+use upcall::stream::{Message, StreamReader};
 use upcall::time::{Instant, Span};
 use upcall::{Batch, clock};
 
@@ -71,8 +71,8 @@ impl Screen {
     }
 
     /// Whether a frame is there that can still be shown; skips those before it that cannot.
-    pub fn has_frame(&mut self, inlet: &mut Inlet) -> bool {
-        while let Ok(Some(message)) = inlet.front() {
+    pub fn has_frame(&mut self, reader: &mut StreamReader) -> bool {
+        while let Ok(Some(message)) = reader.front() {
             let (number, due) = header(&message);
             if clock::now() + self.cost <= due {
                 return true;
@@ -85,8 +85,8 @@ impl Screen {
     }
 
     /// Decodes the frame that is next, if there is one.
-    pub fn show(&mut self, inlet: &mut Inlet) {
-        let Ok(Some(message)) = inlet.front() else { return };
+    pub fn show(&mut self, reader: &mut StreamReader) {
+        let Ok(Some(message)) = reader.front() else { return };
         let (number, due) = header(&message);
         let len = message.len() - HEADER_BYTES;
         message.payload().copy_to(HEADER_BYTES, self.decoder.room(len));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use upcall::channel::{Raise, Raiser};
-use upcall::stream::Outlet;
+use upcall::stream::StreamWriter;
 use upcall::time::{Instant, Span};
 use upcall::{allowed_cpus, clock};
 use upcall_sim::chance::Chance;
@@ -20,7 +20,7 @@ const PRIORITY: u8 = 40;
 
 /// Where the frames of a player go, and who is told that they are there.
 pub struct Receiver {
-    pub outlet: Outlet,
+    pub writer: StreamWriter,
     /// `None`: nobody but who reads the stream.
     pub raiser: Option<Raiser>,
 }
@@ -86,12 +86,12 @@ fn arrivals(players: usize, begin: Instant, frames: u64) -> Vec<(Instant, usize,
 /// Whether there was room.
 fn send(player: &mut Receiver, number: u64, due: Instant, frame: &[u8]) -> bool {
     let len = HEADER_BYTES + frame.len();
-    let Ok(Some(room)) = player.outlet.reserve(len) else { return false };
+    let Ok(Some(room)) = player.writer.reserve(len) else { return false };
     let header = [number, due.as_nanos()].map(u64::to_ne_bytes);
     room.payload().fill(0, header.as_flattened());
     room.payload().fill(HEADER_BYTES, frame);
     room.stage(len);
-    let is_sent = player.outlet.commit().is_ok();
+    let is_sent = player.writer.commit().is_ok();
     if let Some(raiser) = player.raiser.as_ref().filter(|_| is_sent) {
         let raise = Raise::row(0).words([due.as_nanos(), number, 0, 0, 0]);
         raiser.raise(&raise).expect("a ring has more room than a stream");

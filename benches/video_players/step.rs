@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use upcall::channel::{Form, Forms, Route, Service, ServiceTerms};
 use upcall::clock;
-use upcall::stream::{Door, Outlet};
+use upcall::stream::{StreamListener, StreamWriter};
 use upcall::time::Span;
 use upcall_benches::{measured_cpu, steal_ms};
 use upcall_daemon::server::{self, Daemon, Event};
@@ -104,11 +104,11 @@ impl Outcome {
 pub fn run(setting: &Setting, way: Way, players: usize) -> Outcome {
     let cpu = measured_cpu();
     let place = |what| std::env::temp_dir().join(format!("upcall-{what}-{}", std::process::id()));
-    let (socket, door_path) = (place("video"), place("video-door"));
+    let (socket, listener_path) = (place("video"), place("video-listener"));
     let daemon = way.has_daemon().then(|| Serving::start(socket.clone(), cpu));
     let frames_service = format!("upcall-video-{}", std::process::id());
     let service = way.has_events().then(|| event_service(&frames_service, players));
-    let door = Door::bind(&door_path).expect("a place for a door");
+    let listener = StreamListener::bind(&listener_path).expect("a place for a listener");
     let (width, height) = setting.clip.size;
     let role = Role {
         way,
@@ -121,7 +121,7 @@ pub fn run(setting: &Setting, way: Way, players: usize) -> Outcome {
         frames: setting.frames,
         parent: std::process::id(),
         service: frames_service,
-        door: door_path.clone(),
+        listener: listener_path.clone(),
         socket,
     };
     let roles: Vec<Role> = if way.has_windows() {
@@ -129,21 +129,21 @@ pub fn run(setting: &Setting, way: Way, players: usize) -> Outcome {
     } else {
         (0..players).map(|first| Role { first, ..role.clone() }).collect()
     };
-    let (mut processes, mut outlets, mut lines) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut processes, mut writers, mut connections) = (Vec::new(), Vec::new(), Vec::new());
     for role in roles {
         let mut process = Process::start(&role);
         for _ in 0..role.players {
-            let offer =
-                door.accept(Some(clock::now() + DEFER_PREEMPTION)).expect("a player's stream");
-            let outlet: Outlet = offer.stream.outlet().expect("nobody has it");
-            outlets.push(outlet);
-            lines.push(offer.line);
+            let received =
+                listener.accept(Some(clock::now() + DEFER_PREEMPTION)).expect("a player's stream");
+            let writer: StreamWriter = received.stream.writer().expect("nobody has it");
+            writers.push(writer);
+            connections.push(received.connection);
         }
         assert_eq!(process.hear(), "ready");
         processes.push((process, role.players));
     }
-    let _ = std::fs::remove_file(door_path);
-    let players = receivers(outlets, service.as_ref());
+    let _ = std::fs::remove_file(listener_path);
+    let players = receivers(writers, service.as_ref());
     let counted = WARM_FRAMES..WARM_FRAMES + setting.frames;
     let stolen_before_ms = steal_ms(cpu).unwrap_or_default();
     let begin = clock::now() + LEAD;
@@ -172,13 +172,13 @@ fn event_service(name: &str, players: usize) -> Service {
 }
 
 /// Streams and events of the players, which registered in the order of their numbers.
-fn receivers(outlets: Vec<Outlet>, service: Option<&Service>) -> Vec<Receiver> {
+fn receivers(writers: Vec<StreamWriter>, service: Option<&Service>) -> Vec<Receiver> {
     let mut clients = service.map(Service::clients).unwrap_or_default();
     clients.sort_unstable();
     let mut raisers = clients.into_iter().map(|client| service?.raiser(client));
-    let receivers: Vec<Receiver> = outlets
+    let receivers: Vec<Receiver> = writers
         .into_iter()
-        .map(|outlet| Receiver { outlet, raiser: raisers.next().flatten() })
+        .map(|writer| Receiver { writer, raiser: raisers.next().flatten() })
         .collect();
     let told = receivers.iter().filter(|receiver| receiver.raiser.is_some()).count();
     assert!(service.is_none() || told == receivers.len(), "{told} players are told of events");

@@ -13,7 +13,7 @@
 //!
 //! Beside handlers, under DWS, stand tasks: futures that the executor polls in the
 //! same order ([`Task`]), and handlers that are upcalled when a stream's level is reached
-//! ([`Runtime::stream_handler`]). And beneath them all, for work that needs no promise, handlers
+//! ([`Runtime::stream_reader_handler`]). And beneath them all, for work that needs no promise, handlers
 //! in virtual time ([`Runtime::virtual_handler`]).
 //!
 //! [`Runtime`] admits and controls, the executor runs, the core decides. Used

@@ -57,7 +57,7 @@ pub struct HandlerId(usize);
 ///
 /// | to | call |
 /// |---|---|
-/// | create | [`handler`](Runtime::handler), [`stream_handler`](Runtime::stream_handler), [`outlet_handler`](Runtime::outlet_handler), [`task`](Runtime::task), [`virtual_handler`](Runtime::virtual_handler) |
+/// | create | [`handler`](Runtime::handler), [`stream_reader_handler`](Runtime::stream_reader_handler), [`stream_writer_handler`](Runtime::stream_writer_handler), [`task`](Runtime::task), [`virtual_handler`](Runtime::virtual_handler) |
 /// | deliver, or stop delivery | [`run`](Runtime::run), [`run_at`](Runtime::run_at), [`suspend`](Runtime::suspend), [`close`](Runtime::close) |
 /// | wait | [`wait`](Runtime::wait), [`endings`](Runtime::endings) |
 /// | tell a handler of an event | [`poster`](Runtime::poster), [`service`](Runtime::service), [`client`](Runtime::client) |

@@ -1,8 +1,8 @@
 //! Streams: bytes or messages through shared memory, within a process or between two.
 //!
-//! A stream has one [`Outlet`], which writes, and one [`Inlet`], which reads. A handler may have
-//! either end. With [`Runtime::stream_handler`](crate::Runtime::stream_handler) it is upcalled when
-//! enough can be read, with [`Runtime::outlet_handler`](crate::Runtime::outlet_handler) when there
+//! A stream has one [`StreamWriter`], which writes, and one [`StreamReader`], which reads. A handler may have
+//! either end. With [`Runtime::stream_reader_handler`](crate::Runtime::stream_reader_handler) it is upcalled when
+//! enough can be read, with [`Runtime::stream_writer_handler`](crate::Runtime::stream_writer_handler) when there
 //! is enough room to write.
 //!
 //! ```
@@ -10,14 +10,14 @@
 //! use upcall::stream::{Closed, Stream, StreamForm};
 //!
 //! let stream = Stream::create(StreamForm::Slots { slots: 64, slot_bytes: 1024 }, 0)?;
-//! let (mut outlet, mut inlet) = (stream.outlet()?, stream.inlet()?);
-//! assert!(outlet.push(b"frame 1")?); // `false`: no room now
-//! outlet.commit()?; // from here on the reader sees it
+//! let (mut writer, mut reader) = (stream.writer()?, stream.reader()?);
+//! assert!(writer.push(b"frame 1")?); // `false`: no room now
+//! writer.commit()?; // from here on the reader sees it
 //!
 //! let mut bytes = [0; 1024];
-//! assert_eq!(inlet.pop(&mut bytes)?, Some(7));
-//! drop(outlet); // ends the stream
-//! assert_eq!(inlet.front().err(), Some(Closed::Ended));
+//! assert_eq!(reader.pop(&mut bytes)?, Some(7));
+//! drop(writer); // ends the stream
+//! assert_eq!(reader.front().err(), Some(Closed::Ended));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -27,14 +27,14 @@
 //! # How it works
 //!
 //! (split-level-1991 §4, decision 0010.) A program makes a [`Stream`] and hands its descriptor to
-//! another process, or keeps both ends: an [`Outlet`] writes, an [`Inlet`] reads.
-//! [`Runtime::stream_handler`](crate::Runtime::stream_handler) ties an inlet to a scheduler,
-//! [`Runtime::outlet_handler`](crate::Runtime::outlet_handler) an outlet; any thread may have
+//! another process, or keeps both ends: an [`StreamWriter`] writes, an [`StreamReader`] reads.
+//! [`Runtime::stream_reader_handler`](crate::Runtime::stream_reader_handler) ties a reader to a scheduler,
+//! [`Runtime::stream_writer_handler`](crate::Runtime::stream_writer_handler) a writer; any thread may have
 //! either end and block on it. What moves the data is `stream` of the crate `upcall-shm`; here is
 //! what must be done outside of it: who is woken, and by what.
 //!
 //! ```text
-//!   Outlet                     the stream's memory                executor of the reader's CPU
+//!   StreamWriter                     the stream's memory                executor of the reader's CPU
 //!   commit: N_write (1) ---->  level reached? bell 0 (2)  ----->  hears, at a boundary or turn (3)
 //!        futex, only if the bell says that it sleeps ---------->  wakes: it slept on all bells (4)
 //!                                                                 eligible: Input::Message (5)
@@ -56,7 +56,7 @@
 //! # Death
 //!
 //! An end that is dropped ends the stream; dropped by a panic, it died. That a process was killed is heard by
-//! a thread of the other one: by itself if the stream was handed over at a [`Door`], otherwise by what
+//! a thread of the other one: by itself if the stream was handed over at a [`StreamListener`], otherwise by what
 //! [`Stream::guard`] is given. What was committed is read first in any case, then [`Closed`] is found;
 //! who sleeps is woken, and a handler upcalled.
 
@@ -75,27 +75,27 @@ use upcall_sys::{OsError, futex};
 pub use shm::{Closed, End, Kept, Payload, StreamError, StreamFault, StreamForm};
 
 mod adapters;
-mod door;
-mod inlet;
-mod outlet;
-mod porter;
+mod io_pump;
+mod listener;
+mod reader;
 mod sentry;
 mod watches;
 mod work;
+mod writer;
 
-pub use adapters::{AsyncInlet, AsyncOutlet};
-pub use door::{Door, DoorError, Line, Offer};
-pub use inlet::Inlet;
-pub use outlet::Outlet;
-pub use porter::{Carried, CarryEnd, Porter, PorterError, Wait};
+pub use adapters::{AsyncStreamReader, AsyncStreamWriter};
+pub use io_pump::{Carried, CarryEnd, IoPump, IoPumpError, Wait};
+pub use listener::{ReceivedStream, StreamConnection, StreamListener, StreamListenerError};
+pub use reader::StreamReader;
 use sentry::Guard;
 pub(crate) use watches::{WATCHES_MAX, Watches};
 pub(crate) use work::StreamWork;
+pub use writer::StreamWriter;
 
 /// Each stream has memory of its own, which is not used again.
 const GENERATION: u64 = 1;
 
-/// The memory of a stream. Named by [`Message`] and [`Room`]; there is nothing to call.
+/// The memory of a stream. Named by [`Message`] and [`WriteChunk`]; there is nothing to call.
 #[derive(Clone, Debug)]
 pub struct Memory(Arc<Mapped>);
 
@@ -120,7 +120,7 @@ impl AsRef<[AtomicU64]> for Memory {
 }
 
 /// A message that is lent to its reader, where it stands in the stream's memory. From
-/// [`Inlet::next`] or [`Inlet::front`].
+/// [`StreamReader::next`] or [`StreamReader::front`].
 ///
 /// | method | |
 /// |---|---|
@@ -128,20 +128,20 @@ impl AsRef<[AtomicU64]> for Memory {
 /// | `payload()` | its bytes, a [`Payload`]; [`Payload::copy_to`] copies them out |
 /// | `done()` | done with it: the next is at the front |
 /// | `done_with(len)` | done with `len` bytes of it; for [`StreamForm::Bytes`] |
-/// | `keep()` | a [`Kept`], to be [given back](Inlet::give_back) later; `None` unless [`StreamForm::Buffers`] |
+/// | `keep()` | a [`Kept`], to be [given back](StreamReader::give_back) later; `None` unless [`StreamForm::Buffers`] |
 ///
 /// Dropped without one of the last three, it stays at the front. None of them blocks or allocates.
 pub type Message<'a> = shm::Message<'a, Memory>;
-/// Room for a message, to be filled where it stands in the stream's memory. From [`Outlet::next`]
-/// or [`Outlet::reserve`].
+/// Room for a message, to be filled where it stands in the stream's memory. From [`StreamWriter::next`]
+/// or [`StreamWriter::reserve`].
 ///
 /// | method | |
 /// |---|---|
 /// | `payload()` | its bytes, a [`Payload`]; [`Payload::fill`] writes them |
-/// | `stage(len)` | its first `len` bytes are the message; [`Outlet::commit`] hands it over |
+/// | `stage(len)` | its first `len` bytes are the message; [`StreamWriter::commit`] hands it over |
 ///
 /// Dropped without `stage`, it is given up. Neither blocks or allocates.
-pub type Room<'a> = shm::Room<'a, Memory>;
+pub type WriteChunk<'a> = shm::WriteChunk<'a, Memory>;
 
 /// A stream as a whole: what its two ends are taken from, and what is handed to another process.
 ///
@@ -256,22 +256,22 @@ impl Stream {
     ///
     /// # Errors
     /// It was taken up before, here or elsewhere.
-    pub fn outlet(&self) -> Result<Outlet, StreamOpenError> {
-        Ok(Outlet::new(self.attach()?.writer()?, self.clone()))
+    pub fn writer(&self) -> Result<StreamWriter, StreamOpenError> {
+        Ok(StreamWriter::new(self.attach()?.writer()?, self.clone()))
     }
 
     /// The end that reads. Allocates for [`StreamForm::Buffers`].
     ///
     /// # Errors
     /// It was taken up before, here or elsewhere.
-    pub fn inlet(&self) -> Result<Inlet, StreamOpenError> {
-        Ok(Inlet::new(self.attach()?.reader()?, self.clone()))
+    pub fn reader(&self) -> Result<StreamReader, StreamOpenError> {
+        Ok(StreamReader::new(self.attach()?.reader()?, self.clone()))
     }
 
     /// `end` is in another process, which is gone once `fd` is readable or hangs up: a pidfd, or a
     /// pipe or socket whose other side it alone has. Then [`Stream::mark_dead`] is called, by the thread
     /// `upcall-sentry`. As long as a copy or an end of this stream is here; `fd` itself may be closed. A
-    /// stream that went through a [`Door`] is guarded so by both processes. Allocates.
+    /// stream that went through a [`StreamListener`] is guarded so by both processes. Allocates.
     ///
     /// # Errors
     /// `EMFILE`, `EAGAIN` (no thread), `EPERM` (a file that is always readable).

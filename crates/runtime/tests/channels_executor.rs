@@ -277,9 +277,9 @@ fn where_there_is_no_desk_there_is_no_handler() {
     assert!(matches!(error, ChannelOpenError::Handlers(_)), "{error}");
     let mut stream = |number: u32| {
         let stream = Stream::create(StreamForm::Slots { slots: 4, slot_bytes: 8 }, 0).unwrap();
-        let inlet = stream.inlet().unwrap();
+        let reader = stream.reader().unwrap();
         let need = ActivityParams::new(Span::from_secs(10), Span::from_nanos(10));
-        runtime.stream_handler(&format!("stream {number}"), need, inlet, 1, |_, _| {})
+        runtime.stream_reader_handler(&format!("stream {number}"), need, reader, 1, |_, _| {})
     };
     for number in 0..31 {
         stream(number).unwrap();

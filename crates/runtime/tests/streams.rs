@@ -12,7 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use upcall_runtime::activity::{Terms, WorkClass};
 use upcall_runtime::policy::{Discipline, dws::DWS, ps::PS, rmdp::RMDP};
-use upcall_runtime::stream::{Closed, Door, DoorError, End, Inlet, Outlet, Stream};
+use upcall_runtime::stream::{
+    Closed, End, Stream, StreamListener, StreamListenerError, StreamReader, StreamWriter,
+};
 use upcall_runtime::time::{Instant, Span};
 use upcall_runtime::{Config, CreateError, Interrupt, Mode, Runtime, clock};
 use upcall_sys::process::{self, Child, Exit, PidFd, SpawnOptions};
@@ -23,18 +25,18 @@ fn start(mode: Mode, discipline: &'static Discipline) -> (Runtime, MutexGuard<'s
     support::start(Config { mode, cpus: vec![cpu()], discipline, ..Config::default() })
 }
 
-fn write(outlet: &mut Outlet, number: u64) -> Result<(), Closed> {
-    while !outlet.push(&number.to_ne_bytes()).unwrap_or(false) {
-        outlet.commit()?;
-        assert!(outlet.wait(8, a_minute()), "no room was ever made");
+fn write(writer: &mut StreamWriter, number: u64) -> Result<(), Closed> {
+    while !writer.push(&number.to_ne_bytes()).unwrap_or(false) {
+        writer.commit()?;
+        assert!(writer.wait(8, a_minute()), "no room was ever made");
     }
-    outlet.commit()
+    writer.commit()
 }
 
 /// The next number, if one is there.
-fn read(inlet: &mut Inlet) -> Option<u64> {
+fn read(reader: &mut StreamReader) -> Option<u64> {
     let mut bytes = [0; 8];
-    matches!(inlet.pop(&mut bytes), Ok(Some(8))).then(|| u64::from_ne_bytes(bytes))
+    matches!(reader.pop(&mut bytes), Ok(Some(8))).then(|| u64::from_ne_bytes(bytes))
 }
 
 /// What a handler saw: in each upcall how many messages, and the numbers.
@@ -50,12 +52,12 @@ type Shown = Arc<Mutex<Seen>>;
 /// A handler that takes all there is, as far as its batch goes, and notes it.
 fn take_all(
     seen: &Shown,
-) -> impl FnMut(&mut Inlet, &mut upcall_runtime::Batch<'_>) + Send + 'static {
+) -> impl FnMut(&mut StreamReader, &mut upcall_runtime::Batch<'_>) + Send + 'static {
     let seen = seen.clone();
-    move |inlet, batch| {
+    move |reader, batch| {
         let mut seen = seen.lock().unwrap();
         let mut count = 0;
-        while let Some(message) = inlet.next(batch) {
+        while let Some(message) = reader.next(batch) {
             let mut bytes = [0; 8];
             message.payload().copy_to(0, &mut bytes);
             message.done();
@@ -63,7 +65,7 @@ fn take_all(
             count += 1;
         }
         seen.counts.push(count);
-        seen.closed = inlet.closed();
+        seen.closed = reader.closed();
     }
 }
 
@@ -74,22 +76,22 @@ fn a_handler_is_upcalled_when_its_level_is_reached_and_not_before() {
     {
         let (mut runtime, _alone) = start(mode, discipline);
         let stream = Stream::create(SLOTS, 0).unwrap();
-        let (mut outlet, inlet) = (stream.outlet().unwrap(), stream.inlet().unwrap());
+        let (mut writer, reader) = (stream.writer().unwrap(), stream.reader().unwrap());
         let seen = Shown::default();
         let need = every_us(1_000).batch(8);
-        let id = runtime.stream_handler("reader", need, inlet, 4, take_all(&seen)).unwrap();
+        let id = runtime.stream_reader_handler("reader", need, reader, 4, take_all(&seen)).unwrap();
         runtime.run(id).unwrap();
         for number in 0..3 {
-            write(&mut outlet, number).unwrap();
+            write(&mut writer, number).unwrap();
             std::thread::sleep(std::time::Duration::from_millis(3));
         }
         assert!(seen.lock().unwrap().counts.is_empty(), "upcalled below its level");
-        assert_eq!(outlet.wakes(), 0, "a system call where nobody waits for so little");
+        assert_eq!(writer.wakes(), 0, "a system call where nobody waits for so little");
         for number in 3..100 {
-            write(&mut outlet, number).unwrap();
+            write(&mut writer, number).unwrap();
         }
-        let wakes = outlet.wakes();
-        drop(outlet);
+        let wakes = writer.wakes();
+        drop(writer);
         ended(&mut runtime, id);
         let seen = seen.lock().unwrap();
         assert_eq!(seen.numbers, (0..100).collect::<Vec<u64>>());
@@ -105,20 +107,20 @@ fn a_handler_is_upcalled_when_its_level_is_reached_and_not_before() {
 fn two_handlers_of_one_cpu_move_data_without_a_system_call() {
     let (mut runtime, _alone) = start(Mode::Upcall, &DWS);
     let stream = Stream::create(SLOTS, 0).unwrap();
-    let (mut outlet, inlet) = (stream.outlet().unwrap(), stream.inlet().unwrap());
+    let (mut writer, reader) = (stream.writer().unwrap(), stream.reader().unwrap());
     let seen = Shown::default();
     let need = every_us(500).batch(16);
-    let reader = runtime.stream_handler("reader", need, inlet, 2, take_all(&seen)).unwrap();
+    let reader = runtime.stream_reader_handler("reader", need, reader, 2, take_all(&seen)).unwrap();
     let (mut number, wakes) = (0, Arc::new(Mutex::new(u64::MAX)));
     let counted = wakes.clone();
     let writer = runtime
         .handler("writer", every_us(2_000).batch(4), move |batch| {
             while number < 400 && batch.proceed() {
-                assert!(outlet.push(&u64::to_ne_bytes(number)).unwrap(), "the reader is behind");
-                outlet.commit().unwrap();
+                assert!(writer.push(&u64::to_ne_bytes(number)).unwrap(), "the reader is behind");
+                writer.commit().unwrap();
                 number += 1;
             }
-            *counted.lock().unwrap() = outlet.wakes();
+            *counted.lock().unwrap() = writer.wakes();
             if number == 400 {
                 batch.finish();
             }
@@ -142,17 +144,23 @@ fn who_reads_interrupts_what_it_outranks_at_the_next_boundary_and_nothing_else()
         let noted = interrupts.clone();
         runtime.on_interrupt(cpu(), move |kind| noted.lock().unwrap().push(kind)).unwrap();
         let stream = Stream::create(SLOTS, 0).unwrap();
-        let (mut outlet, inlet) = (stream.outlet().unwrap(), stream.inlet().unwrap());
+        let (mut writer, reader) = (stream.writer().unwrap(), stream.reader().unwrap());
         let log = Arc::new(Mutex::new(Vec::new()));
         let (reads, writes) = (log.clone(), log.clone());
         let reader = runtime
-            .stream_handler("reader", every_us(reader_period_us), inlet, 1, move |inlet, batch| {
-                if let Some(message) = inlet.next(batch) {
-                    message.done();
-                    reads.lock().unwrap().push(1_000);
-                }
-                batch.finish();
-            })
+            .stream_reader_handler(
+                "reader",
+                every_us(reader_period_us),
+                reader,
+                1,
+                move |reader, batch| {
+                    if let Some(message) = reader.next(batch) {
+                        message.done();
+                        reads.lock().unwrap().push(1_000);
+                    }
+                    batch.finish();
+                },
+            )
             .unwrap();
         let writer = runtime
             .handler("writer", every_us(500_000).batch(10), move |batch| {
@@ -161,8 +169,8 @@ fn who_reads_interrupts_what_it_outranks_at_the_next_boundary_and_nothing_else()
                     let pdu = writes.lock().unwrap().iter().filter(|&&pdu| pdu < 1_000).count();
                     writes.lock().unwrap().push(pdu);
                     if pdu == 4 && !resumed {
-                        assert!(outlet.push(&[0; 8]).unwrap());
-                        outlet.commit().unwrap();
+                        assert!(writer.push(&[0; 8]).unwrap());
+                        writer.commit().unwrap();
                     }
                 }
                 if batch.remaining() == 0 {
@@ -187,15 +195,15 @@ fn who_reads_interrupts_what_it_outranks_at_the_next_boundary_and_nothing_else()
 fn the_batch_and_the_rate_bound_what_is_processed_ahead() {
     let (mut runtime, _alone) = start(Mode::Upcall, &DWS);
     let stream = Stream::create(SLOTS, 0).unwrap();
-    let (mut outlet, inlet) = (stream.outlet().unwrap(), stream.inlet().unwrap());
+    let (mut writer, reader) = (stream.writer().unwrap(), stream.reader().unwrap());
     for number in 0..40 {
-        write(&mut outlet, number).unwrap();
+        write(&mut writer, number).unwrap();
     }
-    drop(outlet);
+    drop(writer);
     let seen = Shown::default();
     let terms = Terms { workahead_max: 2, ..Terms::default() };
     let need = (every_us(5_000).batch(8), terms);
-    let id = runtime.stream_handler("reader", need, inlet, 1, take_all(&seen)).unwrap();
+    let id = runtime.stream_reader_handler("reader", need, reader, 1, take_all(&seen)).unwrap();
     let began = clock::now();
     runtime.run(id).unwrap();
     ended(&mut runtime, id);
@@ -210,10 +218,10 @@ fn what_cannot_be_is_refused_by_name() {
     let (mut runtime, _alone) = start(Mode::Upcall, &PS);
     let stream = Stream::create(SLOTS, 0).unwrap();
     let refused =
-        runtime.stream_handler("r", every_us(1_000), stream.inlet().unwrap(), 1, |_, _| {});
+        runtime.stream_reader_handler("r", every_us(1_000), stream.reader().unwrap(), 1, |_, _| {});
     assert_eq!(refused, Err(CreateError::NotForStreams { policy: "ps" }));
-    assert!(stream.inlet().is_err(), "an end is not taken up twice");
-    assert_eq!(stream.outlet().unwrap().commit(), Err(Closed::Ended));
+    assert!(stream.reader().is_err(), "an end is not taken up twice");
+    assert_eq!(stream.writer().unwrap().commit(), Err(Closed::Ended));
     let file = std::fs::File::open("/proc/self/exe").unwrap();
     assert!(Stream::from_fd(file.into()).is_err());
 }
@@ -222,19 +230,19 @@ fn what_cannot_be_is_refused_by_name() {
 fn a_handler_that_panics_is_a_reader_that_died_and_a_suspended_one_reads_on() {
     let (mut runtime, _alone) = start(Mode::Upcall, &DWS);
     let stream = Stream::create(SLOTS, 0).unwrap();
-    let mut outlet = stream.outlet().unwrap();
-    let inlet = stream.inlet().unwrap();
+    let mut writer = stream.writer().unwrap();
+    let reader = stream.reader().unwrap();
     let interactive = Terms { class: WorkClass::Interactive, ..Terms::default() };
     let seen = Shown::default();
     let mut take = take_all(&seen);
     let id = runtime
-        .stream_handler(
+        .stream_reader_handler(
             "reader",
             (every_us(1_000).batch(8), interactive),
-            inlet,
+            reader,
             1,
-            move |inlet, batch| {
-                take(inlet, batch);
+            move |reader, batch| {
+                take(reader, batch);
                 assert!(!batch.aborting());
             },
         )
@@ -242,7 +250,7 @@ fn a_handler_that_panics_is_a_reader_that_died_and_a_suspended_one_reads_on() {
     runtime.run(id).unwrap();
     runtime.suspend(id);
     ended(&mut runtime, id);
-    write(&mut outlet, 7).unwrap();
+    write(&mut writer, 7).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(5));
     assert!(seen.lock().unwrap().counts.is_empty());
     runtime.run(id).unwrap();
@@ -253,7 +261,7 @@ fn a_handler_that_panics_is_a_reader_that_died_and_a_suspended_one_reads_on() {
     // It waits for its stream, and is told of the end of the process nevertheless.
     let report = runtime.abort(Some(clock::after(Span::from_secs(60))), |_, _| {});
     assert!(report.unfinished.is_empty() && report.activities[0].faulted);
-    assert_eq!(outlet.push(&[0; 8]).and_then(|_| Ok(outlet.commit()?)), Err(Closed::Died.into()));
+    assert_eq!(writer.push(&[0; 8]).and_then(|_| Ok(writer.commit()?)), Err(Closed::Died.into()));
 }
 
 // What follows is in two processes. The other one is this program again, told by its environment
@@ -294,64 +302,66 @@ fn the_other_process() {
     let inherited = || Stream::from_fd(process::inherited_fd(FD).unwrap()).unwrap();
     match part.as_str() {
         "write" => {
-            let mut outlet = inherited().outlet().unwrap();
-            (0..MESSAGES).for_each(|number| write(&mut outlet, number).unwrap());
+            let mut writer = inherited().writer().unwrap();
+            (0..MESSAGES).for_each(|number| write(&mut writer, number).unwrap());
         }
         "write for ever" => {
-            let mut outlet = inherited().outlet().unwrap();
+            let mut writer = inherited().writer().unwrap();
             for number in 0.. {
-                write(&mut outlet, number).unwrap();
+                write(&mut writer, number).unwrap();
             }
         }
         "read for ever" => {
-            let mut inlet = inherited().inlet().unwrap();
+            let mut reader = inherited().reader().unwrap();
             for expected in 0.. {
-                while inlet.level() == Ok(0) {
-                    inlet.wait(1, a_minute());
+                while reader.level() == Ok(0) {
+                    reader.wait(1, a_minute());
                 }
-                assert_eq!(read(&mut inlet), Some(expected));
-                inlet.release();
+                assert_eq!(read(&mut reader), Some(expected));
+                reader.release();
             }
         }
         part => {
             let (part, path) = part.split_once(" at:").unwrap();
             let path = Path::new(path);
             match part {
-                "offer, write" => {
+                "received, write" => {
                     let stream = Stream::create(SLOTS, 0).unwrap();
-                    let _ = stream.offer(path, End::Reader).unwrap();
-                    let mut outlet = stream.outlet().unwrap();
+                    let _ = stream.send(path, End::Reader).unwrap();
+                    let mut writer = stream.writer().unwrap();
                     drop(stream);
-                    (0..100).for_each(|number| write(&mut outlet, number).unwrap());
+                    (0..100).for_each(|number| write(&mut writer, number).unwrap());
                 }
-                "offer, write three, sleep" => {
+                "received, write three, sleep" => {
                     let stream = Stream::create(SLOTS, 0).unwrap();
-                    let _ = stream.offer(path, End::Reader).unwrap();
-                    let mut outlet = stream.outlet().unwrap();
-                    (0..3).for_each(|number| write(&mut outlet, number).unwrap());
+                    let _ = stream.send(path, End::Reader).unwrap();
+                    let mut writer = stream.writer().unwrap();
+                    (0..3).for_each(|number| write(&mut writer, number).unwrap());
                     std::thread::sleep(std::time::Duration::from_secs(60));
                 }
-                "offer, read three, sleep" => {
+                "received, read three, sleep" => {
                     let stream = Stream::create(SLOTS, 0).unwrap();
-                    let _ = stream.offer(path, End::Writer).unwrap();
-                    let mut inlet = stream.inlet().unwrap();
+                    let _ = stream.send(path, End::Writer).unwrap();
+                    let mut reader = stream.reader().unwrap();
                     for expected in 0..3 {
-                        while inlet.level() == Ok(0) {
-                            inlet.wait(1, a_minute());
+                        while reader.level() == Ok(0) {
+                            reader.wait(1, a_minute());
                         }
-                        assert_eq!(read(&mut inlet), Some(expected));
-                        inlet.release();
+                        assert_eq!(read(&mut reader), Some(expected));
+                        reader.release();
                     }
                     std::thread::sleep(std::time::Duration::from_secs(60));
                 }
                 "accept, write for ever" => {
-                    let offer = Door::bind(path).unwrap().accept(a_minute()).unwrap();
-                    let mut outlet = offer.stream.outlet().unwrap();
+                    let received = StreamListener::bind(path).unwrap().accept(a_minute()).unwrap();
+                    let mut writer = received.stream.writer().unwrap();
                     for number in 0.. {
-                        write(&mut outlet, number).unwrap();
+                        write(&mut writer, number).unwrap();
                     }
                 }
-                "accept, go" => drop(Door::bind(path).unwrap().accept(a_minute()).unwrap()),
+                "accept, go" => {
+                    drop(StreamListener::bind(path).unwrap().accept(a_minute()).unwrap())
+                }
                 part => panic!("no part {part}"),
             }
         }
@@ -365,8 +375,9 @@ fn a_handler_reads_what_another_process_writes() {
         let stream = Stream::create(SLOTS, 0).unwrap();
         let seen = Shown::default();
         let need = every_us(100).batch(32);
-        let inlet = stream.inlet().unwrap();
-        let id = runtime.stream_handler("reader", need, inlet, 16, take_all(&seen)).unwrap();
+        let reader = stream.reader().unwrap();
+        let id =
+            runtime.stream_reader_handler("reader", need, reader, 16, take_all(&seen)).unwrap();
         runtime.run(id).unwrap();
         let child = other_process("write", &stream);
         ended(&mut runtime, id);
@@ -384,7 +395,7 @@ fn kill(child: &Child) {
 }
 
 /// A path for a door of its own, and the part of who is to know it.
-fn door_of(part: &str) -> (PathBuf, String) {
+fn listener_of(part: &str) -> (PathBuf, String) {
     let name = part.replace([' ', ','], "-");
     let path = std::env::temp_dir().join(format!("upcall-{name}-{}", std::process::id()));
     let told = format!("{part} at:{}", path.display());
@@ -392,20 +403,20 @@ fn door_of(part: &str) -> (PathBuf, String) {
 }
 
 /// The other process opens its door soon.
-fn offer(stream: &Stream, path: &Path, end: End) {
+fn send(stream: &Stream, path: &Path, end: End) {
     let give_up = a_minute().unwrap();
-    while stream.offer(path, end).is_err() {
-        assert!(clock::now() < give_up, "there is no door");
+    while stream.send(path, end).is_err() {
+        assert!(clock::now() < give_up, "there is no listener");
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
 }
 
 /// What a handler was upcalled for that reads 16 at a time until the writer is killed.
-fn read_until_killed(inlet: Inlet, child: &Child, least: usize) -> Seen {
+fn read_until_killed(reader: StreamReader, child: &Child, least: usize) -> Seen {
     let (mut runtime, _alone) = start(Mode::Upcall, &DWS);
     let seen = Shown::default();
     let need = every_us(100).batch(32);
-    let id = runtime.stream_handler("reader", need, inlet, 16, take_all(&seen)).unwrap();
+    let id = runtime.stream_reader_handler("reader", need, reader, 16, take_all(&seen)).unwrap();
     runtime.run(id).unwrap();
     while seen.lock().unwrap().numbers.len() < least {
         std::thread::sleep(std::time::Duration::from_millis(1));
@@ -421,14 +432,14 @@ fn of_a_writer_that_was_killed_all_it_committed_is_read_and_then_its_death() {
     let stream = Stream::create(SLOTS, 0).unwrap();
     let child = other_process("write for ever", &stream);
     stream.guard(&PidFd::open(child.pid()).unwrap(), End::Writer).unwrap();
-    let inherited = read_until_killed(stream.inlet().unwrap(), &child, 1_000);
+    let inherited = read_until_killed(stream.reader().unwrap(), &child, 1_000);
     // Offered to the other: the connection.
     let unused = Stream::create(SLOTS, 0).unwrap();
-    let (path, part) = door_of("accept, write for ever");
+    let (path, part) = listener_of("accept, write for ever");
     let child = other_process(&part, &unused);
     let stream = Stream::create(SLOTS, 0).unwrap();
-    offer(&stream, &path, End::Writer);
-    let offered = read_until_killed(stream.inlet().unwrap(), &child, 1_000);
+    send(&stream, &path, End::Writer);
+    let offered = read_until_killed(stream.reader().unwrap(), &child, 1_000);
     std::fs::remove_file(&path).unwrap();
     for seen in [inherited, offered] {
         assert!(seen.numbers.iter().copied().eq(0..seen.numbers.len() as u64));
@@ -439,17 +450,17 @@ fn of_a_writer_that_was_killed_all_it_committed_is_read_and_then_its_death() {
 #[test]
 fn a_handler_that_waits_for_its_level_is_upcalled_for_what_is_there_when_its_writer_is_killed() {
     let unused = Stream::create(SLOTS, 0).unwrap();
-    let (path, part) = door_of("offer, write three, sleep");
-    let door = Door::bind(&path).unwrap();
+    let (path, part) = listener_of("received, write three, sleep");
+    let listener = StreamListener::bind(&path).unwrap();
     let child = other_process(&part, &unused);
-    let accepted = door.accept(a_minute()).unwrap();
+    let accepted = listener.accept(a_minute()).unwrap();
     assert_eq!(accepted.end, End::Reader);
-    let mut inlet = accepted.stream.inlet().unwrap();
-    drop((door, accepted));
-    while inlet.level() != Ok(3) {
-        inlet.wait(3, a_minute());
+    let mut reader = accepted.stream.reader().unwrap();
+    drop((listener, accepted));
+    while reader.level() != Ok(3) {
+        reader.wait(3, a_minute());
     }
-    let seen = read_until_killed(inlet, &child, 0);
+    let seen = read_until_killed(reader, &child, 0);
     std::fs::remove_file(&path).unwrap();
     assert_eq!((seen.numbers, seen.closed), (vec![0, 1, 2], Some(Closed::Died)));
 }
@@ -457,41 +468,47 @@ fn a_handler_that_waits_for_its_level_is_upcalled_for_what_is_there_when_its_wri
 #[test]
 fn of_a_reader_that_was_killed_the_writer_finds_the_death_and_does_not_wait() {
     let stream = Stream::create(SLOTS, 0).unwrap();
-    let mut outlet = stream.outlet().unwrap();
+    let mut writer = stream.writer().unwrap();
     let child = other_process("read for ever", &stream);
     stream.guard(&PidFd::open(child.pid()).unwrap(), End::Reader).unwrap();
-    (0..1_000).for_each(|number| write(&mut outlet, number).unwrap());
+    (0..1_000).for_each(|number| write(&mut writer, number).unwrap());
     kill(&child);
     // It may be waiting for room by then, or come to wait.
-    assert_eq!((1_000..).find_map(|number| write(&mut outlet, number).err()), Some(Closed::Died));
+    assert_eq!((1_000..).find_map(|number| write(&mut writer, number).err()), Some(Closed::Died));
 }
 
 #[test]
 fn a_handler_that_waits_for_room_is_upcalled_when_its_reader_is_killed() {
     let (mut runtime, _alone) = start(Mode::Upcall, &DWS);
     let unused = Stream::create(SLOTS, 0).unwrap();
-    let (path, part) = door_of("offer, read three, sleep");
-    let door = Door::bind(&path).unwrap();
+    let (path, part) = listener_of("received, read three, sleep");
+    let listener = StreamListener::bind(&path).unwrap();
     let child = other_process(&part, &unused);
-    let accepted = door.accept(a_minute()).unwrap();
+    let accepted = listener.accept(a_minute()).unwrap();
     assert_eq!(accepted.end, End::Writer);
-    let outlet = accepted.stream.outlet().unwrap();
-    drop((door, accepted));
+    let writer = accepted.stream.writer().unwrap();
+    drop((listener, accepted));
     std::fs::remove_file(&path).unwrap();
     let (levels, closed) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(None)));
     let (noted, found) = (levels.clone(), closed.clone());
     let mut number = 0_u64;
     let id = runtime
-        .outlet_handler("writer", every_us(100).batch(64), outlet, 16, move |outlet, batch| {
-            while let Some(room) = outlet.next(8, batch) {
-                room.payload().fill(0, &number.to_ne_bytes());
-                room.stage(8);
-                number += 1;
-            }
-            outlet.commit().unwrap_or(());
-            noted.lock().unwrap().push(outlet.level());
-            *found.lock().unwrap() = outlet.closed();
-        })
+        .stream_writer_handler(
+            "writer",
+            every_us(100).batch(64),
+            writer,
+            16,
+            move |writer, batch| {
+                while let Some(room) = writer.next(8, batch) {
+                    room.payload().fill(0, &number.to_ne_bytes());
+                    room.stage(8);
+                    number += 1;
+                }
+                writer.commit().unwrap_or(());
+                noted.lock().unwrap().push(writer.level());
+                *found.lock().unwrap() = writer.closed();
+            },
+        )
         .unwrap();
     runtime.run(id).unwrap();
     while levels.lock().unwrap().is_empty() {
@@ -506,13 +523,13 @@ fn a_handler_that_waits_for_room_is_upcalled_when_its_reader_is_killed() {
 #[test]
 fn who_takes_an_offer_and_goes_without_its_end_is_found_to_have_died() {
     let unused = Stream::create(SLOTS, 0).unwrap();
-    let (path, part) = door_of("accept, go");
+    let (path, part) = listener_of("accept, go");
     let child = other_process(&part, &unused);
     let stream = Stream::create(SLOTS, 0).unwrap();
-    let mut inlet = stream.inlet().unwrap();
-    offer(&stream, &path, End::Writer);
-    assert!(inlet.wait(1, a_minute()), "nobody told");
-    assert_eq!(inlet.front().unwrap_err(), Closed::Died);
+    let mut reader = stream.reader().unwrap();
+    send(&stream, &path, End::Writer);
+    assert!(reader.wait(1, a_minute()), "nobody told");
+    assert_eq!(reader.front().unwrap_err(), Closed::Died);
     assert_eq!(exit_of(&child), Exit::Code(0));
     std::fs::remove_file(&path).unwrap();
 }
@@ -521,70 +538,70 @@ fn who_takes_an_offer_and_goes_without_its_end_is_found_to_have_died() {
 fn who_holds_a_pipe_open_is_taken_to_be_there_until_it_is_closed() {
     let stream = Stream::create(SLOTS, 0).unwrap();
     // As of a process that was killed: neither drop nor end, and its descriptors closed.
-    let (mut outlet, mut inlet) = (stream.outlet().unwrap(), stream.inlet().unwrap());
+    let (mut writer, mut reader) = (stream.writer().unwrap(), stream.reader().unwrap());
     let (line, held) = std::io::pipe().unwrap();
     stream.guard(&line, End::Writer).unwrap();
     drop(line);
-    write(&mut outlet, 7).unwrap();
-    std::mem::forget(outlet);
-    assert!(!inlet.wait(2, Some(clock::now() + Span::from_millis(20))));
+    write(&mut writer, 7).unwrap();
+    std::mem::forget(writer);
+    assert!(!reader.wait(2, Some(clock::now() + Span::from_millis(20))));
     drop(held);
-    assert!(inlet.wait(2, a_minute()), "nobody told");
-    assert_eq!(read(&mut inlet), Some(7));
-    assert_eq!(inlet.front().unwrap_err(), Closed::Died);
+    assert!(reader.wait(2, a_minute()), "nobody told");
+    assert_eq!(read(&mut reader), Some(7));
+    assert_eq!(reader.front().unwrap_err(), Closed::Died);
     let file = std::fs::File::open("/proc/self/exe").unwrap();
     assert!(stream.guard(&file, End::Writer).unwrap_err().is_permission());
 }
 
 #[test]
 fn a_stream_is_handed_over_at_a_door() {
-    let (path, part) = door_of("offer, write");
-    let door = Door::bind(&path).unwrap();
-    assert!(matches!(door.accept(Some(Instant::ZERO)), Err(DoorError::Late)));
+    let (path, part) = listener_of("received, write");
+    let listener = StreamListener::bind(&path).unwrap();
+    assert!(matches!(listener.accept(Some(Instant::ZERO)), Err(StreamListenerError::Late)));
     let unused = Stream::create(SLOTS, 0).unwrap();
     let child = other_process(&part, &unused);
-    let offer = door.accept(a_minute()).unwrap();
-    assert_eq!(offer.end, End::Reader);
-    let mut inlet = offer.stream.inlet().unwrap();
+    let received = listener.accept(a_minute()).unwrap();
+    assert_eq!(received.end, End::Reader);
+    let mut reader = received.stream.reader().unwrap();
     for expected in 0..100 {
-        while inlet.level() == Ok(0) {
-            assert!(inlet.wait(1, a_minute()));
+        while reader.level() == Ok(0) {
+            assert!(reader.wait(1, a_minute()));
         }
-        assert_eq!(read(&mut inlet), Some(expected));
-        inlet.release();
+        assert_eq!(read(&mut reader), Some(expected));
+        reader.release();
     }
-    assert!(inlet.wait(1, a_minute()));
+    assert!(reader.wait(1, a_minute()));
     // The line hangs up, and says nothing new of who had ended the stream.
     assert_eq!(exit_of(&child), Exit::Code(0));
-    assert_eq!(inlet.front().unwrap_err(), Closed::Ended);
+    assert_eq!(reader.front().unwrap_err(), Closed::Ended);
     std::fs::remove_file(&path).unwrap();
 }
 
 #[test]
 fn a_source_that_rests_is_started_once_below_b_start_and_an_active_one_runs_on() {
     let stream = Stream::create(SLOTS, 16).unwrap();
-    let (mut outlet, mut inlet) = (stream.outlet().unwrap(), stream.inlet().unwrap());
+    let (mut writer, mut reader) = (stream.writer().unwrap(), stream.reader().unwrap());
     let source = std::thread::spawn(move || {
         let mut levels = Vec::new();
         for _ in 0..5 {
-            while outlet.push(&[1; 8]).unwrap() {}
-            assert!(outlet.rest(a_minute()), "it was never started");
-            levels.push(outlet.level());
+            while writer.push(&[1; 8]).unwrap() {}
+            assert!(writer.rest(a_minute()), "it was never started");
+            levels.push(writer.level());
         }
         levels
     });
     let mut read = 0;
     while read < 5 * 64 {
-        assert!(inlet.wait(1, a_minute()));
-        if let Ok(Some(message)) = inlet.front() {
+        assert!(reader.wait(1, a_minute()));
+        if let Ok(Some(message)) = reader.front() {
             message.done();
-            inlet.release();
+            reader.release();
             read += 1;
         } else {
             break;
         }
     }
     let levels = source.join().unwrap();
-    assert_eq!(inlet.starts(), 5);
+    assert_eq!(reader.starts(), 5);
     assert!(levels.iter().all(|&level| level < 16), "started too early: {levels:?}");
 }

@@ -18,14 +18,14 @@ fn a_stream_is_written_and_read_without_allocating() {
     let _watch = dhat::Profiler::builder().testing().build();
     let mut runtime = Runtime::start(Config::default()).unwrap();
     let stream = Stream::create(StreamForm::Buffers { buffers: 8, buffer_bytes: 64 }, 4).unwrap();
-    let (mut outlet, inlet) = (stream.outlet().unwrap(), stream.inlet().unwrap());
+    let (mut writer, reader) = (stream.writer().unwrap(), stream.reader().unwrap());
     let (before, after) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let (first, last) = (before.clone(), after.clone());
     let need = ActivityParams::new(Span::from_micros(500), Span::from_micros(10)).batch(2);
     let mut round = 0;
     let id = runtime
-        .stream_handler("reader", need, inlet, 2, move |inlet, batch| {
-            while let Some(message) = inlet.next(batch) {
+        .stream_reader_handler("reader", need, reader, 2, move |reader, batch| {
+            while let Some(message) = reader.next(batch) {
                 message.done();
             }
             round += 1;
@@ -39,11 +39,11 @@ fn a_stream_is_written_and_read_without_allocating() {
     runtime.run(id).unwrap();
     while after.load(Ordering::Acquire) == 0 {
         // It sleeps for room, and now and then rests.
-        while !outlet.push(&[7; 64]).unwrap() {
-            outlet.rest(None);
-            outlet.wait(64, None);
+        while !writer.push(&[7; 64]).unwrap() {
+            writer.rest(None);
+            writer.wait(64, None);
         }
-        outlet.commit().unwrap();
+        writer.commit().unwrap();
     }
     assert_eq!(after.load(Ordering::Acquire), before.load(Ordering::Acquire));
     // The test can fail: an allocation is counted.

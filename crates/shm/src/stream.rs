@@ -95,7 +95,7 @@ pub use fault::{Closed, StreamError, StreamFault};
 pub use layout::{HEADER_BYTES, LAYOUT_VERSION};
 pub use payload::Payload;
 pub use reader::{Kept, Message, Reader};
-pub use writer::{Room, Writer};
+pub use writer::{WriteChunk, Writer};
 
 /// How data gets from one end to the other.
 ///

@@ -6,9 +6,9 @@
 //! ```
 //!
 //! ```text
-//!   tokio, ordinary thread                 upcall-porter        upcall-cpuN, SCHED_FIFO
-//!   POST /samples --> AsyncOutlet ============ stream ============> handler "samples"
-//!                       (waits for room; the porter wakes it)          |
+//!   tokio, ordinary thread                 upcall-io-pump        upcall-cpuN, SCHED_FIFO
+//!   POST /samples --> AsyncStreamWriter ============ stream ============> handler "samples"
+//!                       (waits for room; the I/O pump wakes it)          |
 //!   GET /counters <-------------------- atomic counters <--------------+
 //! ```
 //!
@@ -37,7 +37,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 use upcall::activity::ActivityParams;
-use upcall::stream::{AsyncOutlet, Inlet, Porter, Stream, StreamForm};
+use upcall::stream::{AsyncStreamWriter, IoPump, Stream, StreamForm, StreamReader};
 use upcall::time::Span;
 use upcall::{Batch, Config, Runtime};
 
@@ -55,19 +55,24 @@ fn main() -> Result<(), AnyError> {
         eprintln!("{notice}");
     }
     let stream = Stream::create(StreamForm::Slots { slots: 64, slot_bytes: MESSAGE_BYTES }, 0)?;
-    // The porter's thread wakes tokio's tasks when there is room in the stream.
-    let porter = Porter::start()?;
-    let outlet = porter.outlet(stream.outlet()?)?;
+    // The I/O pump's thread wakes tokio's tasks when there is room in the stream.
+    let pump = IoPump::start()?;
+    let writer = pump.writer(stream.writer()?)?;
 
     // Every 5 ms at most 16 messages, each of at most 20 us.
     let need = ActivityParams::new(Span::from_millis(5), Span::from_micros(20)).batch(16);
     let counters = Arc::new(Counters::default());
     let counted = counters.clone();
     let mut block = [0; MESSAGE_BYTES as usize];
-    let samples =
-        upcall.stream_handler("samples", need, stream.inlet()?, 1, move |inlet, batch| {
-            add_up(inlet, batch, &mut block, &counted);
-        })?;
+    let samples = upcall.stream_reader_handler(
+        "samples",
+        need,
+        stream.reader()?,
+        1,
+        move |reader, batch| {
+            add_up(reader, batch, &mut block, &counted);
+        },
+    )?;
     upcall.run(samples)?;
 
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -75,13 +80,13 @@ fn main() -> Result<(), AnyError> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         println!("http://{address}/counters");
-        let server = tokio::spawn(serve(listener, Arc::new(Mutex::new(outlet)), counters));
+        let server = tokio::spawn(serve(listener, Arc::new(Mutex::new(writer)), counters));
         let answer = tokio::task::spawn_blocking(move || client(address)).await?;
         server.abort();
         answer
     })?;
     println!("{last_answer}");
-    // Drops the outlet, which ends the stream; the handler finds the end and is finished.
+    // Drops the writer, which ends the stream; the handler finds the end and is finished.
     drop(tokio);
     upcall.wait(&[samples], None);
     let report = upcall.stop(|_, _| {});
@@ -98,8 +103,8 @@ struct Counters {
 }
 
 /// One upcall of the handler: no lock, no allocation, no system call.
-fn add_up(inlet: &mut Inlet, batch: &mut Batch<'_>, block: &mut [u8], counters: &Counters) {
-    while let Some(message) = inlet.next(batch) {
+fn add_up(reader: &mut StreamReader, batch: &mut Batch<'_>, block: &mut [u8], counters: &Counters) {
+    while let Some(message) = reader.next(batch) {
         let len = message.payload().copy_to(0, block);
         message.done();
         let sum: u64 = block[..len].iter().copied().map(u64::from).sum();
@@ -112,14 +117,14 @@ fn add_up(inlet: &mut Inlet, batch: &mut Batch<'_>, block: &mut [u8], counters: 
 /// Serves connections until it is aborted.
 async fn serve(
     listener: TcpListener,
-    outlet: Arc<Mutex<AsyncOutlet>>,
+    writer: Arc<Mutex<AsyncStreamWriter>>,
     counters: Arc<Counters>,
 ) -> std::io::Result<()> {
     loop {
         let (connection, _) = listener.accept().await?;
-        let (outlet, counters) = (outlet.clone(), counters.clone());
+        let (writer, counters) = (writer.clone(), counters.clone());
         tokio::spawn(async move {
-            let service = service_fn(|request| answer(request, &outlet, &counters));
+            let service = service_fn(|request| answer(request, &writer, &counters));
             let served = http1::Builder::new().serve_connection(TokioIo::new(connection), service);
             if let Err(error) = served.await {
                 eprintln!("connection: {error}");
@@ -131,14 +136,14 @@ async fn serve(
 /// Answers one request.
 async fn answer(
     request: Request<Incoming>,
-    outlet: &Mutex<AsyncOutlet>,
+    writer: &Mutex<AsyncStreamWriter>,
     counters: &Counters,
 ) -> Result<Response<Full<Bytes>>, AnyError> {
     let (status, text) = match (request.method(), request.uri().path()) {
         (&Method::POST, "/samples") => {
             let body = request.into_body().collect().await?.to_bytes();
             // Waits while the stream is full; meanwhile tokio serves others.
-            outlet.lock().await.write_all(&body).await?;
+            writer.lock().await.write_all(&body).await?;
             (StatusCode::ACCEPTED, String::new())
         }
         (&Method::GET, "/counters") => {

@@ -6,8 +6,8 @@
 //!
 //! ```text
 //!   this process                                     the reader: this program again
-//!   file -- Porter::source --> Outlet == stream ==> Inlet -- handler, upcalled at its level
-//!                              Door  <------ offer ---    Stream::offer
+//!   file -- IoPump::source --> StreamWriter == stream ==> StreamReader -- handler, upcalled at its level
+//!                              StreamListener  <------ offer ---    Stream::send
 //! ```
 //!
 //! The reader makes the stream, since it knows its levels. A file is a passive source: it rests
@@ -22,7 +22,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use upcall::activity::ActivityParams;
-use upcall::stream::{Carried, CarryEnd, Closed, Door, End, Porter, Stream, StreamForm};
+use upcall::stream::{Carried, CarryEnd, Closed, End, IoPump, Stream, StreamForm, StreamListener};
 use upcall::time::Span;
 use upcall::{Config, Runtime, clock};
 
@@ -73,13 +73,13 @@ impl Content {
 /// The process that has the file: starts `reader`, which finds the door in its environment; what was
 /// sent, and what the reader says it received.
 pub fn send(path: &Path, mut reader: Command) -> Result<(u64, Content), Box<dyn Error>> {
-    let at = std::env::temp_dir().join(format!("upcall-door-{}", std::process::id()));
-    let door = Door::bind(&at)?;
+    let at = std::env::temp_dir().join(format!("upcall-listener-{}", std::process::id()));
+    let listener = StreamListener::bind(&at)?;
     let mut child = reader.env(DOOR, &at).stdout(Stdio::piped()).spawn()?;
-    let offer = door.accept(Some(clock::now() + Span::from_secs(60)))?;
+    let received = listener.accept(Some(clock::now() + Span::from_secs(60)))?;
     std::fs::remove_file(&at)?;
-    let porter = Porter::start()?;
-    let source = porter.source(File::open(path)?, offer.stream.outlet()?)?;
+    let pump = IoPump::start()?;
+    let source = pump.source(File::open(path)?, received.stream.writer()?)?;
     let mut received = None;
     for line in BufReader::new(child.stdout.take().ok_or("no output")?).lines() {
         let line = line?;
@@ -90,7 +90,7 @@ pub fn send(path: &Path, mut reader: Command) -> Result<(u64, Content), Box<dyn 
         }
     }
     child.wait()?;
-    match source.wait(None).ok_or("the porter ended")? {
+    match source.wait(None).ok_or("the I/O pump ended")? {
         Carried { bytes, end: CarryEnd::EndOfInput, .. } => {
             Ok((bytes, received.ok_or("the reader said nothing")?))
         }
@@ -99,25 +99,31 @@ pub fn send(path: &Path, mut reader: Command) -> Result<(u64, Content), Box<dyn 
 }
 
 /// The process that reads: says what came on standard output.
-pub fn receive(door: &Path) -> Result<(), Box<dyn Error>> {
+pub fn receive(listener: &Path) -> Result<(), Box<dyn Error>> {
     let stream = Stream::create(WAY, START_LEVEL)?;
-    let inlet = stream.inlet()?;
-    stream.offer(door, End::Writer)?;
+    let reader = stream.reader()?;
+    stream.send(listener, End::Writer)?;
     let result = Arc::new(Mutex::new((Content::NONE, None)));
     let shown = result.clone();
     let (mut content, mut block) = (Content::NONE, [0; 4096]);
     let mut runtime = Runtime::start(Config::default())?;
     let need = ActivityParams::new(Span::from_millis(2), Span::from_micros(20)).batch(32);
-    let sum = runtime.stream_handler("sum", need, inlet, WAKEUP_LEVEL, move |inlet, batch| {
-        while let Some(message) = inlet.next(batch) {
-            let len = message.payload().copy_to(0, &mut block);
-            message.done();
-            content.add(&block[..len]);
-        }
-        if inlet.closed().is_some() {
-            *shown.lock().unwrap_or_else(PoisonError::into_inner) = (content, inlet.closed());
-        }
-    })?;
+    let sum = runtime.stream_reader_handler(
+        "sum",
+        need,
+        reader,
+        WAKEUP_LEVEL,
+        move |reader, batch| {
+            while let Some(message) = reader.next(batch) {
+                let len = message.payload().copy_to(0, &mut block);
+                message.done();
+                content.add(&block[..len]);
+            }
+            if reader.closed().is_some() {
+                *shown.lock().unwrap_or_else(PoisonError::into_inner) = (content, reader.closed());
+            }
+        },
+    )?;
     runtime.run(sum)?;
     runtime.wait(&[sum], None);
     let (content, closed) = *result.lock().unwrap_or_else(PoisonError::into_inner);
@@ -129,8 +135,8 @@ pub fn receive(door: &Path) -> Result<(), Box<dyn Error>> {
 }
 
 fn run() -> Result<(), Box<dyn Error>> {
-    if let Some(door) = std::env::var_os(DOOR) {
-        return receive(door.as_ref());
+    if let Some(listener) = std::env::var_os(DOOR) {
+        return receive(listener.as_ref());
     }
     let path: PathBuf = std::env::args_os().nth(1).ok_or("usage: file_stream FILE")?.into();
     let (sent, received) = send(&path, Command::new(std::env::current_exe()?))?;

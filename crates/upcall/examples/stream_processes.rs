@@ -7,8 +7,8 @@
 //! ```text
 //!   this process, the camera                      the display: this program again
 //!   handler, upcalled when there is room          handler, upcalled when 8 frames are there
-//!      Outlet ============ shared memory ============> Inlet
-//!   Door::accept  <------- the stream's memory --------- Stream::offer
+//!      StreamWriter ============ shared memory ============> StreamReader
+//!   StreamListener::accept  <------- the stream's memory --------- Stream::send
 //! ```
 //!
 //! The display creates the stream and offers it at a path. The camera takes the end that writes.
@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use upcall::activity::ActivityParams;
-use upcall::stream::{Closed, Door, End, Stream, StreamForm};
+use upcall::stream::{Closed, End, Stream, StreamForm, StreamListener};
 use upcall::time::Span;
 use upcall::{Attach, Config, Runtime, clock};
 
@@ -39,7 +39,7 @@ const LEVEL: u64 = 8;
 
 fn main() -> Result<(), Box<dyn Error>> {
     match std::env::var_os(DOOR) {
-        Some(door) => display(Path::new(&door)),
+        Some(listener) => display(Path::new(&listener)),
         None => camera(),
     }
 }
@@ -47,25 +47,25 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// The process that the user started: it writes.
 fn camera() -> Result<(), Box<dyn Error>> {
     let path = std::env::temp_dir().join(format!("upcall-camera-{}", std::process::id()));
-    let door = Door::bind(&path)?;
+    let listener = StreamListener::bind(&path)?;
     let mut display = Command::new(std::env::current_exe()?).env(DOOR, &path).spawn()?;
-    let offer = door.accept(Some(clock::now() + Span::from_secs(10)));
+    let received = listener.accept(Some(clock::now() + Span::from_secs(10)));
     std::fs::remove_file(&path)?;
 
     let mut runtime = start("camera")?;
     let sent = Arc::new(AtomicU64::new(0));
     let counted = sent.clone();
-    let outlet = offer?.stream.outlet()?;
+    let writer = received?.stream.writer()?;
     let handler =
-        runtime.outlet_handler("camera", need(), outlet, LEVEL, move |outlet, batch| {
+        runtime.stream_writer_handler("camera", need(), writer, LEVEL, move |writer, batch| {
             while counted.load(Ordering::Relaxed) < FRAMES {
-                let Some(room) = outlet.next(FRAME_BYTES, batch) else { return };
+                let Some(room) = writer.next(FRAME_BYTES, batch) else { return };
                 // Relaxed: this handler alone writes it, and the program reads it at the end.
                 let number = counted.fetch_add(1, Ordering::Relaxed);
                 room.payload().fill(0, &number.to_le_bytes());
                 room.stage(FRAME_BYTES);
             }
-            outlet.end();
+            writer.end();
         })?;
     runtime.run(handler)?;
     runtime.wait(&[handler], None);
@@ -75,18 +75,18 @@ fn camera() -> Result<(), Box<dyn Error>> {
 }
 
 /// The process that the camera started: it reads.
-fn display(door: &Path) -> Result<(), Box<dyn Error>> {
+fn display(listener: &Path) -> Result<(), Box<dyn Error>> {
     let stream = Stream::create(WAY, 0)?;
-    let inlet = stream.inlet()?;
-    stream.offer(door, End::Writer)?;
+    let reader = stream.reader()?;
+    stream.send(listener, End::Writer)?;
 
     let mut runtime = start("display")?;
     let result = Arc::new(Counts::default());
     let counted = result.clone();
     let mut header = [0; 8];
     let handler =
-        runtime.stream_handler("display", need(), inlet, LEVEL, move |inlet, batch| {
-            while let Some(frame) = inlet.next(batch) {
+        runtime.stream_reader_handler("display", need(), reader, LEVEL, move |reader, batch| {
+            while let Some(frame) = reader.next(batch) {
                 frame.payload().copy_to(0, &mut header);
                 frame.done();
                 // Relaxed: this handler alone writes them, and the program reads them at the end.
@@ -96,7 +96,7 @@ fn display(door: &Path) -> Result<(), Box<dyn Error>> {
             }
             counted
                 .died
-                .fetch_add(u64::from(inlet.closed() == Some(Closed::Died)), Ordering::Relaxed);
+                .fetch_add(u64::from(reader.closed() == Some(Closed::Died)), Ordering::Relaxed);
         })?;
     runtime.run(handler)?;
     runtime.wait(&[handler], None);

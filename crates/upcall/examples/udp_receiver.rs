@@ -8,11 +8,11 @@
 //! `-- 0.0.0.0:5004 --seconds 10`.
 //!
 //! ```text
-//!   socket --> upcall-porter (ordinary thread) --> stream --> handler (scheduling thread)
+//!   socket --> upcall-io-pump (ordinary thread) --> stream --> handler (scheduling thread)
 //!              one datagram, one message           64 slots   upcalled at level 1
 //! ```
 //!
-//! The porter sleeps until the socket has something, and the handler is released by the message
+//! The I/O pump sleeps until the socket has something, and the handler is released by the message
 //! that reaches its level. Datagrams that come faster than was admitted wait in the stream, then
 //! in the socket, and disturb no other handler. The stream carries payloads alone: a handler that
 //! needs the sender's address or the arrival time takes datagrams from a `udp::Receiver` by itself,
@@ -35,7 +35,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use upcall::activity::ActivityParams;
-use upcall::stream::{Porter, Stream, StreamForm};
+use upcall::stream::{IoPump, Stream, StreamForm};
 use upcall::time::Span;
 use upcall::{Config, Runtime, clock};
 
@@ -124,11 +124,11 @@ pub fn receive(request: &Request) -> Result<Received, Box<dyn Error>> {
     let stream = Stream::create(WAY, 0)?;
     let need = ActivityParams::new(INTERVAL, COST).batch(BATCH);
     let counts = Arc::new((AtomicU64::new(0), AtomicU64::new(0)));
-    let handler = runtime.stream_handler("udp", need, stream.inlet()?, 1, {
+    let handler = runtime.stream_reader_handler("udp", need, stream.reader()?, 1, {
         let counts = counts.clone();
         let mut payload = [0; 2048];
-        move |inlet, batch| {
-            while let Some(message) = inlet.next(batch) {
+        move |reader, batch| {
+            while let Some(message) = reader.next(batch) {
                 let bytes = message.payload().copy_to(0, &mut payload);
                 message.done();
                 // Here the datagram is processed: `payload[..bytes]`.
@@ -143,14 +143,14 @@ pub fn receive(request: &Request) -> Result<Received, Box<dyn Error>> {
         eprintln!("{notice}");
     }
 
-    let porter = Porter::start()?;
-    let source = porter.source(socket, stream.outlet()?)?;
+    let pump = IoPump::start()?;
+    let source = pump.source(socket, stream.writer()?)?;
     let sender = request.address.is_none().then(|| Sender::start(address));
     std::thread::sleep(Duration::from_secs(request.seconds));
     let sent = sender.map_or(0, Sender::stop);
     std::thread::sleep(Duration::from_millis(20)); // for what is on its way
-    drop(porter); // ends the stream behind what came
-    let carried = source.wait(None).ok_or("the porter is gone")?;
+    drop(pump); // ends the stream behind what came
+    let carried = source.wait(None).ok_or("the I/O pump is gone")?;
     runtime.wait(&[handler], Some(clock::after(Span::from_secs(1))));
 
     let report = runtime.stop(|_, _| {});

@@ -40,12 +40,12 @@
 //! |---|---|---|---|
 //! | 1 | do periodic work | [handlers](guide::handlers) | [`Runtime::handler`] |
 //! | 2 | know before what will not fit | [refusals](guide::refusals) | [`CreateError::Refused`] |
-//! | 3 | receive packets | [UDP](guide::udp) | [`udp::Receiver`], [`stream::Porter`] |
+//! | 3 | receive packets | [UDP](guide::udp) | [`udp::Receiver`], [`stream::IoPump`] |
 //! | 4 | move data between threads, handlers, processes | [streams](guide::streams) | [`stream::Stream`] |
 //! | 5 | write `async` code with deadlines | [tasks](guide::tasks) | [`Runtime::task`] |
 //! | 6 | tell others of events | [channels](guide::channels) | [`channel::Service`], [`Runtime::poster`] |
 //! | 7 | run several processes | [processes](guide::processes) | [`Config::daemon`] |
-//! | 8 | go along with tokio or hyper | [beside tokio](guide::beside_tokio) | [`stream::AsyncOutlet`] |
+//! | 8 | go along with tokio or hyper | [beside tokio](guide::beside_tokio) | [`stream::AsyncStreamWriter`] |
 //! | 9 | see how it went | [reports](guide::reports) | [`Runtime::stop`], [`Statistics`] |
 //! | 10 | know what is promised | [promises](guide::promises) | [`Notice`] |
 //! | 11 | write C or C++ | [C](guide::c) | |
@@ -94,12 +94,12 @@
 //! # let mut upcall = Runtime::start(Config::default())?;
 //! # let need = ActivityParams::new(Span::from_millis(5), Span::from_micros(50)).batch(32);
 //! let stream = Stream::create(StreamForm::Slots { slots: 64, slot_bytes: 1024 }, 0)?;
-//! let frames = upcall.stream_handler("frames", need, stream.inlet()?, 8, |inlet, batch| {
-//!     while let Some(message) = inlet.next(batch) {
+//! let frames = upcall.stream_reader_handler("frames", need, stream.reader()?, 8, |reader, batch| {
+//!     while let Some(message) = reader.next(batch) {
 //!         message.done(); // after a look at `message.payload()`, where it stands
 //!     }
 //! })?;
-//! let outlet = stream.outlet()?; // of any thread or process, a file or a socket
+//! let writer = stream.writer()?; // of any thread or process, a file or a socket
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

@@ -21,7 +21,8 @@ use upcall::qos::MapError;
 use upcall::scheduler::InputError;
 use upcall::status::StatusError;
 use upcall::stream::{
-    Closed, DoorError, PorterError, Stream, StreamError, StreamFault, StreamForm, StreamOpenError,
+    Closed, IoPumpError, Stream, StreamError, StreamFault, StreamForm, StreamListenerError,
+    StreamOpenError,
 };
 use upcall::time::Span;
 use upcall::work::{Reject, UnknownWork, WorkError};
@@ -78,7 +79,7 @@ fn shown() -> Vec<(&'static str, String, String)> {
         ChannelOpenError ChannelOpenError::Name("a b".to_owned());
         Closed Closed::Died;
         CreateError CreateError::Refused(Box::new(refusal()));
-        DoorError DoorError::Late;
+        StreamListenerError StreamListenerError::Late;
         FastError FastError::Panicked;
         FifoRefusal FifoRefusal::new(62, OsError::new("sched_setscheduler", 1));
         FolderError FolderError::Os {
@@ -94,7 +95,7 @@ fn shown() -> Vec<(&'static str, String, String)> {
         OsError os;
         ParamError ParamError::Period(Span::ZERO);
         PollerError PollerError::Os(os);
-        PorterError PorterError::Open(not_shared());
+        IoPumpError IoPumpError::Open(not_shared());
         PostError PostError::Full;
         RaiseError RaiseError::Gone(Gone::Died);
         Refusal refusal();
@@ -167,7 +168,7 @@ fn an_error_that_has_a_cause_says_it_and_keeps_it() {
         Box::new(CreateError::Params(ParamError::Batch(0))),
         Box::new(InterruptError::Watch(os)),
         Box::new(PollerError::Os(os)),
-        Box::new(PorterError::Open(not_shared())),
+        Box::new(IoPumpError::Open(not_shared())),
         Box::new(StartError::Cpus(os)),
         Box::new(no_bytes()),
     ];

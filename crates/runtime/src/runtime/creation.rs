@@ -13,7 +13,7 @@ use crate::events::Posts;
 use crate::executor::{ACTIVITIES_MAX, Control, Handler, Work};
 use crate::need::{CreateError, Need};
 use crate::statistics::Statistics;
-use crate::stream::{self, Inlet, Outlet, StreamWork, WATCHES_MAX};
+use crate::stream::{self, StreamReader, StreamWork, StreamWriter, WATCHES_MAX};
 use crate::task::{Address, Task, TaskCell, TaskWork};
 use crate::virtual_time::VirtualTime;
 use crate::{calibrate, clock};
@@ -154,8 +154,8 @@ impl Runtime {
     /// let mut runtime = Runtime::start(Config::default())?;
     /// let stream = Stream::create(StreamForm::Slots { slots: 64, slot_bytes: 1024 }, 0)?;
     /// let need = ActivityParams::new(Span::from_millis(10), Span::from_micros(50)).batch(8);
-    /// let video = runtime.stream_handler("video", need, stream.inlet()?, 8, |inlet, batch| {
-    ///     while let Some(message) = inlet.next(batch) {
+    /// let video = runtime.stream_reader_handler("video", need, stream.reader()?, 8, |reader, batch| {
+    ///     while let Some(message) = reader.next(batch) {
     ///         message.done();
     ///     }
     /// })?;
@@ -166,18 +166,18 @@ impl Runtime {
     /// # Errors
     /// As [`Runtime::handler`]; [`CreateError::NotForStreams`] under PS and DWCS,
     /// [`CreateError::TooManyStreams`] beyond 127 on a CPU, [`CreateError::NoStreams`] before Linux 5.16.
-    pub fn stream_handler<F>(
+    pub fn stream_reader_handler<F>(
         &mut self,
         name: &str,
         need: impl Into<Need>,
-        inlet: Inlet,
+        reader: StreamReader,
         level: u64,
         handler: F,
     ) -> Result<HandlerId, CreateError>
     where
-        F: FnMut(&mut Inlet, &mut Batch<'_>) + Send + 'static,
+        F: FnMut(&mut StreamReader, &mut Batch<'_>) + Send + 'static,
     {
-        self.enter_stream(name, need.into(), StreamWork::reads(inlet, level, handler))
+        self.enter_stream(name, need.into(), StreamWork::reads(reader, level, handler))
     }
 
     /// Creates a handler that writes a stream, suspended, if admission finds room for it: it is upcalled when
@@ -188,7 +188,7 @@ impl Runtime {
     /// reader and writer should not both wait: the levels of the two together are at most what there can be.
     ///
     /// What it wrote is committed when it returns, if not before. It is finished when it has found that the reader
-    /// is gone, or has ended the stream itself ([`Outlet::end`]). All else is as for [`Runtime::stream_handler`]: if
+    /// is gone, or has ended the stream itself ([`StreamWriter::end`]). All else is as for [`Runtime::stream_reader_handler`]: if
     /// there still is room for `level`, the next upcall comes at the declared rate. Allocates.
     ///
     /// ```no_run
@@ -198,8 +198,8 @@ impl Runtime {
     /// let mut runtime = Runtime::start(Config::default())?;
     /// let stream = Stream::create(StreamForm::Slots { slots: 64, slot_bytes: 1024 }, 0)?;
     /// let need = ActivityParams::new(Span::from_millis(10), Span::from_micros(50)).batch(32);
-    /// let tone = runtime.outlet_handler("tone", need, stream.outlet()?, 32, |outlet, batch| {
-    ///     while let Some(room) = outlet.next(1024, batch) {
+    /// let tone = runtime.stream_writer_handler("tone", need, stream.writer()?, 32, |writer, batch| {
+    ///     while let Some(room) = writer.next(1024, batch) {
     ///         room.payload().fill(0, &[0; 1024]);
     ///         room.stage(1024);
     ///     }
@@ -209,19 +209,19 @@ impl Runtime {
     /// ```
     ///
     /// # Errors
-    /// As [`Runtime::stream_handler`].
-    pub fn outlet_handler<F>(
+    /// As [`Runtime::stream_reader_handler`].
+    pub fn stream_writer_handler<F>(
         &mut self,
         name: &str,
         need: impl Into<Need>,
-        outlet: Outlet,
+        writer: StreamWriter,
         level: u64,
         handler: F,
     ) -> Result<HandlerId, CreateError>
     where
-        F: FnMut(&mut Outlet, &mut Batch<'_>) + Send + 'static,
+        F: FnMut(&mut StreamWriter, &mut Batch<'_>) + Send + 'static,
     {
-        self.enter_stream(name, need.into(), StreamWork::writes(outlet, level, handler))
+        self.enter_stream(name, need.into(), StreamWork::writes(writer, level, handler))
     }
 
     /// Creates what has an end of a stream.

@@ -1,7 +1,7 @@
 //! Ends of a stream for ordinary asynchronous code: the traits of `futures-core` and `futures-io`.
 //!
 //! For whoever awaits in another executor than ours, and for tasks. What is there is taken without a
-//! system call; who waits is woken by a [`Porter`], in its thread.
+//! system call; who waits is woken by a [`IoPump`], in its thread.
 
 use std::io;
 use std::pin::Pin;
@@ -12,33 +12,36 @@ use futures_core::Stream as FuturesStream;
 use futures_io::{AsyncRead, AsyncWrite};
 use upcall_shm::stream as shm;
 
-use super::porter::{Desk, Porter, PorterError};
-use super::{Closed, End, Inlet, Memory, Outlet, Stream, StreamError, StreamForm, StreamOpenError};
+use super::io_pump::{Desk, IoPump, IoPumpError};
+use super::{
+    Closed, End, Memory, Stream, StreamError, StreamForm, StreamOpenError, StreamReader,
+    StreamWriter,
+};
 
-/// An inlet to be awaited, by tokio or any other executor: the messages of a stream, or its bytes.
-/// From [`Porter::inlet`].
+/// A reader to be awaited, by tokio or any other executor: the messages of a stream, or its bytes.
+/// From [`IoPump::reader`].
 ///
 /// It is a `futures_core::Stream` of messages (`Vec<u8>` each) and a `futures_io::AsyncRead` of
 /// their bytes. Use the methods of `futures-util`: `StreamExt::next`, `AsyncReadExt::read`. It ends
 /// when the writer has ended the stream; that the writer died or is at fault is an error, after all
 /// that was committed. A message that is there is taken without a system call.
 #[derive(Debug)]
-pub struct AsyncInlet {
-    inlet: Inlet,
+pub struct AsyncStreamReader {
+    reader: StreamReader,
     bell: Bell,
     /// Bytes of the message at the front that were read.
     read: usize,
 }
 
-/// An outlet to be awaited, by tokio or any other executor. From [`Porter::outlet`].
+/// A writer to be awaited, by tokio or any other executor. From [`IoPump::writer`].
 ///
 /// It is a `futures_io::AsyncWrite`. Use the methods of `futures-util`: `AsyncWriteExt::write_all`.
 /// It waits while the stream is full. What is written is committed at once; each write is a
 /// message, and what is longer than a message may be becomes several. Closed or dropped, the stream
 /// ends.
 #[derive(Debug)]
-pub struct AsyncOutlet {
-    outlet: Option<Outlet>,
+pub struct AsyncStreamWriter {
+    writer: Option<StreamWriter>,
     bell: Bell,
 }
 
@@ -53,11 +56,11 @@ struct Bell {
 }
 
 impl Bell {
-    fn new(porter: &Porter, stream: &Stream, end: End) -> Result<Self, PorterError> {
+    fn new(pump: &IoPump, stream: &Stream, end: End) -> Result<Self, IoPumpError> {
         let is_bytes =
-            matches!(stream.form().map_err(PorterError::Open)?, StreamForm::Bytes { .. });
-        porter.desk().take_bell()?;
-        Ok(Bell { desk: porter.desk().clone(), stream: stream.clone(), end, is_bytes })
+            matches!(stream.form().map_err(IoPumpError::Open)?, StreamForm::Bytes { .. });
+        pump.desk().take_bell()?;
+        Ok(Bell { desk: pump.desk().clone(), stream: stream.clone(), end, is_bytes })
     }
 
     /// Its end has begun to wait.
@@ -74,35 +77,35 @@ impl Drop for Bell {
     }
 }
 
-impl Porter {
-    /// An inlet to be awaited. The porter must live as long as anybody waits; when it goes, it wakes all,
+impl IoPump {
+    /// A reader to be awaited. The I/O pump must live as long as anybody waits; when it goes, it wakes all,
     /// and who waits after that does so for ever.
     ///
     /// # Errors
-    /// [`PorterError::Full`].
-    pub fn inlet(&self, inlet: Inlet) -> Result<AsyncInlet, PorterError> {
-        let bell = Bell::new(self, inlet.stream(), End::Reader)?;
-        Ok(AsyncInlet { inlet, bell, read: 0 })
+    /// [`IoPumpError::Full`].
+    pub fn reader(&self, reader: StreamReader) -> Result<AsyncStreamReader, IoPumpError> {
+        let bell = Bell::new(self, reader.stream(), End::Reader)?;
+        Ok(AsyncStreamReader { reader, bell, read: 0 })
     }
 
-    /// An outlet to be awaited. As [`Porter::inlet`].
+    /// A writer to be awaited. As [`IoPump::reader`].
     ///
     /// # Errors
-    /// [`PorterError::Full`].
-    pub fn outlet(&self, outlet: Outlet) -> Result<AsyncOutlet, PorterError> {
-        let bell = Bell::new(self, outlet.stream(), End::Writer)?;
-        Ok(AsyncOutlet { outlet: Some(outlet), bell })
+    /// [`IoPumpError::Full`].
+    pub fn writer(&self, writer: StreamWriter) -> Result<AsyncStreamWriter, IoPumpError> {
+        let bell = Bell::new(self, writer.stream(), End::Writer)?;
+        Ok(AsyncStreamWriter { writer: Some(writer), bell })
     }
 }
 
-impl AsyncInlet {
+impl AsyncStreamReader {
     /// Ready once something is there, or the stream is closed.
     fn poll_there(&mut self, context: &Context<'_>) -> Poll<Result<(), Closed>> {
         loop {
-            self.inlet.rouse();
-            match self.inlet.front().map(|message| message.is_some()) {
+            self.reader.rouse();
+            match self.reader.front().map(|message| message.is_some()) {
                 Ok(true) => return Poll::Ready(Ok(())),
-                Ok(false) if self.inlet.begin_wait(1) => {
+                Ok(false) if self.reader.begin_wait(1) => {
                     // A header that was spoilt is a peer at fault, and would never wake.
                     let told = self.bell.tell(context);
                     return if told.is_ok() {
@@ -119,7 +122,7 @@ impl AsyncInlet {
 }
 
 /// Each message in memory of its own; of plain bytes, all there are.
-impl FuturesStream for AsyncInlet {
+impl FuturesStream for AsyncStreamReader {
     type Item = Result<Vec<u8>, Closed>;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -130,13 +133,13 @@ impl FuturesStream for AsyncInlet {
             Poll::Ready(Err(closed)) => return Poll::Ready(Some(Err(closed))),
             Poll::Ready(Ok(())) => {}
         }
-        match this.inlet.front() {
+        match this.reader.front() {
             Ok(Some(message)) => {
                 let mut bytes = vec![0; message.len() - this.read.min(message.len())];
                 message.payload().copy_to(this.read, &mut bytes);
                 message.done();
                 this.read = 0;
-                this.inlet.release();
+                this.reader.release();
                 Poll::Ready(Some(Ok(bytes)))
             }
             // It was there; a peer took it back.
@@ -147,7 +150,7 @@ impl FuturesStream for AsyncInlet {
 }
 
 /// The bytes of all messages one after the other.
-impl AsyncRead for AsyncInlet {
+impl AsyncRead for AsyncStreamReader {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -164,18 +167,18 @@ impl AsyncRead for AsyncInlet {
                 Poll::Ready(Err(closed)) => return Poll::Ready(Err(failed(closed))),
                 Poll::Ready(Ok(())) => {}
             }
-            let Ok(Some(message)) = this.inlet.front() else { continue };
+            let Ok(Some(message)) = this.reader.front() else { continue };
             let len = message.payload().copy_to(this.read, bytes);
             if this.bell.is_bytes {
                 message.done_with(len);
-                this.inlet.release();
+                this.reader.release();
                 return Poll::Ready(Ok(len));
             }
             this.read += len;
             if this.read >= message.len() {
                 message.done();
                 this.read = 0;
-                this.inlet.release();
+                this.reader.release();
             }
             // A message of no bytes must not look like the end.
             if len > 0 {
@@ -186,28 +189,28 @@ impl AsyncRead for AsyncInlet {
 }
 
 /// Each write is a message, of as much as one may have; of plain bytes, as much as there is room for.
-impl AsyncWrite for AsyncOutlet {
+impl AsyncWrite for AsyncStreamWriter {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        let Some(outlet) = &mut this.outlet else {
+        let Some(writer) = &mut this.writer else {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         };
         loop {
-            outlet.rouse();
-            let room = match outlet.writer().room() {
+            writer.rouse();
+            let room = match writer.writer().room() {
                 Ok(room) => usize::try_from(room).unwrap_or(usize::MAX),
                 Err(closed) => return Poll::Ready(Err(failed(closed))),
             };
-            let most = outlet.writer().len_max();
+            let most = writer.writer().len_max();
             let most = if this.bell.is_bytes { most.min(room.max(1)) } else { most };
             let bytes = &bytes[..bytes.len().min(most)];
-            match outlet.push(bytes).and_then(|pushed| Ok((pushed, outlet.commit()?).0)) {
+            match writer.push(bytes).and_then(|pushed| Ok((pushed, writer.commit()?).0)) {
                 Ok(true) => return Poll::Ready(Ok(bytes.len())),
-                Ok(false) if outlet.begin_wait(bytes.len()) => {
+                Ok(false) if writer.begin_wait(bytes.len()) => {
                     let told = this.bell.tell(context);
                     return if told.is_ok() {
                         Poll::Pending
@@ -227,7 +230,7 @@ impl AsyncWrite for AsyncOutlet {
     }
 
     fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.get_mut().outlet = None;
+        self.get_mut().writer = None;
         Poll::Ready(Ok(()))
     }
 }

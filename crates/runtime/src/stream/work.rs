@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use upcall_core::scheduler::Outcome;
 use upcall_shm::stream as shm;
 
-use super::{End, Inlet, Memory, Outlet, StreamOpenError};
+use super::{End, Memory, StreamOpenError, StreamReader, StreamWriter};
 use crate::batch::{Batch, Use};
 use crate::clock;
 
@@ -18,8 +18,8 @@ pub(crate) struct StreamWork {
 }
 
 enum Tie {
-    Reads(Inlet, Handler<Inlet>),
-    Writes(Outlet, Handler<Outlet>),
+    Reads(StreamReader, Handler<StreamReader>),
+    Writes(StreamWriter, Handler<StreamWriter>),
 }
 
 /// A user's code.
@@ -28,27 +28,27 @@ type Handler<E> = Box<dyn FnMut(&mut E, &mut Batch<'_>) + Send>;
 impl StreamWork {
     /// A handler that reads. Allocates.
     pub(crate) fn reads(
-        inlet: Inlet,
+        reader: StreamReader,
         level: u64,
-        handler: impl FnMut(&mut Inlet, &mut Batch<'_>) + Send + 'static,
+        handler: impl FnMut(&mut StreamReader, &mut Batch<'_>) + Send + 'static,
     ) -> Self {
-        StreamWork { tie: Tie::Reads(inlet, Box::new(handler)), level, has_ended: false }
+        StreamWork { tie: Tie::Reads(reader, Box::new(handler)), level, has_ended: false }
     }
 
     /// A handler that writes. Allocates.
     pub(crate) fn writes(
-        outlet: Outlet,
+        writer: StreamWriter,
         level: u64,
-        handler: impl FnMut(&mut Outlet, &mut Batch<'_>) + Send + 'static,
+        handler: impl FnMut(&mut StreamWriter, &mut Batch<'_>) + Send + 'static,
     ) -> Self {
-        StreamWork { tie: Tie::Writes(outlet, Box::new(handler)), level, has_ended: false }
+        StreamWork { tie: Tie::Writes(writer, Box::new(handler)), level, has_ended: false }
     }
 
     /// What the executor looks at: the bell of this end.
     pub(crate) fn watched(&self) -> Result<(shm::Stream<Memory>, End), StreamOpenError> {
         Ok(match &self.tie {
-            Tie::Reads(inlet, _) => (inlet.stream().attach()?, End::Reader),
-            Tie::Writes(outlet, _) => (outlet.stream().attach()?, End::Writer),
+            Tie::Reads(reader, _) => (reader.stream().attach()?, End::Reader),
+            Tie::Writes(writer, _) => (writer.stream().attach()?, End::Writer),
         })
     }
 
@@ -61,8 +61,8 @@ impl StreamWork {
     /// written; whether the level is still to be waited for.
     pub(crate) fn waits(&mut self) -> bool {
         match &mut self.tie {
-            Tie::Reads(inlet, _) => inlet.watch(self.level),
-            Tie::Writes(outlet, _) => outlet.watch(self.level),
+            Tie::Reads(reader, _) => reader.watch(self.level),
+            Tie::Writes(writer, _) => writer.watch(self.level),
         }
     }
 
@@ -72,34 +72,34 @@ impl StreamWork {
         // What was published before the bell was rung is seen. Of what follows the indexes stay valid
         // if the handler panics.
         let called = match &mut self.tie {
-            Tie::Reads(inlet, handler) => {
-                inlet.rouse();
-                catch_unwind(AssertUnwindSafe(|| handler(inlet, &mut batch)))
+            Tie::Reads(reader, handler) => {
+                reader.rouse();
+                catch_unwind(AssertUnwindSafe(|| handler(reader, &mut batch)))
             }
-            Tie::Writes(outlet, handler) => {
-                outlet.rouse();
-                outlet.look();
-                catch_unwind(AssertUnwindSafe(|| handler(outlet, &mut batch)))
+            Tie::Writes(writer, handler) => {
+                writer.rouse();
+                writer.look();
+                catch_unwind(AssertUnwindSafe(|| handler(writer, &mut batch)))
             }
         };
         let mut used = batch.close(clock::now());
         let panicked = called.is_err();
         let is_closed = match &mut self.tie {
-            Tie::Reads(inlet, _) => {
-                inlet.release();
+            Tie::Reads(reader, _) => {
+                reader.release();
                 if panicked {
-                    inlet.fail();
+                    reader.fail();
                 }
-                inlet.closed().is_some()
+                reader.closed().is_some()
             }
-            Tie::Writes(outlet, _) => {
+            Tie::Writes(writer, _) => {
                 if panicked {
-                    outlet.fail();
+                    writer.fail();
                 } else {
                     // That nobody reads it is kept for the next line.
-                    let _ = outlet.commit();
+                    let _ = writer.commit();
                 }
-                outlet.closed().is_some()
+                writer.closed().is_some()
             }
         };
         if panicked || (is_closed && used.outcome == Outcome::Done) {

@@ -37,8 +37,8 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
     /// # Errors
     /// Longer than any may be; or, where there is no room, the stream is closed.
     #[inline]
-    pub fn reserve(&mut self, len: usize) -> Result<Option<Room<'_, W>>, StreamError> {
-        Ok(if self.has_room(len)? { Some(Room { writer: self, len }) } else { None })
+    pub fn reserve(&mut self, len: usize) -> Result<Option<WriteChunk<'_, W>>, StreamError> {
+        Ok(if self.has_room(len)? { Some(WriteChunk { writer: self, len }) } else { None })
     }
 
     /// Whether [`Self::reserve`] finds room. As it.
@@ -282,12 +282,12 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
 /// Room for a message, not seen by the reader yet.
 #[derive(Debug)]
 #[must_use = "room that is not staged is given up"]
-pub struct Room<'a, W> {
+pub struct WriteChunk<'a, W> {
     writer: &'a mut Writer<W>,
     len: usize,
 }
 
-impl<W: AsRef<[AtomicU64]>> Room<'_, W> {
+impl<W: AsRef<[AtomicU64]>> WriteChunk<'_, W> {
     /// Where the message goes.
     #[inline]
     pub fn payload(&self) -> Payload<'_> {
@@ -301,7 +301,7 @@ impl<W: AsRef<[AtomicU64]>> Room<'_, W> {
     /// with the next [`Writer::commit`].
     #[inline]
     pub fn stage(self, len: usize) {
-        let Room { writer, len: max } = self;
+        let WriteChunk { writer, len: max } = self;
         let len = len.min(max);
         let descriptor = match writer.shape.form {
             StreamForm::Buffers { .. } => len as u64 * (1 << 32) + u64::from(writer.buffers.lend()),

@@ -6,7 +6,7 @@
 //! | thread | class | CPU |
 //! |---|---|---|
 //! | `upcall-cpuN` | `SCHED_FIFO`, where granted | each of [`Config::cpus`](crate::Config::cpus) |
-//! | `upcall-porter`, if there is one | ordinary | any |
+//! | `upcall-io-pump`, if there is one | ordinary | any |
 //! | tokio's, and all others | ordinary | any |
 //!
 //! - A handler comes before every ordinary thread of its CPU. Admission leaves at least 10 % of
@@ -21,13 +21,13 @@
 //!
 //! | from | to | by |
 //! |---|---|---|
-//! | tokio | handler, every byte | a stream: [`AsyncOutlet`](crate::stream::AsyncOutlet), awaited while the stream is full |
-//! | handler | tokio, every byte | a stream: [`AsyncInlet`](crate::stream::AsyncInlet), awaited while the stream is empty |
+//! | tokio | handler, every byte | a stream: [`AsyncStreamWriter`](crate::stream::AsyncStreamWriter), awaited while the stream is full |
+//! | handler | tokio, every byte | a stream: [`AsyncStreamReader`](crate::stream::AsyncStreamReader), awaited while the stream is empty |
 //! | tokio | handler, "something happened" | [`Poster::post`](crate::Poster::post): a store, from any thread |
 //! | handler | tokio, counters | atomics |
 //! | handler | tokio, what happened to jobs | [`Runtime::poll`](crate::Runtime::poll) in a thread, or [`Runtime::statistics`](crate::Runtime::statistics) |
 //!
-//! An `AsyncOutlet` is a [`futures_io::AsyncWrite`](https://docs.rs/futures-io), an `AsyncInlet` a
+//! An `AsyncStreamWriter` is a [`futures_io::AsyncWrite`](https://docs.rs/futures-io), an `AsyncStreamReader` a
 //! `futures_core::Stream` of messages and a `futures_io::AsyncRead`. So any executor can await
 //! them, with the methods of `futures-util`:
 //!
@@ -48,21 +48,21 @@
 //!
 //! use futures_util::AsyncWriteExt;
 //! use upcall::activity::ActivityParams;
-//! use upcall::stream::{Porter, Stream, StreamForm};
+//! use upcall::stream::{IoPump, Stream, StreamForm};
 //! use upcall::time::Span;
 //! use upcall::{Config, Runtime};
 //!
 //! let mut upcall = Runtime::start(Config::default())?;
 //! let stream = Stream::create(StreamForm::Slots { slots: 64, slot_bytes: 1024 }, 0)?;
-//! // The porter's thread wakes tokio's task when there is room. It lives as long as anybody waits.
-//! let porter = Porter::start()?;
-//! let mut outlet = porter.outlet(stream.outlet()?)?;
+//! // The I/O pump's thread wakes tokio's task when there is room. It lives as long as anybody waits.
+//! let pump = IoPump::start()?;
+//! let mut writer = pump.writer(stream.writer()?)?;
 //!
 //! let need = ActivityParams::new(Span::from_millis(5), Span::from_micros(20)).batch(16);
 //! let bytes = Arc::new(AtomicU64::new(0));
 //! let counted = bytes.clone();
-//! let samples = upcall.stream_handler("samples", need, stream.inlet()?, 1, move |inlet, batch| {
-//!     while let Some(message) = inlet.next(batch) {
+//! let samples = upcall.stream_reader_handler("samples", need, stream.reader()?, 1, move |reader, batch| {
+//!     while let Some(message) = reader.next(batch) {
 //!         counted.fetch_add(message.len() as u64, Ordering::Relaxed);
 //!         message.done();
 //!     }
@@ -72,17 +72,17 @@
 //! let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
 //! tokio.block_on(async {
 //!     for _ in 0..100 {
-//!         outlet.write_all(&[1; 2000]).await?; // two messages; waits while the stream is full
+//!         writer.write_all(&[1; 2000]).await?; // two messages; waits while the stream is full
 //!     }
-//!     outlet.close().await // ends the stream
+//!     writer.close().await // ends the stream
 //! })?;
 //! upcall.wait(&[samples], None);
 //! assert_eq!(bytes.load(Ordering::Relaxed), 200_000);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - A stream has one outlet. Connections that write into the same stream share it in an
-//!   `Arc<tokio::sync::Mutex<AsyncOutlet>>`.
+//! - A stream has one writer. Connections that write into the same stream share it in an
+//!   `Arc<tokio::sync::Mutex<AsyncStreamWriter>>`.
 //! - tokio's own sockets have the methods of `tokio::io::AsyncWriteExt`. In a file that needs both
 //!   traits of that name, write `use futures_util::AsyncWriteExt as _` and the same for tokio's.
 //!

@@ -3,7 +3,7 @@
 //! There are two ways to receive datagrams, and both lose none as long as the socket's buffer
 //! holds what comes between two upcalls.
 //!
-//! | | a receiver in a periodic handler | porter, stream, handler |
+//! | | a receiver in a periodic handler | I/O pump, stream, handler |
 //! |---|---|---|
 //! | upcalled | each period, whether something came or not | when enough datagrams are there |
 //! | system calls of the handler | one for each batch | none |
@@ -67,9 +67,9 @@
 //! - [`ReceiverOptions`](crate::udp::ReceiverOptions) say how many datagrams the kernel holds, how many
 //!   one system call fetches, and how long one may be.
 //!
-//! # Event-driven: porter, stream, handler
+//! # Event-driven: I/O pump, stream, handler
 //!
-//! A [`Porter`](crate::stream::Porter) reads the socket in a thread of its own and writes each
+//! A [`IoPump`](crate::stream::IoPump) reads the socket in a thread of its own and writes each
 //! datagram as a message into a [stream](super::streams). The handler is upcalled when the stream
 //! has as many messages as it asked for, here 1, so it makes no system call and is not upcalled for
 //! nothing. The declared period still holds: it is the least time between two upcalls that
@@ -78,7 +78,7 @@
 //! ```
 //! use std::net::UdpSocket;
 //! use upcall::activity::ActivityParams;
-//! use upcall::stream::{Porter, Stream, StreamForm};
+//! use upcall::stream::{IoPump, Stream, StreamForm};
 //! use upcall::time::Span;
 //! use upcall::{Config, Runtime};
 //!
@@ -87,14 +87,14 @@
 //! let address = socket.local_addr()?;
 //! // 64 datagrams of up to 2048 bytes.
 //! let stream = Stream::create(StreamForm::Slots { slots: 64, slot_bytes: 2048 }, 0)?;
-//! // Keep the porter: it stops when it is dropped. What `source` gives may be dropped.
-//! let porter = Porter::start()?;
-//! let _source = porter.source(socket, stream.outlet()?)?;
+//! // Keep the I/O pump: it stops when it is dropped. What `source` gives may be dropped.
+//! let pump = IoPump::start()?;
+//! let _source = pump.source(socket, stream.writer()?)?;
 //!
 //! let need = ActivityParams::new(Span::from_millis(2), Span::from_micros(20)).batch(16);
 //! let mut seen = 0;
-//! let camera = upcall.stream_handler("camera", need, stream.inlet()?, 1, move |inlet, batch| {
-//!     while let Some(datagram) = inlet.next(batch) {
+//! let camera = upcall.stream_reader_handler("camera", need, stream.reader()?, 1, move |reader, batch| {
+//!     while let Some(datagram) = reader.next(batch) {
 //!         seen += 1; // process `datagram.payload()`, where it stands
 //!         datagram.done();
 //!     }

@@ -20,7 +20,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Mutex;
 use upcall::activity::ActivityParams;
-use upcall::stream::{AsyncOutlet, Porter, Stream, StreamForm};
+use upcall::stream::{AsyncStreamWriter, IoPump, Stream, StreamForm};
 use upcall::time::Span;
 use upcall::{Config, Runtime, clock};
 
@@ -31,22 +31,27 @@ fn main() -> Outcome {
     let mut upcall = Runtime::start(Config::default())?;
     print_notices(&upcall);
     let stream = Stream::create(StreamForm::Slots { slots: 64, slot_bytes: 1024 }, 0)?;
-    let porter = Porter::start()?;
-    let outlet = porter.outlet(stream.outlet()?)?;
+    let pump = IoPump::start()?;
+    let writer = pump.writer(stream.writer()?)?;
 
     let bytes = Arc::new(AtomicU64::new(0));
     let counted = bytes.clone();
     let need = ActivityParams::new(Span::from_millis(5), Span::from_micros(50)).batch(16);
-    let samples =
-        upcall.stream_handler("samples", need, stream.inlet()?, 1, move |inlet, batch| {
-            while let Some(message) = inlet.next(batch) {
+    let samples = upcall.stream_reader_handler(
+        "samples",
+        need,
+        stream.reader()?,
+        1,
+        move |reader, batch| {
+            while let Some(message) = reader.next(batch) {
                 counted.fetch_add(message.len() as u64, Ordering::Relaxed);
                 message.done();
             }
-        })?;
+        },
+    )?;
     upcall.run(samples)?;
 
-    let server = Server { outlet: Arc::new(Mutex::new(outlet)), bytes: bytes.clone() };
+    let server = Server { writer: Arc::new(Mutex::new(writer)), bytes: bytes.clone() };
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let shown = tokio.block_on(async {
         tokio::time::timeout(Duration::from_secs(4), server.serve_and_ask()).await?
@@ -70,7 +75,7 @@ fn main() -> Outcome {
 /// What each connection needs.
 #[derive(Clone)]
 struct Server {
-    outlet: Arc<Mutex<AsyncOutlet>>,
+    writer: Arc<Mutex<AsyncStreamWriter>>,
     bytes: Arc<AtomicU64>,
 }
 
@@ -79,12 +84,12 @@ impl Server {
     async fn serve_and_ask(self) -> Outcome<u64> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
-        let outlet = self.outlet.clone();
+        let writer = self.writer.clone();
         let shown = match select(pin!(self.serve(listener)), pin!(ask(address))).await {
             Either::Left((error, _)) => return Err(error.into()),
             Either::Right((shown, _)) => shown?,
         };
-        outlet.lock().await.close().await?;
+        writer.lock().await.close().await?;
         Ok(shown)
     }
 
@@ -124,7 +129,7 @@ impl Server {
 
     async fn post(&self, request: Request<Incoming>) -> Outcome<String> {
         let body = request.into_body().collect().await?.to_bytes();
-        self.outlet.lock().await.write_all(&body).await?; // waits while the stream is full
+        self.writer.lock().await.write_all(&body).await?; // waits while the stream is full
         Ok(String::new())
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use newcomer::{Outcome, expect, print_notices};
 use upcall::activity::ActivityParams;
-use upcall::stream::{Door, End, Stream, StreamForm};
+use upcall::stream::{End, Stream, StreamForm, StreamListener};
 use upcall::time::Span;
 use upcall::{Config, Runtime, clock};
 
@@ -19,7 +19,7 @@ const FRAME_BYTES: usize = 1024;
 fn main() -> Outcome {
     match std::env::args_os().nth(1) {
         None => camera(),
-        Some(door) => display(Path::new(&door)),
+        Some(listener) => display(Path::new(&listener)),
     }
 }
 
@@ -27,9 +27,9 @@ fn main() -> Outcome {
 /// other finds it.
 fn camera() -> Outcome {
     let path = std::env::temp_dir().join(format!("newcomer-{}", std::process::id()));
-    let door = Door::bind(&path)?;
+    let listener = StreamListener::bind(&path)?;
     let mut display = Command::new(std::env::current_exe()?).arg(&path).spawn()?;
-    let written = write(&door);
+    let written = write(&listener);
     std::fs::remove_file(&path)?; // the file stays when the door is dropped
     if written.is_err() {
         end(&mut display);
@@ -40,20 +40,20 @@ fn camera() -> Outcome {
 }
 
 /// Writes numbered frames, and says how many.
-fn write(door: &Door) -> Outcome<u64> {
-    let offer = door.accept(Some(clock::after(Span::from_secs(3))))?;
-    expect("the end for this process", offer.end, End::Writer)?;
-    let mut outlet = offer.stream.outlet()?;
+fn write(listener: &StreamListener) -> Outcome<u64> {
+    let received = listener.accept(Some(clock::after(Span::from_secs(3))))?;
+    expect("the end for this process", received.end, End::Writer)?;
+    let mut writer = received.stream.writer()?;
     let mut frame = [0; FRAME_BYTES];
     for number in 1..=FRAMES {
         frame[..8].copy_from_slice(&number.to_le_bytes());
-        while !outlet.push(&frame)? {
-            if !outlet.wait(FRAME_BYTES, Some(clock::after(Span::from_secs(3)))) {
+        while !writer.push(&frame)? {
+            if !writer.wait(FRAME_BYTES, Some(clock::after(Span::from_secs(3)))) {
                 return Err("the second process reads nothing".into());
             }
         }
     }
-    outlet.end();
+    writer.end();
     Ok(FRAMES)
 }
 
@@ -63,24 +63,26 @@ fn end(display: &mut Child) {
 }
 
 /// The process that reads.
-fn display(door: &Path) -> Outcome {
+fn display(listener: &Path) -> Outcome {
     let mut upcall = Runtime::start(Config::default())?;
     print_notices(&upcall);
-    let stream = Stream::create(StreamForm::Slots { slots: 64, slot_bytes: FRAME_BYTES as u32 }, 0)?;
-    let inlet = stream.inlet()?;
-    stream.offer(door, End::Writer)?;
+    let stream =
+        Stream::create(StreamForm::Slots { slots: 64, slot_bytes: FRAME_BYTES as u32 }, 0)?;
+    let reader = stream.reader()?;
+    stream.send(listener, End::Writer)?;
 
     let sum = Arc::new(AtomicU64::new(0));
     let added = sum.clone();
     let need = ActivityParams::new(Span::from_millis(2), Span::from_micros(50)).batch(16);
-    let display = upcall.stream_handler("display", need, inlet, 8, move |inlet, batch| {
-        let mut number = [0; 8];
-        while let Some(frame) = inlet.next(batch) {
-            frame.payload().copy_to(0, &mut number);
-            frame.done();
-            added.fetch_add(u64::from_le_bytes(number), Ordering::Relaxed);
-        }
-    })?;
+    let display =
+        upcall.stream_reader_handler("display", need, reader, 8, move |reader, batch| {
+            let mut number = [0; 8];
+            while let Some(frame) = reader.next(batch) {
+                frame.payload().copy_to(0, &mut number);
+                frame.done();
+                added.fetch_add(u64::from_le_bytes(number), Ordering::Relaxed);
+            }
+        })?;
     upcall.run(display)?;
     let finished = upcall.wait(&[display], Some(clock::after(Span::from_secs(4))));
     let report = upcall.stop(|_, _| {});

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use newcomer::{Outcome, expect, print_notices};
 use upcall::activity::ActivityParams;
-use upcall::stream::{Porter, Stream, StreamForm};
+use upcall::stream::{IoPump, Stream, StreamForm};
 use upcall::time::Span;
 use upcall::{Config, Runtime, clock};
 
@@ -22,17 +22,21 @@ fn main() -> Outcome {
     let socket = UdpSocket::bind("127.0.0.1:0")?;
     let address = socket.local_addr()?;
     let stream = Stream::create(StreamForm::Slots { slots: 64, slot_bytes: 1500 }, 0)?;
-    let porter = Porter::start()?;
-    let _source = porter.source(socket, stream.outlet()?)?;
+    let pump = IoPump::start()?;
+    let _source = pump.source(socket, stream.writer()?)?;
 
     let counts = Arc::new(Counts::default());
     let counted = counts.clone();
     let need = ActivityParams::new(Span::from_millis(2), Span::from_micros(50)).batch(16);
-    let camera =
-        upcall.stream_handler("camera", need, stream.inlet()?, 1, move |inlet, batch| {
+    let camera = upcall.stream_reader_handler(
+        "camera",
+        need,
+        stream.reader()?,
+        1,
+        move |reader, batch| {
             counted.upcalls.fetch_add(1, Ordering::Relaxed);
             let mut number = [0; 8];
-            while let Some(datagram) = inlet.next(batch) {
+            while let Some(datagram) = reader.next(batch) {
                 datagram.payload().copy_to(0, &mut number);
                 datagram.done();
                 counted.sum.fetch_add(u64::from_le_bytes(number), Ordering::Relaxed);
@@ -41,7 +45,8 @@ fn main() -> Outcome {
                     batch.finish();
                 }
             }
-        })?;
+        },
+    )?;
     upcall.run(camera)?;
 
     send(0..BURST, address)?;

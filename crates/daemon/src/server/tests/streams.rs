@@ -15,17 +15,23 @@ fn a_reader_in_another_domain_takes_the_turn_if_it_outranks_who_writes_and_not_o
             matches!(notice, Notice::NoRealTimeDaemon { .. } | Notice::NoRealTimeClass(_))
         });
         let stream = Stream::create(StreamForm::Slots { slots: 16, slot_bytes: 8 }, 0).unwrap();
-        let (mut outlet, inlet) = (stream.outlet().unwrap(), stream.inlet().unwrap());
+        let (mut writer, reader) = (stream.writer().unwrap(), stream.reader().unwrap());
         let (done, read_at) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(u32::MAX)));
         let (count, seen, noted) = (done.clone(), done, read_at.clone());
         let reader = theirs
-            .stream_handler("reader", params(reader_period_ms), inlet, 2, move |inlet, batch| {
-                while let Some(message) = inlet.next(batch) {
-                    message.done();
-                }
-                noted.store(seen.load(Ordering::Relaxed), Ordering::Relaxed);
-                batch.finish();
-            })
+            .stream_reader_handler(
+                "reader",
+                params(reader_period_ms),
+                reader,
+                2,
+                move |reader, batch| {
+                    while let Some(message) = reader.next(batch) {
+                        message.done();
+                    }
+                    noted.store(seen.load(Ordering::Relaxed), Ordering::Relaxed);
+                    batch.finish();
+                },
+            )
             .unwrap();
         let need = params(400).batch(10);
         let writer = ours
@@ -33,8 +39,8 @@ fn a_reader_in_another_domain_takes_the_turn_if_it_outranks_who_writes_and_not_o
                 while batch.proceed() {
                     let pdu = count.fetch_add(1, Ordering::Relaxed);
                     if pdu == 2 || pdu == 4 {
-                        assert!(outlet.push(&[1; 8]).unwrap());
-                        outlet.commit().unwrap();
+                        assert!(writer.push(&[1; 8]).unwrap());
+                        writer.commit().unwrap();
                     }
                 }
                 if batch.remaining() == 0 {

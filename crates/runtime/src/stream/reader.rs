@@ -7,13 +7,13 @@ use super::{Closed, Kept, Memory, Message, Payload, Stream, StreamError, sleep_o
 use crate::batch::Batch;
 use crate::clock;
 
-/// The end of a stream that reads. From [`Stream::inlet`]; each stream has one.
+/// The end of a stream that reads. From [`Stream::reader`]; each stream has one.
 ///
-/// A handler uses [`Inlet::next`], a thread [`Inlet::wait`] and [`Inlet::pop`]. For one thread at a
+/// A handler uses [`StreamReader::next`], a thread [`StreamReader::wait`] and [`StreamReader::pop`]. For one thread at a
 /// time. Dropped, it ends the stream; dropped by a panic, its writer finds that it
 /// [died](Closed::Died).
 #[derive(Debug)]
-pub struct Inlet {
+pub struct StreamReader {
     reader: Reader<Memory>,
     stream: Stream,
     /// As it was found.
@@ -22,9 +22,9 @@ pub struct Inlet {
     starts: u64,
 }
 
-impl Inlet {
+impl StreamReader {
     pub(super) fn new(reader: Reader<Memory>, stream: Stream) -> Self {
-        Inlet { reader, stream, closed: None, wakes: 0, starts: 0 }
+        StreamReader { reader, stream, closed: None, wakes: 0, starts: 0 }
     }
 
     /// The next message, or all plain bytes there are; `None`: nothing is there now. It stays the next
@@ -44,13 +44,13 @@ impl Inlet {
     }
 
     /// The next message as the next PDU of an upcall: `None` if nothing is there, or `batch` says that the
-    /// handler must return. Of the two [`Inlet::closed`] tells the end.
+    /// handler must return. Of the two [`StreamReader::closed`] tells the end.
     ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;
-    /// use upcall::{Batch, stream::Inlet};
-    /// # fn handler(inlet: &mut Inlet, batch: &mut Batch<'_>) {
-    /// while let Some(message) = inlet.next(batch) {
+    /// use upcall::{Batch, stream::StreamReader};
+    /// # fn handler(reader: &mut StreamReader, batch: &mut Batch<'_>) {
+    /// while let Some(message) = reader.next(batch) {
     ///     // look at it where it stands
     ///     message.done();
     /// }
@@ -89,7 +89,7 @@ impl Inlet {
     }
 
     /// Gives the room of all that is done with back to the writer, wakes it if it sleeps
-    /// for so much, and starts a source that rests if the level is below `B_start`. A handler's inlet
+    /// for so much, and starts a source that rests if the level is below `B_start`. A handler's reader
     /// does so by itself when the handler returns. A system call if somebody sleeps.
     pub fn release(&mut self) {
         let due = self.reader.release();
@@ -143,14 +143,14 @@ impl Inlet {
         sleep
     }
 
-    /// As [`Inlet::watch`], whether its bell is to be slept on.
+    /// As [`StreamReader::watch`], whether its bell is to be slept on.
     pub(super) fn begin_wait(&mut self, units: u64) -> bool {
         let Wait { due, sleep } = self.reader.wait(units);
         self.see_to(due);
         sleep
     }
 
-    /// After [`Inlet::watch`]; what it was rung for is seen.
+    /// After [`StreamReader::watch`]; what it was rung for is seen.
     pub(crate) fn rouse(&mut self) {
         self.reader.rouse();
     }
@@ -178,7 +178,7 @@ impl Inlet {
     }
 }
 
-impl Drop for Inlet {
+impl Drop for StreamReader {
     fn drop(&mut self) {
         self.leave(if std::thread::panicking() { Leaving::Died } else { Leaving::Ended });
     }

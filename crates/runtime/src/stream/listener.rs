@@ -19,29 +19,29 @@ use super::{End, Stream, StreamOpenError};
 const OFFER: &[u8; 8] = b"upstrm01";
 const OFFER_BYTES: usize = OFFER.len() + 1;
 
-/// A socket at a path where other processes of this user offer streams ([`Stream::offer`]).
+/// A socket at a path where other processes of this user offer streams ([`Stream::send`]).
 ///
 /// ```
 /// # extern crate upcall_runtime as upcall;
 /// use upcall::clock;
-/// use upcall::stream::{Door, End, Stream, StreamForm};
+/// use upcall::stream::{StreamListener, End, Stream, StreamForm};
 /// use upcall::time::Span;
 ///
 /// let path = std::env::temp_dir().join(format!("door-{}", std::process::id()));
-/// let door = Door::bind(&path)?;
+/// let door = StreamListener::bind(&path)?;
 /// // The other process; here a thread stands in for it.
 /// let at = path.clone();
 /// let camera = std::thread::spawn(move || {
 ///     let stream = Stream::create(StreamForm::Messages { capacity: 4096 }, 0).unwrap();
-///     let mut outlet = stream.outlet().unwrap();
-///     stream.offer(&at, End::Reader).unwrap(); // "you read, I write"
-///     outlet.push(b"hello").unwrap();
-///     outlet.commit().unwrap();
+///     let mut writer = stream.writer().unwrap();
+///     stream.send(&at, End::Reader).unwrap(); // "you read, I write"
+///     writer.push(b"hello").unwrap();
+///     writer.commit().unwrap();
 /// });
 /// let offer = door.accept(Some(clock::now() + Span::from_secs(10)))?;
 /// assert_eq!(offer.end, End::Reader);
-/// let mut inlet = offer.stream.inlet()?;
-/// assert!(inlet.wait(1, Some(clock::now() + Span::from_secs(10))));
+/// let mut reader = offer.stream.reader()?;
+/// assert!(reader.wait(1, Some(clock::now() + Span::from_secs(10))));
 /// # camera.join().unwrap();
 /// std::fs::remove_file(&path)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -49,84 +49,86 @@ const OFFER_BYTES: usize = OFFER.len() + 1;
 ///
 /// The file at the path stays when the door is dropped.
 #[derive(Debug)]
-pub struct Door {
+pub struct StreamListener {
     listener: Listener,
 }
 
 /// A stream that another process offered.
 #[derive(Debug)]
-pub struct Offer {
+pub struct ReceivedStream {
     /// The stream; the process that offered it keeps the other end.
     pub stream: Stream,
     /// The end that this process is to take.
     pub end: End,
     /// For who wants to know by itself that the other process is gone.
-    pub line: Line,
+    pub connection: StreamConnection,
 }
 
 /// Becomes readable when the process at its other end is gone, or has no copy or end of the stream any
 /// more. Nothing depends on it: the stream is guarded by a descriptor of its own.
 #[derive(Debug)]
-pub struct Line(Connection);
+pub struct StreamConnection(Connection);
 
 /// Why no stream was handed over.
 #[non_exhaustive]
-pub enum DoorError {
+pub enum StreamListenerError {
     /// What the system said.
     Os(OsError),
     /// The deadline has come.
     Late,
     /// The other process said what none of this version does, or hung up.
-    NoOffer,
+    NoStream,
     /// The memory that came is not a stream's.
     Open(StreamOpenError),
 }
 
-impl fmt::Display for DoorError {
+impl fmt::Display for StreamListenerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            DoorError::Os(error) => write!(f, "no stream was handed over: {error}"),
-            DoorError::Late => f.write_str("no stream was offered in time"),
-            DoorError::NoOffer => {
-                f.write_str("the other process sent what is no offer of a stream, or hung up")
+            StreamListenerError::Os(error) => write!(f, "no stream was handed over: {error}"),
+            StreamListenerError::Late => f.write_str("no stream was offered in time"),
+            StreamListenerError::NoStream => {
+                f.write_str("the other process sent what is no received of a stream, or hung up")
             }
-            DoorError::Open(error) => write!(f, "the offered stream cannot be opened: {error}"),
+            StreamListenerError::Open(error) => {
+                write!(f, "the offered stream cannot be opened: {error}")
+            }
         }
     }
 }
 
-upcall_core::debug_as_display!(DoorError);
+upcall_core::debug_as_display!(StreamListenerError);
 
-impl std::error::Error for DoorError {
+impl std::error::Error for StreamListenerError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            DoorError::Os(error) => Some(error),
-            DoorError::Open(error) => Some(error),
+            StreamListenerError::Os(error) => Some(error),
+            StreamListenerError::Open(error) => Some(error),
             _ => None,
         }
     }
 }
 
-impl From<OsError> for DoorError {
+impl From<OsError> for StreamListenerError {
     fn from(error: OsError) -> Self {
-        DoorError::Os(error)
+        StreamListenerError::Os(error)
     }
 }
 
-impl Door {
+impl StreamListener {
     /// Opens at `path`, for processes of this user. What a dead process left there is removed.
     ///
     /// # Errors
     /// `EADDRINUSE` if somebody answers there, `ENAMETOOLONG`, `ENOENT`, `EACCES`.
     pub fn bind(path: &Path) -> Result<Self, OsError> {
-        Ok(Door { listener: Listener::bind(path, Access::Owner)? })
+        Ok(StreamListener { listener: Listener::bind(path, Access::Owner)? })
     }
 
     /// The next stream that is offered. Blocks until `deadline`; allocates.
     ///
     /// # Errors
-    /// See [`DoorError`]; the door stays open.
-    pub fn accept(&self, deadline: Option<Instant>) -> Result<Offer, DoorError> {
+    /// See [`StreamListenerError`]; the door stays open.
+    pub fn accept(&self, deadline: Option<Instant>) -> Result<ReceivedStream, StreamListenerError> {
         let connection = loop {
             wait(self.listener.as_fd(), deadline)?;
             if let Some(connection) = self.listener.accept()? {
@@ -139,47 +141,49 @@ impl Door {
         let Received { len, fds } = match received {
             Ok(received) => received,
             Err(ReceiveError::Os(error)) => return Err(error.into()),
-            Err(_) => return Err(DoorError::NoOffer),
+            Err(_) => return Err(StreamListenerError::NoStream),
         };
         let end = match bytes {
-            _ if len != OFFER_BYTES || !bytes.starts_with(OFFER) => return Err(DoorError::NoOffer),
+            _ if len != OFFER_BYTES || !bytes.starts_with(OFFER) => {
+                return Err(StreamListenerError::NoStream);
+            }
             [.., b'r'] => End::Reader,
             [.., b'w'] => End::Writer,
-            _ => return Err(DoorError::NoOffer),
+            _ => return Err(StreamListenerError::NoStream),
         };
-        let [fd] = <[_; 1]>::try_from(fds).map_err(|_| DoorError::NoOffer)?;
-        let stream = Stream::from_fd(fd).map_err(DoorError::Open)?;
+        let [fd] = <[_; 1]>::try_from(fds).map_err(|_| StreamListenerError::NoStream)?;
+        let stream = Stream::from_fd(fd).map_err(StreamListenerError::Open)?;
         stream.guard(&connection, end.other())?;
-        Ok(Offer { stream, end, line: Line(connection) })
+        Ok(ReceivedStream { stream, end, connection: StreamConnection(connection) })
     }
 }
 
 impl Stream {
-    /// Offers it to the process that has its [`Door`] at `path`, which is to take `end`. Does not wait
+    /// Offers it to the process that has its [`StreamListener`] at `path`, which is to take `end`. Does not wait
     /// until it does. When that process goes, taken up or not, its end is found to have died; and to
     /// that process the other end, when this one has neither copy nor end of the stream any more: who brings
     /// two others together keeps it.
     ///
     /// # Errors
     /// `ENOENT` if there is no door, `ECONNREFUSED` if nobody answers; as [`Stream::guard`].
-    pub fn offer(&self, path: &Path, end: End) -> Result<Line, OsError> {
+    pub fn send(&self, path: &Path, end: End) -> Result<StreamConnection, OsError> {
         let connection = Connection::connect(path)?;
         let mut bytes = [0; OFFER_BYTES];
         bytes[..OFFER.len()].copy_from_slice(OFFER);
         bytes[OFFER.len()] = if end == End::Reader { b'r' } else { b'w' };
         connection.send(&bytes, &[self.fd()])?;
         self.guard(&connection, end)?;
-        Ok(Line(connection))
+        Ok(StreamConnection(connection))
     }
 }
 
-impl AsFd for Line {
+impl AsFd for StreamConnection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-fn wait(fd: BorrowedFd<'_>, deadline: Option<Instant>) -> Result<(), DoorError> {
+fn wait(fd: BorrowedFd<'_>, deadline: Option<Instant>) -> Result<(), StreamListenerError> {
     let is_ready = readiness::wait_until(fd, Direction::Readable, deadline.map(Instant::as_nanos))?;
-    if is_ready { Ok(()) } else { Err(DoorError::Late) }
+    if is_ready { Ok(()) } else { Err(StreamListenerError::Late) }
 }

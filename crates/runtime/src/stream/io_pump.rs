@@ -1,13 +1,13 @@
-//! The porter: carries bytes between streams and files, pipes, sockets and terminals.
+//! The I/O pump: carries bytes between streams and files, pipes, sockets and terminals.
 //!
-//! Started by programs that want it. One ordinary thread, `upcall-porter`, which sleeps until a
+//! Started by programs that want it. One ordinary thread, `upcall-io-pump`, which sleeps until a
 //! descriptor is ready or a stream has what is waited for, on all of them together. Whatever it
 //! carries is bounded by the stream: it reads no more than there is room for.
 //!
 //! ```text
 //!   descriptors --> Poller (its own thread) --bell--\
-//!   streams ----------------------------------bells--> upcall-porter --> a step of each carry
-//!   Porter's calls --> orders --------------word----/                    wakers
+//!   streams ----------------------------------bells--> upcall-io-pump --> a step of each carry
+//!   IoPump's calls --> orders --------------word----/                    wakers
 //! ```
 //!
 //! A *source* reads a descriptor and writes a stream; at the end of its input the stream ends, and if
@@ -28,7 +28,7 @@ use upcall_sys::OsError;
 use upcall_sys::futex::{self, WaitSet};
 use upcall_sys::transfer::NonBlocking;
 
-use super::{Closed, End, Inlet, Memory, Outlet, StreamOpenError};
+use super::{Closed, End, Memory, StreamOpenError, StreamReader, StreamWriter};
 use crate::clock;
 use crate::io_events::{Feed, InterestError, Poller, PollerError};
 use carry::{Carry, Step};
@@ -41,41 +41,41 @@ const BELLS_MAX: usize = WaitSet::WORDS_MAX - 2;
 /// A thread that carries bytes between streams and files, pipes, sockets or terminals, and wakes
 /// those that await a stream.
 ///
-/// Start one a program; the thread, `upcall-porter`, is of the ordinary class, and a second one
-/// watches the descriptors. One porter serves up to 126 streams.
+/// Start one a program; the thread, `upcall-io-pump`, is of the ordinary class, and a second one
+/// watches the descriptors. One pump serves up to 126 streams.
 ///
-/// - A *source* ([`Porter::source`]) reads a descriptor and writes a stream. So a socket can feed
+/// - A *source* ([`IoPump::source`]) reads a descriptor and writes a stream. So a socket can feed
 ///   a handler that is upcalled when enough is there, and the handler makes no system call.
-/// - A *sink* ([`Porter::sink`]) reads a stream and writes a descriptor.
-/// - [`Porter::inlet`] and [`Porter::outlet`] make an end of a stream that `async` code of another
+/// - A *sink* ([`IoPump::sink`]) reads a stream and writes a descriptor.
+/// - [`IoPump::reader`] and [`IoPump::writer`] make an end of a stream that `async` code of another
 ///   executor, such as tokio, can await.
 ///
 /// ```
 /// # extern crate upcall_runtime as upcall;
 /// use std::io::Write;
 /// use upcall::clock;
-/// use upcall::stream::{Closed, Porter, Stream, StreamForm};
+/// use upcall::stream::{Closed, IoPump, Stream, StreamForm};
 /// use upcall::time::Span;
 ///
 /// let stream = Stream::create(StreamForm::Messages { capacity: 4096 }, 0)?;
-/// let mut inlet = stream.inlet()?;
-/// let porter = Porter::start()?;
+/// let mut reader = stream.reader()?;
+/// let pump = IoPump::start()?;
 /// let (input, mut output) = std::io::pipe()?;
-/// let _source = porter.source(input, stream.outlet()?)?;
+/// let _source = pump.source(input, stream.writer()?)?;
 /// output.write_all(b"hello")?;
 /// drop(output); // the end of the input ends the stream
 ///
 /// let mut bytes = [0; 16];
-/// assert!(inlet.wait(1, Some(clock::now() + Span::from_secs(10))));
-/// assert_eq!(inlet.pop(&mut bytes)?, Some(5));
-/// assert!(inlet.wait(1, Some(clock::now() + Span::from_secs(10))));
-/// assert_eq!(inlet.front().err(), Some(Closed::Ended));
+/// assert!(reader.wait(1, Some(clock::now() + Span::from_secs(10))));
+/// assert_eq!(reader.pop(&mut bytes)?, Some(5));
+/// assert!(reader.wait(1, Some(clock::now() + Span::from_secs(10))));
+/// assert_eq!(reader.front().err(), Some(Closed::Ended));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// Dropped, it stops: a stream that was not carried to its end has [died](Closed::Died).
 #[derive(Debug)]
-pub struct Porter {
+pub struct IoPump {
     desk: Arc<Desk>,
     thread: Option<JoinHandle<()>>,
 }
@@ -132,18 +132,18 @@ pub enum CarryEnd {
     Closed(Closed),
     /// The descriptor failed.
     Failed(OsError),
-    /// The porter was stopped.
+    /// The I/O pump was stopped.
     Stopped,
 }
 
-/// The end of what [`Porter::source`] or [`Porter::sink`] carries, to be waited for. Dropped, the
-/// porter carries on.
+/// The end of what [`IoPump::source`] or [`IoPump::sink`] carries, to be waited for. Dropped, the
+/// pump carries on.
 #[derive(Debug)]
 pub struct Wait(mpsc::Receiver<Carried>);
 
 impl Wait {
     /// Blocks until the carry has ended, or until `deadline`; `None` is no limit. The answer is
-    /// `None` where `deadline` has come, or the porter was dropped. Does not allocate.
+    /// `None` where `deadline` has come, or the I/O pump was dropped. Does not allocate.
     pub fn wait(&self, deadline: Option<Instant>) -> Option<Carried> {
         match deadline {
             None => self.0.recv().ok(),
@@ -152,9 +152,9 @@ impl Wait {
     }
 }
 
-/// Why a porter does not start, or take an order.
+/// Why an I/O pump does not start, or take an order.
 #[non_exhaustive]
-pub enum PorterError {
+pub enum IoPumpError {
     /// The thread did not start.
     Thread(std::io::Error),
     /// Nobody watches descriptors.
@@ -172,54 +172,54 @@ pub enum PorterError {
     },
 }
 
-impl fmt::Display for PorterError {
+impl fmt::Display for IoPumpError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            PorterError::Thread(error) => write!(f, "the porter's thread did not start: {error}"),
-            PorterError::Poller(error) => error.fmt(f),
-            PorterError::Os(error) => write!(f, "the porter could not do it: {error}"),
-            PorterError::Interest(error) => error.fmt(f),
-            PorterError::Open(error) => error.fmt(f),
-            PorterError::Full { streams_max } => {
-                write!(f, "a porter has at most {streams_max} streams")
+            IoPumpError::Thread(error) => write!(f, "the I/O pump's thread did not start: {error}"),
+            IoPumpError::Poller(error) => error.fmt(f),
+            IoPumpError::Os(error) => write!(f, "the I/O pump could not do it: {error}"),
+            IoPumpError::Interest(error) => error.fmt(f),
+            IoPumpError::Open(error) => error.fmt(f),
+            IoPumpError::Full { streams_max } => {
+                write!(f, "an I/O pump has at most {streams_max} streams")
             }
         }
     }
 }
 
-upcall_core::debug_as_display!(PorterError);
+upcall_core::debug_as_display!(IoPumpError);
 
-impl std::error::Error for PorterError {
+impl std::error::Error for IoPumpError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            PorterError::Thread(error) => Some(error),
-            PorterError::Poller(error) => Some(error),
-            PorterError::Os(error) => Some(error),
-            PorterError::Interest(error) => Some(error),
-            PorterError::Open(error) => Some(error),
+            IoPumpError::Thread(error) => Some(error),
+            IoPumpError::Poller(error) => Some(error),
+            IoPumpError::Os(error) => Some(error),
+            IoPumpError::Interest(error) => Some(error),
+            IoPumpError::Open(error) => Some(error),
             _ => None,
         }
     }
 }
 
-impl From<OsError> for PorterError {
+impl From<OsError> for IoPumpError {
     fn from(error: OsError) -> Self {
-        PorterError::Os(error)
+        IoPumpError::Os(error)
     }
 }
 
-impl Porter {
+impl IoPump {
     /// Starts its thread and the one that watches its descriptors. Allocates.
     ///
     /// # Errors
-    /// See [`PorterError`].
-    pub fn start() -> Result<Self, PorterError> {
+    /// See [`IoPumpError`].
+    pub fn start() -> Result<Self, IoPumpError> {
         WaitSet::is_known()?;
         let desk = Arc::new(Desk::default());
         let (told, tells) = mpsc::channel();
         let at = desk.clone();
         let thread = std::thread::Builder::new()
-            .name("upcall-porter".to_owned())
+            .name("upcall-io-pump".to_owned())
             .spawn(move || {
                 let poller = Poller::fed_by(Feed::RingThread);
                 match poller.or_else(|_| Poller::fed_by(Feed::EpollThread)) {
@@ -230,11 +230,11 @@ impl Porter {
                     Err(error) => drop(told.send(Err(error))),
                 }
             })
-            .map_err(PorterError::Thread)?;
+            .map_err(IoPumpError::Thread)?;
         match tells.recv() {
-            Ok(Ok(())) => Ok(Porter { desk, thread: Some(thread) }),
-            Ok(Err(error)) => Err(PorterError::Poller(error)),
-            Err(_) => Err(PorterError::Thread(std::io::ErrorKind::Other.into())),
+            Ok(Ok(())) => Ok(IoPump { desk, thread: Some(thread) }),
+            Ok(Err(error)) => Err(IoPumpError::Poller(error)),
+            Err(_) => Err(IoPumpError::Thread(std::io::ErrorKind::Other.into())),
         }
     }
 
@@ -252,21 +252,25 @@ impl Porter {
     /// So a reader of messages or bytes must not wait for more than three quarters of the capacity.
     ///
     /// # Errors
-    /// See [`PorterError`].
-    pub fn source(&self, fd: impl Into<OwnedFd>, outlet: Outlet) -> Result<Wait, PorterError> {
-        self.carry(Carry::source(NonBlocking::new(fd.into())?, outlet)?)
+    /// See [`IoPumpError`].
+    pub fn source(
+        &self,
+        fd: impl Into<OwnedFd>,
+        writer: StreamWriter,
+    ) -> Result<Wait, IoPumpError> {
+        self.carry(Carry::source(NonBlocking::new(fd.into())?, writer)?)
     }
 
     /// Carries what a stream gives to `fd`, until it ends: messages one after the other, of a stream socket or a
-    /// pipe their bounds are lost. Otherwise as [`Porter::source`].
+    /// pipe their bounds are lost. Otherwise as [`IoPump::source`].
     ///
     /// # Errors
-    /// See [`PorterError`].
-    pub fn sink(&self, inlet: Inlet, fd: impl Into<OwnedFd>) -> Result<Wait, PorterError> {
-        self.carry(Carry::sink(inlet, NonBlocking::new(fd.into())?)?)
+    /// See [`IoPumpError`].
+    pub fn sink(&self, reader: StreamReader, fd: impl Into<OwnedFd>) -> Result<Wait, IoPumpError> {
+        self.carry(Carry::sink(reader, NonBlocking::new(fd.into())?)?)
     }
 
-    fn carry(&self, carry: Carry) -> Result<Wait, PorterError> {
+    fn carry(&self, carry: Carry) -> Result<Wait, IoPumpError> {
         self.desk.take_bell()?;
         let (ended, ends) = mpsc::channel();
         self.desk.order(Order::Carry(Box::new(carry), ended));
@@ -279,7 +283,7 @@ impl Porter {
     }
 }
 
-impl Drop for Porter {
+impl Drop for IoPump {
     fn drop(&mut self) {
         self.desk.orders.lock().unwrap_or_else(PoisonError::into_inner).stop = true;
         self.desk.ring();
@@ -303,10 +307,10 @@ impl Desk {
     }
 
     /// One stream more, until [`Desk::give_bell_back`].
-    pub(super) fn take_bell(&self) -> Result<(), PorterError> {
+    pub(super) fn take_bell(&self) -> Result<(), IoPumpError> {
         let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
         if orders.bells == BELLS_MAX {
-            return Err(PorterError::Full { streams_max: BELLS_MAX });
+            return Err(IoPumpError::Full { streams_max: BELLS_MAX });
         }
         orders.bells += 1;
         Ok(())

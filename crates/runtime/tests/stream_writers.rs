@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use upcall_runtime::policy::{Discipline, dws::DWS, ps::PS, rmdp::RMDP};
-use upcall_runtime::stream::{Closed, Inlet, Outlet, Stream};
+use upcall_runtime::stream::{Closed, Stream, StreamReader, StreamWriter};
 use upcall_runtime::{Batch, Config, CreateError, Interrupt, Mode, Runtime};
 
 use support::{SLOTS, a_minute, cpu, ended, every_us};
@@ -25,16 +25,16 @@ fn soon() {
 }
 
 /// The next number, waited for; it is given back at once.
-fn read(inlet: &mut Inlet) -> Result<u64, Closed> {
+fn read(reader: &mut StreamReader) -> Result<u64, Closed> {
     let mut bytes = [0; 8];
     loop {
-        match inlet.pop(&mut bytes) {
+        match reader.pop(&mut bytes) {
             Ok(Some(_)) => {
-                inlet.release();
+                reader.release();
                 return Ok(u64::from_ne_bytes(bytes));
             }
-            Ok(None) => assert!(inlet.wait(1, a_minute()), "nothing ever came"),
-            Err(_) => return Err(inlet.closed().unwrap()),
+            Ok(None) => assert!(reader.wait(1, a_minute()), "nothing ever came"),
+            Err(_) => return Err(reader.closed().unwrap()),
         }
     }
 }
@@ -46,12 +46,12 @@ type Upcalls = Arc<Mutex<Vec<(u64, u64)>>>;
 fn write_all(
     upcalls: &Upcalls,
     end: u64,
-) -> impl FnMut(&mut Outlet, &mut Batch<'_>) + Send + 'static {
+) -> impl FnMut(&mut StreamWriter, &mut Batch<'_>) + Send + 'static {
     let (upcalls, mut number) = (upcalls.clone(), 0_u64);
-    move |outlet, batch| {
-        let (level, first) = (outlet.level(), number);
+    move |writer, batch| {
+        let (level, first) = (writer.level(), number);
         while number < end
-            && let Some(room) = outlet.next(8, batch)
+            && let Some(room) = writer.next(8, batch)
         {
             room.payload().fill(0, &number.to_ne_bytes());
             room.stage(8);
@@ -59,7 +59,7 @@ fn write_all(
         }
         upcalls.lock().unwrap().push((level, number - first));
         if number == end {
-            outlet.end();
+            writer.end();
         }
     }
 }
@@ -71,30 +71,30 @@ fn a_handler_is_upcalled_when_there_is_room_for_its_level_and_not_before() {
     {
         let (mut runtime, _alone) = start(mode, discipline);
         let stream = Stream::create(SLOTS, 0).unwrap();
-        let (outlet, mut inlet) = (stream.outlet().unwrap(), stream.inlet().unwrap());
+        let (writer, mut reader) = (stream.writer().unwrap(), stream.reader().unwrap());
         let upcalls = Upcalls::default();
         let need = every_us(1_000).batch(64);
         let writes = write_all(&upcalls, 1_000);
-        let id = runtime.outlet_handler("writer", need, outlet, 16, writes).unwrap();
+        let id = runtime.stream_writer_handler("writer", need, writer, 16, writes).unwrap();
         runtime.run(id).unwrap();
         while upcalls.lock().unwrap().is_empty() {
             soon();
         }
         for number in 0..15 {
-            assert_eq!(read(&mut inlet), Ok(number));
+            assert_eq!(read(&mut reader), Ok(number));
             soon();
         }
         assert_eq!(*upcalls.lock().unwrap(), [(0, 64)], "upcalled without room for its level");
-        assert_eq!(inlet.wakes(), 0, "a system call where nobody waits for so little room");
+        assert_eq!(reader.wakes(), 0, "a system call where nobody waits for so little room");
         for number in 15..1_000 {
-            assert_eq!(read(&mut inlet), Ok(number));
+            assert_eq!(read(&mut reader), Ok(number));
         }
-        assert_eq!(read(&mut inlet), Err(Closed::Ended));
+        assert_eq!(read(&mut reader), Err(Closed::Ended));
         ended(&mut runtime, id);
         let upcalls = upcalls.lock().unwrap();
         assert!(upcalls.iter().all(|&(level, _)| level <= 48), "{upcalls:?}");
         assert!(upcalls.len() <= 2 + (1_000 - 64) / 16, "{upcalls:?}");
-        assert!(inlet.wakes() >= 1 && inlet.wakes() <= upcalls.len() as u64, "{upcalls:?}");
+        assert!(reader.wakes() >= 1 && reader.wakes() <= upcalls.len() as u64, "{upcalls:?}");
     }
 }
 
@@ -102,11 +102,11 @@ fn a_handler_is_upcalled_when_there_is_room_for_its_level_and_not_before() {
 fn a_source_is_started_below_b_start_and_no_sooner() {
     let (mut runtime, _alone) = start(Mode::Upcall, &DWS);
     let stream = Stream::create(SLOTS, 8).unwrap();
-    let (outlet, mut inlet) = (stream.outlet().unwrap(), stream.inlet().unwrap());
+    let (writer, mut reader) = (stream.writer().unwrap(), stream.reader().unwrap());
     let upcalls = Upcalls::default();
     let need = every_us(500).batch(64);
     let writes = write_all(&upcalls, 640);
-    let id = runtime.outlet_handler("source", need, outlet, 1, writes).unwrap();
+    let id = runtime.stream_writer_handler("source", need, writer, 1, writes).unwrap();
     let beats = Arc::new(AtomicU64::new(0));
     let beating = beats.clone();
     let beat = runtime.handler("beat", every_us(1_000), move |batch| {
@@ -124,40 +124,42 @@ fn a_source_is_started_below_b_start_and_no_sooner() {
     };
     let mut starts = None;
     for number in 0..640 {
-        if starts != Some(inlet.starts()) {
-            starts = Some(inlet.starts());
-            while inlet.level().unwrap() < 64.min(640 - number) {
+        if starts != Some(reader.starts()) {
+            starts = Some(reader.starts());
+            while reader.level().unwrap() < 64.min(640 - number) {
                 soon();
             }
             settle(); // full, it rests
         }
-        assert_eq!(read(&mut inlet), Ok(number));
+        assert_eq!(read(&mut reader), Ok(number));
         if number % 57 == 40 {
             settle(); // it is not started by what is there above
         }
     }
-    assert_eq!(read(&mut inlet), Err(Closed::Ended));
+    assert_eq!(read(&mut reader), Err(Closed::Ended));
     ended(&mut runtime, id);
     let upcalls = upcalls.lock().unwrap();
     assert!(upcalls.iter().all(|&(level, _)| level < 8), "started too early: {upcalls:?}");
-    assert_eq!(inlet.starts(), 11);
+    assert_eq!(reader.starts(), 11);
 }
 
 #[test]
 fn a_source_at_rest_goes_on_for_who_waits_for_more_than_is_there() {
     let (mut runtime, _alone) = start(Mode::Upcall, &DWS);
     let stream = Stream::create(SLOTS, 8).unwrap();
-    let (outlet, mut inlet) = (stream.outlet().unwrap(), stream.inlet().unwrap());
+    let (writer, mut reader) = (stream.writer().unwrap(), stream.reader().unwrap());
     let upcalls = Upcalls::default();
     let writes = write_all(&upcalls, 100);
-    let id = runtime.outlet_handler("source", every_us(500).batch(64), outlet, 1, writes).unwrap();
+    let id = runtime
+        .stream_writer_handler("source", every_us(500).batch(64), writer, 1, writes)
+        .unwrap();
     runtime.run(id).unwrap();
-    assert!(inlet.wait(64, a_minute()));
-    (0..20).for_each(|number| assert_eq!(read(&mut inlet), Ok(number)));
+    assert!(reader.wait(64, a_minute()));
+    (0..20).for_each(|number| assert_eq!(read(&mut reader), Ok(number)));
     // 44 are there, far above `B_start`.
-    assert!(inlet.wait(56, a_minute()), "it rests for ever");
-    assert_eq!(inlet.level(), Ok(64));
-    drop(inlet);
+    assert!(reader.wait(56, a_minute()), "it rests for ever");
+    assert_eq!(reader.level(), Ok(64));
+    drop(reader);
     ended(&mut runtime, id);
 }
 
@@ -166,7 +168,7 @@ fn a_writer_and_a_reader_of_one_cpu_take_turns_without_a_system_call() {
     for start_level in [0, 16] {
         let (mut runtime, _alone) = start(Mode::Upcall, &DWS);
         let stream = Stream::create(SLOTS, start_level).unwrap();
-        let (outlet, inlet) = (stream.outlet().unwrap(), stream.inlet().unwrap());
+        let (writer, reader) = (stream.writer().unwrap(), stream.reader().unwrap());
         let (upcalls, wakes) = (Upcalls::default(), Arc::new(Mutex::new([u64::MAX; 2])));
         let mut writes = write_all(&upcalls, 2_000);
         let (by_writer, by_reader) = (wakes.clone(), wakes.clone());
@@ -174,20 +176,20 @@ fn a_writer_and_a_reader_of_one_cpu_take_turns_without_a_system_call() {
         let taken = numbers.clone();
         let need = every_us(500).batch(32);
         let writer = runtime
-            .outlet_handler("writer", need, outlet, 16, move |outlet, batch| {
-                writes(outlet, batch);
-                by_writer.lock().unwrap()[0] = outlet.wakes();
+            .stream_writer_handler("writer", need, writer, 16, move |writer, batch| {
+                writes(writer, batch);
+                by_writer.lock().unwrap()[0] = writer.wakes();
             })
             .unwrap();
         let reader = runtime
-            .stream_handler("reader", need, inlet, 32, move |inlet, batch| {
-                while let Some(message) = inlet.next(batch) {
+            .stream_reader_handler("reader", need, reader, 32, move |reader, batch| {
+                while let Some(message) = reader.next(batch) {
                     let mut bytes = [0; 8];
                     message.payload().copy_to(0, &mut bytes);
                     message.done();
                     taken.lock().unwrap().push(u64::from_ne_bytes(bytes));
                 }
-                by_reader.lock().unwrap()[1] = inlet.wakes();
+                by_reader.lock().unwrap()[1] = reader.wakes();
             })
             .unwrap();
         runtime.run(reader).unwrap();
@@ -207,19 +209,19 @@ fn who_writes_interrupts_what_it_outranks_at_the_next_boundary_and_nothing_else(
         let noted = interrupts.clone();
         runtime.on_interrupt(cpu(), move |kind| noted.lock().unwrap().push(kind)).unwrap();
         let stream = Stream::create(SLOTS, 0).unwrap();
-        let (mut outlet, mut inlet) = (stream.outlet().unwrap(), stream.inlet().unwrap());
-        while outlet.push(&[0; 8]).unwrap() {}
-        outlet.commit().unwrap();
+        let (mut writer, mut reader) = (stream.writer().unwrap(), stream.reader().unwrap());
+        while writer.push(&[0; 8]).unwrap() {}
+        writer.commit().unwrap();
         let log = Arc::new(Mutex::new(Vec::new()));
         let (reads, writes) = (log.clone(), log.clone());
         let writer = runtime
-            .outlet_handler(
+            .stream_writer_handler(
                 "writer",
                 every_us(writer_period_us),
-                outlet,
+                writer,
                 4,
-                move |outlet, batch| {
-                    if let Some(room) = outlet.next(8, batch) {
+                move |writer, batch| {
+                    if let Some(room) = writer.next(8, batch) {
                         room.stage(8);
                         writes.lock().unwrap().push(1_000);
                     }
@@ -234,8 +236,8 @@ fn who_writes_interrupts_what_it_outranks_at_the_next_boundary_and_nothing_else(
                     reads.lock().unwrap().push(pdu);
                     // With the fourth there is room for the level.
                     if (1..5).contains(&pdu) {
-                        inlet.front().unwrap().unwrap().done();
-                        inlet.release();
+                        reader.front().unwrap().unwrap().done();
+                        reader.release();
                     }
                 }
                 if batch.remaining() == 0 {
@@ -260,19 +262,19 @@ fn who_writes_interrupts_what_it_outranks_at_the_next_boundary_and_nothing_else(
 fn a_handler_that_panics_is_a_writer_that_died_and_what_it_had_committed_is_read() {
     let (mut runtime, _alone) = start(Mode::Upcall, &DWS);
     let stream = Stream::create(SLOTS, 0).unwrap();
-    let (outlet, mut inlet) = (stream.outlet().unwrap(), stream.inlet().unwrap());
+    let (writer, mut reader) = (stream.writer().unwrap(), stream.reader().unwrap());
     let id = runtime
-        .outlet_handler("writer", every_us(1_000).batch(8), outlet, 1, |outlet, batch| {
-            assert!(batch.proceed() && outlet.push(&7_u64.to_ne_bytes()).unwrap());
-            outlet.commit().unwrap();
-            assert!(outlet.push(&[8; 8]).unwrap());
+        .stream_writer_handler("writer", every_us(1_000).batch(8), writer, 1, |writer, batch| {
+            assert!(batch.proceed() && writer.push(&7_u64.to_ne_bytes()).unwrap());
+            writer.commit().unwrap();
+            assert!(writer.push(&[8; 8]).unwrap());
             assert!(batch.aborting(), "dies with one staged");
         })
         .unwrap();
     runtime.run(id).unwrap();
     ended(&mut runtime, id);
-    assert_eq!(read(&mut inlet), Ok(7));
-    assert_eq!(read(&mut inlet), Err(Closed::Died));
+    assert_eq!(read(&mut reader), Ok(7));
+    assert_eq!(read(&mut reader), Err(Closed::Died));
     assert!(runtime.stop(|_, _| {}).activities[0].faulted);
 }
 
@@ -280,20 +282,26 @@ fn a_handler_that_panics_is_a_writer_that_died_and_what_it_had_committed_is_read
 fn a_handler_that_waits_for_room_is_finished_when_its_reader_goes() {
     let (mut runtime, _alone) = start(Mode::Upcall, &DWS);
     let stream = Stream::create(SLOTS, 0).unwrap();
-    let (outlet, inlet) = (stream.outlet().unwrap(), stream.inlet().unwrap());
+    let (writer, reader) = (stream.writer().unwrap(), stream.reader().unwrap());
     let (upcalls, closed) = (Upcalls::default(), Arc::new(Mutex::new(None)));
     let (mut writes, found) = (write_all(&upcalls, u64::MAX), closed.clone());
     let id = runtime
-        .outlet_handler("writer", every_us(1_000).batch(64), outlet, 64, move |outlet, batch| {
-            writes(outlet, batch);
-            *found.lock().unwrap() = outlet.closed();
-        })
+        .stream_writer_handler(
+            "writer",
+            every_us(1_000).batch(64),
+            writer,
+            64,
+            move |writer, batch| {
+                writes(writer, batch);
+                *found.lock().unwrap() = writer.closed();
+            },
+        )
         .unwrap();
     runtime.run(id).unwrap();
     while upcalls.lock().unwrap().is_empty() {
         soon();
     }
-    drop(inlet);
+    drop(reader);
     ended(&mut runtime, id);
     assert_eq!(*upcalls.lock().unwrap(), [(0, 64), (64, 0)]);
     assert_eq!(*closed.lock().unwrap(), Some(Closed::Ended));
@@ -303,7 +311,7 @@ fn a_handler_that_waits_for_room_is_finished_when_its_reader_goes() {
 fn what_cannot_be_is_refused_by_name() {
     let (mut runtime, _alone) = start(Mode::Upcall, &PS);
     let stream = Stream::create(SLOTS, 0).unwrap();
-    let outlet = stream.outlet().unwrap();
-    let refused = runtime.outlet_handler("w", every_us(1_000), outlet, 1, |_, _| {});
+    let writer = stream.writer().unwrap();
+    let refused = runtime.stream_writer_handler("w", every_us(1_000), writer, 1, |_, _| {});
     assert_eq!(refused, Err(CreateError::NotForStreams { policy: "ps" }));
 }

@@ -3,18 +3,18 @@
 use upcall_core::time::Instant;
 use upcall_shm::stream::{Due, Leaving, Wait, Writer};
 
-use super::{Closed, Memory, Room, Stream, StreamError, sleep_on, wake};
+use super::{Closed, Memory, Stream, StreamError, WriteChunk, sleep_on, wake};
 use crate::batch::Batch;
 use crate::clock;
 
-/// The end of a stream that writes. From [`Stream::outlet`]; each stream has one.
+/// The end of a stream that writes. From [`Stream::writer`]; each stream has one.
 ///
-/// A handler uses [`Outlet::next`], a thread [`Outlet::push`], [`Outlet::commit`] and
-/// [`Outlet::wait`]. For one thread at a time. Dropped, it ends the stream after what was
-/// committed; what was pushed and not committed is lost. [`Outlet::end`] commits first. Dropped by
+/// A handler uses [`StreamWriter::next`], a thread [`StreamWriter::push`], [`StreamWriter::commit`] and
+/// [`StreamWriter::wait`]. For one thread at a time. Dropped, it ends the stream after what was
+/// committed; what was pushed and not committed is lost. [`StreamWriter::end`] commits first. Dropped by
 /// a panic, its reader finds that it [died](Closed::Died).
 #[derive(Debug)]
-pub struct Outlet {
+pub struct StreamWriter {
     writer: Writer<Memory>,
     stream: Stream,
     /// As it was found, or said.
@@ -22,9 +22,9 @@ pub struct Outlet {
     wakes: u64,
 }
 
-impl Outlet {
+impl StreamWriter {
     pub(super) fn new(writer: Writer<Memory>, stream: Stream) -> Self {
-        Outlet { writer, stream, closed: None, wakes: 0 }
+        StreamWriter { writer, stream, closed: None, wakes: 0 }
     }
 
     /// Room for a message (or so many bytes) of `len`; `None`: not now. It is given up unless
@@ -33,7 +33,7 @@ impl Outlet {
     /// # Errors
     /// Longer than any may be; or, where there is no room, the stream is closed.
     #[inline]
-    pub fn reserve(&mut self, len: usize) -> Result<Option<Room<'_>>, StreamError> {
+    pub fn reserve(&mut self, len: usize) -> Result<Option<WriteChunk<'_>>, StreamError> {
         // In two steps: what is lent cannot be looked at for errors and handed on.
         match self.writer.has_room(len) {
             Ok(true) => self.writer.reserve(len),
@@ -43,20 +43,20 @@ impl Outlet {
     }
 
     /// Room for a message of `len` as the next PDU of an upcall: `None` if there is none now, `batch` says that
-    /// the handler must return, the stream is closed ([`Outlet::closed`]), or none may be so long.
+    /// the handler must return, the stream is closed ([`StreamWriter::closed`]), or none may be so long.
     ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;
-    /// use upcall::{Batch, stream::Outlet};
-    /// # fn handler(outlet: &mut Outlet, batch: &mut Batch<'_>) {
-    /// while let Some(room) = outlet.next(8, batch) {
+    /// use upcall::{Batch, stream::StreamWriter};
+    /// # fn handler(writer: &mut StreamWriter, batch: &mut Batch<'_>) {
+    /// while let Some(room) = writer.next(8, batch) {
     ///     // fill it where it stands
     ///     room.stage(8);
     /// }
     /// # }
     /// ```
     #[inline]
-    pub fn next(&mut self, len: usize, batch: &mut Batch<'_>) -> Option<Room<'_>> {
+    pub fn next(&mut self, len: usize, batch: &mut Batch<'_>) -> Option<WriteChunk<'_>> {
         let is_there = self.closed.is_none() && matches!(self.reserve(len), Ok(Some(_)));
         if is_there && batch.proceed() { self.writer.reserve(len).ok().flatten() } else { None }
     }
@@ -64,7 +64,7 @@ impl Outlet {
     /// Reserves, fills and stages: `false` if there is no room now. O(bytes).
     ///
     /// # Errors
-    /// As [`Outlet::reserve`].
+    /// As [`StreamWriter::reserve`].
     #[inline]
     pub fn push(&mut self, bytes: &[u8]) -> Result<bool, StreamError> {
         self.writer.push(bytes).map_err(|error| self.note(error))
@@ -92,7 +92,7 @@ impl Outlet {
     }
 
     /// Commits, and ends the stream: its reader finds the end behind all that was committed. For a handler, whose
-    /// outlet is not its own to drop: it is then finished. What is written afterwards nobody reads.
+    /// writer is not its own to drop: it is then finished. What is written afterwards nobody reads.
     pub fn end(&mut self) {
         // If the reader is gone by itself, it is not told either.
         let _ = self.commit();
@@ -100,7 +100,7 @@ impl Outlet {
         self.leave(Leaving::Ended);
     }
 
-    /// Why nothing more is to be written, once that was found by writing on, or said by [`Outlet::end`].
+    /// Why nothing more is to be written, once that was found by writing on, or said by [`StreamWriter::end`].
     pub fn closed(&self) -> Option<Closed> {
         self.closed
     }
@@ -166,14 +166,14 @@ impl Outlet {
         wait.sleep
     }
 
-    /// As [`Outlet::begin_wait`], when a source that rests is started.
+    /// As [`StreamWriter::begin_wait`], when a source that rests is started.
     pub(super) fn begin_rest(&mut self) -> bool {
         let wait = self.writer.rest_until_started();
         self.see_to(wait.due);
         wait.sleep
     }
 
-    /// As [`Outlet::begin_wait`], when the reader is gone.
+    /// As [`StreamWriter::begin_wait`], when the reader is gone.
     pub(super) fn begin_wait_for_end(&mut self) -> bool {
         let wait = self.writer.wait_for_end();
         self.see_to(wait.due);
@@ -230,7 +230,7 @@ impl Outlet {
     }
 }
 
-impl Drop for Outlet {
+impl Drop for StreamWriter {
     fn drop(&mut self) {
         self.leave(if std::thread::panicking() { Leaving::Died } else { Leaving::Ended });
     }

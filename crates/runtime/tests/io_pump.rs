@@ -14,7 +14,9 @@ use std::time::Duration;
 use futures_core::Stream as _;
 use futures_io::{AsyncRead, AsyncWrite};
 use upcall_runtime::clock;
-use upcall_runtime::stream::{Carried, CarryEnd, Closed, Inlet, Porter, Stream, StreamForm, Wait};
+use upcall_runtime::stream::{
+    Carried, CarryEnd, Closed, IoPump, Stream, StreamForm, StreamReader, Wait,
+};
 use upcall_runtime::time::Span;
 
 const MINUTE: Span = Span::from_secs(60);
@@ -44,16 +46,16 @@ fn file_of(bytes: &[u8]) -> std::fs::File {
 }
 
 /// All that comes, read by a thread, and how it ended.
-fn read_all(inlet: &mut Inlet) -> (Vec<u8>, Closed) {
+fn read_all(reader: &mut StreamReader) -> (Vec<u8>, Closed) {
     let mut all = Vec::new();
     let mut bytes = [0; 1000];
     loop {
-        match inlet.pop(&mut bytes) {
+        match reader.pop(&mut bytes) {
             Ok(Some(len)) => all.extend_from_slice(&bytes[..len]),
-            Ok(None) => assert!(inlet.wait(1, None)),
-            Err(_) => return (all, inlet.closed().unwrap()),
+            Ok(None) => assert!(reader.wait(1, None)),
+            Err(_) => return (all, reader.closed().unwrap()),
         }
-        inlet.release();
+        reader.release();
     }
 }
 
@@ -63,7 +65,7 @@ fn end_of(wait: &Wait) -> Carried {
 
 #[test]
 fn a_file_goes_through_two_streams_and_a_pipe_into_another_file() {
-    let porter = Porter::start().unwrap();
+    let pump = IoPump::start().unwrap();
     let content = noise(1_000_003);
     for (form, start_level) in [
         (BYTES, 0),
@@ -77,10 +79,10 @@ fn a_file_goes_through_two_streams_and_a_pipe_into_another_file() {
         let (first, second) = (first.unwrap(), second.unwrap());
         let (reader, writer) = std::io::pipe().unwrap();
         let mut copy = file_of(&[]);
-        let source = porter.source(file_of(&content), first.outlet().unwrap()).unwrap();
-        let into_pipe = porter.sink(first.inlet().unwrap(), writer).unwrap();
-        let from_pipe = porter.source(reader, second.outlet().unwrap()).unwrap();
-        let sink = porter.sink(second.inlet().unwrap(), copy.try_clone().unwrap()).unwrap();
+        let source = pump.source(file_of(&content), first.writer().unwrap()).unwrap();
+        let into_pipe = pump.sink(first.reader().unwrap(), writer).unwrap();
+        let from_pipe = pump.source(reader, second.writer().unwrap()).unwrap();
+        let sink = pump.sink(second.reader().unwrap(), copy.try_clone().unwrap()).unwrap();
         let bytes = content.len() as u64;
         let read = Carried { bytes, too_long: 0, end: CarryEnd::EndOfInput };
         let written = Carried { bytes, too_long: 0, end: CarryEnd::Closed(Closed::Ended) };
@@ -93,51 +95,51 @@ fn a_file_goes_through_two_streams_and_a_pipe_into_another_file() {
     }
 }
 
-/// All that the porter had begun, it has done: a source of its own comes after.
-fn settle(porter: &Porter) {
+/// All that the I/O pump had begun, it has done: a source of its own comes after.
+fn settle(pump: &IoPump) {
     let stream = Stream::create(BYTES, 0).unwrap();
-    let source = porter.source(file_of(b"x"), stream.outlet().unwrap()).unwrap();
+    let source = pump.source(file_of(b"x"), stream.writer().unwrap()).unwrap();
     assert_eq!(end_of(&source).end, CarryEnd::EndOfInput);
 }
 
 #[test]
 fn a_source_is_bounded_by_its_stream_and_rests_until_below_b_start() {
-    let porter = Porter::start().unwrap();
+    let pump = IoPump::start().unwrap();
     let stream = Stream::create(BYTES, 1024).unwrap();
-    let mut inlet = stream.inlet().unwrap();
+    let mut reader = stream.reader().unwrap();
     let mut file = file_of(&noise(100_000));
-    let source = porter.source(file.try_clone().unwrap(), stream.outlet().unwrap()).unwrap();
-    let pop = |inlet: &mut Inlet| {
-        let read = inlet.pop(&mut [0; 512]).unwrap().unwrap() as u64;
-        inlet.release();
+    let source = pump.source(file.try_clone().unwrap(), stream.writer().unwrap()).unwrap();
+    let pop = |reader: &mut StreamReader| {
+        let read = reader.pop(&mut [0; 512]).unwrap().unwrap() as u64;
+        reader.release();
         read
     };
     let mut read = 0;
     for cycle in 0..20 {
-        assert!(inlet.wait(4096, None));
-        settle(&porter);
+        assert!(reader.wait(4096, None));
+        settle(&pump);
         for _ in 0..6 {
-            read += pop(&mut inlet);
+            read += pop(&mut reader);
         }
-        settle(&porter);
+        settle(&pump);
         // What it took from the file is in the stream or was read: at 1024 it rests, below it does not.
         assert_eq!(file.stream_position().unwrap(), read + 1024);
-        assert_eq!(inlet.starts(), cycle);
-        read += pop(&mut inlet);
-        assert_eq!(inlet.starts(), cycle + 1);
+        assert_eq!(reader.starts(), cycle);
+        read += pop(&mut reader);
+        assert_eq!(reader.starts(), cycle + 1);
     }
     while read < 100_000 {
-        assert!(inlet.wait(1, None));
+        assert!(reader.wait(1, None));
         let at = file.stream_position().unwrap();
         assert!(at <= read + 4096, "{at} taken, {read} read");
-        read += pop(&mut inlet);
+        read += pop(&mut reader);
     }
     assert_eq!(end_of(&source).end, CarryEnd::EndOfInput);
 }
 
 #[test]
 fn a_reader_that_waits_for_more_than_b_start_has_the_source_go_on() {
-    let porter = Porter::start().unwrap();
+    let pump = IoPump::start().unwrap();
     for (form, level, start_level) in [
         (BYTES, 4096, 1024),
         (BYTES, 4096, 0),
@@ -146,102 +148,102 @@ fn a_reader_that_waits_for_more_than_b_start_has_the_source_go_on() {
         (StreamForm::Messages { capacity: 1024 }, 1024, 8),
     ] {
         let stream = Stream::create(form, start_level).unwrap();
-        let mut inlet = stream.inlet().unwrap();
+        let mut reader = stream.reader().unwrap();
         let content = noise(50_000);
-        let _source = porter.source(file_of(&content), stream.outlet().unwrap()).unwrap();
+        let _source = pump.source(file_of(&content), stream.writer().unwrap()).unwrap();
         let (mut all, mut bytes) = (Vec::new(), [0; 1024]);
         loop {
             // A little, then as much as there can be.
             let deadline = clock::after(MINUTE);
-            assert!(inlet.wait(level, Some(deadline)), "{form:?}: nothing comes any more");
-            match inlet.pop(&mut bytes) {
+            assert!(reader.wait(level, Some(deadline)), "{form:?}: nothing comes any more");
+            match reader.pop(&mut bytes) {
                 Ok(Some(len)) => all.extend_from_slice(&bytes[..len]),
                 Ok(None) => panic!("woken for nothing"),
                 Err(_) => break,
             }
         }
-        assert!(all == content && inlet.closed() == Some(Closed::Ended));
+        assert!(all == content && reader.closed() == Some(Closed::Ended));
     }
 }
 
 #[test]
 fn an_active_source_waits_for_what_comes_and_is_told_when_nobody_reads() {
-    let porter = Porter::start().unwrap();
+    let pump = IoPump::start().unwrap();
     let stream = Stream::create(BYTES, 0).unwrap();
     let (ours, theirs) = UnixStream::pair().unwrap();
-    let source = porter.source(theirs, stream.outlet().unwrap()).unwrap();
-    let mut inlet = stream.inlet().unwrap();
+    let source = pump.source(theirs, stream.writer().unwrap()).unwrap();
+    let mut reader = stream.reader().unwrap();
     for round in 0..50u8 {
         (&ours).write_all(&[round; 3]).unwrap();
         let mut got = Vec::new();
         while got.len() < 3 {
-            assert!(inlet.wait(1, None));
+            assert!(reader.wait(1, None));
             let mut bytes = [0; 3];
-            let len = inlet.pop(&mut bytes).unwrap().unwrap();
+            let len = reader.pop(&mut bytes).unwrap().unwrap();
             got.extend_from_slice(&bytes[..len]);
-            inlet.release();
+            reader.release();
         }
         assert_eq!(got, [round; 3]);
     }
     assert!(source.wait(Some(clock::now())).is_none());
-    drop(inlet);
+    drop(reader);
     let ended = Carried { bytes: 150, too_long: 0, end: CarryEnd::Closed(Closed::Ended) };
     assert_eq!(end_of(&source), ended);
 }
 
 #[test]
 fn a_descriptor_that_fails_is_a_death_with_its_reason() {
-    let porter = Porter::start().unwrap();
+    let pump = IoPump::start().unwrap();
     // Nobody reads the pipe.
     let stream = Stream::create(BYTES, 0).unwrap();
     let (reader, writer) = std::io::pipe().unwrap();
-    let sink = porter.sink(stream.inlet().unwrap(), writer).unwrap();
+    let sink = pump.sink(stream.reader().unwrap(), writer).unwrap();
     drop(reader);
-    let mut outlet = stream.outlet().unwrap();
-    assert!(outlet.push(b"lost").unwrap());
-    outlet.commit().unwrap();
+    let mut writer = stream.writer().unwrap();
+    assert!(writer.push(b"lost").unwrap());
+    writer.commit().unwrap();
     let Carried { bytes: 0, too_long: 0, end: CarryEnd::Failed(error) } = end_of(&sink) else {
         panic!()
     };
     assert_eq!(error.to_string(), "write: Broken pipe (EPIPE)");
-    assert_eq!(outlet.commit(), Err(Closed::Died));
+    assert_eq!(writer.commit(), Err(Closed::Died));
     // A directory cannot be read.
     let stream = Stream::create(BYTES, 0).unwrap();
     let directory = std::fs::File::open("/").unwrap();
-    let source = porter.source(directory, stream.outlet().unwrap()).unwrap();
+    let source = pump.source(directory, stream.writer().unwrap()).unwrap();
     let Carried { bytes: 0, too_long: 0, end: CarryEnd::Failed(error) } = end_of(&source) else {
         panic!()
     };
     assert_eq!(error.to_string(), "read: Is a directory (EISDIR)");
-    let mut inlet = stream.inlet().unwrap();
-    assert_eq!(read_all(&mut inlet), (Vec::new(), Closed::Died));
+    let mut reader = stream.reader().unwrap();
+    assert_eq!(read_all(&mut reader), (Vec::new(), Closed::Died));
 }
 
 #[test]
 fn a_full_device_keeps_what_was_not_written_in_the_stream() {
-    let porter = Porter::start().unwrap();
+    let pump = IoPump::start().unwrap();
     let stream = Stream::create(BYTES, 0).unwrap();
-    let mut outlet = stream.outlet().unwrap();
-    assert!(outlet.push(&noise(1000)).unwrap());
-    outlet.commit().unwrap();
+    let mut writer = stream.writer().unwrap();
+    assert!(writer.push(&noise(1000)).unwrap());
+    writer.commit().unwrap();
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
-    let sink = porter.sink(stream.inlet().unwrap(), full).unwrap();
+    let sink = pump.sink(stream.reader().unwrap(), full).unwrap();
     let Carried { bytes: 0, too_long: 0, end: CarryEnd::Failed(error) } = end_of(&sink) else {
         panic!()
     };
     assert_eq!(error.to_string(), "write: No space left on device (ENOSPC)");
-    assert_eq!(outlet.level(), 1000);
+    assert_eq!(writer.level(), 1000);
 }
 
 #[test]
-fn a_porter_that_is_stopped_leaves_ends_that_died() {
-    let porter = Porter::start().unwrap();
+fn an_io_pump_that_is_stopped_leaves_ends_that_died() {
+    let pump = IoPump::start().unwrap();
     let stream = Stream::create(BYTES, 0).unwrap();
     let (_ours, theirs) = UnixStream::pair().unwrap();
-    let source = porter.source(theirs, stream.outlet().unwrap()).unwrap();
-    drop(porter);
+    let source = pump.source(theirs, stream.writer().unwrap()).unwrap();
+    drop(pump);
     assert_eq!(end_of(&source), Carried { bytes: 0, too_long: 0, end: CarryEnd::Stopped });
-    assert_eq!(read_all(&mut stream.inlet().unwrap()), (Vec::new(), Closed::Died));
+    assert_eq!(read_all(&mut stream.reader().unwrap()), (Vec::new(), Closed::Died));
 }
 
 struct Unpark(Thread);
@@ -267,7 +269,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 
 #[test]
 fn bytes_are_written_and_read_by_asynchronous_code() {
-    let porter = Porter::start().unwrap();
+    let pump = IoPump::start().unwrap();
     let content = noise(300_001);
     for form in [
         BYTES,
@@ -275,27 +277,27 @@ fn bytes_are_written_and_read_by_asynchronous_code() {
         StreamForm::Slots { slots: 4, slot_bytes: 64 },
     ] {
         let stream = Stream::create(form, 0).unwrap();
-        let mut outlet = porter.outlet(stream.outlet().unwrap()).unwrap();
-        let mut inlet = porter.inlet(stream.inlet().unwrap()).unwrap();
+        let mut writer = pump.writer(stream.writer().unwrap()).unwrap();
+        let mut reader = pump.reader(stream.reader().unwrap()).unwrap();
         let got = std::thread::scope(|threads| {
             threads.spawn(|| {
                 block_on(async {
                     let mut left = &content[..];
                     while !left.is_empty() {
                         let write = |context: &mut Context<'_>| {
-                            Pin::new(&mut outlet).poll_write(context, left)
+                            Pin::new(&mut writer).poll_write(context, left)
                         };
                         let len = poll_fn(write).await.unwrap();
                         left = &left[len..];
                     }
-                    poll_fn(|context| Pin::new(&mut outlet).poll_close(context)).await.unwrap();
+                    poll_fn(|context| Pin::new(&mut writer).poll_close(context)).await.unwrap();
                 });
             });
             block_on(async {
                 let (mut all, mut bytes) = (Vec::new(), [0; 100]);
                 loop {
                     let read = |context: &mut Context<'_>| {
-                        Pin::new(&mut inlet).poll_read(context, &mut bytes)
+                        Pin::new(&mut reader).poll_read(context, &mut bytes)
                     };
                     match poll_fn(read).await.unwrap() {
                         0 => return all,
@@ -310,24 +312,24 @@ fn bytes_are_written_and_read_by_asynchronous_code() {
 
 #[test]
 fn messages_are_awaited_one_by_one_and_then_the_death() {
-    let porter = Porter::start().unwrap();
+    let pump = IoPump::start().unwrap();
     let stream = Stream::create(StreamForm::Slots { slots: 4, slot_bytes: 8 }, 0).unwrap();
-    let mut outlet = stream.outlet().unwrap();
-    let mut inlet = porter.inlet(stream.inlet().unwrap()).unwrap();
+    let mut writer = stream.writer().unwrap();
+    let mut reader = pump.reader(stream.reader().unwrap()).unwrap();
     let writer = std::thread::spawn(move || {
         for number in 0..100u8 {
-            while !outlet.push(&[number, 0, 0][..usize::from(number % 4)]).unwrap() {
-                assert!(outlet.wait(8, None));
+            while !writer.push(&[number, 0, 0][..usize::from(number % 4)]).unwrap() {
+                assert!(writer.wait(8, None));
             }
-            outlet.commit().unwrap();
+            writer.commit().unwrap();
         }
         // Unwinds.
-        assert!(outlet.level() > 4, "on purpose");
+        assert!(writer.level() > 4, "on purpose");
     });
     let mut lens = Vec::new();
     let last = block_on(async {
         loop {
-            match poll_fn(|context| Pin::new(&mut inlet).poll_next(context)).await {
+            match poll_fn(|context| Pin::new(&mut reader).poll_next(context)).await {
                 Some(Ok(message)) => lens.push(message.len()),
                 last => return last,
             }
@@ -346,9 +348,9 @@ fn each_datagram_is_one_message() {
         StreamForm::Slots { slots: 4, slot_bytes: 1024 },
         StreamForm::Buffers { buffers: 4, buffer_bytes: 1024 },
     ] {
-        let porter = Porter::start().unwrap();
+        let pump = IoPump::start().unwrap();
         let stream = Stream::create(form, 0).unwrap();
-        let mut inlet = stream.inlet().unwrap();
+        let mut reader = stream.reader().unwrap();
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let target = socket.local_addr().unwrap();
         let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -357,17 +359,17 @@ fn each_datagram_is_one_message() {
         for (n, &len) in (0..).zip(&lens) {
             sender.send_to(&vec![n; len], target).unwrap();
         }
-        let source = porter.source(socket, stream.outlet().unwrap()).unwrap();
+        let source = pump.source(socket, stream.writer().unwrap()).unwrap();
         let mut bytes = [0; 1024];
         for (n, &len) in (0..).zip(&lens) {
-            assert!(inlet.wait(1, None));
+            assert!(reader.wait(1, None));
             // The source finds little room meanwhile.
-            settle(&porter);
-            assert_eq!(inlet.pop(&mut bytes), Ok(Some(len)), "{form:?}: datagram {n}");
+            settle(&pump);
+            assert_eq!(reader.pop(&mut bytes), Ok(Some(len)), "{form:?}: datagram {n}");
             assert_eq!(bytes[..len], vec![n; len]);
-            inlet.release();
+            reader.release();
         }
-        drop(porter);
+        drop(pump);
         let bytes = lens.iter().sum::<usize>() as u64;
         assert_eq!(end_of(&source), Carried { bytes, too_long: 0, end: CarryEnd::Stopped });
     }
@@ -375,22 +377,22 @@ fn each_datagram_is_one_message() {
 
 #[test]
 fn a_datagram_longer_than_a_message_is_dropped_whole_and_counted() {
-    let porter = Porter::start().unwrap();
+    let pump = IoPump::start().unwrap();
     let stream = Stream::create(StreamForm::Slots { slots: 4, slot_bytes: 64 }, 0).unwrap();
-    let mut inlet = stream.inlet().unwrap();
+    let mut reader = stream.reader().unwrap();
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let target = socket.local_addr().unwrap();
     let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    let source = porter.source(socket, stream.outlet().unwrap()).unwrap();
+    let source = pump.source(socket, stream.writer().unwrap()).unwrap();
     for len in [64, 65, 1_000, 63] {
         sender.send_to(&vec![1; len], target).unwrap();
     }
     for len in [64, 63] {
-        assert!(inlet.wait(1, None));
-        assert_eq!(inlet.pop(&mut [0; 64]), Ok(Some(len)));
-        inlet.release();
+        assert!(reader.wait(1, None));
+        assert_eq!(reader.pop(&mut [0; 64]), Ok(Some(len)));
+        reader.release();
     }
-    drop(porter);
+    drop(pump);
     let stopped = Carried { bytes: 127, too_long: 2, end: CarryEnd::Stopped };
     assert_eq!(end_of(&source), stopped);
 }

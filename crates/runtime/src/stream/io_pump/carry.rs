@@ -7,7 +7,7 @@
 //!             \--> (3) over: end of input, stream closed, failure
 //! ```
 //!
-//! Used by the porter's thread alone. No step blocks, but in a read of a file.
+//! Used by the I/O pump's thread alone. No step blocks, but in a read of a file.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::AtomicU64;
@@ -16,9 +16,9 @@ use upcall_shm::stream as shm;
 use upcall_sys::OsError;
 use upcall_sys::transfer::NonBlocking;
 
-use super::{Carried, CarryEnd, PorterError, is_waiting};
+use super::{Carried, CarryEnd, IoPumpError, is_waiting};
 use crate::io_events::Interest;
-use crate::stream::{Closed, End, Inlet, Memory, Outlet, StreamError, StreamForm};
+use crate::stream::{Closed, End, Memory, StreamError, StreamForm, StreamReader, StreamWriter};
 
 /// Most bytes of one read or write.
 const BLOCK_BYTES: usize = 64 * 1024;
@@ -57,9 +57,9 @@ pub(super) struct Carry {
 }
 
 enum Moves {
-    In(Outlet),
+    In(StreamWriter),
     Out {
-        inlet: Inlet,
+        reader: StreamReader,
         /// Bytes of the message at the front that were written.
         written: usize,
     },
@@ -67,24 +67,24 @@ enum Moves {
 
 impl Carry {
     /// Allocates.
-    pub(super) fn source(fd: NonBlocking, mut outlet: Outlet) -> Result<Self, PorterError> {
-        let stream = outlet.stream().attach().map_err(|error| PorterError::Open(error.into()))?;
+    pub(super) fn source(fd: NonBlocking, mut writer: StreamWriter) -> Result<Self, IoPumpError> {
+        let stream = writer.stream().attach().map_err(|error| IoPumpError::Open(error.into()))?;
         let most = match stream.form() {
             // So that it goes on before all is read.
             StreamForm::Bytes { capacity } | StreamForm::Messages { capacity } => {
                 capacity as usize / 4
             }
-            _ => outlet.writer().len_max(),
+            _ => writer.writer().len_max(),
         };
-        let buffer = vec![0; most.min(BLOCK_BYTES).min(outlet.writer().len_max())];
-        Ok(Carry { fd, form: Moves::In(outlet), stream, buffer, bytes: 0, too_long: 0 })
+        let buffer = vec![0; most.min(BLOCK_BYTES).min(writer.writer().len_max())];
+        Ok(Carry { fd, form: Moves::In(writer), stream, buffer, bytes: 0, too_long: 0 })
     }
 
     /// Allocates.
-    pub(super) fn sink(inlet: Inlet, fd: NonBlocking) -> Result<Self, PorterError> {
-        let stream = inlet.stream().attach().map_err(|error| PorterError::Open(error.into()))?;
+    pub(super) fn sink(reader: StreamReader, fd: NonBlocking) -> Result<Self, IoPumpError> {
+        let stream = reader.stream().attach().map_err(|error| IoPumpError::Open(error.into()))?;
         let buffer = vec![0; BLOCK_BYTES];
-        let form = Moves::Out { inlet, written: 0 };
+        let form = Moves::Out { reader, written: 0 };
         Ok(Carry { fd, form, stream, buffer, bytes: 0, too_long: 0 })
     }
 
@@ -130,16 +130,16 @@ impl Carry {
     }
 
     fn read_one(&mut self) -> Step {
-        let Moves::In(outlet) = &mut self.form else { return Step::Again };
-        outlet.rouse();
+        let Moves::In(writer) = &mut self.form else { return Step::Again };
+        writer.rouse();
         // Also where there is room: nothing is read that nobody will read.
-        let room = match outlet.writer().room() {
+        let room = match writer.writer().room() {
             Ok(room) => usize::try_from(room).unwrap_or(usize::MAX),
             Err(closed) => return self.over(CarryEnd::Closed(closed)),
         };
         let most = match self.stream.form() {
             // What a datagram does not find room for would be lost.
-            _ if self.fd.has_datagrams() => match outlet.writer().has_room(self.buffer.len()) {
+            _ if self.fd.has_datagrams() => match writer.writer().has_room(self.buffer.len()) {
                 Ok(true) => self.buffer.len(),
                 _ => 0,
             },
@@ -147,15 +147,15 @@ impl Carry {
             // Its length stands before it.
             StreamForm::Messages { .. } => room.saturating_sub(8),
             _ if room == 0 => 0,
-            _ => outlet.writer().len_max(),
+            _ => writer.writer().len_max(),
         };
         let most = most.min(self.buffer.len());
         if most == 0 {
             // Bytes wait only where there is no room at all, so that a reader never waits for
             // what does not come.
             let len = if self.fd.has_datagrams() { self.buffer.len() } else { 1 };
-            let rests = outlet.writer().rests();
-            let waits = if rests { outlet.begin_rest() } else { outlet.begin_wait(len) };
+            let rests = writer.writer().rests();
+            let waits = if rests { writer.begin_rest() } else { writer.begin_wait(len) };
             return if waits { Step::Bell } else { Step::Again };
         }
         match read(&self.fd, &mut self.buffer[..most]) {
@@ -166,8 +166,8 @@ impl Carry {
             }
             Ok(Some(len)) => {
                 // There is room for all of it.
-                let pushed = outlet.push(&self.buffer[..len]);
-                match pushed.and_then(|_| Ok(outlet.commit()?)) {
+                let pushed = writer.push(&self.buffer[..len]);
+                match pushed.and_then(|_| Ok(writer.commit()?)) {
                     Ok(()) => {
                         self.bytes += len as u64;
                         Step::Again
@@ -177,19 +177,19 @@ impl Carry {
             }
             Err(error) if error.is_would_block() => {
                 // If the reader has gone by now, the next step finds it.
-                if outlet.begin_wait_for_end() { Step::DescriptorOrEnd } else { Step::Again }
+                if writer.begin_wait_for_end() { Step::DescriptorOrEnd } else { Step::Again }
             }
             Err(error) => self.fail(error),
         }
     }
 
     fn write_one(&mut self) -> Step {
-        let Moves::Out { inlet, written } = &mut self.form else { return Step::Again };
-        inlet.rouse();
-        let copied = match inlet.front() {
+        let Moves::Out { reader, written } = &mut self.form else { return Step::Again };
+        reader.rouse();
+        let copied = match reader.front() {
             Ok(Some(message)) => message.payload().copy_to(*written, &mut self.buffer),
             Ok(None) => {
-                return if inlet.begin_wait(1) { Step::Bell } else { Step::Again };
+                return if reader.begin_wait(1) { Step::Bell } else { Step::Again };
             }
             Err(closed) => return self.over(CarryEnd::Closed(closed)),
         };
@@ -200,7 +200,7 @@ impl Carry {
                 self.bytes += len as u64;
                 *written += len;
                 let is_bytes = matches!(self.stream.form(), StreamForm::Bytes { .. });
-                if let Ok(Some(message)) = inlet.front() {
+                if let Ok(Some(message)) = reader.front() {
                     if is_bytes {
                         message.done_with(*written);
                         *written = 0;
@@ -209,7 +209,7 @@ impl Carry {
                         *written = 0;
                     }
                 }
-                inlet.release();
+                reader.release();
                 Step::Again
             }
             Err(error) if error.is_would_block() => Step::Descriptor,
@@ -231,8 +231,8 @@ impl Carry {
 
     fn die(&mut self) {
         match &mut self.form {
-            Moves::In(outlet) => outlet.fail(),
-            Moves::Out { inlet, .. } => inlet.fail(),
+            Moves::In(writer) => writer.fail(),
+            Moves::Out { reader, .. } => reader.fail(),
         }
     }
 
