@@ -359,17 +359,18 @@ fn the_cpu_time_of_ps_is_that_of_proc() {
     let handler = runtime.handler("busy", need, |batch| while batch.proceed() {}).unwrap();
     runtime.run(handler).unwrap();
     let mut looks = 0;
-    wait_until("a seat, and some looks", || {
-        let seat = |seen: &Value| {
-            let seat = list(named(seen, "domains", "busy"), "seats").first()?.clone();
-            (number(&seat, "tid") > 0).then_some(seat)
+    wait_until("a virtual processor, and some looks", || {
+        let virtual_processor = |seen: &Value| {
+            let virtual_processor =
+                list(named(seen, "domains", "busy"), "virtual_processors").first()?.clone();
+            (number(&virtual_processor, "tid") > 0).then_some(virtual_processor)
         };
-        let Some(tid) = ps(socket.to_str().unwrap()).as_ref().and_then(seat) else {
+        let Some(tid) = ps(socket.to_str().unwrap()).as_ref().and_then(virtual_processor) else {
             return false;
         };
         let tid = number(&tid, "tid");
         let before_ns = thread_cpu_ns(tid);
-        let seen = seat(&ps(socket.to_str().unwrap()).unwrap()).unwrap();
+        let seen = virtual_processor(&ps(socket.to_str().unwrap()).unwrap()).unwrap();
         let after_ns = thread_cpu_ns(tid);
         let told_ns = number(&seen, "used_ns");
         assert!((before_ns..=after_ns).contains(&told_ns), "{before_ns} {told_ns} {after_ns}");

@@ -93,7 +93,7 @@ fn ps_lists_a_domain_with_its_activities_until_it_has_gone() {
             ("misses", Count),
             ("pdus", Count),
             ("slack_ns_min", SignedOrNull),
-            ("seats", List),
+            ("virtual_processors", List),
         ],
     );
     let activities = list(player, "activities");
@@ -119,9 +119,9 @@ fn ps_lists_a_domain_with_its_activities_until_it_has_gone() {
     assert_eq!(field(tick, "utilization").as_f64(), Some(0.02));
     assert!(truth(tick, "admitted"));
     assert_eq!(text(named(player, "activities", "rest"), "state"), "suspended");
-    let [seat] = list(player, "seats") else { panic!("{player:#}") };
-    assert_fields(seat, &[("tid", Count), ("state", Text), ("used_ns", Count)]);
-    assert_eq!(number(seat, "cpu"), u64::from(a_cpu()));
+    let [virtual_processor] = list(player, "virtual_processors") else { panic!("{player:#}") };
+    assert_fields(virtual_processor, &[("tid", Count), ("state", Text), ("used_ns", Count)]);
+    assert_eq!(number(virtual_processor, "cpu"), u64::from(a_cpu()));
 
     let tables = daemon.ask(&["ps"]);
     tables.assert_code(&[0]);

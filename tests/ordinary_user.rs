@@ -205,13 +205,15 @@ fn a_limit_on_priorities_moves_the_daemon_and_its_domains_down_together() {
     let run = public.start(20, "run spec.toml --duration 6s --json");
     let told = public.domains(20);
     assert!(truth(&told, "real_time"), "{told:#}");
-    let seats: Vec<&Value> =
-        list(&told, "domains").iter().flat_map(|domain| list(domain, "seats")).collect();
-    assert_eq!(seats.len(), 2, "{told:#}");
-    for seat in seats {
+    let virtual_processors: Vec<&Value> = list(&told, "domains")
+        .iter()
+        .flat_map(|domain| list(domain, "virtual_processors"))
+        .collect();
+    assert_eq!(virtual_processors.len(), 2, "{told:#}");
+    for virtual_processor in virtual_processors {
         // 18; at 19 until a quantum ends in which it was blocked.
-        let found = fifo_priority(number(seat, "tid"));
-        assert!((18..=19).contains(&found), "{found}: {seat:#}");
+        let found = fifo_priority(number(virtual_processor, "tid"));
+        assert!((18..=19).contains(&found), "{found}: {virtual_processor:#}");
     }
     for (name, expected) in [("upcall-watchdog", 20), ("upcall-kls", 17)] {
         let found: Vec<u64> = threads(daemon.pid(), name).into_iter().map(fifo_priority).collect();

@@ -218,7 +218,7 @@ fn debug(server: &Server, attacker: &Child, rest: Duration) -> String {
     };
     let (mut traced, mut told) = (false, String::new());
     while gdb.try_wait().is_ok_and(|ended| ended.is_none()) {
-        if let Some((tid, state, _)) = seat_of(server)
+        if let Some((tid, state, _)) = virtual_processor_of(server)
             && thread_state_of(tid) == Some('t')
         {
             traced = true;
@@ -226,7 +226,7 @@ fn debug(server: &Server, attacker: &Child, rest: Duration) -> String {
         }
         std::thread::sleep(Duration::from_millis(2));
     }
-    let jobs = || seat_of(server).map_or(0, |(_, _, jobs)| jobs);
+    let jobs = || virtual_processor_of(server).map_or(0, |(_, _, jobs)| jobs);
     let before = jobs();
     std::thread::sleep(rest / 8);
     let since = jobs().saturating_sub(before);
@@ -235,11 +235,15 @@ fn debug(server: &Server, attacker: &Child, rest: Duration) -> String {
 }
 
 /// Of the attacker as the daemon tells it: its thread, its state, and its jobs.
-fn seat_of(server: &Server) -> Option<(u32, String, u64)> {
+fn virtual_processor_of(server: &Server) -> Option<(u32, String, u64)> {
     let told = upcall::status::status(&server.socket).ok()?;
     let attacker = told.domains.into_iter().find(|domain| domain.name == "attacker")?;
-    let seat = attacker.seats.first()?;
-    Some((seat.tid, format!("{:?}", seat.state), seat.counters.jobs))
+    let virtual_processor = attacker.virtual_processors.first()?;
+    Some((
+        virtual_processor.tid,
+        format!("{:?}", virtual_processor.state),
+        virtual_processor.counters.jobs,
+    ))
 }
 
 /// The letter of a thread in `/proc/TID/stat`.
@@ -329,7 +333,7 @@ fn attach_and_kill(server: &Server, rounds: usize) -> String {
     count();
     let after = own_size();
     format!(
-        "{rounds} domains attached, seated, reserving, and killed: {detached} detached; the daemon's resident \
+        "{rounds} domains attached, placed on a CPU, reserving, and killed: {detached} detached; the daemon's resident \
          memory {} -> {} KiB, descriptors {} -> {}, mappings {} -> {}",
         before.0, after.0, before.1, after.1, before.2, after.2
     )

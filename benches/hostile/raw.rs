@@ -38,8 +38,10 @@ impl Raw {
         let ToDomain::Welcome { domain, generation, .. } = welcome else {
             panic!("expected a welcome, found {welcome:?}")
         };
-        let (seat, received) = next(&connection);
-        let ToDomain::Seat { cpu } = seat else { panic!("expected a seat, found {seat:?}") };
+        let (virtual_processor, received) = next(&connection);
+        let ToDomain::VirtualProcessor { cpu } = virtual_processor else {
+            panic!("expected a virtual processor, found {virtual_processor:?}")
+        };
         let bytes = [PAGE_BYTES, AREA_BYTES];
         let map = |at: usize| {
             let fd = received.fds[at].as_fd().try_clone_to_owned().expect("descriptors are left");

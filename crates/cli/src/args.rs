@@ -96,7 +96,7 @@ Examples:
   upcall ps --json | jq '.domains[] | {name, state, misses}'
 
 The JSON is one object, {\"policy\", \"real_time\", \"cpus\": [...], \"domains\": [{...,
-\"seats\": [...], \"activities\": [...]}]}; times are whole nanoseconds, shares are parts of one
+\"virtual_processors\": [...], \"activities\": [...]}]}; times are whole nanoseconds, shares are parts of one
 CPU. docs/observing.md has every field.
 
 Exit status:

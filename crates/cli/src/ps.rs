@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use comfy_table::Table;
 use serde::Serialize;
 use upcall::status::{
-    ActivityState, ActivityStatus, DomainStatus, SeatState, SeatStatus, Status, StatusError, status,
+    ActivityState, ActivityStatus, DomainStatus, Status, StatusError, VirtualProcessorState,
+    VirtualProcessorStatus, status,
 };
 
 use crate::exit::Failure;
@@ -52,7 +53,7 @@ struct Domain {
     used_ns: u64,
     #[serde(flatten)]
     counters: Counters,
-    seats: Vec<Seat>,
+    virtual_processors: Vec<VirtualProcessor>,
     activities: Vec<Activity>,
 }
 
@@ -69,7 +70,7 @@ struct Counters {
 }
 
 #[derive(Debug, Serialize)]
-struct Seat {
+struct VirtualProcessor {
     cpu: u32,
     tid: u32,
     state: &'static str,
@@ -128,10 +129,12 @@ pub fn look(socket: &Path) -> Result<Status, Failure> {
 
 impl Output {
     pub fn of(status: &Status) -> Self {
-        let seats = || status.domains.iter().flat_map(|domain| &domain.seats);
+        let virtual_processors =
+            || status.domains.iter().flat_map(|domain| &domain.virtual_processors);
         let used_ns = |cpu| {
-            let there = seats().filter(|seat| seat.cpu == cpu);
-            there.map(|seat| seat.used_ns).fold(0, u64::saturating_add)
+            let there =
+                virtual_processors().filter(|virtual_processor| virtual_processor.cpu == cpu);
+            there.map(|virtual_processor| virtual_processor.used_ns).fold(0, u64::saturating_add)
         };
         let cpus = status.cpus.iter().map(|cpu| Cpu {
             cpu: cpu.cpu,
@@ -164,7 +167,11 @@ impl Domain {
             utilization: part(status.reserved_ppm()),
             used_ns: status.used_ns(),
             counters: Counters::of(status.counters(), status.offences()),
-            seats: status.seats.iter().map(Seat::of).collect(),
+            virtual_processors: status
+                .virtual_processors
+                .iter()
+                .map(VirtualProcessor::of)
+                .collect(),
             activities: status.activities.iter().map(Activity::of).collect(),
         }
     }
@@ -185,12 +192,12 @@ impl Counters {
     }
 }
 
-impl Seat {
-    fn of(status: &SeatStatus) -> Self {
-        Seat {
+impl VirtualProcessor {
+    fn of(status: &VirtualProcessorStatus) -> Self {
+        VirtualProcessor {
             cpu: status.cpu,
             tid: status.tid,
-            state: seat_state(status.state),
+            state: virtual_processor_state(status.state),
             fault: Some(status.fault.clone()).filter(|fault| !fault.is_empty()),
             utilization: part(status.reserved_ppm),
             used_ns: status.used_ns,
@@ -322,17 +329,17 @@ pub fn activities_of(status: &Status) -> impl Iterator<Item = (&DomainStatus, &A
 pub fn domain_state(domain: &DomainStatus) -> &'static str {
     match (domain.fault(), domain.state()) {
         (Some(_), _) => "fault",
-        (None, Some(state)) => seat_state(state),
+        (None, Some(state)) => virtual_processor_state(state),
         (None, None) => "attaching",
     }
 }
 
-fn seat_state(state: SeatState) -> &'static str {
+fn virtual_processor_state(state: VirtualProcessorState) -> &'static str {
     match state {
-        SeatState::Attached => "attached",
-        SeatState::Blocked => "blocked",
-        SeatState::Stopped => "stopped",
-        SeatState::Demoted => "demoted",
+        VirtualProcessorState::Attached => "attached",
+        VirtualProcessorState::Blocked => "blocked",
+        VirtualProcessorState::Stopped => "stopped",
+        VirtualProcessorState::Demoted => "demoted",
     }
 }
 

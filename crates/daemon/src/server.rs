@@ -21,7 +21,7 @@
 //! | module | what |
 //! |---|---|
 //! | `session` | connections, and what is said over them |
-//! | `attach` | numbers, pages, seats (1, 2) |
+//! | `attach` | numbers, pages, virtual_processors (1, 2) |
 //! | `answer` | requests for places, and how things stand |
 //! | `offence` | what the watchdog did |
 //! | `event` | what the daemon tells its program, and `tracing` |

@@ -22,7 +22,9 @@ use std::sync::Arc;
 use upcall_core::admission::Share;
 use upcall_core::time::Span;
 use upcall_shm::user_area::{Peer, Slot, SlotState};
-use upcall_shm::wire::{ActivityStatus, CpuStatus, DomainStatus, SeatStatus, StatusPart, ToDomain};
+use upcall_shm::wire::{
+    ActivityStatus, CpuStatus, DomainStatus, StatusPart, ToDomain, VirtualProcessorStatus,
+};
 use upcall_shm::{DomainId, PeerFault};
 use upcall_sys::local::{Connection, Credentials};
 use upcall_sys::memfd::SharedMapping;
@@ -132,10 +134,10 @@ impl Scene<'_> {
             name: domain.name.clone(),
         })];
         let mut shown = Vec::new();
-        for (hall, member) in self.seats(id, domain) {
+        for (hall, member) in self.virtual_processors(id, domain) {
             let reserved_ppm = self.registry.usage(number, hall.cpu).share_ppm;
-            let (seat, slots) = seat(&hall, &member, reserved_ppm);
-            parts.push(StatusPart::Seat(seat));
+            let (virtual_processor, slots) = virtual_processor(&hall, &member, reserved_ppm);
+            parts.push(StatusPart::VirtualProcessor(virtual_processor));
             shown.push((hall.cpu, slots));
         }
         for listed in self.registry.listed(number) {
@@ -147,10 +149,10 @@ impl Scene<'_> {
     }
 
     /// Where its threads are.
-    fn seats(&self, id: DomainId, domain: &Domain) -> Vec<(Arc<Hall>, Arc<Member>)> {
+    fn virtual_processors(&self, id: DomainId, domain: &Domain) -> Vec<(Arc<Hall>, Arc<Member>)> {
         let halls = self.sites.iter().flat_map(|site| site.halls().to_vec());
         let halls = halls.filter(|hall| hall.uid == domain.owner.uid);
-        let seat_in = |hall: Arc<Hall>| {
+        let virtual_processor_in = |hall: Arc<Hall>| {
             let members = hall.members();
             let mut same = members.iter().filter(|member| {
                 member.domain == id && member.generation.get() == domain.generation
@@ -158,7 +160,7 @@ impl Scene<'_> {
             let member = same.next().cloned()?;
             Some((hall, member))
         };
-        halls.filter_map(seat_in).collect()
+        halls.filter_map(virtual_processor_in).collect()
     }
 }
 
@@ -167,12 +169,16 @@ fn message(part: StatusPart) -> Vec<u8> {
 }
 
 /// A domain on a CPU, and what it says of its slots.
-fn seat(hall: &Hall, member: &Member, reserved_ppm: u64) -> (SeatStatus, Vec<Slot>) {
+fn virtual_processor(
+    hall: &Hall,
+    member: &Member,
+    reserved_ppm: u64,
+) -> (VirtualProcessorStatus, Vec<Slot>) {
     let (slots, fault) = match slots(&member.area) {
         Ok(slots) => (slots, String::new()),
         Err(fault) => (Vec::new(), fault.to_string()),
     };
-    let seat = SeatStatus {
+    let virtual_processor = VirtualProcessorStatus {
         cpu: hall.cpu,
         tid: member.tid,
         state: member.state(),
@@ -183,7 +189,7 @@ fn seat(hall: &Hall, member: &Member, reserved_ppm: u64) -> (SeatStatus, Vec<Slo
         counters: member.area.counters(),
         fault,
     };
-    (seat, slots)
+    (virtual_processor, slots)
 }
 
 /// The slots in use, with who of them runs and who is best of those that would.

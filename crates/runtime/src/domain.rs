@@ -5,7 +5,7 @@
 //! whoever asked. Nothing of it is on the path of a hand-off.
 //!
 //! ```text
-//!   Connected -- Hello --> (1) Welcome, Seats -- Thread for each --> (2) Attached
+//!   Connected -- Hello --> (1) Welcome, VirtualProcessors -- Thread for each --> (2) Attached
 //!                                                                     |   ^
 //!                                  the daemon ends, or speaks nonsense   |
 //!                                                                     v   | Hello, Claims,
@@ -21,7 +21,7 @@
 //!    guards them. What bounds them is what was admitted, and the kernel's limit on the
 //!    real-time classes.
 //! 4. The listener tries to connect again and again. It claims the places it had, and when the
-//!    daemon has taken its threads up, it hands each executor its new seat ([`crate::seat`]).
+//!    daemon has taken its threads up, it hands each executor its new virtual processor ([`crate::virtual processor`]).
 //!    Until then the executors go on as orphans. A claim that is refused costs
 //!    nobody its turn: the activity runs on, with a notice, last among its equals.
 
@@ -49,7 +49,7 @@ use crate::clock;
 use crate::executor::ACTIVITIES_MAX;
 use crate::offence::Offence;
 use crate::rights::Notice;
-use crate::seat::{Pages, Seat, Usher};
+use crate::virtual_processor::{Pages, Usher, VirtualProcessor};
 use listener::Listener;
 
 mod listener;
@@ -169,8 +169,8 @@ pub(crate) struct NoPlace {
 /// What the daemon gave to begin with.
 pub(crate) struct Attached {
     pub(crate) domain: Domain,
-    /// The seat on each CPU.
-    pub(crate) seats: Vec<(u32, Seat)>,
+    /// The virtual processor on each CPU.
+    pub(crate) virtual_processors: Vec<(u32, VirtualProcessor)>,
     /// Whether threads get the real-time class.
     /// What the daemon cannot grant.
     pub(crate) missing: Option<Notice>,
@@ -223,7 +223,7 @@ fn locked(holdings: &Mutex<Holdings>) -> MutexGuard<'_, Holdings> {
 struct Opened {
     connection: Connection,
     /// By CPU.
-    seats: Vec<(u32, Seat, Usher)>,
+    virtual_processors: Vec<(u32, VirtualProcessor, Usher)>,
     orphaned: Arc<AtomicBool>,
     /// What the daemon cannot grant.
     missing: Option<Notice>,
@@ -237,37 +237,40 @@ fn open(path: &Path, name: &str, policy: &str) -> Result<Opened, AttachError> {
     let (name, policy) = (name.to_owned(), policy.to_owned());
     connection.send(&ToDaemon::Hello { name, policy }.encode(), &[])?;
     let (message, _) = next_message(&connection)?;
-    let (number, generation, seat_count, real_time, [switch_cost, defer_preemption]) = match message
-    {
-        ToDomain::Welcome {
-            domain,
-            generation,
-            seats,
-            real_time,
-            switch_cost_ns,
-            defer_preemption_ns,
-        } => {
-            let spans = [switch_cost_ns, defer_preemption_ns].map(Span::from_nanos);
-            (domain, generation, seats, real_time, spans)
-        }
-        ToDomain::Rejected { reason } => return Err(AttachError::Rejected(reason)),
-        other => return Err(out_of_place(&other)),
-    };
+    let (number, generation, virtual_processor_count, real_time, [switch_cost, defer_preemption]) =
+        match message {
+            ToDomain::Welcome {
+                domain,
+                generation,
+                virtual_processors,
+                real_time,
+                switch_cost_ns,
+                defer_preemption_ns,
+            } => {
+                let spans = [switch_cost_ns, defer_preemption_ns].map(Span::from_nanos);
+                (domain, generation, virtual_processors, real_time, spans)
+            }
+            ToDomain::Rejected { reason } => return Err(AttachError::Rejected(reason)),
+            other => return Err(out_of_place(&other)),
+        };
     let me = DomainId::new(number)
         .filter(|&me| me != DomainId::DAEMON)
         .ok_or_else(|| AttachError::Daemon(format!("domain number {number}")))?;
     let orphaned = Arc::new(AtomicBool::new(false));
-    let mut seats = Vec::new();
-    for _ in 0..seat_count {
+    let mut virtual_processors = Vec::new();
+    for _ in 0..virtual_processor_count {
         let (message, received) = next_message(&connection)?;
-        let ToDomain::Seat { cpu } = message else { return Err(out_of_place(&message)) };
+        let ToDomain::VirtualProcessor { cpu } = message else {
+            return Err(out_of_place(&message));
+        };
         let pages = pages(received, me, generation)?;
-        let (seat, usher) = Seat::new(pages, me, defer_preemption, orphaned.clone());
-        seats.push((cpu, seat, usher));
+        let (virtual_processor, usher) =
+            VirtualProcessor::new(pages, me, defer_preemption, orphaned.clone());
+        virtual_processors.push((cpu, virtual_processor, usher));
     }
     let missing =
         (!real_time).then(|| Notice::NoRealTimeDaemon { program: peer_file(&connection) });
-    Ok(Opened { connection, seats, orphaned, missing, switch_cost })
+    Ok(Opened { connection, virtual_processors, orphaned, missing, switch_cost })
 }
 
 /// The file that the daemon runs. `None` if the kernel does not tell this user, or if
@@ -282,7 +285,7 @@ fn peer_file(connection: &Connection) -> Option<PathBuf> {
 impl Domain {
     /// Attaches this process under `name`. Blocks until the daemon has answered.
     pub(crate) fn attach(path: &Path, name: &str, policy: &str) -> Result<Attached, AttachError> {
-        let Opened { connection, seats, orphaned, missing, switch_cost } =
+        let Opened { connection, virtual_processors, orphaned, missing, switch_cost } =
             open(path, name, policy)?;
         let (answers_in, answers) = mpsc::channel();
         // Few: who offends too often gets no more turns.
@@ -305,9 +308,9 @@ impl Domain {
         };
         let hung_up = listener.hung_up.clone();
         let mut taken = Vec::new();
-        for (cpu, seat, usher) in seats {
+        for (cpu, virtual_processor, usher) in virtual_processors {
             listener.ushers.push((cpu, usher));
-            taken.push((cpu, seat));
+            taken.push((cpu, virtual_processor));
         }
         std::thread::Builder::new()
             .name("upcall-domain".into())
@@ -315,7 +318,7 @@ impl Domain {
             .map_err(|error| AttachError::Daemon(error.to_string()))?;
         let process = std::process::id();
         let domain = Domain { holdings, answers, offences, requests: 0, hung_up, process };
-        Ok(Attached { domain, seats: taken, missing, switch_cost })
+        Ok(Attached { domain, virtual_processors: taken, missing, switch_cost })
     }
 
     /// Tells the daemon which thread is the virtual processor of a CPU. The daemon
@@ -405,11 +408,11 @@ impl Drop for Domain {
     }
 }
 
-/// Maps what came with a seat: the turn page, the own area to write, the kernel area.
+/// Maps what came with a virtual processor: the turn page, the own area to write, the kernel area.
 fn pages(received: Received, me: DomainId, generation: u64) -> Result<Pages, AttachError> {
     let mut fds = received.fds.into_iter();
     let (Some(turn), Some(user), Some(kernel)) = (fds.next(), fds.next(), fds.next()) else {
-        return Err(AttachError::Daemon("a seat without its pages".to_owned()));
+        return Err(AttachError::Daemon("a virtual_processor without its pages".to_owned()));
     };
     let turn = SharedMapping::from_fd(turn, turn_page::PAGE_BYTES)?;
     let again = user.try_clone().map_err(|error| AttachError::Daemon(error.to_string()))?;

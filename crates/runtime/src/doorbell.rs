@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use upcall_core::time::Instant;
 use upcall_sys::futex::{self, WaitSet};
 
-use crate::seat::Line;
+use crate::virtual_processor::Line;
 
 const SILENT: u32 = 0;
 const RUNG: u32 = 1;
@@ -22,7 +22,7 @@ const ASLEEP: u32 = 2;
 pub(crate) struct Doorbell {
     /// Within one process.
     word: AtomicU32,
-    /// Among domains: rung instead. The executor answers at its seat.
+    /// Among domains: rung instead. The executor answers at its virtual processor.
     line: Option<Line>,
 }
 

@@ -35,10 +35,10 @@ use crate::gate::Gate;
 use crate::interrupt::{Interrupt, InterruptHandler, Interrupts, bit};
 use crate::latency::Latency;
 use crate::panics;
-use crate::seat::{Next as NextTurn, Seat};
 use crate::stream::{StreamWork, WATCHES_MAX, set_among_domains};
 use crate::task::{Next, TaskWork};
 use crate::trace::Ring;
+use crate::virtual_processor::{Next as NextTurn, VirtualProcessor};
 
 /// A user's code: called once a period, or more often if it must yield.
 pub(crate) type Handler = Box<dyn FnMut(&mut Batch<'_>) + Send>;
@@ -365,7 +365,7 @@ pub(crate) struct Executor {
     meter_cpu: bool,
     wakeup: Latency,
     /// Among other domains, if it is.
-    seat: Option<Seat>,
+    virtual_processor: Option<VirtualProcessor>,
     interrupts: Interrupts,
     inboxes: Inboxes,
     /// Only for [`Executor::hear`]: streams that were rung, and when their messages arrive.
@@ -392,15 +392,15 @@ impl Executor {
         meter_cpu: bool,
         traced: bool,
         inactive_epoch: Arc<Epoch>,
-        seat: Option<Seat>,
+        virtual_processor: Option<VirtualProcessor>,
     ) -> (Self, Link) {
         let (controls_in, controls) = rtrb::RingBuffer::new(CONTROLS_MAX);
         let (jobs, jobs_out) = rtrb::RingBuffer::new(JOBS_MAX);
         let (retired, retired_out) = rtrb::RingBuffer::new(ACTIVITIES_MAX as usize);
         let (desks, desks_out) = rtrb::RingBuffer::new(1);
-        let line = seat.as_ref().map(Seat::line);
+        let line = virtual_processor.as_ref().map(VirtualProcessor::line);
         let doorbell = line.map(Doorbell::among_domains).unwrap_or_default();
-        let mask = seat.as_ref().map(Seat::lent_mask);
+        let mask = virtual_processor.as_ref().map(VirtualProcessor::lent_mask);
         let shared = Arc::new(Shared { mask, ..Shared::new(doorbell, inactive_epoch) });
         let mut scheduler = Traced::new(ACTIVITIES_MAX, discipline);
         let records = traced.then(|| {
@@ -420,10 +420,10 @@ impl Executor {
             shared: shared.clone(),
             meter_cpu,
             wakeup: Latency::default(),
-            interrupts: Interrupts::new(shared.clone(), seat.as_ref()),
+            interrupts: Interrupts::new(shared.clone(), virtual_processor.as_ref()),
             inboxes: Inboxes::new(discipline.name, shared.clone()),
             heard: Vec::with_capacity(WATCHES_MAX),
-            seat,
+            virtual_processor,
         };
         let link = Link {
             controls: controls_in,
@@ -439,7 +439,7 @@ impl Executor {
     /// Runs until told to quit.
     pub(crate) fn run(mut self) -> Outcomes {
         let mut now = clock::now();
-        if self.seat.is_some() {
+        if self.virtual_processor.is_some() {
             set_among_domains();
         }
         set_executor(&self.shared);
@@ -464,13 +464,16 @@ impl Executor {
                         Obeyed::Quit => return self.outcomes(now),
                         Obeyed::Something => {}
                         Obeyed::Nothing => {
-                            let _ = self.seat.as_mut().map(Seat::woken_by_turn);
+                            let _ = self
+                                .virtual_processor
+                                .as_mut()
+                                .map(VirtualProcessor::woken_by_turn);
                         }
                     }
                     continue;
                 }
             }
-            if self.interrupts.deliver(now, self.seat.as_ref()) {
+            if self.interrupts.deliver(now, self.virtual_processor.as_ref()) {
                 now = clock::now();
                 self.take_in_events(now);
             }
@@ -499,8 +502,8 @@ impl Executor {
     /// Takes note of its bell: whether it was rung.
     #[inline]
     fn answer(&self) -> bool {
-        match &self.seat {
-            Some(seat) => seat.bell().answer(),
+        match &self.virtual_processor {
+            Some(virtual_processor) => virtual_processor.bell().answer(),
             None => self.shared.doorbell.answer(),
         }
     }
@@ -509,7 +512,7 @@ impl Executor {
     /// that was taken note of.
     fn sleep_until(&self, deadline: Option<Instant>) -> bool {
         // An event may change what is done now (`crate::events`, 3).
-        let may_matter = self.seat.is_some() || self.inboxes.interrupt;
+        let may_matter = self.virtual_processor.is_some() || self.inboxes.interrupt;
         if !may_matter || !self.shared.expects_events() {
             return self.sleep(deadline);
         }
@@ -531,8 +534,10 @@ impl Executor {
         if self.interrupts.watches.any() {
             return self.sleep_on_all(deadline);
         }
-        match &self.seat {
-            Some(seat) => seat.sleep_until(deadline.map(Instant::as_nanos)),
+        match &self.virtual_processor {
+            Some(virtual_processor) => {
+                virtual_processor.sleep_until(deadline.map(Instant::as_nanos))
+            }
             None => {
                 self.shared.doorbell.sleep_until(deadline);
                 false
@@ -546,9 +551,11 @@ impl Executor {
         let watches = &self.interrupts.watches;
         let desk = self.interrupts.desk.as_deref();
         let is_quiet = watches.doze(&mut set) & desk.is_none_or(|desk| desk.doze(&mut set));
-        let rung = match (&self.seat, is_quiet) {
+        let rung = match (&self.virtual_processor, is_quiet) {
             (_, false) => false,
-            (Some(seat), true) => seat.sleep_among(&mut set, deadline.map(Instant::as_nanos)),
+            (Some(virtual_processor), true) => {
+                virtual_processor.sleep_among(&mut set, deadline.map(Instant::as_nanos))
+            }
             (None, true) => {
                 self.shared.doorbell.sleep_among(&mut set, deadline);
                 false
@@ -581,22 +588,26 @@ impl Executor {
     /// Whether this domain is to run now. If another is, what this one has is shown,
     /// and the turn passed on if it was here.
     fn turn(&mut self, now: Instant) -> Turn {
-        let Some(seat) = self.seat.as_mut().filter(|seat| !seat.is_alone()) else {
+        let Some(virtual_processor) = self
+            .virtual_processor
+            .as_mut()
+            .filter(|virtual_processor| !virtual_processor.is_alone())
+        else {
             return Turn::Own;
         };
-        let has_turn = seat.has_turn();
+        let has_turn = virtual_processor.has_turn();
         // What came due by the end of an upcall is known from its return.
         if has_turn && self.scheduler.clock() < now {
             self.tell(now, Input::Tick);
         }
-        let Some(seat) = &mut self.seat else { return Turn::Own };
-        match has_turn.then(|| seat.next(&self.scheduler, now)) {
+        let Some(virtual_processor) = &mut self.virtual_processor else { return Turn::Own };
+        match has_turn.then(|| virtual_processor.next(&self.scheduler, now)) {
             Some(NextTurn::Own) => return Turn::Own,
             Some(NextTurn::Other(domain)) => {
-                seat.publish(&self.scheduler);
-                seat.pass(domain);
+                virtual_processor.publish(&self.scheduler);
+                virtual_processor.pass(domain);
             }
-            None => seat.publish(&self.scheduler),
+            None => virtual_processor.publish(&self.scheduler),
         }
         Turn::Elsewhere
     }
@@ -604,8 +615,8 @@ impl Executor {
     /// It was rung: obeys, unless it was for the turn alone.
     #[inline]
     fn heed(&mut self, now: Instant) -> Obeyed {
-        match &self.seat {
-            Some(seat) if !seat.take_asked() => Obeyed::Nothing,
+        match &self.virtual_processor {
+            Some(virtual_processor) if !virtual_processor.take_asked() => Obeyed::Nothing,
             _ => self.obey(now),
         }
     }
@@ -615,21 +626,21 @@ impl Executor {
         let mut obeyed = Obeyed::Nothing;
         // First of all: what was left before the old bell was rung is found below, and
         // what comes now rings the new one.
-        if let Some(seat) = self.seat.as_mut()
-            && seat.move_on()
+        if let Some(virtual_processor) = self.virtual_processor.as_mut()
+            && virtual_processor.move_on()
         {
-            self.interrupts.moved_to(seat);
+            self.interrupts.moved_to(virtual_processor);
             obeyed = Obeyed::Something;
         }
-        if self.seat.as_mut().is_some_and(Seat::take_in_peers) {
+        if self.virtual_processor.as_mut().is_some_and(VirtualProcessor::take_in_peers) {
             obeyed = Obeyed::Something;
         }
         while let Ok(control) = self.controls.pop() {
             obeyed = Obeyed::Something;
             match control {
                 Control::Create { id, params, terms, work, order, inbox } => {
-                    if let Some(seat) = &mut self.seat {
-                        seat.set_order(id, order);
+                    if let Some(virtual_processor) = &mut self.virtual_processor {
+                        virtual_processor.set_order(id, order);
                     }
                     self.watch(id, &work);
                     let slot = &mut self.slots[id.0 as usize];
@@ -662,8 +673,8 @@ impl Executor {
                     self.shared.has_watches.store(1, Ordering::Relaxed);
                 }
                 Control::Quit => {
-                    if let Some(seat) = &mut self.seat {
-                        seat.leave(&self.scheduler);
+                    if let Some(virtual_processor) = &mut self.virtual_processor {
+                        virtual_processor.leave(&self.scheduler);
                     }
                     return Obeyed::Quit;
                 }
@@ -796,8 +807,8 @@ impl Executor {
                 self.shared.inactive_epoch.advance();
             }
             Command::Closed { id } => {
-                if let Some(seat) = &mut self.seat {
-                    seat.set_order(id, None);
+                if let Some(virtual_processor) = &mut self.virtual_processor {
+                    virtual_processor.set_order(id, None);
                 }
                 self.interrupts.watches.remove(id);
                 let Slot { work, last_counters, panic, .. } =
@@ -817,8 +828,8 @@ impl Executor {
     }
 
     fn job_done(&mut self, mut record: JobRecord) {
-        if let Some(seat) = &mut self.seat {
-            seat.job_done(&record);
+        if let Some(virtual_processor) = &mut self.virtual_processor {
+            virtual_processor.job_done(&record);
         }
         let slot = &mut self.slots[record.id.0 as usize];
         if self.meter_cpu {
@@ -835,15 +846,23 @@ impl Executor {
 
     /// Upcalls a handler and tells the core how it went; returns the time.
     fn upcall(&mut self, id: ActivityId, mut grant: Grant) -> Instant {
-        if let Some(seat) = &mut self.seat {
-            grant.check_at = grant.check_at.min(seat.upcall(&self.scheduler, grant.start));
+        if let Some(virtual_processor) = &mut self.virtual_processor {
+            grant.check_at =
+                grant.check_at.min(virtual_processor.upcall(&self.scheduler, grant.start));
         }
         let slot = &mut self.slots[id.0 as usize];
         let cpu_before = self.meter_cpu.then(upcall_sys::clock::thread_cpu_ns);
-        let (doorbell, seat) = (&self.shared.doorbell, self.seat.as_mut());
+        let (doorbell, virtual_processor) =
+            (&self.shared.doorbell, self.virtual_processor.as_mut());
         let interrupts = Some(&mut self.interrupts);
         let inboxes = Some(&mut self.inboxes);
-        let mut gate = Gate { scheduler: &mut self.scheduler, doorbell, seat, interrupts, inboxes };
+        let mut gate = Gate {
+            scheduler: &mut self.scheduler,
+            doorbell,
+            virtual_processor,
+            interrupts,
+            inboxes,
+        };
         let (mut used, panicked, next) = match slot.work.as_mut() {
             Some(Work::Handler(handler)) => {
                 let batch = Batch::new(Authority::Gate(gate), grant);
@@ -875,12 +894,12 @@ impl Executor {
             self.shared.faulted[id.0 as usize].store(1, Ordering::Relaxed);
             used.outcome = Outcome::Finished;
         }
-        if let Some(seat) = &mut self.seat {
-            seat.returned(used.end);
+        if let Some(virtual_processor) = &mut self.virtual_processor {
+            virtual_processor.returned(used.end);
         }
         self.tell(used.end, Input::Returned { pdus: used.pdus, outcome: used.outcome });
-        if let Some(seat) = &mut self.seat {
-            seat.count(self.scheduler.switches());
+        if let Some(virtual_processor) = &mut self.virtual_processor {
+            virtual_processor.count(self.scheduler.switches());
         }
         self.tell_next(used.end, id, next);
         if used.outcome == Outcome::Done {
@@ -897,7 +916,7 @@ impl Executor {
         Outcomes {
             ends: ends.collect(),
             switches: self.scheduler.switches(),
-            handoffs: self.seat.as_ref().map_or(0, Seat::handoffs),
+            handoffs: self.virtual_processor.as_ref().map_or(0, VirtualProcessor::handoffs),
             wakeup: self.wakeup.clone(),
             records_lost: self.scheduler.sink_mut().map_or(0, |ring| ring.lost()),
         }

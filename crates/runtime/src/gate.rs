@@ -13,8 +13,8 @@ use crate::doorbell::Doorbell;
 use crate::events::{Inboxes, PostedEvent};
 use crate::executor::post;
 use crate::interrupt::{Interrupt, Interrupts};
-use crate::seat::Seat;
 use crate::trace::Ring;
+use crate::virtual_processor::VirtualProcessor;
 
 /// The scheduler of this CPU, the doorbell that others ring for it, and the other
 /// domains there, if there are any.
@@ -22,7 +22,7 @@ use crate::trace::Ring;
 pub(crate) struct Gate<'a> {
     pub(crate) scheduler: &'a mut Traced<Ring>,
     pub(crate) doorbell: &'a Doorbell,
-    pub(crate) seat: Option<&'a mut Seat>,
+    pub(crate) virtual_processor: Option<&'a mut VirtualProcessor>,
     /// Delivered at each boundary; `None`: on trial.
     pub(crate) interrupts: Option<&'a mut Interrupts>,
     /// `None`: on trial.
@@ -34,9 +34,9 @@ impl<'a> Gate<'a> {
     pub(crate) fn on_trial(
         scheduler: &'a mut Traced<Ring>,
         doorbell: &'a Doorbell,
-        seat: Option<&'a mut Seat>,
+        virtual_processor: Option<&'a mut VirtualProcessor>,
     ) -> Self {
-        Gate { scheduler, doorbell, seat, interrupts: None, inboxes: None }
+        Gate { scheduler, doorbell, virtual_processor, interrupts: None, inboxes: None }
     }
 }
 
@@ -49,8 +49,8 @@ impl Gate<'_> {
         if self.deliver(now) {
             now = crate::clock::now();
         }
-        let is_rung = match &self.seat {
-            Some(seat) => seat.bell().is_rung(),
+        let is_rung = match &self.virtual_processor {
+            Some(virtual_processor) => virtual_processor.bell().is_rung(),
             None => self.doorbell.is_rung(),
         };
         if is_rung {
@@ -61,7 +61,10 @@ impl Gate<'_> {
         if !heard
             && !posted
             && now < check_at
-            && !self.seat.as_ref().is_some_and(|seat| seat.wants_a_look())
+            && !self
+                .virtual_processor
+                .as_ref()
+                .is_some_and(|virtual_processor| virtual_processor.wants_a_look())
         {
             return Some(check_at);
         }
@@ -104,9 +107,9 @@ impl Gate<'_> {
     }
 
     fn deliver(&mut self, now: Instant) -> bool {
-        let seat = self.seat.as_deref();
+        let virtual_processor = self.virtual_processor.as_deref();
         self.interrupts.as_mut().is_some_and(|interrupts| {
-            interrupts.deliver(now, seat) | interrupts.serve(now, Moment::Crossing)
+            interrupts.deliver(now, virtual_processor) | interrupts.serve(now, Moment::Crossing)
         })
     }
 
@@ -115,16 +118,16 @@ impl Gate<'_> {
         if let Some(interrupts) = self.interrupts.as_mut().filter(|_| mask == Mask::Interrupts) {
             interrupts.raise_mask();
         }
-        if let Some(seat) = &mut self.seat {
-            seat.raise_mask(mask);
+        if let Some(virtual_processor) = &mut self.virtual_processor {
+            virtual_processor.raise_mask(mask);
         }
     }
 
     /// One level less. What came meanwhile is seen by [`Self::go_on`] from now on;
     /// interrupts are delivered when their last level goes.
     pub(crate) fn lower_mask(&mut self, mask: Mask) {
-        if let Some(seat) = &mut self.seat {
-            seat.lower_mask(mask);
+        if let Some(virtual_processor) = &mut self.virtual_processor {
+            virtual_processor.lower_mask(mask);
         }
         let interrupts = self.interrupts.as_mut().filter(|_| mask == Mask::Interrupts);
         if interrupts.is_some_and(|interrupts| interrupts.lower_mask() == 0) {
@@ -133,8 +136,12 @@ impl Gate<'_> {
     }
 
     fn ask(&mut self, now: Instant) -> Option<Instant> {
-        let others = match self.seat.as_deref_mut().filter(|seat| !seat.is_alone()) {
-            Some(seat) => seat.may_go_on(self.scheduler, now)?,
+        let others = match self
+            .virtual_processor
+            .as_deref_mut()
+            .filter(|virtual_processor| !virtual_processor.is_alone())
+        {
+            Some(virtual_processor) => virtual_processor.may_go_on(self.scheduler, now)?,
             None => Instant::FAR,
         };
         self.scheduler.handle(now, Input::Boundary).ok()?;

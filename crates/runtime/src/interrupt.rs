@@ -33,8 +33,8 @@ use upcall_shm::kernel_area;
 
 use crate::channel::{Desk, Moment};
 use crate::executor::Shared;
-use crate::seat::Seat;
 use crate::stream::Watches;
+use crate::virtual_processor::VirtualProcessor;
 
 #[cfg(test)]
 mod tests;
@@ -79,8 +79,8 @@ impl std::fmt::Debug for Interrupts {
 impl Interrupts {
     /// Nothing is requested. What the daemon raised before was for whoever had the
     /// place.
-    pub(crate) fn new(shared: Arc<Shared>, seat: Option<&Seat>) -> Self {
-        let seen = seat.map(Seat::interrupts).unwrap_or_default();
+    pub(crate) fn new(shared: Arc<Shared>, virtual_processor: Option<&VirtualProcessor>) -> Self {
+        let seen = virtual_processor.map(VirtualProcessor::interrupts).unwrap_or_default();
         let watches = Watches::new();
         Interrupts {
             handler: None,
@@ -99,8 +99,8 @@ impl Interrupts {
     }
 
     /// The executor is among the domains of another daemon: as for a new one.
-    pub(crate) fn moved_to(&mut self, seat: &Seat) {
-        self.seen = seat.interrupts();
+    pub(crate) fn moved_to(&mut self, virtual_processor: &VirtualProcessor) {
+        self.seen = virtual_processor.interrupts();
     }
 
     /// Asks for [`Interrupt::Timer`] at `at`, and at no other time.
@@ -141,7 +141,11 @@ impl Interrupts {
     /// Two loads and a comparison, if there is nothing. A handler that panics is not
     /// called again.
     #[inline]
-    pub(crate) fn deliver(&mut self, now: Instant, seat: Option<&Seat>) -> bool {
+    pub(crate) fn deliver(
+        &mut self,
+        now: Instant,
+        virtual_processor: Option<&VirtualProcessor>,
+    ) -> bool {
         if self.handler.is_none() || self.masks > 0 {
             return false;
         }
@@ -150,8 +154,8 @@ impl Interrupts {
             self.timer = Instant::FAR;
             requests |= bit(Interrupt::Timer);
         }
-        if let Some(seat) = seat {
-            let raised = seat.interrupts();
+        if let Some(virtual_processor) = virtual_processor {
+            let raised = virtual_processor.interrupts();
             requests |= raised.since(self.seen).fold(0, |bits, kind| bits | bit(kind));
             self.seen = raised;
         }

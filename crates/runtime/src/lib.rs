@@ -43,13 +43,13 @@ mod panics;
 mod reactor;
 mod rights;
 mod runtime;
-mod seat;
 mod statistics;
 pub mod status;
 pub mod stream;
 mod task;
 mod trace;
 pub mod udp;
+mod virtual_processor;
 mod virtual_time;
 
 pub use upcall_sys::clock::thread_cpu_ns;

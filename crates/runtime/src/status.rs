@@ -13,9 +13,9 @@ use upcall_sys::OsError;
 use upcall_sys::local::{Connection, ReceiveError, Received};
 use upcall_sys::readiness::{self, Direction};
 
-pub use upcall_shm::kernel_area::State as SeatState;
+pub use upcall_shm::kernel_area::State as VirtualProcessorState;
 pub use upcall_shm::user_area::{Counters as DomainCounters, SlotState as ActivityState};
-pub use upcall_shm::wire::{ActivityStatus, CpuStatus, SeatStatus};
+pub use upcall_shm::wire::{ActivityStatus, CpuStatus, VirtualProcessorStatus};
 
 use crate::clock;
 
@@ -57,7 +57,7 @@ pub struct DomainStatus {
     /// As it said.
     pub name: String,
     /// It, on each CPU where it has its thread.
-    pub seats: Vec<SeatStatus>,
+    pub virtual_processors: Vec<VirtualProcessorStatus>,
     /// What it has places for, in the order of admission.
     pub activities: Vec<ActivityStatus>,
 }
@@ -158,8 +158,12 @@ impl Status {
         match part {
             StatusPart::Cpu(cpu) => self.cpus.push(cpu),
             StatusPart::Domain(domain) => self.domains.push(DomainStatus::of(domain)),
-            StatusPart::Seat(seat) => {
-                self.domains.last_mut().ok_or_else(place)?.seats.push(seat);
+            StatusPart::VirtualProcessor(virtual_processor) => {
+                self.domains
+                    .last_mut()
+                    .ok_or_else(place)?
+                    .virtual_processors
+                    .push(virtual_processor);
             }
             StatusPart::Activity(activity) => {
                 self.domains.last_mut().ok_or_else(place)?.activities.push(activity);
@@ -176,22 +180,28 @@ impl Status {
 }
 
 impl DomainStatus {
-    /// The worst state of its seats: demoted, stopped, blocked, attached. `None`: it
+    /// The worst state of its virtual_processors: demoted, stopped, blocked, attached. `None`: it
     /// is attaching, none of its threads is there yet.
-    pub fn state(&self) -> Option<SeatState> {
-        self.seats.iter().map(|seat| seat.state).max_by_key(|&state| state as u64)
+    pub fn state(&self) -> Option<VirtualProcessorState> {
+        self.virtual_processors
+            .iter()
+            .map(|virtual_processor| virtual_processor.state)
+            .max_by_key(|&state| state as u64)
     }
 
     /// What is wrong with its pages, on the first CPU where something is.
     pub fn fault(&self) -> Option<&str> {
-        self.seats.iter().map(|seat| seat.fault.as_str()).find(|fault| !fault.is_empty())
+        self.virtual_processors
+            .iter()
+            .map(|virtual_processor| virtual_processor.fault.as_str())
+            .find(|fault| !fault.is_empty())
     }
 
     /// What it counted on all CPUs. It may have counted anything: sums saturate.
     pub fn counters(&self) -> DomainCounters {
         let mut sum = DomainCounters::default();
         for DomainCounters { upcalls, switches, jobs, misses, pdus, handoffs, slack_ns_min } in
-            self.seats.iter().map(|seat| seat.counters)
+            self.virtual_processors.iter().map(|virtual_processor| virtual_processor.counters)
         {
             sum.upcalls = sum.upcalls.saturating_add(upcalls);
             sum.switches = sum.switches.saturating_add(switches);
@@ -206,7 +216,10 @@ impl DomainStatus {
 
     /// How often the watchdog had to act against it, on all CPUs.
     pub fn offences(&self) -> u64 {
-        self.seats.iter().map(|seat| seat.offences).fold(0, u64::saturating_add)
+        self.virtual_processors
+            .iter()
+            .map(|virtual_processor| virtual_processor.offences)
+            .fold(0, u64::saturating_add)
     }
 
     /// Reserved for it on all CPUs, in millionths of one.
@@ -216,13 +229,16 @@ impl DomainStatus {
 
     /// CPU time of its threads so far.
     pub fn used_ns(&self) -> u64 {
-        self.seats.iter().map(|seat| seat.used_ns).fold(0, u64::saturating_add)
+        self.virtual_processors
+            .iter()
+            .map(|virtual_processor| virtual_processor.used_ns)
+            .fold(0, u64::saturating_add)
     }
 
     fn of(said: wire::DomainStatus) -> Self {
         let wire::DomainStatus { domain, generation, pid, uid, at_ns, name } = said;
-        let (seats, activities) = (Vec::new(), Vec::new());
-        DomainStatus { domain, generation, pid, uid, at_ns, name, seats, activities }
+        let (virtual_processors, activities) = (Vec::new(), Vec::new());
+        DomainStatus { domain, generation, pid, uid, at_ns, name, virtual_processors, activities }
     }
 }
 

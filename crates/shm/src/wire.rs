@@ -7,7 +7,7 @@
 //! ```text
 //!   domain                                        daemon
 //!   Hello           ------------------------->
-//!                   <-------------------------    Welcome, then Seat with three descriptors a CPU:
+//!                   <-------------------------    Welcome, then VirtualProcessor with three descriptors a CPU:
 //!                                                 turn page, own user area, kernel area
 //!                   <-------------------------    Peer with its user area to read, now and later
 //!   Thread          ------------------------->    (gives it the real-time class)
@@ -37,7 +37,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 
-pub use status::{ActivityStatus, CpuStatus, DomainStatus, SeatStatus, StatusPart};
+pub use status::{ActivityStatus, CpuStatus, DomainStatus, StatusPart, VirtualProcessorStatus};
 
 /// Of the messages below.
 pub const PROTOCOL_VERSION: u32 = 4;
@@ -139,8 +139,8 @@ pub enum ToDomain {
         domain: u32,
         /// Tells it from the one that had the number before.
         generation: u64,
-        /// How many [`ToDomain::Seat`]s follow.
-        seats: u32,
+        /// How many [`ToDomain::VirtualProcessor`]s follow.
+        virtual_processors: u32,
         /// 1 if threads get the real-time class, 0 if they stay ordinary.
         real_time: bool,
         /// What admission counts for a hand-off.
@@ -155,7 +155,7 @@ pub enum ToDomain {
         reason: String,
     },
     /// Its pages on a CPU.
-    Seat {
+    VirtualProcessor {
         /// Which CPU.
         cpu: u32,
     },
@@ -316,19 +316,26 @@ impl ToDomain {
             ToDomain::Welcome {
                 domain,
                 generation,
-                seats,
+                virtual_processors,
                 real_time,
                 switch_cost_ns,
                 defer_preemption_ns,
             } => {
-                let (domain, seats) = (u64::from(*domain), u64::from(*seats));
+                let (domain, virtual_processors) =
+                    (u64::from(*domain), u64::from(*virtual_processors));
                 let real_time = u64::from(*real_time);
-                let words =
-                    [domain, *generation, seats, real_time, *switch_cost_ns, *defer_preemption_ns];
+                let words = [
+                    domain,
+                    *generation,
+                    virtual_processors,
+                    real_time,
+                    *switch_cost_ns,
+                    *defer_preemption_ns,
+                ];
                 encode(1, &words, &[])
             }
             ToDomain::Rejected { reason } => encode(2, &[], &[reason]),
-            ToDomain::Seat { cpu } => encode(3, &[u64::from(*cpu)], &[]),
+            ToDomain::VirtualProcessor { cpu } => encode(3, &[u64::from(*cpu)], &[]),
             ToDomain::Peer { cpu, domain, generation } => {
                 encode(4, &[u64::from(*cpu), u64::from(*domain), *generation], &[])
             }
@@ -358,18 +365,26 @@ impl ToDomain {
         let small = |word| narrow(word, content);
         let mut text = || texts.pop_front().ok_or(content);
         match (kind, words.as_slice()) {
-            (1, &[domain, generation, seats, real_time, switch_cost_ns, defer_preemption_ns]) => {
-                Ok(ToDomain::Welcome {
-                    domain: small(domain)?,
+            (
+                1,
+                &[
+                    domain,
                     generation,
-                    seats: small(seats)?,
-                    real_time: flag(real_time, content)?,
+                    virtual_processors,
+                    real_time,
                     switch_cost_ns,
                     defer_preemption_ns,
-                })
-            }
+                ],
+            ) => Ok(ToDomain::Welcome {
+                domain: small(domain)?,
+                generation,
+                virtual_processors: small(virtual_processors)?,
+                real_time: flag(real_time, content)?,
+                switch_cost_ns,
+                defer_preemption_ns,
+            }),
             (2, []) => Ok(ToDomain::Rejected { reason: text()? }),
-            (3, &[cpu]) => Ok(ToDomain::Seat { cpu: small(cpu)? }),
+            (3, &[cpu]) => Ok(ToDomain::VirtualProcessor { cpu: small(cpu)? }),
             (4, &[cpu, domain, generation]) => {
                 Ok(ToDomain::Peer { cpu: small(cpu)?, domain: small(domain)?, generation })
             }

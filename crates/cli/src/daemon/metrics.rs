@@ -15,7 +15,7 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
-use upcall::status::{DomainStatus, SeatStatus, Status, status};
+use upcall::status::{DomainStatus, Status, VirtualProcessorStatus, status};
 use upcall_daemon::server::Event;
 
 pub(super) mod http;
@@ -105,27 +105,39 @@ struct Snapshot {
 }
 
 /// A value of a domain on one CPU.
-type OfSeat<T> = fn(&SeatStatus) -> T;
+type OfVirtualProcessor<T> = fn(&VirtualProcessorStatus) -> T;
 
 /// Counters of a domain on one CPU: name without `_total`, help, value.
-const SEAT_COUNTERS: [(&str, &str, OfSeat<u64>); 7] = [
-    ("upcall_domain_jobs", "Jobs that ended, as the domain says", |seat| seat.counters.jobs),
-    ("upcall_domain_misses", "Jobs that ended past their deadline, as the domain says", |seat| {
-        seat.counters.misses
+const SEAT_COUNTERS: [(&str, &str, OfVirtualProcessor<u64>); 7] = [
+    ("upcall_domain_jobs", "Jobs that ended, as the domain says", |virtual_processor| {
+        virtual_processor.counters.jobs
     }),
-    ("upcall_domain_pdus", "PDUs processed, as the domain says", |seat| seat.counters.pdus),
-    ("upcall_domain_upcalls", "Upcalls of handlers, as the domain says", |seat| {
-        seat.counters.upcalls
+    (
+        "upcall_domain_misses",
+        "Jobs that ended past their deadline, as the domain says",
+        |virtual_processor| virtual_processor.counters.misses,
+    ),
+    ("upcall_domain_pdus", "PDUs processed, as the domain says", |virtual_processor| {
+        virtual_processor.counters.pdus
     }),
-    ("upcall_domain_handoffs", "Turns passed to another domain, as the domain says", |seat| {
-        seat.counters.handoffs
+    ("upcall_domain_upcalls", "Upcalls of handlers, as the domain says", |virtual_processor| {
+        virtual_processor.counters.upcalls
     }),
-    ("upcall_domain_switches", "Switches between own activities, as the domain says", |seat| {
-        seat.counters.switches
-    }),
-    ("upcall_domain_offences", "Measures that the watchdog took against the domain", |seat| {
-        seat.offences
-    }),
+    (
+        "upcall_domain_handoffs",
+        "Turns passed to another domain, as the domain says",
+        |virtual_processor| virtual_processor.counters.handoffs,
+    ),
+    (
+        "upcall_domain_switches",
+        "Switches between own activities, as the domain says",
+        |virtual_processor| virtual_processor.counters.switches,
+    ),
+    (
+        "upcall_domain_offences",
+        "Measures that the watchdog took against the domain",
+        |virtual_processor| virtual_processor.offences,
+    ),
 ];
 
 impl Collector for Snapshot {
@@ -133,7 +145,7 @@ impl Collector for Snapshot {
         let encoder = &mut encoder;
         self.encode_daemon(encoder)?;
         self.encode_cpus(encoder)?;
-        self.encode_seats(encoder)
+        self.encode_virtual_processors(encoder)
     }
 }
 
@@ -183,46 +195,52 @@ impl Snapshot {
         Ok(())
     }
 
-    fn encode_seats(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    fn encode_virtual_processors(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         for (name, help, value) in SEAT_COUNTERS {
             let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-            for (labels, seat) in self.seats() {
+            for (labels, virtual_processor) in self.virtual_processors() {
                 metric
                     .encode_family(&labels)?
-                    .encode_counter::<NoLabelSet, _, u64>(&value(seat), None)?;
+                    .encode_counter::<NoLabelSet, _, u64>(&value(virtual_processor), None)?;
             }
         }
         let help = "CPU time of the domain's thread, by the kernel";
         let name = "upcall_domain_cpu_seconds";
         let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for (labels, seat) in self.seats() {
-            let used_s = Duration::from_nanos(seat.used_ns).as_secs_f64();
+        for (labels, virtual_processor) in self.virtual_processors() {
+            let used_s = Duration::from_nanos(virtual_processor.used_ns).as_secs_f64();
             metric.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&used_s, None)?;
         }
         let help = "Part of the CPU that the domain has reserved";
         let name = "upcall_domain_reserved_ratio";
         let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for (labels, seat) in self.seats() {
-            metric.encode_family(&labels)?.encode_gauge(&ratio(seat.reserved_ppm))?;
+        for (labels, virtual_processor) in self.virtual_processors() {
+            metric.encode_family(&labels)?.encode_gauge(&ratio(virtual_processor.reserved_ppm))?;
         }
         Ok(())
     }
 
     /// Each domain on each CPU, with its labels. Names may be equal, numbers are not.
-    fn seats(&self) -> impl Iterator<Item = (Vec<(&'static str, String)>, &SeatStatus)> {
-        self.status
-            .domains
-            .iter()
-            .flat_map(|domain| domain.seats.iter().map(move |seat| (labels(domain, seat), seat)))
+    fn virtual_processors(
+        &self,
+    ) -> impl Iterator<Item = (Vec<(&'static str, String)>, &VirtualProcessorStatus)> {
+        self.status.domains.iter().flat_map(|domain| {
+            domain.virtual_processors.iter().map(move |virtual_processor| {
+                (labels(domain, virtual_processor), virtual_processor)
+            })
+        })
     }
 }
 
-fn labels(domain: &DomainStatus, seat: &SeatStatus) -> Vec<(&'static str, String)> {
+fn labels(
+    domain: &DomainStatus,
+    virtual_processor: &VirtualProcessorStatus,
+) -> Vec<(&'static str, String)> {
     vec![
         ("domain", domain.name.clone()),
         ("number", domain.domain.to_string()),
         ("uid", domain.uid.to_string()),
-        ("cpu", seat.cpu.to_string()),
+        ("cpu", virtual_processor.cpu.to_string()),
     ]
 }
 

@@ -9,7 +9,9 @@ use ratatui::layout::{Alignment, Constraint, Layout, Rect};
 use ratatui::style::Style;
 use ratatui::text::{Line, Text};
 use ratatui::widgets::{Block, Clear, Paragraph, Row, Table};
-use upcall::status::{ActivityStatus, DomainCounters, DomainStatus, SeatStatus, Status};
+use upcall::status::{
+    ActivityStatus, DomainCounters, DomainStatus, Status, VirtualProcessorStatus,
+};
 
 use crate::exit::Failure;
 use crate::{ps, show};
@@ -150,7 +152,8 @@ impl View {
             domains.len()
         );
         let cpus = self.now.cpus.iter().map(|cpu| {
-            let of_cpu = |seat: &SeatStatus| seat.cpu == cpu.cpu;
+            let of_cpu =
+                |virtual_processor: &VirtualProcessorStatus| virtual_processor.cpu == cpu.cpu;
             let used = self.before.as_ref().map(|_| {
                 let used = domains.iter().filter_map(|domain| self.used_ppm(domain, of_cpu));
                 used.fold(0, u64::saturating_add)
@@ -260,14 +263,23 @@ impl View {
     }
 
     /// CPU time of a domain's threads over the last interval, in millionths of a CPU:
-    /// of those seats that `counts` names. `None`: it was not there before.
-    fn used_ppm(&self, domain: &DomainStatus, counts: impl Fn(&SeatStatus) -> bool) -> Option<u64> {
+    /// of those virtual_processors that `counts` names. `None`: it was not there before.
+    fn used_ppm(
+        &self,
+        domain: &DomainStatus,
+        counts: impl Fn(&VirtualProcessorStatus) -> bool,
+    ) -> Option<u64> {
         let earlier = self.earlier(domain)?;
         let mut used_ns = 0u64;
-        for seat in domain.seats.iter().filter(|seat| counts(seat)) {
-            let mut same = earlier.seats.iter().filter(|e| (e.cpu, e.tid) == (seat.cpu, seat.tid));
+        for virtual_processor in
+            domain.virtual_processors.iter().filter(|virtual_processor| counts(virtual_processor))
+        {
+            let mut same = earlier
+                .virtual_processors
+                .iter()
+                .filter(|e| (e.cpu, e.tid) == (virtual_processor.cpu, virtual_processor.tid));
             let before_ns = same.next().map_or(0, |earlier| earlier.used_ns);
-            used_ns = used_ns.saturating_add(seat.used_ns.saturating_sub(before_ns));
+            used_ns = used_ns.saturating_add(virtual_processor.used_ns.saturating_sub(before_ns));
         }
         let length_ns = u128::from(domain.at_ns.saturating_sub(earlier.at_ns).max(1));
         u64::try_from(u128::from(used_ns) * 1_000_000 / length_ns).ok()

@@ -21,7 +21,7 @@ impl Daemon {
     pub(super) fn obey(&mut self, session: u64, message: ToDaemon) -> Result<(), Over> {
         match message {
             ToDaemon::Hello { name, policy } => self.attach(session, &name, &policy),
-            ToDaemon::Thread { cpu, tid } => self.seat(session, cpu, tid),
+            ToDaemon::Thread { cpu, tid } => self.virtual_processor(session, cpu, tid),
             ToDaemon::Create { request, unscreened, need, name } => {
                 let number = self.domain_of(session)?.number.number();
                 let placed = self.registry.create(number, &name, &need, unscreened);
@@ -98,8 +98,10 @@ impl Daemon {
     /// Tells the kernel areas and the watchdog what a domain may do.
     pub(super) fn set_limits(&self, session: u64) {
         let domain = self.sessions.get(&session).and_then(|session| session.domain.as_ref());
-        let Some(Attached { number, seats, .. }) = domain else { return };
-        for (hall, member) in seats.iter().filter_map(|s| Some((&s.hall, s.member.as_ref()?))) {
+        let Some(Attached { number, virtual_processors, .. }) = domain else { return };
+        for (hall, member) in
+            virtual_processors.iter().filter_map(|s| Some((&s.hall, s.member.as_ref()?)))
+        {
             let usage = self.registry.usage(number.number(), hall.cpu);
             let limits = &member.limits;
             // Relaxed: see `Limits`.

@@ -1,4 +1,4 @@
-//! Attaching: a process gets a number, pages, and a seat on each CPU.
+//! Attaching: a process gets a number, pages, and a virtual processor on each CPU.
 //!
 //! Steps 1 and 2 of the diagram in [`super`]. Part of the server's thread: it waits for no
 //! client, nor for the halls that leave.
@@ -15,7 +15,7 @@ use upcall_sys::memfd::SharedMapping;
 use upcall_sys::process::{ThreadState, thread_state};
 use upcall_sys::schedule;
 
-use super::session::{Attached, Over, Seat, Session};
+use super::session::{Attached, Over, Session, VirtualProcessor};
 use super::{Daemon, Event};
 use crate::hall::{Hall, Member, PROXY_GENERATION};
 use crate::kls::{self, Kls};
@@ -42,8 +42,8 @@ impl Daemon {
                 return Err(self.rejected(session, reason));
             }
         };
-        let seated = self.seats_for(session, owner, number);
-        if let Err(Over(reason)) = seated {
+        let placed = self.virtual_processors_for(session, owner, number);
+        if let Err(Over(reason)) = placed {
             self.registry.detach(number);
             self.close_halls(owner.uid);
             return Err(self.rejected(session, reason));
@@ -55,11 +55,16 @@ impl Daemon {
     }
 
     /// Makes the pages of a domain on every CPU, and hands them over.
-    fn seats_for(&mut self, session: u64, owner: Owner, number: u32) -> Result<(), Over> {
+    fn virtual_processors_for(
+        &mut self,
+        session: u64,
+        owner: Owner,
+        number: u32,
+    ) -> Result<(), Over> {
         let id = DomainId::new(number).ok_or("no such number")?;
         let found = self.registry.generation(number).and_then(NonZeroU64::new);
         let generation = found.ok_or("no such domain")?;
-        let mut seats = Vec::new();
+        let mut virtual_processors = Vec::new();
         for site in self.sites.clone() {
             let hall = self.hall(&site, owner.uid)?;
             // Somebody may be scribbling on it.
@@ -72,24 +77,26 @@ impl Daemon {
             // Refused is as good as before: such a page may be slow once.
             let _ = memory.lock();
             memory.dont_fork()?;
-            seats.push(Seat { hall, memory: Some(memory), member: None });
+            virtual_processors.push(VirtualProcessor { hall, memory: Some(memory), member: None });
         }
         let welcome = ToDomain::Welcome {
             domain: number,
             generation: generation.get(),
-            seats: u32::try_from(seats.len()).unwrap_or(u32::MAX),
+            virtual_processors: u32::try_from(virtual_processors.len()).unwrap_or(u32::MAX),
             real_time: self.real_time.is_some(),
             switch_cost_ns: self.switch_cost.as_nanos(),
             defer_preemption_ns: self.config.defer_preemption.as_nanos(),
         };
         self.say(session, &welcome, &[])?;
-        for seat in &seats {
-            let Seat { hall, memory: Some(memory), .. } = seat else { continue };
+        for virtual_processor in &virtual_processors {
+            let VirtualProcessor { hall, memory: Some(memory), .. } = virtual_processor else {
+                continue;
+            };
             let fds = [hall.turn.memory().fd(), memory.fd(), hall.kernel_fd.as_fd()];
-            self.say(session, &ToDomain::Seat { cpu: hall.cpu }, &fds)?;
+            self.say(session, &ToDomain::VirtualProcessor { cpu: hall.cpu }, &fds)?;
         }
         if let Some(session) = self.sessions.get_mut(&session) {
-            session.domain = Some(Attached { number: id, generation, seats });
+            session.domain = Some(Attached { number: id, generation, virtual_processors });
         }
         Ok(())
     }
@@ -114,14 +121,22 @@ impl Daemon {
 
     /// A domain's thread of a CPU is there: from now on it takes part. A thread that has ended
     /// meanwhile, or is of another process, takes no part.
-    pub(super) fn seat(&mut self, session: u64, cpu: u32, tid: u32) -> Result<(), Over> {
+    pub(super) fn virtual_processor(
+        &mut self,
+        session: u64,
+        cpu: u32,
+        tid: u32,
+    ) -> Result<(), Over> {
         let band = self.band();
         let pid = self.sessions.get(&session).map_or(0, |session| session.credentials.pid);
-        let Attached { number, generation, seats } = self.domain_of(session)?;
+        let Attached { number, generation, virtual_processors } = self.domain_of(session)?;
         let (number, generation) = (*number, *generation);
-        let seat = seats.iter_mut().find(|seat| seat.hall.cpu == cpu);
-        let seat = seat.ok_or("it has no seat there")?;
-        let memory = seat.memory.take().ok_or("it has its seat there already")?;
+        let virtual_processor = virtual_processors
+            .iter_mut()
+            .find(|virtual_processor| virtual_processor.hall.cpu == cpu);
+        let virtual_processor = virtual_processor.ok_or("it has no virtual_processor there")?;
+        let memory =
+            virtual_processor.memory.take().ok_or("it has its virtual_processor there already")?;
         if thread_state(pid, tid)? == ThreadState::Dead {
             // No reason to end the session: the domain may say next that it detaches.
             return Ok(());
@@ -138,8 +153,8 @@ impl Daemon {
                 format!("its thread cannot have real-time priority {priority} ({why}): {error}")
             })?;
         }
-        seat.member = Some(member.clone());
-        let hall = seat.hall.clone();
+        virtual_processor.member = Some(member.clone());
+        let hall = virtual_processor.hall.clone();
         let others = hall.members();
         hall.kernel.attach(number, generation, 0, pid);
         hall.set_members(|members| members.push(member.clone()));

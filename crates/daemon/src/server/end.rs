@@ -11,7 +11,7 @@ use upcall_shm::DomainId;
 use upcall_sys::process::PidFd;
 use upcall_sys::schedule::{self, Band};
 
-use super::session::{Attached, Seat};
+use super::session::{Attached, VirtualProcessor};
 use super::{Daemon, Event};
 use crate::hall::Member;
 use crate::watchdog;
@@ -25,8 +25,8 @@ impl Daemon {
     /// Ends a session: what it had is free.
     pub(super) fn end(&mut self, number: u64, reason: &str) {
         let Some(session) = self.sessions.remove(&number) else { return };
-        let Some(Attached { number, seats, .. }) = session.domain else { return };
-        for Seat { hall, member, .. } in seats {
+        let Some(Attached { number, virtual_processors, .. }) = session.domain else { return };
+        for VirtualProcessor { hall, member, .. } in virtual_processors {
             let Some(member) = member else { continue };
             hall.set_members(|members| members.retain(|other| !Arc::ptr_eq(other, &member)));
             hall.kernel.detach(number);

@@ -37,11 +37,11 @@ pub(super) struct Session {
 pub(super) struct Attached {
     pub(super) number: DomainId,
     pub(super) generation: NonZeroU64,
-    pub(super) seats: Vec<Seat>,
+    pub(super) virtual_processors: Vec<VirtualProcessor>,
 }
 
 /// A domain on a CPU.
-pub(super) struct Seat {
+pub(super) struct VirtualProcessor {
     pub(super) hall: Arc<Hall>,
     /// Its area, until its thread is there.
     pub(super) memory: Option<SharedMapping>,

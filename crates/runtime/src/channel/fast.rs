@@ -94,13 +94,13 @@ pub(super) struct Calls {
 }
 
 struct Fast {
-    seat: Mutex<Seat>,
+    virtual_processor: Mutex<VirtualProcessor>,
     /// The thread that is in the handler; 0: none.
     holder: AtomicUsize,
 }
 
 /// Locked for some instructions, and not while the handler runs.
-struct Seat {
+struct VirtualProcessor {
     delivery: Delivery,
     id: HandlerId,
     source: SourceId,
@@ -120,8 +120,12 @@ impl Calls {
                 let mut delivery = Delivery::new();
                 let id = delivery.add_handler(terms)?;
                 let source = delivery.add_source(&[id])?;
-                let seat = Seat { delivery, id, source, handler: Some(handler) };
-                Some(Fast { seat: Mutex::new(seat), holder: AtomicUsize::new(0) })
+                let virtual_processor =
+                    VirtualProcessor { delivery, id, source, handler: Some(handler) };
+                Some(Fast {
+                    virtual_processor: Mutex::new(virtual_processor),
+                    holder: AtomicUsize::new(0),
+                })
             }
         };
         Ok(Calls { fast, call: call.map(Mutex::new) })
@@ -153,8 +157,8 @@ impl Calls {
     }
 
     pub(super) fn fast_counts(&self) -> Option<Counts> {
-        let seat = lock(&self.fast.as_ref()?.seat);
-        seat.delivery.counts(seat.id)
+        let virtual_processor = lock(&self.fast.as_ref()?.virtual_processor);
+        virtual_processor.delivery.counts(virtual_processor.id)
     }
 }
 
@@ -176,7 +180,7 @@ impl Fast {
         match called {
             Ok(answer) => {
                 // Held for some instructions by others, if at all.
-                lock(&self.seat).handler = Some(handler);
+                lock(&self.virtual_processor).handler = Some(handler);
                 Ok(Some(answer))
             }
             Err(_) => Err(FastError::Panicked),
@@ -184,19 +188,19 @@ impl Fast {
     }
 
     fn enter(&self, now: Instant, recursion: bool) -> Result<Option<FastHandler>, FastError> {
-        let mut seat = match self.seat.try_lock() {
-            Ok(seat) => seat,
+        let mut virtual_processor = match self.virtual_processor.try_lock() {
+            Ok(virtual_processor) => virtual_processor,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return Ok(None),
         };
-        let Seat { id, source, .. } = *seat;
+        let VirtualProcessor { id, source, .. } = *virtual_processor;
         let ancestry = match recursion {
             true => CoreEvent::new(source, 0, 0).led_by(id),
-            false if seat.handler.is_none() => return Ok(None),
+            false if virtual_processor.handler.is_none() => return Ok(None),
             false => Ancestry::NONE,
         };
-        seat.delivery.call(now, id, ancestry).map_err(FastError::Refused)?;
-        Ok(seat.handler.take())
+        virtual_processor.delivery.call(now, id, ancestry).map_err(FastError::Refused)?;
+        Ok(virtual_processor.handler.take())
     }
 }
 

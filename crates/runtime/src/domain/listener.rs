@@ -23,7 +23,7 @@ use super::{locked, next_message, open, out_of_place, receive};
 use crate::clock;
 use crate::offence::Offence;
 use crate::rights::Notice;
-use crate::seat::{Neighbour, Seat, Usher};
+use crate::virtual_processor::{Neighbour, Usher, VirtualProcessor};
 
 /// How long the listener waits before it looks whether it is still wanted.
 const LOOK_EVERY: Span = Span::from_millis(100);
@@ -38,9 +38,9 @@ pub(super) struct Listener {
     /// Of the domain.
     pub(super) name: String,
     pub(super) policy: String,
-    /// The other end of each executor's seat, by CPU.
+    /// The other end of each executor's virtual processor, by CPU.
     pub(super) ushers: Vec<(u32, Usher)>,
-    /// Of the present seats.
+    /// Of the present virtual processors.
     pub(super) orphaned: Arc<AtomicBool>,
     pub(super) holdings: Arc<Mutex<Holdings>>,
     pub(super) answers: mpsc::Sender<Option<ToDomain>>,
@@ -51,7 +51,7 @@ pub(super) struct Listener {
 /// A domain among others again, but that its executors do not know.
 struct Attachment {
     connection: Arc<Connection>,
-    seats: Vec<(u32, Seat)>,
+    virtual_processors: Vec<(u32, VirtualProcessor)>,
     ushers: Vec<(u32, Usher)>,
     orphaned: Arc<AtomicBool>,
     /// Claimed, whether with success or not.
@@ -143,22 +143,23 @@ impl Listener {
     /// executors go on as orphans meanwhile.
     fn attach_again(&self) -> Result<Attachment, AttachError> {
         let opened = open(&self.path, &self.name, &self.policy)?;
-        let Opened { connection, seats: all, orphaned, missing, .. } = opened;
+        let Opened { connection, virtual_processors: all, orphaned, missing, .. } = opened;
         let (claimed, threads) = {
             let mut holdings = locked(&self.holdings);
             holdings.attempts += 1;
             (holdings.held.clone(), holdings.threads.clone())
         };
-        let (mut seats, mut ushers) = (Vec::new(), Vec::new());
-        for (cpu, seat, usher) in all {
+        let (mut virtual_processors, mut ushers) = (Vec::new(), Vec::new());
+        for (cpu, virtual_processor, usher) in all {
             // On other CPUs it has no thread.
             if self.ushers.iter().any(|(own, _)| *own == cpu) {
-                seats.push((cpu, seat));
+                virtual_processors.push((cpu, virtual_processor));
                 ushers.push((cpu, usher));
             }
         }
-        if seats.len() < self.ushers.len() || threads.len() < self.ushers.len() {
-            let what = format!("it schedules {} of {} CPUs", seats.len(), self.ushers.len());
+        if virtual_processors.len() < self.ushers.len() || threads.len() < self.ushers.len() {
+            let what =
+                format!("it schedules {} of {} CPUs", virtual_processors.len(), self.ushers.len());
             return Err(AttachError::Daemon(what));
         }
         let mut refused = Vec::new();
@@ -179,13 +180,28 @@ impl Listener {
             awaited -= usize::from(domain == DomainId::DAEMON.number());
         }
         let connection = Arc::new(connection);
-        Ok(Attachment { connection, seats, ushers, orphaned, claimed, refused, missing })
+        Ok(Attachment {
+            connection,
+            virtual_processors,
+            ushers,
+            orphaned,
+            claimed,
+            refused,
+            missing,
+        })
     }
 
-    /// Hands the new seats to the executors.
+    /// Hands the new virtual processors to the executors.
     fn take_up(&mut self, attachment: Attachment) -> Arc<Connection> {
-        let Attachment { connection, seats, ushers, orphaned, claimed, refused, missing } =
-            attachment;
+        let Attachment {
+            connection,
+            virtual_processors,
+            ushers,
+            orphaned,
+            claimed,
+            refused,
+            missing,
+        } = attachment;
         let mut holdings = locked(&self.holdings);
         // Closed meanwhile.
         for &order in claimed.keys().filter(|order| !holdings.held.contains_key(order)) {
@@ -202,12 +218,12 @@ impl Listener {
         drop(holdings);
         self.orphaned = orphaned;
         let mut old = std::mem::replace(&mut self.ushers, ushers);
-        for (cpu, mut seat) in seats {
-            seat.set_unclaimed(unclaimed.clone());
+        for (cpu, mut virtual_processor) in virtual_processors {
+            virtual_processor.set_unclaimed(unclaimed.clone());
             let (mut old, mut new) = (old.iter_mut(), self.ushers.iter_mut());
             let of_cpu = |usher: &&mut (u32, Usher)| usher.0 == cpu;
             if let (Some((_, old)), Some((_, new))) = (old.find(of_cpu), new.find(of_cpu)) {
-                old.replace(Box::new(seat), new);
+                old.replace(Box::new(virtual_processor), new);
             }
         }
         connection

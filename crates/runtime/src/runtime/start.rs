@@ -15,7 +15,7 @@ use crate::executor::{ACTIVITIES_MAX, Executor};
 use crate::panics;
 use crate::reactor::Reactor;
 use crate::rights::Notice;
-use crate::seat::Seat;
+use crate::virtual_processor::VirtualProcessor;
 
 use super::{ExecutorThread, Runtime};
 
@@ -126,7 +126,7 @@ impl Runtime {
             MemoryLock::OnFault => upcall_sys::memory::lock_on_fault(),
             MemoryLock::Off => Ok(()),
         };
-        let (domain, seats) = match &config.daemon {
+        let (domain, virtual_processors) = match &config.daemon {
             None => (None, Vec::new()),
             Some(daemon) => {
                 let (mode, policy) = (config.mode, config.discipline.name);
@@ -135,10 +135,10 @@ impl Runtime {
                 }
                 let attached = Domain::attach(&daemon.socket, &daemon.name, policy)
                     .map_err(|error| StartError::Attach(Arc::new(error)))?;
-                config.cpus = attached.seats.iter().map(|(cpu, _)| *cpu).collect();
+                config.cpus = attached.virtual_processors.iter().map(|(cpu, _)| *cpu).collect();
                 config.switch_cost = Some(attached.switch_cost);
                 notices.extend(attached.missing);
-                (Some(attached.domain), attached.seats)
+                (Some(attached.domain), attached.virtual_processors)
             }
         };
         if config.cpus.is_empty() {
@@ -194,18 +194,26 @@ impl Runtime {
             virtual_time: None,
         };
         if runtime.config.mode == Mode::Upcall {
-            let mut seats: Vec<Option<Seat>> =
-                seats.into_iter().map(|(_, seat)| Some(seat)).collect();
-            seats.resize_with(runtime.config.cpus.len(), || None);
-            for (cpu, seat) in runtime.config.cpus.clone().into_iter().zip(seats) {
-                let executor = runtime.add_executor(cpu, seat);
+            let mut virtual_processors: Vec<Option<VirtualProcessor>> = virtual_processors
+                .into_iter()
+                .map(|(_, virtual_processor)| Some(virtual_processor))
+                .collect();
+            virtual_processors.resize_with(runtime.config.cpus.len(), || None);
+            for (cpu, virtual_processor) in
+                runtime.config.cpus.clone().into_iter().zip(virtual_processors)
+            {
+                let executor = runtime.add_executor(cpu, virtual_processor);
                 runtime.launch(executor).map_err(StartError::Thread)?;
             }
         }
         Ok(runtime)
     }
 
-    pub(super) fn add_executor(&mut self, cpu: u32, seat: Option<Seat>) -> usize {
+    pub(super) fn add_executor(
+        &mut self,
+        cpu: u32,
+        virtual_processor: Option<VirtualProcessor>,
+    ) -> usize {
         // Alone on its thread, a handler needs no policy: the kernel has its own.
         let (meter_cpu, discipline) = match self.config.mode {
             Mode::Upcall => (false, self.config.discipline),
@@ -216,7 +224,7 @@ impl Runtime {
             meter_cpu,
             self.config.trace,
             self.inactive_epoch.clone(),
-            seat,
+            virtual_processor,
         );
         self.executors.push(ExecutorThread {
             cpu,

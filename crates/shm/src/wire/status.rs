@@ -4,7 +4,7 @@
 //!   inspector (no domain)                         daemon
 //!   Inspect         ------------------------->
 //!                   <-------------------------    Cpu, for each CPU
-//!                   <-------------------------    Domain, then its Seats, then its Activities;
+//!                   <-------------------------    Domain, then its VirtualProcessors, then its Activities;
 //!                                                 for each domain the inspector may see
 //!                   <-------------------------    End
 //! ```
@@ -37,7 +37,7 @@ pub enum StatusPart {
     /// A domain; what follows is of it.
     Domain(DomainStatus),
     /// It, on one CPU.
-    Seat(SeatStatus),
+    VirtualProcessor(VirtualProcessorStatus),
     /// What it has a place for.
     Activity(ActivityStatus),
     /// That was all.
@@ -83,7 +83,7 @@ pub struct DomainStatus {
 
 /// A domain on one CPU, from its thread on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SeatStatus {
+pub struct VirtualProcessorStatus {
     /// Which CPU.
     pub cpu: u32,
     /// Its thread there.
@@ -143,7 +143,9 @@ impl StatusPart {
                 let (domain, pid, uid) = (u64::from(*domain), u64::from(*pid), u64::from(*uid));
                 encode(DOMAIN, &[domain, *generation, pid, uid, *at_ns], &[name])
             }
-            StatusPart::Seat(seat) => encode(SEAT, &seat.words(), &[&seat.fault]),
+            StatusPart::VirtualProcessor(virtual_processor) => {
+                encode(SEAT, &virtual_processor.words(), &[&virtual_processor.fault])
+            }
             StatusPart::Activity(activity) => {
                 encode(ACTIVITY, &activity.words(), &[&activity.name])
             }
@@ -172,7 +174,11 @@ impl StatusPart {
                 let name = text()?;
                 Ok(StatusPart::Domain(DomainStatus { domain, generation, pid, uid, at_ns, name }))
             }
-            (SEAT, words) => Ok(StatusPart::Seat(SeatStatus::of(words, text()?, content)?)),
+            (SEAT, words) => Ok(StatusPart::VirtualProcessor(VirtualProcessorStatus::of(
+                words,
+                text()?,
+                content,
+            )?)),
             (ACTIVITY, words) => {
                 Ok(StatusPart::Activity(ActivityStatus::of(words, text()?, content)?))
             }
@@ -185,10 +191,10 @@ impl StatusPart {
     }
 }
 
-impl SeatStatus {
+impl VirtualProcessorStatus {
     const WORDS: usize = 13;
 
-    fn words(&self) -> [u64; SeatStatus::WORDS] {
+    fn words(&self) -> [u64; VirtualProcessorStatus::WORDS] {
         let counters = &self.counters;
         [
             u64::from(self.cpu),
@@ -208,9 +214,9 @@ impl SeatStatus {
     }
 
     fn of(words: &[u64], fault: String, content: WireError) -> Result<Self, WireError> {
-        let words: &[u64; SeatStatus::WORDS] = words.try_into().map_err(|_| content)?;
+        let words: &[u64; VirtualProcessorStatus::WORDS] = words.try_into().map_err(|_| content)?;
         let state = State::ALL.into_iter().find(|&state| state as u64 == words[2]);
-        Ok(SeatStatus {
+        Ok(VirtualProcessorStatus {
             cpu: narrow(words[0], content)?,
             tid: narrow(words[1], content)?,
             state: state.ok_or(content)?,

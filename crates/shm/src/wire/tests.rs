@@ -40,13 +40,13 @@ fn to_domain() -> Vec<ToDomain> {
         ToDomain::Welcome {
             domain: 1,
             generation: 2,
-            seats: 3,
+            virtual_processors: 3,
             real_time: true,
             switch_cost_ns: 4,
             defer_preemption_ns: 5,
         },
         ToDomain::Rejected { reason: "voll".into() },
-        ToDomain::Seat { cpu: 1 },
+        ToDomain::VirtualProcessor { cpu: 1 },
         ToDomain::Peer { cpu: 1, domain: 2, generation: 3 },
         ToDomain::Granted { request: 1, cpu: 2, order: 3, response_max_ns: 4 },
         ToDomain::Refused { request: 1, reason: "zu viel".into(), hint: String::new() },
@@ -77,7 +77,7 @@ fn status() -> Vec<StatusPart> {
             at_ns: 5,
             name: "player".into(),
         }),
-        StatusPart::Seat(SeatStatus {
+        StatusPart::VirtualProcessor(VirtualProcessorStatus {
             cpu: 1,
             tid: 2,
             state: State::Demoted,
@@ -156,17 +156,17 @@ fn a_part_of_the_status_is_these_bytes() {
     let heads = [PROTOCOL_VERSION, 32, 3, 0].map(u32::to_ne_bytes);
     let words = [1u64, 450_000, 900_000].map(u64::to_ne_bytes);
     assert_eq!(ToDomain::Status(part).encode(), [heads.concat(), words.concat()].concat());
-    let seat = ToDomain::Status(status().remove(2)).encode();
+    let virtual_processor = ToDomain::Status(status().remove(2)).encode();
     let words: Vec<_> = [1u64, 2, 4, 4, 5, 6, 7, 8, 9, 10, 11, 12, (-13i64).cast_unsigned()]
         .iter()
         .flat_map(|word| word.to_ne_bytes())
         .collect();
-    assert_eq!(&seat[16..16 + words.len()], &words[..]);
+    assert_eq!(&virtual_processor[16..16 + words.len()], &words[..]);
 }
 
 #[test]
 fn a_status_with_a_state_there_is_not_is_refused() {
-    // Words begin at byte 16; the state is the third of a seat, the 11th of an activity.
+    // Words begin at byte 16; the state is the third of a virtual processor, the 11th of an activity.
     for (part, word, kind) in [(2, 2, 34), (3, 10, 35)] {
         let mut bytes = ToDomain::Status(status().remove(part)).encode();
         bytes[16 + 8 * word] = 5;

@@ -2,16 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use upcall::status::{CpuStatus, DomainCounters, SeatState};
+use upcall::status::{CpuStatus, DomainCounters, VirtualProcessorState};
 
 use super::*;
 
-fn seat(cpu: u32) -> SeatStatus {
+fn virtual_processor(cpu: u32) -> VirtualProcessorStatus {
     let counters = DomainCounters { jobs: 7, misses: 2, pdus: 14, ..DomainCounters::default() };
-    SeatStatus {
+    VirtualProcessorStatus {
         cpu,
         tid: 1,
-        state: SeatState::Attached,
+        state: VirtualProcessorState::Attached,
         offences: 3,
         reserved_ppm: 250_000,
         used_ns: 1_500_000_000,
@@ -20,10 +20,23 @@ fn seat(cpu: u32) -> SeatStatus {
     }
 }
 
-fn domain(number: u32, name: &str, seats: Vec<SeatStatus>) -> DomainStatus {
+fn domain(
+    number: u32,
+    name: &str,
+    virtual_processors: Vec<VirtualProcessorStatus>,
+) -> DomainStatus {
     let (pid, uid, generation, at_ns) = (1, 70_001, 1, 0);
     let (name, activities) = (name.to_owned(), Vec::new());
-    DomainStatus { domain: number, generation, pid, uid, at_ns, name, seats, activities }
+    DomainStatus {
+        domain: number,
+        generation,
+        pid,
+        uid,
+        at_ns,
+        name,
+        virtual_processors,
+        activities,
+    }
 }
 
 fn text(domains: Vec<DomainStatus>) -> String {
@@ -86,8 +99,8 @@ fn sample(rest: &str) -> Result<(String, f64), String> {
 fn domains_and_cpus_become_series_that_a_strict_reader_takes() {
     // Two domains of one name, one of them on two CPUs, and one that is attaching.
     let text = text(vec![
-        domain(1, "player", vec![seat(1), seat(2)]),
-        domain(2, "player", vec![seat(1)]),
+        domain(1, "player", vec![virtual_processor(1), virtual_processor(2)]),
+        domain(2, "player", vec![virtual_processor(1)]),
         domain(3, "new", Vec::new()),
     ]);
     let families = families(&text).unwrap_or_else(|wrong| panic!("{wrong}\n{text}"));
@@ -107,7 +120,8 @@ fn domains_and_cpus_become_series_that_a_strict_reader_takes() {
 
 #[test]
 fn a_name_cannot_forge_a_series() {
-    let text = text(vec![domain(1, "a\"} 1\nupcall_daemon_domains 99\\", vec![seat(1)])]);
+    let text =
+        text(vec![domain(1, "a\"} 1\nupcall_daemon_domains 99\\", vec![virtual_processor(1)])]);
     let escaped = r#"{domain="a\"} 1\nupcall_daemon_domains 99\\",number="1","#;
     assert!(text.contains(escaped), "{text}");
     let forged = |line: &&str| line.starts_with("upcall_daemon_domains ");

@@ -3,9 +3,13 @@
 use super::*;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
-use upcall::status::{ActivityState, CpuStatus, SeatState};
+use upcall::status::{ActivityState, CpuStatus, VirtualProcessorState};
 
-fn seat(used_ns: u64, state: SeatState, jobs: u64) -> SeatStatus {
+fn virtual_processor(
+    used_ns: u64,
+    state: VirtualProcessorState,
+    jobs: u64,
+) -> VirtualProcessorStatus {
     let counters = DomainCounters {
         upcalls: 2 * jobs,
         switches: 3 * jobs,
@@ -16,7 +20,16 @@ fn seat(used_ns: u64, state: SeatState, jobs: u64) -> SeatStatus {
         slack_ns_min: -1_500_000,
     };
     let fault = String::new();
-    SeatStatus { cpu: 1, tid: 11, state, offences: 2, reserved_ppm: 1, used_ns, counters, fault }
+    VirtualProcessorStatus {
+        cpu: 1,
+        tid: 11,
+        state,
+        offences: 2,
+        reserved_ppm: 1,
+        used_ns,
+        counters,
+        fault,
+    }
 }
 
 fn activity(order: u32, name: &str, reserved_ppm: u64) -> ActivityStatus {
@@ -45,17 +58,18 @@ fn domain(number: u32, name: &str) -> DomainStatus {
         uid: 1000,
         at_ns: 5_000_000_000,
         name: name.to_owned(),
-        seats: Vec::new(),
+        virtual_processors: Vec::new(),
         activities: Vec::new(),
     }
 }
 
 fn made_up() -> Status {
     let mut player = domain(1, "player");
-    player.seats = vec![seat(700_000_000, SeatState::Demoted, 300)];
+    player.virtual_processors =
+        vec![virtual_processor(700_000_000, VirtualProcessorState::Demoted, 300)];
     player.activities = vec![activity(0, "video", 50_000), activity(2, "audio", 250_000)];
     let mut robot = domain(2, "arm\u{1b}[2J");
-    robot.seats = Vec::new();
+    robot.virtual_processors = Vec::new();
     robot.activities = vec![activity(1, "joint", 100_000)];
     robot.activities[0].state = ActivityState::Suspended;
     robot.activities[0].next_release_ns = u64::MAX;
@@ -75,7 +89,8 @@ fn a_second_before() -> Status {
     for domain in &mut status.domains {
         domain.at_ns -= 1_000_000_000;
     }
-    status.domains[0].seats = vec![seat(500_000_000, SeatState::Attached, 200)];
+    status.domains[0].virtual_processors =
+        vec![virtual_processor(500_000_000, VirtualProcessorState::Attached, 200)];
     status
 }
 
@@ -130,16 +145,17 @@ fn s_orders_domains_by_the_next_column() {
     let mut now = Status { domains: Vec::new(), ..made_up() };
     for (number, name) in [(5, "a"), (4, "b"), (3, "c"), (2, "d"), (1, "e")] {
         let mut one = domain(number, name);
-        one.seats = vec![seat(500_000_000, SeatState::Attached, 200)];
+        one.virtual_processors =
+            vec![virtual_processor(500_000_000, VirtualProcessorState::Attached, 200)];
         now.domains.push(one);
     }
     let mut before = now.clone();
     before.domains.iter_mut().for_each(|domain| domain.at_ns -= 1_000_000_000);
     now.domains[3].activities = vec![activity(0, "t", 1)];
-    now.domains[2].seats[0].used_ns += 1_000_000;
-    now.domains[1].seats[0].counters.misses += 1;
-    now.domains[0].seats[0].offences += 1;
-    now.domains[3].seats[0].counters.slack_ns_min -= 1;
+    now.domains[2].virtual_processors[0].used_ns += 1_000_000;
+    now.domains[1].virtual_processors[0].counters.misses += 1;
+    now.domains[0].virtual_processors[0].offences += 1;
+    now.domains[3].virtual_processors[0].counters.slack_ns_min -= 1;
     let mut view = View::new(Path::new("/s"), before);
     view.take(Ok(now));
     let mut firsts = Vec::new();

@@ -70,7 +70,12 @@ fn reserved(status: &Status) -> Vec<(u32, u32, String, u64, String)> {
 }
 
 fn handoffs(status: &Status) -> u64 {
-    status.domains.iter().flat_map(|domain| &domain.seats).map(|seat| seat.counters.handoffs).sum()
+    status
+        .domains
+        .iter()
+        .flat_map(|domain| &domain.virtual_processors)
+        .map(|virtual_processor| virtual_processor.counters.handoffs)
+        .sum()
 }
 
 /// Domains of a handler of 20 % and one of 10 % each, all running.
@@ -113,7 +118,7 @@ fn domains_outlive_their_daemon_and_lose_no_reservation_to_the_next() {
         });
         wait_until("turn", || {
             let told = status(&daemon.socket).unwrap();
-            told.domains.iter().all(|domain| domain.seats.len() == 1)
+            told.domains.iter().all(|domain| domain.virtual_processors.len() == 1)
         });
         let passed = handoffs(&status(&daemon.socket).unwrap());
         all_go_on(&mut domains, &handlers);

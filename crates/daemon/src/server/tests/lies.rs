@@ -3,7 +3,7 @@
 use super::status::ByHand;
 use super::*;
 use std::sync::atomic::AtomicBool;
-use upcall_runtime::status::{SeatState, status};
+use upcall_runtime::status::{VirtualProcessorState, status};
 use upcall_shm::user_area::{AREA_BYTES, Owner as AreaOwner, Rank, Slot, SlotState};
 use upcall_shm::wire::{ToDaemon, ToDomain};
 use upcall_sys::memfd::SharedMapping;
@@ -70,8 +70,8 @@ fn told(by_hand: &ByHand) -> Option<Measure> {
     }
 }
 
-fn state(daemon: &Running) -> SeatState {
-    status(&daemon.socket).unwrap().domains[0].seats[0].state
+fn state(daemon: &Running) -> VirtualProcessorState {
+    status(&daemon.socket).unwrap().domains[0].virtual_processors[0].state
 }
 
 #[test]
@@ -85,13 +85,13 @@ fn a_rank_that_was_not_admitted_is_an_offence_until_the_right_one_is_shown() {
     area.set(0, slot(honest)).unwrap();
     area.publish(None);
     std::thread::sleep(Duration::from_millis(50));
-    assert_eq!(state(&daemon), SeatState::Attached);
+    assert_eq!(state(&daemon), VirtualProcessorState::Attached);
 
     area.set(0, slot(Rank { key: PERIOD_NS - 1, ..honest })).unwrap();
     area.publish(None);
     assert_eq!(told(&by_hand), Some(Measure::Disbelieved));
     for _ in 0..20 {
-        assert_eq!(state(&daemon), SeatState::Demoted);
+        assert_eq!(state(&daemon), VirtualProcessorState::Demoted);
         std::thread::sleep(Duration::from_millis(10));
     }
 
@@ -99,7 +99,7 @@ fn a_rank_that_was_not_admitted_is_an_offence_until_the_right_one_is_shown() {
     area.publish(None);
     let clock = upcall_runtime::clock::now;
     let give_up = clock() + Span::from_secs(60);
-    while state(&daemon) != SeatState::Attached {
+    while state(&daemon) != VirtualProcessorState::Attached {
         assert!(clock() < give_up, "not taken back in a minute");
         area.set_asked(clock().as_nanos());
         std::thread::sleep(Duration::from_millis(5));

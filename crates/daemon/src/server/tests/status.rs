@@ -4,7 +4,9 @@ use super::*;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::mpsc;
-use upcall_runtime::status::{ActivityState, SeatState, SeatStatus, Status, StatusError, status};
+use upcall_runtime::status::{
+    ActivityState, Status, StatusError, VirtualProcessorState, VirtualProcessorStatus, status,
+};
 use upcall_shm::DomainId;
 use upcall_shm::user_area::{self, AREA_BYTES};
 use upcall_shm::wire::{MESSAGE_BYTES_MAX, Need, StatusPart, TEXT_BYTES_MAX, ToDaemon, ToDomain};
@@ -50,13 +52,15 @@ impl ByHand {
         (len > 0).then(|| (ToDomain::decode(&buffer[..len]).unwrap(), fds))
     }
 
-    /// Attaches; number, generation, and the descriptors of its only seat.
+    /// Attaches; number, generation, and the descriptors of its only virtual processor.
     pub(super) fn attach(&self) -> (DomainId, u64, u32, Vec<OwnedFd>) {
         self.say(&ToDaemon::Hello { name: "by hand".into(), policy: "rmdp".into() });
         let Some((ToDomain::Welcome { domain, generation, .. }, _)) = self.hear() else {
             panic!("no welcome");
         };
-        let Some((ToDomain::Seat { cpu }, fds)) = self.hear() else { panic!("no seat") };
+        let Some((ToDomain::VirtualProcessor { cpu }, fds)) = self.hear() else {
+            panic!("no virtual_processor")
+        };
         (DomainId::new(domain).unwrap(), generation, cpu, fds)
     }
 
@@ -87,24 +91,28 @@ fn a_domain_is_told_with_its_activities_until_it_has_gone() {
     let runs = domain.handler("runs", params(10), spin).unwrap();
     domain.handler("rests", params(40), spin).unwrap();
     domain.run(runs).unwrap();
-    let has_jobs = |seat: &SeatStatus| seat.counters.jobs > 2;
-    let told = daemon.told(|told| told.domains[0].seats.iter().any(has_jobs));
+    let has_jobs = |virtual_processor: &VirtualProcessorStatus| virtual_processor.counters.jobs > 2;
+    let told = daemon.told(|told| told.domains[0].virtual_processors.iter().any(has_jobs));
     assert_eq!((told.policy.as_str(), told.cpus.len(), told.domains.len()), ("rmdp", 1, 1));
     let player = &told.domains[0];
     assert_eq!((player.name.as_str(), player.pid), ("player", std::process::id()));
     assert_eq!(player.uid, upcall_sys::process::effective_user());
-    let [seat] = &player.seats[..] else { panic!("{player:?}") };
-    assert_eq!((seat.fault.as_str(), seat.cpu), ("", told.cpus[0].cpu));
-    assert!(seat.used_ns > 0 && seat.counters.upcalls >= seat.counters.jobs, "{seat:?}");
+    let [virtual_processor] = &player.virtual_processors[..] else { panic!("{player:?}") };
+    assert_eq!((virtual_processor.fault.as_str(), virtual_processor.cpu), ("", told.cpus[0].cpu));
+    assert!(
+        virtual_processor.used_ns > 0
+            && virtual_processor.counters.upcalls >= virtual_processor.counters.jobs,
+        "{virtual_processor:?}"
+    );
     // 4 PDUs of 150 us in 10 ms, and in 40 ms.
-    assert_eq!(seat.reserved_ppm, 60_000 + 15_000);
+    assert_eq!(virtual_processor.reserved_ppm, 60_000 + 15_000);
     let [runs, rests] = &player.activities[..] else { panic!("{player:?}") };
     assert_eq!((runs.name.as_str(), rests.name.as_str()), ("runs", "rests"));
     assert_eq!((runs.period_ns, runs.batch, runs.pdu_cost_ns), (10_000_000, 4, 150_000));
     assert_eq!((runs.reserved_ppm, rests.reserved_ppm), (60_000, 15_000));
     assert!(runs.next_release_ns != u64::MAX && runs.response_ns_max < runs.deadline_ns);
     assert_eq!((rests.state, rests.next_release_ns), (ActivityState::Suspended, u64::MAX));
-    assert!(told.cpus[0].reserved_ppm >= seat.reserved_ppm);
+    assert!(told.cpus[0].reserved_ppm >= virtual_processor.reserved_ppm);
     drop(domain);
     let told = daemon.told(|told| told.domains.is_empty());
     assert_eq!(told.cpus[0].reserved_ppm, 0);
@@ -127,7 +135,7 @@ fn an_inspector_that_does_not_read_hinders_nobody_and_gets_all_in_the_end() {
     }
     let other = status(&daemon.socket).unwrap();
     assert_eq!(other.domains[0].activities.len(), MANY);
-    assert_eq!(other.domains[0].seats, [], "its thread is not there");
+    assert_eq!(other.domains[0].virtual_processors, [], "its thread is not there");
     for slow in &slow {
         let (mut activities, mut ends) = (0, 0);
         while ends < 3 {
@@ -185,15 +193,18 @@ fn a_domain_whose_page_is_at_fault_is_told_as_such() {
         let _ = ends.recv();
     });
     domain.say(&ToDaemon::Thread { cpu, tid: tid.recv().unwrap() });
-    let seat = || {
-        let mut told = daemon.told(|told| !told.domains[0].seats.is_empty());
-        told.domains[0].seats.remove(0)
+    let virtual_processor = || {
+        let mut told = daemon.told(|told| !told.domains[0].virtual_processors.is_empty());
+        told.domains[0].virtual_processors.remove(0)
     };
-    assert_eq!((seat().fault.as_str(), seat().state), ("", SeatState::Attached));
+    assert_eq!(
+        (virtual_processor().fault.as_str(), virtual_processor().state),
+        ("", VirtualProcessorState::Attached)
+    );
     // A reserved word, behind the counters.
     let word: &[AtomicU64] = scribbler.as_ref();
     word[40].store(1, Ordering::Relaxed);
-    assert!(seat().fault.contains("reserved"), "{}", seat().fault);
+    assert!(virtual_processor().fault.contains("reserved"), "{}", virtual_processor().fault);
     daemon.stop();
 }
 
@@ -220,7 +231,7 @@ fn an_offence_is_told() {
     let told = daemon.told(|told| offences(told, "hog").0 > 0);
     assert_eq!(offences(&told, "other").0, 0);
     // It goes on, so in the end it is demoted.
-    daemon.told(|told| offences(told, "hog").1 == Some(SeatState::Demoted));
+    daemon.told(|told| offences(told, "hog").1 == Some(VirtualProcessorState::Demoted));
     over.store(true, Ordering::Relaxed);
     drop((hog, other));
     daemon.stop();

@@ -1,4 +1,4 @@
-//! What a seat shows of its masks, on real pages.
+//! What a virtual processor shows of its masks, on real pages.
 
 use std::num::NonZeroU64;
 use std::sync::Mutex;
@@ -21,19 +21,19 @@ use upcall_core::scheduler::{Input, Outcome};
 use upcall_core::time::Span;
 use upcall_core::trace::Traced;
 
-/// The domain of the seat.
+/// The domain of the virtual processor.
 const ME: u32 = 1;
 const GENERATION: NonZeroU64 = NonZeroU64::MIN;
 
-/// A seat, and what a peer and the daemon have of it.
-fn seat() -> (Seat, Peer<SharedMapping>, Writer<SharedMapping>) {
-    let (seat, _, peer, writer) = seat_and_usher(Span::ZERO);
-    (seat, peer, writer)
+/// A virtual processor, and what a peer and the daemon have of it.
+fn virtual_processor() -> (VirtualProcessor, Peer<SharedMapping>, Writer<SharedMapping>) {
+    let (virtual_processor, _, peer, writer) = virtual_processor_and_control(Span::ZERO);
+    (virtual_processor, peer, writer)
 }
 
-fn seat_and_usher(
+fn virtual_processor_and_control(
     defer_preemption: Span,
-) -> (Seat, Usher, Peer<SharedMapping>, Writer<SharedMapping>) {
+) -> (VirtualProcessor, Usher, Peer<SharedMapping>, Writer<SharedMapping>) {
     let me = DomainId::new(ME).unwrap();
     let turn = SharedMapping::create("turn", turn_page::PAGE_BYTES).unwrap();
     let kernel = SharedMapping::create_to_seal("kernel", kernel_area::PAGE_BYTES).unwrap();
@@ -58,8 +58,9 @@ fn seat_and_usher(
     };
     // It has the turn: nothing but a request makes it look.
     assert!(pages.turn.pass(pages.turn.turn().unwrap(), me));
-    let (seat, usher) = Seat::new(pages, me, defer_preemption, Arc::default());
-    (seat, usher, peer, writer)
+    let (virtual_processor, usher) =
+        VirtualProcessor::new(pages, me, defer_preemption, Arc::default());
+    (virtual_processor, usher, peer, writer)
 }
 
 fn grant() -> Grant {
@@ -76,10 +77,10 @@ fn grant() -> Grant {
 
 #[test]
 fn others_see_the_mask_as_long_as_it_is_held_and_the_request_is_heard_after() {
-    let (mut seat, peer, daemon) = seat();
+    let (mut virtual_processor, peer, daemon) = virtual_processor();
     let mut scheduler: Traced<Ring> = Traced::new(1, &RMDP);
     let doorbell = Doorbell::default();
-    let gate = Gate::on_trial(&mut scheduler, &doorbell, Some(&mut seat));
+    let gate = Gate::on_trial(&mut scheduler, &doorbell, Some(&mut virtual_processor));
     let mut batch = Batch::new(Authority::Gate(gate), grant());
     let is_masked = || peer.is_masked(Mask::Preemption);
     assert!(batch.proceed() && batch.proceed(), "a boundary that nobody asks at");
@@ -100,23 +101,23 @@ fn others_see_the_mask_as_long_as_it_is_held_and_the_request_is_heard_after() {
 
 #[test]
 fn a_request_to_yield_makes_it_look_once_though_nobody_takes_it_back() {
-    let (mut seat, _, daemon) = seat();
+    let (mut virtual_processor, _, daemon) = virtual_processor();
     let scheduler: Traced<Ring> = Traced::new(1, &RMDP);
     for request in 0..3 {
-        assert!(!seat.wants_a_look(), "{request}");
+        assert!(!virtual_processor.wants_a_look(), "{request}");
         daemon.request_yield(DomainId::new(ME).unwrap());
-        assert!(seat.wants_a_look(), "{request}");
+        assert!(virtual_processor.wants_a_look(), "{request}");
         // Nothing runs there that might go on.
-        assert_eq!(seat.may_go_on(&scheduler, crate::clock::now()), None);
+        assert_eq!(virtual_processor.may_go_on(&scheduler, crate::clock::now()), None);
     }
 }
 
 #[test]
 fn a_guard_that_is_never_dropped_masks_to_the_end_of_the_upcall_and_no_longer() {
-    let (mut seat, peer, _daemon) = seat();
+    let (mut virtual_processor, peer, _daemon) = virtual_processor();
     let mut scheduler: Traced<Ring> = Traced::new(1, &RMDP);
     let doorbell = Doorbell::default();
-    let gate = Gate::on_trial(&mut scheduler, &doorbell, Some(&mut seat));
+    let gate = Gate::on_trial(&mut scheduler, &doorbell, Some(&mut virtual_processor));
     let mut batch = Batch::new(Authority::Gate(gate), grant());
     std::mem::forget(batch.mask_preemption());
     std::mem::forget(batch.mask_preemption());
@@ -127,22 +128,22 @@ fn a_guard_that_is_never_dropped_masks_to_the_end_of_the_upcall_and_no_longer() 
 
 #[test]
 fn what_the_daemon_raises_is_delivered_once_when_the_mask_goes() {
-    let (mut seat, peer, daemon) = seat();
+    let (mut virtual_processor, peer, daemon) = virtual_processor();
     let me = DomainId::new(ME).unwrap();
     // For whoever was there before.
     daemon.interrupt(me, Interrupt::Resume);
     let shared = Arc::new(Shared::new(Doorbell::default(), Arc::default()));
-    let mut interrupts = Interrupts::new(shared, Some(&seat));
+    let mut interrupts = Interrupts::new(shared, Some(&virtual_processor));
     let seen = Arc::new(Mutex::new(Vec::new()));
     let noted = seen.clone();
     interrupts.set_handler(Box::new(move |kind| noted.lock().unwrap().push(kind)));
-    assert!(!interrupts.deliver(crate::clock::now(), Some(&seat)));
+    assert!(!interrupts.deliver(crate::clock::now(), Some(&virtual_processor)));
 
     let mut scheduler: Traced<Ring> = Traced::new(1, &RMDP);
     let (scheduler, doorbell) = (&mut scheduler, &Doorbell::default());
-    let seat = Some(&mut seat);
+    let virtual_processor = Some(&mut virtual_processor);
     let interrupts = Some(&mut interrupts);
-    let gate = Gate { interrupts, ..Gate::on_trial(scheduler, doorbell, seat) };
+    let gate = Gate { interrupts, ..Gate::on_trial(scheduler, doorbell, virtual_processor) };
     let mut batch = Batch::new(Authority::Gate(gate), grant());
     assert!(batch.proceed());
     {
@@ -159,30 +160,30 @@ fn what_the_daemon_raises_is_delivered_once_when_the_mask_goes() {
 }
 
 #[test]
-fn a_seat_that_moves_on_takes_its_orders_and_counts_along_and_no_ring_is_lost() {
-    let (mut seat, mut usher, _, _) = seat_and_usher(Span::ZERO);
-    let (mut next, mut next_usher, peer, _) = seat_and_usher(Span::ZERO);
-    let line = seat.line();
+fn a_virtual_processor_that_moves_on_takes_its_orders_and_counts_along_and_no_ring_is_lost() {
+    let (mut virtual_processor, mut usher, _, _) = virtual_processor_and_control(Span::ZERO);
+    let (mut next, mut next_usher, peer, _) = virtual_processor_and_control(Span::ZERO);
+    let line = virtual_processor.line();
     for (id, order) in [(0, 7), (1, 9)] {
-        seat.set_order(ActivityId(id), Some(order));
+        virtual_processor.set_order(ActivityId(id), Some(order));
     }
-    seat.counters.handoffs = 3;
-    assert!(!seat.move_on());
-    let old_bell = seat.bell().clone();
+    virtual_processor.counters.handoffs = 3;
+    assert!(!virtual_processor.move_on());
+    let old_bell = virtual_processor.bell().clone();
     next.set_unclaimed(vec![9]);
     usher.replace(Box::new(next), &mut next_usher);
     // The old bell says that there is something; who rings now rings the new one.
     assert!(old_bell.answer());
     line.ring();
     assert!(!old_bell.is_rung());
-    assert!(seat.move_on());
-    assert!(!seat.move_on());
-    assert!(seat.bell().is_rung() && line.is_rung());
-    assert!(seat.bell().answer());
-    assert_eq!(seat.orders[..3], [Some(7), Some(u32::MAX), None]);
-    assert_eq!(seat.handoffs(), 3);
+    assert!(virtual_processor.move_on());
+    assert!(!virtual_processor.move_on());
+    assert!(virtual_processor.bell().is_rung() && line.is_rung());
+    assert!(virtual_processor.bell().answer());
+    assert_eq!(virtual_processor.orders[..3], [Some(7), Some(u32::MAX), None]);
+    assert_eq!(virtual_processor.handoffs(), 3);
     // It shows them on its new page.
-    seat.publish(&Scheduler::new(ACTIVITIES_MAX, &RMDP));
+    virtual_processor.publish(&Scheduler::new(ACTIVITIES_MAX, &RMDP));
     let shown = |slot| peer.slot(slot).unwrap().rank.order;
     assert_eq!((shown(0), shown(1)), (7, u32::MAX));
     next_usher.clear();
@@ -191,9 +192,9 @@ fn a_seat_that_moves_on_takes_its_orders_and_counts_along_and_no_ring_is_lost() 
 
 #[test]
 fn others_see_the_mask_of_a_task_while_it_is_polled_and_the_request_is_heard_after() {
-    let (mut seat, peer, daemon) = seat();
+    let (mut virtual_processor, peer, daemon) = virtual_processor();
     let mut shared = Shared::new(Doorbell::default(), Arc::default());
-    shared.mask = Some(seat.lent_mask());
+    shared.mask = Some(virtual_processor.lent_mask());
     let shared = Arc::new(shared);
     let cell = Arc::new(TaskCell::new(crate::clock::now));
     cell.bind(Address { shared, id: ActivityId(0), watcher: None });
@@ -222,7 +223,7 @@ fn others_see_the_mask_of_a_task_while_it_is_polled_and_the_request_is_heard_aft
     let mut upcall = || {
         let mut scheduler: Traced<Ring> = Traced::new(1, &RMDP);
         let doorbell = &Doorbell::default();
-        let mut gate = Gate::on_trial(&mut scheduler, doorbell, Some(&mut seat));
+        let mut gate = Gate::on_trial(&mut scheduler, doorbell, Some(&mut virtual_processor));
         let outcome = work.upcall(&mut gate, &grant()).used.outcome;
         assert!(!peer.is_masked(Mask::Preemption), "nobody runs");
         outcome
@@ -252,58 +253,60 @@ fn at(ms: u64) -> Instant {
     Instant::ZERO + Span::from_millis(ms)
 }
 
-/// The scheduler of a seat with one activity, of 90 ms, that was released at 100 ms.
-fn released(seat: &mut Seat) -> Scheduler {
+/// The scheduler of a virtual processor with one activity, of 90 ms, that was released at 100 ms.
+fn released(virtual_processor: &mut VirtualProcessor) -> Scheduler {
     let mut scheduler = Scheduler::new(ACTIVITIES_MAX, &RMDP);
     let id = ActivityId(0);
     let params = ActivityParams::new(Span::from_millis(90), Span::from_millis(1));
     scheduler.handle(at(100), Input::Create { id, params, terms: Terms::default() }).unwrap();
     scheduler.handle(at(100), Input::Run { id, at: at(100) }).unwrap();
-    seat.set_order(id, Some(0));
+    virtual_processor.set_order(id, Some(0));
     scheduler
 }
 
 #[test]
 fn a_deferring_domain_goes_on_while_a_better_rank_has_waited_less() {
-    let (mut seat, mut usher, _, daemon) = seat_and_usher(Span::from_millis(5));
+    let (mut virtual_processor, mut usher, _, daemon) =
+        virtual_processor_and_control(Span::from_millis(5));
     let (other, mut theirs) = neighbour(&daemon);
     let domain = other.domain;
     usher.introduce(other);
-    assert!(seat.take_in_peers());
-    let mut scheduler = released(&mut seat);
+    assert!(virtual_processor.take_in_peers());
+    let mut scheduler = released(&mut virtual_processor);
     // Released at 110 ms, of a better rank.
     let rank = Rank::new(40_000_000, 1);
     let slot = Slot { next_release_ns: at(110).as_nanos(), rank, state: SlotState::Waiting };
     theirs.set(0, slot).unwrap();
     theirs.publish(None);
-    assert_eq!(seat.next(&scheduler, at(109)), Next::Own);
-    assert_eq!(seat.next(&scheduler, at(114)), Next::Own, "it has waited for 4 ms");
-    assert_eq!(seat.next(&scheduler, at(115)), Next::Other(domain));
+    assert_eq!(virtual_processor.next(&scheduler, at(109)), Next::Own);
+    assert_eq!(virtual_processor.next(&scheduler, at(114)), Next::Own, "it has waited for 4 ms");
+    assert_eq!(virtual_processor.next(&scheduler, at(115)), Next::Other(domain));
     // At a boundary, too, and it says from when on it is to ask again.
     let _ = scheduler.poll_command(at(115));
-    assert_eq!(seat.may_go_on(&scheduler, at(114)), Some(at(115)));
-    assert_eq!(seat.may_go_on(&scheduler, at(115)), None);
+    assert_eq!(virtual_processor.may_go_on(&scheduler, at(114)), Some(at(115)));
+    assert_eq!(virtual_processor.may_go_on(&scheduler, at(115)), None);
     // The same of what was ready when it lost the turn, since when it says.
     theirs.set(0, Slot::FREE).unwrap();
     theirs.publish(Some(Pending { since_ns: at(112).as_nanos(), ..rank.into() }));
-    assert_eq!(seat.may_go_on(&scheduler, at(116)), Some(at(117)));
-    assert_eq!(seat.may_go_on(&scheduler, at(117)), None);
+    assert_eq!(virtual_processor.may_go_on(&scheduler, at(116)), Some(at(117)));
+    assert_eq!(virtual_processor.may_go_on(&scheduler, at(117)), None);
     // Who has nothing better to do keeps nobody waiting.
     let returned = Input::Returned { pdus: 1, outcome: Outcome::Done };
     scheduler.handle(at(113), returned).unwrap();
     while scheduler.poll_notice().is_some() {}
-    seat.found = None;
-    assert_eq!(seat.next(&scheduler, at(113)), Next::Other(domain));
+    virtual_processor.found = None;
+    assert_eq!(virtual_processor.next(&scheduler, at(113)), Next::Other(domain));
 }
 
 #[test]
 fn who_runs_with_an_event_yields_to_no_equal_and_who_is_chosen_goes_by_events() {
     for defer_preemption in [Span::ZERO, Span::from_millis(5)] {
-        let (mut seat, mut usher, peer, daemon) = seat_and_usher(defer_preemption);
+        let (mut virtual_processor, mut usher, peer, daemon) =
+            virtual_processor_and_control(defer_preemption);
         let (other, mut theirs) = neighbour(&daemon);
         let domain = other.domain;
         usher.introduce(other);
-        assert!(seat.take_in_peers());
+        assert!(virtual_processor.take_in_peers());
         let (id, mut scheduler) = (ActivityId(0), Scheduler::new(ACTIVITIES_MAX, &RMDP));
         let params = ActivityParams::new(Span::from_millis(90), Span::from_millis(1));
         let terms = Terms { wins_ties: true, ..Terms::default() };
@@ -311,8 +314,8 @@ fn who_runs_with_an_event_yields_to_no_equal_and_who_is_chosen_goes_by_events() 
         tell(Input::Create { id, params, terms });
         tell(Input::Run { id, at: at(100) });
         tell(Input::Posted { id, rank: 20 });
-        seat.set_order(id, Some(4));
-        seat.publish(&scheduler);
+        virtual_processor.set_order(id, Some(4));
+        virtual_processor.publish(&scheduler);
         let shown = Rank { event: 20, ..Rank::new(90_000_000, 4) };
         assert_eq!(peer.best(at(100).as_nanos()), Ok(Some(shown)));
         // Of the same period; of a better place, or with a more urgent event.
@@ -320,18 +323,18 @@ fn who_runs_with_an_event_yields_to_no_equal_and_who_is_chosen_goes_by_events() 
         let urgent = Rank { event: 10, ..Rank::new(90_000_000, 5) };
         let mut show = |rank: Rank| theirs.publish(Some(rank.into()));
         show(first);
-        assert_eq!(seat.next(&scheduler, at(110)), Next::Own);
+        assert_eq!(virtual_processor.next(&scheduler, at(110)), Next::Own);
         show(urgent);
-        assert_eq!(seat.next(&scheduler, at(110)), Next::Other(domain));
+        assert_eq!(virtual_processor.next(&scheduler, at(110)), Next::Other(domain));
         // It was chosen with its event, and then takes it.
         let _ = scheduler.poll_command(at(110));
         scheduler.handle(at(110), Input::Taken { id, events: 1 }).unwrap();
         for equal in [first, urgent] {
             theirs.publish(Some(equal.into()));
-            assert!(seat.may_go_on(&scheduler, at(111)).is_some(), "{equal:?}");
+            assert!(virtual_processor.may_go_on(&scheduler, at(111)).is_some(), "{equal:?}");
         }
         theirs.publish(Some(Rank::new(89_000_000, 9).into()));
-        assert_eq!(seat.may_go_on(&scheduler, at(111)), None);
+        assert_eq!(virtual_processor.may_go_on(&scheduler, at(111)), None);
     }
 }
 
@@ -339,10 +342,11 @@ fn who_runs_with_an_event_yields_to_no_equal_and_who_is_chosen_goes_by_events() 
 fn a_domain_says_since_when_it_waits_if_preemption_is_deferred() {
     for (defer_preemption, since) in [(Span::from_millis(5), at(100)), (Span::ZERO, Instant::ZERO)]
     {
-        let (mut seat, _usher, peer, _daemon) = seat_and_usher(defer_preemption);
-        let mut scheduler = released(&mut seat);
+        let (mut virtual_processor, _usher, peer, _daemon) =
+            virtual_processor_and_control(defer_preemption);
+        let mut scheduler = released(&mut virtual_processor);
         scheduler.handle(at(103), Input::Tick).unwrap();
-        seat.publish(&scheduler);
+        virtual_processor.publish(&scheduler);
         let worst = Rank::new(u64::MAX - 1, 0);
         assert_eq!(peer.rival(worst, 0).unwrap().preempts_at_ns, since.as_nanos());
         let before = since.as_nanos().wrapping_sub(1);

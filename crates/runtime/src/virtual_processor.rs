@@ -1,8 +1,8 @@
-//! An executor's seat among the domains of its CPU (docs/decisions/0008).
+//! An executor's virtual processor among the domains of its CPU (docs/decisions/0008).
 //!
 //! Used by the executor of a domain that is attached to a daemon. It shows the others
 //! what the executor's scheduler has, finds out who comes next, and passes the turn
-//! on. Nothing here allocates, takes a lock or waits, but for [`Seat::sleep_until`];
+//! on. Nothing here allocates, takes a lock or waits, but for [`VirtualProcessor::sleep_until`];
 //! a system call is made only to wake who sleeps.
 //!
 //! What peers wrote is copied and checked by the shm room. A peer that is at fault
@@ -63,7 +63,7 @@ impl Bell {
 
 /// Where other threads of this process find the bell of an executor, which is another
 /// one after the daemon was started again. The executor itself never waits for it
-/// in an upcall or a hand-off: it has its seat.
+/// in an upcall or a hand-off: it has its virtual processor.
 #[derive(Clone, Debug)]
 pub(crate) struct Line(Arc<Ends>);
 
@@ -98,7 +98,7 @@ impl Line {
 
     /// As [`Bell::ring`]. What was left for the executor before is seen, whichever bell
     /// it was: who rings the old one is done before [`Line::move_to`] is, and so
-    /// before the executor has its new seat.
+    /// before the executor has its new virtual processor.
     pub(crate) fn ring(&self) {
         self.ask();
         self.0.bell.read().unwrap_or_else(PoisonError::into_inner).ring();
@@ -111,7 +111,7 @@ impl Line {
         self.0.bell.try_read().is_ok_and(|bell| bell.is_rung())
     }
 
-    /// From now on `bell` is rung. To be called before the seat is handed over, and the
+    /// From now on `bell` is rung. To be called before the virtual processor is handed over, and the
     /// old bell rung after that.
     fn move_to(&self, bell: Bell) {
         *self.0.bell.write().unwrap_or_else(PoisonError::into_inner) = bell;
@@ -139,7 +139,7 @@ pub(crate) enum Next {
 
 /// See the module's head.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct VirtualProcessor {
     pages: Pages,
     me: DomainId,
     bell: Bell,
@@ -161,11 +161,11 @@ pub(crate) struct Seat {
     orphaned: Arc<AtomicBool>,
     /// Domains that were attached since; rung for.
     arrivals: Consumer<Neighbour>,
-    /// The seat to take instead, once there is another daemon; rung for.
-    successors: Consumer<Box<Seat>>,
+    /// The virtual processor to take instead, once there is another daemon; rung for.
+    successors: Consumer<Box<VirtualProcessor>>,
     /// Where this one goes then.
-    predecessors: Producer<Box<Seat>>,
-    /// Places of activities that the daemon of this seat does not know.
+    predecessors: Producer<Box<VirtualProcessor>>,
+    /// Places of activities that the daemon of this virtual processor does not know.
     unclaimed: Vec<u32>,
     /// Of the kernel area, when the peers were last compared with it; `None`: not yet.
     epoch: Option<u64>,
@@ -189,13 +189,13 @@ pub(crate) struct Neighbour {
 /// Most domains that may come before the executor looks.
 const ARRIVALS_MAX: usize = 2 * upcall_shm::DOMAINS_MAX as usize;
 
-/// The listener's end of a seat: see [`crate::domain`].
+/// The listener's end of a virtual processor: see [`crate::domain`].
 pub(crate) struct Usher {
     line: Line,
     bell: Bell,
     arrivals: Producer<Neighbour>,
-    successors: Producer<Box<Seat>>,
-    predecessors: Consumer<Box<Seat>>,
+    successors: Producer<Box<VirtualProcessor>>,
+    predecessors: Consumer<Box<VirtualProcessor>>,
 }
 
 impl Usher {
@@ -215,26 +215,30 @@ impl Usher {
         self.ring();
     }
 
-    /// Has the executor take `seat` instead, whose usher is `next`; this one is of no
+    /// Has the executor take `virtual processor` instead, whose usher is `next`; this one is of no
     /// use after.
-    pub(crate) fn replace(&mut self, mut seat: Box<Seat>, next: &mut Usher) {
+    pub(crate) fn replace(
+        &mut self,
+        mut virtual_processor: Box<VirtualProcessor>,
+        next: &mut Usher,
+    ) {
         next.line.clone_from(&self.line);
-        seat.line.clone_from(&self.line);
+        virtual_processor.line.clone_from(&self.line);
         self.line.move_to(next.bell.clone());
-        // There is room: a seat has one successor.
-        let pushed = self.successors.push(seat);
+        // There is room: a virtual processor has one successor.
+        let pushed = self.successors.push(virtual_processor);
         debug_assert!(pushed.is_ok());
         self.ring();
     }
 
-    /// Unmaps the seat that was given up, if the executor has left it.
+    /// Unmaps the virtual processor that was given up, if the executor has left it.
     pub(crate) fn clear(&mut self) {
         drop(self.predecessors.pop());
     }
 }
 
-impl Seat {
-    /// The seat of domain `me`, and the other end of it. Allocates.
+impl VirtualProcessor {
+    /// The virtual processor of domain `me`, and the other end of it. Allocates.
     pub(crate) fn new(
         pages: Pages,
         me: DomainId,
@@ -257,7 +261,7 @@ impl Seat {
             successors: successors_in,
             predecessors: predecessors_out,
         };
-        let seat = Seat {
+        let virtual_processor = VirtualProcessor {
             pages,
             me,
             bell,
@@ -278,10 +282,10 @@ impl Seat {
             defer_preemption,
             counters,
         };
-        (seat, usher)
+        (virtual_processor, usher)
     }
 
-    /// Its bell, for the executor alone: it is the same as long as this is the seat.
+    /// Its bell, for the executor alone: it is the same as long as this is the virtual processor.
     #[inline]
     pub(crate) fn bell(&self) -> &Bell {
         &self.bell
@@ -299,12 +303,12 @@ impl Seat {
         self.line.clone()
     }
 
-    /// The daemon of this seat refused to have these places back. Allocates.
+    /// The daemon of this virtual processor refused to have these places back. Allocates.
     pub(crate) fn set_unclaimed(&mut self, orders: Vec<u32>) {
         self.unclaimed = orders;
     }
 
-    /// Moves to the next seat, if the listener has found one; whether it has. What the
+    /// Moves to the next virtual processor, if the listener has found one; whether it has. What the
     /// domain has and has counted goes along. A load, if there is none.
     pub(crate) fn move_on(&mut self) -> bool {
         let Ok(mut next) = self.successors.pop() else { return false };
@@ -318,13 +322,13 @@ impl Seat {
         next.orders_used = self.orders_used;
         next.counters = self.counters;
         std::mem::swap(self, &mut *next);
-        // There is room: this seat has one predecessor.
+        // There is room: this virtual processor has one predecessor.
         let pushed = self.predecessors.push(next);
         debug_assert!(pushed.is_ok());
         true
     }
 
-    /// Where a task that is polled shows its mask, since the seat is not at hand then.
+    /// Where a task that is polled shows its mask, since the virtual processor is not at hand then.
     pub(crate) fn lent_mask(&self) -> Arc<LentMask<SharedMapping>> {
         self.pages.mask.clone()
     }
@@ -405,8 +409,8 @@ impl Seat {
     }
 
     /// One level less. A store, and at the last level a fence: a request that came
-    /// meanwhile is seen from now on, by [`Seat::wants_a_look`] or in
-    /// [`Seat::interrupts`].
+    /// meanwhile is seen from now on, by [`VirtualProcessor::wants_a_look`] or in
+    /// [`VirtualProcessor::interrupts`].
     pub(crate) fn lower_mask(&mut self, mask: Mask) {
         // Not looked for here: the gate does.
         let _ = self.pages.user.unmask(mask);
