@@ -12,7 +12,7 @@ use upcall_sys::memfd::SharedMapping;
 use upcall_sys::schedule::Band;
 use upcall_sys::{clock, futex, schedule};
 
-use crate::hall::HallError;
+use crate::group::DomainGroupError;
 
 /// There and back, so often at a time; the cost is the 99th percentile.
 const ROUNDS: usize = 400;
@@ -29,9 +29,9 @@ type Page = TurnPage<SharedMapping>;
 ///
 /// # Errors
 /// No memory, or the system has no more threads.
-pub fn handoff_cost(cpu: u32, band: Option<Band>) -> Result<Span, HallError> {
+pub fn handoff_cost(cpu: u32, band: Option<Band>) -> Result<Span, DomainGroupError> {
     let memory = SharedMapping::create("upcall-trial", PAGE_BYTES)?;
-    let page = Arc::new(TurnPage::create(memory, cpu).map_err(|_| HallError::Layout)?);
+    let page = Arc::new(TurnPage::create(memory, cpu).map_err(|_| DomainGroupError::Layout)?);
     let (here, there) = (DomainId::DAEMON, DomainId::all().next().unwrap_or(DomainId::DAEMON));
     let prepare = move || {
         let _ = schedule::pin_thread(&[cpu]);

@@ -1,4 +1,4 @@
-//! The kernel-level scheduler's thread of a hall (split-level-1991 §3.2;
+//! The kernel-level scheduler's thread of a group (split-level-1991 §3.2;
 //! docs/decisions/0008).
 //!
 //! It runs one priority beneath the domains' threads, on their CPU. While a domain
@@ -20,9 +20,9 @@
 //!
 //! 1. Until the next release of anyone.
 //! 2. Whoever becomes ready rings for the daemon if the daemon has the turn.
-//! 3. To the best of this CPU. If that is another user's, it is in the hall of that
-//!    user, and of no other: of all halls of a CPU, one at most has the CPU, and the
-//!    daemon knows which ([`Site::is_held`]); what its domains write into the page of
+//! 3. To the best of this CPU. If that is another user's, it is in the group of that
+//!    user, and of no other: of all groups of a CPU, one at most has the CPU, and the
+//!    daemon knows which ([`CpuState::is_held`]); what its domains write into the page of
 //!    another makes no difference.
 //! 4. It is marked, the turn taken from it, and it is passed over until it sleeps on its
 //!    bell: then it has come to a boundary. If it is blocked, its thread is raised above
@@ -44,16 +44,16 @@ use upcall_sys::schedule::Band;
 use upcall_sys::{futex, schedule};
 
 use crate::clock::now;
-use crate::hall::{Hall, Member};
-use crate::site::{Known, Site};
+use crate::cpu::{CpuState, Known};
+use crate::group::{DomainGroup, Member};
 
 /// How often a thread that cannot lie beneath looks at the holder.
 const LOOK_EVERY: Span = Span::from_millis(2);
 
 /// See the module's head.
 pub(crate) struct Kls {
-    site: Arc<Site>,
-    hall: Arc<Hall>,
+    cpu_state: Arc<CpuState>,
+    group: Arc<DomainGroup>,
     /// `None`: without the real-time class.
     band: Option<Band>,
     known: Known,
@@ -61,33 +61,37 @@ pub(crate) struct Kls {
 
 /// What came of choosing.
 enum Choice {
-    /// The turn was passed to a domain of this hall.
-    Passed(Arc<Hall>, DomainId),
+    /// The turn was passed to a domain of this group.
+    Passed(Arc<DomainGroup>, DomainId),
     /// Nobody has anything to do before then.
     Nothing(Option<Instant>),
-    /// Another hall has a holder; its own thread sees to it.
+    /// Another group has a holder; its own thread sees to it.
     Taken,
     /// It changed meanwhile.
     Again,
 }
 
 impl Kls {
-    pub(crate) fn new(site: Arc<Site>, hall: Arc<Hall>, band: Option<Band>) -> Self {
-        Kls { site, hall, band, known: Known::default() }
+    pub(crate) fn new(
+        cpu_state: Arc<CpuState>,
+        group: Arc<DomainGroup>,
+        band: Option<Band>,
+    ) -> Self {
+        Kls { cpu_state, group, band, known: Known::default() }
     }
 
-    /// Runs until the hall is over, in a thread of its own.
+    /// Runs until the group is over, in a thread of its own.
     pub(crate) fn run(mut self) {
-        self.hall.set_kls();
+        self.group.set_kls();
         // A CPU that went away, or a right: it still runs, and is late.
-        let _ = schedule::pin_thread(&[self.site.cpu]);
+        let _ = schedule::pin_thread(&[self.cpu_state.cpu]);
         let _ = schedule::set_timer_slack_least();
         if let Some(band) = self.band {
             let _ = schedule::set_fifo(band.kernel_level());
         }
-        while !self.hall.is_over() {
-            match self.hall.turn_or_reset() {
-                Ok(turn) if self.site.is_held(&self.hall) => self.watch(turn),
+        while !self.group.is_over() {
+            match self.group.turn_or_reset() {
+                Ok(turn) if self.cpu_state.is_held(&self.group) => self.watch(turn),
                 // Also if somebody wrote that he has it: nobody gave it to him.
                 _ => self.choose_or_sleep(),
             }
@@ -95,78 +99,80 @@ impl Kls {
     }
 
     fn choose_or_sleep(&mut self) {
-        self.hall.turn.take_recheck_idle();
-        self.known.refresh(&self.site);
+        self.group.turn.take_recheck_idle();
+        self.known.refresh(&self.cpu_state);
         match self.choose() {
-            Choice::Passed(hall, domain) => {
-                if !Arc::ptr_eq(&hall, &self.hall) {
+            Choice::Passed(group, domain) => {
+                if !Arc::ptr_eq(&group, &self.group) {
                     // Its thread must lie beneath before the domain runs.
-                    hall.ring(DomainId::DAEMON);
+                    group.ring(DomainId::DAEMON);
                 }
-                hall.ring(domain);
+                group.ring(domain);
             }
-            Choice::Nothing(until) => self.hall.sleep_until(until),
-            Choice::Taken => self.hall.sleep_until(None),
+            Choice::Nothing(until) => self.group.sleep_until(until),
+            Choice::Taken => self.group.sleep_until(None),
             Choice::Again => {}
         }
     }
 
     fn choose(&self) -> Choice {
-        let _alone = self.site.choosing();
-        if self.site.is_held(&self.hall) {
+        let _alone = self.cpu_state.choosing();
+        if self.cpu_state.is_held(&self.group) {
             return Choice::Again;
         }
         let now = now();
-        if let Some((hall, _)) = self.known.halls().find(|(hall, _)| self.site.is_held(hall)) {
+        if let Some((group, _)) =
+            self.known.groups().find(|(group, _)| self.cpu_state.is_held(group))
+        {
             // Its holder looks at its next boundary.
-            if self.known.show_others(hall, now) {
-                let _ = hall.turn.request_recheck();
+            if self.known.show_others(group, now) {
+                let _ = group.turn.request_recheck();
             }
             return Choice::Taken;
         }
-        let Some((_, hall, domain)) = self.best(now) else {
-            self.site.grant_nobody();
-            let releases = self.known.halls().filter_map(|(hall, m)| hall.next_release(m));
+        let Some((_, group, domain)) = self.best(now) else {
+            self.cpu_state.grant_nobody();
+            let releases = self.known.groups().filter_map(|(group, m)| group.next_release(m));
             return Choice::Nothing(releases.min());
         };
-        self.known.show_others(hall, now);
-        self.site.grant(hall);
+        self.known.show_others(group, now);
+        self.cpu_state.grant(group);
         // The daemon's to give, whatever a domain has written there.
-        if !hall.turn.turn().is_ok_and(|seen| hall.turn.pass(seen, domain)) {
-            hall.turn.reset(domain);
+        if !group.turn.turn().is_ok_and(|seen| group.turn.pass(seen, domain)) {
+            group.turn.reset(domain);
         }
-        Choice::Passed(hall.clone(), domain)
+        Choice::Passed(group.clone(), domain)
     }
 
-    /// Best of all: its rank, its hall, and who it is.
-    fn best(&self, now: Instant) -> Option<(Rank, &Arc<Hall>, DomainId)> {
-        let bests = self.known.halls().filter_map(|(hall, members)| {
-            let (rank, member) = hall.best(members, now)?;
-            Some((rank, hall, member.domain))
+    /// Best of all: its rank, its group, and who it is.
+    fn best(&self, now: Instant) -> Option<(Rank, &Arc<DomainGroup>, DomainId)> {
+        let bests = self.known.groups().filter_map(|(group, members)| {
+            let (rank, member) = group.best(members, now)?;
+            Some((rank, group, member.domain))
         });
         bests.min_by_key(|(rank, ..)| *rank)
     }
 
     /// It runs though a domain has the turn: why?
     fn watch(&mut self, turn: Turn) {
-        self.known.refresh(&self.site);
-        let members = self.known.members_of(&self.hall).into_iter().flat_map(|m| m.iter());
+        self.known.refresh(&self.cpu_state);
+        let members = self.known.members_of(&self.group).into_iter().flat_map(|m| m.iter());
         let Some(member) = members.clone().find(|member| member.domain == turn.holder()) else {
             // Gone, or not there yet: nobody gave it the turn by the rules.
             self.take(turn);
             return;
         };
-        if self.hall.is_asleep(member) {
+        if self.group.is_asleep(member) {
             // Whoever passed it the turn was cut off before it rang.
-            self.hall.ring(member.domain);
+            self.group.ring(member.domain);
             return;
         }
         match self.why_not_running(member) {
             None => self.wait_a_little(),
-            Some(state) if self.hall.turn.turn() == Ok(turn) => {
-                self.hall.pass_over(member, state);
+            Some(state) if self.group.turn.turn() == Ok(turn) => {
+                self.group.pass_over(member, state);
                 // Had somebody overwritten its bell, it would sleep for ever.
-                futex::wake_shared(self.hall.turn.bell(member.domain), 1);
+                futex::wake_shared(self.group.turn.bell(member.domain), 1);
                 if self.take(turn) && state == State::Blocked {
                     self.raise(member);
                 }
@@ -197,7 +203,7 @@ impl Kls {
 
     fn take(&self, turn: Turn) -> bool {
         // The next round chooses.
-        self.hall.turn.pass(turn, DomainId::DAEMON)
+        self.group.turn.pass(turn, DomainId::DAEMON)
     }
 
     /// What keeps a holder from running; `None`: nothing, it is about to.
@@ -216,15 +222,15 @@ impl Kls {
 
     fn wait_a_little(&self) {
         let until = now() + LOOK_EVERY;
-        self.hall.sleep_until(Some(until));
+        self.group.sleep_until(Some(until));
     }
 }
 
-/// Starts the thread of a hall.
+/// Starts the thread of a group.
 ///
 /// # Errors
 /// The system has no more threads.
 pub(crate) fn start(kls: Kls) -> std::io::Result<std::thread::JoinHandle<()>> {
-    let name = format!("upcall-kls{}", kls.site.cpu);
+    let name = format!("upcall-kls{}", kls.cpu_state.cpu);
     std::thread::Builder::new().name(name).spawn(move || kls.run())
 }

@@ -7,10 +7,10 @@
 //! | module | what |
 //! |---|---|
 //! | [`registry`] | who is attached and what is reserved; pure |
-//! | `hall`, `site` | the pages of one user on one CPU; the halls of one CPU |
+//! | `group`, `cpu` | the pages of one user on one CPU; the groups of one CPU |
 //! | `ranks` | what a domain may show of itself |
-//! | `kls` | the thread beneath the domains of a hall |
-//! | `usher` | sees out the halls of users who have gone |
+//! | `kls` | the thread beneath the domains of a group |
+//! | `reaper` | sees out the groups of users who have gone |
 //! | `watchdog` | the thread above all |
 //! | [`calibrate`] | what a hand-off costs here |
 //! | `status` | how things stand, for `upcall top` |
@@ -24,11 +24,11 @@ pub mod server;
 pub mod watchdog;
 
 mod clock;
-mod hall;
+mod cpu;
+mod group;
 mod kls;
 mod ranks;
-mod site;
+mod reaper;
 mod status;
-mod usher;
 
-pub use hall::HallError;
+pub use group::DomainGroupError;

@@ -9,11 +9,11 @@
 //!      +-------------------------+---- (3) Detach, closed, ends, nonsense +--> detached
 //! ```
 //!
-//! 1. It gets a number and its pages; its user's halls are made if it is the first.
+//! 1. It gets a number and its pages; its user's groups are made if it is the first.
 //! 2. Its user area is sealed, so that it alone writes it; its thread gets the
 //!    real-time class, everyone else its area. From here on it gets turns.
 //! 3. What it had reserved is free, its numbers too; its threads, if there still are
-//!    any, are of ordinary class. With the last of a user its halls are closed.
+//!    any, are of ordinary class. With the last of a user its groups are closed.
 //!
 //! The daemon closes the connection of a client that does not read its answers: nothing
 //! here waits for a client.
@@ -25,7 +25,7 @@
 //! | `answer` | requests for places, and how things stand |
 //! | `offence` | what the watchdog did |
 //! | `event` | what the daemon tells its program, and `tracing` |
-//! | `end` | of sessions, of halls, of the daemon (3) |
+//! | `end` | of sessions, of groups, of the daemon (3) |
 
 use core::fmt;
 use std::collections::BTreeMap;
@@ -46,10 +46,10 @@ use upcall_sys::readiness::{Direction, Readiness, Watch};
 use upcall_sys::schedule::{Band, RealTime};
 use upcall_sys::{OsError, schedule};
 
-use crate::hall::HallError;
+use crate::cpu::CpuState;
+use crate::group::DomainGroupError;
+use crate::reaper::{GroupWithThread, Reaper};
 use crate::registry::{Quota, Registry};
-use crate::site::Site;
-use crate::usher::{Staffed, Usher};
 use crate::watchdog::{Rules, Watchdog};
 use crate::{calibrate, clock};
 pub use event::Event;
@@ -137,7 +137,7 @@ pub enum StartError {
     /// The kernel refused.
     Os(OsError),
     /// No memory to measure with.
-    Pages(HallError),
+    Pages(DomainGroupError),
     /// A thread did not start.
     Thread(std::io::Error),
 }
@@ -194,11 +194,11 @@ pub struct Daemon {
     /// The end of [`Config::claims_within`].
     claims_until: Instant,
     registry: Registry,
-    sites: Vec<Arc<Site>>,
-    /// All halls of all sites.
-    halls: Vec<Staffed>,
+    cpu_states: Vec<Arc<CpuState>>,
+    /// All groups of all cpu_states.
+    groups: Vec<GroupWithThread>,
     /// Until the end.
-    usher: Option<Usher>,
+    reaper: Option<Reaper>,
     sessions: BTreeMap<u64, Session>,
     sessions_ever: u64,
     readiness: Arc<Readiness>,
@@ -267,11 +267,12 @@ impl Daemon {
             None => Listener::bind(&config.socket, config.access)
                 .map_err(|error| StartError::Listen { socket: config.socket.clone(), error })?,
         };
-        let sites: Vec<_> = config.cpus.iter().map(|&cpu| Arc::new(Site::new(cpu))).collect();
+        let cpu_states: Vec<_> =
+            config.cpus.iter().map(|&cpu| Arc::new(CpuState::new(cpu))).collect();
         let (offences, reports) = Connection::pair()?;
         let watchdog_quit = Arc::new(AtomicBool::new(false));
         let rules = Rules { band, grace: config.grace, kill: config.kill };
-        let watchdog = Watchdog::new((&sites, &allowed), rules, watchdog_quit.clone(), {
+        let watchdog = Watchdog::new((&cpu_states, &allowed), rules, watchdog_quit.clone(), {
             // If the server is so far behind, the counts in the kernel area remain.
             move |offence| {
                 let _ = reports.send(&offence::encode(&offence), &[]);
@@ -298,9 +299,9 @@ impl Daemon {
             switch_cost,
             claims_until: now + config.claims_within,
             registry,
-            sites,
-            halls: Vec::new(),
-            usher: Some(Usher::start().map_err(StartError::Thread)?),
+            cpu_states,
+            groups: Vec::new(),
+            reaper: Some(Reaper::start().map_err(StartError::Thread)?),
             sessions: BTreeMap::new(),
             sessions_ever: 0,
             listener_watch: watch(listener.as_fd(), LISTENER)?,

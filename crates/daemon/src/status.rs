@@ -31,9 +31,9 @@ use upcall_sys::memfd::SharedMapping;
 use upcall_sys::readiness::Watch;
 use upcall_sys::{OsError, clock, process};
 
-use crate::hall::{Hall, Member};
+use crate::cpu::CpuState;
+use crate::group::{DomainGroup, Member};
 use crate::registry::{Domain, Listed, Registry};
-use crate::site::Site;
 
 #[cfg(test)]
 mod tests;
@@ -56,7 +56,7 @@ pub(crate) struct Telling {
 /// What there is to tell of.
 pub(crate) struct Scene<'s> {
     pub(crate) registry: &'s Registry,
-    pub(crate) sites: &'s [Arc<Site>],
+    pub(crate) cpu_states: &'s [Arc<CpuState>],
 }
 
 impl Telling {
@@ -134,11 +134,11 @@ impl Scene<'_> {
             name: domain.name.clone(),
         })];
         let mut shown = Vec::new();
-        for (hall, member) in self.virtual_processors(id, domain) {
-            let reserved_ppm = self.registry.usage(number, hall.cpu).share_ppm;
-            let (virtual_processor, slots) = virtual_processor(&hall, &member, reserved_ppm);
+        for (group, member) in self.virtual_processors(id, domain) {
+            let reserved_ppm = self.registry.usage(number, group.cpu).share_ppm;
+            let (virtual_processor, slots) = virtual_processor(&group, &member, reserved_ppm);
             parts.push(StatusPart::VirtualProcessor(virtual_processor));
-            shown.push((hall.cpu, slots));
+            shown.push((group.cpu, slots));
         }
         for listed in self.registry.listed(number) {
             let slots = shown.iter().find(|(cpu, _)| *cpu == listed.cpu);
@@ -149,18 +149,22 @@ impl Scene<'_> {
     }
 
     /// Where its threads are.
-    fn virtual_processors(&self, id: DomainId, domain: &Domain) -> Vec<(Arc<Hall>, Arc<Member>)> {
-        let halls = self.sites.iter().flat_map(|site| site.halls().to_vec());
-        let halls = halls.filter(|hall| hall.uid == domain.owner.uid);
-        let virtual_processor_in = |hall: Arc<Hall>| {
-            let members = hall.members();
+    fn virtual_processors(
+        &self,
+        id: DomainId,
+        domain: &Domain,
+    ) -> Vec<(Arc<DomainGroup>, Arc<Member>)> {
+        let groups = self.cpu_states.iter().flat_map(|cpu_state| cpu_state.groups().to_vec());
+        let groups = groups.filter(|group| group.uid == domain.owner.uid);
+        let virtual_processor_in = |group: Arc<DomainGroup>| {
+            let members = group.members();
             let mut same = members.iter().filter(|member| {
                 member.domain == id && member.generation.get() == domain.generation
             });
             let member = same.next().cloned()?;
-            Some((hall, member))
+            Some((group, member))
         };
-        halls.filter_map(virtual_processor_in).collect()
+        groups.filter_map(virtual_processor_in).collect()
     }
 }
 
@@ -170,7 +174,7 @@ fn message(part: StatusPart) -> Vec<u8> {
 
 /// A domain on a CPU, and what it says of its slots.
 fn virtual_processor(
-    hall: &Hall,
+    group: &DomainGroup,
     member: &Member,
     reserved_ppm: u64,
 ) -> (VirtualProcessorStatus, Vec<Slot>) {
@@ -179,7 +183,7 @@ fn virtual_processor(
         Err(fault) => (Vec::new(), fault.to_string()),
     };
     let virtual_processor = VirtualProcessorStatus {
-        cpu: hall.cpu,
+        cpu: group.cpu,
         tid: member.tid,
         state: member.state(),
         offences: member.offences(),

@@ -45,8 +45,8 @@ use upcall_sys::schedule::Band;
 use upcall_sys::{clock, schedule};
 
 use crate::clock::now;
-use crate::hall::{Hall, Member, Members};
-use crate::site::{Known, Site};
+use crate::cpu::{CpuState, Known};
+use crate::group::{DomainGroup, Member, Members};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 mod account;
@@ -94,7 +94,7 @@ pub(crate) struct Watchdog<R> {
     rules: Rules,
     /// Where it may run itself; empty: anywhere.
     cpus: Vec<u32>,
-    sites: Vec<Watch>,
+    cpu_states: Vec<Watch>,
     report: R,
     quit: Arc<AtomicBool>,
 }
@@ -111,7 +111,7 @@ struct Tick<'t> {
 
 /// One CPU, as the watchdog remembers it.
 struct Watch {
-    site: Arc<Site>,
+    cpu_state: Arc<CpuState>,
     known: Known,
     asked: Option<Asked>,
     records: Vec<Record>,
@@ -157,17 +157,17 @@ struct Sunk {
 
 impl<R: FnMut(Offence)> Watchdog<R> {
     pub(crate) fn new(
-        (sites, allowed): (&[Arc<Site>], &[u32]),
+        (cpu_states, allowed): (&[Arc<CpuState>], &[u32]),
         rules: Rules,
         quit: Arc<AtomicBool>,
         report: R,
     ) -> Self {
-        let watch = |site: &Arc<Site>| {
-            let (site, known) = (site.clone(), Known::default());
-            Watch { site, known, asked: None, records: Vec::new() }
+        let watch = |cpu_state: &Arc<CpuState>| {
+            let (cpu_state, known) = (cpu_state.clone(), Known::default());
+            Watch { cpu_state, known, asked: None, records: Vec::new() }
         };
-        let cpus = beside(sites, allowed);
-        Watchdog { rules, cpus, sites: sites.iter().map(watch).collect(), report, quit }
+        let cpus = beside(cpu_states, allowed);
+        Watchdog { rules, cpus, cpu_states: cpu_states.iter().map(watch).collect(), report, quit }
     }
 
     /// Runs until told to quit, in a thread of its own.
@@ -191,7 +191,7 @@ impl<R: FnMut(Offence)> Watchdog<R> {
             let before = std::mem::replace(&mut waited, own_wait());
             let since = before.zip(waited).map(|(before, now)| now.saturating_sub(before));
             let still = meter::stood_still(woke.since(at), since);
-            for watch in &mut self.sites {
+            for watch in &mut self.cpu_states {
                 let (rules, report) = (&self.rules, &mut self.report);
                 watch.look(&mut Tick { now: now(), still, kernel_tick, rules, report });
             }
@@ -206,59 +206,59 @@ fn own_wait() -> Option<Span> {
 
 /// The CPUs of `allowed` that have no domains: there it preempts none at each tick, and
 /// none that took a higher priority keeps it from looking. Without such a CPU, none.
-fn beside(sites: &[Arc<Site>], allowed: &[u32]) -> Vec<u32> {
-    let is_free = |cpu: &u32| sites.iter().all(|site| site.cpu != *cpu);
+fn beside(cpu_states: &[Arc<CpuState>], allowed: &[u32]) -> Vec<u32> {
+    let is_free = |cpu: &u32| cpu_states.iter().all(|cpu_state| cpu_state.cpu != *cpu);
     allowed.iter().copied().filter(is_free).collect()
 }
 
 impl Watch {
     fn look(&mut self, tick: &mut Tick<'_>) {
         let mut known = std::mem::take(&mut self.known);
-        known.refresh(&self.site);
+        known.refresh(&self.cpu_state);
         for record in &mut self.records {
             record.seen = false;
         }
         let (mut waits, mut elsewhere, mut holder) = (false, false, None);
         let now = tick.now;
-        for (hall, members) in known.halls() {
-            let turn = hall.turn.turn().ok().map(Turn::holder);
+        for (group, members) in known.groups() {
+            let turn = group.turn.turn().ok().map(Turn::holder);
             for member in members.iter() {
                 let wants_cpu = member.wants_cpu(now) || turn == Some(member.domain);
                 self.see(member, tick, wants_cpu);
             }
-            self.see_to_offenders(hall, members, tick);
-            self.see_to_scribblers(hall, members, tick);
-            self.see_to_liars(hall, members, tick);
-            let Ok(turn) = hall.turn_or_reset() else { continue };
+            self.see_to_offenders(group, members, tick);
+            self.see_to_scribblers(group, members, tick);
+            self.see_to_liars(group, members, tick);
+            let Ok(turn) = group.turn_or_reset() else { continue };
             // Who wrote that he has it, where no domain has it, has not.
-            let is_held = self.site.is_held(hall);
+            let is_held = self.cpu_state.is_held(group);
             let has_turn = if is_held { turn.holder() } else { DomainId::DAEMON };
             for member in members.iter() {
-                self.see_to_stray(hall, member, has_turn, tick);
-                see_to_returner(hall, member, has_turn, tick.rules);
+                self.see_to_stray(group, member, has_turn, tick);
+                see_to_returner(group, member, has_turn, tick.rules);
             }
             if let Some(member) = members.iter().find(|member| member.domain == has_turn) {
-                holder = Some((hall, member, turn));
+                holder = Some((group, member, turn));
             }
-            let somebody = somebody_waits(hall, members, has_turn, now);
+            let somebody = somebody_waits(group, members, has_turn, now);
             waits = waits || somebody;
             elsewhere = elsewhere || (somebody && !is_held);
         }
         self.records.retain(|record| record.seen);
-        if let Some((hall, member, turn)) = holder.filter(|_| elsewhere) {
+        if let Some((group, member, turn)) = holder.filter(|_| elsewhere) {
             // Its domains cannot see who became ready since it got the CPU.
-            if known.show_others(hall, now) {
-                let _ = hall.turn.request_recheck();
+            if known.show_others(group, now) {
+                let _ = group.turn.request_recheck();
             }
-            self.see_to_idler(hall, member, turn, tick);
+            self.see_to_idler(group, member, turn, tick);
         }
         match holder.filter(|_| waits) {
-            Some((hall, member, turn)) => self.hold(hall, member, turn, tick),
+            Some((group, member, turn)) => self.hold(group, member, turn, tick),
             None => self.asked = None,
         }
         if waits && holder.is_none_or(|(_, member, _)| self.is_idle(member)) {
             // By the rules its thread is awake, or about to be.
-            known.halls().for_each(|(hall, _)| hall.rouse());
+            known.groups().for_each(|(group, _)| group.rouse());
         }
         self.known = known;
     }
@@ -271,16 +271,22 @@ impl Watch {
     /// `member` has the turn, uses no CPU time, and does not run; another user waits. If
     /// it is blocked, its KLS thread passes over it at once; it goes on so only where
     /// somebody writes all the while that it sleeps on its bell, and is to be woken.
-    fn see_to_idler(&mut self, hall: &Hall, member: &Member, turn: Turn, tick: &mut Tick<'_>) {
+    fn see_to_idler(
+        &mut self,
+        group: &DomainGroup,
+        member: &Member,
+        turn: Turn,
+        tick: &mut Tick<'_>,
+    ) {
         let Some(record) = self.record_of(member) else { return };
         // Without the real-time class it may only be kept from running.
         let running = thread_state(member.pid, member.tid) == Ok(ThreadState::Running);
         if record.account.has_run || running || tick.rules.band.is_none() {
             return;
         }
-        if record.idled_too_long(hall.kls_account()) {
-            self.offended(hall, member, (Measure::OutPrioritised, 0), tick);
-            take(hall, turn);
+        if record.idled_too_long(group.kls_account()) {
+            self.offended(group, member, (Measure::OutPrioritised, 0), tick);
+            take(group, turn);
         }
     }
 
@@ -310,14 +316,14 @@ impl Watch {
     }
 
     /// `member` has the turn while somebody waits.
-    fn hold(&mut self, hall: &Hall, member: &Member, turn: Turn, tick: &mut Tick<'_>) {
+    fn hold(&mut self, group: &DomainGroup, member: &Member, turn: Turn, tick: &mut Tick<'_>) {
         let asked = self.asked.filter(|asked| asked.turn == turn);
         let Some(record) = self.record_of(member) else { return };
         let cpu_ns = record.account.cpu_ns;
         let mut held_ns = record.account.overuse_ns(&member.limits, tick.rules.grace);
         match asked {
             None => {
-                hall.kernel.request_yield(member.domain);
+                group.kernel.request_yield(member.domain);
                 self.asked = Some(Asked { turn, at: tick.now, cpu_ns });
             }
             Some(asked) if gave_a_sign(member, asked.at, tick.now) => {
@@ -330,15 +336,15 @@ impl Watch {
         }
         if let Some(held_ns) = held_ns {
             self.asked = None;
-            self.offended(hall, member, (Measure::OutPrioritised, held_ns), tick);
-            take(hall, turn);
+            self.offended(group, member, (Measure::OutPrioritised, held_ns), tick);
+            take(group, turn);
         }
     }
 
     /// Acts, and tells it as that, or as what is harder where it has offended too often.
     fn offended(
         &mut self,
-        hall: &Hall,
+        group: &DomainGroup,
         member: &Member,
         (measure, held_ns): (Measure, u64),
         tick: &mut Tick<'_>,
@@ -347,48 +353,48 @@ impl Watch {
         record.offences += 1;
         record.sunk =
             Some(Sunk { cpu_ns: record.account.cpu_ns, at: tick.now, is_ordinary: false });
-        hall.count_offence(member);
+        group.count_offence(member);
         if record.offences >= OFFENCES_MAX {
             record.sunk = None;
-            demote(hall, member, held_ns, tick);
+            demote(group, member, held_ns, tick);
             return;
         }
         // First of all: the KLS thread, which may just raise it, looks at that afterwards.
-        hall.set_state(member, State::Demoted);
+        group.set_state(member, State::Demoted);
         if let Some(band) = tick.rules.band {
             // Refused only if it has ended.
             let _ = schedule::set_fifo_not_inherited_of(member.tid, band.offender());
         }
-        tick.tell(hall, member, measure, held_ns);
+        tick.tell(group, member, measure, held_ns);
         // It sees that it takes no turns when it wakes.
-        hall.ring(member.domain);
+        group.ring(member.domain);
     }
 
     /// Raises who gave a sign and owes nothing, and demotes who runs on.
-    fn see_to_offenders(&mut self, hall: &Hall, members: &Members, tick: &mut Tick<'_>) {
+    fn see_to_offenders(&mut self, group: &DomainGroup, members: &Members, tick: &mut Tick<'_>) {
         for member in members.iter() {
             let Some(record) = self.record_of(member) else { continue };
             let Some(sunk) = record.sunk else { continue };
             let ran_ns = record.account.cpu_ns.saturating_sub(sunk.cpu_ns);
-            let sign = hall.is_asleep(member) || gave_a_sign(member, sunk.at, tick.now);
+            let sign = group.is_asleep(member) || gave_a_sign(member, sunk.at, tick.now);
             let is_over = record.account.owed_ns <= 0 && tick.now.since(sunk.at) >= SUNK_MIN;
             if sign && is_over && !member.shows_false_rank(tick.now) {
                 record.sunk = None;
-                raise(hall, member, tick.rules);
+                raise(group, member, tick.rules);
             } else if !sunk.is_ordinary && ran_ns > DEMOTED_AFTER.as_nanos() {
                 // Signs or not: so much of the real-time class is not for it.
                 record.sunk = Some(Sunk { is_ordinary: true, ..sunk });
-                hall.count_offence(member);
-                demote(hall, member, ran_ns, tick);
+                group.count_offence(member);
+                demote(group, member, ran_ns, tick);
             }
         }
     }
 
     /// Puts the turn page right. Who wrote where it has nothing to write, and nobody else
     /// can, is told by its own area.
-    fn see_to_scribblers(&mut self, hall: &Hall, members: &Members, tick: &mut Tick<'_>) {
-        if hall.turn.audit().is_err() {
-            hall.turn.repair();
+    fn see_to_scribblers(&mut self, group: &DomainGroup, members: &Members, tick: &mut Tick<'_>) {
+        if group.turn.audit().is_err() {
+            group.turn.repair();
         }
         for member in members.iter() {
             if member.is(State::Demoted) || member.area.audit().is_ok() {
@@ -398,13 +404,13 @@ impl Watch {
             // No second chance: it is broken.
             record.offences = record.offences.max(OFFENCES_MAX - 1);
             let used_ns = record.account.used_ns;
-            self.offended(hall, member, (Measure::OutPrioritised, used_ns), tick);
+            self.offended(group, member, (Measure::OutPrioritised, used_ns), tick);
         }
     }
 
     /// A rank that it was not admitted with. At one look it may be that the domain is just
     /// coming to know of what it was granted.
-    fn see_to_liars(&mut self, hall: &Hall, members: &Members, tick: &mut Tick<'_>) {
+    fn see_to_liars(&mut self, group: &DomainGroup, members: &Members, tick: &mut Tick<'_>) {
         for member in members.iter() {
             let lies = !member.is(State::Demoted) && member.shows_false_rank(tick.now);
             let Some(record) = self.record_of(member) else { continue };
@@ -412,7 +418,7 @@ impl Watch {
             if record.lies >= LIES_MAX {
                 record.lies = 0;
                 let used_ns = record.account.used_ns;
-                self.offended(hall, member, (Measure::Disbelieved, used_ns), tick);
+                self.offended(group, member, (Measure::Disbelieved, used_ns), tick);
             }
         }
     }
@@ -421,14 +427,14 @@ impl Watch {
     /// it was blocked.
     fn see_to_stray(
         &mut self,
-        hall: &Hall,
+        group: &DomainGroup,
         member: &Member,
         has_turn: DomainId,
         tick: &mut Tick<'_>,
     ) {
         let Some(record) = self.record_of(member) else { return };
         let sign = record.stray.is_some_and(|(_, at)| gave_a_sign(member, at, tick.now));
-        let is_well = has_turn == member.domain || hall.is_asleep(member) || sign;
+        let is_well = has_turn == member.domain || group.is_asleep(member) || sign;
         if member.is(State::Demoted) || is_well {
             record.stray = None;
             // Signs may be false; what it used is not.
@@ -436,14 +442,14 @@ impl Watch {
                 && !member.is(State::Demoted)
                 && let Some(used_ns) = record.account.overuse_ns(&member.limits, tick.rules.grace)
             {
-                self.offended(hall, member, (Measure::OutPrioritised, used_ns), tick);
+                self.offended(group, member, (Measure::OutPrioritised, used_ns), tick);
             }
             return;
         }
         let (since_cpu_ns, _) = *record.stray.get_or_insert((record.account.cpu_ns, tick.now));
         let ran_ns = record.account.cpu_ns.saturating_sub(since_cpu_ns);
         if tick.rules.is_too_long(member, ran_ns) {
-            self.offended(hall, member, (Measure::OutPrioritised, ran_ns), tick);
+            self.offended(group, member, (Measure::OutPrioritised, ran_ns), tick);
         }
     }
 
@@ -461,9 +467,9 @@ impl Rules {
 }
 
 impl Tick<'_> {
-    fn tell(&mut self, hall: &Hall, member: &Member, measure: Measure, held_ns: u64) {
+    fn tell(&mut self, group: &DomainGroup, member: &Member, measure: Measure, held_ns: u64) {
         let generation = member.generation.get();
-        (self.report)(Offence { cpu: hall.cpu, generation, measure, held_ns });
+        (self.report)(Offence { cpu: group.cpu, generation, measure, held_ns });
     }
 }
 
@@ -499,22 +505,22 @@ impl Record {
     }
 }
 
-fn raise(hall: &Hall, member: &Member, rules: &Rules) {
+fn raise(group: &DomainGroup, member: &Member, rules: &Rules) {
     if let Some(band) = rules.band {
         // Refused only if it has ended.
         let _ = schedule::set_fifo_not_inherited_of(member.tid, band.handlers());
     }
-    hall.set_state(member, State::Attached);
+    group.set_state(member, State::Attached);
     // So that it shows what it has.
-    hall.ring(member.domain);
+    group.ring(member.domain);
 }
 
 /// Who was blocked amid its turn and has come to a boundary, or has the turn again, is no
 /// longer above the others. Until a tick later it may still be, which costs nobody a
 /// quantum: without the turn it only shows what it has.
-fn see_to_returner(hall: &Hall, member: &Member, has_turn: DomainId, rules: &Rules) {
+fn see_to_returner(group: &DomainGroup, member: &Member, has_turn: DomainId, rules: &Rules) {
     let Some(band) = rules.band else { return };
-    let is_back = hall.is_present(member) || has_turn == member.domain;
+    let is_back = group.is_present(member) || has_turn == member.domain;
     let is_raised = || {
         let raised = schedule::Class::Fifo { priority: band.returner() };
         schedule::class_of(member.tid).is_ok_and(|class| class == raised)
@@ -525,23 +531,28 @@ fn see_to_returner(hall: &Hall, member: &Member, has_turn: DomainId, rules: &Rul
     }
 }
 
-fn demote(hall: &Hall, member: &Member, held_ns: u64, tick: &mut Tick<'_>) {
-    hall.set_state(member, State::Demoted);
+fn demote(group: &DomainGroup, member: &Member, held_ns: u64, tick: &mut Tick<'_>) {
+    group.set_state(member, State::Demoted);
     if tick.rules.band.is_some() {
         let _ = schedule::set_ordinary_of(member.tid);
     }
-    tick.tell(hall, member, Measure::Demoted, held_ns);
+    tick.tell(group, member, Measure::Demoted, held_ns);
     if tick.rules.kill {
-        tick.tell(hall, member, Measure::Killed, held_ns);
+        tick.tell(group, member, Measure::Killed, held_ns);
     }
     // It sees that it is alone when it wakes.
-    hall.ring(member.domain);
+    group.ring(member.domain);
 }
 
-/// Somebody of the hall but the holder has something to do.
-fn somebody_waits(hall: &Hall, members: &Members, has_turn: DomainId, now: Instant) -> bool {
+/// Somebody of the group but the holder has something to do.
+fn somebody_waits(
+    group: &DomainGroup,
+    members: &Members,
+    has_turn: DomainId,
+    now: Instant,
+) -> bool {
     let others = members.iter().filter(|member| member.domain != has_turn);
-    let mut present = others.filter(|member| hall.is_present(member));
+    let mut present = others.filter(|member| group.is_present(member));
     present.any(|member| member.wants_cpu(now))
 }
 
@@ -564,8 +575,8 @@ pub(crate) fn lower_leader(member: &Member, band: Option<Band>) {
     }
 }
 
-fn take(hall: &Hall, turn: Turn) {
-    if hall.turn.pass(turn, DomainId::DAEMON) {
-        hall.ring(DomainId::DAEMON);
+fn take(group: &DomainGroup, turn: Turn) {
+    if group.turn.pass(turn, DomainId::DAEMON) {
+        group.ring(DomainId::DAEMON);
     }
 }

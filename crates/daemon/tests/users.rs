@@ -410,7 +410,7 @@ impl Had {
         }
     }
 
-    /// Once the watchdog and the usher have come to give themselves their names.
+    /// Once the watchdog and the reaper have come to give themselves their names.
     fn without_users() -> Self {
         until(|| Had::now().threads == 2, || format!("{:?}, not 2 threads", Had::now()));
         Had::now()
@@ -432,12 +432,12 @@ fn users_that_come_and_go_leave_no_thread_descriptor_or_page_behind() {
         let come = |uid: &u32| daemon.child(*uid, "stay");
         let mut children: Vec<Playing> = users.iter().map(come).collect();
         children.iter_mut().for_each(|child| drop(child.hear("ready")));
-        // A hall has three pages, and a domain one. Those of before may be leaving still.
+        // A group has three pages, and a domain one. Those of before may be leaving still.
         let (threads, mappings) = (had.threads + users.len(), had.mappings + users.len() * 4);
         let is_so = |with: Had| with.threads == threads && with.mappings == mappings;
         until(|| is_so(Had::now()), || format!("{:?}, not {threads}, {mappings}", Had::now()));
         assert!(Had::now().descriptors > had.descriptors);
-        // Each user in turn is back while its hall may still be on the way out.
+        // Each user in turn is back while its group may still be on the way out.
         for (index, uid) in users.iter().enumerate() {
             if round % 2 == 0 {
                 children[index].say("go");

@@ -43,7 +43,7 @@ impl Daemon {
             ToDaemon::Detach => Err(Over("it detached".to_owned())),
             ToDaemon::Inspect => {
                 let real_time = self.real_time.is_some();
-                let scene = Scene { registry: &self.registry, sites: &self.sites };
+                let scene = Scene { registry: &self.registry, cpu_states: &self.cpu_states };
                 let asking = self.sessions.get_mut(&session).filter(|s| s.domain.is_none());
                 let asking = asking.ok_or("a domain asked how things stand")?;
                 asking.telling = Some(Telling::begin(&scene, &asking.credentials, real_time));
@@ -79,7 +79,7 @@ impl Daemon {
 
     /// Goes on answering an inspector; `false`: it is to be listened to later.
     pub(super) fn tell(&mut self, number: u64) -> Result<bool, Over> {
-        let scene = Scene { registry: &self.registry, sites: &self.sites };
+        let scene = Scene { registry: &self.registry, cpu_states: &self.cpu_states };
         let Some(session) = self.sessions.get_mut(&number) else { return Ok(false) };
         let Some(telling) = &mut session.telling else { return Ok(true) };
         if telling.go_on(&scene, &session.connection)? {
@@ -99,21 +99,21 @@ impl Daemon {
     pub(super) fn set_limits(&self, session: u64) {
         let domain = self.sessions.get(&session).and_then(|session| session.domain.as_ref());
         let Some(Attached { number, virtual_processors, .. }) = domain else { return };
-        for (hall, member) in
-            virtual_processors.iter().filter_map(|s| Some((&s.hall, s.member.as_ref()?)))
+        for (group, member) in
+            virtual_processors.iter().filter_map(|s| Some((&s.group, s.member.as_ref()?)))
         {
-            let usage = self.registry.usage(number.number(), hall.cpu);
+            let usage = self.registry.usage(number.number(), group.cpu);
             let limits = &member.limits;
             // Relaxed: see `Limits`.
             limits.quantum_ns_max.store(usage.quantum_max.as_nanos(), Ordering::Relaxed);
             limits.share_ppm.store(usage.share_ppm, Ordering::Relaxed);
             limits.compute_ns.store(usage.compute.as_nanos(), Ordering::Relaxed);
             limits.unscreened.store(usage.unscreened, Ordering::Relaxed);
-            let admitted = self.registry.admitted(number.number(), hall.cpu);
+            let admitted = self.registry.admitted(number.number(), group.cpu);
             let mut ranks = limits.ranks.lock().unwrap_or_else(PoisonError::into_inner);
             ranks.set(admitted, clock::now());
             drop(ranks);
-            hall.kernel.set_quantum(*number, usage.quantum_max.as_nanos());
+            group.kernel.set_quantum(*number, usage.quantum_max.as_nanos());
         }
     }
 

@@ -1,7 +1,7 @@
 //! Attaching: a process gets a number, pages, and a virtual processor on each CPU.
 //!
 //! Steps 1 and 2 of the diagram in [`super`]. Part of the server's thread: it waits for no
-//! client, nor for the halls that leave.
+//! client, nor for the groups that leave.
 
 use core::num::NonZeroU64;
 use std::os::fd::AsFd;
@@ -17,12 +17,12 @@ use upcall_sys::schedule;
 
 use super::session::{Attached, Over, Session, VirtualProcessor};
 use super::{Daemon, Event};
-use crate::hall::{Hall, Member, PROXY_GENERATION};
+use crate::cpu::CpuState;
+use crate::group::{DomainGroup, Member, PROXY_GENERATION};
 use crate::kls::{self, Kls};
 use crate::registry::Owner;
-use crate::site::Site;
 
-/// So many halls of a user on a CPU may be on their way out when it comes back: each has
+/// So many groups of a user on a CPU may be on their way out when it comes back: each has
 /// descriptors, of which the daemon has but so many for all.
 const LEAVING_MAX: usize = 32;
 
@@ -45,7 +45,7 @@ impl Daemon {
         let placed = self.virtual_processors_for(session, owner, number);
         if let Err(Over(reason)) = placed {
             self.registry.detach(number);
-            self.close_halls(owner.uid);
+            self.close_groups(owner.uid);
             return Err(self.rejected(session, reason));
         }
         // Relaxed: a count.
@@ -65,19 +65,19 @@ impl Daemon {
         let found = self.registry.generation(number).and_then(NonZeroU64::new);
         let generation = found.ok_or("no such domain")?;
         let mut virtual_processors = Vec::new();
-        for site in self.sites.clone() {
-            let hall = self.hall(&site, owner.uid)?;
+        for cpu_state in self.cpu_states.clone() {
+            let group = self.group(&cpu_state, owner.uid)?;
             // Somebody may be scribbling on it.
-            hall.turn.repair();
+            group.turn.repair();
             // Whoever had the number may have left the turn or the bell as they were.
-            if hall.turn.holder() == Ok(id) {
-                hall.turn.reset(DomainId::DAEMON);
+            if group.turn.holder() == Ok(id) {
+                group.turn.reset(DomainId::DAEMON);
             }
             let memory = SharedMapping::create_to_seal("upcall-domain", AREA_BYTES)?;
             // Refused is as good as before: such a page may be slow once.
             let _ = memory.lock();
             memory.dont_fork()?;
-            virtual_processors.push(VirtualProcessor { hall, memory: Some(memory), member: None });
+            virtual_processors.push(VirtualProcessor { group, memory: Some(memory), member: None });
         }
         let welcome = ToDomain::Welcome {
             domain: number,
@@ -89,11 +89,11 @@ impl Daemon {
         };
         self.say(session, &welcome, &[])?;
         for virtual_processor in &virtual_processors {
-            let VirtualProcessor { hall, memory: Some(memory), .. } = virtual_processor else {
+            let VirtualProcessor { group, memory: Some(memory), .. } = virtual_processor else {
                 continue;
             };
-            let fds = [hall.turn.memory().fd(), memory.fd(), hall.kernel_fd.as_fd()];
-            self.say(session, &ToDomain::VirtualProcessor { cpu: hall.cpu }, &fds)?;
+            let fds = [group.turn.memory().fd(), memory.fd(), group.kernel_fd.as_fd()];
+            self.say(session, &ToDomain::VirtualProcessor { cpu: group.cpu }, &fds)?;
         }
         if let Some(session) = self.sessions.get_mut(&session) {
             session.domain = Some(Attached { number: id, generation, virtual_processors });
@@ -101,22 +101,23 @@ impl Daemon {
         Ok(())
     }
 
-    /// The hall of a user on a CPU, made if there is none.
-    fn hall(&mut self, site: &Arc<Site>, uid: u32) -> Result<Arc<Hall>, Over> {
-        if let Some(hall) = site.halls().iter().find(|hall| hall.uid == uid) {
-            return Ok(hall.clone());
+    /// The group of a user on a CPU, made if there is none.
+    fn group(&mut self, cpu_state: &Arc<CpuState>, uid: u32) -> Result<Arc<DomainGroup>, Over> {
+        if let Some(group) = cpu_state.groups().iter().find(|group| group.uid == uid) {
+            return Ok(group.clone());
         }
-        let leaving = self.usher.as_ref().map_or(0, |usher| usher.leaving_of(site.cpu, uid));
+        let leaving =
+            self.reaper.as_ref().map_or(0, |reaper| reaper.leaving_of(cpu_state.cpu, uid));
         if leaving >= LEAVING_MAX {
-            let what = "former halls of the user are not freed yet, expected fewer than";
+            let what = "former groups of the user are not freed yet, expected fewer than";
             return Err(Over(format!("{leaving} {what} {LEAVING_MAX}")));
         }
-        let hall = Arc::new(Hall::new(site.cpu, uid)?);
-        // Before it is a hall of its site: none is without a thread.
-        let thread = kls::start(Kls::new(site.clone(), hall.clone(), self.band()))?;
-        site.set_halls(|halls| halls.push(hall.clone()));
-        self.halls.push((hall.clone(), thread));
-        Ok(hall)
+        let group = Arc::new(DomainGroup::new(cpu_state.cpu, uid)?);
+        // Before it is a group of its site: none is without a thread.
+        let thread = kls::start(Kls::new(cpu_state.clone(), group.clone(), self.band()))?;
+        cpu_state.set_groups(|groups| groups.push(group.clone()));
+        self.groups.push((group.clone(), thread));
+        Ok(group)
     }
 
     /// A domain's thread of a CPU is there: from now on it takes part. A thread that has ended
@@ -133,7 +134,7 @@ impl Daemon {
         let (number, generation) = (*number, *generation);
         let virtual_processor = virtual_processors
             .iter_mut()
-            .find(|virtual_processor| virtual_processor.hall.cpu == cpu);
+            .find(|virtual_processor| virtual_processor.group.cpu == cpu);
         let virtual_processor = virtual_processor.ok_or("it has no virtual_processor there")?;
         let memory =
             virtual_processor.memory.take().ok_or("it has its virtual_processor there already")?;
@@ -154,13 +155,13 @@ impl Daemon {
             })?;
         }
         virtual_processor.member = Some(member.clone());
-        let hall = virtual_processor.hall.clone();
-        let others = hall.members();
-        hall.kernel.attach(number, generation, 0, pid);
-        hall.set_members(|members| members.push(member.clone()));
+        let group = virtual_processor.group.clone();
+        let others = group.members();
+        group.kernel.attach(number, generation, 0, pid);
+        group.set_members(|members| members.push(member.clone()));
         self.set_limits(session);
-        self.introduce(session, &hall, &member, &others)?;
-        hall.ring(DomainId::DAEMON);
+        self.introduce(session, &group, &member, &others)?;
+        group.ring(DomainId::DAEMON);
         Ok(())
     }
 
@@ -168,14 +169,14 @@ impl Daemon {
     fn introduce(
         &mut self,
         session: u64,
-        hall: &Arc<Hall>,
+        group: &Arc<DomainGroup>,
         member: &Arc<Member>,
         others: &[Arc<Member>],
     ) -> Result<(), Over> {
-        let cpu = hall.cpu;
+        let cpu = group.cpu;
         let (domain, generation) = (0, PROXY_GENERATION.get());
         let proxy = ToDomain::Peer { cpu, domain, generation };
-        self.say(session, &proxy, &[hall.proxy_fd.as_fd()])?;
+        self.say(session, &proxy, &[group.proxy_fd.as_fd()])?;
         let peer_of = |member: &Member| ToDomain::Peer {
             cpu,
             domain: member.domain.number(),

@@ -1,4 +1,4 @@
-//! Ending: of a session, of a user's halls, of the daemon.
+//! Ending: of a session, of a user's groups, of the daemon.
 //!
 //! Step 3 of the diagram in [`super`]. Part of the server's thread, which waits for other
 //! threads only when the daemon ends.
@@ -13,7 +13,7 @@ use upcall_sys::schedule::{self, Band};
 
 use super::session::{Attached, VirtualProcessor};
 use super::{Daemon, Event};
-use crate::hall::Member;
+use crate::group::Member;
 use crate::watchdog;
 
 impl Daemon {
@@ -26,38 +26,38 @@ impl Daemon {
     pub(super) fn end(&mut self, number: u64, reason: &str) {
         let Some(session) = self.sessions.remove(&number) else { return };
         let Some(Attached { number, virtual_processors, .. }) = session.domain else { return };
-        for VirtualProcessor { hall, member, .. } in virtual_processors {
+        for VirtualProcessor { group, member, .. } in virtual_processors {
             let Some(member) = member else { continue };
-            hall.set_members(|members| members.retain(|other| !Arc::ptr_eq(other, &member)));
-            hall.kernel.detach(number);
+            group.set_members(|members| members.retain(|other| !Arc::ptr_eq(other, &member)));
+            group.kernel.detach(number);
             if let Some(band) = self.band() {
                 lower(&session.process, &member, band);
             }
-            if let Ok(turn) = hall.turn.turn()
+            if let Ok(turn) = group.turn.turn()
                 && turn.holder() == number
             {
-                hall.turn.pass(turn, DomainId::DAEMON);
+                group.turn.pass(turn, DomainId::DAEMON);
             }
-            hall.ring(DomainId::DAEMON);
+            group.ring(DomainId::DAEMON);
         }
         if let Some(domain) = self.registry.detach(number.number()) {
             let (domain, name) = (number.number(), domain.name);
             self.events.push(Event::Detached { domain, name, reason: reason.to_owned() });
         }
-        self.close_halls(session.credentials.uid);
+        self.close_groups(session.credentials.uid);
     }
 
-    /// Closes the halls of a user who has no domain any more.
-    pub(super) fn close_halls(&mut self, uid: u32) {
+    /// Closes the groups of a user who has no domain any more.
+    pub(super) fn close_groups(&mut self, uid: u32) {
         if self.registry.domains().any(|(_, domain)| domain.owner.uid == uid) {
             return;
         }
-        for (hall, thread) in self.halls.extract_if(.., |(hall, _)| hall.uid == uid) {
-            self.sites
+        for (group, thread) in self.groups.extract_if(.., |(group, _)| group.uid == uid) {
+            self.cpu_states
                 .iter()
-                .filter(|site| site.cpu == hall.cpu)
-                .for_each(|site| site.close(&hall));
-            let _ = self.usher.as_mut().map(|usher| usher.see_out((hall, thread)));
+                .filter(|cpu_state| cpu_state.cpu == group.cpu)
+                .for_each(|cpu_state| cpu_state.close(&group));
+            let _ = self.reaper.as_mut().map(|reaper| reaper.reap((group, thread)));
         }
     }
 }
@@ -67,8 +67,8 @@ impl Drop for Daemon {
         self.end_all();
         // Relaxed: it looks at every tick.
         self.watchdog_quit.store(true, Ordering::Relaxed);
-        // With the last domain the last hall was closed.
-        drop(self.usher.take());
+        // With the last domain the last group was closed.
+        drop(self.reaper.take());
         let _ = self.watchdog.take().map(JoinHandle::join);
         if self.owns_file {
             let _ = std::fs::remove_file(&self.config.socket);

@@ -18,7 +18,7 @@ use upcall_sys::process::PidFd;
 use upcall_sys::readiness::{Direction, Watch};
 
 use super::{Daemon, Event, SESSIONS};
-use crate::hall::{Hall, Member};
+use crate::group::{DomainGroup, Member};
 use crate::status::Telling;
 
 /// A connection.
@@ -42,7 +42,7 @@ pub(super) struct Attached {
 
 /// A domain on a CPU.
 pub(super) struct VirtualProcessor {
-    pub(super) hall: Arc<Hall>,
+    pub(super) group: Arc<DomainGroup>,
     /// Its area, until its thread is there.
     pub(super) memory: Option<SharedMapping>,
     /// From its thread on.

@@ -32,7 +32,7 @@ fn registry() -> Registry {
 /// The domains that are told, and how many are not.
 fn seen_by(uid: u32, registry: &Registry) -> (Vec<u32>, u32) {
     let credentials = Credentials { pid: 1, uid, gid: 1 };
-    let scene = Scene { registry, sites: &[] };
+    let scene = Scene { registry, cpu_states: &[] };
     let telling = Telling::begin(&scene, &credentials, false);
     let Some(StatusPart::End { hidden_domains, .. }) = telling.end else { panic!("no end") };
     (telling.domains.iter().map(|(number, _)| *number).collect(), hidden_domains)
@@ -54,11 +54,11 @@ fn a_domain_that_went_meanwhile_is_left_out_also_if_its_number_is_taken_again() 
     let (here, there) = Connection::pair().unwrap();
     let credentials = Credentials { pid: 1, uid: 0, gid: 0 };
     let mut telling =
-        Telling::begin(&Scene { registry: &registry, sites: &[] }, &credentials, true);
+        Telling::begin(&Scene { registry: &registry, cpu_states: &[] }, &credentials, true);
     registry.detach(1);
     registry.detach(3);
     registry.attach(Owner { uid: OTHER, pid: 2 }, "new", "rmdp").unwrap();
-    assert!(telling.go_on(&Scene { registry: &registry, sites: &[] }, &here).unwrap());
+    assert!(telling.go_on(&Scene { registry: &registry, cpu_states: &[] }, &here).unwrap());
     let mut told = Vec::new();
     let mut buffer = [0; MESSAGE_BYTES_MAX];
     while let Ok(received) = there.receive(&mut buffer) {
@@ -91,7 +91,7 @@ fn what_does_not_fit_is_kept_a_domain_at_a_time_and_sent_when_there_is_room() {
     }
     let (here, there) = Connection::pair().unwrap();
     let credentials = Credentials { pid: 1, uid: 0, gid: 0 };
-    let scene = Scene { registry: &registry, sites: &[] };
+    let scene = Scene { registry: &registry, cpu_states: &[] };
     let mut telling = Telling::begin(&scene, &credentials, true);
     let (mut told, mut waits) = (0, 0);
     let mut buffer = [0; MESSAGE_BYTES_MAX];

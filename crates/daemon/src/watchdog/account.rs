@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use upcall_core::time::{Instant, Span};
 
 use super::meter::{Meter, Passed};
-use crate::hall::Limits;
+use crate::group::Limits;
 
 /// More than so much beyond what is too much is not remembered: a domain that has come to
 /// its senses is not shut out for long.

@@ -7,30 +7,30 @@ use upcall_shm::user_area::{Owner, Rank};
 use upcall_sys::memfd::SharedMapping;
 
 use super::*;
-use crate::hall::Limits;
-use crate::hall::tests::member;
+use crate::group::Limits;
+use crate::group::tests::member;
 use crate::ranks::Admitted;
 
-fn sites(cpus: &[u32]) -> Vec<Arc<Site>> {
-    cpus.iter().map(|&cpu| Arc::new(Site::new(cpu))).collect()
+fn cpu_states(cpus: &[u32]) -> Vec<Arc<CpuState>> {
+    cpus.iter().map(|&cpu| Arc::new(CpuState::new(cpu))).collect()
 }
 
 #[test]
 fn it_is_beside_the_domains_where_there_is_a_cpu_without_any() {
-    assert_eq!(beside(&sites(&[1]), &[0, 1]), [0]);
-    assert_eq!(beside(&sites(&[1, 3]), &[0, 1, 2, 3]), [0, 2]);
-    assert_eq!(beside(&sites(&[0, 1]), &[0, 1]), []);
-    assert_eq!(beside(&sites(&[0]), &[0]), []);
+    assert_eq!(beside(&cpu_states(&[1]), &[0, 1]), [0]);
+    assert_eq!(beside(&cpu_states(&[1, 3]), &[0, 1, 2, 3]), [0, 2]);
+    assert_eq!(beside(&cpu_states(&[0, 1]), &[0, 1]), []);
+    assert_eq!(beside(&cpu_states(&[0]), &[0]), []);
 }
 
 #[test]
 fn its_thread_is_allowed_on_no_cpu_of_a_site_if_there_is_another() {
     let allowed = schedule::allowed_cpus().unwrap();
     for scheduled in [&allowed[..1], &allowed[..]] {
-        let sites = sites(scheduled);
+        let cpu_states = cpu_states(scheduled);
         let quit = Arc::new(AtomicBool::new(true));
         let rules = Rules { band: None, grace: Span::ZERO, kill: false };
-        let watchdog = Watchdog::new((&sites, &allowed), rules, quit, |_| {});
+        let watchdog = Watchdog::new((&cpu_states, &allowed), rules, quit, |_| {});
         let run = move || {
             watchdog.run();
             schedule::allowed_cpus().unwrap()
@@ -90,14 +90,18 @@ fn what_is_owed_without_end_is_not_remembered_without_end() {
 }
 
 /// A domain of a user, in a thread of this process that sleeps: it has the rank `key`, if it has any.
-fn asleep(uid: u32, tid: u32, key: Option<u64>) -> (Arc<Hall>, Arc<Member>, Owner<SharedMapping>) {
-    let hall = Arc::new(Hall::new(0, uid).unwrap());
-    let (member, mut owner) = member(&hall, 1, (std::process::id(), tid));
+fn asleep(
+    uid: u32,
+    tid: u32,
+    key: Option<u64>,
+) -> (Arc<DomainGroup>, Arc<Member>, Owner<SharedMapping>) {
+    let group = Arc::new(DomainGroup::new(0, uid).unwrap());
+    let (member, mut owner) = member(&group, 1, (std::process::id(), tid));
     owner.publish(key.map(|key| Rank::new(key, uid).into()));
     let admitted = Admitted { order: uid, key_min: 0, delay: None, wins_ties: false };
     member.limits.ranks.lock().unwrap().set(vec![admitted], Instant::ZERO);
-    assert!(hall.turn.doze(member.domain));
-    (hall, member, owner)
+    assert!(group.turn.doze(member.domain));
+    (group, member, owner)
 }
 
 #[test]
@@ -112,13 +116,13 @@ fn who_sleeps_on_its_turn_is_out_prioritised_at_the_fourth_look_after_it_ran() {
     while thread_state(std::process::id(), tid) == Ok(ThreadState::Running) {
         std::thread::yield_now();
     }
-    let site = Arc::new(Site::new(0));
+    let cpu_state = Arc::new(CpuState::new(0));
     let (has_turn, idler, _mine) = asleep(1, tid, Some(7));
     let (waits, _, _theirs) = asleep(2, tid, Some(8));
-    site.set_halls(|halls| halls.extend([has_turn.clone(), waits]));
-    site.grant(&has_turn);
+    cpu_state.set_groups(|groups| groups.extend([has_turn.clone(), waits]));
+    cpu_state.grant(&has_turn);
     has_turn.turn.reset(idler.domain);
-    let mut watch = Watch { site, known: Known::default(), asked: None, records: Vec::new() };
+    let mut watch = Watch { cpu_state, known: Known::default(), asked: None, records: Vec::new() };
     let rules = Rules { band: Some(Band::WHOLE), grace: GRACE, kill: false };
     let mut look = |at: u32| {
         let mut told = None;

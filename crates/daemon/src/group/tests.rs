@@ -1,13 +1,13 @@
-//! What a hall tells its members, on real pages.
+//! What a group tells its members, on real pages.
 
 use upcall_shm::kernel_area::Reader;
 use upcall_sys::memfd::ReadOnlyMapping;
 
 use super::*;
 
-/// A domain of `hall`, in that thread of that process, and what it writes with.
+/// A domain of `group`, in that thread of that process, and what it writes with.
 pub(crate) fn member(
-    hall: &Hall,
+    group: &DomainGroup,
     number: u32,
     (pid, tid): (u32, u32),
 ) -> (Arc<Member>, Owner<SharedMapping>) {
@@ -17,23 +17,23 @@ pub(crate) fn member(
     let owner = Owner::create(area, domain, generation.get()).unwrap();
     let memory = SharedMapping::from_fd(fd, user_area::AREA_BYTES).unwrap();
     let member = Arc::new(Member::new((domain, generation), (pid, tid), memory).unwrap());
-    hall.kernel.attach(domain, generation, 1, pid);
-    hall.set_members(|members| members.push(member.clone()));
+    group.kernel.attach(domain, generation, 1, pid);
+    group.set_members(|members| members.push(member.clone()));
     (member, owner)
 }
 
 #[test]
 fn a_member_that_is_back_is_told_so_and_only_then() {
-    let hall = Hall::new(0, 0).unwrap();
-    let (member, _owner) = member(&hall, 1, (1, 1));
+    let group = DomainGroup::new(0, 0).unwrap();
+    let (member, _owner) = member(&group, 1, (1, 1));
     let domain = member.domain;
 
-    let fd = hall.kernel_fd.try_clone().unwrap();
+    let fd = group.kernel_fd.try_clone().unwrap();
     let mapping = ReadOnlyMapping::from_fd(fd, kernel_area::PAGE_BYTES).unwrap();
     let kernel = Reader::attach(mapping).unwrap();
     let mut seen = kernel.interrupts(domain);
     let mut told = |state| {
-        hall.set_state(&member, state);
+        group.set_state(&member, state);
         let now = kernel.interrupts(domain);
         let since: Vec<Interrupt> = now.since(seen).collect();
         seen = now;
@@ -52,17 +52,17 @@ fn a_member_that_is_back_is_told_so_and_only_then() {
 #[test]
 fn a_kls_thread_whose_bell_was_overwritten_ends_all_the_same() {
     let cpu = *upcall_sys::schedule::allowed_cpus().unwrap().last().unwrap();
-    let site = Arc::new(crate::site::Site::new(cpu));
-    let hall = Arc::new(Hall::new(cpu, 1000).unwrap());
-    site.set_halls(|halls| halls.push(hall.clone()));
-    let thread = crate::kls::start(crate::kls::Kls::new(site, hall.clone(), None)).unwrap();
-    let bell = hall.turn.bell(DomainId::DAEMON);
+    let cpu_state = Arc::new(crate::cpu::CpuState::new(cpu));
+    let group = Arc::new(DomainGroup::new(cpu, 1000).unwrap());
+    cpu_state.set_groups(|groups| groups.push(group.clone()));
+    let thread = crate::kls::start(crate::kls::Kls::new(cpu_state, group.clone(), None)).unwrap();
+    let bell = group.turn.bell(DomainId::DAEMON);
     while bell.load(Ordering::Relaxed) != u64::from(ASLEEP) {
         std::thread::yield_now();
     }
     // Between the word and the kernel there is a moment; after it, nobody hears a ring.
     std::thread::sleep(std::time::Duration::from_millis(20));
     bell.store(0, Ordering::Relaxed);
-    hall.quit();
+    group.quit();
     thread.join().unwrap();
 }

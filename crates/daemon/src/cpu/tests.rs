@@ -1,56 +1,56 @@
-//! Two users' halls on one CPU, on real pages and without threads.
+//! Two users' groups on one CPU, on real pages and without threads.
 
 use upcall_shm::turn_page::TurnPage;
 use upcall_shm::user_area::{AREA_BYTES, NEVER, Owner, Peer, Rank, Slot, SlotState};
 use upcall_sys::memfd::{ReadOnlyMapping, SharedMapping};
 
 use super::*;
-use crate::hall::PROXY_GENERATION;
+use crate::group::PROXY_GENERATION;
 
 const AT: Instant = Instant::from_nanos(1_000_000);
 
-fn site() -> (Site, Arc<Hall>, Arc<Hall>) {
-    let (site, hall) = (Site::new(0), |uid| Arc::new(Hall::new(0, uid).unwrap()));
-    let (one, other) = (hall(1), hall(2));
-    site.set_halls(|halls| halls.extend([one.clone(), other.clone()]));
-    (site, one, other)
+fn cpu_state() -> (CpuState, Arc<DomainGroup>, Arc<DomainGroup>) {
+    let (cpu_state, group) = (CpuState::new(0), |uid| Arc::new(DomainGroup::new(0, uid).unwrap()));
+    let (one, other) = (group(1), group(2));
+    cpu_state.set_groups(|groups| groups.extend([one.clone(), other.clone()]));
+    (cpu_state, one, other)
 }
 
-/// What a domain of `hall` writes with.
-fn member(hall: &Hall, number: u32) -> Owner<SharedMapping> {
-    crate::hall::tests::member(hall, number, (1, 1)).1
+/// What a domain of `group` writes with.
+fn member(group: &DomainGroup, number: u32) -> Owner<SharedMapping> {
+    crate::group::tests::member(group, number, (1, 1)).1
 }
 
-/// What a domain of `hall` writes with into the turn page.
-fn writer(hall: &Hall) -> TurnPage<SharedMapping> {
-    let fd = hall.turn.memory().fd().try_clone_to_owned().unwrap();
+/// What a domain of `group` writes with into the turn page.
+fn writer(group: &DomainGroup) -> TurnPage<SharedMapping> {
+    let fd = group.turn.memory().fd().try_clone_to_owned().unwrap();
     let memory = SharedMapping::from_fd(fd, upcall_shm::turn_page::PAGE_BYTES).unwrap();
     TurnPage::attach(memory).unwrap()
 }
 
 #[test]
 fn who_writes_that_he_has_the_turn_has_it_only_where_the_cpu_was_given() {
-    let (site, one, other) = site();
+    let (cpu_state, one, other) = cpu_state();
     let liar = DomainId::new(1).unwrap();
     writer(&other).reset(liar);
     assert_eq!(other.turn.holder(), Ok(liar));
-    assert!(!site.is_held(&other));
-    site.grant(&one);
-    assert!(!site.is_held(&one) && !site.is_held(&other));
+    assert!(!cpu_state.is_held(&other));
+    cpu_state.grant(&one);
+    assert!(!cpu_state.is_held(&one) && !cpu_state.is_held(&other));
     one.turn.reset(liar);
-    assert!(site.is_held(&one) && !site.is_held(&other));
-    site.grant(&other);
-    assert!(!site.is_held(&one) && site.is_held(&other));
-    site.grant_nobody();
-    assert!(!site.is_held(&one) && !site.is_held(&other));
+    assert!(cpu_state.is_held(&one) && !cpu_state.is_held(&other));
+    cpu_state.grant(&other);
+    assert!(!cpu_state.is_held(&one) && cpu_state.is_held(&other));
+    cpu_state.grant_nobody();
+    assert!(!cpu_state.is_held(&one) && !cpu_state.is_held(&other));
 }
 
 #[test]
 fn a_hall_is_shown_who_became_ready_in_another_and_told_once() {
-    let (site, one, other) = site();
+    let (cpu_state, one, other) = cpu_state();
     let (_mine, mut theirs) = (member(&one, 1), member(&other, 2));
     let mut known = Known::default();
-    known.refresh(&site);
+    known.refresh(&cpu_state);
     let mapping = ReadOnlyMapping::from_fd(one.proxy_fd.try_clone().unwrap(), AREA_BYTES).unwrap();
     let proxy = Peer::attach(mapping, DomainId::DAEMON, PROXY_GENERATION.get()).unwrap();
     known.show_others(&one, AT);
@@ -73,45 +73,45 @@ fn a_hall_is_shown_who_became_ready_in_another_and_told_once() {
 
     // Who has gone is not shown any more.
     other.set_members(Vec::clear);
-    known.refresh(&site);
+    known.refresh(&cpu_state);
     assert!(known.show_others(&one, AT));
     assert_eq!((proxy.best(next_release_ns), proxy.next_release()), (Ok(None), Ok(NEVER)));
 }
 
-/// A user who attaches again at once, while its former hall is on the way out.
+/// A user who attaches again at once, while its former group is on the way out.
 #[test]
 fn what_a_hall_that_is_over_was_given_the_next_of_its_user_has_not() {
-    let (site, one, other) = site();
+    let (cpu_state, one, other) = cpu_state();
     let domain = DomainId::new(1).unwrap();
-    site.grant(&one);
+    cpu_state.grant(&one);
     one.turn.reset(domain);
-    assert!(site.is_held(&one));
-    site.close(&one);
-    assert!(!site.is_held(&one));
-    let next = Arc::new(Hall::new(0, one.uid).unwrap());
-    site.set_halls(|halls| halls.push(next.clone()));
+    assert!(cpu_state.is_held(&one));
+    cpu_state.close(&one);
+    assert!(!cpu_state.is_held(&one));
+    let next = Arc::new(DomainGroup::new(0, one.uid).unwrap());
+    cpu_state.set_groups(|groups| groups.push(next.clone()));
     writer(&next).reset(domain);
-    assert!(!site.is_held(&next) && !site.is_held(&other));
+    assert!(!cpu_state.is_held(&next) && !cpu_state.is_held(&other));
     // Chosen by a list from before.
-    site.grant(&one);
-    assert!(!site.is_held(&one) && !site.is_held(&next));
-    site.grant(&next);
-    assert!(site.is_held(&next));
+    cpu_state.grant(&one);
+    assert!(!cpu_state.is_held(&one) && !cpu_state.is_held(&next));
+    cpu_state.grant(&next);
+    assert!(cpu_state.is_held(&next));
 }
 
 #[test]
 fn what_is_over_is_forgotten_even_while_the_list_is_changed() {
-    let (site, one, other) = site();
+    let (cpu_state, one, other) = cpu_state();
     let _mine = member(&one, 1);
     let mut known = Known::default();
-    known.refresh(&site);
+    known.refresh(&cpu_state);
     assert!(known.members_of(&one).is_some_and(|members| members.len() == 1));
-    site.close(&one);
-    let changing = site.halls.lock().unwrap();
-    known.refresh(&site);
+    cpu_state.close(&one);
+    let changing = cpu_state.groups.lock().unwrap();
+    known.refresh(&cpu_state);
     assert!(known.members_of(&one).is_none() && known.members_of(&other).is_some());
     drop(changing);
-    known.refresh(&site);
-    assert_eq!(known.halls().count(), 1);
+    known.refresh(&cpu_state);
+    assert_eq!(known.groups().count(), 1);
     assert_eq!(Arc::strong_count(&one), 1);
 }

@@ -1,4 +1,4 @@
-//! Halls on their way out, on real pages and with their threads.
+//! Groups on their way out, on real pages and with their threads.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -8,18 +8,18 @@ use upcall_sys::memfd::SharedMapping;
 use upcall_sys::schedule;
 
 use super::*;
+use crate::cpu::{CpuState, Known};
 use crate::kls::{self, Kls};
-use crate::site::{Known, Site};
 
-fn staffed(site: &Arc<Site>, uid: u32) -> Staffed {
-    let hall = Arc::new(Hall::new(site.cpu, uid).unwrap());
-    let thread = kls::start(Kls::new(site.clone(), hall.clone(), None)).unwrap();
-    site.set_halls(|halls| halls.push(hall.clone()));
-    (hall, thread)
+fn staffed(cpu_state: &Arc<CpuState>, uid: u32) -> GroupWithThread {
+    let group = Arc::new(DomainGroup::new(cpu_state.cpu, uid).unwrap());
+    let thread = kls::start(Kls::new(cpu_state.clone(), group.clone(), None)).unwrap();
+    cpu_state.set_groups(|groups| groups.push(group.clone()));
+    (group, thread)
 }
 
-fn site() -> Arc<Site> {
-    Arc::new(Site::new(*schedule::allowed_cpus().unwrap().last().unwrap()))
+fn cpu_state() -> Arc<CpuState> {
+    Arc::new(CpuState::new(*schedule::allowed_cpus().unwrap().last().unwrap()))
 }
 
 fn until(is_so: impl Fn() -> bool) {
@@ -32,42 +32,42 @@ fn until(is_so: impl Fn() -> bool) {
 
 #[test]
 fn halls_that_left_are_freed_and_those_in_use_stay() {
-    let (site, mut usher) = (site(), Usher::start().unwrap());
-    let stays = staffed(&site, 1);
+    let (cpu_state, mut reaper) = (cpu_state(), Reaper::start().unwrap());
+    let stays = staffed(&cpu_state, 1);
     let mut left = Vec::new();
     for _ in 0..20 {
-        let goes = staffed(&site, 2);
+        let goes = staffed(&cpu_state, 2);
         left.push(Arc::downgrade(&goes.0));
-        site.close(&goes.0);
-        usher.see_out(goes);
+        cpu_state.close(&goes.0);
+        reaper.reap(goes);
     }
     // The thread of the one that stays was roused, and has forgotten the others.
-    until(|| left.iter().all(|hall| hall.strong_count() == 0));
-    assert_eq!((usher.leaving_of(site.cpu, 1), usher.leaving_of(site.cpu, 2)), (0, 0));
+    until(|| left.iter().all(|group| group.strong_count() == 0));
+    assert_eq!((reaper.leaving_of(cpu_state.cpu, 1), reaper.leaving_of(cpu_state.cpu, 2)), (0, 0));
     assert!(!stays.1.is_finished());
-    assert_eq!(site.halls().len(), 1);
-    site.close(&stays.0);
-    usher.see_out(stays);
+    assert_eq!(cpu_state.groups().len(), 1);
+    cpu_state.close(&stays.0);
+    reaper.reap(stays);
 }
 
 #[test]
 fn a_hall_that_somebody_still_knows_is_counted_as_leaving() {
-    let (site, mut usher) = (site(), Usher::start().unwrap());
+    let (cpu_state, mut reaper) = (cpu_state(), Reaper::start().unwrap());
     let mut known = Known::default();
-    let goes = staffed(&site, 7);
-    known.refresh(&site);
-    site.close(&goes.0);
-    usher.see_out(goes);
+    let goes = staffed(&cpu_state, 7);
+    known.refresh(&cpu_state);
+    cpu_state.close(&goes.0);
+    reaper.reap(goes);
     std::thread::sleep(Duration::from_millis(20));
-    assert_eq!((usher.leaving_of(site.cpu, 7), usher.leaving_of(site.cpu, 8)), (1, 0));
-    known.refresh(&site);
-    until(|| usher.leaving_of(site.cpu, 7) == 0);
+    assert_eq!((reaper.leaving_of(cpu_state.cpu, 7), reaper.leaving_of(cpu_state.cpu, 8)), (1, 0));
+    known.refresh(&cpu_state);
+    until(|| reaper.leaving_of(cpu_state.cpu, 7) == 0);
 }
 
 #[test]
 fn a_hall_leaves_though_somebody_goes_on_writing_into_its_bell() {
-    let (site, mut usher) = (site(), Usher::start().unwrap());
-    let goes = staffed(&site, 3);
+    let (cpu_state, mut reaper) = (cpu_state(), Reaper::start().unwrap());
+    let goes = staffed(&cpu_state, 3);
     let fd = goes.0.turn.memory().fd().try_clone_to_owned().unwrap();
     let page = TurnPage::attach(SharedMapping::from_fd(fd, PAGE_BYTES).unwrap()).unwrap();
     let enough = Arc::new(AtomicBool::new(false));
@@ -82,9 +82,9 @@ fn a_hall_leaves_though_somebody_goes_on_writing_into_its_bell() {
         }
     });
     let left = Arc::downgrade(&goes.0);
-    site.close(&goes.0);
-    usher.see_out(goes);
-    drop(usher);
+    cpu_state.close(&goes.0);
+    reaper.reap(goes);
+    drop(reaper);
     assert_eq!(left.strong_count(), 0);
     enough.store(true, Ordering::Relaxed);
     scribbler.join().unwrap();

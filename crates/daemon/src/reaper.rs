@@ -1,4 +1,4 @@
-//! Sees halls out whose user has no domain any more: tells their KLS threads to end until
+//! Sees groups out whose user has no domain any more: tells their KLS threads to end until
 //! they have, and frees the pages.
 //!
 //! Used by the server, which must not wait for it: a KLS thread lies beneath the domains of
@@ -8,8 +8,8 @@
 //!   in use -- (1) its last domain has gone --> leaving -- (2) thread joined --> freed
 //! ```
 //!
-//! 1. It is no hall of its site any more, and is never held or given the CPU again
-//!    ([`crate::site::Site::close`]). Should its user come back, that is another hall.
+//! 1. It is no group of its site any more, and is never held or given the CPU again
+//!    ([`crate::cpu::CpuState::close`]). Should its user come back, that is another group.
 //! 2. By whoever forgets it last: this thread, or the watchdog at its next look.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -17,7 +17,7 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::hall::Hall;
+use crate::group::DomainGroup;
 
 #[cfg(test)]
 mod tests;
@@ -26,19 +26,19 @@ mod tests;
 /// each of them.
 const QUIT_EVERY: Duration = Duration::from_millis(1);
 
-/// A hall, and its KLS thread.
-pub(crate) type Staffed = (Arc<Hall>, JoinHandle<()>);
+/// A group, and its KLS thread.
+pub(crate) type GroupWithThread = (Arc<DomainGroup>, JoinHandle<()>);
 
 /// See the module's head. Dropped, it blocks until all have left.
 #[derive(Debug)]
-pub(crate) struct Usher {
+pub(crate) struct Reaper {
     /// `None`: nobody is to come any more.
-    door: Option<Sender<Staffed>>,
+    door: Option<Sender<GroupWithThread>>,
     thread: Option<JoinHandle<()>>,
-    leaving: Vec<Weak<Hall>>,
+    leaving: Vec<Weak<DomainGroup>>,
 }
 
-impl Usher {
+impl Reaper {
     /// Starts the thread.
     ///
     /// # Errors
@@ -46,27 +46,27 @@ impl Usher {
     pub(crate) fn start() -> std::io::Result<Self> {
         let (door, arrivals) = channel();
         let thread = std::thread::Builder::new()
-            .name("upcall-usher".into())
-            .spawn(move || see_out_all(&arrivals))?;
-        Ok(Usher { door: Some(door), thread: Some(thread), leaving: Vec::new() })
+            .name("upcall-reaper".into())
+            .spawn(move || reap_all(&arrivals))?;
+        Ok(Reaper { door: Some(door), thread: Some(thread), leaving: Vec::new() })
     }
 
-    /// Takes over a hall that its site has closed. Does not block; allocates.
-    pub(crate) fn see_out(&mut self, (hall, thread): Staffed) {
-        self.leaving.retain(|hall| hall.strong_count() > 0);
-        self.leaving.push(Arc::downgrade(&hall));
+    /// Takes over a group that its site has closed. Does not block; allocates.
+    pub(crate) fn reap(&mut self, (group, thread): GroupWithThread) {
+        self.leaving.retain(|group| group.strong_count() > 0);
+        self.leaving.push(Arc::downgrade(&group));
         // The other end lives as long as this one.
-        let _ = self.door.as_ref().map(|door| door.send((hall, thread)));
+        let _ = self.door.as_ref().map(|door| door.send((group, thread)));
     }
 
-    /// How many halls of a user on a CPU are not freed yet. O(halls leaving).
+    /// How many groups of a user on a CPU are not freed yet. O(groups leaving).
     pub(crate) fn leaving_of(&self, cpu: u32, uid: u32) -> usize {
-        let halls = self.leaving.iter().filter_map(Weak::upgrade);
-        halls.filter(|hall| (hall.cpu, hall.uid) == (cpu, uid)).count()
+        let groups = self.leaving.iter().filter_map(Weak::upgrade);
+        groups.filter(|group| (group.cpu, group.uid) == (cpu, uid)).count()
     }
 }
 
-impl Drop for Usher {
+impl Drop for Reaper {
     fn drop(&mut self) {
         self.door = None;
         let _ = self.thread.take().map(JoinHandle::join);
@@ -74,12 +74,12 @@ impl Drop for Usher {
 }
 
 /// Until nobody is to come any more, and all have left.
-fn see_out_all(arrivals: &Receiver<Staffed>) {
-    let mut leaving: Vec<Staffed> = Vec::new();
+fn reap_all(arrivals: &Receiver<GroupWithThread>) {
+    let mut leaving: Vec<GroupWithThread> = Vec::new();
     while let Ok(first) = arrivals.recv() {
         leaving.push(first);
         while !leaving.is_empty() {
-            leaving.iter().for_each(|(hall, _)| hall.quit());
+            leaving.iter().for_each(|(group, _)| group.quit());
             match arrivals.recv_timeout(QUIT_EVERY) {
                 Ok(next) => leaving.push(next),
                 Err(RecvTimeoutError::Timeout) => {}

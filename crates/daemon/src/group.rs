@@ -1,7 +1,7 @@
 //! What the domains of one user share on one CPU: their pages, and who they are.
 //!
 //! Made by the server for a user's first domain, and over when the last has gone; used by
-//! it, by the hall's [`crate::kls`] thread and by the [`crate::watchdog`]. The two real-time threads never wait for the server: they
+//! it, by the group's [`crate::kls`] thread and by the [`crate::watchdog`]. The two real-time threads never wait for the server: they
 //! take what it last said of the members, or what it said before.
 
 use core::num::NonZeroU64;
@@ -23,16 +23,16 @@ use crate::ranks::Ranks;
 #[cfg(test)]
 pub(crate) mod tests;
 
-/// What the daemon itself is called in a hall, and stays.
+/// What the daemon itself is called in a group, and stays.
 pub(crate) const PROXY_GENERATION: NonZeroU64 = NonZeroU64::MIN;
 
-/// How many halls there have been in this process.
+/// How many groups there have been in this process.
 static HALLS_EVER: AtomicU64 = AtomicU64::new(0);
 
 /// See the module's head.
 #[derive(Debug)]
-pub(crate) struct Hall {
-    /// From 1 on. No two halls have the same, nor one of a user and the next of that user.
+pub(crate) struct DomainGroup {
+    /// From 1 on. No two groups have the same, nor one of a user and the next of that user.
     pub(crate) number: u64,
     pub(crate) cpu: u32,
     pub(crate) uid: u32,
@@ -54,7 +54,7 @@ pub(crate) struct Hall {
 /// Who is attached.
 pub(crate) type Members = Arc<[Arc<Member>]>;
 
-/// A domain in a hall.
+/// A domain in a group.
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) domain: DomainId,
@@ -132,12 +132,12 @@ impl Member {
     }
 }
 
-impl Hall {
-    /// A hall without members. The daemon has the turn.
+impl DomainGroup {
+    /// A group without members. The daemon has the turn.
     ///
     /// # Errors
     /// No memory or descriptors.
-    pub(crate) fn new(cpu: u32, uid: u32) -> Result<Self, HallError> {
+    pub(crate) fn new(cpu: u32, uid: u32) -> Result<Self, DomainGroupError> {
         let turn = SharedMapping::create("upcall-turn", turn_page::PAGE_BYTES)?;
         let kernel = SharedMapping::create_to_seal("upcall-kernel", kernel_area::PAGE_BYTES)?;
         let proxy = SharedMapping::create_to_seal("upcall-others", user_area::AREA_BYTES)?;
@@ -149,11 +149,11 @@ impl Hall {
         kernel.seal_future_writes()?;
         proxy.seal_future_writes()?;
         let (kernel_fd, proxy_fd) = (kernel.read_only_fd()?, proxy.read_only_fd()?);
-        let layout = |_| HallError::Layout;
+        let layout = |_| DomainGroupError::Layout;
         let kernel = Writer::create(kernel, cpu).map_err(layout)?;
         let proxy = Owner::create(proxy, DomainId::DAEMON, PROXY_GENERATION.get());
         kernel.attach(DomainId::DAEMON, PROXY_GENERATION, 0, std::process::id());
-        Ok(Hall {
+        Ok(DomainGroup {
             // Relaxed: a count.
             number: HALLS_EVER.fetch_add(1, Ordering::Relaxed) + 1,
             cpu,
@@ -193,7 +193,7 @@ impl Hall {
         }
     }
 
-    /// The hall is over, for good: it is not given the CPU any more. Tells the KLS thread to
+    /// The group is over, for good: it is not given the CPU any more. Tells the KLS thread to
     /// end; again and again, until it has.
     pub(crate) fn quit(&self) {
         // Release pairs with the Acquire in `is_over`; the bell comes after it.
@@ -202,7 +202,7 @@ impl Hall {
         self.rouse();
     }
 
-    /// Whether [`Hall::quit`] was called.
+    /// Whether [`DomainGroup::quit`] was called.
     pub(crate) fn is_over(&self) -> bool {
         self.quit.load(Ordering::Acquire)
     }
@@ -268,7 +268,7 @@ impl Hall {
         }
     }
 
-    /// As [`Hall::set_state`], unless the watchdog has put the member out of turns. By
+    /// As [`DomainGroup::set_state`], unless the watchdog has put the member out of turns. By
     /// the KLS thread.
     pub(crate) fn pass_over(&self, member: &Member, state: State) {
         if !member.is(State::Demoted) {
@@ -324,8 +324,8 @@ impl Hall {
         self.shows_others.load(Ordering::Relaxed)
     }
 
-    /// Shows the hall what `others`, members of other halls, have at `now`. By the KLS
-    /// threads and the watchdog, when no domain of those halls runs; nothing if another of
+    /// Shows the group what `others`, members of other groups, have at `now`. By the KLS
+    /// threads and the watchdog, when no domain of those groups runs; nothing if another of
     /// them is just at it: who reads waits for nobody. `true` if it says something else
     /// than before. Allocates.
     pub(crate) fn publish_others<'m>(
@@ -355,10 +355,10 @@ impl Hall {
     }
 }
 
-/// Why a hall cannot be made.
+/// Why a group cannot be made.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub enum HallError {
+pub enum DomainGroupError {
     /// No memory, or no descriptors.
     Map(Arc<MapError>),
     /// The kernel refused.
@@ -367,26 +367,26 @@ pub enum HallError {
     Layout,
 }
 
-impl core::fmt::Display for HallError {
+impl core::fmt::Display for DomainGroupError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
-            HallError::Map(error) => error.fmt(f),
-            HallError::Os(error) => error.fmt(f),
-            HallError::Layout => f.write_str("new memory is not blank"),
+            DomainGroupError::Map(error) => error.fmt(f),
+            DomainGroupError::Os(error) => error.fmt(f),
+            DomainGroupError::Layout => f.write_str("new memory is not blank"),
         }
     }
 }
 
-impl core::error::Error for HallError {}
+impl core::error::Error for DomainGroupError {}
 
-impl From<MapError> for HallError {
+impl From<MapError> for DomainGroupError {
     fn from(error: MapError) -> Self {
-        HallError::Map(Arc::new(error))
+        DomainGroupError::Map(Arc::new(error))
     }
 }
 
-impl From<OsError> for HallError {
+impl From<OsError> for DomainGroupError {
     fn from(error: OsError) -> Self {
-        HallError::Os(error)
+        DomainGroupError::Os(error)
     }
 }
