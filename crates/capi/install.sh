@@ -1,13 +1,13 @@
 #!/bin/sh
 # Installs header, libraries and pkg-config file of Upcall's C API; see `usage` below.
 #
-# All files are staged in a folder inside PREFIX first and then renamed into place, one
-# after the other. Where a step fails, what was renamed is put back as it was.
+# The script first copies all files into a folder inside PREFIX. Then it renames them into
+# place, one after the other. If a step fails, it restores the earlier files.
 set -eu
 
 usage() {
     cat <<'EOF'
-Installs header, libraries and pkg-config file of Upcall's C API, whole or not at all.
+Installs header, libraries and pkg-config file of Upcall's C API, all files or none.
 
 Usage: install.sh PREFIX [BUILD]
 
@@ -66,7 +66,7 @@ files="include/upcall.h lib/libupcall_c.a lib/libupcall_c.so.$version lib/libupc
 
 root=${DESTDIR:-}$prefix
 case $root in
--*) root=./$root ;; # no option of the commands below
+-*) root=./$root ;; # so that the commands below do not take it for an option
 esac
 for file in $files; do
     if [ -d "$root/$file" ] && [ ! -L "$root/$file" ]; then
@@ -74,12 +74,12 @@ for file in $files; do
     fi
 done
 
-# What is undone where a step fails: folders made, the deepest first; files in place.
+# State to undo if a step fails: created folders, the deepest first, and placed files.
 made= placed= stage= whole=no
 undo() {
     status=$?
     trap - EXIT
-    # A second signal must not leave half of it.
+    # A second signal must not interrupt the undoing.
     trap '' HUP INT TERM
     if [ $whole = no ]; then
         for file in $placed; do
@@ -113,7 +113,7 @@ $made"
 
 make_folder "$root/include"
 make_folder "$root/lib/pkgconfig"
-# In the same file system as what it becomes, so that a rename puts a file in place whole.
+# The folder is in the same file system as the target, so that a rename is atomic.
 stage=$(mktemp -d "$root/.upcall-install.XXXXXX")
 for side in new old; do
     mkdir -p "$stage/$side/include" "$stage/$side/lib/pkgconfig"
@@ -121,7 +121,7 @@ done
 install -m 644 "$here/include/upcall.h" "$stage/new/include/upcall.h"
 install -m 644 "$build/libupcall_c.a" "$stage/new/lib/libupcall_c.a"
 install -m 755 "$build/libupcall_c.so" "$stage/new/lib/libupcall_c.so.$version"
-# The loader's name stands in the library (build.rs), the linker's has no number.
+# The library holds its name for the loader (build.rs). The linker's name has no number.
 ln -s "libupcall_c.so.$version" "$stage/new/lib/libupcall_c.so.0"
 ln -s libupcall_c.so.0 "$stage/new/lib/libupcall_c.so"
 quoted=$(printf '%s\n' "$prefix" | sed 's/[&|\\]/\\&/g')
@@ -135,9 +135,9 @@ for file in $files; do
 done
 
 for file in $files; do
-    # Before the step: an interrupted one is undone, too.
+    # Noted before the step, so that an interrupted step is undone too.
     placed="$placed $file"
-    # -T: in the place of a link to a folder, and never into that folder.
+    # -T: replaces a link to a folder, and never moves into that folder.
     mv -fT "$stage/new/$file" "$root/$file"
 done
 whole=yes

@@ -4,17 +4,18 @@
  *
  *     cargo build --release -p upcall-capi && crates/capi/install.sh "$HOME/.local"
  *     export PKG_CONFIG_PATH="$HOME/.local/lib/pkgconfig" LD_LIBRARY_PATH="$HOME/.local/lib"
- *     cc crates/capi/examples/periodic.c -o periodic $(pkg-config --cflags --libs upcall) && ./periodic
+ *     cc crates/capi/examples/periodic.c -o periodic $(pkg-config --cflags --libs upcall)
+ *     ./periodic
  *
- * With UPCALL_SOCKET naming the socket of an upcalld it runs as one of its domains.
+ * If UPCALL_SOCKET names the socket of an upcalld, the program runs as a domain of it.
  */
 #include <stdio.h>
 #include <upcall.h>
 
 #define MILLISECOND UINT64_C(1000000)
 
-/* Protocol control block: all a handler knows of its stream. It is used by the
- * scheduling thread while the handler is active, by main before and after. */
+/* Protocol control block: the state of a handler's stream. The scheduling thread uses it
+ * while the handler is active, and main uses it before and after that. */
 struct pcb {
     const char *name;
     unsigned left; /* PDUs not processed yet */
@@ -56,7 +57,7 @@ int main(void)
 
     attrs[0].name = audio.name;
     attrs[0].period_ns = 5 * MILLISECOND;
-    attrs[0].cost_ns = 50000; /* 50 us of CPU a PDU */
+    attrs[0].cost_ns = 50000; /* 50 us of CPU time per PDU */
     attrs[0].batch = 2;
     attrs[1].name = video.name;
     attrs[1].period_ns = 20 * MILLISECOND;
@@ -65,7 +66,7 @@ int main(void)
     attrs[1].quantum = 2;
 
     for (uint32_t i = 0; rts_notice(i) != NULL; i++)
-        fprintf(stderr, "%s\n", rts_notice(i)); /* a right that is missing */
+        fprintf(stderr, "%s\n", rts_notice(i)); /* a missing right */
     for (int i = 0; i < 2; i++) {
         descriptors[i] = rts_create(&attrs[i], handler, pcbs[i], &shared);
         if (descriptors[i] < 0)
@@ -76,7 +77,7 @@ int main(void)
         if ((code = rts_run(descriptors[i])) < 0)
             return fail("rts_run", code);
 
-    /* Whichever ends is taken out of the mask, until none is active. */
+    /* Removes each handler that ended from the mask, until none is active. */
     for (;;) {
         struct rts_mask inactive = RTS_MASK_INIT;
         code = rts_sleep(&active, &inactive, -1);

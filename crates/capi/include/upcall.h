@@ -3,8 +3,8 @@
  * Upcall: real-time upcalls from C and C++ (C11, C++17).
  *
  * The calls are those of rtu-1995 ("Real-Time Upcalls", Table 1 and sections 5.2
- * and 6). A handler is called once per period, in a scheduling thread of the
- * library's, and processes a batch of PDUs:
+ * and 6). The library calls a handler once per period, in a scheduling thread of the
+ * library's, and the handler processes a batch of PDUs:
  *
  *     static void handler(struct rts_funargs *args)
  *     {
@@ -13,25 +13,26 @@
  *             process_one_pdu(pcb);
  *     }
  *
- * Handlers on one CPU are never interrupted by one another between two calls of
- * rts_proceed, so they may share data without locks if they are on one CPU.
+ * Handlers on one CPU never interrupt one another between two calls of rts_proceed.
+ * So handlers on the same CPU may share data without locks.
  *
  * Conventions. Calls return 0 or more on success and a negative errno value on
- * failure (-EINVAL); rts_refusal() then says in words why. Times are integer
- * nanoseconds. Structs begin with their size: set it to sizeof, best by the
- * RTS_..._INIT macros; a library that is older or newer than the program reads
- * or writes what both know. Reserved members are 0.
+ * failure (-EINVAL). After a failure, rts_refusal() gives the reason in words. Times are
+ * integer nanoseconds. Structs begin with their size: set it to sizeof, best by the
+ * RTS_..._INIT macros. If library and program have different versions, the library reads
+ * and writes the members that both know. Reserved members are 0.
  *
- * Any thread may call; calls are carried out one at a time, and only rts_sleep waits
- * beside the others. But for this: inside a handler only rts_proceed,
- * rts_finish, rts_suspend of the handler itself, rts_strerror, rts_refusal and
- * rts_hint may be called; the others return -EDEADLK there. After fork(2) the
- * child has no handlers, and calls return -ESRCH there.
+ * Any thread may call. Calls are carried out one at a time; only rts_sleep waits
+ * beside other calls. Inside a handler only rts_proceed, rts_finish, rts_suspend of the
+ * handler itself, rts_strerror, rts_refusal and rts_hint may be called. Other calls
+ * return -EDEADLK there. After fork(2) the child has no handlers, and calls return
+ * -ESRCH there.
  *
- * Signals for the process never arrive in the library's threads, but for those that a
- * handler raises by what it does (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS).
+ * Signals for the process never arrive in the library's threads, except those that a
+ * handler causes by its own instructions (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP,
+ * SIGSYS).
  *
- * A handler must return: it may not leave by longjmp, pthread_exit or a C++
+ * A handler must return. It must not leave by longjmp, pthread_exit or a C++
  * exception (an exception ends the process).
  */
 #ifndef UPCALL_H
@@ -43,22 +44,22 @@
 /* Version of this header and of the library that came with it. */
 #define RTS_VERSION "0.1.0"
 
-/* Descriptors are 0 to RTS_DESCRIPTORS_MAX - 1; the lowest free one is given. */
+/* Descriptors are 0 to RTS_DESCRIPTORS_MAX - 1. rts_create returns the lowest free one. */
 #define RTS_DESCRIPTORS_MAX 1024
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* What one handler and its scheduler share. Made by rts_create, gone with
- * rts_close. The first half is written by the library, the second by the
- * handler, through the functions below. Everybody may read it at any time. */
+/* The memory that a handler and its scheduler share, from rts_create to rts_close. The
+ * library writes the first half. The handler writes the second half, through the functions
+ * below. Any thread may read all of it at any time. */
 struct rts_shared {
     uint32_t size;          /* of this struct */
     uint32_t pdu_granted;   /* pdu_count may grow to this without asking */
-    uint32_t pdu_max;       /* PDUs this upcall may process: what is left of the batch */
+    uint32_t pdu_max;       /* PDUs this upcall may process: the rest of the batch */
     uint32_t yield_request; /* not 0: the handler must return, with PDUs left to process */
-    uint32_t resumed;       /* not 0: this upcall goes on with a job that had to yield */
+    uint32_t resumed;       /* not 0: this upcall continues a job that had to yield */
     int32_t descriptor;     /* as rts_create returned it; -1 before */
     uint64_t check_at_ns;   /* CLOCK_MONOTONIC: before, nothing can outrank the handler */
     uint32_t abort;         /* not 0: the process ends; see RTS_ABORT_PHASE */
@@ -69,17 +70,17 @@ struct rts_shared {
     uint32_t reserved1[14];
 };
 
-/* What a handler is called with. Valid during the call. */
+/* The argument of a handler. Valid during the call. */
 struct rts_funargs {
     uint32_t size;                     /* of this struct */
-    int32_t descriptor;                /* whose upcall it is; -1 in a trial, see rts_create */
+    int32_t descriptor;                /* of the handler; -1 in a trial, see rts_create */
     void *pcb;                         /* protocol control block: as given to rts_create */
     volatile struct rts_shared *smstr; /* shared memory structure */
 };
 
 typedef void (*rts_handler_fn)(struct rts_funargs *args);
 
-/* Timing attributes of a handler: what admission reserves. */
+/* Timing attributes of a handler. Admission reserves CPU time by them. */
 struct rts_attr {
     uint32_t size;        /* sizeof(struct rts_attr) */
     uint32_t batch;       /* B: PDUs per period, 1 to 1000000; 0: 1 */
@@ -87,26 +88,27 @@ struct rts_attr {
     uint32_t flags;       /* RTS_ABORT_PHASE, or 0 */
     uint64_t period_ns;   /* 1 to 3600 s */
     uint64_t cost_ns;     /* CPU time of a PDU; 0: measured, see rts_create */
-    uint64_t deadline_ns; /* from release to the end of the batch, up to the period; 0: the period */
+    uint64_t deadline_ns; /* from release to the end of the batch; at most and 0: the period */
     uint64_t offset_ns;   /* from rts_run to the first release */
     const char *name;     /* UTF-8, for messages; unique. NULL: "rts" and the descriptor */
 };
 #define RTS_ATTR_INIT {sizeof(struct rts_attr), 0, 0, 0, 0, 0, 0, 0, NULL}
 
-/* Gives a handler an abort phase: if it is active when the process ends in an orderly way
- * (rts_abort, exit(3), a return from main), it is upcalled on each period with
- * smstr->abort set, so that it can close what it has open with its peer, until it calls
- * rts_finish. Without the flag a handler is suspended then. A process that a signal kills
- * has no such phase: catch the signal, and have a thread call rts_abort or exit. */
+/* Gives a handler an abort phase. If the handler is active when the process ends in an
+ * orderly way (rts_abort, exit(3), a return from main), the library calls it each period
+ * with smstr->abort set, until it calls rts_finish. So the handler can close its
+ * connection to a peer. Without the flag the handler is suspended at once. A process that
+ * a signal kills has no abort phase: catch the signal, and let a thread call rts_abort or
+ * exit. */
 #define RTS_ABORT_PHASE UINT32_C(1)
 
-/* How the library is set up.
+/* The configuration of the library.
  *
- * Under a daemon (upcalld) the process is one domain among others: its handlers and those
- * of the other processes stand in one order, and admission, the CPUs and the cost of a
- * hand-off are the daemon's (cpus is then not looked at). While a handler waits in the
- * kernel (a page fault, a system call) handlers of other processes run. If the daemon
- * ends, handlers go on with what they have, and rts_create fails with -ECONNREFUSED. */
+ * Under a daemon (upcalld) the process is one domain among others. Its handlers and those
+ * of the other processes stand in one order. The daemon decides admission, the CPUs and the
+ * cost of a hand-off (cpus is then ignored). While a handler waits in the kernel (a page
+ * fault, a system call), handlers of other processes run. If the daemon ends, handlers
+ * continue with their reservations, and rts_create fails with -ECONNREFUSED. */
 struct rts_config {
     uint32_t size;        /* sizeof(struct rts_config) */
     uint32_t cpu_count;   /* of cpus; 0: all allowed but CPU 0, or the only one */
@@ -118,10 +120,10 @@ struct rts_config {
 };
 #define RTS_CONFIG_INIT {sizeof(struct rts_config), 0, NULL, NULL, NULL, NULL, NULL}
 
-/* memory_lock says which memory of the process is locked (mlockall(2)). "all": whatever there
- * is and will be, so that no handler waits for a page; the stack of each thread is in memory,
- * whole. "on-fault": each page once it was used, so that a handler waits only for a page that
- * it is the first to use. "off": nothing. */
+/* memory_lock says which memory of the process is locked (mlockall(2)). "all": all present and
+ * future memory, so that no handler waits for a page; the whole stack of each thread is in
+ * memory. "on-fault": each page from its first use on, so that a handler waits only for a page
+ * that nobody used before. "off": no memory. */
 
 /* A set of descriptors. */
 struct rts_mask {
@@ -131,7 +133,7 @@ struct rts_mask {
 };
 #define RTS_MASK_INIT {sizeof(struct rts_mask), 0, {0}}
 
-/* What is known of a handler, since it was created. A job is one period's work. */
+/* Statistics of a handler since its creation. A job is one period's work. */
 struct rts_stats {
     uint32_t size;             /* sizeof(struct rts_stats); set to what the library filled */
     uint32_t active;           /* 1: run, and neither suspended nor finished since */
@@ -140,7 +142,7 @@ struct rts_stats {
     uint64_t jobs;             /* that ended */
     uint64_t misses;           /* of these, after their deadline */
     uint64_t quantum_overruns; /* quanta that took longer than quantum * cost */
-    uint64_t count_errors;     /* upcalls that left pdu_count at what it cannot be; put right */
+    uint64_t count_errors;     /* upcalls with an impossible pdu_count, corrected */
     uint64_t response_ns_p50;  /* release to end of a job: median, ... */
     uint64_t response_ns_p99;
     uint64_t response_ns_max;
@@ -150,92 +152,92 @@ struct rts_stats {
 };
 #define RTS_STATS_INIT {sizeof(struct rts_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
-/* Sets the library up; `config` NULL: as RTS_CONFIG_INIT says. Not needed: the
- * first rts_create does it. Blocks for some milliseconds, and locks the memory of
- * the process if it may, as `memory_lock` says.
+/* Sets the library up; `config` NULL: with RTS_CONFIG_INIT. The call is optional: the first
+ * rts_create sets the library up too. Blocks for some milliseconds. Locks the memory of the
+ * process as `memory_lock` says, if the process has that right.
  * -EALREADY: it is set up. -EINVAL: no such CPU, policy or memory_lock. -EAGAIN: no thread.
- * -ECONNREFUSED: no daemon where one was named, or it does not take this process. */
+ * -ECONNREFUSED: no daemon at the named socket, or the daemon refuses this process. */
 int rts_init(const struct rts_config *config);
 
-/* Closes every handler and ends the library's threads; it may be set up again.
+/* Closes every handler and ends the library's threads. It may be set up again.
  * Returns 0 also if it is not set up. -ETIMEDOUT: a handler did not return within half a
- * second; it is left behind, so what it uses must stay. */
+ * second. The handler is left running, so its data must stay valid. */
 int rts_exit(void);
 
 /* As rts_exit, after an abort phase of at most `timeout_ns` for the active handlers that
- * have one (RTS_ABORT_PHASE); if its period is longer a handler may not be called any
- * more. -ETIMEDOUT also if one had not finished by then; rts_refusal() names it.
+ * have one (RTS_ABORT_PHASE). A handler whose period is longer may not be called any more.
+ * -ETIMEDOUT also if a handler had not finished by then; rts_refusal() names it.
  * -EINVAL: a negative timeout.
  *
- * exit(3) and a return from main do it by themselves, with half a second, as atexit(3)
- * orders it: before what was constructed earlier than the first rts_init or rts_create is
- * destroyed. Handlers that use what is destroyed sooner must be ended sooner. Not so
- * _exit(2), and exit in a handler. */
+ * exit(3) and a return from main do the same, with half a second, in the order of
+ * atexit(3): before the destruction of objects that were constructed earlier than the first
+ * rts_init or rts_create. Handlers that use other objects must be ended before those are
+ * destroyed. _exit(2), and exit in a handler, have no abort phase. */
 int rts_abort(int64_t timeout_ns);
 
-/* The right the library was not given, by number from 0, and what that means; NULL
- * behind the last. Valid until the next call in this thread. Blocks as rts_init
- * if the library is not set up. */
+/* Describes the missing right number `index`, from 0, and its consequences; NULL after
+ * the last one. Valid until the next call in this thread. Blocks as rts_init if the library
+ * is not set up. */
 const char *rts_notice(uint32_t index);
 
-/* Creates a handler, suspended, if admission finds room for it, and returns its
- * descriptor. `pcb` is handed to every upcall. `*shared`, unless `shared` is NULL,
- * becomes the memory that handler and scheduler share.
+/* Creates a suspended handler, if admission accepts it, and returns its descriptor. Each
+ * upcall gets `pcb`. Unless `shared` is NULL, `*shared` becomes the memory that handler and
+ * scheduler share.
  *
- * If cost_ns is 0 the handler is run on trial first, in this thread, up to half a
- * second in all, and what it processes is consumed.
+ * If cost_ns is 0, the handler is first run on trial, in this thread, for up to half a
+ * second in all. The PDUs that it processes are consumed.
  *
- * -EBUSY: refused by admission; rts_refusal() says who would miss, rts_hint() what
- * would fit. -EINVAL: an attribute out of range. -EEXIST: the name is taken.
- * -EMFILE: no descriptor or no place left. -ENODATA: nothing to measure in the
- * trial. -EFAULT: timing or handler is NULL. -E2BIG: timing says what this library
- * does not know. And as rts_init. */
+ * -EBUSY: refused by admission; rts_refusal() names the handler that would miss, rts_hint()
+ * a change that would fit. -EINVAL: an attribute out of range. -EEXIST: the name is taken.
+ * -EMFILE: no descriptor or no place left. -ENODATA: nothing to measure in the trial.
+ * -EFAULT: timing or handler is NULL. -E2BIG: timing has a member that this library does
+ * not know. And as rts_init. */
 int rts_create(const struct rts_attr *timing, rts_handler_fn handler, void *pcb,
                volatile struct rts_shared **shared);
 
 /* The paper's spelling. */
 #define rts_creat rts_create
 
-/* Delivers a handler periodically from now on: it is active. No effect if it is
- * already. -EBADF: no such descriptor, here and below. */
+/* Delivers a handler periodically from now on: the handler is active. No effect on an
+ * active handler. -EBADF: no such descriptor, here and below. */
 int rts_run(int descriptor);
 
-/* Stops the present and future delivery of a handler: a pending upcall is dropped; a
- * running one is told to return at its next quantum boundary. Does not wait for it.
- * A handler may suspend itself. */
+/* Stops the present and future delivery of a handler. A pending upcall is dropped. A
+ * running upcall must return at its next quantum boundary; this call does not wait for
+ * that. A handler may suspend itself. */
 int rts_suspend(int descriptor);
 
-/* Suspends a handler and frees all it held; waits until it does not run any
- * more. After 0 its pcb may be freed, and its shared memory is gone. -ETIMEDOUT: it did
- * not return within half a second; call again. */
+/* Suspends a handler, waits until it no longer runs, and frees its resources. After a
+ * return of 0 its pcb may be freed, and its shared memory is gone. -ETIMEDOUT: the handler
+ * did not return within half a second; call again. */
 int rts_close(int descriptor);
 
-/* Waits until at least one handler of `waited` is not active (any more), and sets
- * those that are not in `*inactive`, which may be NULL or `waited` itself. Returns
- * how many there are; 0 if `timeout_ns` passed (negative: never) or `waited` is empty. A
- * handler that was never run is not active, nor is one that was closed meanwhile. A
- * signal does not end the wait. */
+/* Waits until at least one handler of `waited` is inactive, and sets the inactive ones in
+ * `*inactive`, which may be NULL or `waited` itself. Returns the number of inactive handlers;
+ * 0 if `timeout_ns` passed (negative: no timeout) or `waited` is empty. A handler that was
+ * never run, or that was closed meanwhile, is inactive. A signal does not end the wait. */
 int rts_sleep(const struct rts_mask *waited, struct rts_mask *inactive, int64_t timeout_ns);
 
-/* Fills in `statistics`. After rts_sleep said that a handler is inactive they are
- * complete. */
+/* Fills in `statistics`. They are complete once rts_sleep has reported the handler as
+ * inactive. */
 int rts_statistics(int descriptor, struct rts_stats *statistics);
 
-/* What a code that a call returned means. Never NULL; static. */
+/* Describes a code that a call returned. Never NULL; static. */
 const char *rts_strerror(int code);
 
-/* Why the last call in this thread that failed did so, "" if none did; and what
- * would fit where admission refused, else "". Valid until the next failure in this thread. */
+/* rts_refusal() gives the reason of the last failure in this thread, "" if no call failed.
+ * rts_hint() gives a change that admission would accept, "" if admission did not refuse.
+ * Both are valid until the next failure in this thread. */
 const char *rts_refusal(void);
 const char *rts_hint(void);
 
-/* Not to be called by programs: rts_proceed asks here at a quantum boundary. */
+/* Not for programs: rts_proceed calls it at a quantum boundary. */
 int rts_boundary(volatile struct rts_shared *shared);
 
-/* Whether the handler may process one more PDU now; on 0 it must return. To be
- * called once before each PDU, and only if there is one: each 1 counts as one.
- * Inside a quantum a comparison and an increment; at its end a function call, a
- * clock read and a flag. Makes no system call. 0 outside a handler. */
+/* Returns 1 if the handler may process one more PDU now. On 0 the handler must return. Call
+ * it once before each PDU, and only if there is one: each return of 1 counts as a PDU.
+ * Inside a quantum it takes a comparison and an increment, at its end a function call, a
+ * clock read and a flag. It makes no system call. Outside a handler it returns 0. */
 static inline int rts_proceed(volatile struct rts_shared *shared)
 {
     uint32_t count = shared->pdu_count;
@@ -246,14 +248,14 @@ static inline int rts_proceed(volatile struct rts_shared *shared)
     return rts_boundary(shared);
 }
 
-/* Says that the handler wants no further upcalls: when it returns, its job is done
- * and it is suspended. */
+/* Requests no further upcalls: when the handler returns, its job is done and the handler is
+ * suspended. */
 static inline void rts_finish(volatile struct rts_shared *shared)
 {
     shared->finish = 1;
 }
 
-/* Puts a descriptor into a set, takes it out, asks for it. Out of range: nothing, 0. */
+/* Adds a descriptor to a set, removes it, looks for it. Out of range: no effect, 0. */
 static inline void rts_mask_add(struct rts_mask *mask, int descriptor)
 {
     if (descriptor >= 0 && descriptor < RTS_DESCRIPTORS_MAX)
@@ -272,7 +274,7 @@ static inline int rts_mask_has(const struct rts_mask *mask, int descriptor)
         && ((mask->bits[descriptor / 64] >> (descriptor % 64)) & 1) != 0;
 }
 
-/* The layout is fixed; the library asserts the same of its side. */
+/* The layout is fixed. The library asserts the same sizes. */
 #ifdef __cplusplus
 #define RTS_ASSERT_SIZE(type, bytes) static_assert(sizeof(type) == (bytes), "size of " #type)
 #else

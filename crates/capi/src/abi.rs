@@ -1,8 +1,8 @@
 //! The structs of `include/upcall.h`, member by member.
 //!
-//! Their layout is fixed: sizes are asserted here and in the header, and a test
-//! has a C compiler check every offset in [`LAYOUT`] (`tests/header.rs`). A struct may
-//! grow at its end; see `read_sized`.
+//! Their layout is fixed. This file and the header assert the sizes. In a test a C compiler
+//! checks every offset in [`LAYOUT`] (`tests/c.rs`). A struct may grow at its end, see
+//! `read_sized`.
 
 use core::ffi::{c_char, c_int, c_void};
 use core::mem::{offset_of, size_of};
@@ -10,44 +10,44 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::error::{Failed, Failure};
 
-/// Most descriptors; `RTS_DESCRIPTORS_MAX`.
+/// The largest number of open descriptors, `RTS_DESCRIPTORS_MAX`.
 pub const DESCRIPTORS_MAX: usize = 1024;
 
 /// `RTS_ABORT_PHASE`.
 pub const ABORT_PHASE: u32 = 1;
 
-/// `rts_handler_fn`. `C-unwind`: a C++ exception that comes out of a handler ends
-/// the process by what Rust defines, not by chance.
+/// `rts_handler_fn`. With `C-unwind` a C++ exception that leaves a handler ends the process
+/// in a way that Rust defines.
 pub type HandlerFn = unsafe extern "C-unwind" fn(*mut Funargs);
 
-/// `struct rts_shared`. Atomics, for any thread of the program may look at it; all
-/// accesses are relaxed, nothing else is published by them.
+/// `struct rts_shared`. Its members are atomics, because any thread of the program may read
+/// them. All accesses are relaxed, because they publish no other memory.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct Shared {
-    /// Of this struct.
+    /// Size of this struct, in bytes.
     pub size: AtomicU32,
-    /// Where the inline count has to ask.
+    /// The count at which the inline function calls `rts_boundary`.
     pub pdu_granted: AtomicU32,
-    /// PDUs of this upcall at most.
+    /// The most PDUs of this upcall.
     pub pdu_max: AtomicU32,
-    /// Whether the handler was told to return with work left.
+    /// Not 0: the handler must return although it has work left.
     pub yield_request: AtomicU32,
-    /// Whether this upcall continues a job.
+    /// Not 0: this upcall continues a job.
     pub resumed: AtomicU32,
-    /// The descriptor as its two's complement.
+    /// The descriptor, in two's complement.
     pub descriptor: AtomicU32,
-    /// Nanoseconds of `CLOCK_MONOTONIC`.
+    /// `Batch::check_at`, in nanoseconds of `CLOCK_MONOTONIC`.
     pub check_at_ns: AtomicU64,
-    /// Whether the process ends.
+    /// Not 0: the process ends.
     pub abort: AtomicU32,
-    /// 0.
+    /// Always 0.
     pub reserved0: [AtomicU32; 7],
-    /// PDUs begun; written by C.
+    /// PDUs begun in this upcall. C writes this member.
     pub pdu_count: AtomicU32,
-    /// Written by C.
+    /// Not 0: the handler wants no further upcalls. C writes this member.
     pub finish: AtomicU32,
-    /// 0.
+    /// Always 0.
     pub reserved1: [AtomicU32; 14],
 }
 
@@ -55,13 +55,13 @@ pub struct Shared {
 #[repr(C)]
 #[derive(Debug)]
 pub struct Funargs {
-    /// Of this struct.
+    /// Size of this struct, in bytes.
     pub size: u32,
-    /// Whose upcall.
+    /// Descriptor of the handler.
     pub descriptor: c_int,
-    /// The program's.
+    /// The protocol control block that the program gave to `rts_create`.
     pub pcb: *mut c_void,
-    /// What it shares with us.
+    /// The memory that handler and library share.
     pub smstr: *const Shared,
 }
 
@@ -69,23 +69,23 @@ pub struct Funargs {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Attr {
-    /// Of the caller's struct.
+    /// Size of the caller's struct, in bytes.
     pub size: u32,
-    /// `B`; 0: 1.
+    /// `B`, PDUs per period; 0 means 1.
     pub batch: u32,
-    /// `b`; 0: 1.
+    /// `b`, PDUs per quantum; 0 means 1.
     pub quantum: u32,
     /// [`ABORT_PHASE`], or 0.
     pub flags: u32,
-    /// Nanoseconds.
+    /// The period, in nanoseconds.
     pub period_ns: u64,
-    /// Nanoseconds a PDU; 0: measured.
+    /// CPU time per PDU, in nanoseconds; 0: the library measures it.
     pub cost_ns: u64,
-    /// Nanoseconds; 0: the period.
+    /// From release to the end of a job, in nanoseconds; 0: the period.
     pub deadline_ns: u64,
-    /// Nanoseconds.
+    /// From `rts_run` to the first release, in nanoseconds.
     pub offset_ns: u64,
-    /// UTF-8, or null.
+    /// The name in UTF-8, or null.
     pub name: *const c_char,
 }
 
@@ -93,19 +93,19 @@ pub struct Attr {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Of the caller's struct.
+    /// Size of the caller's struct, in bytes.
     pub size: u32,
-    /// Of `cpus`.
+    /// Length of `cpus`.
     pub cpu_count: u32,
-    /// So many, or null if none.
+    /// `cpu_count` CPU numbers, or null if there are none.
     pub cpus: *const u32,
-    /// A policy's name, or null.
+    /// The name of a policy, or null.
     pub policy: *const c_char,
-    /// The daemon's socket; null: as the environment says; empty: none.
+    /// The daemon's socket. Null: the environment decides. Empty: no daemon.
     pub socket: *const c_char,
-    /// UTF-8, or null.
+    /// Name of the domain in UTF-8, or null.
     pub domain: *const c_char,
-    /// A setting's name, or null.
+    /// The name of a setting, or null.
     pub memory_lock: *const c_char,
 }
 
@@ -113,9 +113,9 @@ pub struct Config {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Mask {
-    /// Of the caller's struct.
+    /// Size of the caller's struct, in bytes.
     pub size: u32,
-    /// 0.
+    /// Always 0.
     pub reserved: u32,
     /// Descriptor `d` is bit `d % 64` of word `d / 64`.
     pub bits: [u64; DESCRIPTORS_MAX / 64],
@@ -125,33 +125,33 @@ pub struct Mask {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Statistics {
-    /// Of the caller's struct, then of what was filled.
+    /// Size of the caller's struct, in bytes; the library sets it to the filled size.
     pub size: u32,
-    /// 0 or 1.
+    /// 1 while the handler is active, else 0.
     pub active: u32,
     /// Calls of the handler.
     pub upcalls: u64,
-    /// Begun.
+    /// PDUs begun.
     pub pdus: u64,
-    /// Ended.
+    /// Jobs ended.
     pub jobs: u64,
-    /// Of these.
+    /// Jobs that ended after their deadline.
     pub misses: u64,
-    /// Quanta.
+    /// Quanta that took longer than declared.
     pub quantum_overruns: u64,
-    /// Upcalls.
+    /// Upcalls that left an impossible `pdu_count`.
     pub count_errors: u64,
-    /// Median.
+    /// Median response time, in nanoseconds.
     pub response_ns_p50: u64,
-    /// 99th percentile.
+    /// 99th percentile of response times, in nanoseconds.
     pub response_ns_p99: u64,
-    /// Worst.
+    /// Worst response time, in nanoseconds.
     pub response_ns_max: u64,
-    /// Worst.
+    /// Worst time from release to first upcall, in nanoseconds.
     pub wakeup_ns_max: u64,
-    /// Of a PDU.
+    /// Smoothed CPU time of a PDU, in nanoseconds.
     pub cost_ns_mean: u64,
-    /// `i64::MAX` before the first job.
+    /// Least slack, in nanoseconds; `i64::MAX` before the first job.
     pub slack_ns_min: i64,
 }
 
@@ -163,11 +163,11 @@ const _: () = {
     assert!(size_of::<Funargs>() == 24 && size_of::<Attr>() == 56 && size_of::<Config>() == 48);
 };
 
-/// Name in C, size, and name and offset of each member.
+/// Name in C, size in bytes, and name and offset of each member.
 pub type StructLayout = (&'static str, usize, &'static [(&'static str, usize)]);
 
-/// The layout of one struct, with every member: a pattern without `..` does not
-/// compile if one is left out.
+/// The layout of one struct, with every member. The pattern without `..` does not compile
+/// if a member is missing.
 macro_rules! layout {
     ($c:literal, $name:ident { $($member:ident),* $(,)? }) => {{
         const _: fn($name) = |all| {
@@ -177,7 +177,7 @@ macro_rules! layout {
     }};
 }
 
-/// Every struct of the header as Rust lays it out.
+/// Every struct of the header, in the layout that Rust gives it.
 pub const LAYOUT: &[StructLayout] = &[
     layout!(
         "rts_shared",
@@ -224,11 +224,11 @@ pub const LAYOUT: &[StructLayout] = &[
     ),
 ];
 
-/// A struct that begins with its size as a `u32`, and of which every pattern of
-/// bytes is a value.
+/// A struct that begins with its size as a `u32`, and for which every pattern of bytes is a
+/// valid value.
 ///
 /// # Safety
-/// Both must be so; the struct is `repr(C)`.
+/// Both must hold, and the struct must be `repr(C)`.
 pub(crate) unsafe trait Sized32: Copy {}
 
 // SAFETY: `repr(C)`, `size: u32` first, then integers and raw pointers only.
@@ -240,26 +240,26 @@ unsafe impl Sized32 for Mask {}
 // SAFETY: as above.
 unsafe impl Sized32 for Statistics {}
 
-/// Copies a caller's struct of any size: what it leaves out counts as 0, and what
-/// it has beyond ours must be 0, else it asks for something this library does not know.
-/// The rule is that of sched_setattr(2) and clone3(2).
+/// Copies a caller's struct of any size. Members that the caller's version lacks count as 0.
+/// Members that this library does not know must be 0, because other values ask for unknown
+/// functions. The rule is that of sched_setattr(2) and clone3(2).
 ///
 /// # Errors
-/// `EFAULT`: null or not aligned. `EINVAL`: smaller than the first version, which
-/// `size_min` is. `E2BIG`: as said.
+/// `EFAULT`: null or not aligned. `EINVAL`: smaller than the first version, `size_min`.
+/// `E2BIG`: an unknown member is not 0.
 ///
 /// # Safety
-/// `from` is null, or as many bytes can be read there as its first member says.
+/// `from` is null, or the number of bytes in its first member can be read there.
 pub(crate) unsafe fn read_sized<T: Sized32>(
     what: &str,
     from: *const T,
     size_min: usize,
 ) -> Result<T, Failure> {
-    // SAFETY: the caller's promise, passed on.
+    // SAFETY: the caller promises the same of `from`.
     let size = unsafe { size_of_callers(what, from, size_min)? };
     let bytes = from.cast::<u8>();
     for at in size_of::<T>()..size {
-        // SAFETY: `at < size`, which the caller says can be read.
+        // SAFETY: `at < size`, and the caller promises that `size` bytes can be read.
         if unsafe { bytes.add(at).read() } != 0 {
             let found = format!(
                 "{what} has {size} bytes, this library knows {} of them, and byte {at} is not 0",
@@ -269,8 +269,8 @@ pub(crate) unsafe fn read_sized<T: Sized32>(
         }
     }
     let mut value = core::mem::MaybeUninit::<T>::zeroed();
-    // SAFETY: both sides hold the smaller of the two sizes, and do not overlap, as
-    // one of them is new.
+    // SAFETY: both sides hold the smaller of the two sizes. They do not overlap, because
+    // `value` is new.
     unsafe {
         core::ptr::copy_nonoverlapping(
             bytes,
@@ -278,30 +278,29 @@ pub(crate) unsafe fn read_sized<T: Sized32>(
             size.min(size_of::<T>()),
         );
     }
-    // SAFETY: every pattern of bytes is a value (`Sized32`), and all are set.
+    // SAFETY: every pattern of bytes is a value (`Sized32`), and all bytes are set.
     Ok(unsafe { value.assume_init() })
 }
 
-/// Copies as much of `value` to a caller's struct as fits there, and the rest of it 0.
+/// Copies as much of `value` into a caller's struct as fits, and sets the rest of it to 0.
 /// The first member becomes the size that was filled.
 ///
 /// # Errors
 /// `EFAULT` and `EINVAL` as in [`read_sized`].
 ///
 /// # Safety
-/// `to` is null, or as many bytes can be read and written there as its first
-/// member says.
+/// `to` is null, or the number of bytes in its first member can be read and written there.
 pub(crate) unsafe fn write_sized<T: Sized32>(
     what: &str,
     to: *mut T,
     value: &T,
     size_min: usize,
 ) -> Result<(), Failure> {
-    // SAFETY: the caller's promise, passed on.
+    // SAFETY: the caller promises the same of `to`.
     let size = unsafe { size_of_callers(what, to, size_min)? };
     let filled = size.min(size_of::<T>());
-    // SAFETY: `to` has `size` bytes by the caller's promise, `value` has at least
-    // `filled`; the two do not overlap, as `value` is ours.
+    // SAFETY: the caller promises that `to` has `size` bytes, and `value` has at least
+    // `filled`. The two do not overlap, because `value` belongs to this library.
     unsafe {
         let bytes = to.cast::<u8>();
         core::ptr::copy_nonoverlapping(core::ptr::from_ref(value).cast::<u8>(), bytes, filled);
@@ -326,9 +325,9 @@ pub(crate) unsafe fn size_of_callers<T: Sized32>(
     if !from.is_aligned() {
         return Err(Failure::new(Failed::Null, format!("{what} is not aligned")));
     }
-    // SAFETY: not null, aligned, and readable by the caller's promise.
+    // SAFETY: `from` is not null and is aligned, and the caller promises that it is readable.
     let size = unsafe { from.cast::<u32>().read() } as usize;
-    // Larger than any version will be: it was not set.
+    // A size above that of any version was never set by the program.
     if !(size_min..=4096).contains(&size) {
         let found = format!("{what} has size {size}, expected its sizeof, {}", size_of::<T>());
         return Err(Failure::new(Failed::Invalid, found));
@@ -359,14 +358,14 @@ mod tests {
     };
 
     #[test]
-    fn a_newer_struct_is_read_if_what_we_do_not_know_is_zero() {
+    fn a_newer_struct_is_read_if_its_unknown_members_are_zero() {
         let mut newer = Newer { known: CONFIG, more: 0 };
         newer.known.size = 56;
-        // SAFETY: 56 bytes are there.
+        // SAFETY: `newer` has 56 bytes.
         let read = |newer: &Newer| unsafe { read_sized("config", &raw const newer.known, 48) };
-        // The whole struct is behind the pointer, not its first member only.
+        // Here the pointer is to the whole struct, not only to its first member.
         let whole = |newer: &Newer| {
-            // SAFETY: as above.
+            // SAFETY: `newer` has 56 bytes.
             unsafe { read_sized("config", core::ptr::from_ref(newer).cast::<Config>(), 48) }
         };
         assert_eq!(whole(&newer).map(|config| config.cpu_count).ok(), Some(3));
@@ -377,10 +376,10 @@ mod tests {
     }
 
     #[test]
-    fn an_older_struct_is_filled_no_further_than_it_goes() {
+    fn an_older_struct_is_filled_up_to_its_own_size() {
         let value = Statistics { upcalls: 1, pdus: 2, jobs: 3, ..Statistics::default() };
         let mut theirs = Statistics { size: 24, jobs: 99, ..Statistics::default() };
-        // SAFETY: more than 24 bytes are there.
+        // SAFETY: `theirs` has more than 24 bytes.
         assert!(unsafe { write_sized("statistics", &raw mut theirs, &value, 24) }.is_ok());
         assert_eq!((theirs.size, theirs.upcalls, theirs.pdus, theirs.jobs), (24, 1, 2, 99));
     }
@@ -389,7 +388,7 @@ mod tests {
     fn a_size_that_was_not_set_is_refused() {
         for size in [0, 20, 5000] {
             let config = Config { size, ..CONFIG };
-            // SAFETY: it is refused by its first member.
+            // SAFETY: the size in its first member is refused before anything else is read.
             let read = unsafe { read_sized("config", &raw const config, 40) };
             assert_eq!(read.err().map(|failure| failure.code()), Some(-libc::EINVAL));
         }

@@ -1,5 +1,5 @@
-//! The C calls. Each checks what came from C and hands it to `library`;
-//! `include/upcall.h` says what each does, and what it answers.
+//! The C calls. Each call checks the arguments from C and passes them to `library`.
+//! `include/upcall.h` documents what each call does and returns.
 
 use core::cell::RefCell;
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -20,10 +20,10 @@ use crate::library::{self, Wanted};
 use crate::setup::Wish;
 use crate::upcall_page;
 
-/// Most CPUs that can be named; the kernel's own most is 8192.
+/// The largest number of CPUs in `cpus`, as in the kernel.
 const CPUS_MAX: u32 = 8192;
 
-/// Sizes of the structs in the first version of the header; a caller's is not
+/// Sizes of the structs in the first version of the header. A caller's struct is never
 /// smaller.
 mod first {
     use crate::abi::{Attr, Config, Mask, Statistics};
@@ -36,8 +36,8 @@ mod first {
 /// `rts_init`.
 ///
 /// # Safety
-/// `config` is null or good for the bytes its first member says, `cpus` in it for
-/// `cpu_count` numbers, and each string in it is null or ends in a 0 byte.
+/// `config` is null or valid for the number of bytes in its first member. Its `cpus` is valid
+/// for `cpu_count` numbers. Each string in it is null or ends in a 0 byte.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rts_init(config: *const Config) -> c_int {
     answer(|| {
@@ -45,15 +45,15 @@ pub unsafe extern "C" fn rts_init(config: *const Config) -> c_int {
             library::init(Wish::default())?;
             return Ok(0);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises it.
         let config = unsafe { read_sized("config", config, first::CONFIG)? };
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises it.
         library::init(unsafe { wish(&config)? })?;
         Ok(0)
     })
 }
 
-/// What a program asks for.
+/// The set-up that a program asks for.
 ///
 /// # Safety
 /// As [`rts_init`].
@@ -67,25 +67,25 @@ unsafe fn wish(config: &Config) -> Result<Wish, Failure> {
         if config.cpus.is_null() || !config.cpus.is_aligned() {
             return Err(Failure::new(Failed::Null, "cpus is NULL or not aligned"));
         }
-        // SAFETY: not null, aligned, and `cpu_count` long by the caller's promise.
+        // SAFETY: `cpus` is not null and is aligned. The caller promises its length.
         let cpus = unsafe { core::slice::from_raw_parts(config.cpus, config.cpu_count as usize) };
         wish.cpus = cpus.to_vec();
     }
-    // SAFETY: the caller's promise, here and below.
+    // SAFETY: the caller promises it, here and below.
     wish.policy = unsafe { text("policy", config.policy)? };
     // SAFETY: as above.
     wish.domain = unsafe { text("domain", config.domain)? };
     // SAFETY: as above.
     wish.memory_lock = unsafe { text("memory_lock", config.memory_lock)? };
     if !config.socket.is_null() {
-        // SAFETY: not null, and ends in a 0 byte by the caller's promise.
+        // SAFETY: the pointer is not null, and the caller promises the 0 byte.
         let path = unsafe { CStr::from_ptr(config.socket) };
         wish.socket = Some(PathBuf::from(OsStr::from_bytes(path.to_bytes())));
     }
     Ok(wish)
 }
 
-/// A string of the caller's, copied; `None` if it is null.
+/// A copy of a caller's string; `None` if it is null.
 ///
 /// # Safety
 /// `text` is null or ends in a 0 byte.
@@ -93,7 +93,7 @@ unsafe fn text(what: &str, text: *const c_char) -> Result<Option<String>, Failur
     if text.is_null() {
         return Ok(None);
     }
-    // SAFETY: not null, and ends in a 0 byte by the caller's promise.
+    // SAFETY: the pointer is not null, and the caller promises the 0 byte.
     match unsafe { CStr::from_ptr(text) }.to_str() {
         Ok(text) => Ok(Some(text.to_owned())),
         Err(_) => Err(Failure::new(Failed::Invalid, format!("{what} is not UTF-8"))),
@@ -120,7 +120,7 @@ pub extern "C" fn rts_abort(timeout_ns: i64) -> c_int {
 }
 
 thread_local! {
-    /// What `rts_notice` returned last in this thread.
+    /// The last result of `rts_notice` in this thread.
     static NOTICE: RefCell<CString> = RefCell::default();
 }
 
@@ -142,10 +142,9 @@ pub extern "C" fn rts_notice(index: u32) -> *const c_char {
 /// `rts_create`.
 ///
 /// # Safety
-/// `timing` is null or good for the bytes its first member says, and `name` in it
-/// null or ends in a 0 byte. `handler` may be called with `pcb`, in a thread of the
-/// library's and in a trial in this one, until `rts_close` returned 0. `shared` is null
-/// or can be written.
+/// `timing` is null or valid for the number of bytes in its first member. Its `name` is null or
+/// ends in a 0 byte. `handler` may be called with `pcb`, in a thread of the library and in a
+/// trial in this thread, until `rts_close` returned 0. `shared` is null or can be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rts_create(
     timing: *const Attr,
@@ -154,28 +153,29 @@ pub unsafe extern "C" fn rts_create(
     shared: *mut *const Shared,
 ) -> c_int {
     answer(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises it.
         let attr = unsafe { read_sized("timing", timing, first::ATTR)? };
         let no_handler = || Failure::new(Failed::Null, "handler is NULL");
         let handler = handler.ok_or_else(no_handler)?;
         if !shared.is_aligned() {
             return Err(Failure::new(Failed::Null, "shared is not aligned"));
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises it.
         let name = unsafe { text("name", attr.name)? };
         let abort_phase = attr.flags & ABORT_PHASE != 0;
         let wanted = Wanted { name, params: params(&attr)?, handler, pcb, abort_phase };
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises it.
         let (descriptor, page) = unsafe { library::create(wanted)? };
         if !shared.is_null() {
-            // SAFETY: not null, aligned, and can be written by the caller's promise.
+            // SAFETY: the pointer is not null and is aligned. The caller promises that it can
+            // be written.
             unsafe { shared.write(&raw const page.shared) };
         }
         Ok(descriptor)
     })
 }
 
-/// What the timing attributes say, with what was left at 0 filled in.
+/// The timing attributes, with defaults for members that are 0.
 fn params(attr: &Attr) -> Result<ActivityParams, Failure> {
     if attr.flags & !ABORT_PHASE != 0 {
         let found = format!("flags are {:#x}, expected RTS_ABORT_PHASE or 0", attr.flags);
@@ -218,7 +218,7 @@ pub extern "C" fn rts_close(descriptor: c_int) -> c_int {
 /// `rts_sleep`.
 ///
 /// # Safety
-/// `waited` and `inactive` are good for the bytes their first members say;
+/// `waited` and `inactive` are valid for the number of bytes in their first members.
 /// `inactive` may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rts_sleep(
@@ -227,17 +227,17 @@ pub unsafe extern "C" fn rts_sleep(
     timeout_ns: i64,
 ) -> c_int {
     answer(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises it.
         let mask = unsafe { read_sized("waited", waited, first::MASK)? };
         if !inactive.is_null() {
-            // Before the wait: what was found by then must not be lost.
-            // SAFETY: the caller's promise.
+            // Checked before the wait, so that its result cannot be lost.
+            // SAFETY: the caller promises it.
             unsafe { size_of_callers("inactive", inactive, first::MASK)? };
         }
         let timeout = u64::try_from(timeout_ns).ok().map(Span::from_nanos);
         let found = library::sleep(&descriptors(&mask), timeout)?;
         if !inactive.is_null() {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller promises it.
             unsafe { write_sized("inactive", inactive, &mask_of(&found), first::MASK)? };
         }
         Ok(c_int::try_from(found.len()).unwrap_or(c_int::MAX))
@@ -260,14 +260,14 @@ fn mask_of(descriptors: &[c_int]) -> Mask {
 /// `rts_statistics`.
 ///
 /// # Safety
-/// `statistics` is good for the bytes its first member says.
+/// `statistics` is valid for the number of bytes in its first member.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rts_statistics(descriptor: c_int, statistics: *mut Statistics) -> c_int {
     answer(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises it.
         unsafe { size_of_callers("statistics", statistics, first::STATISTICS)? };
         let found = library::statistics(descriptor)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises it.
         unsafe { write_sized("statistics", statistics, &found, first::STATISTICS)? };
         Ok(0)
     })
@@ -291,9 +291,8 @@ pub extern "C" fn rts_hint() -> *const c_char {
     last_hint()
 }
 
-/// `rts_boundary`: 1 if the handler may begin one more PDU. O(log n) at most, no
-/// system call. Does not read what `shared` points to unless it is the page of the
-/// upcall this thread is in.
+/// `rts_boundary`. Returns 1 if the handler may begin one more PDU, else 0. O(log n) at most, no
+/// system call. Reads `shared` only if it is the page of the running upcall of this thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn rts_boundary(shared: *const Shared) -> c_int {
     answer(|| Ok(c_int::from(upcall_page::boundary(shared)))).max(0)

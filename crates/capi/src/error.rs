@@ -1,6 +1,6 @@
-//! What a C call answers when it fails: a code, and words for it.
+//! The error code of a C call, and its description.
 //!
-//! Codes are negative errno values. The words of the last failure stay with the thread.
+//! Codes are negative errno values. Each thread keeps the description of its last failure.
 
 use core::cell::RefCell;
 use core::ffi::{CStr, c_char, c_int};
@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use upcall::{CreateError, StartError};
 
-/// Kinds of failure; each has one code and one line for `rts_strerror`.
+/// Kinds of failure. Each kind has one code and one line for `rts_strerror`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failed {
     Null,
@@ -55,7 +55,7 @@ impl Failed {
             Failed::Invalid => libc::EINVAL,
             Failed::Unknown => libc::E2BIG,
             Failed::Descriptor => libc::EBADF,
-            // What sched_setattr(2) says when its admission refuses.
+            // As sched_setattr(2) when its admission test refuses.
             Failed::Refused => libc::EBUSY,
             Failed::NameTaken => libc::EEXIST,
             Failed::Full => libc::EMFILE,
@@ -104,12 +104,12 @@ impl Failure {
         Failure { kind, reason: reason.into(), hint: String::new() }
     }
 
-    /// With the kind's own line as the reason.
+    /// A failure whose reason is the line of its kind.
     pub(crate) fn plain(kind: Failed) -> Self {
         Failure::new(kind, kind.line().to_string_lossy())
     }
 
-    /// What the call returns.
+    /// The return value of the call.
     pub(crate) fn code(&self) -> c_int {
         -self.kind.errno()
     }
@@ -158,10 +158,11 @@ thread_local! {
     static LAST: RefCell<(CString, CString)> = RefCell::default();
 }
 
-/// Runs the body of a call: a failure or a panic becomes a code and is remembered.
+/// Runs the body of a call. A failure or a panic becomes a code, and the thread keeps its
+/// description.
 pub(crate) fn answer(body: impl FnOnce() -> Result<c_int, Failure>) -> c_int {
-    // What a panic leaves half done lies behind the library's lock, which is then
-    // poisoned; or it is the caller's, and only written by whole values.
+    // State that a panic leaves half done is behind the library's lock, which is then
+    // poisoned, or it is the caller's memory, which is only written by whole values.
     let failure = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(value)) => return value,
         Ok(Err(failure)) => failure,
@@ -172,24 +173,25 @@ pub(crate) fn answer(body: impl FnOnce() -> Result<c_int, Failure>) -> c_int {
 }
 
 fn remember(failure: &Failure) {
-    // Nothing of ours holds a 0 byte, but a name may have come through from C++.
+    // No text of the library holds a 0 byte, but a name from C++ may.
     let text = |text: &str| CString::new(text.replace('\0', " ")).unwrap_or_default();
     let both = (text(&failure.reason), text(&failure.hint));
-    // Fails while the thread ends or if a destructor in it calls us: then nobody asks.
+    // This fails while the thread ends, or in a destructor of the thread. Then nobody asks for
+    // the description.
     let _ = LAST.try_with(|last| last.replace(both));
 }
 
-/// Why the last call in this thread failed; empty if none did.
+/// The reason of the last failure in this thread; empty if no call failed.
 pub(crate) fn last_reason() -> *const c_char {
     LAST.try_with(|last| last.borrow().0.as_ptr()).unwrap_or(c"".as_ptr())
 }
 
-/// What would fit where admission refused; empty otherwise.
+/// The hint of a refusal by admission; empty for other failures.
 pub(crate) fn last_hint() -> *const c_char {
     LAST.try_with(|last| last.borrow().1.as_ptr()).unwrap_or(c"".as_ptr())
 }
 
-/// The line for a code.
+/// The line that describes a code.
 pub(crate) fn line(code: c_int) -> &'static CStr {
     match code {
         0.. => c"success",
@@ -217,7 +219,7 @@ mod tests {
     #[test]
     fn a_panic_becomes_a_code_with_words() {
         assert_eq!(answer(|| panic!("on purpose")), -libc::ENOTRECOVERABLE);
-        // SAFETY: valid until the next failure in this thread, which does not come.
+        // SAFETY: the text is valid until the next failure in this thread, and none follows.
         let reason = unsafe { CStr::from_ptr(last_reason()) };
         assert_eq!(reason, Failed::Broken.line());
     }

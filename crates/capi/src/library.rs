@@ -1,9 +1,8 @@
 //! The one runtime a process has behind the C calls, and its descriptors.
 //!
-//! Called by `calls`, from any thread but a handler's. All of it lies behind one lock,
-//! which nobody holds while a thread sleeps in `rts_sleep`. A thread of its own,
-//! `upcall-collect`, takes in the records of finished jobs, which a C program knows
-//! nothing of.
+//! `calls` uses it, from any thread except that of a handler. One lock guards all of it. No
+//! thread holds the lock while it sleeps in `rts_sleep`. The thread `upcall-collect` collects
+//! the records of finished jobs, because C programs have no call for that.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -21,29 +20,30 @@ use crate::setup::Wish;
 use crate::signals::Blocked;
 use crate::upcall_page::{Callee, Page, in_handler};
 
-/// How often records are taken in, and sleepers look for what rings no bell.
+/// How often records are collected, and how often sleepers check for changes without a
+/// notification.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// What handlers with an abort phase have when the program exits.
+/// The time that handlers with an abort phase have when the program exits.
 const AT_EXIT_WITHIN: Duration = Duration::from_millis(500);
 
 type Guard = MutexGuard<'static, Option<Library>>;
 
 static LIBRARY: Mutex<Option<Library>> = Mutex::new(None);
-/// Process that used the library first; 0: none.
+/// Number of the process that used the library first; 0: none.
 static OWNER: AtomicU32 = AtomicU32::new(0);
-/// How many libraries were set up in this process.
+/// How many times the library was set up in this process.
 static GENERATIONS: AtomicU64 = AtomicU64::new(0);
 
 struct Library {
     runtime: Runtime,
-    /// By descriptor.
+    /// Open handlers, by descriptor.
     open: Vec<Option<Open>>,
-    /// Tells it from one set up later.
+    /// Number of this set-up. A later set-up has another number.
     generation: u64,
     collector: Collector,
 }
 
-/// What a descriptor stands for.
+/// An open descriptor.
 struct Open {
     id: HandlerId,
     page: Arc<Page>,
@@ -54,7 +54,7 @@ struct Collector {
     thread: JoinHandle<()>,
 }
 
-/// What `rts_create` is asked for, checked.
+/// The checked arguments of `rts_create`.
 pub(crate) struct Wanted {
     pub(crate) name: Option<String>,
     pub(crate) params: ActivityParams,
@@ -68,7 +68,7 @@ impl Library {
         register_at_exit();
         let blocked = Blocked::new();
         let runtime = Runtime::start(wish.config()?)?;
-        // Relaxed: only a number of its own is wanted.
+        // Relaxed: the number only has to be unique.
         let generation = GENERATIONS.fetch_add(1, Ordering::Relaxed);
         let collector = Collector::start()?;
         drop(blocked);
@@ -95,7 +95,7 @@ impl Collector {
     }
 
     fn end(self) {
-        // Relaxed: nothing is handed over; joining synchronises.
+        // Relaxed: the flag publishes no other memory, and joining synchronises.
         self.stop.store(true, Ordering::Relaxed);
         self.thread.thread().unpark();
         let _ = self.thread.join();
@@ -122,15 +122,15 @@ fn not_open(descriptor: c_int) -> Failure {
     Failure::new(Failed::Descriptor, format!("{descriptor} is no open descriptor"))
 }
 
-/// Whether this thread and process may wait for the lock.
+/// Checks that this thread and process may wait for the lock.
 fn check_caller() -> Result<(), Failure> {
     if in_handler() {
         return Err(Failure::plain(Failed::InHandler));
     }
     let here = std::process::id();
-    // Relaxed: a process sees its own stores, and a forked one those of its parent.
-    // Set before the lock is first taken: a child never waits for a lock that a
-    // thread of its parent held.
+    // Relaxed: a process sees its own stores, and a forked child sees those of its parent.
+    // The owner is set before the lock is first taken. So a child never waits for a lock that
+    // a thread of its parent held.
     match OWNER.compare_exchange(0, here, Ordering::Relaxed, Ordering::Relaxed) {
         Err(owner) if owner != here => Err(Failure::plain(Failed::Forked)),
         _ => Ok(()),
@@ -142,7 +142,7 @@ fn lock() -> Result<Guard, Failure> {
     LIBRARY.lock().map_err(|_| Failure::plain(Failed::Broken))
 }
 
-/// Shows the library, set up by default if it is not yet.
+/// Calls `show` with the library. Sets the library up with defaults if it is not set up yet.
 fn with_started<T>(show: impl FnOnce(&mut Library) -> Result<T, Failure>) -> Result<T, Failure> {
     let mut guard = lock()?;
     let library = match guard.take() {
@@ -152,7 +152,7 @@ fn with_started<T>(show: impl FnOnce(&mut Library) -> Result<T, Failure>) -> Res
     show(guard.insert(library))
 }
 
-/// Shows the library and what `descriptor` stands for.
+/// Calls `show` with the library and the handler of `descriptor`.
 fn with_open<T>(
     descriptor: c_int,
     show: impl FnOnce(&mut Library, HandlerId) -> Result<T, Failure>,
@@ -185,12 +185,12 @@ pub(crate) fn abort(within: Span) -> Result<(), Failure> {
     end(LIBRARY.lock().unwrap_or_else(PoisonError::into_inner), Some(within))
 }
 
-/// Ends the library behind the lock; with an abort phase of so long, if there is to be
-/// one.
+/// Ends the library behind the lock. `abort_within` is the length of the abort phase; `None`:
+/// there is none.
 fn end(mut guard: Guard, abort_within: Option<Span>) -> Result<(), Failure> {
     LIBRARY.clear_poison();
     let Some(Library { runtime, collector, .. }) = guard.take() else { return Ok(()) };
-    // Under the lock: who sets it up anew finds the CPUs free.
+    // Under the lock, so that the next set-up finds the CPUs free.
     let report = match abort_within {
         Some(within) => runtime.abort(Some(clock::after(within)), |_, _| {}),
         None => runtime.stop(|_, _| {}),
@@ -209,9 +209,9 @@ fn end(mut guard: Guard, abort_within: Option<Span>) -> Result<(), Failure> {
     Err(Failure::new(Failed::Stuck, found))
 }
 
-/// What the process does when it exits: the handlers end, those with an abort phase
-/// in their own way. Called by exit(3), in whichever thread calls that; in a handler or
-/// in a forked child it does nothing.
+/// Ends the handlers when the process exits, after the abort phase of those that have one.
+/// exit(3) calls it, in the thread that called exit. It does nothing in a handler or in a
+/// forked child.
 extern "C" fn at_exit() {
     answer(|| {
         check_caller()?;
@@ -219,9 +219,10 @@ extern "C" fn at_exit() {
         loop {
             match LIBRARY.try_lock() {
                 Ok(guard) => return end(guard, Some(AT_EXIT_WITHIN.into())).map(|()| 0),
-                // A call that panicked left it so: nothing is known of it.
+                // A call panicked under the lock. The state of the library is unknown.
                 Err(TryLockError::Poisoned(_)) => return Ok(0),
-                // Another thread's call; or this thread's, if a signal handler called exit.
+                // Another thread holds the lock. So does this thread if a signal handler
+                // called exit.
                 Err(TryLockError::WouldBlock) if clock::now() >= give_up => return Ok(0),
                 Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
             }
@@ -229,14 +230,14 @@ extern "C" fn at_exit() {
     });
 }
 
-/// Has [`at_exit`] called, once a process.
+/// Registers [`at_exit`], once per process.
 fn register_at_exit() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: a function without arguments that unwinds nowhere (`answer`). A library
-        // that is unloaded has it called before; handlers that do not return in time are
-        // then lost with their code, as dlclose(3) would have it.
-        // Refused for want of memory only: then handlers end with the process.
+        // SAFETY: `at_exit` takes no arguments and does not unwind (`answer`). If the library
+        // is unloaded, `at_exit` is called first. Handlers that do not return in time then
+        // lose their code, as with any dlclose(3).
+        // atexit fails only if memory runs out. Then the handlers end with the process.
         let _ = unsafe { libc::atexit(at_exit) };
     });
 }
@@ -248,10 +249,11 @@ pub(crate) fn notice(index: u32) -> Result<Option<String>, Failure> {
     })
 }
 
-/// `rts_create`: the descriptor, and the page that lives as long as it is open.
+/// `rts_create`. Returns the descriptor, and the page, which lives until the descriptor is
+/// closed.
 ///
 /// # Safety
-/// As [`Callee::new`]: the handler may be called with the pcb until it is closed.
+/// As for [`Callee::new`]: the handler may be called with the pcb until it is closed.
 pub(crate) unsafe fn create(wanted: Wanted) -> Result<(c_int, Arc<Page>), Failure> {
     with_started(|library| {
         let place = library.open.iter().position(Option::is_none).unwrap_or(library.open.len());
@@ -260,8 +262,8 @@ pub(crate) unsafe fn create(wanted: Wanted) -> Result<(c_int, Arc<Page>), Failur
         let descriptor = descriptor.ok_or_else(full)?;
         let name = wanted.name.unwrap_or_else(|| format!("rts{descriptor}"));
         let page = Arc::new(Page::new());
-        // SAFETY: the caller's promise; and the runtime calls a handler from one
-        // thread at a time.
+        // SAFETY: the caller promises it, and the runtime calls a handler from one thread at
+        // a time.
         let mut callee = unsafe { Callee::new(wanted.handler, wanted.pcb, page.clone()) };
         let upcall = move |batch: &mut upcall::Batch<'_>| callee.upcall(batch);
         let id = library.runtime.handler(&name, wanted.params, upcall)?;
@@ -307,12 +309,13 @@ pub(crate) fn close(descriptor: c_int) -> Result<(), Failure> {
     })
 }
 
-/// `rts_sleep`: those of `waited` that are not active; empty if `timeout` passed.
+/// `rts_sleep`. Returns the descriptors of `waited` that are not active, or an empty list if
+/// `timeout` passed.
 pub(crate) fn sleep(waited: &[c_int], timeout: Option<Span>) -> Result<Vec<c_int>, Failure> {
     check_caller()?;
     let deadline = timeout.map(clock::after);
     let Some(&first) = waited.first() else { return Ok(Vec::new()) };
-    // Descriptors are used again, ids are not.
+    // Descriptors are reused, ids are not.
     let (ids, endings, generation) = with_open(first, |library, _| {
         let ids: Result<Vec<HandlerId>, Failure> =
             waited.iter().map(|&descriptor| Ok(library.open(descriptor)?.id)).collect();
@@ -322,7 +325,7 @@ pub(crate) fn sleep(waited: &[c_int], timeout: Option<Span>) -> Result<Vec<c_int
         let seen = endings.count();
         let inactive: Vec<c_int> = {
             let guard = lock()?;
-            // Of a library that is gone nothing is active.
+            // After the library ended, no handler is active.
             let same = guard.as_ref().filter(|library| library.generation == generation);
             let is_active = |id| same.is_some_and(|library| library.runtime.is_active(id));
             let both = waited.iter().zip(&ids);
@@ -340,12 +343,13 @@ pub(crate) fn sleep(waited: &[c_int], timeout: Option<Span>) -> Result<Vec<c_int
 /// `rts_statistics`.
 pub(crate) fn statistics(descriptor: c_int) -> Result<Statistics, Failure> {
     with_open(descriptor, |library, id| {
-        // Before the records are taken in: whoever is seen inactive has sent all.
+        // Read before the records are collected: a handler seen inactive has sent all of its
+        // records.
         let active = library.runtime.is_active(id);
         library.runtime.poll(|_, _| {});
         let page = library.open(descriptor)?.page.clone();
         let of_jobs = library.runtime.statistics(id).ok_or_else(|| not_open(descriptor))?;
-        // Relaxed: counts; see `Page`.
+        // Relaxed: statistics, see `Page`.
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let ns = |percent| of_jobs.response.percentile(percent).as_nanos();
         Ok(Statistics {

@@ -1,10 +1,9 @@
-//! What the runtime behind the C calls is set up with: the program's wish, or the
-//! environment's.
+//! The configuration of the runtime behind the C calls, from the program or the environment.
 //!
-//! Called by `calls` for `rts_init`, and by `library` when a call comes before it.
-//! A process takes part under a daemon if the program names its socket, or if whoever
-//! started the program did, by `UPCALL_SOCKET`; so a program need not be written
-//! for a daemon to run under one.
+//! `calls` uses it for `rts_init`, and `library` uses it when another call comes first. A
+//! process is a domain of a daemon if the program names the daemon's socket, or if the
+//! environment variable `UPCALL_SOCKET` does. So a program runs under a daemon without code
+//! for that.
 
 use std::path::PathBuf;
 
@@ -13,28 +12,28 @@ use upcall::{Attach, Config, MemoryLock};
 
 use crate::error::{Failed, Failure};
 
-/// Names the daemon's socket, as for the `upcall` command.
+/// The environment variable with the daemon's socket, as for the command `upcall`.
 const SOCKET_VARIABLE: &str = "UPCALL_SOCKET";
 
-/// What `rts_config` says, checked and copied.
+/// A checked copy of `rts_config`.
 #[derive(Debug, Default)]
 pub(crate) struct Wish {
-    /// Empty: those there are.
+    /// The CPUs; empty: the default CPUs.
     pub(crate) cpus: Vec<u32>,
     pub(crate) policy: Option<String>,
-    /// The daemon's; `None`: as the environment says; empty: no daemon.
+    /// The daemon's socket. `None`: the environment decides. Empty: no daemon.
     pub(crate) socket: Option<PathBuf>,
     /// The name among the daemon's domains.
     pub(crate) domain: Option<String>,
-    /// Which memory is locked.
+    /// The name of the setting for locked memory.
     pub(crate) memory_lock: Option<String>,
 }
 
 impl Wish {
-    /// The setup that is wished for.
+    /// The runtime's configuration.
     ///
     /// # Errors
-    /// There is no such policy or memory lock.
+    /// The policy or the setting for locked memory is unknown.
     pub(crate) fn config(self) -> Result<Config, Failure> {
         let mut config = Config { cpus: self.cpus, ..Config::default() };
         if let Some(name) = self.policy {
@@ -63,16 +62,16 @@ fn unknown(name: &str) -> Failure {
     Failure::new(Failed::Invalid, found)
 }
 
-/// The socket that whoever started the program named.
+/// The socket in the environment of the program.
 fn from_environment() -> Option<PathBuf> {
-    // SAFETY: takes a number and reads what the kernel gave the process; no pointer.
+    // SAFETY: the call takes a number and reads the process's auxiliary vector. It takes no
+    // pointer.
     let privileged = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
-    // Of a set-user-ID program the caller must not choose whom it listens to
-    // (secure_getenv(3)).
+    // The user of a set-user-ID program must not choose its daemon (secure_getenv(3)).
     if privileged { None } else { std::env::var_os(SOCKET_VARIABLE).map(PathBuf::from) }
 }
 
-/// The name of the program's file.
+/// The file name of the program.
 fn program() -> String {
     let file = std::env::current_exe().ok();
     let name = file.as_deref().and_then(|path| path.file_name());

@@ -1,22 +1,22 @@
 //! Keeps the program's signals out of the library's threads.
 //!
-//! Used by `library` while it starts them. A signal sent to a process goes to any
-//! thread that does not block it. A program that waits for SIGTERM with sigwait(3), or
-//! handles signals in a thread of its choice, knows nothing of ours; and a signal handler
-//! would run in a real-time thread, inside somebody's quantum.
+//! `library` uses it while it starts its threads. The kernel delivers a signal for a process to
+//! any thread that does not block it. A program may wait for SIGTERM with sigwait(3), or handle
+//! signals in a thread of its choice. It does not know the library's threads. A signal handler
+//! in a real-time thread would run inside the quantum of a handler.
 
 use core::mem::MaybeUninit;
 use core::ptr::null_mut;
 
 use libc::sigset_t;
 
-/// Sent for what the thread itself did: blocked, they would kill the process past
-/// its handlers for them.
+/// Signals that a thread causes by its own instructions. If they were blocked, they would kill
+/// the process without calling its signal handlers.
 const OF_THE_THREAD: [libc::c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
-/// As long as it lives, this thread blocks all signals but those of its own making; threads
-/// that it starts meanwhile go on doing so.
+/// While the value lives, this thread blocks all signals except those that it causes itself.
+/// Threads started meanwhile inherit the mask and keep it.
 pub(crate) struct Blocked {
     before: sigset_t,
 }
@@ -25,9 +25,9 @@ impl Blocked {
     pub(crate) fn new() -> Self {
         let mut all = MaybeUninit::<sigset_t>::uninit();
         let mut before = MaybeUninit::<sigset_t>::zeroed();
-        // SAFETY: `sigfillset` sets all of `all` before it is changed and read; the
-        // second is written by `pthread_sigmask`, and zeros are a set as well. Both
-        // calls fail only for numbers that are no signal or no way to set.
+        // SAFETY: `sigfillset` sets all of `all` before it is changed and read.
+        // `pthread_sigmask` writes the second set, and zeros are a valid set. Both calls fail
+        // only for an invalid signal number or an invalid operation.
         unsafe {
             libc::sigfillset(all.as_mut_ptr());
             for signal in OF_THE_THREAD {
@@ -41,7 +41,7 @@ impl Blocked {
 
 impl Drop for Blocked {
     fn drop(&mut self) {
-        // SAFETY: a set that the kernel gave; nothing is to be told in return.
+        // SAFETY: the set came from the kernel, and the old set is not requested.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, null_mut()) };
     }
 }

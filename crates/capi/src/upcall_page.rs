@@ -1,13 +1,14 @@
-//! The way from a [`Batch`] to a C handler and back.
+//! Calls a C handler with the PDUs of a [`Batch`].
 //!
-//! Called by the executor, through the closure that `rts_create` makes; and by the
-//! handler it calls, through `rts_boundary`. On the hot path: it allocates nothing,
-//! takes no lock and makes no system call of its own.
+//! The executor calls it through the closure that `rts_create` makes, and the running handler
+//! through `rts_boundary`. It is on the hot path: it allocates nothing, takes no lock and makes
+//! no system call of its own.
 //!
-//! Batch and `struct rts_shared` are kept in step by whole quanta. The batch gives one
-//! at a time; `pdu_granted` is the sum of what it gave; the handler counts up to it
-//! without a call. What is not used up when it returns is put back. The sum is kept
-//! here as well, so a `pdu_count` that cannot be is seen, put right and counted.
+//! Batch and `struct rts_shared` are kept in step by whole quanta. The batch grants one quantum
+//! at a time. `pdu_granted` is the sum of all granted quanta, and the handler counts up to it
+//! without a call. PDUs that are unused when the handler returns are put back. This module
+//! keeps the sum in private memory too. So it notices, corrects and counts an impossible
+//! `pdu_count`.
 
 use core::cell::Cell;
 use core::ffi::{c_int, c_void};
@@ -20,19 +21,19 @@ use upcall::Batch;
 
 use crate::abi::{Funargs, HandlerFn, Shared};
 
-/// Of a handler that has no descriptor yet.
+/// The descriptor of a handler that has none yet.
 pub(crate) const NO_DESCRIPTOR: c_int = -1;
 
-/// What a C handler shares with its scheduler, and what we count beside.
+/// The memory that a C handler and its scheduler share, and private counts.
 ///
-/// All accesses are relaxed: the counts are statistics, and what the handler acts
-/// on is written by its own thread.
+/// All accesses are relaxed: the counts are statistics, and the handler's own thread writes
+/// the words on which the handler acts.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub(crate) struct Page {
     pub(crate) shared: Shared,
     pub(crate) upcalls: AtomicU64,
-    /// PDUs of the upcalls that returned, and of the present one up to its last boundary.
+    /// PDUs of the upcalls that returned, and of the running one up to its last boundary.
     pub(crate) pdus: AtomicU64,
     pub(crate) count_errors: AtomicU64,
 }
@@ -55,14 +56,14 @@ impl Page {
         self.shared.descriptor.load(Relaxed).cast_signed()
     }
 
-    /// Forgets what was counted in a trial.
+    /// Clears the counts of a trial.
     pub(crate) fn forget(&self) {
         for count in [&self.upcalls, &self.pdus, &self.count_errors] {
             count.store(0, Relaxed);
         }
     }
 
-    /// Sets the page up for an upcall with `batch`.
+    /// Prepares the page for an upcall with `batch`.
     fn open(&self, batch: &Batch<'_>) {
         let shared = &self.shared;
         shared.pdu_count.store(0, Relaxed);
@@ -82,27 +83,26 @@ fn add(count: &AtomicU64, more: u32) {
     count.store(count.load(Relaxed) + u64::from(more), Relaxed);
 }
 
-/// A C handler, with what it is called with.
+/// A C handler and its arguments.
 pub(crate) struct Callee {
     handler: HandlerFn,
     pcb: *mut c_void,
     page: Arc<Page>,
 }
 
-// SAFETY: a `Callee` is only moved to the thread that calls the handler. That the
-// handler and its pcb may be used there is what the header asks of the program
-// ("in a scheduling thread of the library's").
+// SAFETY: a `Callee` only moves to the thread that calls the handler. The header requires that
+// the handler and its pcb may be used there ("in a scheduling thread of the library's").
 unsafe impl Send for Callee {}
 
 impl Callee {
     /// # Safety
-    /// `handler` may be called with a `Funargs` that holds `pcb`, from any one thread
-    /// at a time, until the callee is dropped.
+    /// `handler` may be called with a `Funargs` that holds `pcb`, from one thread at a time,
+    /// until the callee is dropped.
     pub(crate) unsafe fn new(handler: HandlerFn, pcb: *mut c_void, page: Arc<Page>) -> Self {
         Callee { handler, pcb, page }
     }
 
-    /// One upcall.
+    /// Makes one upcall.
     pub(crate) fn upcall(&mut self, batch: &mut Batch<'_>) {
         self.page.open(batch);
         let present = Present {
@@ -120,8 +120,8 @@ impl Callee {
         };
         {
             let _entered = Entered::new(&present);
-            // SAFETY: `Callee::new`'s caller promised it; the executor calls a
-            // handler from its own thread only, and never while it runs.
+            // SAFETY: the caller of `Callee::new` promises it. The executor calls a handler only
+            // from its own thread, and never while the handler runs.
             unsafe { (self.handler)(&raw mut args) };
         }
         present.settle(batch);
@@ -131,15 +131,14 @@ impl Callee {
     }
 }
 
-/// The upcall that a thread is in.
+/// The running upcall of a thread.
 struct Present<'a> {
-    /// The executor's batch, good as long as the handler runs; its lifetime is
-    /// cut off here.
+    /// The executor's batch. It is valid while the handler runs. The lifetime is erased.
     batch: NonNull<Batch<'static>>,
     page: &'a Page,
-    /// PDUs the batch gave in this upcall ...
+    /// PDUs that the batch granted in this upcall.
     granted: Cell<u32>,
-    /// ... and how many of them last.
+    /// PDUs of the last granted quantum.
     last: Cell<u32>,
     /// The handler suspended itself.
     withdrawn: Cell<bool>,
@@ -149,8 +148,8 @@ thread_local! {
     static PRESENT: Cell<*const Present<'static>> = const { Cell::new(null()) };
 }
 
-/// Makes an upcall the thread's present one as long as this lives, also if the
-/// handler unwinds.
+/// Makes an upcall the running one of this thread while the value lives. The drop also runs if
+/// the handler unwinds.
 struct Entered;
 
 impl Entered {
@@ -166,12 +165,12 @@ impl Drop for Entered {
     }
 }
 
-/// Shows the upcall that this thread is in, if it is in one.
+/// Calls `show` with the running upcall of this thread, if there is one.
 fn with_present<T>(show: impl FnOnce(&Present<'_>) -> T) -> Option<T> {
     let present = PRESENT.try_with(Cell::get).ok()?;
-    // SAFETY: null, or set by `Entered::new` from a reference that outlives the
-    // `Entered`, which sets it back to null. It is the thread's own, and `Present`
-    // is only ever borrowed shared.
+    // SAFETY: the pointer is null, or `Entered::new` set it from a reference that outlives the
+    // `Entered`, whose drop sets it to null again. Only this thread uses the pointer, and
+    // `Present` is only ever borrowed shared.
     unsafe { present.as_ref() }.map(show)
 }
 
@@ -180,8 +179,8 @@ pub(crate) fn in_handler() -> bool {
     with_present(|_| ()).is_some()
 }
 
-/// `rts_boundary`: whether the handler that calls may begin one more PDU. `false`
-/// if `shared` is not that of the upcall this thread is in.
+/// `rts_boundary`. Returns whether the calling handler may begin one more PDU. Returns `false`
+/// if `shared` does not belong to the running upcall of this thread.
 pub(crate) fn boundary(shared: *const Shared) -> bool {
     with_present(|present| {
         core::ptr::eq(shared, &raw const present.page.shared) && present.boundary()
@@ -189,8 +188,8 @@ pub(crate) fn boundary(shared: *const Shared) -> bool {
     .unwrap_or(false)
 }
 
-/// Suspends the handler that this thread is in, if its descriptor is this: no
-/// further PDU, and no further upcall.
+/// Suspends the running handler of this thread, if it has this descriptor: it gets no further
+/// PDU and no further upcall. Returns whether it has.
 pub(crate) fn suspend_self(descriptor: c_int) -> bool {
     with_present(|present| {
         let itself = descriptor >= 0 && present.page.descriptor() == descriptor;
@@ -208,7 +207,7 @@ impl Present<'_> {
             return false;
         }
         let shared = &self.page.shared;
-        // All that was given is begun, or we would not be asked.
+        // The handler began all granted PDUs, because otherwise it would not ask.
         self.correct(self.granted.get());
         let quantum = self.next_quantum();
         if quantum == 0 {
@@ -223,12 +222,11 @@ impl Present<'_> {
         true
     }
 
-    /// Asks the batch.
+    /// Takes the next quantum from the batch; 0 if there is none now.
     fn next_quantum(&self) -> u32 {
-        // SAFETY: `batch` is the executor's, which waits in `Callee::upcall` and
-        // does not use it before the handler returned; this thread is the only one
-        // that finds it, by `PRESENT`; and `proceed_quantum` calls no handler, so
-        // there is one such borrow at a time.
+        // SAFETY: `batch` belongs to the executor, which waits in `Callee::upcall` and does not
+        // use it before the handler returns. Only this thread finds it, through `PRESENT`.
+        // `proceed_quantum` calls no handler, so there is one such borrow at a time.
         let batch = unsafe { &mut *self.batch.as_ptr() };
         let quantum = batch.proceed_quantum();
         let shared = &self.page.shared;
@@ -237,7 +235,7 @@ impl Present<'_> {
         quantum
     }
 
-    /// Takes back what was given and not begun, and gives no more.
+    /// Takes back the granted PDUs that were not begun, and grants no more.
     fn withdraw(&self) {
         let shared = &self.page.shared;
         shared.finish.store(1, Relaxed);
@@ -245,7 +243,7 @@ impl Present<'_> {
         self.withdrawn.set(true);
     }
 
-    /// Gives the batch back what the handler did not begin of its last quantum.
+    /// Puts back the PDUs of the last quantum that the handler did not begin.
     fn settle(&self, batch: &mut Batch<'_>) {
         let (granted, last) = (self.granted.get(), self.last.get());
         let count = self.page.shared.pdu_count.load(Relaxed);
@@ -255,7 +253,7 @@ impl Present<'_> {
         add(&self.page.pdus, last - (granted - used));
     }
 
-    /// Sets the handler's count to what it must be, and notes if it was not.
+    /// Corrects the handler's count to `count`, and counts the correction.
     fn correct(&self, count: u32) {
         let shared = &self.page.shared;
         if shared.pdu_count.load(Relaxed) != count {

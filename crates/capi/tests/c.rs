@@ -1,8 +1,8 @@
 //! The C API as C and C++ programs use it: the header under the strictest warnings,
 //! its layout against Rust's, an installation, and programs built from it.
 //!
-//! Counts and orders only, no absolute times. What needs a compiler that is not
-//! there says so and passes; `cargo xtask packages` installs them.
+//! The tests compare counts and orders, never absolute times. A test whose compiler is not
+//! installed prints that and passes. `cargo xtask packages` installs the compilers.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
@@ -20,17 +20,17 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use upcall_c::abi::LAYOUT;
 
-/// What every file must compile under.
+/// Warnings under which every file must compile.
 const STRICT: [&str; 4] = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"];
-/// The header as well under these, which programs may choose.
+/// Further warnings for the header alone, because programs may choose them.
 const STRICTER: [&str; 4] = ["-Wconversion", "-Wsign-conversion", "-Wshadow", "-Wcast-qual"];
-/// The compiler a test needs, and another that is used as well where it is there.
+/// The compiler that a test needs, and another that is used too where it is installed.
 const C: [&str; 2] = ["gcc", "clang"];
 const CPP: [&str; 2] = ["g++", "clang++"];
-/// A program that takes longer hangs: each is done in a second on an idle machine.
+/// A program that takes longer hangs: each takes a second on an idle machine.
 const PROGRAM_TIME_MAX: Duration = Duration::from_secs(300);
 
-/// Attempts at what a busy machine may spoil.
+/// Attempts at checks that a busy machine may spoil.
 const ATTEMPTS: usize = 10;
 
 /// One program at a time: each has a runtime, and two would share CPUs.
@@ -46,8 +46,8 @@ fn is_installed(program: &str) -> bool {
     found.is_ok_and(|status| status.success())
 }
 
-/// As [`is_installed`]; says so if not, even where the output of a test that passes is
-/// not shown.
+/// As [`is_installed`]. Prints a missing program even if the output of passing tests is
+/// hidden.
 fn is_there(program: &str) -> bool {
     let found = is_installed(program);
     if !found {
@@ -63,7 +63,7 @@ fn text(output: &Output) -> (String, String) {
     (text(&output.stdout), text(&output.stderr))
 }
 
-/// Runs `command` and returns what it printed, if it succeeds.
+/// Runs `command` and returns its output, if it succeeds.
 #[track_caller]
 fn succeed(command: &mut Command) -> String {
     let output = command.output().unwrap();
@@ -72,7 +72,7 @@ fn succeed(command: &mut Command) -> String {
     printed
 }
 
-/// Compiles `source` as each language standard with each compiler that is there.
+/// Compiles `source` in each language standard with each installed compiler.
 #[track_caller]
 fn compiles_as_c11_and_cpp17(name: &str, source: &str) {
     let directory = TempDir::new().unwrap();
@@ -133,17 +133,17 @@ fn every_member_and_constant_of_the_header_is_known_to_rust() {
     for (name, _, members) in LAYOUT {
         let (_, body) = header.split_once(&format!("struct {name} {{")).unwrap();
         let (body, _) = body.split_once("\n};").unwrap();
-        // One member a line, comments behind it.
+        // One member per line, with a comment after it.
         let declared = body.lines().filter(|line| line.contains(';')).count();
         assert_eq!(declared, members.len(), "members of {name}");
     }
 }
 
-/// An installation in a directory that goes away.
+/// An installation in a temporary directory.
 struct Installation(TempDir);
 
 impl Installation {
-    /// From the libraries that cargo built beside this test.
+    /// Installs the libraries that cargo built beside this test.
     fn new() -> Self {
         let directory = TempDir::new().unwrap();
         let beside = std::env::current_exe().unwrap().parent().unwrap().to_owned();
@@ -157,15 +157,15 @@ impl Installation {
         self.0.path().join(path)
     }
 
-    /// What `pkg-config` says.
+    /// The output of `pkg-config`.
     fn flags(&self, arguments: &[&str]) -> Vec<String> {
         let mut command = Command::new("pkg-config");
         command.env("PKG_CONFIG_PATH", self.path("lib/pkgconfig")).args(arguments).arg("upcall");
         succeed(&mut command).split_whitespace().map(ToOwned::to_owned).collect()
     }
 
-    /// Compiles a file of this crate with `flags`, runs it, and returns what it
-    /// printed. It must end by itself, and well.
+    /// Compiles a file of this crate with `flags`, runs it, and returns its output. The
+    /// program must end by itself, with success.
     #[track_caller]
     fn build_and_run(
         &self,
@@ -187,7 +187,7 @@ impl Installation {
         succeed(command.arg(self.path("program")).arg(here(file)).args(flags));
     }
 
-    /// Runs what was compiled from `file`. It must end by itself, and well.
+    /// Runs the program compiled from `file`. It must end by itself, with success.
     #[track_caller]
     fn run(&self, file: &str, arguments: &[&str], change: impl FnOnce(&mut Command)) -> String {
         let mut command = Command::new(self.path("program"));
@@ -208,12 +208,12 @@ impl Installation {
     }
 }
 
-/// An installation, if there is what it takes to use one.
+/// An installation, if the tools to use one are installed.
 fn installed(compiler: &str) -> Option<Installation> {
     (is_there(compiler) && is_there("pkg-config")).then(Installation::new)
 }
 
-/// The number behind `word` in the line of `name`.
+/// The number after `word` in the line of `name`.
 #[track_caller]
 fn number(printed: &str, name: &str, word: &str) -> u64 {
     let line = printed.lines().find(|line| line.starts_with(name)).expect(name);
@@ -225,7 +225,7 @@ fn number(printed: &str, name: &str, word: &str) -> u64 {
 fn the_example_processes_every_pdu_of_its_streams() {
     let Some(installation) = installed("gcc") else { return };
     let shared = installation.flags(&["--cflags", "--libs"]);
-    // The archive, and what pkg-config says it needs beside.
+    // The archive, and the libraries that pkg-config adds.
     let archive: Vec<String> = installation
         .flags(&["--static", "--cflags", "--libs"])
         .into_iter()
@@ -237,7 +237,7 @@ fn the_example_processes_every_pdu_of_its_streams() {
         for (name, pdus, jobs) in [("audio", 40, 20), ("video", 100, 10)] {
             assert_eq!(number(&printed, name, "PDUs"), pdus, "{printed}");
             assert_eq!(number(&printed, name, "jobs"), jobs, "{printed}");
-            // More if one had to yield to the other.
+            // More upcalls if one handler had to yield to the other.
             assert!(number(&printed, name, "upcalls") >= jobs, "{printed}");
         }
     }
@@ -262,7 +262,7 @@ fn a_process_that_ends_lets_handlers_with_an_abort_phase_close_what_they_have_op
     for (how, printed) in
         [("return", closed), ("signal", closed), ("stubborn", closed), ("exit", "main is over\n")]
     {
-        // Half a second is what the phase has: a busy machine may make it too short.
+        // The phase has half a second, which can be too short on a busy machine.
         assert!((0..ATTEMPTS).any(|_| run(how) == printed), "{how}");
     }
 }
@@ -289,7 +289,7 @@ fn a_c_program_without_rights_is_told_to_grant_them_to_its_own_file() {
     let program = installation.path("program");
     let setcap = format!("sudo setcap cap_sys_nice,cap_ipc_lock+ep {}`", program.display());
     assert!(line.contains(&setcap), "{line}");
-    // With the capability the loader would not find the library by the variable.
+    // With the capability the loader ignores the variable that leads to the library.
     assert!(line.contains("-Wl,-rpath"), "{line}");
     let rpath = format!("-Wl,-rpath,{}", installation.path("lib").display());
     let flags = [flags, vec![rpath]].concat();

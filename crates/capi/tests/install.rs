@@ -1,7 +1,6 @@
-//! `install.sh`: where it takes the libraries from, and that it installs whole or not at all.
+//! `install.sh` finds the libraries, and installs all files or none.
 //!
-//! The libraries here are files with a word in them: what is in a real one is what
-//! `tests/c.rs` builds programs with.
+//! The libraries here are files with a word in them. `tests/c.rs` uses real ones.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
@@ -15,7 +14,7 @@ use tempfile::TempDir;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// A folder to work in, and the files of a build below it.
+/// A temporary folder with the files of a build below it.
 struct Place(TempDir);
 
 impl Place {
@@ -27,7 +26,7 @@ impl Place {
         self.0.path().join(path)
     }
 
-    /// A build in `folder`, whose libraries hold `word`.
+    /// Makes a build in `folder` whose libraries hold `word`.
     fn build(&self, folder: &str, word: &str) {
         fs::create_dir_all(self.path(folder)).unwrap();
         for library in ["libupcall_c.a", "libupcall_c.so"] {
@@ -35,7 +34,7 @@ impl Place {
         }
     }
 
-    /// The script, called in this folder.
+    /// The script, started in this folder.
     fn install(&self, arguments: &[&str], change: impl FnOnce(&mut Command)) -> Output {
         let mut command = Command::new("sh");
         command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("install.sh")).args(arguments);
@@ -45,7 +44,7 @@ impl Place {
         command.output().unwrap()
     }
 
-    /// Every file below `folder` with what is in it, links with where they lead.
+    /// Every file below `folder` with its content, and every link with its target.
     fn files(&self, folder: &str) -> BTreeMap<String, String> {
         let mut files = BTreeMap::new();
         let top = self.path(folder);
@@ -95,20 +94,20 @@ fn it_takes_the_libraries_from_where_cargo_builds() {
     let place = Place::new();
     let prefix = place.path("usr");
     let prefix = prefix.to_str().unwrap();
-    // By the environment, relative to where both commands are called.
+    // From the environment, relative to the folder of both commands.
     place.build("by-variable/release", "variable");
     let done = place.install(&[prefix], |command| {
         command.env("CARGO_TARGET_DIR", "by-variable");
     });
     assert_installed(&done, &place.files("usr"), "variable");
-    // By a configuration file; over what is installed.
+    // From a configuration file, over an existing installation.
     place.build("by-configuration/release", "configuration");
     fs::create_dir(place.path(".cargo")).unwrap();
     let configuration = "[build]\ntarget-dir = \"by-configuration\"\n";
     fs::write(place.path(".cargo/config.toml"), configuration).unwrap();
     let done = place.install(&[prefix], |_| {});
     assert_installed(&done, &place.files("usr"), "configuration");
-    // As the caller says.
+    // From the argument.
     place.build("said", "said");
     let done = place.install(&[prefix, place.path("said").to_str().unwrap()], |command| {
         command.env("CARGO_TARGET_DIR", "by-variable");
@@ -145,8 +144,8 @@ fn what_is_missing_is_named_before_anything_is_made() {
     assert!(!prefix.exists());
 }
 
-/// A search path that begins with a command `name`: it does as the real one, but for call
-/// number `fails`, which fails.
+/// A search path that begins with a command `name`. The command works as the real one, except
+/// that call number `fails` fails.
 fn failing(place: &Place, name: &str, fails: usize) -> std::ffi::OsString {
     let folder = place.path("bin");
     let _ = fs::remove_dir_all(&folder);
@@ -176,7 +175,7 @@ fn a_step_that_fails_leaves_all_as_it_was() {
         .chain((1..=3).map(|call| ("install", call)))
         .chain([("mktemp", 1), ("mkdir", 1), ("mkdir", 3), ("ln", 2), ("sed", 3)])
         .collect();
-    // Where nothing was: not even a folder is left.
+    // Without an earlier installation not even a folder is left.
     for &(name, call) in &steps {
         let path = failing(&place, name, call);
         let done = place.install(&[prefix, "first"], |command| {
@@ -185,7 +184,7 @@ fn a_step_that_fails_leaves_all_as_it_was() {
         assert!(!done.status.success(), "{name} {call}: {done:?}");
         assert!(!place.path("deep").exists(), "{name} {call}: {:?}", place.files("deep"));
     }
-    // Where another build was: it is there still.
+    // An earlier installation is still there.
     let done = place.install(&[prefix, "first"], |_| {});
     assert_installed(&done, &place.files("deep/usr"), "first");
     let before = place.files("deep/usr");
@@ -197,7 +196,7 @@ fn a_step_that_fails_leaves_all_as_it_was() {
         assert!(!done.status.success(), "{name} {call}: {done:?}");
         assert_eq!(place.files("deep/usr"), before, "{name} {call}");
     }
-    // A folder in the way.
+    // A folder is in the way.
     fs::remove_file(place.path("deep/usr/lib/libupcall_c.a")).unwrap();
     fs::create_dir(place.path("deep/usr/lib/libupcall_c.a")).unwrap();
     let before = place.files("deep/usr");
@@ -239,7 +238,7 @@ fn a_second_signal_does_not_stop_what_the_first_one_undoes() {
     let prefix = prefix.to_str().unwrap();
     assert!(place.install(&[prefix, "first"], |_| {}).status.success());
     let before = place.files("usr");
-    // Call 3 is of the installation, call 4 of what undoes it.
+    // Call 3 belongs to the installation, call 4 to its undoing.
     let path = failing(&place, "mv", usize::MAX);
     let count = place.path("bin/count");
     let script = format!(
@@ -281,7 +280,7 @@ fn pkg_config_gives_a_prefix_with_a_space_as_one_word() {
     assert!(named.contains("\nCflags: -I\"${includedir}\"\n"), "{named}");
     let mut command = Command::new("pkg-config");
     command.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig")).args(["--cflags", "upcall"]);
-    // Where there is no pkg-config, the line above is all that can be said.
+    // Without pkg-config there is no more to check.
     if let Ok(output) = command.output() {
         let flags = String::from_utf8_lossy(&output.stdout).into_owned();
         let word = prefix.join("include").display().to_string().replace(' ', "\\ ");

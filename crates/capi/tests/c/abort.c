@@ -1,5 +1,5 @@
-/* A process that ends while its handlers are active. Argument: how. Each handler says
- * on standard output what it does when the process ends; asserts on order and codes. */
+/* A process that ends while its handlers are active. The argument says how it ends. Each
+ * handler prints its steps when the process ends. Asserts on order and codes. */
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>
 #include <signal.h>
@@ -10,11 +10,11 @@
 #include <unistd.h>
 #include <upcall.h>
 
-/* exit() would begin the abort phase that is looked at. */
+/* exit() would begin the abort phase under test. */
 #define EXPECT_END _exit
 #include "expect.h"
 
-/* A connection: its handler closes it in three steps, a period each. */
+/* A connection. Its handler closes it in three steps, one per period. */
 struct pcb {
     const char *name;
     _Atomic unsigned upcalls;
@@ -44,7 +44,7 @@ static void handler(struct rts_funargs *args)
     }
 }
 
-/* Does not look. */
+/* Ignores the field `abort`. */
 static void deaf(struct rts_funargs *args)
 {
     struct pcb *pcb = args->pcb;
@@ -73,16 +73,17 @@ static void last_of_all(void)
 
 int main(int argc, char **argv)
 {
-    static struct pcb polite = {"polite", 0, 0}, plain = {"plain", 0, 0}, stubborn = {"stubborn", 0, 0};
+    static struct pcb polite = {"polite", 0, 0}, plain = {"plain", 0, 0};
+    static struct pcb stubborn = {"stubborn", 0, 0};
     EXPECT(argc == 2);
-    EXPECT(atexit(last_of_all) == 0); /* before the library's: called after it */
+    EXPECT(atexit(last_of_all) == 0); /* registered before the library's function, so called after it */
     EXPECT(rts_abort(-1) == -EINVAL && rts_abort(0) == 0);
     start(&polite, handler, RTS_ABORT_PHASE);
     start(&plain, handler, 0);
     if (strcmp(argv[1], "return") == 0)
         return 0;
     if (strcmp(argv[1], "signal") == 0) {
-        /* As a program does that wants to end well on SIGTERM: a thread waits for it. */
+        /* A program that ends in an orderly way on SIGTERM: a thread waits for the signal. */
         sigset_t set;
         int caught;
         sigemptyset(&set);
@@ -92,7 +93,7 @@ int main(int argc, char **argv)
         exit(0);
     }
     if (strcmp(argv[1], "exit") == 0) {
-        EXPECT(rts_exit() == 0); /* no end of the process: nothing is said */
+        EXPECT(rts_exit() == 0); /* not the end of the process: no output */
         return 0;
     }
     EXPECT(strcmp(argv[1], "stubborn") == 0);

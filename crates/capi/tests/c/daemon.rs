@@ -44,7 +44,7 @@ impl Running {
     }
 }
 
-/// A domain that reserves half of the CPU, and uses little of it.
+/// A domain that reserves half of the CPU and uses little of it.
 struct Beside {
     runtime: Runtime,
     handler: HandlerId,
@@ -69,7 +69,7 @@ impl Beside {
         beside
     }
 
-    /// Waits until it was upcalled three times more.
+    /// Waits for three more upcalls.
     fn goes_on(&self) {
         let seen = self.upcalls.load(Ordering::Relaxed);
         let give_up = Instant::now() + PROGRAM_TIME_MAX;
@@ -81,7 +81,7 @@ impl Beside {
     }
 }
 
-/// Names of the domains that came; nobody offended.
+/// Names of the domains that attached. None of them offended.
 fn comings(events: &[Event]) -> Vec<String> {
     let mut names = Vec::new();
     for event in events {
@@ -169,7 +169,7 @@ fn a_domain_whose_daemon_ends_goes_on_and_is_given_nothing_more() {
         while !ready.exists() && !program.is_finished() {
             std::thread::sleep(Duration::from_millis(1));
         }
-        // Its directory, with the file, goes as well.
+        // Its directory is removed too, with the file.
         assert_eq!(comings(&daemon.stop()), ["program"]);
         assert_eq!(program.join().unwrap(), "an orphan\n");
     });

@@ -1,5 +1,5 @@
 /* A C process as a domain. Arguments: the socket of a daemon in which another domain has
- * half of the CPU, and a path where nobody listens. Asserts on counts and codes only. */
+ * half of the CPU, and a path without a listener. Asserts on counts and codes only. */
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@ static void handler(struct rts_funargs *args)
         rts_finish(args->smstr);
 }
 
-/* 45 % of a CPU: fits alone, not beside a half. */
+/* 45 % of a CPU: fits alone, but not beside one half. */
 static int create_greedy(void)
 {
     static unsigned none;
@@ -36,9 +36,9 @@ static void wrong(struct rts_config config, const char *nowhere)
     config.socket = nowhere;
     EXPECT(rts_init(&config) == -ECONNREFUSED && strstr(rts_refusal(), nowhere) != NULL);
     config.socket = socket;
-    config.policy = "dws"; /* the daemon's is another */
+    config.policy = "dws"; /* the daemon has another policy */
     EXPECT(rts_init(&config) == -ECONNREFUSED && strstr(rts_refusal(), "rmdp") != NULL);
-    config.policy = "ps"; /* whose ranks mean nothing to others */
+    config.policy = "ps"; /* its ranks do not compare across processes */
     EXPECT(rts_init(&config) == -EINVAL);
 }
 
@@ -63,7 +63,7 @@ int main(int argc, char **argv)
     EXPECT(descriptor == 0 && rts_run(descriptor) == 0);
     rts_mask_add(&mask, descriptor);
 
-    /* A child has no part in it, does not touch the pages, and may exit as it likes. */
+    /* A forked child has no handlers, does not touch the pages, and may exit in any way. */
     pid_t child = fork();
     if (child == 0)
         exit(rts_run(descriptor) == -ESRCH && rts_abort(0) == -ESRCH ? 0 : 1);
@@ -75,7 +75,7 @@ int main(int argc, char **argv)
     EXPECT(rts_close(descriptor) == 0);
     EXPECT(rts_exit() == 0);
 
-    /* By itself it has the CPU as if there were nobody. */
+    /* Without the daemon the process has the CPU to itself. */
     config.socket = "";
     EXPECT(rts_init(&config) == 0);
     EXPECT(create_greedy() == 0);

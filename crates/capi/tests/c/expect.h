@@ -1,4 +1,4 @@
-/* What a test in C expects: the first thing that does not hold is printed, and ends it. */
+/* EXPECT of the tests in C: prints the first expression that fails, and ends the program. */
 #ifndef EXPECT_H
 #define EXPECT_H
 
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <upcall.h>
 
-/* How it ends. */
+/* How a failed program ends. */
 #ifndef EXPECT_END
 #define EXPECT_END exit
 #endif

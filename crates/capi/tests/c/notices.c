@@ -1,4 +1,4 @@
-/* Prints which rights the library was not given, one a line. */
+/* Prints the missing rights of the library, one per line. */
 #include <stdio.h>
 #include <upcall.h>
 

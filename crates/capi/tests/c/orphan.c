@@ -1,5 +1,5 @@
-/* A domain whose daemon ends. Argument: a file to make when it runs. Asks for places and
- * gives them back until there is nobody to ask, and must then still be upcalled. */
+/* A domain whose daemon ends. Argument: a file to create once the domain runs. It creates and
+ * closes handlers until the daemon is gone. Its first handler must then still be upcalled. */
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>
 #include <stdatomic.h>

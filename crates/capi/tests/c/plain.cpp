@@ -1,4 +1,4 @@
-// The API from C++17: every name of the header, and one handler to its end.
+// The API from C++17: every name of the header, and one handler that runs to its end.
 #include <atomic>
 #include <cstdio>
 #include <upcall.h>

@@ -1,5 +1,5 @@
-/* What the calls promise, looked at from C: Table 1, codes, counts. Asserts on
- * counts and orders only. Prints the first thing that does not hold and exits 1. */
+/* The promises of the calls, seen from C: Table 1, codes, counts. Asserts on counts and
+ * orders only. Prints the first assertion that fails and exits with 1. */
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>
 #include <pthread.h>
@@ -42,7 +42,7 @@ static struct rts_stats statistics_of(int descriptor)
     return seen;
 }
 
-/* A close that the machine, not the handler, delays may be asked for again. */
+/* Closes a handler; repeats the call if a busy machine delayed the handler. */
 static void close_it(int descriptor)
 {
     int code;
@@ -57,7 +57,7 @@ static void all_of_it(struct rts_funargs *args)
         ;
 }
 
-/* 1. Nothing that C can get wrong does harm. */
+/* 1. Wrong arguments are refused and do no harm. */
 static void bad_arguments(void)
 {
     struct rts_attr attr = every(10, 1, 1), bad;
@@ -112,14 +112,14 @@ static void life_cycle(void)
     int descriptor = rts_create(&attr, all_of_it, NULL, &shared);
     EXPECT(descriptor == 0 && shared != NULL && shared->descriptor == 0);
     EXPECT(shared->size == sizeof *shared);
-    EXPECT(sleep_for(descriptor, -1) == 1); /* suspended as created */
+    EXPECT(sleep_for(descriptor, -1) == 1); /* a new handler is suspended */
     EXPECT(statistics_of(descriptor).upcalls == 0);
 
     for (int round = 0; round < 3; round++) {
         uint64_t before = statistics_of(descriptor).upcalls;
         EXPECT(rts_run(descriptor) == 0 && rts_run(descriptor) == 0);
         EXPECT(statistics_of(descriptor).active == 1);
-        EXPECT(sleep_for(descriptor, 10 * MILLISECOND) == 0); /* it does not end by itself */
+        EXPECT(sleep_for(descriptor, 10 * MILLISECOND) == 0); /* the handler does not end by itself */
         while (statistics_of(descriptor).upcalls < before + 3)
             ;
         EXPECT(rts_suspend(descriptor) == 0);
@@ -135,12 +135,12 @@ static void life_cycle(void)
     EXPECT(rts_run(descriptor) == 0);
     close_it(descriptor); /* also while active */
     EXPECT(rts_close(descriptor) == -EBADF && sleep_for(descriptor, 0) == -EBADF);
-    EXPECT(rts_create(&attr, all_of_it, NULL, NULL) == descriptor); /* the lowest that is free */
+    EXPECT(rts_create(&attr, all_of_it, NULL, NULL) == descriptor); /* the lowest free descriptor */
     close_it(descriptor);
     close_it(other);
 }
 
-/* 3. What a handler may call, and what is granted to it. */
+/* 3. The calls that a handler may make, and the PDUs that it is granted. */
 struct inside {
     int other;
     int codes[5];
@@ -190,26 +190,26 @@ static void inside_a_handler(void)
     close_it(inside.other);
 }
 
-/* 4. A count that cannot be is put right and counted. Each upcall may process 6 PDUs,
- * is granted 2 and begins 1. */
+/* 4. An impossible count is corrected and counted. Each upcall may process 6 PDUs, is
+ * granted 2 and begins 1. */
 static void miscounts(struct rts_funargs *args)
 {
     unsigned *upcalls = args->pcb;
     rts_proceed(args->smstr);
     switch ((*upcalls)++) {
-    case 0: /* far too many, and asks for more: the quantum is used, 6 in all */
+    case 0: /* far too many, then asks for more: the quantum is used up, 6 in all */
         args->smstr->pdu_count = 4000000000u;
         all_of_it(args);
         break;
-    case 1: /* too few, and asks for more: the same */
+    case 1: /* too few, then asks for more: the same */
         args->smstr->pdu_count = 0;
         args->smstr->pdu_granted = 0;
         all_of_it(args);
         break;
-    case 2: /* far too many, and returns: the 2 that were granted */
+    case 2: /* far too many, then returns: the 2 granted PDUs count */
         args->smstr->pdu_count = 4000000000u;
         break;
-    default: /* none, and returns: it may have put its PDU back */
+    default: /* none, then returns: the handler may have put its PDU back */
         args->smstr->pdu_count = 0;
         rts_finish(args->smstr);
     }
@@ -227,7 +227,7 @@ static void wrong_counts(void)
     close_it(descriptor);
 }
 
-/* 5. Refused, and why; measured on trial. */
+/* 5. Refusals with their reasons, and costs measured in a trial. */
 static void runs_out(struct rts_funargs *args)
 {
     unsigned *left = args->pcb;
@@ -262,12 +262,12 @@ static void admission(void)
     EXPECT(rts_create(&attr, runs_out, &left, NULL) == -ENODATA);
     left = 10;
     descriptor = rts_create(&attr, runs_out, &left, NULL);
-    EXPECT(descriptor == 0 && left == 0); /* the trial consumed them */
+    EXPECT(descriptor == 0 && left == 0); /* the trial consumed the PDUs */
     EXPECT(statistics_of(descriptor).upcalls == 0);
     close_it(descriptor);
 }
 
-/* 6. A thread that sleeps holds up nobody, and learns of what others do. */
+/* 6. A sleeping thread blocks no other call, and notices the effects of other calls. */
 static void *sleeper(void *descriptor)
 {
     return (void *)(intptr_t)sleep_for(*(int *)descriptor, -1);
@@ -292,14 +292,14 @@ static void other_threads(void)
         if (way == EXIT)
             EXPECT(rts_exit() == 0);
         EXPECT(pthread_join(thread, &found) == 0);
-        /* It may have come too late to sleep: then the descriptor was gone. */
+        /* The thread may come too late to sleep. Then the descriptor is closed already. */
         EXPECT((intptr_t)found == 1 || (way != SUSPEND && (intptr_t)found == -EBADF));
         if (way == SUSPEND)
             close_it(descriptor);
     }
 }
 
-/* 7. Set up by hand, ended, and set up again; not in a forked child. */
+/* 7. Explicit set-up, end, and second set-up; refused in a forked child. */
 static void set_up(void)
 {
     struct rts_config config = RTS_CONFIG_INIT;
@@ -330,8 +330,8 @@ static void set_up(void)
     EXPECT(rts_exit() == 0 && rts_exit() == 0 && rts_run(descriptor) == -EBADF);
 }
 
-/* 8. A handler that does not return is named, and waited for no longer than is said. It
- * sleeps, and does not spin: where there is one CPU we want it too. */
+/* 8. A handler that does not return is named, and the wait for it is bounded. The handler
+ * sleeps instead of spinning, because the test needs the CPU on a machine with one CPU. */
 static atomic_int released;
 
 static void stays(struct rts_funargs *args)
@@ -350,7 +350,7 @@ static void stuck(void)
         ;
     EXPECT(rts_close(descriptor) == -ETIMEDOUT);
     EXPECT(statistics_of(descriptor).upcalls == 1); /* still open */
-    EXPECT(rts_run(1) == -EBADF);                   /* and nothing else is held up */
+    EXPECT(rts_run(1) == -EBADF);                   /* and other calls are not blocked */
     atomic_store(&released, 1);
     close_it(descriptor);
 
