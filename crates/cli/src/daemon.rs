@@ -19,7 +19,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use upcall::policy::{DISCIPLINES, Discipline};
 use upcall::time::Span;
 use upcall_daemon::registry::Quota;
-use upcall_daemon::server::{Access, Config, Daemon, Event, Listener, Stopper};
+use upcall_daemon::server::{Access, Config, Daemon, DaemonEvent, Listener, Stopper};
 
 use crate::spec::{parse_duration, parse_share};
 
@@ -167,7 +167,7 @@ pub fn serve(args: &DaemonArgs) -> Result<(), DaemonFailure> {
     }
     daemon.run(|event, domains| {
         counts.count(event);
-        if args.exit_when_idle && domains == 0 && matches!(event, Event::Detached { .. }) {
+        if args.exit_when_idle && domains == 0 && matches!(event, DaemonEvent::Detached { .. }) {
             stop(&stopper);
         }
     });

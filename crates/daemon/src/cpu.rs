@@ -19,7 +19,7 @@ mod tests;
 pub(crate) struct CpuState {
     pub(crate) cpu: u32,
     groups: Mutex<Groups>,
-    choosing: Mutex<()>,
+    choice: Mutex<()>,
     /// Which group has the CPU, by its number; 0: none. Turn pages can be written by domains,
     /// this cannot. Not the user's number: a group that is over leaves nothing to the next.
     granted: AtomicU64,
@@ -32,7 +32,7 @@ impl CpuState {
         CpuState {
             cpu,
             groups: Mutex::default(),
-            choosing: Mutex::new(()),
+            choice: Mutex::new(()),
             granted: AtomicU64::new(0),
         }
     }
@@ -57,13 +57,13 @@ impl CpuState {
         // First: who forgets what is over must not find it here once more.
         self.set_groups(|groups| groups.retain(|other| !Arc::ptr_eq(other, group)));
         group.quit();
-        self.groups().iter().for_each(|other| other.rouse());
+        self.groups().iter().for_each(|other| other.wake_kls());
     }
 
     /// One KLS thread at a time chooses. They have one priority and one CPU, so none
     /// waits for one that cannot run.
-    pub(crate) fn choosing(&self) -> MutexGuard<'_, ()> {
-        self.choosing.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn lock_choice(&self) -> MutexGuard<'_, ()> {
+        self.choice.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// From now on `group` has the CPU, and then one of its domains the turn. By who chooses.
@@ -74,7 +74,7 @@ impl CpuState {
     }
 
     /// No domain has anything to do. By who chooses.
-    pub(crate) fn grant_nobody(&self) {
+    pub(crate) fn grant_none(&self) {
         // Relaxed: nothing is handed over with it.
         self.granted.store(0, Ordering::Relaxed);
     }
@@ -95,24 +95,24 @@ impl CpuState {
 
 /// The groups of a CPU and their members, as a thread last saw them.
 #[derive(Debug, Default)]
-pub(crate) struct Known(Vec<(Arc<DomainGroup>, Members)>);
+pub(crate) struct CpuView(Vec<(Arc<DomainGroup>, Members)>);
 
-impl Known {
+impl CpuView {
     /// Looks again, but waits for nobody: what is just being changed stays as it was.
     /// But groups that are over are forgotten. Allocates and frees when something changed.
     pub(crate) fn refresh(&mut self, cpu_state: &CpuState) {
         self.0.retain(|(group, _)| !group.is_over());
         match cpu_state.groups.try_lock() {
-            Ok(groups) => self.take_up(&groups),
-            Err(TryLockError::Poisoned(groups)) => self.take_up(&groups.into_inner()),
+            Ok(groups) => self.update_groups(&groups),
+            Err(TryLockError::Poisoned(groups)) => self.update_groups(&groups.into_inner()),
             Err(TryLockError::WouldBlock) => {}
         }
         for (group, members) in &mut self.0 {
-            group.look_at_members(members);
+            group.refresh_members(members);
         }
     }
 
-    fn take_up(&mut self, groups: &Groups) {
+    fn update_groups(&mut self, groups: &Groups) {
         self.0.retain(|(group, _)| groups.iter().any(|other| Arc::ptr_eq(group, other)));
         for group in groups.iter() {
             if self.members_of(group).is_none() {
@@ -133,7 +133,7 @@ impl Known {
 
     /// Shows the group that has or gets the CPU what the other users have at `now`. `true`
     /// if that is something else than before. Allocates.
-    pub(crate) fn show_others(&self, shown: &Arc<DomainGroup>, now: Instant) -> bool {
+    pub(crate) fn publish_others(&self, shown: &Arc<DomainGroup>, now: Instant) -> bool {
         let others = self.0.iter().filter(|(group, _)| !Arc::ptr_eq(group, shown));
         let mut others = others
             .flat_map(|(group, members)| members.iter().filter(|member| group.is_present(member)))

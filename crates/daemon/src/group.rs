@@ -27,7 +27,7 @@ pub(crate) mod tests;
 pub(crate) const PROXY_GENERATION: NonZeroU64 = NonZeroU64::MIN;
 
 /// How many groups there have been in this process.
-static HALLS_EVER: AtomicU64 = AtomicU64::new(0);
+static GROUPS_EVER: AtomicU64 = AtomicU64::new(0);
 
 /// See the module's head.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ pub(crate) struct DomainGroup {
     members: Mutex<Members>,
     /// Of its KLS thread; 0 before that runs. Relaxed throughout: nothing is handed over with it.
     kls_tid: AtomicU32,
-    quit: AtomicBool,
+    is_over: AtomicBool,
 }
 
 /// Who is attached.
@@ -123,7 +123,7 @@ impl Member {
             Err(TryLockError::Poisoned(ranks)) => ranks.into_inner(),
             Err(TryLockError::WouldBlock) => return false,
         };
-        ranks.is_lied_about(&self.area, now)
+        ranks.is_violated_by(&self.area, now)
     }
 
     /// Relaxed: nothing is handed over with it.
@@ -155,7 +155,7 @@ impl DomainGroup {
         kernel.attach(DomainId::DAEMON, PROXY_GENERATION, 0, std::process::id());
         Ok(DomainGroup {
             // Relaxed: a count.
-            number: HALLS_EVER.fetch_add(1, Ordering::Relaxed) + 1,
+            number: GROUPS_EVER.fetch_add(1, Ordering::Relaxed) + 1,
             cpu,
             uid,
             turn: TurnPage::create(turn, cpu).map_err(layout)?,
@@ -166,7 +166,7 @@ impl DomainGroup {
             proxy_fd,
             members: Mutex::default(),
             kls_tid: AtomicU32::new(0),
-            quit: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
         })
     }
 
@@ -185,7 +185,7 @@ impl DomainGroup {
 
     /// Puts who is attached into `known`, unless the server is just changing it.
     /// Waits for nobody.
-    pub(crate) fn look_at_members(&self, known: &mut Members) {
+    pub(crate) fn refresh_members(&self, known: &mut Members) {
         match self.members.try_lock() {
             Ok(members) => known.clone_from(&members),
             Err(TryLockError::Poisoned(members)) => known.clone_from(&members.into_inner()),
@@ -197,14 +197,14 @@ impl DomainGroup {
     /// end; again and again, until it has.
     pub(crate) fn quit(&self) {
         // Release pairs with the Acquire in `is_over`; the bell comes after it.
-        self.quit.store(true, Ordering::Release);
+        self.is_over.store(true, Ordering::Release);
         // Somebody may have overwritten the bell.
-        self.rouse();
+        self.wake_kls();
     }
 
     /// Whether [`DomainGroup::quit`] was called.
     pub(crate) fn is_over(&self) -> bool {
-        self.quit.load(Ordering::Acquire)
+        self.is_over.load(Ordering::Acquire)
     }
 
     /// The calling thread is its KLS thread.
@@ -214,22 +214,22 @@ impl DomainGroup {
 
     /// Whether its KLS thread is ready to run, and the CPU time that it has used in ns, as far as the
     /// kernel counted that: a kernel tick behind.
-    pub(crate) fn kls_account(&self) -> (bool, u64) {
+    pub(crate) fn kls_usage(&self) -> (bool, u64) {
         let (pid, tid) = (std::process::id(), self.kls_tid.load(Ordering::Relaxed));
         let is_ready = thread_state(pid, tid) == Ok(ThreadState::Running);
         (is_ready, cpu_time_of(pid, tid).unwrap_or(0))
     }
 
     /// Wakes `domain`, if it sleeps.
-    pub(crate) fn ring(&self, domain: DomainId) {
+    pub(crate) fn notify(&self, domain: DomainId) {
         if self.turn.ring(domain) {
             futex::wake_shared(self.turn.bell(domain), 1);
         }
     }
 
     /// Wakes the KLS thread, whatever its bell says.
-    pub(crate) fn rouse(&self) {
-        self.ring(DomainId::DAEMON);
+    pub(crate) fn wake_kls(&self) {
+        self.notify(DomainId::DAEMON);
         futex::wake_shared(self.turn.bell(DomainId::DAEMON), 1);
     }
 
@@ -247,7 +247,7 @@ impl DomainGroup {
     pub(crate) fn turn_or_reset(&self) -> Result<Turn, PeerFault> {
         self.turn.turn().inspect_err(|_| {
             self.turn.reset(DomainId::DAEMON);
-            self.ring(DomainId::DAEMON);
+            self.notify(DomainId::DAEMON);
         })
     }
 
@@ -270,7 +270,7 @@ impl DomainGroup {
 
     /// As [`DomainGroup::set_state`], unless the watchdog has put the member out of turns. By
     /// the KLS thread.
-    pub(crate) fn pass_over(&self, member: &Member, state: State) {
+    pub(crate) fn mark_passed_over(&self, member: &Member, state: State) {
         if !member.is(State::Demoted) {
             self.set_state(member, state);
         }

@@ -44,11 +44,11 @@ use upcall_sys::schedule::Band;
 use upcall_sys::{futex, schedule};
 
 use crate::clock::now;
-use crate::cpu::{CpuState, Known};
+use crate::cpu::{CpuState, CpuView};
 use crate::group::{DomainGroup, Member};
 
 /// How often a thread that cannot lie beneath looks at the holder.
-const LOOK_EVERY: Span = Span::from_millis(2);
+const CHECK_INTERVAL: Span = Span::from_millis(2);
 
 /// See the module's head.
 pub(crate) struct Kls {
@@ -56,7 +56,7 @@ pub(crate) struct Kls {
     group: Arc<DomainGroup>,
     /// `None`: without the real-time class.
     band: Option<Band>,
-    known: Known,
+    view: CpuView,
 }
 
 /// What came of choosing.
@@ -66,9 +66,9 @@ enum Choice {
     /// Nobody has anything to do before then.
     Nothing(Option<Instant>),
     /// Another group has a holder; its own thread sees to it.
-    Taken,
+    HeldElsewhere,
     /// It changed meanwhile.
-    Again,
+    Retry,
 }
 
 impl Kls {
@@ -77,7 +77,7 @@ impl Kls {
         group: Arc<DomainGroup>,
         band: Option<Band>,
     ) -> Self {
-        Kls { cpu_state, group, band, known: Known::default() }
+        Kls { cpu_state, group, band, view: CpuView::default() }
     }
 
     /// Runs until the group is over, in a thread of its own.
@@ -91,7 +91,7 @@ impl Kls {
         }
         while !self.group.is_over() {
             match self.group.turn_or_reset() {
-                Ok(turn) if self.cpu_state.is_held(&self.group) => self.watch(turn),
+                Ok(turn) if self.cpu_state.is_held(&self.group) => self.watch_holder(turn),
                 // Also if somebody wrote that he has it: nobody gave it to him.
                 _ => self.choose_or_sleep(),
             }
@@ -100,42 +100,42 @@ impl Kls {
 
     fn choose_or_sleep(&mut self) {
         self.group.turn.take_recheck_idle();
-        self.known.refresh(&self.cpu_state);
+        self.view.refresh(&self.cpu_state);
         match self.choose() {
             Choice::Passed(group, domain) => {
                 if !Arc::ptr_eq(&group, &self.group) {
                     // Its thread must lie beneath before the domain runs.
-                    group.ring(DomainId::DAEMON);
+                    group.notify(DomainId::DAEMON);
                 }
-                group.ring(domain);
+                group.notify(domain);
             }
             Choice::Nothing(until) => self.group.sleep_until(until),
-            Choice::Taken => self.group.sleep_until(None),
-            Choice::Again => {}
+            Choice::HeldElsewhere => self.group.sleep_until(None),
+            Choice::Retry => {}
         }
     }
 
     fn choose(&self) -> Choice {
-        let _alone = self.cpu_state.choosing();
+        let _choice = self.cpu_state.lock_choice();
         if self.cpu_state.is_held(&self.group) {
-            return Choice::Again;
+            return Choice::Retry;
         }
         let now = now();
         if let Some((group, _)) =
-            self.known.groups().find(|(group, _)| self.cpu_state.is_held(group))
+            self.view.groups().find(|(group, _)| self.cpu_state.is_held(group))
         {
             // Its holder looks at its next boundary.
-            if self.known.show_others(group, now) {
+            if self.view.publish_others(group, now) {
                 let _ = group.turn.request_recheck();
             }
-            return Choice::Taken;
+            return Choice::HeldElsewhere;
         }
         let Some((_, group, domain)) = self.best(now) else {
-            self.cpu_state.grant_nobody();
-            let releases = self.known.groups().filter_map(|(group, m)| group.next_release(m));
+            self.cpu_state.grant_none();
+            let releases = self.view.groups().filter_map(|(group, m)| group.next_release(m));
             return Choice::Nothing(releases.min());
         };
-        self.known.show_others(group, now);
+        self.view.publish_others(group, now);
         self.cpu_state.grant(group);
         // The daemon's to give, whatever a domain has written there.
         if !group.turn.turn().is_ok_and(|seen| group.turn.pass(seen, domain)) {
@@ -146,7 +146,7 @@ impl Kls {
 
     /// Best of all: its rank, its group, and who it is.
     fn best(&self, now: Instant) -> Option<(Rank, &Arc<DomainGroup>, DomainId)> {
-        let bests = self.known.groups().filter_map(|(group, members)| {
+        let bests = self.view.groups().filter_map(|(group, members)| {
             let (rank, member) = group.best(members, now)?;
             Some((rank, group, member.domain))
         });
@@ -154,26 +154,26 @@ impl Kls {
     }
 
     /// It runs though a domain has the turn: why?
-    fn watch(&mut self, turn: Turn) {
-        self.known.refresh(&self.cpu_state);
-        let members = self.known.members_of(&self.group).into_iter().flat_map(|m| m.iter());
+    fn watch_holder(&mut self, turn: Turn) {
+        self.view.refresh(&self.cpu_state);
+        let members = self.view.members_of(&self.group).into_iter().flat_map(|m| m.iter());
         let Some(member) = members.clone().find(|member| member.domain == turn.holder()) else {
             // Gone, or not there yet: nobody gave it the turn by the rules.
-            self.take(turn);
+            self.revoke(turn);
             return;
         };
         if self.group.is_asleep(member) {
             // Whoever passed it the turn was cut off before it rang.
-            self.group.ring(member.domain);
+            self.group.notify(member.domain);
             return;
         }
         match self.why_not_running(member) {
-            None => self.wait_a_little(),
+            None => self.sleep_briefly(),
             Some(state) if self.group.turn.turn() == Ok(turn) => {
-                self.group.pass_over(member, state);
+                self.group.mark_passed_over(member, state);
                 // Had somebody overwritten its bell, it would sleep for ever.
                 futex::wake_shared(self.group.turn.bell(member.domain), 1);
-                if self.take(turn) && state == State::Blocked {
+                if self.revoke(turn) && state == State::Blocked {
                     self.raise(member);
                 }
             }
@@ -201,7 +201,7 @@ impl Kls {
         }
     }
 
-    fn take(&self, turn: Turn) -> bool {
+    fn revoke(&self, turn: Turn) -> bool {
         // The next round chooses.
         self.group.turn.pass(turn, DomainId::DAEMON)
     }
@@ -220,8 +220,8 @@ impl Kls {
         }
     }
 
-    fn wait_a_little(&self) {
-        let until = now() + LOOK_EVERY;
+    fn sleep_briefly(&self) {
+        let until = now() + CHECK_INTERVAL;
         self.group.sleep_until(Some(until));
     }
 }

@@ -50,17 +50,17 @@ impl Ranks {
     /// was admitted, or in a place that its domain has not got. Where a key is a deadline,
     /// how early the release was is known only of what is still to come. What it is just
     /// changing is looked at the next time. O(slots times activities).
-    pub(crate) fn is_lied_about(&self, area: &Peer<SharedMapping>, now: Instant) -> bool {
+    pub(crate) fn is_violated_by(&self, area: &Peer<SharedMapping>, now: Instant) -> bool {
         // At 0 no release has come: it is what was said to be ready.
         match area.best(0) {
             Ok(Some(ready)) if !self.allow(ready, 0, now) => return true,
             Ok(_) => {}
-            Err(fault) => return is_lie(&fault),
+            Err(fault) => return is_certain(&fault),
         }
         (0..area.slots()).any(|index| match area.slot(index) {
             Ok(slot) if slot.next_release_ns == NEVER => false,
             Ok(slot) => !self.allow(slot.rank, slot.next_release_ns, now),
-            Err(fault) => is_lie(&fault),
+            Err(fault) => is_certain(&fault),
         })
     }
 
@@ -79,6 +79,6 @@ impl Ranks {
 }
 
 /// Whether it says what cannot be. That it was just writing is none.
-fn is_lie(fault: &PeerFault) -> bool {
+fn is_certain(fault: &PeerFault) -> bool {
     !matches!(fault, PeerFault::Torn { .. })
 }

@@ -137,7 +137,7 @@ pub struct Registry {
     /// By number.
     domains: BTreeMap<u32, Domain>,
     attached_ever: u64,
-    created_ever: u32,
+    next_order: u32,
 }
 
 /// Why a domain cannot be attached.
@@ -270,7 +270,7 @@ impl Registry {
             reservations: Reservations::new(platform, discipline),
             domains: BTreeMap::new(),
             attached_ever: 0,
-            created_ever: 0,
+            next_order: 0,
         }
     }
 
@@ -317,7 +317,7 @@ impl Registry {
         unscreened: bool,
     ) -> Result<Grant, PlaceError> {
         let uid = self.domains.get(&number).ok_or(PlaceError::Gone)?.owner.uid;
-        let (params, terms) = wanted(need)?;
+        let (params, terms) = parse_need(need)?;
         self.check_quota(uid, &params)?;
         let asked = self.reservations.reserve(name, params, &terms);
         let refused = asked.is_err();
@@ -326,8 +326,8 @@ impl Registry {
             Err(_) if unscreened => self.reservations.reserve_unscreened(name, params, &terms),
             Err(refusal) => return Err(refusal.into()),
         };
-        let order = self.created_ever;
-        self.created_ever += 1;
+        let order = self.next_order;
+        self.next_order += 1;
         let name = name.to_owned();
         let Reservation { id, cpu } = reservation;
         let activity = Activity { reservation: id, cpu, name, params, terms, unscreened: refused };
@@ -336,7 +336,7 @@ impl Registry {
 
     /// Fresh places in the order of admission begin at `first`, if none was given yet.
     pub fn begin_orders_at(&mut self, first: u32) {
-        self.created_ever = self.created_ever.max(first.min(CLAIMED_ORDER_MAX));
+        self.next_order = self.next_order.max(first.min(CLAIMED_ORDER_MAX));
     }
 
     /// Reserves a place for an activity that a former daemon had admitted, just where
@@ -355,7 +355,7 @@ impl Registry {
     ) -> Result<Grant, PlaceError> {
         let placed = self.claim_place(number, name, need, claimed);
         if placed.is_err()
-            && let Ok((params, terms)) = wanted(need)
+            && let Ok((params, terms)) = parse_need(need)
             && let Some(domain) = self.domains.get_mut(&number)
             && domain.unclaimed.iter().filter(|(cpu, _)| *cpu == claimed.cpu).count()
                 < ACTIVITIES_MAX
@@ -375,7 +375,7 @@ impl Registry {
     ) -> Result<Grant, PlaceError> {
         let uid = self.domains.get(&number).ok_or(PlaceError::Gone)?.owner.uid;
         let Claimed { cpu, order, unscreened, trusted } = claimed;
-        let (params, terms) = wanted(need)?;
+        let (params, terms) = parse_need(need)?;
         let held = |domain: &Domain| domain.activities.contains_key(&order);
         if order > CLAIMED_ORDER_MAX || self.domains.values().any(held) {
             return Err(PlaceError::Order(order));
@@ -403,7 +403,7 @@ impl Registry {
         let name = name.to_owned();
         let activity = Activity { reservation: id, cpu, name, params, terms, unscreened: refused };
         let grant = self.enter(number, order, activity)?;
-        self.created_ever = self.created_ever.max(order + 1);
+        self.next_order = self.next_order.max(order + 1);
         Ok(grant)
     }
 
@@ -549,7 +549,7 @@ fn used_ppm(params: &ActivityParams) -> u64 {
 }
 
 /// What the numbers of a message say, if they are in range.
-fn wanted(need: &Need) -> Result<(ActivityParams, Terms), PlaceError> {
+fn parse_need(need: &Need) -> Result<(ActivityParams, Terms), PlaceError> {
     let params = ActivityParams {
         period: Span::from_nanos(need.period_ns),
         deadline: Span::from_nanos(need.deadline_ns),

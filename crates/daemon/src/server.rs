@@ -22,7 +22,7 @@
 //! |---|---|
 //! | `session` | connections, and what is said over them |
 //! | `attach` | numbers, pages, virtual_processors (1, 2) |
-//! | `answer` | requests for places, and how things stand |
+//! | `requests` | requests for places, and how things stand |
 //! | `offence` | what the watchdog did |
 //! | `event` | what the daemon tells its program, and `tracing` |
 //! | `end` | of sessions, of groups, of the daemon (3) |
@@ -52,10 +52,10 @@ use crate::reaper::{GroupWithThread, Reaper};
 use crate::registry::{Quota, Registry};
 use crate::watchdog::{Rules, Watchdog};
 use crate::{calibrate, clock};
-pub use event::Event;
-use session::{Over, Session};
+pub use event::DaemonEvent;
+use session::{Session, SessionEnd};
 
-mod answer;
+mod requests;
 mod attach;
 mod end;
 mod event;
@@ -210,7 +210,7 @@ pub struct Daemon {
     offences_watch: Watch,
     watchdog: Option<JoinHandle<()>>,
     watchdog_quit: Arc<AtomicBool>,
-    events: Vec<Event>,
+    events: Vec<DaemonEvent>,
     attached_ever: Arc<AtomicU64>,
 }
 
@@ -242,9 +242,9 @@ impl Daemon {
             return Err(StartError::DeferPreemption(config.discipline.name));
         }
         let allowed = schedule::allowed_cpus()?;
-        let stranger = config.cpus.iter().find(|cpu| !allowed.contains(cpu));
-        if stranger.is_some() || config.cpus.is_empty() {
-            return Err(StartError::Cpu(stranger.copied()));
+        let forbidden = config.cpus.iter().find(|cpu| !allowed.contains(cpu));
+        if forbidden.is_some() || config.cpus.is_empty() {
+            return Err(StartError::Cpu(forbidden.copied()));
         }
         let mut events = Vec::new();
         let real_time = match RealTime::granted() {
@@ -252,7 +252,7 @@ impl Daemon {
             Err(refusal) => {
                 let what = "handlers run in the ordinary class, without guarantees";
                 let how = how_to_grant();
-                events.push(Event::Trouble(format!("{refusal}: {what}; {how}")));
+                events.push(DaemonEvent::Trouble(format!("{refusal}: {what}; {how}")));
                 None
             }
         };
@@ -350,9 +350,9 @@ impl Daemon {
 
     /// Serves until it is stopped, and tells `on_event` what happens, with the number of
     /// domains there are then.
-    pub fn run(mut self, mut on_event: impl FnMut(&Event, usize)) {
+    pub fn run(mut self, mut on_event: impl FnMut(&DaemonEvent, usize)) {
         loop {
-            self.hand_out(&mut on_event);
+            self.emit_events(&mut on_event);
             let mut ready = Vec::new();
             let readiness = self.readiness.clone();
             if !readiness.wait(|number| ready.push(number)) {
@@ -361,10 +361,10 @@ impl Daemon {
             ready.into_iter().for_each(|number| self.serve(number));
         }
         self.end_all();
-        self.hand_out(&mut on_event);
+        self.emit_events(&mut on_event);
     }
 
-    fn hand_out(&mut self, on_event: &mut impl FnMut(&Event, usize)) {
+    fn emit_events(&mut self, on_event: &mut impl FnMut(&DaemonEvent, usize)) {
         for event in std::mem::take(&mut self.events) {
             event.trace();
             on_event(&event, self.domains());
@@ -376,31 +376,31 @@ impl Daemon {
             LISTENER => {
                 self.accept();
                 let armed = self.listener_watch.arm();
-                self.note(armed);
+                self.report_error(armed);
             }
             OFFENCES => {
                 self.take_offences();
                 let armed = self.offences_watch.arm();
-                self.note(armed);
+                self.report_error(armed);
             }
             _ => {
                 let session = (number - SESSIONS) / 2;
                 // Of a process that has ended, too: its last message may be that it detaches.
-                let mut heard = self.listen_to(session);
+                let mut result = self.receive_messages(session);
                 let is_process = !(number - SESSIONS).is_multiple_of(2);
                 if let Some(session) = self.sessions.get(&session).filter(|_| is_process) {
-                    heard = heard.and_then(|()| Err(session.closed()));
+                    result = result.and_then(|()| Err(session.closed()));
                 }
-                if let Err(Over(reason)) = heard {
+                if let Err(SessionEnd(reason)) = result {
                     self.end(session, &reason);
                 }
             }
         }
     }
 
-    fn note(&mut self, result: Result<(), OsError>) {
+    fn report_error(&mut self, result: Result<(), OsError>) {
         if let Err(error) = result {
-            self.events.push(Event::Trouble(error.to_string()));
+            self.events.push(DaemonEvent::Trouble(error.to_string()));
         }
     }
 }

@@ -5,7 +5,7 @@
 //! copied and checked by [`Peer`]; a domain whose area is at fault is told as such.
 //!
 //! ```text
-//!   Inspect --> (1) telling -- no room --> (2) waiting for room -- room --> (1)
+//!   Inspect --> (1) status_reply -- no room --> (2) waiting for room -- room --> (1)
 //!                  |
 //!                  +-- End was said --> (3) over
 //! ```
@@ -42,7 +42,7 @@ mod tests;
 const LOOKS_MAX: usize = 8;
 
 /// An answer under way.
-pub(crate) struct Telling {
+pub(crate) struct StatusReply {
     /// What was not sent yet.
     messages: VecDeque<Vec<u8>>,
     /// Numbers and generations of the domains to be told of after that.
@@ -50,29 +50,33 @@ pub(crate) struct Telling {
     /// The last message, until it is its turn.
     end: Option<StatusPart>,
     /// Ready when there is room again.
-    pub(crate) room: Option<Watch>,
+    pub(crate) writable: Option<Watch>,
 }
 
 /// What there is to tell of.
-pub(crate) struct Scene<'s> {
+pub(crate) struct StatusSource<'s> {
     pub(crate) registry: &'s Registry,
     pub(crate) cpu_states: &'s [Arc<CpuState>],
 }
 
-impl Telling {
+impl StatusReply {
     /// What `credentials` may see: root and the daemon's own user all domains, others
     /// their own, and how many there are of others. Nothing is sent yet.
-    pub(crate) fn begin(scene: &Scene<'_>, credentials: &Credentials, real_time: bool) -> Self {
+    pub(crate) fn begin(
+        source: &StatusSource<'_>,
+        credentials: &Credentials,
+        real_time: bool,
+    ) -> Self {
         let sees_all = [0, process::effective_user()].contains(&credentials.uid);
         let seen = |domain: &Domain| sees_all || domain.owner.uid == credentials.uid;
-        let domains = scene.registry.domains().filter(|(_, domain)| seen(domain));
-        let hidden = scene.registry.domains().filter(|(_, domain)| !seen(domain)).count();
+        let domains = source.registry.domains().filter(|(_, domain)| seen(domain));
+        let hidden = source.registry.domains().filter(|(_, domain)| !seen(domain)).count();
         // The number says little: the load of the CPUs shows already that others are there.
         let hidden_domains = u32::try_from(hidden).unwrap_or(u32::MAX);
-        let policy = scene.registry.policy().to_owned();
-        let cpus = scene.registry.reservations().load();
-        let switch_cost_ns = scene.registry.reservations().switch_cost().as_nanos();
-        Telling {
+        let policy = source.registry.policy().to_owned();
+        let cpus = source.registry.reservations().load();
+        let switch_cost_ns = source.registry.reservations().switch_cost().as_nanos();
+        StatusReply {
             messages: cpus
                 .iter()
                 .map(|load| CpuStatus {
@@ -84,7 +88,7 @@ impl Telling {
                 .collect(),
             domains: domains.map(|(number, domain)| (number, domain.generation)).collect(),
             end: Some(StatusPart::End { policy, real_time, switch_cost_ns, hidden_domains }),
-            room: None,
+            writable: None,
         }
     }
 
@@ -92,9 +96,9 @@ impl Telling {
     ///
     /// # Errors
     /// The inspector has gone.
-    pub(crate) fn go_on(
+    pub(crate) fn send_more(
         &mut self,
-        scene: &Scene<'_>,
+        source: &StatusSource<'_>,
         connection: &Connection,
     ) -> Result<bool, OsError> {
         loop {
@@ -108,7 +112,7 @@ impl Telling {
             match (self.domains.pop_front(), self.end.take()) {
                 (Some((number, generation)), end) => {
                     self.end = end;
-                    self.messages = scene.domain(number, generation);
+                    self.messages = source.domain(number, generation);
                 }
                 (None, Some(end)) => self.messages.push_back(message(end)),
                 (None, None) => return Ok(true),
@@ -117,7 +121,7 @@ impl Telling {
     }
 }
 
-impl Scene<'_> {
+impl StatusSource<'_> {
     /// All that is told of a domain; nothing if it has gone. O(slots) and a file of
     /// `/proc`, a CPU.
     fn domain(&self, number: u32, generation: u64) -> VecDeque<Vec<u8>> {

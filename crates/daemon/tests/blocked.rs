@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use upcall_core::activity::ActivityParams;
 use upcall_core::time::Span;
-use upcall_daemon::server::{Config, Daemon, Event};
+use upcall_daemon::server::{Config, Daemon, DaemonEvent};
 use upcall_runtime::{Attach, Batch, Config as RuntimeConfig, Runtime, clock};
 
 /// One daemon at a time: two would share a CPU without knowing of each other.
@@ -64,7 +64,7 @@ impl Blocking {
 fn run(
     (blocks_ms, blocks_quanta): (u64, u32),
     (spins_ms, spins_quanta): (u64, u32),
-) -> (Vec<[u64; 4]>, Vec<u64>, Vec<u64>, Vec<Event>) {
+) -> (Vec<[u64; 4]>, Vec<u64>, Vec<u64>, Vec<DaemonEvent>) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("upcalld");
@@ -115,8 +115,8 @@ fn begun(quanta: &[u64], from: u64, to: u64) -> usize {
     quanta.iter().filter(|&&at| (from..to).contains(&at)).count()
 }
 
-fn assert_no_offence(events: &[Event]) {
-    assert!(!events.iter().any(|event| matches!(event, Event::Offence { .. })), "{events:?}");
+fn assert_no_offence(events: &[DaemonEvent]) {
+    assert!(!events.iter().any(|event| matches!(event, DaemonEvent::Offence { .. })), "{events:?}");
 }
 
 #[test]

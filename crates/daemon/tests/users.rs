@@ -18,7 +18,7 @@ use std::time::Duration;
 use upcall_core::activity::ActivityParams;
 use upcall_core::admission::Share;
 use upcall_core::time::{Instant, Span};
-use upcall_daemon::server::{Access, Config, Daemon, Event, Stopper};
+use upcall_daemon::server::{Access, Config, Daemon, DaemonEvent, Stopper};
 use upcall_runtime::{Attach, Config as RuntimeConfig, CreateError, Runtime, clock, status};
 use upcall_sys::process::effective_user;
 
@@ -31,7 +31,7 @@ static ALONE: Mutex<()> = Mutex::new(());
 
 struct Running {
     stopper: Stopper,
-    thread: JoinHandle<Vec<Event>>,
+    thread: JoinHandle<Vec<DaemonEvent>>,
     directory: tempfile::TempDir,
     socket: PathBuf,
     /// This program, where others may start it.
@@ -79,7 +79,7 @@ impl Running {
         Playing { child, output }
     }
 
-    fn stop(self) -> Vec<Event> {
+    fn stop(self) -> Vec<DaemonEvent> {
         self.stopper.stop();
         self.thread.join().unwrap()
     }
@@ -284,7 +284,8 @@ fn the_better_rank_of_another_user_runs_at_the_next_boundary() {
         jobs.push(child.numbers("counters"));
     }
     let events = daemon.stop();
-    let is_bad = |event: &&Event| is_offence(event) || matches!(event, Event::Refused { .. });
+    let is_bad =
+        |event: &&DaemonEvent| is_offence(event) || matches!(event, DaemonEvent::Refused { .. });
     let bad: Vec<_> = events.iter().filter(is_bad).collect();
     assert!(bad.is_empty(), "{bad:?}");
     let [short, long] = &told[..] else { panic!("two tell") };
@@ -302,8 +303,8 @@ fn the_better_rank_of_another_user_runs_at_the_next_boundary() {
     assert!(amid >= 10, "{amid} releases amid a long job");
 }
 
-fn is_offence(event: &Event) -> bool {
-    matches!(event, Event::Offence { .. })
+fn is_offence(event: &DaemonEvent) -> bool {
+    matches!(event, DaemonEvent::Offence { .. })
 }
 
 /// Neither has anything the other may write, nor the other's own pages at all.
@@ -348,7 +349,8 @@ fn a_users_quota_is_its_own_and_refuses_with_the_reason() {
     users.sort_unstable();
     assert_eq!(users, [SOMEBODY, NOBODY]);
     let events = daemon.stop();
-    let refused = events.iter().filter(|event| matches!(event, Event::Refused { .. })).count();
+    let refused =
+        events.iter().filter(|event| matches!(event, DaemonEvent::Refused { .. })).count();
     assert_eq!(refused, 3, "{events:?}");
 }
 
@@ -452,7 +454,7 @@ fn users_that_come_and_go_leave_no_thread_descriptor_or_page_behind() {
         }
     }
     had.until_again();
-    assert!(!daemon.stop().iter().any(|event| matches!(event, Event::Refused { .. })));
+    assert!(!daemon.stop().iter().any(|event| matches!(event, DaemonEvent::Refused { .. })));
 }
 
 #[test]
@@ -468,6 +470,7 @@ fn who_is_back_at_once_has_turns_though_its_former_hall_has_not_left() {
     }
     had.until_again();
     let events = daemon.stop();
-    let attached = events.iter().filter(|event| matches!(event, Event::Attached { .. })).count();
+    let attached =
+        events.iter().filter(|event| matches!(event, DaemonEvent::Attached { .. })).count();
     assert_eq!((attached, events.iter().any(is_offence)), (20, false), "{events:?}");
 }

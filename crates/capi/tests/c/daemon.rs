@@ -8,14 +8,14 @@ use std::thread::JoinHandle;
 use upcall::activity::ActivityParams;
 use upcall::time::Span;
 use upcall::{Attach, Config, HandlerId, Runtime, allowed_cpus};
-use upcall_daemon::server::{self, Daemon, Event, Stopper};
+use upcall_daemon::server::{self, Daemon, DaemonEvent, Stopper};
 
 use super::*;
 
 /// A daemon on one CPU.
 struct Running {
     stopper: Stopper,
-    thread: JoinHandle<Vec<Event>>,
+    thread: JoinHandle<Vec<DaemonEvent>>,
     directory: TempDir,
 }
 
@@ -38,7 +38,7 @@ impl Running {
         self.directory.path().join("socket")
     }
 
-    fn stop(self) -> Vec<Event> {
+    fn stop(self) -> Vec<DaemonEvent> {
         self.stopper.stop();
         self.thread.join().unwrap()
     }
@@ -82,12 +82,12 @@ impl Beside {
 }
 
 /// Names of the domains that came; nobody offended.
-fn comings(events: &[Event]) -> Vec<String> {
+fn comings(events: &[DaemonEvent]) -> Vec<String> {
     let mut names = Vec::new();
     for event in events {
         match event {
-            Event::Attached { name, .. } => names.push(name.clone()),
-            Event::Detached { .. } | Event::Refused { .. } => {}
+            DaemonEvent::Attached { name, .. } => names.push(name.clone()),
+            DaemonEvent::Detached { .. } | DaemonEvent::Refused { .. } => {}
             other => panic!("{other:?}"),
         }
     }

@@ -16,7 +16,7 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use upcall::status::{DomainStatus, Status, VirtualProcessorStatus, status};
-use upcall_daemon::server::Event;
+use upcall_daemon::server::DaemonEvent;
 
 pub(super) mod http;
 #[cfg(test)]
@@ -37,13 +37,13 @@ pub(super) struct Counts {
 
 impl Counts {
     /// Counts `event`. One atomic addition.
-    pub(super) fn count(&self, event: &Event) {
+    pub(super) fn count(&self, event: &DaemonEvent) {
         let counter = match event {
-            Event::Attached { .. } => &self.attached,
-            Event::Detached { .. } => &self.detached,
-            Event::Refused { .. } => &self.refused,
-            Event::Offence { .. } => &self.offences,
-            Event::Trouble(_) => &self.troubles,
+            DaemonEvent::Attached { .. } => &self.attached,
+            DaemonEvent::Detached { .. } => &self.detached,
+            DaemonEvent::Refused { .. } => &self.refused,
+            DaemonEvent::Offence { .. } => &self.offences,
+            DaemonEvent::Trouble(_) => &self.troubles,
             _ => return,
         };
         // Relaxed: each count stands by itself.

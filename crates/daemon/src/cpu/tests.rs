@@ -41,7 +41,7 @@ fn who_writes_that_he_has_the_turn_has_it_only_where_the_cpu_was_given() {
     assert!(cpu_state.is_held(&one) && !cpu_state.is_held(&other));
     cpu_state.grant(&other);
     assert!(!cpu_state.is_held(&one) && cpu_state.is_held(&other));
-    cpu_state.grant_nobody();
+    cpu_state.grant_none();
     assert!(!cpu_state.is_held(&one) && !cpu_state.is_held(&other));
 }
 
@@ -49,32 +49,32 @@ fn who_writes_that_he_has_the_turn_has_it_only_where_the_cpu_was_given() {
 fn a_hall_is_shown_who_became_ready_in_another_and_told_once() {
     let (cpu_state, one, other) = cpu_state();
     let (_mine, mut theirs) = (member(&one, 1), member(&other, 2));
-    let mut known = Known::default();
-    known.refresh(&cpu_state);
+    let mut view = CpuView::default();
+    view.refresh(&cpu_state);
     let mapping = ReadOnlyMapping::from_fd(one.proxy_fd.try_clone().unwrap(), AREA_BYTES).unwrap();
     let proxy = Peer::attach(mapping, DomainId::DAEMON, PROXY_GENERATION.get()).unwrap();
-    known.show_others(&one, AT);
+    view.publish_others(&one, AT);
     assert_eq!(proxy.best(AT.as_nanos()), Ok(None));
 
     let rank = Rank::new(7, 3);
     theirs.publish(Some(rank.into()));
-    assert!(known.show_others(&one, AT));
+    assert!(view.publish_others(&one, AT));
     assert_eq!(proxy.best(AT.as_nanos()), Ok(Some(rank)));
-    assert!(!known.show_others(&one, AT));
+    assert!(!view.publish_others(&one, AT));
 
     // What is released later is shown with its time.
     let next_release_ns = AT.as_nanos() + 5;
     theirs.set(0, Slot { next_release_ns, rank, state: SlotState::Waiting }).unwrap();
     theirs.publish(None);
-    assert!(known.show_others(&one, AT));
+    assert!(view.publish_others(&one, AT));
     assert_eq!(proxy.best(AT.as_nanos()), Ok(None));
     assert_eq!(proxy.next_release(), Ok(next_release_ns));
     assert_eq!(proxy.best(next_release_ns), Ok(Some(rank)));
 
     // Who has gone is not shown any more.
     other.set_members(Vec::clear);
-    known.refresh(&cpu_state);
-    assert!(known.show_others(&one, AT));
+    view.refresh(&cpu_state);
+    assert!(view.publish_others(&one, AT));
     assert_eq!((proxy.best(next_release_ns), proxy.next_release()), (Ok(None), Ok(NEVER)));
 }
 
@@ -103,15 +103,15 @@ fn what_a_hall_that_is_over_was_given_the_next_of_its_user_has_not() {
 fn what_is_over_is_forgotten_even_while_the_list_is_changed() {
     let (cpu_state, one, other) = cpu_state();
     let _mine = member(&one, 1);
-    let mut known = Known::default();
-    known.refresh(&cpu_state);
-    assert!(known.members_of(&one).is_some_and(|members| members.len() == 1));
+    let mut view = CpuView::default();
+    view.refresh(&cpu_state);
+    assert!(view.members_of(&one).is_some_and(|members| members.len() == 1));
     cpu_state.close(&one);
     let changing = cpu_state.groups.lock().unwrap();
-    known.refresh(&cpu_state);
-    assert!(known.members_of(&one).is_none() && known.members_of(&other).is_some());
+    view.refresh(&cpu_state);
+    assert!(view.members_of(&one).is_none() && view.members_of(&other).is_some());
     drop(changing);
-    known.refresh(&cpu_state);
-    assert_eq!(known.groups().count(), 1);
+    view.refresh(&cpu_state);
+    assert_eq!(view.groups().count(), 1);
     assert_eq!(Arc::strong_count(&one), 1);
 }

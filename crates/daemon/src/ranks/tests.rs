@@ -45,7 +45,7 @@ fn a_rank_that_is_ready_must_have_been_admitted() {
         (Some(Rank { event: 7, ..Rank::new(10_000_000, 3) }), true),
     ] {
         owner.publish(ready.map(Into::into));
-        assert_eq!(ranks.is_lied_about(&area, NOW), lies, "{ready:?}");
+        assert_eq!(ranks.is_violated_by(&area, NOW), lies, "{ready:?}");
     }
 }
 
@@ -62,7 +62,7 @@ fn so_must_the_ranks_of_what_is_to_come_in_any_slot() {
     ] {
         owner.set(100, slot).unwrap();
         owner.publish(Some(Rank::new(10_000_000, 3).into()));
-        assert_eq!(ranks.is_lied_about(&area, NOW), lies, "{slot:?}");
+        assert_eq!(ranks.is_violated_by(&area, NOW), lies, "{slot:?}");
     }
 }
 
@@ -75,7 +75,7 @@ fn a_deadline_is_not_before_its_release_and_the_delay() {
     for (deadline_ns, lies) in [(release_ns + 10_000_000, false), (release_ns + 9_999_999, true)] {
         owner.set(0, waiting(deadline_ns, 3, release_ns)).unwrap();
         owner.publish(None);
-        assert_eq!(ranks.is_lied_about(&area, NOW), lies, "{deadline_ns}");
+        assert_eq!(ranks.is_violated_by(&area, NOW), lies, "{deadline_ns}");
     }
 }
 
@@ -85,8 +85,8 @@ fn what_was_given_back_counts_for_a_while_and_no_longer() {
     owner.publish(Some(Rank::new(10_000_000, 3).into()));
     let mut ranks = ranks(PERIODIC);
     ranks.set(Vec::new(), NOW);
-    assert!(!ranks.is_lied_about(&area, NOW));
+    assert!(!ranks.is_violated_by(&area, NOW));
     ranks.set(Vec::new(), NOW + CLOSED_FOR / 2);
-    assert!(!ranks.is_lied_about(&area, NOW + CLOSED_FOR / 2));
-    assert!(ranks.is_lied_about(&area, NOW + CLOSED_FOR));
+    assert!(!ranks.is_violated_by(&area, NOW + CLOSED_FOR / 2));
+    assert!(ranks.is_violated_by(&area, NOW + CLOSED_FOR));
 }

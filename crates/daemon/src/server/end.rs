@@ -12,7 +12,7 @@ use upcall_sys::process::PidFd;
 use upcall_sys::schedule::{self, Band};
 
 use super::session::{Attached, VirtualProcessor};
-use super::{Daemon, Event};
+use super::{Daemon, DaemonEvent};
 use crate::group::Member;
 use crate::watchdog;
 
@@ -38,11 +38,11 @@ impl Daemon {
             {
                 group.turn.pass(turn, DomainId::DAEMON);
             }
-            group.ring(DomainId::DAEMON);
+            group.notify(DomainId::DAEMON);
         }
         if let Some(domain) = self.registry.detach(number.number()) {
             let (domain, name) = (number.number(), domain.name);
-            self.events.push(Event::Detached { domain, name, reason: reason.to_owned() });
+            self.events.push(DaemonEvent::Detached { domain, name, reason: reason.to_owned() });
         }
         self.close_groups(session.credentials.uid);
     }

@@ -13,7 +13,7 @@ use crate::watchdog::Measure;
 /// Something that whoever runs the daemon may want to know.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub enum Event {
+pub enum DaemonEvent {
     /// A process became a domain.
     Attached {
         /// Its number.
@@ -56,47 +56,47 @@ pub enum Event {
     Trouble(String),
 }
 
-impl fmt::Display for Event {
+impl fmt::Display for DaemonEvent {
     /// One line for people, without a line end.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Event::Attached { domain, name, owner } => {
+            DaemonEvent::Attached { domain, name, owner } => {
                 let Owner { pid, uid } = owner;
                 write!(f, "domain {domain} `{name}`: process {pid} of user {uid}")
             }
-            Event::Detached { domain, name, reason } => {
+            DaemonEvent::Detached { domain, name, reason } => {
                 write!(f, "domain {domain} `{name}`: {reason}")
             }
-            Event::Refused { owner: Owner { pid, uid }, reason } => {
+            DaemonEvent::Refused { owner: Owner { pid, uid }, reason } => {
                 write!(f, "process {pid} of user {uid} refused: {reason}")
             }
-            Event::Offence { domain, name, cpu, measure, held } => {
+            DaemonEvent::Offence { domain, name, cpu, measure, held } => {
                 write!(f, "domain {domain} `{name}` kept CPU {cpu} for {held}: {measure}")
             }
-            Event::Trouble(what) => f.write_str(what),
+            DaemonEvent::Trouble(what) => f.write_str(what),
         }
     }
 }
 
-impl Event {
+impl DaemonEvent {
     /// Tells `tracing`: offences and troubles as warnings, the rest as information. Cheap
     /// without a subscriber; with one, the subscriber decides whether the call blocks.
     pub(super) fn trace(&self) {
         match self {
-            Event::Attached { domain, name, owner: Owner { pid, uid } } => {
+            DaemonEvent::Attached { domain, name, owner: Owner { pid, uid } } => {
                 tracing::info!(event = "attached", domain, name, pid, uid, "{self}");
             }
-            Event::Detached { domain, name, reason } => {
+            DaemonEvent::Detached { domain, name, reason } => {
                 tracing::info!(event = "detached", domain, name, reason, "{self}");
             }
-            Event::Refused { owner: Owner { pid, uid }, reason } => {
+            DaemonEvent::Refused { owner: Owner { pid, uid }, reason } => {
                 tracing::info!(event = "refused", pid, uid, reason, "{self}");
             }
-            Event::Offence { domain, name, cpu, measure, held } => {
+            DaemonEvent::Offence { domain, name, cpu, measure, held } => {
                 let held_ns = held.as_nanos();
                 tracing::warn!(event = "offence", domain, name, cpu, %measure, held_ns, "{self}");
             }
-            Event::Trouble(_) => tracing::warn!(event = "trouble", "{self}"),
+            DaemonEvent::Trouble(_) => tracing::warn!(event = "trouble", "{self}"),
         }
     }
 }

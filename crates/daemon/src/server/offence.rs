@@ -9,7 +9,7 @@ use upcall_shm::wire::ToDomain;
 use upcall_sys::local::Received;
 use upcall_sys::process::Signal;
 
-use super::{Daemon, Event};
+use super::{Daemon, DaemonEvent};
 use crate::watchdog::{Measure, Offence};
 
 const OFFENCE_BYTES: usize = 32;
@@ -24,18 +24,18 @@ impl Daemon {
             let Offence { cpu, measure, held_ns, .. } = offence;
             let message = ToDomain::Offence { cpu, measure: measure as u32, held_ns };
             // One that does not listen offends enough as it is.
-            let _ = self.say(session, &message, &[]);
+            let _ = self.send(session, &message, &[]);
             let Ok(domain) = self.domain_of(session).map(|domain| domain.number.number()) else {
                 continue;
             };
             let name = self.registry.name(domain).unwrap_or_default().to_owned();
             let held = Span::from_nanos(held_ns);
-            self.events.push(Event::Offence { domain, name, cpu, measure, held });
+            self.events.push(DaemonEvent::Offence { domain, name, cpu, measure, held });
             if measure == Measure::Killed
                 && let Some(session) = self.sessions.get(&session)
             {
                 let killed = session.process.send_signal(Signal::Kill);
-                self.note(killed);
+                self.report_error(killed);
             }
         }
     }

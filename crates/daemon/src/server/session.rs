@@ -1,6 +1,6 @@
 //! Connections: who has connected, what came from there, and what is said to it.
 //!
-//! One end of every exchange; what a message means is looked up in [`super::answer`]. Part
+//! One end of every exchange; what a message means is looked up in [`super::requests`]. Part
 //! of the server's thread: nothing here waits for a client.
 
 use core::fmt;
@@ -17,9 +17,9 @@ use upcall_sys::memfd::SharedMapping;
 use upcall_sys::process::PidFd;
 use upcall_sys::readiness::{Direction, Watch};
 
-use super::{Daemon, Event, SESSIONS};
+use super::{Daemon, DaemonEvent, SESSIONS};
 use crate::group::{DomainGroup, Member};
-use crate::status::Telling;
+use crate::status::StatusReply;
 
 /// A connection.
 pub(super) struct Session {
@@ -30,7 +30,7 @@ pub(super) struct Session {
     pub(super) _process_watch: Watch,
     pub(super) domain: Option<Attached>,
     /// It asked how things stand.
-    pub(super) telling: Option<Telling>,
+    pub(super) status_reply: Option<StatusReply>,
 }
 
 /// A connection that is a domain.
@@ -50,19 +50,19 @@ pub(super) struct VirtualProcessor {
 }
 
 /// What ends a session, in a few words.
-pub(super) struct Over(pub(super) String);
+pub(super) struct SessionEnd(pub(super) String);
 
-impl<E: fmt::Display> From<E> for Over {
+impl<E: fmt::Display> From<E> for SessionEnd {
     fn from(error: E) -> Self {
-        Over(error.to_string())
+        SessionEnd(error.to_string())
     }
 }
 
 impl Session {
     /// Why it is over, where its connection closed or its process ended, and no
     /// [`ToDaemon::Detach`] came before.
-    pub(super) fn closed(&self) -> Over {
-        Over(match self.process.has_exited() {
+    pub(super) fn closed(&self) -> SessionEnd {
+        SessionEnd(match self.process.has_exited() {
             Ok(true) => "its process ended before it detached".to_owned(),
             // A process that is just dying closes its descriptors first.
             _ => "its connection closed before it detached".to_owned(),
@@ -76,11 +76,11 @@ impl Daemon {
             match self.listener.accept() {
                 Ok(None) => return,
                 Ok(Some(connection)) => {
-                    let session = self.welcome(connection);
-                    self.note(session);
+                    let session = self.add_session(connection);
+                    self.report_error(session);
                 }
                 Err(error) => {
-                    self.events.push(Event::Trouble(error.to_string()));
+                    self.events.push(DaemonEvent::Trouble(error.to_string()));
                     // Out of descriptors, as a rule: not at full speed.
                     std::thread::sleep(Duration::from_millis(10));
                     return;
@@ -89,7 +89,7 @@ impl Daemon {
         }
     }
 
-    fn welcome(&mut self, connection: Connection) -> Result<(), OsError> {
+    fn add_session(&mut self, connection: Connection) -> Result<(), OsError> {
         let number = self.sessions_ever;
         let watch = SESSIONS + 2 * number;
         let process = connection.peer_pidfd()?;
@@ -102,7 +102,7 @@ impl Daemon {
             process,
             connection,
             domain: None,
-            telling: None,
+            status_reply: None,
         };
         self.sessions_ever += 1;
         self.sessions.insert(number, session);
@@ -110,9 +110,9 @@ impl Daemon {
     }
 
     /// Takes all messages there are of a session.
-    pub(super) fn listen_to(&mut self, number: u64) -> Result<(), Over> {
+    pub(super) fn receive_messages(&mut self, number: u64) -> Result<(), SessionEnd> {
         loop {
-            if !self.tell(number)? {
+            if !self.send_status(number)? {
                 return Ok(());
             }
             let Some(session) = self.sessions.get(&number) else { return Ok(()) };
@@ -121,7 +121,7 @@ impl Daemon {
                 Ok(Received { len: 0, .. }) => return Err(session.closed()),
                 Ok(Received { len, .. }) => {
                     let message = ToDaemon::decode(&buffer[..len])?;
-                    self.obey(number, message)?;
+                    self.handle_message(number, message)?;
                 }
                 Err(error) if error.is_would_block() => {
                     return Ok(session.connection_watch.arm()?);
@@ -131,7 +131,7 @@ impl Daemon {
         }
     }
 
-    pub(super) fn domain_of(&mut self, session: u64) -> Result<&mut Attached, Over> {
+    pub(super) fn domain_of(&mut self, session: u64) -> Result<&mut Attached, SessionEnd> {
         let session = self.sessions.get_mut(&session).ok_or("it has gone")?;
         Ok(session.domain.as_mut().ok_or("it did not say hello")?)
     }
@@ -143,12 +143,12 @@ impl Daemon {
         found.map(|(number, _)| *number)
     }
 
-    pub(super) fn say(
+    pub(super) fn send(
         &self,
         session: u64,
         message: &ToDomain,
         fds: &[BorrowedFd<'_>],
-    ) -> Result<(), Over> {
+    ) -> Result<(), SessionEnd> {
         let Some(session) = self.sessions.get(&session) else { return Ok(()) };
         Ok(session.connection.send(&message.encode(), fds)?)
     }

@@ -24,7 +24,7 @@ static ALONE: Mutex<()> = Mutex::new(());
 
 struct Running {
     stopper: Stopper,
-    thread: Option<JoinHandle<Vec<Event>>>,
+    thread: Option<JoinHandle<Vec<DaemonEvent>>>,
     socket: PathBuf,
     _directory: tempfile::TempDir,
     _alone: MutexGuard<'static, ()>,
@@ -42,7 +42,7 @@ impl Running {
     fn serve(
         socket: &std::path::Path,
         change: impl FnOnce(&mut Config),
-    ) -> (Stopper, JoinHandle<Vec<Event>>) {
+    ) -> (Stopper, JoinHandle<Vec<DaemonEvent>>) {
         let cpu = *schedule::allowed_cpus().unwrap().last().unwrap();
         let mut config = Config::new(socket.to_owned(), vec![cpu]);
         change(&mut config);
@@ -62,12 +62,12 @@ impl Running {
     }
 
     /// Nobody listens at the socket from now on.
-    fn end(&mut self) -> Vec<Event> {
+    fn end(&mut self) -> Vec<DaemonEvent> {
         self.stopper.stop();
         self.thread.take().unwrap().join().unwrap()
     }
 
-    fn stop(mut self) -> Vec<Event> {
+    fn stop(mut self) -> Vec<DaemonEvent> {
         self.end()
     }
 }
@@ -110,9 +110,10 @@ fn handlers_of_several_domains_all_run() {
         }
     }
     let events = daemon.stop();
-    let attached = events.iter().filter(|event| matches!(event, Event::Attached { .. })).count();
+    let attached =
+        events.iter().filter(|event| matches!(event, DaemonEvent::Attached { .. })).count();
     let offences: Vec<_> =
-        events.iter().filter(|event| matches!(event, Event::Offence { .. })).collect();
+        events.iter().filter(|event| matches!(event, DaemonEvent::Offence { .. })).collect();
     assert_eq!((attached, offences.len()), (3, 0), "{events:?}");
     let _ = (AtomicU32::new(0), Share::CPU_LIMIT_DEFAULT);
 }
@@ -180,8 +181,8 @@ fn a_domain_is_told_of_its_offences_and_the_other_of_none() {
     std::thread::sleep(Duration::from_millis(100));
     offences.extend(hog.stop(|_, _| {}).offences);
     let events = daemon.stop();
-    let of_hog = |event: &Event| match event {
-        Event::Offence { name, cpu, measure, held, .. } if name == "hog" => {
+    let of_hog = |event: &DaemonEvent| match event {
+        DaemonEvent::Offence { name, cpu, measure, held, .. } if name == "hog" => {
             Some((*cpu, *measure as u32, *held))
         }
         _ => None,
@@ -202,7 +203,7 @@ fn a_domain_that_ends_in_order_is_told_apart_from_one_that_does_not() {
     daemon.told(|told| told.domains.is_empty());
     let events = daemon.stop();
     let ends = events.iter().filter_map(|event| match event {
-        Event::Detached { name, reason, .. } => Some((name.as_str(), reason.as_str())),
+        DaemonEvent::Detached { name, reason, .. } => Some((name.as_str(), reason.as_str())),
         _ => None,
     });
     let closed = ("by hand", "its connection closed before it detached");
@@ -215,11 +216,11 @@ fn a_thread_that_has_ended_takes_no_part_and_its_domain_detaches_in_order() {
     let by_hand = status::ByHand::connect(&daemon);
     let (_, _, cpu, _) = by_hand.attach();
     let tid = std::thread::spawn(upcall_sys::process::thread_id).join().unwrap();
-    by_hand.say(&ToDaemon::Thread { cpu, tid });
-    by_hand.say(&ToDaemon::Detach);
+    by_hand.send(&ToDaemon::Thread { cpu, tid });
+    by_hand.send(&ToDaemon::Detach);
     daemon.told(|told| told.domains.is_empty());
     let ends = daemon.stop().into_iter().find_map(|event| match event {
-        Event::Detached { reason, .. } => Some(reason),
+        DaemonEvent::Detached { reason, .. } => Some(reason),
         _ => None,
     });
     assert_eq!(ends.as_deref(), Some("it detached"));
@@ -229,8 +230,8 @@ fn a_thread_that_has_ended_takes_no_part_and_its_domain_detaches_in_order() {
 fn a_daemon_that_defers_preemption_says_so_and_admits_what_can_wait() {
     let daemon = Running::start(|config| config.defer_preemption = Span::from_millis(30));
     let by_hand = status::ByHand::connect(&daemon);
-    by_hand.say(&ToDaemon::Hello { name: "by hand".into(), policy: "rmdp".into() });
-    let Some((ToDomain::Welcome { defer_preemption_ns, .. }, _)) = by_hand.hear() else {
+    by_hand.send(&ToDaemon::Hello { name: "by hand".into(), policy: "rmdp".into() });
+    let Some((ToDomain::Welcome { defer_preemption_ns, .. }, _)) = by_hand.receive() else {
         panic!("no welcome");
     };
     assert_eq!(defer_preemption_ns, 30_000_000);

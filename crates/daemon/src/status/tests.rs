@@ -32,10 +32,10 @@ fn registry() -> Registry {
 /// The domains that are told, and how many are not.
 fn seen_by(uid: u32, registry: &Registry) -> (Vec<u32>, u32) {
     let credentials = Credentials { pid: 1, uid, gid: 1 };
-    let scene = Scene { registry, cpu_states: &[] };
-    let telling = Telling::begin(&scene, &credentials, false);
-    let Some(StatusPart::End { hidden_domains, .. }) = telling.end else { panic!("no end") };
-    (telling.domains.iter().map(|(number, _)| *number).collect(), hidden_domains)
+    let source = StatusSource { registry, cpu_states: &[] };
+    let status_reply = StatusReply::begin(&source, &credentials, false);
+    let Some(StatusPart::End { hidden_domains, .. }) = status_reply.end else { panic!("no end") };
+    (status_reply.domains.iter().map(|(number, _)| *number).collect(), hidden_domains)
 }
 
 #[test]
@@ -53,12 +53,19 @@ fn a_domain_that_went_meanwhile_is_left_out_also_if_its_number_is_taken_again() 
     let mut registry = registry();
     let (here, there) = Connection::pair().unwrap();
     let credentials = Credentials { pid: 1, uid: 0, gid: 0 };
-    let mut telling =
-        Telling::begin(&Scene { registry: &registry, cpu_states: &[] }, &credentials, true);
+    let mut status_reply = StatusReply::begin(
+        &StatusSource { registry: &registry, cpu_states: &[] },
+        &credentials,
+        true,
+    );
     registry.detach(1);
     registry.detach(3);
     registry.attach(Owner { uid: OTHER, pid: 2 }, "new", "rmdp").unwrap();
-    assert!(telling.go_on(&Scene { registry: &registry, cpu_states: &[] }, &here).unwrap());
+    assert!(
+        status_reply
+            .send_more(&StatusSource { registry: &registry, cpu_states: &[] }, &here)
+            .unwrap()
+    );
     let mut told = Vec::new();
     let mut buffer = [0; MESSAGE_BYTES_MAX];
     while let Ok(received) = there.receive(&mut buffer) {
@@ -91,14 +98,14 @@ fn what_does_not_fit_is_kept_a_domain_at_a_time_and_sent_when_there_is_room() {
     }
     let (here, there) = Connection::pair().unwrap();
     let credentials = Credentials { pid: 1, uid: 0, gid: 0 };
-    let scene = Scene { registry: &registry, cpu_states: &[] };
-    let mut telling = Telling::begin(&scene, &credentials, true);
+    let source = StatusSource { registry: &registry, cpu_states: &[] };
+    let mut status_reply = StatusReply::begin(&source, &credentials, true);
     let (mut told, mut waits) = (0, 0);
     let mut buffer = [0; MESSAGE_BYTES_MAX];
-    while !telling.go_on(&scene, &here).unwrap() {
+    while !status_reply.send_more(&source, &here).unwrap() {
         waits += 1;
         // Of one domain: itself, and its activities.
-        assert!(telling.messages.len() <= 1 + MANY);
+        assert!(status_reply.messages.len() <= 1 + MANY);
         for _ in 0..10 {
             told += u64::from(there.receive(&mut buffer).is_ok());
         }
@@ -109,6 +116,6 @@ fn what_does_not_fit_is_kept_a_domain_at_a_time_and_sent_when_there_is_room() {
     assert!(waits > 0, "all of it fitted");
     assert_eq!(told, 1 + 3 * (1 + MANY as u64) + 1);
     drop(there);
-    let mut telling = Telling::begin(&scene, &credentials, true);
-    assert!(telling.go_on(&scene, &here).is_err(), "it has gone");
+    let mut status_reply = StatusReply::begin(&source, &credentials, true);
+    assert!(status_reply.send_more(&source, &here).is_err(), "it has gone");
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use upcall_core::time::{Instant, Span};
 
-use super::meter::{Meter, Passed};
+use super::meter::{Elapsed, Meter};
 use crate::group::Limits;
 
 /// More than so much beyond what is too much is not remembered: a domain that has come to
@@ -30,7 +30,7 @@ pub(super) struct Account {
     /// The kernel counted something since the look before, be it the thread's own or not.
     pub(super) has_run: bool,
     /// When CPU time was looked at last.
-    looked_at: Option<Instant>,
+    sampled_at: Option<Instant>,
     /// Used beyond what is reserved, and not made up for since. Below 0: what it may
     /// catch up with, for it was kept waiting.
     pub(super) owed_ns: i64,
@@ -38,29 +38,29 @@ pub(super) struct Account {
 
 /// One look of the watchdog at one domain.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Look {
+pub(super) struct Sample {
     pub(super) now: Instant,
     /// CPU time of the thread in all, as the kernel counts it.
     pub(super) count_ns: u64,
     /// Who wants the CPU meanwhile is given credit.
     pub(super) wants_cpu: bool,
     /// So long at least the machine stood still since the look before.
-    pub(super) still: Span,
+    pub(super) stalled: Span,
     pub(super) kernel_tick: Span,
 }
 
 impl Account {
     /// Enters what was used up to now.
-    pub(super) fn enter(&mut self, look: Look, limits: &Limits, grace: Span) {
-        let Look { now, count_ns, wants_cpu, still, kernel_tick } = look;
-        let Some(before) = self.looked_at.replace(now) else {
+    pub(super) fn add_sample(&mut self, sample: Sample, limits: &Limits, grace: Span) {
+        let Sample { now, count_ns, wants_cpu, stalled, kernel_tick } = sample;
+        let Some(before) = self.sampled_at.replace(now) else {
             self.meter.begin(count_ns, kernel_tick);
             self.has_run = count_ns > 0;
             return;
         };
-        let passed = Passed { time: now.since(before), still };
+        let elapsed = Elapsed { time: now.since(before), stalled };
         self.has_run = self.meter.has_run_since(count_ns);
-        self.used_ns = self.meter.used_ns(count_ns, passed, kernel_tick);
+        self.used_ns = self.meter.used_ns(count_ns, elapsed, kernel_tick);
         self.cpu_ns += self.used_ns;
         let ppm = limits.share_ppm.load(Relaxed).saturating_add(SHARE_GRACE_PPM);
         let due = |span: Span| {

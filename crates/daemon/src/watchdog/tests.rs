@@ -17,10 +17,10 @@ fn cpu_states(cpus: &[u32]) -> Vec<Arc<CpuState>> {
 
 #[test]
 fn it_is_beside_the_domains_where_there_is_a_cpu_without_any() {
-    assert_eq!(beside(&cpu_states(&[1]), &[0, 1]), [0]);
-    assert_eq!(beside(&cpu_states(&[1, 3]), &[0, 1, 2, 3]), [0, 2]);
-    assert_eq!(beside(&cpu_states(&[0, 1]), &[0, 1]), []);
-    assert_eq!(beside(&cpu_states(&[0]), &[0]), []);
+    assert_eq!(cpus_without_domains(&cpu_states(&[1]), &[0, 1]), [0]);
+    assert_eq!(cpus_without_domains(&cpu_states(&[1, 3]), &[0, 1, 2, 3]), [0, 2]);
+    assert_eq!(cpus_without_domains(&cpu_states(&[0, 1]), &[0, 1]), []);
+    assert_eq!(cpus_without_domains(&cpu_states(&[0]), &[0]), []);
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn greedy(limits: &Limits, millis: u64) -> Account {
     let mut account = Account::default();
     for at in (0..=millis).step_by(5).map(Span::from_millis) {
         let now = Instant::ZERO + at;
-        account.enter(look(now, at, Span::ZERO), limits, GRACE);
+        account.add_sample(look(now, at, Span::ZERO), limits, GRACE);
     }
     account
 }
@@ -56,8 +56,8 @@ fn greedy(limits: &Limits, millis: u64) -> Account {
 const GRACE: Span = Span::from_millis(5);
 const KERNEL_TICK: Span = Span::from_millis(4);
 
-fn look(now: Instant, count: Span, still: Span) -> Look {
-    Look { now, count_ns: count.as_nanos(), wants_cpu: true, still, kernel_tick: KERNEL_TICK }
+fn look(now: Instant, count: Span, stalled: Span) -> Sample {
+    Sample { now, count_ns: count.as_nanos(), wants_cpu: true, stalled, kernel_tick: KERNEL_TICK }
 }
 
 /// A tenth of the CPU, in jobs of that length.
@@ -122,13 +122,14 @@ fn who_sleeps_on_its_turn_is_out_prioritised_at_the_fourth_look_after_it_ran() {
     cpu_state.set_groups(|groups| groups.extend([has_turn.clone(), waits]));
     cpu_state.grant(&has_turn);
     has_turn.turn.reset(idler.domain);
-    let mut watch = Watch { cpu_state, known: Known::default(), asked: None, records: Vec::new() };
+    let mut watch =
+        CpuWatch { cpu_state, view: CpuView::default(), yield_request: None, records: Vec::new() };
     let rules = Rules { band: Some(Band::WHOLE), grace: GRACE, kill: false };
     let mut look = |at: u32| {
         let mut told = None;
         let report = &mut |offence: Offence| told = Some(offence.measure);
-        let (now, still, kernel_tick) = (Instant::ZERO + TICK * at, Span::ZERO, KERNEL_TICK);
-        watch.look(&mut Tick { now, still, kernel_tick, rules: &rules, report });
+        let (now, stalled, kernel_tick) = (Instant::ZERO + TICK * at, Span::ZERO, KERNEL_TICK);
+        watch.check(&mut Tick { now, stalled, kernel_tick, rules: &rules, report });
         told
     };
     // At the first it counts as having run.
@@ -147,7 +148,7 @@ fn a_look_at_which_the_kls_thread_cannot_run_is_not_held_against_who_sleeps() {
     let count = |accounts: &mut dyn Iterator<Item = (bool, u64)>| {
         let mut record = Record::new(member.clone());
         record.kls_ns = 1;
-        accounts.filter(|&account| record.idled_too_long(account)).count()
+        accounts.filter(|&account| record.count_idle_tick(account)).count()
     };
     let ready = |kls_ns| (true, kls_ns);
     assert_eq!(count(&mut std::iter::repeat_n(ready(1), 100)), 0);

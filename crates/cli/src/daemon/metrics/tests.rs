@@ -133,10 +133,10 @@ fn each_event_is_counted_once() {
     let counts = Counts::default();
     let name = || "a".to_owned();
     let owner = upcall_daemon::registry::Owner { uid: 1, pid: 1 };
-    counts.count(&Event::Attached { domain: 1, name: name(), owner });
-    counts.count(&Event::Refused { owner, reason: name() });
-    counts.count(&Event::Refused { owner, reason: name() });
-    counts.count(&Event::Trouble(name()));
+    counts.count(&DaemonEvent::Attached { domain: 1, name: name(), owner });
+    counts.count(&DaemonEvent::Refused { owner, reason: name() });
+    counts.count(&DaemonEvent::Refused { owner, reason: name() });
+    counts.count(&DaemonEvent::Trouble(name()));
     let status = Status::default();
     let text = exposition(status, Arc::new(counts)).unwrap();
     let families = families(&text).unwrap();

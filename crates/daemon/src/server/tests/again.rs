@@ -143,7 +143,7 @@ fn domains_outlive_their_daemon_and_lose_no_reservation_to_the_next() {
     assert!(reports.iter().all(|report| report.stuck.is_empty()));
     drop(newcomer);
     let events = daemon.stop();
-    let offences = events.iter().filter(|event| matches!(event, Event::Offence { .. }));
+    let offences = events.iter().filter(|event| matches!(event, DaemonEvent::Offence { .. }));
     assert_eq!(offences.count(), 0, "{events:?}");
 }
 
@@ -224,7 +224,10 @@ fn a_daemon_that_schedules_otherwise_does_not_get_the_orphans() {
     });
     all_go_on(&mut domains, &handlers);
     let events = daemon.end();
-    assert!(!events.iter().any(|event| matches!(event, Event::Attached { .. })), "{events:?}");
+    assert!(
+        !events.iter().any(|event| matches!(event, DaemonEvent::Attached { .. })),
+        "{events:?}"
+    );
     daemon.begin_again(priced);
     wait_until("claims", || reserved(&status(&daemon.socket).unwrap()).len() == 2);
     drop(domains);
@@ -251,8 +254,8 @@ fn a_claim_that_lies_takes_no_place_that_is_taken_and_no_more_than_there_is() {
             ..Need::default()
         };
         let name = "lie".to_owned();
-        liar.say(&ToDaemon::Claim { request: 1, unscreened: false, cpu, order, need, name });
-        match liar.hear() {
+        liar.send(&ToDaemon::Claim { request: 1, unscreened: false, cpu, order, need, name });
+        match liar.receive() {
             Some((ToDomain::Refused { reason, .. }, _)) => Some(reason),
             Some((ToDomain::Granted { .. }, _)) => None,
             other => panic!("{other:?}"),

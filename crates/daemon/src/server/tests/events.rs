@@ -60,8 +60,9 @@ impl Players {
         let reports = self.domains.into_iter().map(|(domain, _)| domain.stop(|_, _| {}));
         assert!(reports.flat_map(|report| report.activities).all(|of| !of.faulted));
         let events = self.daemon.stop();
-        let lie =
-            |event: &Event| matches!(event, Event::Offence { measure: Measure::Disbelieved, .. });
+        let lie = |event: &DaemonEvent| {
+            matches!(event, DaemonEvent::Offence { measure: Measure::Disbelieved, .. })
+        };
         assert!(!events.iter().any(lie), "{events:?}");
     }
 }

@@ -19,7 +19,7 @@ fn domain(daemon: &Running) -> (ByHand, AreaOwner<SharedMapping>, u32, Sleeper) 
     let memory = SharedMapping::from_fd(fds[1].try_clone().unwrap(), AREA_BYTES).unwrap();
     let area = AreaOwner::create(memory, me, generation).unwrap();
     let sleeper = Sleeper::start();
-    by_hand.say(&ToDaemon::Thread { cpu, tid: sleeper.tid });
+    by_hand.send(&ToDaemon::Thread { cpu, tid: sleeper.tid });
     let order = by_hand.create("by hand");
     (by_hand, area, order, sleeper)
 }
@@ -52,9 +52,9 @@ impl Drop for Sleeper {
     }
 }
 
-fn measures(events: &[Event]) -> Vec<Measure> {
+fn measures(events: &[DaemonEvent]) -> Vec<Measure> {
     let each = events.iter().filter_map(|event| match event {
-        Event::Offence { measure, .. } => Some(*measure),
+        DaemonEvent::Offence { measure, .. } => Some(*measure),
         _ => None,
     });
     each.collect()
@@ -63,7 +63,7 @@ fn measures(events: &[Event]) -> Vec<Measure> {
 /// The next offence that the domain is told of.
 fn told(by_hand: &ByHand) -> Option<Measure> {
     loop {
-        match by_hand.hear()? {
+        match by_hand.receive()? {
             (ToDomain::Offence { measure, .. }, _) => return Measure::of_number(measure),
             _ => continue,
         }

@@ -40,12 +40,12 @@ impl ByHand {
         ByHand(Connection::connect(&daemon.socket).unwrap())
     }
 
-    pub(super) fn say(&self, message: &ToDaemon) {
+    pub(super) fn send(&self, message: &ToDaemon) {
         self.0.send(&message.encode(), &[]).unwrap();
     }
 
     /// The next message with its descriptors; `None`: it was hung up on.
-    pub(super) fn hear(&self) -> Option<(ToDomain, Vec<OwnedFd>)> {
+    pub(super) fn receive(&self) -> Option<(ToDomain, Vec<OwnedFd>)> {
         wait_until(self.0.as_fd(), Direction::Readable, None).unwrap();
         let mut buffer = [0; MESSAGE_BYTES_MAX];
         let Received { len, fds } = self.0.receive(&mut buffer).ok()?;
@@ -54,11 +54,11 @@ impl ByHand {
 
     /// Attaches; number, generation, and the descriptors of its only virtual processor.
     pub(super) fn attach(&self) -> (DomainId, u64, u32, Vec<OwnedFd>) {
-        self.say(&ToDaemon::Hello { name: "by hand".into(), policy: "rmdp".into() });
-        let Some((ToDomain::Welcome { domain, generation, .. }, _)) = self.hear() else {
+        self.send(&ToDaemon::Hello { name: "by hand".into(), policy: "rmdp".into() });
+        let Some((ToDomain::Welcome { domain, generation, .. }, _)) = self.receive() else {
             panic!("no welcome");
         };
-        let Some((ToDomain::VirtualProcessor { cpu }, fds)) = self.hear() else {
+        let Some((ToDomain::VirtualProcessor { cpu }, fds)) = self.receive() else {
             panic!("no virtual_processor")
         };
         (DomainId::new(domain).unwrap(), generation, cpu, fds)
@@ -73,9 +73,9 @@ impl ByHand {
             pdu_cost_ns: 1_000,
             ..Need::default()
         };
-        self.say(&ToDaemon::Create { request: 1, unscreened: false, need, name: name.to_owned() });
+        self.send(&ToDaemon::Create { request: 1, unscreened: false, need, name: name.to_owned() });
         loop {
-            match self.hear() {
+            match self.receive() {
                 Some((ToDomain::Granted { order, .. }, _)) => return order,
                 Some((ToDomain::Peer { .. }, _)) => {}
                 answer => panic!("{answer:?}"),
@@ -131,7 +131,7 @@ fn an_inspector_that_does_not_read_hinders_nobody_and_gets_all_in_the_end() {
     // Three answers are more than a socket takes.
     let slow: Vec<_> = (0..3).map(|_| ByHand::connect(&daemon)).collect();
     for slow in &slow {
-        (0..3).for_each(|_| slow.say(&ToDaemon::Inspect));
+        (0..3).for_each(|_| slow.send(&ToDaemon::Inspect));
     }
     let other = status(&daemon.socket).unwrap();
     assert_eq!(other.domains[0].activities.len(), MANY);
@@ -139,7 +139,7 @@ fn an_inspector_that_does_not_read_hinders_nobody_and_gets_all_in_the_end() {
     for slow in &slow {
         let (mut activities, mut ends) = (0, 0);
         while ends < 3 {
-            match slow.hear().expect("more").0 {
+            match slow.receive().expect("more").0 {
                 ToDomain::Status(StatusPart::Activity(_)) => activities += 1,
                 ToDomain::Status(StatusPart::End { .. }) => ends += 1,
                 _ => {}
@@ -157,10 +157,10 @@ fn a_daemon_that_ends_before_it_answers_is_told_apart_from_a_slow_one() {
     let listener = Listener::bind(&socket, Access::Owner).unwrap();
     let ends = std::thread::spawn(move || {
         wait_until(listener.as_fd(), Direction::Readable, None).unwrap();
-        let asking = listener.accept().unwrap().unwrap();
+        let inspector = listener.accept().unwrap().unwrap();
         // What was asked is read first, so that the connection is closed and not reset.
-        wait_until(asking.as_fd(), Direction::Readable, None).unwrap();
-        asking.receive(&mut [0; MESSAGE_BYTES_MAX]).unwrap();
+        wait_until(inspector.as_fd(), Direction::Readable, None).unwrap();
+        inspector.receive(&mut [0; MESSAGE_BYTES_MAX]).unwrap();
     });
     assert_eq!(status(&socket), Err(StatusError::Closed));
     ends.join().unwrap();
@@ -171,8 +171,8 @@ fn a_domain_that_inspects_is_hung_up_on() {
     let daemon = Running::start(|_| {});
     let domain = ByHand::connect(&daemon);
     domain.attach();
-    domain.say(&ToDaemon::Inspect);
-    assert!(domain.hear().is_none());
+    domain.send(&ToDaemon::Inspect);
+    assert!(domain.receive().is_none());
     assert_eq!(status(&daemon.socket).unwrap().domains, []);
     daemon.stop();
 }
@@ -192,7 +192,7 @@ fn a_domain_whose_page_is_at_fault_is_told_as_such() {
         tid_in.send(thread_id()).unwrap();
         let _ = ends.recv();
     });
-    domain.say(&ToDaemon::Thread { cpu, tid: tid.recv().unwrap() });
+    domain.send(&ToDaemon::Thread { cpu, tid: tid.recv().unwrap() });
     let virtual_processor = || {
         let mut told = daemon.told(|told| !told.domains[0].virtual_processors.is_empty());
         told.domains[0].virtual_processors.remove(0)

@@ -68,6 +68,9 @@ fn a_reader_in_another_domain_takes_the_turn_if_it_outranks_who_writes_and_not_o
         }
         drop((ours, theirs));
         let events = daemon.stop();
-        assert!(!events.iter().any(|event| matches!(event, Event::Offence { .. })), "{events:?}");
+        assert!(
+            !events.iter().any(|event| matches!(event, DaemonEvent::Offence { .. })),
+            "{events:?}"
+        );
     }
 }

@@ -58,9 +58,9 @@ fn seen(stall: Stall, phase: u64) -> Vec<Seen> {
     while at < stall.to + 20 * TICK_US {
         let due = at + TICK_US;
         let woke = if stall.is_of_both { stall.put_off(due) } else { due };
-        let still = stood_still(Span::from_micros(woke - due), Some(Span::ZERO));
-        let passed = Passed { time: Span::from_micros(woke - at), still };
-        used += meter.used_ns(stall.count(phase, woke) * 1_000, passed, KERNEL_TICK) / 1_000;
+        let stalled = stall_time(Span::from_micros(woke - due), Some(Span::ZERO));
+        let elapsed = Elapsed { time: Span::from_micros(woke - at), stalled };
+        used += meter.used_ns(stall.count(phase, woke) * 1_000, elapsed, KERNEL_TICK) / 1_000;
         at = woke;
         all.push(Seen { at, ran: at - stall.taken_until(at), used });
     }
@@ -129,8 +129,8 @@ fn who_keeps_the_watchdog_from_its_cpu_gains_nothing() {
         let mut meter = Meter::default();
         meter.begin(0, KERNEL_TICK);
         let time = late + Span::from_micros(TICK_US);
-        let passed = Passed { time, still: stood_still(late, waited) };
-        assert_eq!(meter.used_ns(time.as_nanos(), passed, KERNEL_TICK), time.as_nanos());
+        let elapsed = Elapsed { time, stalled: stall_time(late, waited) };
+        assert_eq!(meter.used_ns(time.as_nanos(), elapsed, KERNEL_TICK), time.as_nanos());
     }
 }
 
@@ -138,7 +138,7 @@ fn who_keeps_the_watchdog_from_its_cpu_gains_nothing() {
 fn one_that_never_sleeps_is_found_where_the_machine_never_stands_quite_still() {
     let mut meter = Meter::default();
     meter.begin(0, KERNEL_TICK);
-    let (time, still) = (Span::from_micros(2 * TICK_US), Span::from_micros(TICK_US));
-    let used = |look| meter.used_ns(look * time.as_nanos(), Passed { time, still }, KERNEL_TICK);
+    let (time, stalled) = (Span::from_micros(2 * TICK_US), Span::from_micros(TICK_US));
+    let used = |look| meter.used_ns(look * time.as_nanos(), Elapsed { time, stalled }, KERNEL_TICK);
     assert_eq!((1..=10).map(used).sum::<u64>(), 10 * TICK_US * 1_000 / 2);
 }
