@@ -377,7 +377,15 @@ impl core::fmt::Display for DomainGroupError {
     }
 }
 
-impl core::error::Error for DomainGroupError {}
+impl core::error::Error for DomainGroupError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            DomainGroupError::Map(error) => Some(error),
+            DomainGroupError::Os(error) => Some(error),
+            DomainGroupError::Layout => None,
+        }
+    }
+}
 
 impl From<MapError> for DomainGroupError {
     fn from(error: MapError) -> Self {

@@ -4,11 +4,10 @@
 //! domains and CPUs is [`Reservations`], quotas are kept here. It makes no system
 //! call and touches no page.
 
-use core::fmt;
 use std::collections::BTreeMap;
 
 use upcall_core::activity::{ActivityParams, Terms, WorkClass};
-use upcall_core::admission::{Platform, Refusal, Reservation, ReservationId, Reservations};
+use upcall_core::admission::{Platform, Reservation, Reservations};
 use upcall_core::admission::{Share, Spot};
 use upcall_core::policy::Discipline;
 use upcall_core::policy::dws::DWS;
@@ -17,116 +16,18 @@ use upcall_shm::DOMAINS_MAX;
 use upcall_shm::wire::Need;
 
 use crate::ranks::Admitted;
+use domain::Activity;
+pub use domain::{Domain, Owner};
+pub use error::{AttachError, PlaceError};
+pub use limits::{ACTIVITIES_MAX, CLAIMED_ORDER_MAX, Quota};
+pub use place::{Claimed, Grant, Listed, Usage};
 
+mod domain;
+mod error;
+mod limits;
+mod place;
 #[cfg(test)]
 mod tests;
-
-/// Most activities of a domain on one CPU: the slots of its user area.
-pub const ACTIVITIES_MAX: usize = upcall_shm::user_area::AREA_SLOTS;
-
-/// What one user may have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Quota {
-    /// Domains at a time.
-    pub domains_max: usize,
-    /// Of the CPUs all together, in millionths of one CPU; root is not bound by it.
-    pub share_max_ppm: u64,
-}
-
-/// Who asks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Owner {
-    /// The user.
-    pub uid: u32,
-    /// The process.
-    pub pid: u32,
-}
-
-/// A domain that is attached.
-#[derive(Clone, Debug)]
-pub struct Domain {
-    /// Tells it from the one that had its number before.
-    pub generation: u64,
-    /// Whose it is.
-    pub owner: Owner,
-    /// For people.
-    pub name: String,
-    activities: BTreeMap<u32, Activity>,
-    /// What it claimed in vain and runs on, last among equals: where, and its rank.
-    unclaimed: Vec<(u32, Admitted)>,
-}
-
-#[derive(Clone, Debug)]
-struct Activity {
-    reservation: ReservationId,
-    cpu: u32,
-    name: String,
-    params: ActivityParams,
-    terms: Terms,
-    /// Admission refused it.
-    unscreened: bool,
-}
-
-/// An activity with a place, for whoever looks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Listed<'r> {
-    /// Its place in the order of admission.
-    pub order: u32,
-    /// Where it runs.
-    pub cpu: u32,
-    /// As its domain calls it.
-    pub name: &'r str,
-    /// What it needs.
-    pub params: &'r ActivityParams,
-    /// Of the CPU, in millionths.
-    pub reserved_ppm: u64,
-    /// Worst response as admitted now; `None` where nothing is promised.
-    pub response_max: Option<Span>,
-    /// Admission refused it.
-    pub unscreened: bool,
-}
-
-/// What a domain may use of a CPU.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
-    /// The longest time it may go on after it was asked to yield.
-    pub quantum_max: Span,
-    /// Of the CPU, in millionths.
-    pub share_ppm: u64,
-    /// One job of each of its activities.
-    pub compute: Span,
-    /// Some of it admission refused: nothing is promised.
-    pub unscreened: bool,
-}
-
-/// An activity with a place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grant {
-    /// On this CPU.
-    pub cpu: u32,
-    /// Its place in the order of admission, and its name.
-    pub order: u32,
-    /// Worst response as admitted now; `None` where nothing is promised.
-    pub response_max: Option<Span>,
-}
-
-/// An activity that a domain says it has had since before this daemon was there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Claimed {
-    /// Where it runs.
-    pub cpu: u32,
-    /// Its place in the order of admission, as the former daemon granted it.
-    pub order: u32,
-    /// To be placed even if the tests fail, now as then.
-    pub unscreened: bool,
-    /// Taken at its word: the CPU's own test need not pass again. What the former
-    /// daemon promised stands, though this one may have measured a dearer hand-off, or
-    /// have admitted newcomers meanwhile.
-    pub trusted: bool,
-}
-
-/// No order above this is claimed: there always are fresh ones beyond.
-pub const CLAIMED_ORDER_MAX: u32 = 3 << 30;
 
 /// See the module's head.
 #[derive(Debug)]
@@ -138,127 +39,6 @@ pub struct Registry {
     domains: BTreeMap<u32, Domain>,
     attached_ever: u64,
     next_order: u32,
-}
-
-/// Why a domain cannot be attached.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum AttachError {
-    /// It counts on another policy.
-    Policy {
-        /// That one.
-        found: String,
-        /// The daemon's.
-        expected: &'static str,
-    },
-    /// All numbers are taken.
-    Full,
-    /// Its user has as many as it may.
-    Quota {
-        /// That many.
-        domains_max: usize,
-    },
-}
-
-impl fmt::Display for AttachError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            AttachError::Policy { found, expected } => {
-                write!(f, "the daemon schedules by `{expected}`, the domain counts on `{found}`")
-            }
-            AttachError::Full => {
-                write!(f, "{DOMAINS_MAX} domains are attached, which is all")
-            }
-            AttachError::Quota { domains_max } => {
-                write!(f, "the user has {domains_max} domains, which is its quota")
-            }
-        }
-    }
-}
-
-impl core::error::Error for AttachError {}
-
-/// Why an activity gets no place.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub enum PlaceError {
-    /// No such domain: it was detached meanwhile.
-    Gone,
-    /// Numbers outside their ranges.
-    Need(String),
-    /// Admission said no: the reason, and what would fit.
-    Refused {
-        /// In a line.
-        reason: String,
-        /// In a line, or empty.
-        hint: String,
-    },
-    /// Its user would have more of the CPUs than it may.
-    Quota {
-        /// In millionths of a CPU, with this one.
-        found_ppm: u64,
-        /// And the most.
-        share_max_ppm: u64,
-    },
-    /// The domain's slots on that CPU are taken.
-    TooMany,
-    /// It claims a place that somebody has, or that nobody can have had.
-    Order(u32),
-    /// It claims a place on a CPU that is not scheduled here.
-    Cpu(u32),
-    /// With what it claims, the CPU would have more to do than it can.
-    Full {
-        /// That one.
-        cpu: u32,
-        /// With this one, of 1.
-        utilization: f64,
-    },
-}
-
-impl fmt::Display for PlaceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PlaceError::Gone => f.write_str("the domain is not attached any more"),
-            PlaceError::Need(what) => f.write_str(what),
-            PlaceError::Refused { reason, .. } => f.write_str(reason),
-            PlaceError::Quota { found_ppm, share_max_ppm } => write!(
-                f,
-                "the user would have {} % of a CPU, its quota is {} %",
-                *found_ppm as f64 / 1e4,
-                *share_max_ppm as f64 / 1e4
-            ),
-            PlaceError::TooMany => {
-                write!(f, "the domain has {ACTIVITIES_MAX} activities on the CPU, which is all")
-            }
-            PlaceError::Order(order) => write!(
-                f,
-                "place {order} in the order of admission is taken, or above {CLAIMED_ORDER_MAX}"
-            ),
-            PlaceError::Cpu(cpu) => write!(f, "CPU {cpu} is not among those of the daemon"),
-            PlaceError::Full { cpu, utilization } => {
-                write!(f, "CPU {cpu} would be used to {:.1} %, expected 100", utilization * 100.0)
-            }
-        }
-    }
-}
-
-impl core::error::Error for PlaceError {}
-
-impl From<Refusal> for PlaceError {
-    fn from(refusal: Refusal) -> Self {
-        let hint = refusal.hint.map(|hint| hint.to_string()).unwrap_or_default();
-        PlaceError::Refused { reason: refusal.reason.to_string(), hint }
-    }
-}
-
-impl PlaceError {
-    /// What would fit, in a line, or nothing.
-    pub fn hint(&self) -> String {
-        match self {
-            PlaceError::Refused { hint, .. } => hint.clone(),
-            _ => String::new(),
-        }
-    }
 }
 
 impl Registry {
@@ -507,15 +287,6 @@ impl Registry {
             true => Ok(()),
             false => Err(PlaceError::Quota { found_ppm, share_max_ppm }),
         }
-    }
-}
-
-impl Domain {
-    /// Order, name and CPU of each of its activities.
-    pub fn activities(&self) -> impl Iterator<Item = (u32, &str, u32)> {
-        self.activities
-            .iter()
-            .map(|(order, activity)| (*order, activity.name.as_str(), activity.cpu))
     }
 }
 

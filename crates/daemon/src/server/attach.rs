@@ -15,8 +15,9 @@ use upcall_sys::memfd::SharedMapping;
 use upcall_sys::process::{ThreadState, thread_state};
 use upcall_sys::schedule;
 
+use super::daemon::Daemon;
+use super::event::DaemonEvent;
 use super::session::{Attached, Session, SessionEnd, VirtualProcessor};
-use super::{Daemon, DaemonEvent};
 use crate::cpu::CpuState;
 use crate::group::{DomainGroup, Member, PROXY_GENERATION};
 use crate::kls::{self, Kls};

@@ -11,8 +11,9 @@ use upcall_shm::DomainId;
 use upcall_sys::process::PidFd;
 use upcall_sys::schedule::{self, Band};
 
+use super::daemon::Daemon;
+use super::event::DaemonEvent;
 use super::session::{Attached, VirtualProcessor};
-use super::{Daemon, DaemonEvent};
 use crate::group::Member;
 use crate::watchdog;
 

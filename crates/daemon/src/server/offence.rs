@@ -9,7 +9,8 @@ use upcall_shm::wire::ToDomain;
 use upcall_sys::local::Received;
 use upcall_sys::process::Signal;
 
-use super::{Daemon, DaemonEvent};
+use super::daemon::Daemon;
+use super::event::DaemonEvent;
 use crate::watchdog::{Measure, Offence};
 
 const OFFENCE_BYTES: usize = 32;

@@ -11,8 +11,9 @@ use upcall_core::time::Span;
 use upcall_shm::wire::{ToDaemon, ToDomain};
 use upcall_sys::readiness::{Direction, Watch};
 
+use super::daemon::{Daemon, SESSIONS};
+use super::event::DaemonEvent;
 use super::session::{Attached, Session, SessionEnd};
-use super::{Daemon, DaemonEvent, SESSIONS};
 use crate::clock;
 use crate::registry::{Claimed, Grant, Owner, PlaceError};
 use crate::status::{StatusReply, StatusSource};

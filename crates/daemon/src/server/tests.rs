@@ -9,8 +9,10 @@ mod status;
 mod streams;
 mod trace;
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::watchdog::Measure;

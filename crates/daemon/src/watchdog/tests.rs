@@ -3,12 +3,18 @@
 use std::collections::BTreeSet;
 use std::sync::mpsc;
 
+use upcall_core::time::Instant;
+use upcall_shm::DomainId;
 use upcall_shm::user_area::{Owner, Rank};
 use upcall_sys::memfd::SharedMapping;
+use upcall_sys::process::{ThreadState, thread_state};
+use upcall_sys::schedule::Band;
 
+use super::account::{Account, Sample};
+use super::record::{IDLE_TICKS_MAX, Record};
 use super::*;
-use crate::group::Limits;
 use crate::group::tests::member;
+use crate::group::{DomainGroup, Limits, Member};
 use crate::ranks::Admitted;
 
 fn cpu_states(cpus: &[u32]) -> Vec<Arc<CpuState>> {
@@ -122,8 +128,7 @@ fn who_sleeps_on_its_turn_is_out_prioritised_at_the_fourth_look_after_it_ran() {
     cpu_state.set_groups(|groups| groups.extend([has_turn.clone(), waits]));
     cpu_state.grant(&has_turn);
     has_turn.turn.reset(idler.domain);
-    let mut watch =
-        CpuWatch { cpu_state, view: CpuView::default(), yield_request: None, records: Vec::new() };
+    let mut watch = CpuWatch::new(cpu_state);
     let rules = Rules { band: Some(Band::WHOLE), grace: GRACE, kill: false };
     let mut look = |at: u32| {
         let mut told = None;

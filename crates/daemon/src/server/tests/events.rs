@@ -2,6 +2,7 @@
 
 use super::*;
 use upcall_core::activity::Terms;
+use upcall_core::policy::Discipline;
 use upcall_core::policy::dws::DWS;
 use upcall_runtime::{HandlerId, Poster};
 

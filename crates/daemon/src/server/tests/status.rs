@@ -3,6 +3,7 @@
 use super::*;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
 use std::sync::mpsc;
 use upcall_runtime::status::{
     ActivityState, Status, StatusError, VirtualProcessorState, VirtualProcessorStatus, status,
