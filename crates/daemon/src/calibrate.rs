@@ -1,7 +1,8 @@
-//! Measures what a hand-off between two domains costs here.
+//! Measures the cost of a hand-off between two domains on this machine.
 //!
-//! Called once at start, before anything is promised. Two threads on one CPU pass a turn
-//! to and fro, as domains do; what an executor does besides is measured by the runtime.
+//! The daemon calls it once at its start, before admission promises anything. Two threads on one
+//! CPU pass a turn back and forth, as domains do. The runtime measures the rest of an executor's
+//! work.
 
 use std::sync::Arc;
 
@@ -14,21 +15,20 @@ use upcall_sys::{clock, futex, schedule};
 
 use crate::group::DomainGroupError;
 
-/// There and back, so often at a time; the cost is the 99th percentile.
+/// Round trips of one measurement. Its cost is the 99th percentile.
 const ROUNDS: usize = 400;
-/// Times; the least counts. What else has the CPU meanwhile makes them dearer, and
-/// nothing makes them cheaper; what was measured is admitted by as long as the daemon runs.
+/// Measurements; the smallest cost counts. Other threads on the CPU can only raise a cost, never
+/// lower it. Admission uses the result as long as the daemon runs.
 const TIMES: usize = 10;
-/// Added to what was measured, in percent.
+/// Added to the measured cost, in percent.
 const MARGIN_PERCENT: u64 = 20;
 
 type Page = TurnPage<SharedMapping>;
 
-/// The cost of a hand-off on `cpu`, with a margin. Takes some 30 ms; on a machine that
-/// is busy, longer.
+/// The cost of a hand-off on `cpu`, with a margin. Takes about 30 ms, and longer on a busy machine.
 ///
 /// # Errors
-/// No memory, or the system has no more threads.
+/// There is no memory, or the system has no more threads.
 pub fn handoff_cost(cpu: u32, band: Option<Band>) -> Result<Span, DomainGroupError> {
     let memory = SharedMapping::create("upcall-trial", PAGE_BYTES)?;
     let page = Arc::new(TurnPage::create(memory, cpu).map_err(|_| DomainGroupError::Layout)?);

@@ -1,8 +1,8 @@
-//! Who is attached, and what they have reserved.
+//! The registry: the attached domains and their reservations.
 //!
-//! Used by the daemon's main thread alone. It decides from numbers: admission over all
-//! domains and CPUs is [`Reservations`], quotas are kept here. It makes no system
-//! call and touches no page.
+//! Only the server's thread uses it. The registry decides from numbers: [`Reservations`] tests
+//! admission over all domains and CPUs, and the registry enforces quotas. It makes no system call
+//! and touches no page.
 
 use std::collections::BTreeMap;
 
@@ -35,14 +35,14 @@ pub struct Registry {
     discipline: &'static Discipline,
     quota: Quota,
     reservations: Reservations,
-    /// By number.
+    /// By the domain's number.
     domains: BTreeMap<u32, Domain>,
     attached_ever: u64,
     next_order: u32,
 }
 
 impl Registry {
-    /// Nobody attached, nothing reserved.
+    /// An empty registry: no domain, no reservation.
     pub fn new(discipline: &'static Discipline, platform: Platform, quota: Quota) -> Self {
         Registry {
             discipline,
@@ -54,7 +54,7 @@ impl Registry {
         }
     }
 
-    /// Gives a domain the lowest free number. O(domains).
+    /// Attaches a domain under the lowest free number. O(domains).
     ///
     /// # Errors
     /// See [`AttachError`]; nothing changed.
@@ -76,7 +76,7 @@ impl Registry {
         Ok(number)
     }
 
-    /// All that the domain has reserved is free again. O(activities) analyses.
+    /// Detaches a domain and releases all its reservations. O(activities) analyses.
     pub fn detach(&mut self, number: u32) -> Option<Domain> {
         let domain = self.domains.remove(&number)?;
         for activity in domain.activities.values() {
@@ -85,7 +85,8 @@ impl Registry {
         Some(domain)
     }
 
-    /// Reserves a place on the first CPU where the policy's own test passes.
+    /// Reserves a place for an activity on the first CPU where the policy's own test passes. With
+    /// `unscreened`, an activity that fails every test gets a place all the same.
     ///
     /// # Errors
     /// See [`PlaceError`]; nothing changed.
@@ -114,18 +115,19 @@ impl Registry {
         self.enter(number, order, activity)
     }
 
-    /// Fresh places in the order of admission begin at `first`, if none was given yet.
+    /// Sets the first place in the order of admission to `first`, unless a later one was granted.
     pub fn begin_orders_at(&mut self, first: u32) {
         self.next_order = self.next_order.max(first.min(CLAIMED_ORDER_MAX));
     }
 
-    /// Reserves a place for an activity that a former daemon had admitted, just where
-    /// it was. Its user's quota binds as ever. The CPU's test must pass, unless the claim
-    /// is trusted: then it is enough that the CPU is not used beyond 100 %.
+    /// Reserves a place for an activity that a former daemon admitted, on the same CPU and with the
+    /// same place in the order of admission. The user's quota applies. The CPU's test must pass,
+    /// unless the claim is trusted. For a trusted claim it is enough that the CPU is not used
+    /// beyond 100 %.
     ///
     /// # Errors
-    /// See [`PlaceError`]; nothing is reserved, but what it runs on in no place is no lie
-    /// (`Registry::admitted`).
+    /// See [`PlaceError`]; nothing is reserved. The domain may still show the activity's rank
+    /// without a place (`Registry::admitted`), because the activity keeps running.
     pub fn claim(
         &mut self,
         number: u32,
@@ -187,7 +189,8 @@ impl Registry {
         Ok(grant)
     }
 
-    /// Notes an activity that has its reservation, or releases it.
+    /// Adds an activity that has its reservation to its domain. On an error it releases the
+    /// reservation.
     fn enter(&mut self, number: u32, order: u32, activity: Activity) -> Result<Grant, PlaceError> {
         let (id, cpu) = (activity.reservation, activity.cpu);
         let domain = self.domains.get_mut(&number).ok_or(PlaceError::Gone)?;
@@ -199,7 +202,7 @@ impl Registry {
         Ok(Grant { cpu, order, response_max: self.reservations.response_max(id) })
     }
 
-    /// Gives a place back; no effect if the domain has no such. One analysis.
+    /// Releases an activity's place. No effect if the domain has no such activity. One analysis.
     pub fn close(&mut self, number: u32, order: u32) {
         let domain = self.domains.get_mut(&number);
         if let Some(activity) = domain.and_then(|domain| domain.activities.remove(&order)) {
@@ -207,7 +210,7 @@ impl Registry {
         }
     }
 
-    /// What a domain may use of a CPU, as admitted.
+    /// What admission allows a domain on a CPU.
     pub fn usage(&self, number: u32, cpu: u32) -> Usage {
         let activities = self.domains.get(&number).into_iter().flat_map(|d| d.activities.values());
         let mut usage = Usage::default();
@@ -220,7 +223,7 @@ impl Registry {
         usage
     }
 
-    /// Which ranks a domain may show on a CPU. Allocates.
+    /// The ranks that a domain may show on a CPU. Allocates.
     pub(crate) fn admitted(&self, number: u32, cpu: u32) -> Vec<Admitted> {
         let Some(domain) = self.domains.get(&number) else { return Vec::new() };
         let here = domain.activities.iter().filter(|(_, activity)| activity.cpu == cpu);
@@ -230,12 +233,12 @@ impl Registry {
         admitted.chain(unclaimed.map(|(_, rank)| *rank)).collect()
     }
 
-    /// What tells a domain from the one that had its number before.
+    /// The domain's generation, which distinguishes it from former domains of the same number.
     pub fn generation(&self, number: u32) -> Option<u64> {
         self.domains.get(&number).map(|domain| domain.generation)
     }
 
-    /// What a domain is called.
+    /// The domain's name.
     pub fn name(&self, number: u32) -> Option<&str> {
         self.domains.get(&number).map(|domain| domain.name.as_str())
     }
@@ -245,7 +248,7 @@ impl Registry {
         self.domains.get(&number)
     }
 
-    /// What a domain has, in the order of admission. O(its activities times all).
+    /// The activities of a domain, in the order of admission. O(its activities times all).
     pub fn listed(&self, number: u32) -> impl Iterator<Item = Listed<'_>> {
         let activities = self.domains.get(&number).into_iter().flat_map(|d| &d.activities);
         activities.map(|(&order, activity)| Listed {
@@ -259,17 +262,17 @@ impl Registry {
         })
     }
 
-    /// What the policy is called.
+    /// The name of the policy.
     pub fn policy(&self) -> &'static str {
         self.discipline.name
     }
 
-    /// The domains there are, by number.
+    /// The attached domains, by number.
     pub fn domains(&self) -> impl Iterator<Item = (u32, &Domain)> {
         self.domains.iter().map(|(number, domain)| (*number, domain))
     }
 
-    /// What is reserved on all CPUs.
+    /// The reservations on all CPUs.
     pub fn reservations(&self) -> &Reservations {
         &self.reservations
     }
@@ -290,7 +293,7 @@ impl Registry {
     }
 }
 
-/// The best ranks that an activity may have, by the keys of `rm`, `rmdp` and `dws`.
+/// The best ranks that an activity may show, by the keys of `rm`, `rmdp` and `dws`.
 fn admitted(
     discipline: &Discipline,
     order: u32,
@@ -301,7 +304,7 @@ fn admitted(
         let wins_ties = terms.wins_ties;
         return Admitted { order, key_min: params.period.as_nanos(), delay: None, wins_ties };
     }
-    // The level is in the two highest bits. Any event counts.
+    // The level is in the two highest bits of the key. Every event may win ties.
     let wins_ties = true;
     match terms.class {
         WorkClass::RealTime => {
@@ -313,13 +316,13 @@ fn admitted(
     }
 }
 
-/// Millionths of a CPU, rounded up.
+/// The share of an activity in millionths of a CPU, rounded up.
 fn used_ppm(params: &ActivityParams) -> u64 {
     let compute = u128::from(params.compute().as_nanos()) * u128::from(Share::WHOLE.ppm());
     u64::try_from(compute.div_ceil(u128::from(params.period.as_nanos()))).unwrap_or(u64::MAX)
 }
 
-/// What the numbers of a message say, if they are in range.
+/// Reads the numbers of a request and checks their ranges.
 fn parse_need(need: &Need) -> Result<(ActivityParams, Terms), PlaceError> {
     let params = ActivityParams {
         period: Span::from_nanos(need.period_ns),
@@ -329,12 +332,12 @@ fn parse_need(need: &Need) -> Result<(ActivityParams, Terms), PlaceError> {
         quantum: need.quantum,
         pdu_cost: Span::from_nanos(need.pdu_cost_ns),
     };
-    let params = params.validated().map_err(|error| PlaceError::Need(error.to_string()))?;
+    let params = params.validated().map_err(PlaceError::Params)?;
     let class = match need.class {
         0 => WorkClass::RealTime,
         1 => WorkClass::Interactive,
         2 => WorkClass::Background,
-        class => return Err(PlaceError::Need(format!("class {class}, expected 0, 1 or 2"))),
+        class => return Err(PlaceError::Class(class)),
     };
     let delay_bound = (need.delay_bound_ns > 0).then(|| Span::from_nanos(need.delay_bound_ns));
     let terms = Terms {

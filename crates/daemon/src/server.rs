@@ -1,31 +1,34 @@
-//! The daemon's socket, and the thread that attaches, admits and detaches.
+//! The daemon's socket, and the thread that attaches, admits and detaches domains.
 //!
-//! Used by `upcalld` and by tests. One thread of ordinary class does all that changes
-//! who is there; the KLS threads and the [`crate::watchdog`] only look at it.
+//! `upcalld` and tests use it. One thread of ordinary class makes all changes to the domains and
+//! groups. The KLS threads and the [`crate::watchdog`] only read them.
 //!
 //! ```text
 //!   accepted -- (1) Hello --> attached -- (2) Thread, for each CPU --> taking part
 //!      |                         |                                        |
-//!      +-------------------------+---- (3) Detach, closed, ends, nonsense +--> detached
+//!      +-------------------------+---- (3) Detach, closed, ends, invalid -+--> detached
 //! ```
 //!
-//! 1. It gets a number and its pages; its user's groups are made if it is the first.
-//! 2. Its user area is sealed, so that it alone writes it; its thread gets the
-//!    real-time class, everyone else its area. From here on it gets turns.
-//! 3. What it had reserved is free, its numbers too; its threads, if there still are
-//!    any, are of ordinary class. With the last of a user its groups are closed.
+//! 1. The process gets a number and its pages. The server makes the user's groups if it is the
+//!    user's first domain.
+//! 2. The user area is sealed, so that only its domain can write it. The domain's thread gets the
+//!    real-time class, and the peer domains get its area. From here on the domain gets turns.
+//! 3. The reservations and the number of the domain are free again. Threads that still exist are
+//!    put into the ordinary class. With the user's last domain its groups are closed.
 //!
-//! The daemon closes the connection of a client that does not read its answers: nothing
-//! here waits for a client.
+//! The server never waits for a client: it closes the connection of a client that does not read its
+//! messages.
 //!
 //! | module | what |
 //! |---|---|
-//! | `session` | connections, and what is said over them |
-//! | `attach` | numbers, pages, virtual_processors (1, 2) |
-//! | `requests` | requests for places, and how things stand |
-//! | `offence` | what the watchdog did |
-//! | `event` | what the daemon tells its program, and `tracing` |
-//! | `end` | of sessions, of groups, of the daemon (3) |
+//! | `config`, `event` | how a daemon is set up; the events that it reports |
+//! | `session` | connections and their kinds |
+//! | `daemon` | the state of the server's thread |
+//! | `connections` | accepting connections, receiving and sending messages |
+//! | `attach` | numbers, pages, virtual processors (1, 2) |
+//! | `requests` | requests for places and for the status |
+//! | `offence` | the measures of the watchdog |
+//! | `end` | the end of sessions, of groups and of the daemon (3) |
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -66,8 +69,8 @@ mod session;
 mod tests;
 
 impl Daemon {
-    /// Listens, and starts the watchdog. Whether the real-time class is granted is
-    /// found out now. Blocks for a moment.
+    /// Listens at the socket and starts the watchdog. Finds out whether the real-time class is
+    /// granted. Blocks for a moment.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -75,9 +78,9 @@ impl Daemon {
         Daemon::start_with(config, None)
     }
 
-    /// As [`Daemon::start`], for a socket that listens already: a service manager has passed
-    /// it. The daemon names [`Config::socket`] in messages, and leaves that file at its end;
-    /// [`Config::access`] has no effect.
+    /// As [`Daemon::start`], for a socket that listens already because a service manager has passed
+    /// it. The daemon names [`Config::socket`] in messages and does not remove that file at its
+    /// end. [`Config::access`] has no effect.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -107,8 +110,7 @@ impl Daemon {
         let owns_file = passed.is_none();
         let listener = match passed {
             Some(listener) => listener,
-            None => Listener::bind(&config.socket, config.access)
-                .map_err(|error| StartError::Listen { socket: config.socket.clone(), error })?,
+            None => listen(&config)?,
         };
         let cpu_states: Vec<_> =
             config.cpus.iter().map(|&cpu| Arc::new(CpuState::new(cpu))).collect();
@@ -116,8 +118,8 @@ impl Daemon {
         let watchdog_quit = Arc::new(AtomicBool::new(false));
         let rules = Rules { band, grace: config.grace, kill: config.kill };
         let watchdog = Watchdog::new((&cpu_states, &allowed), rules, watchdog_quit.clone(), {
-            // The server may be so far behind that the socket is full. The report is lost
-            // then; the counts in the kernel area remain.
+            // If the server is far behind, the socket may be full and the report is lost. The
+            // counts in the kernel area remain.
             move |offence| {
                 let _ = reports.send(&offence::encode(&offence), &[]);
             }
@@ -150,8 +152,8 @@ impl Daemon {
         })
     }
 
-    /// Serves until it is stopped, and tells `on_event` what happens, with the number of
-    /// domains there are then.
+    /// Serves until it is stopped. Calls `on_event` with each event and the present number of
+    /// domains.
     pub fn run(mut self, mut on_event: impl FnMut(&DaemonEvent, usize)) {
         loop {
             self.emit_events(&mut on_event);
@@ -187,7 +189,8 @@ impl Daemon {
             }
             _ => {
                 let session = (number - SESSIONS) / 2;
-                // Of a process that has ended, too: its last message may be that it detaches.
+                // Reads the messages of an ended process, too: the last one may be that it
+                // detaches.
                 let mut result = self.receive_messages(session);
                 let is_process = !(number - SESSIONS).is_multiple_of(2);
                 if let Some(session) = self.sessions.get(&session).filter(|_| is_process) {
@@ -199,6 +202,11 @@ impl Daemon {
             }
         }
     }
+}
+
+fn listen(config: &Config) -> Result<Listener, StartError> {
+    Listener::bind(&config.socket, config.access)
+        .map_err(|error| StartError::Listen { socket: config.socket.clone(), error })
 }
 
 /// The real-time class, if it is granted. Otherwise adds an event that says how to grant it.
@@ -228,9 +236,10 @@ fn empty_registry(config: &Config, switch_cost: Span, now: Instant) -> Registry 
     registry
 }
 
-/// Where a daemon that starts at `now` begins with its places in the order of admission:
-/// above those of former ones, so that newcomers do not take what is still to be claimed.
-/// That holds for 99 days from boot, and if they created no more than 250 a second; else a claim may be refused.
+/// The first place in the order of admission for a daemon that starts at `now`. It is above the
+/// places of former daemons, so that new domains do not take places which are still to be claimed.
+/// This holds for 99 days from boot if former daemons created at most 250 activities a second.
+/// Otherwise a claim may be refused.
 fn first_order(now: Instant) -> u32 {
     u32::try_from(now.as_nanos() / 4_000_000).unwrap_or(u32::MAX).min(1 << 31)
 }

@@ -1,20 +1,21 @@
-//! How things stand, for an inspector: `upcall top` and `upcall ps`.
+//! The daemon's status for an inspector: `upcall top` and `upcall ps`.
 //!
-//! Used by the server, in its thread. What is told comes from the registry, from how
-//! the daemon takes its domains to be, and from their user areas, where everything is
-//! copied and checked by [`Peer`]; a domain whose area is at fault is told as such.
+//! Used by the server, in its thread. The status comes from the registry, from the states that the
+//! daemon assumes for its domains, and from their user areas. [`Peer`] copies and checks everything
+//! in those areas. The status of a domain with an invalid area names the fault.
 //!
 //! ```text
-//!   Inspect --> (1) status_reply -- no room --> (2) waiting for room -- room --> (1)
+//!   Inspect --> (1) sending -- socket full --> (2) waiting -- socket writable --> (1)
 //!                  |
-//!                  +-- End was said --> (3) over
+//!                  +-- End is sent --> (3) done
 //! ```
 //!
-//! 1. Messages of one domain are made and sent, then those of the next, as far as they fit.
-//! 2. The inspector is not listened to meanwhile. Others are served.
-//! 3. It may ask again.
+//! 1. The server makes and sends the messages of one domain, then those of the next, while they fit
+//!    into the socket.
+//! 2. The server reads no messages of this inspector meanwhile. It serves other sessions.
+//! 3. The inspector may ask again.
 //!
-//! However slowly it reads, no more than one domain's messages are kept for it.
+//! At most one domain's messages are kept for an inspector, however slowly it reads.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -38,30 +39,30 @@ use crate::registry::{Domain, Listed, Registry};
 #[cfg(test)]
 mod tests;
 
-/// How often an area is looked at whose owner is just writing.
+/// How often an area is read again while its owner is writing it.
 const LOOKS_MAX: usize = 8;
 
-/// An answer under way.
+/// A reply that is being sent.
 pub(crate) struct StatusReply {
-    /// What was not sent yet.
+    /// Messages that are not sent yet.
     messages: VecDeque<Vec<u8>>,
-    /// Numbers and generations of the domains to be told of after that.
+    /// Numbers and generations of the domains whose messages come after these.
     domains: VecDeque<(u32, u64)>,
-    /// The last message, until it is its turn.
+    /// The last message, until it is added to `messages`.
     end: Option<StatusPart>,
-    /// Ready when there is room again.
+    /// Ready when the socket has room again.
     pub(crate) writable: Option<Watch>,
 }
 
-/// What there is to tell of.
+/// Where the status comes from.
 pub(crate) struct StatusSource<'s> {
     pub(crate) registry: &'s Registry,
     pub(crate) cpu_states: &'s [Arc<CpuState>],
 }
 
 impl StatusReply {
-    /// What `credentials` may see: root and the daemon's own user all domains, others
-    /// their own, and how many there are of others. Nothing is sent yet.
+    /// Begins a reply. Root and the daemon's own user see all domains. Other users see their own
+    /// domains and the number of the others. Sends nothing yet.
     pub(crate) fn begin(
         source: &StatusSource<'_>,
         credentials: &Credentials,
@@ -71,7 +72,7 @@ impl StatusReply {
         let seen = |domain: &Domain| sees_all || domain.owner.uid == credentials.uid;
         let domains = source.registry.domains().filter(|(_, domain)| seen(domain));
         let hidden = source.registry.domains().filter(|(_, domain)| !seen(domain)).count();
-        // The number says little: the load of the CPUs shows already that others are there.
+        // The number reveals little: the load of the CPUs already shows that there are others.
         let hidden_domains = u32::try_from(hidden).unwrap_or(u32::MAX);
         let policy = source.registry.policy().to_owned();
         let cpus = source.registry.reservations().load();
@@ -92,7 +93,7 @@ impl StatusReply {
         }
     }
 
-    /// Sends what fits; `true`: all was sent. Does not block.
+    /// Sends the messages that fit; `true` if all are sent. Does not block.
     ///
     /// # Errors
     /// The inspector has gone.
@@ -122,8 +123,7 @@ impl StatusReply {
 }
 
 impl StatusSource<'_> {
-    /// All that is told of a domain; nothing if it has gone. O(slots) and a file of
-    /// `/proc`, a CPU.
+    /// All messages of a domain; none if it has gone. O(slots) and one file of `/proc`, per CPU.
     fn domain(&self, number: u32, generation: u64) -> VecDeque<Vec<u8>> {
         let known = self.registry.domain(number).filter(|known| known.generation == generation);
         let (Some(domain), Some(id)) = (known, DomainId::new(number)) else {
@@ -152,7 +152,7 @@ impl StatusSource<'_> {
         parts.into_iter().map(message).collect()
     }
 
-    /// Where its threads are.
+    /// The groups and members of a domain, one for each CPU where its thread is attached.
     fn virtual_processors(
         &self,
         id: DomainId,
@@ -176,7 +176,7 @@ fn message(part: StatusPart) -> Vec<u8> {
     ToDomain::Status(part).encode()
 }
 
-/// A domain on a CPU, and what it says of its slots.
+/// The status of a domain on a CPU, and the slots that it shows there.
 fn virtual_processor(
     group: &DomainGroup,
     member: &Member,
@@ -192,7 +192,7 @@ fn virtual_processor(
         state: member.state(),
         offences: member.offences(),
         reserved_ppm,
-        // Its thread ended a moment ago: what it had used is not known any more.
+        // Zero if its thread has just ended: the CPU time is no longer known then.
         used_ns: process::cpu_time_of(member.pid, member.tid).unwrap_or_default(),
         counters: member.area.counters(),
         fault,
@@ -200,9 +200,9 @@ fn virtual_processor(
     (virtual_processor, slots)
 }
 
-/// The slots in use, with who of them runs and who is best of those that would.
+/// The slots in use. Marks the slot that runs, and the best slot that is ready.
 ///
-/// A domain publishes no more of what is ready than its best.
+/// A domain publishes only the best of its ready slots.
 fn slots(area: &Peer<SharedMapping>) -> Result<Vec<Slot>, PeerFault> {
     area.audit()?;
     let mut slots = Vec::new();
@@ -224,7 +224,7 @@ fn slots(area: &Peer<SharedMapping>) -> Result<Vec<Slot>, PeerFault> {
     Ok(slots)
 }
 
-/// Looks again while the owner is writing, or was preempted while it did.
+/// Reads again while the owner is writing, or was preempted while writing.
 fn read_with_retries<T>(look: impl Fn() -> Result<T, PeerFault>) -> Result<T, PeerFault> {
     for _ in 1..LOOKS_MAX {
         match look() {
@@ -256,9 +256,9 @@ fn activity(listed: &Listed<'_>, slots: &[Slot]) -> ActivityStatus {
     }
 }
 
-/// A part of a CPU in millionths; more than a whole is possible.
+/// A share of a CPU in millionths; more than 1 is possible.
 fn ppm(part: f64) -> u64 {
-    // Saturates, and no part is negative.
+    // The cast saturates, and no share is negative.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
     let ppm = (part * f64::from(Share::WHOLE.ppm())).round() as u64;
     ppm

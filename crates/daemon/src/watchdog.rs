@@ -1,35 +1,40 @@
-//! Sees to it that a domain that should yield does.
+//! The watchdog: makes a domain yield the CPU if it does not yield itself.
 //!
-//! One thread above all domains, on a CPU that has none of them if there is one. Every
-//! 5 ms it looks at whoever has the turn on each CPU while somebody else waits for it, and
-//! at what each domain has used.
+//! One thread, with a higher priority than all domains. It runs on a CPU without domains if there
+//! is one. Every 5 ms it checks on each CPU the domain that has the turn while another waits, and
+//! the CPU time of each domain.
 //!
 //! ```text
-//!   keeps to the rules -- (1) somebody waits --> asked -- (2) sign of life --+
+//!   keeps to the rules -- (1) another waits ---> asked -- (2) it responds ---+
 //!     ^           ^                               |                          |
 //!     |           +-------------------------------|--------------------------+
 //!     |                                           | (3) its quantum and the grace used up
-//!     +------- (4) a sign, and nothing owed ---- out-prioritised
+//!     +------- (4) responds, owes nothing ------ out-prioritised
 //!     |                                           | (5) runs on, or did so too often
 //!     |                                           v
 //!     +----------------- (4) ----------------- demoted ---- (6) if so configured ---> killed
 //! ```
 //!
-//! 1. A yield request in the kernel area: at its next boundary the domain looks at the others.
-//! 2. It asked whether it may go on, made an upcall, or passed the turn.
-//! 3. In CPU time of its thread, so that neither a wait nor a stopped process counts, and
-//!    less what the host took of it and did not say (`meter`). A domain that runs without
-//!    having the turn is not asked first. Its thread sinks beneath the KLS thread and takes
-//!    no turns, and the others go on.
-//! 4. Its thread is raised again, and it takes turns.
-//! 5. In the ordinary class it may run on, without turns, so that the real-time class
-//!    stays under what Linux grants it; the way back is (4), but not after too many
+//! 1. The watchdog requests a yield in the kernel area. The domain compares ranks with the other
+//!    domains at its next boundary.
+//! 2. The domain asked whether it may go on, made an upcall, or passed the turn.
+//! 3. The limit is in CPU time of the domain's thread, so waits and stopped processes do not count.
+//!    Time that the host took without reporting it does not count either (`meter`). A domain that
+//!    runs without having the turn gets no request first. Its thread gets a priority below the KLS
+//!    thread and takes no turns, and the other domains go on.
+//! 4. The thread gets its priority back and takes turns again.
+//! 5. The thread may run on in the ordinary class, without turns. So the real-time class stays
+//!    below the limit that Linux sets for it. The thread returns by (4), but not after too many
 //!    offences.
 //! 6. The server sends SIGKILL.
 //!
-//! A domain may lie about signs of life. A rank that it was not admitted with is found at
-//! the second look (`ranks`): then it is out-prioritised, and has nothing until it
-//! shows the right ones. What it cannot lie about is CPU time: whatever it uses beyond what was reserved for it, it owes; who owes more than two
+//! A domain can fake its responses. It can also show a rank that it was not admitted with. The
+//! watchdog finds such a rank at the second tick (`ranks`). Then the domain is out-prioritised, and
+//! counts as having no work until it shows its own ranks.
+//!
+//! A domain cannot fake its CPU time. What it uses beyond its reservation, it owes. It offends if
+//! it owes more than two jobs of each of its activities and the grace, and has the turn while
+//! another domain waits. A domain with activities that admission refused is exempt.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -56,13 +61,13 @@ mod record;
 mod tests;
 mod tick;
 
-/// How often it looks.
+/// The time between two ticks.
 pub(crate) const TICK: Span = Span::from_millis(5);
 
 /// See the module's head.
 pub(crate) struct Watchdog<R> {
     rules: Rules,
-    /// Where it may run itself; empty: anywhere.
+    /// The CPUs where the watchdog itself may run; empty: anywhere.
     cpus: Vec<u32>,
     cpu_states: Vec<CpuWatch>,
     report: R,
@@ -98,10 +103,11 @@ impl<R: FnMut(Offence)> Watchdog<R> {
         thread.spawn(move || self.run())
     }
 
-    /// Runs until [`Watchdog::quit`] is set.
+    /// Runs until `quit` is set.
     fn run(mut self) {
         if !self.cpus.is_empty() {
-            // A CPU that went away: then it preempts those it guards.
+            // A failure is ignored: without such a CPU the watchdog preempts the domains that it
+            // watches.
             let _ = schedule::pin_thread(&self.cpus);
         }
         if let Some(band) = self.rules.band {
@@ -110,9 +116,9 @@ impl<R: FnMut(Offence)> Watchdog<R> {
         let _ = schedule::set_timer_slack_least();
         let kernel_tick = Span::from_nanos(clock::kernel_tick_ns());
         let (mut woke, mut waited) = (now(), own_wait_time());
-        // Relaxed: nothing is handed over with it.
+        // Relaxed: the flag publishes no other data.
         while !self.quit.load(Relaxed) {
-            // After a late one too there is a tick between two looks.
+            // After a late tick, too, the next one comes a whole tick later.
             let at = (woke + TICK).max(now());
             clock::sleep_until_ns(at.as_nanos());
             woke = now();
@@ -127,13 +133,14 @@ impl<R: FnMut(Offence)> Watchdog<R> {
     }
 }
 
-/// How long the calling thread waited for others so far, where the kernel counts that.
+/// How long the calling thread has waited for other threads so far; `None` if the kernel does not
+/// count it.
 fn own_wait_time() -> Option<Span> {
     wait_time_of(std::process::id(), thread_id()).ok().map(Span::from_nanos)
 }
 
-/// The CPUs of `allowed` that have no domains: there it preempts none at each tick, and
-/// none that took a higher priority keeps it from looking. Without such a CPU, none.
+/// The CPUs of `allowed` without domains. There the watchdog preempts no domain, and no domain with
+/// a stolen priority can delay it. Empty if there is no such CPU.
 fn cpus_without_domains(cpu_states: &[Arc<CpuState>], allowed: &[u32]) -> Vec<u32> {
     let is_free = |cpu: &u32| cpu_states.iter().all(|cpu_state| cpu_state.cpu != *cpu);
     allowed.iter().copied().filter(is_free).collect()

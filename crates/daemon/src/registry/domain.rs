@@ -1,4 +1,4 @@
-//! A domain that is attached, and what it has reserved. Plain data of the registry.
+//! An attached domain and its reservations. Plain data of the registry.
 
 use std::collections::BTreeMap;
 
@@ -7,26 +7,27 @@ use upcall_core::admission::ReservationId;
 
 use crate::ranks::Admitted;
 
-/// Who asks.
+/// The user and the process of a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// The user.
+    /// The user's number.
     pub uid: u32,
-    /// The process.
+    /// The process's number.
     pub pid: u32,
 }
 
-/// A domain that is attached.
+/// An attached domain.
 #[derive(Clone, Debug)]
 pub struct Domain {
-    /// Tells it from the one that had its number before.
+    /// Distinguishes it from former domains of the same number.
     pub generation: u64,
-    /// Whose it is.
+    /// Its user and process.
     pub owner: Owner,
-    /// For people.
+    /// Its name, for people.
     pub name: String,
     pub(super) activities: BTreeMap<u32, Activity>,
-    /// What it claimed in vain and runs on, last among equals: where, and its rank.
+    /// CPUs and ranks of activities whose claim was refused. They keep running, with the last place
+    /// in the order of admission.
     pub(super) unclaimed: Vec<(u32, Admitted)>,
 }
 
@@ -37,12 +38,12 @@ pub(super) struct Activity {
     pub(super) name: String,
     pub(super) params: ActivityParams,
     pub(super) terms: Terms,
-    /// Admission refused it.
+    /// Admission refused it, and it runs all the same.
     pub(super) unscreened: bool,
 }
 
 impl Domain {
-    /// Order, name and CPU of each of its activities.
+    /// The place in the order of admission, the name and the CPU of each activity.
     pub fn activities(&self) -> impl Iterator<Item = (u32, &str, u32)> {
         self.activities
             .iter()

@@ -1,7 +1,8 @@
-//! Why the registry does not attach a domain, or grants no place to an activity.
+//! Why the registry does not attach a domain, or does not place an activity.
 
 use core::fmt;
 
+use upcall_core::activity::ParamError;
 use upcall_core::admission::Refusal;
 use upcall_shm::DOMAINS_MAX;
 
@@ -11,18 +12,18 @@ use super::limits::{ACTIVITIES_MAX, CLAIMED_ORDER_MAX};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AttachError {
-    /// It counts on another policy.
+    /// The domain uses another policy than the daemon.
     Policy {
-        /// That one.
+        /// The domain's policy.
         found: String,
-        /// The daemon's.
+        /// The daemon's policy.
         expected: &'static str,
     },
-    /// All numbers are taken.
+    /// All numbers of domains are in use.
     Full,
-    /// Its user has as many as it may.
+    /// Its user already has as many domains as it may have.
     Quota {
-        /// That many.
+        /// The quota.
         domains_max: usize,
     },
 }
@@ -31,10 +32,10 @@ impl fmt::Display for AttachError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             AttachError::Policy { found, expected } => {
-                write!(f, "the daemon schedules by `{expected}`, the domain counts on `{found}`")
+                write!(f, "the daemon schedules by `{expected}`, the domain expects `{found}`")
             }
             AttachError::Full => {
-                write!(f, "{DOMAINS_MAX} domains are attached, which is all")
+                write!(f, "{DOMAINS_MAX} domains are attached, the maximum")
             }
             AttachError::Quota { domains_max } => {
                 write!(f, "the user has {domains_max} domains, which is its quota")
@@ -49,35 +50,32 @@ impl core::error::Error for AttachError {}
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum PlaceError {
-    /// No such domain: it was detached meanwhile.
+    /// There is no such domain: it was detached meanwhile.
     Gone,
-    /// Numbers outside their ranges.
-    Need(String),
-    /// Admission said no: the reason, and what would fit.
-    Refused {
-        /// In a line.
-        reason: String,
-        /// In a line, or empty.
-        hint: String,
-    },
-    /// Its user would have more of the CPUs than it may.
+    /// A parameter is out of range.
+    Params(ParamError),
+    /// The work class is unknown to the daemon.
+    Class(u32),
+    /// The admission test failed.
+    Refused(Box<Refusal>),
+    /// The activity would exceed its user's share of the CPUs.
     Quota {
-        /// In millionths of a CPU, with this one.
+        /// The user's share with this activity, in millionths of a CPU.
         found_ppm: u64,
-        /// And the most.
+        /// The quota, in millionths of a CPU.
         share_max_ppm: u64,
     },
-    /// The domain's slots on that CPU are taken.
+    /// All slots of the domain on that CPU are in use.
     TooMany,
-    /// It claims a place that somebody has, or that nobody can have had.
+    /// The claimed place in the order of admission is in use, or no daemon can have granted it.
     Order(u32),
-    /// It claims a place on a CPU that is not scheduled here.
+    /// The claimed CPU is not among those of the daemon.
     Cpu(u32),
-    /// With what it claims, the CPU would have more to do than it can.
+    /// The claim would put more work on the CPU than the CPU can do.
     Full {
-        /// That one.
+        /// The claimed CPU.
         cpu: u32,
-        /// With this one, of 1.
+        /// The CPU's utilization with the claimed activity; 1 is the whole CPU.
         utilization: f64,
     },
 }
@@ -85,9 +83,10 @@ pub enum PlaceError {
 impl fmt::Display for PlaceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            PlaceError::Gone => f.write_str("the domain is not attached any more"),
-            PlaceError::Need(what) => f.write_str(what),
-            PlaceError::Refused { reason, .. } => f.write_str(reason),
+            PlaceError::Gone => f.write_str("the domain is no longer attached"),
+            PlaceError::Params(error) => error.fmt(f),
+            PlaceError::Class(class) => write!(f, "class {class}, expected 0, 1 or 2"),
+            PlaceError::Refused(refusal) => refusal.reason.fmt(f),
             PlaceError::Quota { found_ppm, share_max_ppm } => write!(
                 f,
                 "the user would have {} % of a CPU, its quota is {} %",
@@ -95,7 +94,7 @@ impl fmt::Display for PlaceError {
                 *share_max_ppm as f64 / 1e4
             ),
             PlaceError::TooMany => {
-                write!(f, "the domain has {ACTIVITIES_MAX} activities on the CPU, which is all")
+                write!(f, "the domain has {ACTIVITIES_MAX} activities on the CPU, the maximum")
             }
             PlaceError::Order(order) => write!(
                 f,
@@ -109,21 +108,26 @@ impl fmt::Display for PlaceError {
     }
 }
 
-impl core::error::Error for PlaceError {}
+impl core::error::Error for PlaceError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            PlaceError::Params(error) => Some(error),
+            PlaceError::Refused(refusal) => Some(&**refusal),
+            _ => None,
+        }
+    }
+}
 
 impl From<Refusal> for PlaceError {
     fn from(refusal: Refusal) -> Self {
-        let hint = refusal.hint.map(|hint| hint.to_string()).unwrap_or_default();
-        PlaceError::Refused { reason: refusal.reason.to_string(), hint }
+        PlaceError::Refused(Box::new(refusal))
     }
 }
 
 impl PlaceError {
-    /// What would fit, in a line, or nothing.
+    /// One change that would fit, as one line of text; empty if admission found none.
     pub fn hint(&self) -> String {
-        match self {
-            PlaceError::Refused { hint, .. } => hint.clone(),
-            _ => String::new(),
-        }
+        let PlaceError::Refused(refusal) = self else { return String::new() };
+        refusal.hint.as_ref().map(ToString::to_string).unwrap_or_default()
     }
 }

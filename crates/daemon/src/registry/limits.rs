@@ -1,16 +1,16 @@
-//! What a user, a domain and a claim may have at most.
+//! The limits of a domain, a user and a claim.
 
 /// Most activities of a domain on one CPU: the slots of its user area.
 pub const ACTIVITIES_MAX: usize = upcall_shm::user_area::AREA_SLOTS;
 
-/// What one user may have.
+/// The limits of one user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
-    /// Domains at a time.
+    /// Most domains at a time.
     pub domains_max: usize,
-    /// Of the CPUs all together, in millionths of one CPU; root is not bound by it.
+    /// Most of all CPUs together, in millionths of one CPU. Root is exempt.
     pub share_max_ppm: u64,
 }
 
-/// No order above this is claimed: there always are fresh ones beyond.
+/// The last place in the order of admission that a domain may claim. Fresh places remain above it.
 pub const CLAIMED_ORDER_MAX: u32 = 3 << 30;

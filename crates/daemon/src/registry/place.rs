@@ -1,62 +1,62 @@
-//! What the registry grants to a domain, and what it shows of it. Plain data.
+//! Places of activities: what a domain claims, and what the registry grants and lists. Plain data.
 
 use upcall_core::activity::ActivityParams;
 use upcall_core::time::Span;
 
-/// An activity with a place, for whoever looks.
+/// An activity with a place, as an inspector sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listed<'r> {
     /// Its place in the order of admission.
     pub order: u32,
-    /// Where it runs.
+    /// The CPU where it runs.
     pub cpu: u32,
-    /// As its domain calls it.
+    /// Its name, as its domain gave it.
     pub name: &'r str,
-    /// What it needs.
+    /// Its parameters.
     pub params: &'r ActivityParams,
-    /// Of the CPU, in millionths.
+    /// Its reserved share, in millionths of the CPU.
     pub reserved_ppm: u64,
-    /// Worst response as admitted now; `None` where nothing is promised.
+    /// The worst response under the present admission; `None` if nothing is promised.
     pub response_max: Option<Span>,
-    /// Admission refused it.
+    /// Admission refused it, and it runs all the same.
     pub unscreened: bool,
 }
 
-/// What a domain may use of a CPU.
+/// What admission allows a domain on a CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// The longest time it may go on after it was asked to yield.
+    /// The longest time that it may run on after a yield request.
     pub quantum_max: Span,
-    /// Of the CPU, in millionths.
+    /// Its reserved share, in millionths of the CPU.
     pub share_ppm: u64,
-    /// One job of each of its activities.
+    /// The sum over its activities of the time of one job.
     pub compute: Span,
-    /// Some of it admission refused: nothing is promised.
+    /// Admission refused some of its activities, which run all the same: nothing is promised.
     pub unscreened: bool,
 }
 
-/// An activity with a place.
+/// A granted place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// On this CPU.
+    /// The CPU of the place.
     pub cpu: u32,
-    /// Its place in the order of admission, and its name.
+    /// The place in the order of admission, which also identifies the activity.
     pub order: u32,
-    /// Worst response as admitted now; `None` where nothing is promised.
+    /// The worst response under the present admission; `None` if nothing is promised.
     pub response_max: Option<Span>,
 }
 
-/// An activity that a domain says it has had since before this daemon was there.
+/// A place that a domain says it got from a former daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claimed {
-    /// Where it runs.
+    /// The CPU of the place.
     pub cpu: u32,
-    /// Its place in the order of admission, as the former daemon granted it.
+    /// The place in the order of admission, as the former daemon granted it.
     pub order: u32,
-    /// To be placed even if the tests fail, now as then.
+    /// Whether the activity is placed even if the tests fail, as at the former daemon.
     pub unscreened: bool,
-    /// Taken at its word: the CPU's own test need not pass again. What the former
-    /// daemon promised stands, though this one may have measured a dearer hand-off, or
-    /// have admitted newcomers meanwhile.
+    /// Whether the claim is believed. Then the CPU's own test need not pass again: the promise of
+    /// the former daemon stands. Meanwhile this daemon may have measured a higher hand-off cost or
+    /// admitted new domains.
     pub trusted: bool,
 }

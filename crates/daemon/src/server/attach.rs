@@ -1,7 +1,7 @@
 //! Attaching: a process gets a number, pages, and a virtual processor on each CPU.
 //!
-//! Steps 1 and 2 of the diagram in [`super`]. Part of the server's thread: it waits for no
-//! client, nor for the groups that leave.
+//! Steps 1 and 2 of the diagram in [`super`]. Part of the server's thread: it waits neither for a
+//! client nor for groups that the reaper drains.
 
 use core::num::NonZeroU64;
 use std::os::fd::AsFd;
@@ -23,8 +23,8 @@ use crate::group::{DomainGroup, Member, PROXY_GENERATION};
 use crate::kls::{self, Kls};
 use crate::registry::Owner;
 
-/// So many groups of a user on a CPU may be on their way out when it comes back: each has
-/// descriptors, of which the daemon has but so many for all.
+/// Most closed groups of a user on a CPU that are not freed yet when the user attaches again. Each
+/// group has descriptors, and the daemon's number of descriptors is limited.
 const UNREAPED_GROUPS_MAX: usize = 32;
 
 impl Daemon {
@@ -38,7 +38,7 @@ impl Daemon {
             return Ok(());
         };
         if domain.is_some() {
-            return Err(SessionEnd("it said hello twice".to_owned()));
+            return Err(SessionEnd("it sent Hello twice".to_owned()));
         }
         let owner = Owner { uid: credentials.uid, pid: credentials.pid };
         let number = match self.registry.attach(owner, name, policy) {
@@ -60,7 +60,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Makes the pages of a domain on every CPU, and hands them over.
+    /// Makes the pages of a domain on every CPU and sends them to the domain.
     fn create_virtual_processors(
         &mut self,
         session: u64,
@@ -73,14 +73,14 @@ impl Daemon {
         let mut virtual_processors = Vec::new();
         for cpu_state in self.cpu_states.clone() {
             let group = self.group_of(&cpu_state, owner.uid)?;
-            // Somebody may be scribbling on it.
+            // Another domain of the user may have written invalid values.
             group.turn.repair();
-            // Whoever had the number may have left the turn or the bell as they were.
+            // The former domain of this number may have left the turn to itself.
             if group.turn.holder() == Ok(id) {
                 group.turn.reset(DomainId::DAEMON);
             }
             let memory = SharedMapping::create_to_seal("upcall-domain", AREA_BYTES)?;
-            // Refused is as good as before: such a page may be slow once.
+            // A refused lock is ignored: the first access to such a page may then be slow.
             let _ = memory.lock();
             memory.dont_fork()?;
             virtual_processors.push(VirtualProcessor { group, memory: Some(memory), member: None });
@@ -107,7 +107,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// The group of a user on a CPU, made if there is none.
+    /// The group of a user on a CPU. Makes it if there is none.
     fn group_of(
         &mut self,
         cpu_state: &Arc<CpuState>,
@@ -123,15 +123,15 @@ impl Daemon {
             return Err(SessionEnd(format!("{unreaped} {what} {UNREAPED_GROUPS_MAX}")));
         }
         let group = Arc::new(DomainGroup::new(cpu_state.cpu, uid)?);
-        // Before it is a group of its site: none is without a thread.
+        // Started before the group is added to its CPU, so that every group there has a thread.
         let thread = kls::start(Kls::new(cpu_state.clone(), group.clone(), self.band()))?;
         cpu_state.set_groups(|groups| groups.push(group.clone()));
         self.groups.push((group.clone(), thread));
         Ok(group)
     }
 
-    /// A domain's thread of a CPU is there: from now on it takes part. A thread that has ended
-    /// meanwhile, or is of another process, takes no part.
+    /// Adds a domain's thread on a CPU to its group, which then gives it turns. A thread that has
+    /// ended meanwhile is not added. A thread of another process is an error.
     pub(super) fn attach_thread(
         &mut self,
         session: u64,
@@ -145,11 +145,12 @@ impl Daemon {
         let virtual_processor = virtual_processors
             .iter_mut()
             .find(|virtual_processor| virtual_processor.group.cpu == cpu);
-        let virtual_processor = virtual_processor.ok_or("it has no virtual_processor there")?;
+        let virtual_processor =
+            virtual_processor.ok_or("it has no virtual processor on that CPU")?;
         let memory =
-            virtual_processor.memory.take().ok_or("it has its virtual_processor there already")?;
+            virtual_processor.memory.take().ok_or("its thread of that CPU is attached already")?;
         if thread_state(pid, tid)? == ThreadState::Dead {
-            // No reason to end the session: the domain may say next that it detaches.
+            // The session goes on: the domain may send next that it detaches.
             return Ok(());
         }
         memory.seal_future_writes()?;
@@ -175,7 +176,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Tells a member of the others, and the others of it.
+    /// Sends the areas of the other members to a member, and its area to the others.
     fn exchange_areas(
         &mut self,
         session: u64,
@@ -205,12 +206,12 @@ impl Daemon {
             }
         }
         for session in unresponsive {
-            self.end(session, "it does not listen");
+            self.end(session, "it does not read its messages");
         }
         Ok(())
     }
 
-    /// A domain cannot be attached: it is told so, and its session ends.
+    /// Tells a process that it cannot be attached. Returns why its session ends.
     fn reject(&mut self, session: u64, reason: String) -> SessionEnd {
         self.report_refusal(session, &reason);
         let _ = self.send(session, &ToDomain::Rejected { reason: reason.clone() }, &[]);

@@ -18,38 +18,40 @@ use crate::registry::Quota;
 /// How a daemon is set up.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where it listens.
+    /// The path of the socket.
     pub socket: PathBuf,
-    /// Who may connect.
+    /// The users who may connect.
     pub access: Access,
-    /// CPUs that handlers may use.
+    /// The CPUs that handlers may use.
     pub cpus: Vec<u32>,
-    /// Most of a CPU that admission gives away.
+    /// The share of a CPU that admission may give away.
     pub cpu_limit: Share,
-    /// What admission counts for a hand-off; `None` measures it.
+    /// The cost of a hand-off in admission; `None` measures it.
     pub switch_cost: Option<Span>,
-    /// Longest wake-up latency that admission allows for.
+    /// The longest wake-up latency that admission allows for.
     pub wakeup_latency: Span,
-    /// For so long from its release an activity may be kept waiting by worse ranks of the
-    /// domain that has the CPU, which spares hand-offs ([`Platform::defer_preemption`]). Under
-    /// `rmdp` only.
+    /// How long a released activity may wait while the domain that has the CPU runs worse ranks.
+    /// This saves hand-offs ([`Platform::defer_preemption`]). Only under `rmdp`.
+    ///
+    /// [`Platform::defer_preemption`]: upcall_core::admission::Platform::defer_preemption
     pub defer_preemption: Span,
-    /// By which policy: `rmdp`, `rm` or `dws`.
+    /// The policy: `rmdp`, `rm` or `dws`.
     pub discipline: &'static Discipline,
-    /// What one user may have.
+    /// The limits of one user.
     pub quota: Quota,
     /// CPU time beyond its longest quantum that a domain may take to yield.
     pub grace: Span,
-    /// Whether one that was demoted is killed.
+    /// Whether a demoted domain is killed.
     pub kill: bool,
-    /// For so long from its start on, it takes domains at their word that say what a
-    /// former daemon at the socket had admitted ([`Registry::claim`]). Who is new
-    /// meanwhile is admitted beside what has been claimed by then.
+    /// How long after its start the daemon believes what domains claim from a former daemon at the
+    /// socket ([`Registry::claim`]). New activities are admitted beside the claims made so far.
+    ///
+    /// [`Registry::claim`]: crate::registry::Registry::claim
     pub claims_within: Span,
 }
 
 impl Config {
-    /// One user's daemon at `socket`, for `cpus`, with what else is usual.
+    /// One user's daemon at `socket` for `cpus`, with defaults for the rest.
     pub fn new(socket: PathBuf, cpus: Vec<u32>) -> Self {
         Config {
             socket,
@@ -72,22 +74,22 @@ impl Config {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The socket cannot be listened at.
+    /// The daemon cannot listen at the socket.
     Listen {
-        /// That one.
+        /// The socket's path.
         socket: PathBuf,
-        /// What the kernel said; `EADDRINUSE`: a daemon is there.
+        /// The kernel's error; `EADDRINUSE` means that a daemon listens there already.
         error: OsError,
     },
-    /// A policy whose ranks do not compare across processes.
+    /// Ranks of the policy do not compare across processes.
     Policy(&'static str),
-    /// Deferred preemption under a policy whose test does not know it.
+    /// Deferred preemption under a policy whose test does not account for it.
     DeferPreemption(&'static str),
-    /// No CPU, or one that this process may not use.
+    /// There is no CPU, or this process may not use this one.
     Cpu(Option<u32>),
     /// The kernel refused.
     Os(OsError),
-    /// No memory to measure with.
+    /// There is no memory for the measurement of a hand-off.
     Pages(DomainGroupError),
     /// A thread did not start.
     Thread(std::io::Error),

@@ -1,7 +1,7 @@
-//! Messages: accepts connections, and receives and sends over them.
+//! Connections: accepts them, receives messages and sends messages.
 //!
-//! One end of every exchange; [`super::requests`] looks up what a message asks for. Part of
-//! the server's thread: nothing here waits for a client.
+//! [`super::requests`] handles the content of a message. Part of the server's thread: nothing here
+//! waits for a client.
 
 use core::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -27,7 +27,8 @@ impl Daemon {
                 }
                 Err(error) => {
                     self.events.push(DaemonEvent::Trouble(error.to_string()));
-                    // Out of descriptors, as a rule: not at full speed.
+                    // Usually there are no descriptors left. The pause keeps the loop from
+                    // spinning.
                     std::thread::sleep(Duration::from_millis(10));
                     return;
                 }
@@ -55,7 +56,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Takes all messages there are of a session.
+    /// Receives and handles all messages that a session has sent.
     pub(super) fn receive_messages(&mut self, number: u64) -> Result<(), SessionEnd> {
         loop {
             if !self.send_status(number)? {
@@ -78,8 +79,8 @@ impl Daemon {
     }
 
     pub(super) fn domain_of(&mut self, session: u64) -> Result<&mut Attached, SessionEnd> {
-        let session = self.sessions.get_mut(&session).ok_or("it has gone")?;
-        Ok(session.domain.as_mut().ok_or("it did not say hello")?)
+        let session = self.sessions.get_mut(&session).ok_or("its session has ended")?;
+        Ok(session.domain.as_mut().ok_or("it has not sent Hello")?)
     }
 
     pub(super) fn session_of(&self, generation: NonZeroU64) -> Option<u64> {

@@ -1,6 +1,6 @@
-//! What the server's thread knows: its sockets, sessions, groups and reservations.
+//! The state of the server's thread: its sockets, sessions, groups and reservations.
 //!
-//! Owned by that thread alone. The modules beside this one each add methods to [`Daemon`].
+//! Only that thread uses it. The sibling modules add methods to [`Daemon`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use crate::cpu::CpuState;
 use crate::reaper::{GroupWithThread, Reaper};
 use crate::registry::Registry;
 
-/// Numbers of watches; a session has two from [`SESSIONS`] on.
+/// Numbers of readiness watches. Each session has two, from [`SESSIONS`] on.
 pub(super) const LISTENER: u64 = 0;
 pub(super) const OFFENCES: u64 = 1;
 pub(super) const SESSIONS: u64 = 2;
 
-/// Ends a daemon from another thread.
+/// Stops a daemon from another thread.
 #[derive(Clone, Debug)]
 pub struct Stopper(pub(super) Arc<Readiness>);
 
@@ -36,7 +36,7 @@ impl Stopper {
     }
 }
 
-/// See the module's head.
+/// The daemon. See the module [`crate::server`].
 pub struct Daemon {
     pub(super) config: Config,
     /// `None`: handlers run in the ordinary class.
@@ -46,15 +46,15 @@ pub struct Daemon {
     pub(super) claims_until: Instant,
     pub(super) registry: Registry,
     pub(super) cpu_states: Vec<Arc<CpuState>>,
-    /// All groups of all cpu_states.
+    /// The groups of all CPUs.
     pub(super) groups: Vec<GroupWithThread>,
-    /// Until the end.
+    /// `None` once the daemon has ended.
     pub(super) reaper: Option<Reaper>,
     pub(super) sessions: BTreeMap<u64, Session>,
     pub(super) sessions_ever: u64,
     pub(super) readiness: Arc<Readiness>,
     pub(super) listener: Listener,
-    /// Whether the file of the socket goes with the daemon.
+    /// Whether the daemon removes the socket's file at its end.
     pub(super) owns_file: bool,
     pub(super) listener_watch: Watch,
     pub(super) offences: Connection,
@@ -66,28 +66,28 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// To end it from elsewhere.
+    /// A handle that stops the daemon from another thread.
     pub fn stopper(&self) -> Stopper {
         Stopper(self.readiness.clone())
     }
 
-    /// How many domains there are.
+    /// The number of attached domains.
     pub fn domains(&self) -> usize {
         self.registry.domains().count()
     }
 
-    /// How many have attached so far, to be looked at from elsewhere.
+    /// The number of domains attached so far, readable from other threads.
     pub fn attached_ever(&self) -> Arc<AtomicU64> {
         self.attached_ever.clone()
     }
 
-    /// What admission counts for a hand-off.
+    /// The cost of a hand-off in admission.
     pub fn switch_cost(&self) -> Span {
         self.switch_cost
     }
 
-    /// By which right handlers get the real-time class, and at which priorities; `None` if
-    /// they do not.
+    /// The right by which handlers get the real-time class, and their priorities; `None` if they
+    /// run in the ordinary class.
     pub fn real_time(&self) -> Option<RealTime> {
         self.real_time
     }

@@ -1,7 +1,7 @@
-//! Ending: of a session, of a user's groups, of the daemon.
+//! Ends a session, a user's groups, and the daemon.
 //!
-//! Step 3 of the diagram in [`super`]. Part of the server's thread, which waits for other
-//! threads only when the daemon ends.
+//! Step 3 of the diagram in [`super`]. Part of the server's thread, which waits for other threads
+//! only when the daemon ends.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,7 +23,7 @@ impl Daemon {
         sessions.into_iter().for_each(|session| self.end(session, "the daemon ends"));
     }
 
-    /// Ends a session: what it had is free.
+    /// Ends a session and releases everything that it has.
     pub(super) fn end(&mut self, number: u64, reason: &str) {
         let Some(session) = self.sessions.remove(&number) else { return };
         let Some(Attached { number, virtual_processors, .. }) = session.domain else { return };
@@ -48,7 +48,7 @@ impl Daemon {
         self.close_groups(session.credentials.uid);
     }
 
-    /// Closes the groups of a user who has no domain any more.
+    /// Closes the groups of a user without domains.
     pub(super) fn close_groups(&mut self, uid: u32) {
         if self.registry.domains().any(|(_, domain)| domain.owner.uid == uid) {
             return;
@@ -66,9 +66,9 @@ impl Daemon {
 impl Drop for Daemon {
     fn drop(&mut self) {
         self.end_all();
-        // Relaxed: it looks at every tick.
+        // Relaxed: the watchdog reads it at every tick.
         self.watchdog_quit.store(true, Ordering::Relaxed);
-        // With the last domain the last group was closed.
+        // All groups are closed by now: a group is closed with its user's last domain.
         drop(self.reaper.take());
         let _ = self.watchdog.take().map(JoinHandle::join);
         if self.owns_file {
@@ -77,8 +77,8 @@ impl Drop for Daemon {
     }
 }
 
-/// Puts what is left of a domain's thread into the ordinary class. After an exec it is
-/// the process's first thread that has its class.
+/// Puts the remaining thread of a domain into the ordinary class. After an exec the process's first
+/// thread has inherited the class.
 fn lower(process: &PidFd, member: &Member, band: Band) {
     if process.has_exited() != Ok(false) {
         return;

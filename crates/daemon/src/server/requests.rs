@@ -1,7 +1,7 @@
-//! Requests: places for activities, and how things stand.
+//! Requests: places for activities, and the daemon's status.
 //!
-//! Called with each message of a session. The registry decides, and the watchdog is told
-//! what was decided. Part of the server's thread.
+//! Called with each message of a session. The registry decides, and the watchdog gets the new
+//! limits. Part of the server's thread.
 
 use std::os::fd::AsFd;
 use std::sync::PoisonError;
@@ -51,7 +51,7 @@ impl Daemon {
                 let source =
                     StatusSource { registry: &self.registry, cpu_states: &self.cpu_states };
                 let inspector = self.sessions.get_mut(&session).filter(|s| s.domain.is_none());
-                let inspector = inspector.ok_or("a domain asked how things stand")?;
+                let inspector = inspector.ok_or("a domain asked for the status")?;
                 inspector.status_reply =
                     Some(StatusReply::begin(&source, &inspector.credentials, real_time));
                 Ok(())
@@ -59,7 +59,7 @@ impl Daemon {
         }
     }
 
-    /// Tells a domain whether an activity has a place.
+    /// Replies to a domain whether an activity has a place.
     fn reply(
         &mut self,
         session: u64,
@@ -84,14 +84,15 @@ impl Daemon {
         self.send(session, &reply, &[])
     }
 
-    /// Goes on answering an inspector; `false`: it is to be listened to later.
+    /// Sends more of the status to an inspector. Returns `false` if its messages are to be read
+    /// later.
     pub(super) fn send_status(&mut self, number: u64) -> Result<bool, SessionEnd> {
         let source = StatusSource { registry: &self.registry, cpu_states: &self.cpu_states };
         let Some(session) = self.sessions.get_mut(&number) else { return Ok(false) };
         let Some(status_reply) = &mut session.status_reply else { return Ok(true) };
         if status_reply.send_more(&source, &session.connection)? {
             session.status_reply = None;
-            // Whatever it asks next comes after what others ask.
+            // The connection is armed again, so that the requests of other sessions come first.
             session.connection_watch.arm()?;
         } else if let Some(writable) = &status_reply.writable {
             writable.arm()?;
@@ -103,7 +104,7 @@ impl Daemon {
         Ok(false)
     }
 
-    /// Tells the kernel areas and the watchdog what a domain may do.
+    /// Writes the limits of a domain to the kernel areas, and for the watchdog.
     pub(super) fn set_limits(&self, session: u64) {
         let domain = self.sessions.get(&session).and_then(|session| session.domain.as_ref());
         let Some(Attached { number, virtual_processors, .. }) = domain else { return };

@@ -1,4 +1,4 @@
-//! Connections, and what each of them is: an inspector's, or a domain's.
+//! Connections and their kinds: inspectors and domains.
 //!
 //! Plain data of the server's thread.
 
@@ -15,7 +15,7 @@ use upcall_sys::readiness::Watch;
 use crate::group::{DomainGroup, Member};
 use crate::status::StatusReply;
 
-/// A connection.
+/// A connection and the process at its other end.
 pub(super) struct Session {
     pub(super) connection: Connection,
     pub(super) credentials: Credentials,
@@ -23,11 +23,11 @@ pub(super) struct Session {
     pub(super) connection_watch: Watch,
     pub(super) _process_watch: Watch,
     pub(super) domain: Option<Attached>,
-    /// It asked how things stand.
+    /// The reply to an inspector that is being sent.
     pub(super) status_reply: Option<StatusReply>,
 }
 
-/// A connection that is a domain.
+/// The domain of a session.
 pub(super) struct Attached {
     pub(super) number: DomainId,
     pub(super) generation: NonZeroU64,
@@ -37,13 +37,13 @@ pub(super) struct Attached {
 /// A domain on a CPU.
 pub(super) struct VirtualProcessor {
     pub(super) group: Arc<DomainGroup>,
-    /// Its area, until its thread is there.
+    /// The user area, until the domain's thread is attached.
     pub(super) memory: Option<SharedMapping>,
-    /// From its thread on.
+    /// The member of the group, once the domain's thread is attached.
     pub(super) member: Option<Arc<Member>>,
 }
 
-/// What ends a session, in a few words.
+/// Why a session ends, in a few words.
 pub(super) struct SessionEnd(pub(super) String);
 
 impl<E: fmt::Display> From<E> for SessionEnd {
@@ -53,12 +53,14 @@ impl<E: fmt::Display> From<E> for SessionEnd {
 }
 
 impl Session {
-    /// Why it is over, where its connection closed or its process ended, and no
-    /// [`ToDaemon::Detach`] came before.
+    /// Why the session ended, after its connection closed or its process ended without
+    /// [`ToDaemon::Detach`].
+    ///
+    /// [`ToDaemon::Detach`]: upcall_shm::wire::ToDaemon::Detach
     pub(super) fn closed(&self) -> SessionEnd {
         SessionEnd(match self.process.has_exited() {
             Ok(true) => "its process ended before it detached".to_owned(),
-            // A process that is just dying closes its descriptors first.
+            // A dying process closes its descriptors before it counts as exited.
             _ => "its connection closed before it detached".to_owned(),
         })
     }

@@ -1,4 +1,4 @@
-//! The watchdog's checks of one CPU, one tick after the other.
+//! The watchdog's checks of one CPU, from tick to tick.
 
 use std::sync::Arc;
 
@@ -16,16 +16,16 @@ use super::tick::Tick;
 use crate::cpu::{CpuState, CpuView};
 use crate::group::{DomainGroup, Member, Members};
 
-/// At so many ticks in succession a false rank is a lie.
+/// At so many successive ticks with a false rank the domain is no longer believed.
 const FALSE_RANK_TICKS_MAX: u32 = 2;
-/// CPU time that one who was out-prioritised may use before it is demoted.
+/// CPU time that an out-prioritised domain may use before it is demoted.
 const DEMOTED_AFTER: Span = Span::from_millis(50);
-/// The offence at which a domain is demoted at once.
+/// The number of the offence that demotes a domain at once.
 const OFFENCES_MAX: u64 = 3;
-/// For so long at least an offender is beneath the others.
+/// The shortest time for which an offender stays below the other domains.
 const PENALTY_MIN: Span = Span::from_millis(50);
 
-/// One CPU, as the watchdog remembers it.
+/// One CPU, with what the watchdog remembers of it.
 pub(super) struct CpuWatch {
     cpu_state: Arc<CpuState>,
     view: CpuView,
@@ -33,12 +33,12 @@ pub(super) struct CpuWatch {
     records: Vec<Record>,
 }
 
-/// A holder that was asked to yield.
+/// A yield request to the holder of a turn.
 #[derive(Clone, Copy)]
 struct YieldRequest {
     turn: Turn,
     at: Instant,
-    /// Of its thread, then.
+    /// CPU time of the holder's thread at that time.
     cpu_ns: u64,
 }
 
@@ -47,6 +47,7 @@ impl CpuWatch {
         CpuWatch { cpu_state, view: CpuView::default(), yield_request: None, records: Vec::new() }
     }
 
+    /// All checks of one tick.
     pub(super) fn check(&mut self, tick: &mut Tick<'_>) {
         let mut view = std::mem::take(&mut self.view);
         view.refresh(&self.cpu_state);
@@ -58,7 +59,7 @@ impl CpuWatch {
         for (group, members) in view.groups() {
             self.check_members(group, members, tick);
             let Ok(turn) = group.turn_or_reset() else { continue };
-            // Who wrote that he has it, where no domain has it, has not.
+            // If no domain of the group has the CPU, the number in the turn page is false.
             let is_held = self.cpu_state.is_held(group);
             let has_turn = if is_held { turn.holder() } else { DomainId::DAEMON };
             for member in members.iter() {
@@ -74,7 +75,8 @@ impl CpuWatch {
         }
         self.records.retain(|record| record.seen);
         if let Some((group, member, turn)) = holder.filter(|_| others_wait) {
-            // Its domains cannot see who became ready since it got the CPU.
+            // The domains of that group cannot see work of other users that came after it got the
+            // CPU.
             if view.publish_others(group, now) {
                 let _ = group.turn.request_recheck();
             }
@@ -85,13 +87,13 @@ impl CpuWatch {
             None => self.yield_request = None,
         }
         if waits && holder.is_none_or(|(_, member, _)| self.has_not_run(member)) {
-            // By the rules its thread is awake, or about to be.
+            // The KLS threads should be awake by now. This helps if a domain overwrote a wake word.
             view.groups().for_each(|(group, _)| group.wake_kls());
         }
         self.view = view;
     }
 
-    /// Checks everything of a group's members that does not depend on who has the turn.
+    /// The checks of a group's members that do not depend on who has the turn.
     fn check_members(&mut self, group: &DomainGroup, members: &Members, tick: &mut Tick<'_>) {
         let holder = group.turn.turn().ok().map(Turn::holder);
         for member in members.iter() {
@@ -103,14 +105,15 @@ impl CpuWatch {
         self.check_ranks(group, members, tick);
     }
 
-    /// Whether a domain used no CPU time since the last look.
+    /// Whether a domain used no CPU time since the previous tick.
     fn has_not_run(&mut self, member: &Member) -> bool {
         self.record_of(member).is_some_and(|record| !record.account.has_run)
     }
 
-    /// `member` has the turn, uses no CPU time, and does not run; another user waits. If
-    /// it is blocked, its KLS thread passes over it at once; it goes on so only where
-    /// somebody writes all the while that it sleeps on its bell, and is to be woken.
+    /// Counts a tick of a holder that uses no CPU time and does not run while another user waits.
+    ///
+    /// The KLS thread passes over a blocked holder at once. So this state lasts only if a domain
+    /// keeps writing that the holder sleeps on its wake word and is to be woken.
     fn check_idle_holder(
         &mut self,
         group: &DomainGroup,
@@ -119,7 +122,7 @@ impl CpuWatch {
         tick: &mut Tick<'_>,
     ) {
         let Some(record) = self.record_of(member) else { return };
-        // Without the real-time class it may only be kept from running.
+        // Without the real-time class, other threads may keep the holder from running.
         let running = thread_state(member.pid, member.tid) == Ok(ThreadState::Running);
         if record.account.has_run || running || tick.rules.band.is_none() {
             return;
@@ -130,10 +133,10 @@ impl CpuWatch {
         }
     }
 
-    /// Keeps the record of a domain, its use of CPU time above all.
+    /// Updates the record of a domain, mainly its CPU time.
     fn update_record(&mut self, member: &Arc<Member>, tick: &Tick<'_>, wants_cpu: bool) {
         let count_ns = cpu_time_of(member.pid, member.tid).unwrap_or_else(|_| {
-            // The process has ended, or become another program.
+            // The process has ended, or has executed another program.
             lower_leader(member, tick.rules.band);
             0
         });
@@ -155,7 +158,7 @@ impl CpuWatch {
         }
     }
 
-    /// `member` has the turn while somebody waits.
+    /// Checks `member`, which has the turn while another domain waits.
     fn check_holder(
         &mut self,
         group: &DomainGroup,
@@ -187,7 +190,8 @@ impl CpuWatch {
         }
     }
 
-    /// Acts, and tells it as that, or as what is harder where it has act_against too often.
+    /// Takes `measure` against a domain, or demotes it after too many offences. Reports the
+    /// measure.
     fn act_against(
         &mut self,
         group: &DomainGroup,
@@ -205,18 +209,18 @@ impl CpuWatch {
             demote(group, member, held_ns, tick);
             return;
         }
-        // First of all: the KLS thread, which may just raise it, looks at that afterwards.
+        // First, because the KLS thread may be raising the thread and checks the state afterwards.
         group.set_state(member, State::Demoted);
         if let Some(band) = tick.rules.band {
-            // Refused only if it has ended.
+            // Fails only if the thread has ended.
             let _ = schedule::set_fifo_not_inherited_of(member.tid, band.offender());
         }
         tick.report_offence(group, member, measure, held_ns);
-        // It sees that it takes no turns when it wakes.
+        // The domain sees that it takes no turns when it wakes.
         group.notify(member.domain);
     }
 
-    /// Raises who gave a sign and owes nothing, and demotes who runs on.
+    /// Reinstates domains that responded and owe nothing. Demotes those that run on.
     fn review_penalties(&mut self, group: &DomainGroup, members: &Members, tick: &mut Tick<'_>) {
         for member in members.iter() {
             let Some(record) = self.record_of(member) else { continue };
@@ -228,7 +232,7 @@ impl CpuWatch {
                 record.penalty = None;
                 reinstate(group, member, tick.rules);
             } else if !penalty.is_ordinary && ran_ns > DEMOTED_AFTER.as_nanos() {
-                // Signs or not: so much of the real-time class is not for it.
+                // Even if it responds: an offender gets no more of the real-time class than this.
                 record.penalty = Some(Penalty { is_ordinary: true, ..penalty });
                 group.count_offence(member);
                 demote(group, member, ran_ns, tick);
@@ -236,8 +240,8 @@ impl CpuWatch {
         }
     }
 
-    /// Puts the turn page right. Who wrote where it has nothing to write, and nobody else
-    /// can, is told by its own area.
+    /// Repairs the turn page. Punishes domains that wrote invalid values into their own area, which
+    /// no other domain can write.
     fn check_memory(&mut self, group: &DomainGroup, members: &Members, tick: &mut Tick<'_>) {
         if group.turn.audit().is_err() {
             group.turn.repair();
@@ -247,15 +251,15 @@ impl CpuWatch {
                 continue;
             }
             let Some(record) = self.record_of(member) else { continue };
-            // No second chance: it is broken.
+            // The domain is broken, so it is demoted at once.
             record.offences = record.offences.max(OFFENCES_MAX - 1);
             let used_ns = record.account.used_ns;
             self.act_against(group, member, (Measure::OutPrioritised, used_ns), tick);
         }
     }
 
-    /// A rank that it was not admitted with. At one look it may be that the domain is just
-    /// coming to know of what it was granted.
+    /// Checks for ranks that were not granted. One such tick is no offence: the domain may not know
+    /// yet what it was granted.
     fn check_ranks(&mut self, group: &DomainGroup, members: &Members, tick: &mut Tick<'_>) {
         for member in members.iter() {
             let is_false = !member.is(State::Demoted) && member.shows_false_rank(tick.now);
@@ -269,7 +273,7 @@ impl CpuWatch {
         }
     }
 
-    /// Who has not got the turn should sleep, but for what is left of a quantum in which
+    /// Checks a domain without the turn. It should sleep, except for the rest of a quantum in which
     /// it was blocked.
     fn check_without_turn(
         &mut self,
@@ -284,7 +288,7 @@ impl CpuWatch {
         let is_well = has_turn == member.domain || group.is_asleep(member) || responded;
         if member.is(State::Demoted) || is_well {
             record.awake_without_turn = None;
-            // Signs may be false; what it used is not.
+            // A response may be fake; the CPU time is not.
             if responded
                 && !member.is(State::Demoted)
                 && let Some(used_ns) = record.account.overuse_ns(&member.limits, tick.rules.grace)
@@ -306,7 +310,7 @@ impl CpuWatch {
     }
 }
 
-/// Somebody of the group but the holder has something to do.
+/// Whether a member of the group other than the holder has work.
 fn has_waiting_member(
     group: &DomainGroup,
     members: &Members,
@@ -318,8 +322,8 @@ fn has_waiting_member(
     present.any(|member| member.wants_cpu(now))
 }
 
-/// Whether a domain said something since it was asked. A time that has not come yet is
-/// a lie.
+/// Whether a domain has responded since `asked_at`. A time in the future is false and does not
+/// count.
 fn has_responded(member: &Member, asked_at: Instant, now: Instant) -> bool {
     let Ok(running) = member.area.running() else { return false };
     let within = asked_at.as_nanos()..=now.as_nanos();

@@ -1,4 +1,4 @@
-//! What the watchdog does to a domain's thread and turn.
+//! The measures that the watchdog takes against a domain's thread and turn, and how it undoes them.
 
 use upcall_shm::kernel_area::State;
 use upcall_shm::turn_page::Turn;
@@ -10,17 +10,17 @@ use crate::group::{DomainGroup, Member};
 
 pub(super) fn reinstate(group: &DomainGroup, member: &Member, rules: &Rules) {
     if let Some(band) = rules.band {
-        // Refused only if it has ended.
+        // Fails only if the thread has ended.
         let _ = schedule::set_fifo_not_inherited_of(member.tid, band.handlers());
     }
     group.set_state(member, State::Attached);
-    // So that it shows what it has.
+    // So that the domain shows its work.
     group.notify(member.domain);
 }
 
-/// Who was blocked amid its turn and has come to a boundary, or has the turn again, is no
-/// longer above the others. Until a tick later it may still be, which costs nobody a
-/// quantum: without the turn it only shows what it has.
+/// Lowers a raised thread that has reached a boundary or has the turn again. The thread was raised
+/// because it had blocked during its turn. It may stay raised for up to a tick too long, which
+/// costs no other domain a quantum: without the turn the thread only shows its work.
 pub(super) fn lower_returner(
     group: &DomainGroup,
     member: &Member,
@@ -34,7 +34,7 @@ pub(super) fn lower_returner(
         schedule::class_of(member.tid).is_ok_and(|class| class == raised)
     };
     if is_back && is_raised() {
-        // Refused only if it has ended.
+        // Fails only if the thread has ended.
         let _ = schedule::set_fifo_not_inherited_of(member.tid, band.handlers());
     }
 }
@@ -48,11 +48,11 @@ pub(super) fn demote(group: &DomainGroup, member: &Member, held_ns: u64, tick: &
     if tick.rules.kill {
         tick.report_offence(group, member, Measure::Killed, held_ns);
     }
-    // It sees that it is alone when it wakes.
+    // The domain sees that it gets no turns when it wakes.
     group.notify(member.domain);
 }
 
-/// After an exec it is the process's first thread that has the class of ours.
+/// Lowers the first thread of a process: after an exec it has inherited our real-time class.
 pub(crate) fn lower_leader(member: &Member, band: Option<Band>) {
     let Some(band) = band else { return };
     let ours = [band.handlers(), band.returner(), band.offender()];

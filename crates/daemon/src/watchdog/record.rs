@@ -1,4 +1,4 @@
-//! A domain, as the watchdog remembers it from tick to tick.
+//! A domain, with what the watchdog remembers of it from tick to tick.
 
 use std::sync::Arc;
 
@@ -7,35 +7,35 @@ use upcall_core::time::Instant;
 use super::account::Account;
 use crate::group::Member;
 
-/// So many ticks may a domain have the turn, not run, and keep another user waiting.
+/// For so many ticks a domain may have the turn and not run while another user waits.
 pub(super) const IDLE_TICKS_MAX: u32 = 3;
 
-/// A domain, as the watchdog remembers it.
+/// A domain, with what the watchdog remembers of it.
 pub(super) struct Record {
     pub(super) member: Arc<Member>,
     pub(super) offences: u64,
     pub(super) account: Account,
-    /// CPU time as it was when it was first seen awake without the turn, and when; `None`: it
-    /// is not, or has given a sign since.
+    /// The CPU time and the time at which it was first seen awake without the turn. `None`: it
+    /// sleeps, has the turn, or has responded since.
     pub(super) awake_without_turn: Option<(u64, Instant)>,
-    /// `None`: it takes turns, or has act_against too often to do so again.
+    /// `None`: it takes turns, or has offended too often to do so again.
     pub(super) penalty: Option<Penalty>,
-    /// Ticks at which it had the turn and made nothing of it, since it ran last.
+    /// Ticks since it last ran at which it had the turn and did not run.
     pub(super) idle_ticks: u32,
-    /// CPU time of its KLS thread at the last of them.
+    /// CPU time of its KLS thread at the last of these ticks.
     pub(super) kls_ns: u64,
-    /// Ticks in succession at which it showed a rank that it was not admitted with.
+    /// Successive ticks at which it showed a rank that it was not admitted with.
     pub(super) false_rank_ticks: u32,
     pub(super) seen: bool,
 }
 
-/// A domain that was put beneath the others.
+/// An offender that runs below the other domains.
 #[derive(Clone, Copy)]
 pub(super) struct Penalty {
-    /// CPU time of its thread then.
+    /// CPU time of its thread when it offended.
     pub(super) cpu_ns: u64,
     pub(super) at: Instant,
-    /// It was put into the ordinary class since.
+    /// Whether it was put into the ordinary class since.
     pub(super) is_ordinary: bool,
 }
 
@@ -54,9 +54,12 @@ impl Record {
         }
     }
 
-    /// At another look it had the turn and made nothing of it; whether that was once too often. Such
-    /// a look does not count if its KLS thread, which is to wake it or to pass over it, is ready and has
-    /// not run since the last: the machine keeps it from that, or somebody who is found in other ways.
+    /// Counts a tick at which the domain had the turn and did not run. Returns whether that was one
+    /// tick too many.
+    ///
+    /// A tick does not count if the KLS thread is ready and has not run since the last one. That
+    /// thread should wake the domain or pass over it. Then the machine keeps it from running, or a
+    /// domain that other checks find.
     pub(super) fn count_idle_tick(&mut self, (kls_is_ready, kls_ns): (bool, u64)) -> bool {
         let kls_has_run = std::mem::replace(&mut self.kls_ns, kls_ns) != kls_ns;
         if kls_is_ready && !kls_has_run {

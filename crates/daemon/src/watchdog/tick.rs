@@ -8,17 +8,17 @@ use upcall_sys::schedule::Band;
 
 use crate::group::{DomainGroup, Member};
 
-/// The watchdog had to act.
+/// An offence, with the measure that the watchdog took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Offence {
     pub(crate) cpu: u32,
     pub(crate) generation: u64,
     pub(crate) measure: Measure,
-    /// How long it had kept the CPU, in ns.
+    /// How long the domain had kept the CPU, in ns.
     pub(crate) held_ns: u64,
 }
 
-/// How it is set up.
+/// How the watchdog is set up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
     /// `None`: without the real-time class.
@@ -28,10 +28,10 @@ pub(crate) struct Rules {
     pub(crate) kill: bool,
 }
 
-/// One look at one CPU: when it is, by which rules, and whom to tell.
+/// One tick at one CPU.
 pub(super) struct Tick<'t> {
     pub(super) now: Instant,
-    /// For so long at least the machine stood still before it.
+    /// How long the machine stood still before it, at least.
     pub(super) stalled: Span,
     pub(super) kernel_tick: Span,
     pub(super) rules: &'t Rules,
@@ -39,7 +39,7 @@ pub(super) struct Tick<'t> {
 }
 
 impl Rules {
-    /// Whether `ran_ns` of CPU time is more than `member` may run without asking.
+    /// Whether `ran_ns` of CPU time is more than `member` may use without asking.
     pub(super) fn is_too_long(&self, member: &Member, ran_ns: u64) -> bool {
         let quantum = Span::from_nanos(member.limits.quantum_ns_max.load(Relaxed));
         ran_ns > (quantum + self.grace).as_nanos()
