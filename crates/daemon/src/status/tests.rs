@@ -1,4 +1,4 @@
-//! Who may see what, and what is told of those who went meanwhile.
+//! Which domains a user sees, and the status of domains that go meanwhile.
 
 use super::*;
 use crate::registry::{Owner, Quota};
@@ -6,10 +6,10 @@ use upcall_core::admission::Platform;
 use upcall_core::policy::rmdp::RMDP;
 use upcall_shm::wire::{MESSAGE_BYTES_MAX, Need, TEXT_BYTES_MAX};
 
-/// Activities of a domain: three of these are more than a socket takes at once.
+/// Activities of a domain. The messages of three such domains do not fit into a socket at once.
 const MANY: usize = 128;
 
-/// Two users that are neither root nor, as a rule, whoever tests.
+/// Two users that are neither root nor, usually, the user that runs the tests.
 const ONE: u32 = 70_001;
 const OTHER: u32 = 70_002;
 
@@ -29,7 +29,7 @@ fn registry() -> Registry {
     registry
 }
 
-/// The domains that are told, and how many are not.
+/// The domains that a user sees, and the number of those that it does not see.
 fn seen_by(uid: u32, registry: &Registry) -> (Vec<u32>, u32) {
     let credentials = Credentials { pid: 1, uid, gid: 1 };
     let source = StatusSource { registry, cpu_states: &[] };
@@ -39,7 +39,7 @@ fn seen_by(uid: u32, registry: &Registry) -> (Vec<u32>, u32) {
 }
 
 #[test]
-fn root_and_the_daemons_user_see_all_others_their_own() {
+fn root_and_the_daemons_user_see_all_domains_others_their_own() {
     let registry = registry();
     assert_eq!(seen_by(0, &registry), (vec![1, 2, 3], 0));
     assert_eq!(seen_by(process::effective_user(), &registry), (vec![1, 2, 3], 0));
@@ -49,7 +49,7 @@ fn root_and_the_daemons_user_see_all_others_their_own() {
 }
 
 #[test]
-fn a_domain_that_went_meanwhile_is_left_out_also_if_its_number_is_taken_again() {
+fn a_detached_domain_is_left_out_even_if_its_number_is_reused() {
     let mut registry = registry();
     let (here, there) = Connection::pair().unwrap();
     let credentials = Credentials { pid: 1, uid: 0, gid: 0 };
@@ -80,7 +80,7 @@ fn a_domain_that_went_meanwhile_is_left_out_also_if_its_number_is_taken_again() 
 }
 
 #[test]
-fn what_does_not_fit_is_kept_a_domain_at_a_time_and_sent_when_there_is_room() {
+fn unsent_messages_are_kept_for_one_domain_at_a_time() {
     let mut registry = registry();
     let need = Need {
         period_ns: 1_000_000_000,
@@ -104,7 +104,7 @@ fn what_does_not_fit_is_kept_a_domain_at_a_time_and_sent_when_there_is_room() {
     let mut buffer = [0; MESSAGE_BYTES_MAX];
     while !status_reply.send_more(&source, &here).unwrap() {
         waits += 1;
-        // Of one domain: itself, and its activities.
+        // The messages of one domain: its own and one for each activity.
         assert!(status_reply.messages.len() <= 1 + MANY);
         for _ in 0..10 {
             told += u64::from(there.receive(&mut buffer).is_ok());
