@@ -130,7 +130,8 @@ fn a_better_domain_resumes_when_it_wakes_and_runs_on_at_the_next_boundary() {
         let (meanwhile, since) = (begun(&others, *asleep, *due), begun(&others, *due, *awake));
         let then = begun(&others, *awake, *after);
         println!(
-            "{meanwhile} quanta while it slept, {since} till it was awake, {then} till it went on; woke {} us late",
+            "{meanwhile} quanta while it slept, {since} till it was awake, {then} till it \
+             went on; woke {} us late",
             (awake - due) / 1000
         );
         // A tick of the watchdog or an interrupt may come between two readings of the clock.

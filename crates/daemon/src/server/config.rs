@@ -24,7 +24,7 @@ pub struct Config {
     pub access: Access,
     /// The CPUs that handlers may use.
     pub cpus: Vec<u32>,
-    /// The share of a CPU that admission may give away.
+    /// The share of a CPU that admission may reserve.
     pub cpu_limit: Share,
     /// The cost of a hand-off in admission; `None` measures it.
     pub switch_cost: Option<Span>,
