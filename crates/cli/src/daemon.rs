@@ -9,6 +9,7 @@
 //! | `metrics` | the numbers of `upcall ps` for Prometheus |
 //! | `service` | messages to a service manager |
 
+use std::error::Error;
 use std::fmt;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -121,13 +122,19 @@ pub enum AccessArg {
 #[derive(Clone, Copy, Debug)]
 pub struct SwitchCost(Option<Span>);
 
-/// Why the daemon did not run, as one line.
+/// Why the daemon did not run. Its text is one line.
 #[derive(Debug)]
-pub struct DaemonFailure(String);
+pub struct DaemonFailure(Box<dyn Error + Send + Sync>);
 
 impl fmt::Display for DaemonFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        write!(f, "upcalld: {}", self.0)
+    }
+}
+
+impl Error for DaemonFailure {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&*self.0)
     }
 }
 
@@ -175,8 +182,8 @@ pub fn serve(args: &DaemonArgs) -> Result<(), DaemonFailure> {
     Ok(())
 }
 
-fn failed(error: impl fmt::Display) -> DaemonFailure {
-    DaemonFailure(format!("upcalld: {error}"))
+fn failed(error: impl Into<Box<dyn Error + Send + Sync>>) -> DaemonFailure {
+    DaemonFailure(error.into())
 }
 
 /// The path where the daemon listens: that of a passed socket, or the path by the arguments.
@@ -193,7 +200,7 @@ fn socket(args: &DaemonArgs, passed: Option<&Listener>) -> Result<PathBuf, Daemo
     match &args.socket {
         Some(named) if *named != path => {
             let (named, path) = (named.display(), path.display());
-            Err(failed(format_args!("--socket: found {named}, the service manager passed {path}")))
+            Err(failed(format!("--socket: found {named}, the service manager passed {path}")))
         }
         _ => Ok(path),
     }
@@ -201,7 +208,7 @@ fn socket(args: &DaemonArgs, passed: Option<&Listener>) -> Result<PathBuf, Daemo
 
 fn listen_for_scrapers(address: SocketAddr) -> Result<TcpListener, DaemonFailure> {
     let listener = TcpListener::bind(address)
-        .map_err(|error| failed(format_args!("--metrics {address}: {error}")))?;
+        .map_err(|error| failed(format!("--metrics {address}: {error}")))?;
     // With port 0 the kernel chooses the port.
     let address = listener.local_addr().map_err(failed)?;
     tracing::info!("metrics at http://{address}/metrics");

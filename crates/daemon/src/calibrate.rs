@@ -19,7 +19,7 @@ use crate::group::DomainGroupError;
 const ROUNDS: usize = 400;
 /// Measurements; the smallest cost counts. Other threads on the CPU can only raise a cost, never
 /// lower it. Admission uses the result as long as the daemon runs.
-const TIMES: usize = 10;
+const MEASUREMENTS: usize = 10;
 /// Added to the measured cost, in percent.
 const MARGIN_PERCENT: u64 = 20;
 
@@ -32,7 +32,7 @@ type Page = TurnPage<SharedMapping>;
 pub fn handoff_cost(cpu: u32, band: Option<Band>) -> Result<Span, DomainGroupError> {
     let memory = SharedMapping::create("upcall-trial", PAGE_BYTES)?;
     let page = Arc::new(TurnPage::create(memory, cpu).map_err(|_| DomainGroupError::Layout)?);
-    let (here, there) = (DomainId::DAEMON, DomainId::all().next().unwrap_or(DomainId::DAEMON));
+    let (first, second) = (DomainId::DAEMON, DomainId::all().next().unwrap_or(DomainId::DAEMON));
     let prepare = move || {
         let _ = schedule::pin_thread(&[cpu]);
         if let Some(band) = band {
@@ -42,19 +42,19 @@ pub fn handoff_cost(cpu: u32, band: Option<Band>) -> Result<Span, DomainGroupErr
     let answering = page.clone();
     let other = std::thread::spawn(move || {
         prepare();
-        for _ in 0..ROUNDS * TIMES {
-            wait_for(&answering, there);
-            pass(&answering, here);
+        for _ in 0..ROUNDS * MEASUREMENTS {
+            wait_for_turn(&answering, second);
+            pass_turn(&answering, first);
         }
     });
     let page = page.clone();
     let measuring = std::thread::spawn(move || {
         prepare();
-        let mut costs_ns = Vec::with_capacity(ROUNDS * TIMES);
-        for _ in 0..ROUNDS * TIMES {
+        let mut costs_ns = Vec::with_capacity(ROUNDS * MEASUREMENTS);
+        for _ in 0..ROUNDS * MEASUREMENTS {
             let before = clock::monotonic_ns();
-            pass(&page, there);
-            wait_for(&page, here);
+            pass_turn(&page, second);
+            wait_for_turn(&page, first);
             costs_ns.push((clock::monotonic_ns() - before) / 2);
         }
         costs_ns
@@ -69,7 +69,7 @@ pub fn handoff_cost(cpu: u32, band: Option<Band>) -> Result<Span, DomainGroupErr
     Ok(Span::from_nanos(p99_ns + p99_ns * MARGIN_PERCENT / 100))
 }
 
-fn pass(page: &Page, to: DomainId) {
+fn pass_turn(page: &Page, to: DomainId) {
     if let Ok(turn) = page.turn() {
         page.pass(turn, to);
     }
@@ -78,7 +78,7 @@ fn pass(page: &Page, to: DomainId) {
     }
 }
 
-fn wait_for(page: &Page, me: DomainId) {
+fn wait_for_turn(page: &Page, me: DomainId) {
     while page.holder() != Ok(me) {
         if page.doze(me) {
             let _ = futex::wait_shared_until(page.bell(me), ASLEEP, None);

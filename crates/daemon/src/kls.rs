@@ -14,7 +14,7 @@
 //!                                                     |                    |
 //!                                             (3) passes the turn          |
 //!                                                     v                    |
-//!                                                 beneath ---------- (4) holder blocked,
+//!                                                 below ------------ (4) holder blocked,
 //!                                                                     stopped, gone
 //! ```
 //!

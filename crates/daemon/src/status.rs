@@ -40,7 +40,7 @@ use crate::registry::{Domain, Listed, Registry};
 mod tests;
 
 /// How often an area is read again while its owner is writing it.
-const LOOKS_MAX: usize = 8;
+const READ_ATTEMPTS_MAX: usize = 8;
 
 /// A reply that is being sent.
 pub(crate) struct StatusReply {
@@ -225,14 +225,14 @@ fn slots(area: &Peer<SharedMapping>) -> Result<Vec<Slot>, PeerFault> {
 }
 
 /// Reads again while the owner is writing, or was preempted while writing.
-fn read_with_retries<T>(look: impl Fn() -> Result<T, PeerFault>) -> Result<T, PeerFault> {
-    for _ in 1..LOOKS_MAX {
-        match look() {
+fn read_with_retries<T>(read: impl Fn() -> Result<T, PeerFault>) -> Result<T, PeerFault> {
+    for _ in 1..READ_ATTEMPTS_MAX {
+        match read() {
             Err(PeerFault::Torn { .. }) => std::thread::yield_now(),
             found => return found,
         }
     }
-    look()
+    read()
 }
 
 fn activity(listed: &Listed<'_>, slots: &[Slot]) -> ActivityStatus {

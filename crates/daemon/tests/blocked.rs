@@ -125,7 +125,7 @@ fn assert_no_offence(events: &[DaemonEvent]) {
 fn a_better_domain_resumes_when_it_wakes_and_runs_on_at_the_next_boundary() {
     let (blocks, _, others, events) = run((150, 4), (200, 100));
     assert_no_offence(&events);
-    let mut amid = 0;
+    let mut overlaps = 0;
     for [asleep, due, awake, after] in &blocks {
         let (meanwhile, since) = (begun(&others, *asleep, *due), begun(&others, *due, *awake));
         let then = begun(&others, *awake, *after);
@@ -137,9 +137,9 @@ fn a_better_domain_resumes_when_it_wakes_and_runs_on_at_the_next_boundary() {
         // A tick of the watchdog or an interrupt may come between two readings of the clock.
         assert!(since <= 1, "{since} quanta of the other before it got on");
         assert!(then <= 1, "{then} quanta of the other before its next one");
-        amid += usize::from(meanwhile > 10 && begun(&others, *after, u64::MAX) > 0);
+        overlaps += usize::from(meanwhile > 10 && begun(&others, *after, u64::MAX) > 0);
     }
-    assert!(amid >= 3, "the CPU idled, or nothing was seen: {amid} of {}", blocks.len());
+    assert!(overlaps >= 3, "the CPU idled, or nothing was seen: {overlaps} of {}", blocks.len());
 }
 
 #[test]
@@ -148,14 +148,14 @@ fn a_worse_domain_finishes_its_quantum_when_it_wakes_and_begins_no_other() {
     // The better domain is released while the other is blocked.
     let (blocks, quanta, others, events) = run((400, 4), (100, 100));
     assert_no_offence(&events);
-    let mut amid = 0;
+    let mut overlaps = 0;
     for [asleep, _, awake, after] in &blocks {
         let Some(first) = others.iter().position(|at| at > asleep) else { continue };
         // A job of the other domain is a series of quanta without a gap.
         let job = others[first..].windows(2).take_while(|two| two[1] - two[0] < 5_000_000);
         let end = job.last().map_or(others[first], |two| two[1]);
         if others[first] < *awake && *awake < end {
-            amid += 1;
+            overlaps += 1;
             println!(
                 "woke {} quanta into the other's job, went on {} us after its last",
                 begun(&others, *asleep, *awake),
@@ -164,5 +164,5 @@ fn a_worse_domain_finishes_its_quantum_when_it_wakes_and_begins_no_other() {
             assert_eq!(begun(&quanta, *awake, end), 0, "it took a turn of a better one");
         }
     }
-    assert!(amid >= 2, "{amid} of {}", blocks.len());
+    assert!(overlaps >= 2, "{overlaps} of {}", blocks.len());
 }

@@ -277,10 +277,10 @@ fn a_better_rank_of_another_user_runs_at_the_next_boundary() {
     long.write_line(&at);
     short.write_line(&at);
     std::thread::sleep(Duration::from_millis(1_500));
-    let (mut told, mut jobs) = (Vec::new(), Vec::new());
+    let (mut times, mut jobs) = (Vec::new(), Vec::new());
     for child in [&mut short, &mut long] {
         child.write_line("end");
-        told.push(["releases", "starts", "boundaries"].map(|word| child.numbers(word)));
+        times.push(["releases", "starts", "boundaries"].map(|word| child.numbers(word)));
         jobs.push(child.numbers("counters"));
     }
     let events = daemon.stop();
@@ -288,19 +288,19 @@ fn a_better_rank_of_another_user_runs_at_the_next_boundary() {
         |event: &&DaemonEvent| is_offence(event) || matches!(event, DaemonEvent::Refused { .. });
     let unexpected: Vec<_> = events.iter().filter(is_unexpected).collect();
     assert!(unexpected.is_empty(), "{unexpected:?}");
-    let [short, long] = &told[..] else { panic!("two tell") };
+    let [short, long] = &times[..] else { panic!("two children") };
     // At least half of the long jobs, even if the machine is busy for some time.
     assert!(jobs[1][0] >= 5 && jobs[0][0] >= 50, "{jobs:?}");
-    let mut amid = 0;
+    let mut overlaps = 0;
     for (&release, &start) in short[0].iter().zip(&short[1]) {
         // One quantum may have had leave to run when the other job was released.
         let begun = long[2].iter().filter(|&&at| (release..start).contains(&at)).count();
         assert!(begun <= 1, "{begun} quanta of the long job between {release} and {start}");
         let runs = |at: &u64| (release.saturating_sub(3_000_000)..release).contains(at);
-        amid += usize::from(long[2].iter().any(runs));
+        overlaps += usize::from(long[2].iter().any(runs));
     }
     // Otherwise the test has seen nothing.
-    assert!(amid >= 10, "{amid} releases amid a long job");
+    assert!(overlaps >= 10, "{overlaps} releases during a long job");
 }
 
 fn is_offence(event: &DaemonEvent) -> bool {
@@ -344,8 +344,8 @@ fn a_quota_binds_one_user_and_refuses_with_the_reason() {
     // The quota of one user does not affect another.
     let mut other = daemon.child(SOMEBODY, "share|100|10");
     assert!(other.read_word("refused").starts_with("2 "));
-    let told = status::status(&daemon.socket).unwrap();
-    let mut users: Vec<u32> = told.domains.iter().map(|domain| domain.uid).collect();
+    let reply = status::status(&daemon.socket).unwrap();
+    let mut users: Vec<u32> = reply.domains.iter().map(|domain| domain.uid).collect();
     users.sort_unstable();
     assert_eq!(users, [SOMEBODY, NOBODY]);
     let events = daemon.stop();

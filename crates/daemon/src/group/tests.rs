@@ -32,18 +32,18 @@ fn a_member_gets_a_resume_interrupt_exactly_when_it_returns() {
     let mapping = ReadOnlyMapping::from_fd(fd, kernel_area::PAGE_BYTES).unwrap();
     let kernel = Reader::attach(mapping).unwrap();
     let mut seen = kernel.interrupts(domain);
-    let mut told = |state| {
+    let mut interrupts_after = |state| {
         group.set_state(&member, state);
         let now = kernel.interrupts(domain);
         let since: Vec<Interrupt> = now.since(seen).collect();
         seen = now;
         since
     };
-    assert_eq!(told(State::Attached), []);
+    assert_eq!(interrupts_after(State::Attached), []);
     for away in [State::Blocked, State::Stopped, State::Demoted] {
-        assert_eq!(told(away), []);
-        assert_eq!(told(State::Attached), [Interrupt::Resume], "{away:?}");
-        assert_eq!(told(State::Attached), []);
+        assert_eq!(interrupts_after(away), []);
+        assert_eq!(interrupts_after(State::Attached), [Interrupt::Resume], "{away:?}");
+        assert_eq!(interrupts_after(State::Attached), []);
     }
 }
 

@@ -157,8 +157,8 @@ fn claimed_places_are_kept_and_new_ones_come_after() {
         all
     };
     assert_eq!(listed(&after), listed(&before));
-    let newcomer = after.create(a, "y", &need(5), false).unwrap();
-    assert!(newcomer.order > grants[3].order);
+    let added = after.create(a, "y", &need(5), false).unwrap();
+    assert!(added.order > grants[3].order);
     assert!(matches!(after.create(a, "y", &need(80), false), Err(PlaceError::Refused(_))));
 }
 

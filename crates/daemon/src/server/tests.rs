@@ -171,7 +171,7 @@ fn a_domain_receives_its_own_offences_only() {
     let mut offences = Vec::new();
     let give_up = std::time::Instant::now() + Duration::from_secs(60);
     while offences.is_empty() {
-        assert!(std::time::Instant::now() < give_up, "it was told of nothing in a minute");
+        assert!(std::time::Instant::now() < give_up, "no offence reported in a minute");
         std::thread::sleep(Duration::from_millis(5));
         offences.extend(hog.offences());
     }
@@ -189,8 +189,8 @@ fn a_domain_receives_its_own_offences_only() {
         }
         _ => None,
     };
-    let told = offences.iter().map(|of| (of.cpu, of.measure as u32, of.held));
-    assert_eq!(told.collect::<Vec<_>>(), events.iter().filter_map(of_hog).collect::<Vec<_>>());
+    let received = offences.iter().map(|of| (of.cpu, of.measure as u32, of.held));
+    assert_eq!(received.collect::<Vec<_>>(), events.iter().filter_map(of_hog).collect::<Vec<_>>());
     assert!(offences.iter().all(|of| of.cpu == cpu && !of.held.is_zero()), "{offences:?}");
     assert_eq!(offences[0].measure, Measure::OutPrioritised);
 }
@@ -202,7 +202,7 @@ fn the_detach_reason_distinguishes_an_orderly_end() {
     let by_hand = status::ByHand::connect(&daemon);
     by_hand.attach();
     drop(by_hand);
-    daemon.status_when(|told| told.domains.is_empty());
+    daemon.status_when(|reply| reply.domains.is_empty());
     let events = daemon.stop();
     let ends = events.iter().filter_map(|event| match event {
         DaemonEvent::Detached { name, reason, .. } => Some((name.as_str(), reason.as_str())),
@@ -220,7 +220,7 @@ fn an_ended_thread_is_not_attached_and_its_domain_detaches_in_order() {
     let tid = std::thread::spawn(upcall_sys::process::thread_id).join().unwrap();
     by_hand.send(&ToDaemon::Thread { cpu, tid });
     by_hand.send(&ToDaemon::Detach);
-    daemon.status_when(|told| told.domains.is_empty());
+    daemon.status_when(|reply| reply.domains.is_empty());
     let ends = daemon.stop().into_iter().find_map(|event| match event {
         DaemonEvent::Detached { reason, .. } => Some(reason),
         _ => None,

@@ -66,13 +66,14 @@ fn a_detached_domain_is_left_out_even_if_its_number_is_reused() {
             .send_more(&StatusSource { registry: &registry, cpu_states: &[] }, &here)
             .unwrap()
     );
-    let mut told = Vec::new();
+    let mut messages = Vec::new();
     let mut buffer = [0; MESSAGE_BYTES_MAX];
     while let Ok(received) = there.receive(&mut buffer) {
-        told.push(ToDomain::decode(&buffer[..received.len]).unwrap());
+        messages.push(ToDomain::decode(&buffer[..received.len]).unwrap());
     }
-    let [ToDomain::Status(cpu), ToDomain::Status(domain), ToDomain::Status(end)] = &told[..] else {
-        panic!("{told:?}");
+    let [ToDomain::Status(cpu), ToDomain::Status(domain), ToDomain::Status(end)] = &messages[..]
+    else {
+        panic!("{messages:?}");
     };
     assert!(matches!(cpu, StatusPart::Cpu(CpuStatus { cpu: 1, limit_ppm: 900_000, .. })));
     assert!(matches!(domain, StatusPart::Domain(DomainStatus { domain: 2, uid: OTHER, .. })));
@@ -100,21 +101,21 @@ fn unsent_messages_are_kept_for_one_domain_at_a_time() {
     let credentials = Credentials { pid: 1, uid: 0, gid: 0 };
     let source = StatusSource { registry: &registry, cpu_states: &[] };
     let mut status_reply = StatusReply::begin(&source, &credentials, true);
-    let (mut told, mut waits) = (0, 0);
+    let (mut received, mut waits) = (0, 0);
     let mut buffer = [0; MESSAGE_BYTES_MAX];
     while !status_reply.send_more(&source, &here).unwrap() {
         waits += 1;
         // The messages of one domain: its own and one for each activity.
         assert!(status_reply.messages.len() <= 1 + MANY);
         for _ in 0..10 {
-            told += u64::from(there.receive(&mut buffer).is_ok());
+            received += u64::from(there.receive(&mut buffer).is_ok());
         }
     }
     while there.receive(&mut buffer).is_ok() {
-        told += 1;
+        received += 1;
     }
     assert!(waits > 0, "all of it fitted");
-    assert_eq!(told, 1 + 3 * (1 + MANY as u64) + 1);
+    assert_eq!(received, 1 + 3 * (1 + MANY as u64) + 1);
     drop(there);
     let mut status_reply = StatusReply::begin(&source, &credentials, true);
     assert!(status_reply.send_more(&source, &here).is_err(), "it has gone");

@@ -69,9 +69,9 @@ impl CpuWatch {
             if let Some(member) = members.iter().find(|member| member.domain == has_turn) {
                 holder = Some((group, member, turn));
             }
-            let somebody = has_waiting_member(group, members, has_turn, now);
-            waits = waits || somebody;
-            others_wait = others_wait || (somebody && !is_held);
+            let is_waiting = has_waiting_member(group, members, has_turn, now);
+            waits = waits || is_waiting;
+            others_wait = others_wait || (is_waiting && !is_held);
         }
         self.records.retain(|record| record.seen);
         if let Some((group, member, turn)) = holder.filter(|_| others_wait) {

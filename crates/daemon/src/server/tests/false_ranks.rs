@@ -35,10 +35,10 @@ struct Sleeper {
 impl Sleeper {
     fn start() -> Self {
         let (quit, (send, tid)) = (Arc::new(AtomicBool::new(false)), std::sync::mpsc::channel());
-        let told = quit.clone();
+        let quit_flag = quit.clone();
         let thread = std::thread::spawn(move || {
             send.send(thread_id()).unwrap();
-            while !told.load(Ordering::Relaxed) {
+            while !quit_flag.load(Ordering::Relaxed) {
                 std::thread::sleep(Duration::from_millis(5));
             }
         });

@@ -117,8 +117,8 @@ fn domains_keep_their_reservations_across_daemons() {
             reserved(&status(&daemon.socket).unwrap()) == before
         });
         wait_until("turn", || {
-            let told = status(&daemon.socket).unwrap();
-            told.domains.iter().all(|domain| domain.virtual_processors.len() == 1)
+            let reply = status(&daemon.socket).unwrap();
+            reply.domains.iter().all(|domain| domain.virtual_processors.len() == 1)
         });
         let passed = handoffs(&status(&daemon.socket).unwrap());
         wait_for_jobs(&mut domains, &handlers);
@@ -156,12 +156,12 @@ fn activities_closed_without_a_daemon_are_not_claimed() {
     let mut daemon = Running::start(priced);
     let (mut domains, handlers) = set(&daemon, &["one"]);
     daemon.end();
-    wait_until("orphan", || domains[0].handler("new", params(100), spin).is_err());
+    wait_until("detached domain", || domains[0].handler("new", params(100), spin).is_err());
     assert!(domains[0].close(handlers[0][1]).is_some());
     daemon.restart(priced);
     let names = || {
-        let told = reserved(&status(&daemon.socket).unwrap());
-        told.into_iter().map(|(_, _, name, ..)| name).collect::<Vec<_>>()
+        let reply = reserved(&status(&daemon.socket).unwrap());
+        reply.into_iter().map(|(_, _, name, ..)| name).collect::<Vec<_>>()
     };
     wait_until("claim", || !names().is_empty());
     wait_until("second attachment", || domains[0].handler("new", params(100), spin).is_ok());
@@ -189,8 +189,8 @@ fn a_late_claim_must_fit_and_a_refused_activity_runs_on_with_a_notice() {
         domains[0].notices().iter().filter(|notice| !is_of_rights(notice)).collect();
     let [Notice::NotTakenOver { activity, .. }] = refused[..] else { panic!("{refused:?}") };
     assert_eq!(activity, "t20");
-    let told = reserved(&status(&daemon.socket).unwrap());
-    assert_eq!(told.iter().map(|(_, _, name, ..)| name.as_str()).collect::<Vec<_>>(), ["t10"]);
+    let reply = reserved(&status(&daemon.socket).unwrap());
+    assert_eq!(reply.iter().map(|(_, _, name, ..)| name.as_str()).collect::<Vec<_>>(), ["t10"]);
     wait_for_jobs(&mut domains, &handlers);
     drop(domains);
     daemon.stop();

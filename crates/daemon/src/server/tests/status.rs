@@ -24,9 +24,9 @@ impl Running {
     /// while.
     pub(super) fn status_when(&self, done: impl Fn(&Status) -> bool) -> Status {
         for _ in 0..5_000 {
-            let told = status(&self.socket).unwrap();
-            if done(&told) {
-                return told;
+            let reply = status(&self.socket).unwrap();
+            if done(&reply) {
+                return reply;
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -95,13 +95,14 @@ fn the_status_shows_a_domain_with_its_activities_until_it_detaches() {
     domain.handler("rests", params(40), spin).unwrap();
     domain.run(runs).unwrap();
     let has_jobs = |virtual_processor: &VirtualProcessorStatus| virtual_processor.counters.jobs > 2;
-    let told = daemon.status_when(|told| told.domains[0].virtual_processors.iter().any(has_jobs));
-    assert_eq!((told.policy.as_str(), told.cpus.len(), told.domains.len()), ("rmdp", 1, 1));
-    let player = &told.domains[0];
+    let reply =
+        daemon.status_when(|reply| reply.domains[0].virtual_processors.iter().any(has_jobs));
+    assert_eq!((reply.policy.as_str(), reply.cpus.len(), reply.domains.len()), ("rmdp", 1, 1));
+    let player = &reply.domains[0];
     assert_eq!((player.name.as_str(), player.pid), ("player", std::process::id()));
     assert_eq!(player.uid, upcall_sys::process::effective_user());
     let [virtual_processor] = &player.virtual_processors[..] else { panic!("{player:?}") };
-    assert_eq!((virtual_processor.fault.as_str(), virtual_processor.cpu), ("", told.cpus[0].cpu));
+    assert_eq!((virtual_processor.fault.as_str(), virtual_processor.cpu), ("", reply.cpus[0].cpu));
     assert!(
         virtual_processor.used_ns > 0
             && virtual_processor.counters.upcalls >= virtual_processor.counters.jobs,
@@ -115,10 +116,10 @@ fn the_status_shows_a_domain_with_its_activities_until_it_detaches() {
     assert_eq!((runs.reserved_ppm, rests.reserved_ppm), (60_000, 15_000));
     assert!(runs.next_release_ns != u64::MAX && runs.response_ns_max < runs.deadline_ns);
     assert_eq!((rests.state, rests.next_release_ns), (ActivityState::Suspended, u64::MAX));
-    assert!(told.cpus[0].reserved_ppm >= virtual_processor.reserved_ppm);
+    assert!(reply.cpus[0].reserved_ppm >= virtual_processor.reserved_ppm);
     drop(domain);
-    let told = daemon.status_when(|told| told.domains.is_empty());
-    assert_eq!(told.cpus[0].reserved_ppm, 0);
+    let reply = daemon.status_when(|reply| reply.domains.is_empty());
+    assert_eq!(reply.cpus[0].reserved_ppm, 0);
     daemon.stop();
     assert!(matches!(status(Path::new("/nowhere")), Err(StatusError::Connect { .. })));
 }
@@ -197,8 +198,8 @@ fn the_status_names_the_fault_of_an_invalid_area() {
     });
     domain.send(&ToDaemon::Thread { cpu, tid: tid.recv().unwrap() });
     let virtual_processor = || {
-        let mut told = daemon.status_when(|told| !told.domains[0].virtual_processors.is_empty());
-        told.domains[0].virtual_processors.remove(0)
+        let mut reply = daemon.status_when(|reply| !reply.domains[0].virtual_processors.is_empty());
+        reply.domains[0].virtual_processors.remove(0)
     };
     assert_eq!(
         (virtual_processor().fault.as_str(), virtual_processor().state),
@@ -227,14 +228,14 @@ fn the_status_shows_offences() {
     let waiting = other.handler("waits", params(10), spin).unwrap();
     other.run(waiting).unwrap();
     hog.run(hogging).unwrap();
-    let offences = |told: &Status, name: &str| {
-        let named = told.domains.iter().find(|domain| domain.name == name).unwrap();
+    let offences = |reply: &Status, name: &str| {
+        let named = reply.domains.iter().find(|domain| domain.name == name).unwrap();
         (named.offences(), named.state())
     };
-    let told = daemon.status_when(|told| offences(told, "hog").0 > 0);
-    assert_eq!(offences(&told, "other").0, 0);
+    let reply = daemon.status_when(|reply| offences(reply, "hog").0 > 0);
+    assert_eq!(offences(&reply, "other").0, 0);
     // It runs on, so the watchdog demotes it in the end.
-    daemon.status_when(|told| offences(told, "hog").1 == Some(VirtualProcessorState::Demoted));
+    daemon.status_when(|reply| offences(reply, "hog").1 == Some(VirtualProcessorState::Demoted));
     over.store(true, Ordering::Relaxed);
     drop((hog, other));
     daemon.stop();

@@ -141,6 +141,7 @@ fn a_thread_that_never_sleeps_is_found_despite_permanent_standstills() {
     let mut meter = Meter::default();
     meter.begin(0, KERNEL_TICK);
     let (time, stalled) = (Span::from_micros(2 * TICK_US), Span::from_micros(TICK_US));
-    let used = |look| meter.used_ns(look * time.as_nanos(), Elapsed { time, stalled }, KERNEL_TICK);
+    let used =
+        |ticks| meter.used_ns(ticks * time.as_nanos(), Elapsed { time, stalled }, KERNEL_TICK);
     assert_eq!((1..=10).map(used).sum::<u64>(), 10 * TICK_US * 1_000 / 2);
 }
