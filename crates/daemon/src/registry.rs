@@ -112,7 +112,7 @@ impl Registry {
         let name = name.to_owned();
         let Reservation { id, cpu } = reservation;
         let activity = Activity { reservation: id, cpu, name, params, terms, unscreened: refused };
-        self.enter(number, order, activity)
+        self.add_activity(number, order, activity)
     }
 
     /// Sets the first place in the order of admission to `first`, unless a later one was granted.
@@ -184,14 +184,19 @@ impl Registry {
         }
         let name = name.to_owned();
         let activity = Activity { reservation: id, cpu, name, params, terms, unscreened: refused };
-        let grant = self.enter(number, order, activity)?;
+        let grant = self.add_activity(number, order, activity)?;
         self.next_order = self.next_order.max(order + 1);
         Ok(grant)
     }
 
     /// Adds an activity that has its reservation to its domain. On an error it releases the
     /// reservation.
-    fn enter(&mut self, number: u32, order: u32, activity: Activity) -> Result<Grant, PlaceError> {
+    fn add_activity(
+        &mut self,
+        number: u32,
+        order: u32,
+        activity: Activity,
+    ) -> Result<Grant, PlaceError> {
         let (id, cpu) = (activity.reservation, activity.cpu);
         let domain = self.domains.get_mut(&number).ok_or(PlaceError::Gone)?;
         if domain.activities.values().filter(|other| other.cpu == cpu).count() >= ACTIVITIES_MAX {
