@@ -331,7 +331,7 @@ fn hand_offs(cpu: u32, millis: u64, period_us: u64, domains: &[&[&str]]) -> (Vec
     let stopper = daemon.stopper();
     let serving = std::thread::spawn(move || {
         daemon.run(|event, _| match event {
-            server::Event::Attached { .. } | server::Event::Detached { .. } => {}
+            server::DaemonEvent::Attached { .. } | server::DaemonEvent::Detached { .. } => {}
             other => println!("{other:?}"),
         });
     });

@@ -23,7 +23,7 @@ use upcall::activity::ActivityParams;
 use upcall::time::Span;
 use upcall::{Attach, Config, Runtime};
 use upcall_benches::{heading, measured_cpu, smoke};
-use upcall_daemon::server::{self, Access, Daemon, Event, Stopper};
+use upcall_daemon::server::{self, Access, Daemon, DaemonEvent, Stopper};
 use upcall_sys::clock;
 use upcall_sys::process::{PidFd, Signal};
 
@@ -93,7 +93,7 @@ struct Server {
     socket: PathBuf,
     stopper: Stopper,
     serving: JoinHandle<()>,
-    events: Arc<Mutex<Vec<Event>>>,
+    events: Arc<Mutex<Vec<DaemonEvent>>>,
 }
 
 impl Server {
@@ -112,7 +112,7 @@ impl Server {
         Server { socket, stopper, serving, events }
     }
 
-    fn take_events(&self) -> Vec<Event> {
+    fn take_events(&self) -> Vec<DaemonEvent> {
         std::mem::take(&mut self.events.lock().expect("nobody panicked"))
     }
 
@@ -149,7 +149,7 @@ fn undergo(server: &Server, attack: &Attack, millis: u64) -> String {
     std::thread::sleep(Duration::from_millis(50));
     let mut fate = seen;
     for event in server.take_events() {
-        if let Event::Offence { measure, name, held, .. } = event {
+        if let DaemonEvent::Offence { measure, name, held, .. } = event {
             let held_ms = held.as_secs_f64() * 1e3;
             let _ = write!(
                 fate,
@@ -323,7 +323,8 @@ fn attach_and_kill(server: &Server, rounds: usize) -> String {
     let mut detached = 0;
     let mut count = || {
         let events = server.take_events();
-        detached += events.iter().filter(|event| matches!(event, Event::Detached { .. })).count();
+        detached +=
+            events.iter().filter(|event| matches!(event, DaemonEvent::Detached { .. })).count();
     };
     for _ in 0..rounds {
         round();

@@ -33,7 +33,7 @@ use upcall::load::BackgroundLoad;
 use upcall::policy::rmdp::RMDP;
 use upcall::time::Span;
 use upcall_benches::{heading, measured_cpu, smoke, steal_ms};
-use upcall_daemon::server::{self, Daemon, Event};
+use upcall_daemon::server::{self, Daemon, DaemonEvent};
 use upcall_sim::{SimActivity, SimSpec, Simulation};
 use witness::Witness;
 use working_set::reload;
@@ -326,7 +326,7 @@ fn run(setting: Setting, millis: u64) -> Outcome {
     let stopper = daemon.stopper();
     let serving = std::thread::spawn(move || {
         daemon.run(|event, _| {
-            if let Event::Offence { .. } | Event::Trouble(_) = event {
+            if let DaemonEvent::Offence { .. } | DaemonEvent::Trouble(_) = event {
                 println!("{event:?}");
             }
         });

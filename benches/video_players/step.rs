@@ -10,7 +10,7 @@ use upcall::clock;
 use upcall::stream::{StreamListener, StreamWriter};
 use upcall::time::Span;
 use upcall_benches::{measured_cpu, steal_ms};
-use upcall_daemon::server::{self, Daemon, Event};
+use upcall_daemon::server::{self, Daemon, DaemonEvent};
 
 use crate::clip::Clip;
 use crate::player::Role;
@@ -199,7 +199,7 @@ impl Serving {
         let stopper = daemon.stopper();
         let thread = std::thread::spawn(move || {
             daemon.run(|event, _| {
-                if let Event::Offence { .. } | Event::Trouble(_) = event {
+                if let DaemonEvent::Offence { .. } | DaemonEvent::Trouble(_) = event {
                     println!("{event:?}");
                 }
             });

@@ -1,14 +1,15 @@
-//! `upcalld`, also `upcall daemon`: the kernel-level scheduler as a program.
+//! `upcalld`, also `upcall daemon`: the program that runs the kernel-level scheduler.
 //!
-//! Tells what happens on standard error, a line each, and ends on SIGTERM, on Ctrl-C,
-//! or with `--exit-when-idle` when its last domain has gone.
+//! The program prints each event of the daemon as a line on standard error. It ends on SIGTERM and
+//! on Ctrl-C. With `--exit-when-idle` it ends when the last domain has detached.
 //!
-//! | module | what |
+//! | module | what it holds |
 //! |---|---|
 //! | `log` | `tracing` events as lines |
 //! | `metrics` | the numbers of `upcall ps` for Prometheus |
-//! | `service` | what a service manager is told |
+//! | `service` | messages to a service manager |
 
+use std::error::Error;
 use std::fmt;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -19,7 +20,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use upcall::policy::{DISCIPLINES, Discipline};
 use upcall::time::Span;
 use upcall_daemon::registry::Quota;
-use upcall_daemon::server::{Access, Config, Daemon, Event, Listener, Stopper};
+use upcall_daemon::server::{Access, Config, Daemon, DaemonEvent, Listener, Stopper};
 
 use crate::spec::{parse_duration, parse_share};
 
@@ -27,82 +28,83 @@ mod log;
 mod metrics;
 mod service;
 
-/// How long a daemon that ends when it is idle waits for its first domain.
+/// How long a daemon with `--exit-when-idle` waits for its first domain.
 const FIRST_WITHIN: Duration = Duration::from_secs(10);
 
 const AFTER_HELP: &str = "\
 Examples:
-  upcalld                                    one user's own, at the usual place
+  upcalld                                    for one user, at the default socket
   sudo upcalld --access everyone --user-share 50%
   upcalld --cpus 2,3 --policy dws --kill
 
-It prints a line for each domain that comes, goes, is refused or offends. SIGTERM and
-Ctrl-C end it; domains then go on by themselves with what they had, and attach to the
-next daemon at the same socket.
+It prints a line for each domain that attaches, detaches, is refused or offends. SIGTERM
+and Ctrl-C end it. Domains then run on with what they have, and attach to the next daemon
+at the same socket.
 
-A service manager may pass the socket (LISTEN_FDS) and is told when the daemon is ready
-(NOTIFY_SOCKET). RUST_LOG=info shows the events of `tracing` with their fields.";
+A service manager may pass the socket (LISTEN_FDS). The daemon reports to it when it is
+ready (NOTIFY_SOCKET). RUST_LOG=info shows the events of `tracing` with their fields.";
 
-/// Upcall's daemon: one order of handlers over all processes, and who keeps it.
+/// Upcall's daemon: keeps one order of handlers over all processes.
 #[derive(Debug, clap::Parser)]
 #[command(name = "upcalld", version, max_term_width = 100)]
 pub struct Program {
-    /// The same as of `upcall daemon`.
+    /// The arguments of `upcall daemon`.
     #[command(flatten)]
     pub daemon: DaemonArgs,
 }
 
-/// What can be typed.
+/// The arguments of the command line.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct DaemonArgs {
-    /// Where it listens; default: $UPCALL_SOCKET, or upcall.sock in $XDG_RUNTIME_DIR, or
-    /// /run/upcall.sock for root, or upcall-UID/upcall.sock where temporary files are.
-    /// With --access everyone: $UPCALL_SOCKET, or /run/upcall.sock.
+    /// Path of the socket. Default: $UPCALL_SOCKET, or upcall.sock in $XDG_RUNTIME_DIR, or
+    /// /run/upcall.sock for root, or upcall-UID/upcall.sock in the folder of temporary files. With
+    /// --access everyone: $UPCALL_SOCKET, or /run/upcall.sock.
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
     /// CPUs that handlers may use: 1,2,3. Default: all but CPU 0.
     #[arg(long, value_delimiter = ',')]
     pub cpus: Vec<u32>,
-    /// Who outranks whom, in all domains.
+    /// The order of handlers, in all domains.
     #[arg(long, default_value = "rmdp", value_parser = policies())]
     pub policy: &'static Discipline,
-    /// Most of a CPU that admission gives away.
+    /// Share of a CPU that admission may reserve.
     #[arg(long, default_value = "90%", value_parser = share)]
     pub cpu_limit: u32,
-    /// Charged per hand-off in admission: 5us, or auto to measure it.
+    /// Cost of a hand-off in admission: 5us, or auto to measure it.
     #[arg(long, default_value = "auto", value_parser = switch_cost)]
     pub switch_cost: SwitchCost,
-    /// How late the kernel may wake a CPU, as admission assumes it.
+    /// Longest wake-up latency of the kernel that admission allows for.
     #[arg(long, default_value = "0us", value_parser = duration)]
     pub wakeup_latency: Span,
-    /// How long a released handler may wait while its CPU's process goes on with less urgent
-    /// ones of its own: fewer switches, later answers. Admission counts it. Only under rmdp.
+    /// How long a released handler may wait while the process that has the CPU runs less urgent
+    /// handlers of its own. Saves switches and delays responses; admission counts the delay. Only
+    /// under rmdp.
     #[arg(long, default_value = "0us", value_parser = duration)]
     pub defer_preemption: Span,
-    /// Who may attach: its own user, or everyone (then run it as root).
+    /// Who may attach: the daemon's own user, or everyone (then run it as root).
     #[arg(long, value_enum, default_value = "owner")]
     pub access: AccessArg,
     /// Most domains of one user.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=32))]
     pub user_domains: u16,
-    /// Most of one CPU that a user other than root may reserve in all: 50%, 400%.
+    /// Most that a user other than root may reserve on all CPUs, in percent of one CPU: 50%, 400%.
     #[arg(long, default_value = "100000%", value_parser = percent)]
     pub user_share: u64,
-    /// CPU time beyond its longest quantum in which a domain must yield.
+    /// CPU time beyond its longest quantum that a domain may take to yield.
     #[arg(long, default_value = "5ms", value_parser = duration)]
     pub grace: Span,
-    /// Kill a domain that had to be demoted.
+    /// Kill a domain that has been demoted.
     #[arg(long)]
     pub kill: bool,
-    /// End when the last domain has gone.
+    /// End when the last domain has detached.
     #[arg(long)]
     pub exit_when_idle: bool,
-    /// Serve metrics for Prometheus at this loopback address: 127.0.0.1:9435. Every local
-    /// user can read them, the names of all domains included.
+    /// Serve metrics for Prometheus at this loopback address: 127.0.0.1:9435. Every local user can
+    /// read them, including the names of all domains.
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = metrics::http::loopback)]
     pub metrics: Option<SocketAddr>,
-    /// Say only what goes wrong.
+    /// Print warnings only.
     #[arg(long)]
     pub quiet: bool,
 }
@@ -110,30 +112,36 @@ pub struct DaemonArgs {
 /// Who may attach.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub enum AccessArg {
-    /// The user that runs it, and root.
+    /// The user that runs the daemon, and root.
     Owner,
     /// Every user.
     Everyone,
 }
 
-/// A cost, or nothing.
+/// The cost of a hand-off; `None` measures it.
 #[derive(Clone, Copy, Debug)]
 pub struct SwitchCost(Option<Span>);
 
-/// Why it did not run.
+/// Why the daemon did not run. Its text is one line.
 #[derive(Debug)]
-pub struct DaemonFailure(String);
+pub struct DaemonFailure(Box<dyn Error + Send + Sync>);
 
 impl fmt::Display for DaemonFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        write!(f, "upcalld: {}", self.0)
     }
 }
 
-/// Serves until it is told to end.
+impl Error for DaemonFailure {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&*self.0)
+    }
+}
+
+/// Serves until a signal ends the daemon.
 ///
 /// # Errors
-/// It cannot listen, or the CPUs are not there: in a line.
+/// The daemon cannot listen, or a CPU is not usable: as one line.
 pub fn serve(args: &DaemonArgs) -> Result<(), DaemonFailure> {
     log::start(args.quiet);
     let cpus = match args.cpus.is_empty() {
@@ -163,22 +171,22 @@ pub fn serve(args: &DaemonArgs) -> Result<(), DaemonFailure> {
     service::ready(&how);
     let stopper = daemon.stopper();
     if args.exit_when_idle {
-        end_if_nobody_comes(&daemon);
+        stop_without_domains(&daemon);
     }
     daemon.run(|event, domains| {
         counts.count(event);
-        if args.exit_when_idle && domains == 0 && matches!(event, Event::Detached { .. }) {
+        if args.exit_when_idle && domains == 0 && matches!(event, DaemonEvent::Detached { .. }) {
             stop(&stopper);
         }
     });
     Ok(())
 }
 
-fn failed(error: impl fmt::Display) -> DaemonFailure {
-    DaemonFailure(format!("upcalld: {error}"))
+fn failed(error: impl Into<Box<dyn Error + Send + Sync>>) -> DaemonFailure {
+    DaemonFailure(error.into())
 }
 
-/// Where the daemon listens. A socket that a service manager has passed is where it is.
+/// The path where the daemon listens: that of a passed socket, or the path by the arguments.
 fn socket(args: &DaemonArgs, passed: Option<&Listener>) -> Result<PathBuf, DaemonFailure> {
     let Some(listener) = passed else {
         return match (&args.socket, args.access) {
@@ -192,7 +200,7 @@ fn socket(args: &DaemonArgs, passed: Option<&Listener>) -> Result<PathBuf, Daemo
     match &args.socket {
         Some(named) if *named != path => {
             let (named, path) = (named.display(), path.display());
-            Err(failed(format_args!("--socket: found {named}, the service manager passed {path}")))
+            Err(failed(format!("--socket: found {named}, the service manager passed {path}")))
         }
         _ => Ok(path),
     }
@@ -200,8 +208,8 @@ fn socket(args: &DaemonArgs, passed: Option<&Listener>) -> Result<PathBuf, Daemo
 
 fn listen_for_scrapers(address: SocketAddr) -> Result<TcpListener, DaemonFailure> {
     let listener = TcpListener::bind(address)
-        .map_err(|error| failed(format_args!("--metrics {address}: {error}")))?;
-    // With port 0 the kernel chooses.
+        .map_err(|error| failed(format!("--metrics {address}: {error}")))?;
+    // With port 0 the kernel chooses the port.
     let address = listener.local_addr().map_err(failed)?;
     tracing::info!("metrics at http://{address}/metrics");
     Ok(listener)
@@ -226,7 +234,7 @@ fn config(args: &DaemonArgs, socket: PathBuf, cpus: Vec<u32>) -> Result<Config, 
     })
 }
 
-/// Ends the daemon in order, and tells the service manager first.
+/// Tells the service manager that the daemon ends, and ends it.
 fn stop(stopper: &Stopper) {
     service::stopping();
     stopper.stop();
@@ -243,7 +251,7 @@ fn stop_on_signals(stopper: Stopper) -> std::io::Result<()> {
     Ok(())
 }
 
-fn end_if_nobody_comes(daemon: &Daemon) {
+fn stop_without_domains(daemon: &Daemon) {
     let (stopper, attached) = (daemon.stopper(), daemon.attached_ever());
     std::thread::spawn(move || {
         std::thread::sleep(FIRST_WITHIN);
@@ -253,7 +261,7 @@ fn end_if_nobody_comes(daemon: &Daemon) {
     });
 }
 
-/// One of the policies that hold across processes, by its name, which shells complete.
+/// Parses the name of a policy that works across processes. Shells complete the names.
 fn policies() -> impl TypedValueParser<Value = &'static Discipline> {
     let across = DISCIPLINES.iter().filter(|discipline| discipline.across_domains);
     PossibleValuesParser::new(across.map(|discipline| discipline.name)).try_map(|name| {
@@ -276,7 +284,7 @@ fn switch_cost(text: &str) -> Result<SwitchCost, String> {
     }
 }
 
-/// Millionths; more than a whole is meant to be possible.
+/// Millionths of a CPU; more than one CPU is possible.
 fn percent(text: &str) -> Result<u64, String> {
     let number = text.strip_suffix('%').map(str::trim).and_then(|text| text.parse::<u64>().ok());
     number.and_then(|percent| percent.checked_mul(10_000)).ok_or_else(|| {

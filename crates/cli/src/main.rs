@@ -254,7 +254,7 @@ fn replay_command(file: &std::path::Path, json: bool) -> Result<Exit, Failure> {
 }
 
 fn ps_command(args: &PsArgs) -> Result<Exit, Failure> {
-    let status = ps::look(&ps::socket(args.daemon.socket.as_deref())?)?;
+    let status = ps::fetch_status(&ps::socket(args.daemon.socket.as_deref())?)?;
     match args.json {
         true => print_json(&ps::Output::of(&status))?,
         false => print(&ps::tables(&status))?,

@@ -1,7 +1,7 @@
-//! `upcall ps`: how things stand at a running daemon, once, as JSON or as tables.
+//! `upcall ps`: the state of a running daemon, as JSON or as tables.
 //!
-//! Called by `main`; the words it has for states are those of `upcall top` too. It
-//! takes no part in anything: who asks is no domain.
+//! Called by `main`. `upcall top` uses the same words for states. The program that asks is no
+//! domain, so it takes no part in scheduling.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ use unreachable::unreachable;
 mod tests;
 mod unreachable;
 
-/// Everything, as `--json` prints it. Documented in docs/observing.md.
+/// The output of `--json`. Documented in docs/observing.md.
 #[derive(Debug, Serialize)]
 pub struct Output {
     policy: String,
@@ -98,10 +98,10 @@ struct Activity {
     next_release_ns: Option<u64>,
 }
 
-/// The daemon to look at: `named`, or where this user's programs find one.
+/// The daemon's socket: `named`, or the one that this user's programs find.
 ///
 /// # Errors
-/// No daemon, and somebody else made the folder for this user's own: in a line.
+/// There is no daemon, and another user owns the folder of this user's socket: as one line.
 pub fn socket(named: Option<&Path>) -> Result<PathBuf, Failure> {
     match named {
         Some(named) => Ok(named.to_owned()),
@@ -113,11 +113,11 @@ fn failed(error: upcall::FolderError) -> Failure {
     Failure::new(format_args!("upcall: {error}"))
 }
 
-/// Asks the daemon.
+/// Asks the daemon for its status.
 ///
 /// # Errors
-/// There is none, or it does not answer: in a line.
-pub fn look(socket: &Path) -> Result<Status, Failure> {
+/// There is no daemon, or it does not reply: as one line.
+pub fn fetch_status(socket: &Path) -> Result<Status, Failure> {
     status(socket).map_err(|error| match error {
         StatusError::Connect { path, error } => {
             let error = std::io::Error::from_raw_os_error(error.raw_os_error());
@@ -227,7 +227,7 @@ impl Activity {
     }
 }
 
-/// The same for a person: a table of CPUs, one of domains, one of activities.
+/// The status as tables: one of CPUs, one of domains, one of activities.
 pub fn tables(status: &Status) -> String {
     let (cpus, domains, activities) = (cpus(status), domains(status), activities(status));
     let cost = show::span(status.switch_cost_ns);
@@ -307,7 +307,7 @@ fn activities(status: &Status) -> Table {
     activities
 }
 
-/// What is said of domains that are not shown; `None`: all are.
+/// A line about the domains that are not shown; `None` if all are shown.
 pub fn hidden(status: &Status) -> Option<String> {
     let (domains, are) = match status.hidden_domains {
         0 => return None,
@@ -325,7 +325,7 @@ pub fn activities_of(status: &Status) -> impl Iterator<Item = (&DomainStatus, &A
     domains.flat_map(|domain| domain.activities.iter().map(move |activity| (domain, activity)))
 }
 
-/// How a domain stands, in a word.
+/// The state of a domain, in one word.
 pub fn domain_state(domain: &DomainStatus) -> &'static str {
     match (domain.fault(), domain.state()) {
         (Some(_), _) => "fault",
@@ -343,7 +343,7 @@ fn virtual_processor_state(state: VirtualProcessorState) -> &'static str {
     }
 }
 
-/// What an activity does, in a word.
+/// The state of an activity, in one word.
 pub fn activity_state(state: ActivityState) -> &'static str {
     match state {
         ActivityState::Free => "unknown",
@@ -354,7 +354,7 @@ pub fn activity_state(state: ActivityState) -> &'static str {
     }
 }
 
-/// How long it was to the next release when the domain was looked at.
+/// The time from the domain's status to the next release.
 pub fn release_in(domain: &DomainStatus, activity: &ActivityStatus) -> String {
     match activity.next_release_ns {
         u64::MAX => "-".to_owned(),
@@ -362,17 +362,17 @@ pub fn release_in(domain: &DomainStatus, activity: &ActivityStatus) -> String {
     }
 }
 
-/// A share of a CPU for a person.
+/// A share of a CPU for people.
 pub fn percent(ppm: u64) -> String {
     format!("{:.1} %", ppm as f64 / 1e4)
 }
 
-/// The least slack, or that there is none yet.
+/// The least slack, or `-` if no job has ended yet.
 pub fn slack(ns: i64) -> String {
     if ns == i64::MAX { "-".to_owned() } else { show::slack(ns) }
 }
 
-/// A name that another process chose, without what would steer a terminal.
+/// A name that another process chose, without control characters, which could control a terminal.
 fn visible(name: &str) -> String {
     name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }

@@ -1,8 +1,8 @@
-//! `upcall top`: how things stand at a running daemon, live.
+//! `upcall top`: the live state of a running daemon.
 //!
-//! Asks once an interval and draws by [`view`], which decides what is seen; this holds
-//! the terminal and the keys. If the daemon goes, the last picture stays and says so,
-//! until there is one again.
+//! Asks the daemon once an interval. [`view`] decides what is drawn; this module handles the
+//! terminal and the keys. If the daemon ends, the last picture stays and says so until a daemon
+//! replies again.
 
 mod view;
 
@@ -18,22 +18,21 @@ use crate::exit::Failure;
 use crate::ps;
 use view::View;
 
-/// How long a key or a signal may go unseen.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// The longest time in which a key or a signal may go unnoticed.
+const INPUT_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Shows it until `q`, Ctrl-C or a signal.
+/// Shows the state until `q`, Ctrl-C or a signal.
 ///
 /// # Errors
-/// There is no daemon to begin with, or this is no terminal: in a line, and the
-/// terminal is as it was.
+/// No daemon replies at the start, or there is no terminal: as one line. The terminal is restored.
 pub fn top(socket: &Path, interval: Duration, interrupted: &AtomicBool) -> Result<(), Failure> {
     if !(std::io::stdin().is_terminal() && std::io::stdout().is_terminal()) {
         return Err(Failure::new(
-            "upcall top: found no terminal; `upcall ps` prints the same once, `upcall ps --json` \
+            "upcall top: found no terminal; `upcall ps` prints the state once, `upcall ps --json` \
              for programs",
         ));
     }
-    let view = View::new(socket, ps::look(socket)?);
+    let view = View::new(socket, ps::fetch_status(socket)?);
     // Restores the terminal on a panic, too.
     let mut terminal = ratatui::try_init().map_err(of_terminal)?;
     let shown = show(&mut terminal, view, socket, interval, interrupted);
@@ -49,21 +48,21 @@ fn show(
     interrupted: &AtomicBool,
 ) -> std::io::Result<()> {
     let mut next = Instant::now() + interval;
-    // Relaxed: nothing is handed over with it.
+    // Relaxed: the flag publishes no other data.
     while !interrupted.load(Ordering::Relaxed) {
         terminal.draw(|frame| view.draw(frame))?;
         if Instant::now() >= next {
-            view.take(ps::look(socket));
+            view.take(ps::fetch_status(socket));
             next = Instant::now() + interval;
         }
         let left = next.saturating_duration_since(Instant::now());
-        if !event::poll(left.min(LOOK_EVERY))? {
+        if !event::poll(left.min(INPUT_INTERVAL))? {
             continue;
         }
-        // A change of size needs no more than to be drawn again.
+        // After a change of size the next iteration draws again.
         if let Event::Key(key) = event::read()?
             && key.kind != KeyEventKind::Release
-            && !press(&mut view, key)
+            && !handle_key(&mut view, key)
         {
             break;
         }
@@ -71,8 +70,8 @@ fn show(
     Ok(())
 }
 
-/// What a key does; `false`: it ends the view.
-fn press(view: &mut View, key: KeyEvent) -> bool {
+/// Handles a key; `false` if it ends the view.
+fn handle_key(view: &mut View, key: KeyEvent) -> bool {
     match key.code {
         KeyCode::Char('q') => return false,
         KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return false,
@@ -98,9 +97,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn q_and_control_c_end_it_and_other_keys_do_not() {
+    fn only_q_and_control_c_end_the_view() {
         let mut view = View::new(Path::new("/run/upcall.sock"), upcall::status::Status::default());
-        let mut pressed = |code, modifiers| press(&mut view, KeyEvent::new(code, modifiers));
+        let mut pressed = |code, modifiers| handle_key(&mut view, KeyEvent::new(code, modifiers));
         assert!(!pressed(KeyCode::Char('q'), KeyModifiers::NONE));
         assert!(!pressed(KeyCode::Char('c'), KeyModifiers::CONTROL));
         for code in [

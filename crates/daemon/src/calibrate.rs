@@ -1,7 +1,8 @@
-//! Measures what a hand-off between two domains costs here.
+//! Measures the cost of a hand-off between two domains on this machine.
 //!
-//! Called once at start, before anything is promised. Two threads on one CPU pass a turn
-//! to and fro, as domains do; what an executor does besides is measured by the runtime.
+//! The daemon calls it once at its start, before admission promises anything. Two threads on one
+//! CPU pass a turn back and forth, as domains do. The runtime measures the rest of an executor's
+//! work.
 
 use std::sync::Arc;
 
@@ -14,25 +15,24 @@ use upcall_sys::{clock, futex, schedule};
 
 use crate::group::DomainGroupError;
 
-/// There and back, so often at a time; the cost is the 99th percentile.
+/// Round trips of one measurement. Its cost is the 99th percentile.
 const ROUNDS: usize = 400;
-/// Times; the least counts. What else has the CPU meanwhile makes them dearer, and
-/// nothing makes them cheaper; what was measured is admitted by as long as the daemon runs.
-const TIMES: usize = 10;
-/// Added to what was measured, in percent.
+/// Measurements; the smallest cost counts. Other threads on the CPU can only raise a cost, never
+/// lower it. Admission uses the result as long as the daemon runs.
+const MEASUREMENTS: usize = 10;
+/// Added to the measured cost, in percent.
 const MARGIN_PERCENT: u64 = 20;
 
 type Page = TurnPage<SharedMapping>;
 
-/// The cost of a hand-off on `cpu`, with a margin. Takes some 30 ms; on a machine that
-/// is busy, longer.
+/// The cost of a hand-off on `cpu`, with a margin. Takes about 30 ms, and longer on a busy machine.
 ///
 /// # Errors
-/// No memory, or the system has no more threads.
+/// There is no memory, or the system has no more threads.
 pub fn handoff_cost(cpu: u32, band: Option<Band>) -> Result<Span, DomainGroupError> {
     let memory = SharedMapping::create("upcall-trial", PAGE_BYTES)?;
     let page = Arc::new(TurnPage::create(memory, cpu).map_err(|_| DomainGroupError::Layout)?);
-    let (here, there) = (DomainId::DAEMON, DomainId::all().next().unwrap_or(DomainId::DAEMON));
+    let (first, second) = (DomainId::DAEMON, DomainId::all().next().unwrap_or(DomainId::DAEMON));
     let prepare = move || {
         let _ = schedule::pin_thread(&[cpu]);
         if let Some(band) = band {
@@ -42,19 +42,19 @@ pub fn handoff_cost(cpu: u32, band: Option<Band>) -> Result<Span, DomainGroupErr
     let answering = page.clone();
     let other = std::thread::spawn(move || {
         prepare();
-        for _ in 0..ROUNDS * TIMES {
-            wait_for(&answering, there);
-            pass(&answering, here);
+        for _ in 0..ROUNDS * MEASUREMENTS {
+            wait_for_turn(&answering, second);
+            pass_turn(&answering, first);
         }
     });
     let page = page.clone();
     let measuring = std::thread::spawn(move || {
         prepare();
-        let mut costs_ns = Vec::with_capacity(ROUNDS * TIMES);
-        for _ in 0..ROUNDS * TIMES {
+        let mut costs_ns = Vec::with_capacity(ROUNDS * MEASUREMENTS);
+        for _ in 0..ROUNDS * MEASUREMENTS {
             let before = clock::monotonic_ns();
-            pass(&page, there);
-            wait_for(&page, here);
+            pass_turn(&page, second);
+            wait_for_turn(&page, first);
             costs_ns.push((clock::monotonic_ns() - before) / 2);
         }
         costs_ns
@@ -69,7 +69,7 @@ pub fn handoff_cost(cpu: u32, band: Option<Band>) -> Result<Span, DomainGroupErr
     Ok(Span::from_nanos(p99_ns + p99_ns * MARGIN_PERCENT / 100))
 }
 
-fn pass(page: &Page, to: DomainId) {
+fn pass_turn(page: &Page, to: DomainId) {
     if let Ok(turn) = page.turn() {
         page.pass(turn, to);
     }
@@ -78,7 +78,7 @@ fn pass(page: &Page, to: DomainId) {
     }
 }
 
-fn wait_for(page: &Page, me: DomainId) {
+fn wait_for_turn(page: &Page, me: DomainId) {
     while page.holder() != Ok(me) {
         if page.doze(me) {
             let _ = futex::wait_shared_until(page.bell(me), ASLEEP, None);

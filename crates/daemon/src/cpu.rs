@@ -1,7 +1,7 @@
-//! One CPU: the groups of all users there, and what a thread knows of them.
+//! One CPU: the groups of all users on it, and a thread's view of them.
 //!
-//! Changed by the server, looked at by the KLS threads and the watchdog, which never
-//! wait for it.
+//! The server changes the groups. The KLS threads and the watchdog read them and never wait for the
+//! server.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -14,14 +14,15 @@ use crate::group::{DomainGroup, Members};
 #[cfg(test)]
 mod tests;
 
-/// The groups of one CPU.
+/// The domain groups of one CPU.
 #[derive(Debug)]
 pub(crate) struct CpuState {
     pub(crate) cpu: u32,
     groups: Mutex<Groups>,
-    choosing: Mutex<()>,
-    /// Which group has the CPU, by its number; 0: none. Turn pages can be written by domains,
-    /// this cannot. Not the user's number: a group that is over leaves nothing to the next.
+    choice: Mutex<()>,
+    /// The number of the group that has the CPU; 0 if none has. Domains can write their turn pages
+    /// but not this word. The word holds the group's number and not the user's: a new group of the
+    /// same user does not inherit the CPU from a closed one.
     granted: AtomicU64,
 }
 
@@ -32,17 +33,17 @@ impl CpuState {
         CpuState {
             cpu,
             groups: Mutex::default(),
-            choosing: Mutex::new(()),
+            choice: Mutex::new(()),
             granted: AtomicU64::new(0),
         }
     }
 
-    /// The groups there are. For the server.
+    /// The current groups. For the server.
     pub(crate) fn groups(&self) -> Groups {
         self.groups.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Changes the list of groups. By the server.
+    /// Changes the list of groups. For the server.
     pub(crate) fn set_groups(&self, change: impl FnOnce(&mut Vec<Arc<DomainGroup>>)) {
         let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
         let mut list = groups.to_vec();
@@ -50,32 +51,37 @@ impl CpuState {
         *groups = list.into();
     }
 
-    /// `group` is over: it is none of this CPU any more. The other groups look again, for it
-    /// may have had the CPU, or its thread slept for them until the next release; and nobody
-    /// keeps it who slept. By the server, when its last member has gone.
+    /// Closes `group`: removes it from this CPU for good. The server calls this when the last
+    /// member of the group has gone.
+    ///
+    /// Wakes the KLS threads of the other groups. `group` may have had the CPU, or its thread may
+    /// have slept until the next release on behalf of all groups. A sleeping thread also keeps
+    /// `group` in its view until it wakes.
     pub(crate) fn close(&self, group: &Arc<DomainGroup>) {
-        // First: who forgets what is over must not find it here once more.
+        // First, so that a thread that refreshes its view after this does not find the group again.
         self.set_groups(|groups| groups.retain(|other| !Arc::ptr_eq(other, group)));
         group.quit();
-        self.groups().iter().for_each(|other| other.rouse());
+        self.groups().iter().for_each(|other| other.wake_kls());
     }
 
-    /// One KLS thread at a time chooses. They have one priority and one CPU, so none
-    /// waits for one that cannot run.
-    pub(crate) fn choosing(&self) -> MutexGuard<'_, ()> {
-        self.choosing.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Locks the choice of the next domain: one KLS thread chooses at a time. All KLS threads of a
+    /// CPU have the same priority, so none waits for a thread that cannot run.
+    pub(crate) fn lock_choice(&self) -> MutexGuard<'_, ()> {
+        self.choice.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on `group` has the CPU, and then one of its domains the turn. By who chooses.
+    /// Gives the CPU to `group`. The caller holds the lock of [`CpuState::lock_choice`], and then
+    /// passes the turn to a domain of the group.
     pub(crate) fn grant(&self, group: &DomainGroup) {
-        // Release pairs with the Acquire in `is_granted`. Who sees the turn that is passed
-        // after this, in `TurnPage::turn`, sees this.
+        // Release pairs with the Acquire in `is_granted`. A thread that sees the turn which is
+        // passed after this store, in `TurnPage::turn`, also sees this store.
         self.granted.store(group.number, Ordering::Release);
     }
 
-    /// No domain has anything to do. By who chooses.
-    pub(crate) fn grant_nobody(&self) {
-        // Relaxed: nothing is handed over with it.
+    /// Takes the CPU from all groups: no domain has work. The caller holds the lock of
+    /// [`CpuState::lock_choice`].
+    pub(crate) fn grant_none(&self) {
+        // Relaxed: the store publishes no other data.
         self.granted.store(0, Ordering::Relaxed);
     }
 
@@ -84,35 +90,35 @@ impl CpuState {
         self.granted.load(Ordering::Acquire) == group.number
     }
 
-    /// Whether a domain of `group` has the CPU. Whatever its domains write into the turn
-    /// page of a group that was not given the CPU, it does not have it. Nor has a group that
-    /// is over: who chose by an older list may have given it the CPU since.
+    /// Whether a domain of `group` has the CPU. The turn page alone is no proof: domains of a group
+    /// without the CPU can write anything there. A closed group never has the CPU, even if a KLS
+    /// thread with an older view has granted it since.
     pub(crate) fn is_held(&self, group: &DomainGroup) -> bool {
         let has_holder = group.turn.holder().is_ok_and(|of| of != DomainId::DAEMON);
         has_holder && self.is_granted(group) && !group.is_over()
     }
 }
 
-/// The groups of a CPU and their members, as a thread last saw them.
+/// The groups of a CPU and their members, as a thread saw them last.
 #[derive(Debug, Default)]
-pub(crate) struct Known(Vec<(Arc<DomainGroup>, Members)>);
+pub(crate) struct CpuView(Vec<(Arc<DomainGroup>, Members)>);
 
-impl Known {
-    /// Looks again, but waits for nobody: what is just being changed stays as it was.
-    /// But groups that are over are forgotten. Allocates and frees when something changed.
+impl CpuView {
+    /// Updates the view without waiting. A list that the server is changing at this moment stays as
+    /// it was. Closed groups are always removed. Allocates and frees memory if something changed.
     pub(crate) fn refresh(&mut self, cpu_state: &CpuState) {
         self.0.retain(|(group, _)| !group.is_over());
         match cpu_state.groups.try_lock() {
-            Ok(groups) => self.take_up(&groups),
-            Err(TryLockError::Poisoned(groups)) => self.take_up(&groups.into_inner()),
+            Ok(groups) => self.update_groups(&groups),
+            Err(TryLockError::Poisoned(groups)) => self.update_groups(&groups.into_inner()),
             Err(TryLockError::WouldBlock) => {}
         }
         for (group, members) in &mut self.0 {
-            group.look_at_members(members);
+            group.refresh_members(members);
         }
     }
 
-    fn take_up(&mut self, groups: &Groups) {
+    fn update_groups(&mut self, groups: &Groups) {
         self.0.retain(|(group, _)| groups.iter().any(|other| Arc::ptr_eq(group, other)));
         for group in groups.iter() {
             if self.members_of(group).is_none() {
@@ -126,14 +132,14 @@ impl Known {
         self.0.iter()
     }
 
-    /// Those of one group.
+    /// The members of one group.
     pub(crate) fn members_of(&self, group: &Arc<DomainGroup>) -> Option<&Members> {
         self.0.iter().find(|(other, _)| Arc::ptr_eq(group, other)).map(|(_, members)| members)
     }
 
-    /// Shows the group that has or gets the CPU what the other users have at `now`. `true`
-    /// if that is something else than before. Allocates.
-    pub(crate) fn show_others(&self, shown: &Arc<DomainGroup>, now: Instant) -> bool {
+    /// Publishes to `shown`, the group that has or gets the CPU, the work of other users' domains
+    /// at `now`. Returns `true` if the published data changed. Allocates.
+    pub(crate) fn publish_others(&self, shown: &Arc<DomainGroup>, now: Instant) -> bool {
         let others = self.0.iter().filter(|(group, _)| !Arc::ptr_eq(group, shown));
         let mut others = others
             .flat_map(|(group, members)| members.iter().filter(|member| group.is_present(member)))

@@ -1,8 +1,9 @@
-//! What the domains of one user share on one CPU: their pages, and who they are.
+//! A domain group: the domains of one user on one CPU, and the pages that they share.
 //!
-//! Made by the server for a user's first domain, and over when the last has gone; used by
-//! it, by the group's [`crate::kls`] thread and by the [`crate::watchdog`]. The two real-time threads never wait for the server: they
-//! take what it last said of the members, or what it said before.
+//! The server makes a group for a user's first domain on a CPU, and closes it when the last has
+//! gone. The server, the group's [`crate::kls`] thread and the [`crate::watchdog`] use it. The two
+//! real-time threads never wait for the server: if the list of members is locked, they use the list
+//! that they saw last.
 
 use core::num::NonZeroU64;
 use std::os::fd::OwnedFd;
@@ -23,35 +24,37 @@ use crate::ranks::Ranks;
 #[cfg(test)]
 pub(crate) mod tests;
 
-/// What the daemon itself is called in a group, and stays.
+/// The generation of domain 0, the daemon itself, in every group. It never changes.
 pub(crate) const PROXY_GENERATION: NonZeroU64 = NonZeroU64::MIN;
 
-/// How many groups there have been in this process.
-static HALLS_EVER: AtomicU64 = AtomicU64::new(0);
+/// The number of groups made in this process so far.
+static GROUPS_EVER: AtomicU64 = AtomicU64::new(0);
 
 /// See the module's head.
 #[derive(Debug)]
 pub(crate) struct DomainGroup {
-    /// From 1 on. No two groups have the same, nor one of a user and the next of that user.
+    /// From 1 on. Unique among all groups of the process, also among successive groups of one user.
     pub(crate) number: u64,
     pub(crate) cpu: u32,
     pub(crate) uid: u32,
     pub(crate) turn: TurnPage<SharedMapping>,
     pub(crate) kernel: Writer<SharedMapping>,
-    /// For reading, to be handed out.
+    /// A read-only descriptor of the kernel area, for the domains.
     pub(crate) kernel_fd: OwnedFd,
-    /// What other users' domains have: domain 0's area. By the KLS threads and the watchdog.
+    /// The area of domain 0, which shows the work of other users' domains. The KLS threads and the
+    /// watchdog write it.
     proxy: Mutex<Owner<SharedMapping>>,
-    /// Whether there is something in it.
+    /// Whether the area of domain 0 shows any work.
     shows_others: AtomicBool,
     pub(crate) proxy_fd: OwnedFd,
     members: Mutex<Members>,
-    /// Of its KLS thread; 0 before that runs. Relaxed throughout: nothing is handed over with it.
+    /// The thread id of the group's KLS thread; 0 before that thread runs. Relaxed everywhere: the
+    /// word publishes no other data.
     kls_tid: AtomicU32,
-    quit: AtomicBool,
+    is_over: AtomicBool,
 }
 
-/// Who is attached.
+/// The attached domains of a group.
 pub(crate) type Members = Arc<[Arc<Member>]>;
 
 /// A domain in a group.
@@ -60,29 +63,30 @@ pub(crate) struct Member {
     pub(crate) domain: DomainId,
     pub(crate) generation: NonZeroU64,
     pub(crate) pid: u32,
-    /// Its virtual processor here.
+    /// The thread that is its virtual processor on this CPU.
     pub(crate) tid: u32,
     pub(crate) area: Peer<SharedMapping>,
     pub(crate) limits: Limits,
-    /// As in the kernel area, which only others read.
+    /// A copy of the state in the kernel area. The daemon reads only this copy.
     state: AtomicU8,
-    /// As in the kernel area.
+    /// A copy of the count in the kernel area.
     offences: AtomicU64,
 }
 
-/// What a domain may do here, as admitted: set by the server, held by the watchdog.
-/// Relaxed throughout: each number counts for itself.
+/// What admission allows a domain on this CPU. The server sets it and the watchdog enforces it.
+/// Relaxed everywhere: each number is used on its own.
 #[derive(Debug, Default)]
 pub(crate) struct Limits {
-    /// Longest quantum.
+    /// The longest quantum.
     pub(crate) quantum_ns_max: AtomicU64,
-    /// Millionths of the CPU.
+    /// The reserved share, in millionths of the CPU.
     pub(crate) share_ppm: AtomicU64,
-    /// Of one job of each activity together.
+    /// The sum over its activities of the time of one job.
     pub(crate) compute_ns: AtomicU64,
-    /// It has activities that admission refused: nothing is promised to anybody.
+    /// Some of its activities were refused by admission and run all the same. Then nothing is
+    /// promised to any domain.
     pub(crate) unscreened: AtomicBool,
-    /// What it may show.
+    /// The ranks that it may show.
     pub(crate) ranks: Mutex<Ranks>,
 }
 
@@ -98,51 +102,52 @@ impl Member {
         Ok(Member { domain, generation, pid, tid, area, limits, state, offences })
     }
 
-    /// How it is taken to be. For the server.
+    /// The state that the daemon assumes for it. For the server.
     pub(crate) fn state(&self) -> State {
         let states = [State::Blocked, State::Stopped, State::Demoted];
         states.into_iter().find(|&state| self.is(state)).unwrap_or(State::Attached)
     }
 
-    /// How often the watchdog had to act. For the server.
+    /// How often the watchdog acted against it. For the server.
     pub(crate) fn offences(&self) -> u64 {
-        // Relaxed: counts for itself.
+        // Relaxed: the count is used on its own.
         self.offences.load(Ordering::Relaxed)
     }
 
-    /// Whether it has something to run at `now`, as it says. One that is at fault has not.
+    /// Whether its user area shows work that is ready at `now`. A domain with an invalid area shows
+    /// none.
     pub(crate) fn wants_cpu(&self, now: Instant) -> bool {
         self.area.best(now.as_nanos()).is_ok_and(|best| best.is_some())
     }
 
-    /// Whether it shows a rank that it was not admitted with. Not while the server is just
-    /// changing what that is: waits for nobody. For the watchdog.
+    /// Whether its user area shows a rank that admission did not grant. Returns `false` while the
+    /// server changes the granted ranks: the watchdog does not wait.
     pub(crate) fn shows_false_rank(&self, now: Instant) -> bool {
         let ranks = match self.limits.ranks.try_lock() {
             Ok(ranks) => ranks,
             Err(TryLockError::Poisoned(ranks)) => ranks.into_inner(),
             Err(TryLockError::WouldBlock) => return false,
         };
-        ranks.is_lied_about(&self.area, now)
+        ranks.is_violated_by(&self.area, now)
     }
 
-    /// Relaxed: nothing is handed over with it.
+    /// Relaxed: the state publishes no other data.
     pub(crate) fn is(&self, state: State) -> bool {
         self.state.load(Ordering::Relaxed) == state as u8
     }
 }
 
 impl DomainGroup {
-    /// A group without members. The daemon has the turn.
+    /// Makes a group without members. The daemon has the turn.
     ///
     /// # Errors
-    /// No memory or descriptors.
+    /// There is no memory, or there are no descriptors.
     pub(crate) fn new(cpu: u32, uid: u32) -> Result<Self, DomainGroupError> {
         let turn = SharedMapping::create("upcall-turn", turn_page::PAGE_BYTES)?;
         let kernel = SharedMapping::create_to_seal("upcall-kernel", kernel_area::PAGE_BYTES)?;
         let proxy = SharedMapping::create_to_seal("upcall-others", user_area::AREA_BYTES)?;
         for pages in [&turn, &kernel, &proxy] {
-            // Refused is as good as before: such a page may be slow once.
+            // A refused lock is ignored: the first access to such a page may then be slow.
             let _ = pages.lock();
             pages.dont_fork()?;
         }
@@ -155,7 +160,7 @@ impl DomainGroup {
         kernel.attach(DomainId::DAEMON, PROXY_GENERATION, 0, std::process::id());
         Ok(DomainGroup {
             // Relaxed: a count.
-            number: HALLS_EVER.fetch_add(1, Ordering::Relaxed) + 1,
+            number: GROUPS_EVER.fetch_add(1, Ordering::Relaxed) + 1,
             cpu,
             uid,
             turn: TurnPage::create(turn, cpu).map_err(layout)?,
@@ -166,11 +171,11 @@ impl DomainGroup {
             proxy_fd,
             members: Mutex::default(),
             kls_tid: AtomicU32::new(0),
-            quit: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
         })
     }
 
-    /// Takes a member up, or another list of them. By the server.
+    /// Changes the list of members. For the server.
     pub(crate) fn set_members(&self, change: impl FnOnce(&mut Vec<Arc<Member>>)) {
         let mut members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
         let mut list = members.to_vec();
@@ -178,14 +183,13 @@ impl DomainGroup {
         *members = list.into();
     }
 
-    /// Who is attached. For the server.
+    /// The attached domains. For the server.
     pub(crate) fn members(&self) -> Members {
         self.members.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Puts who is attached into `known`, unless the server is just changing it.
-    /// Waits for nobody.
-    pub(crate) fn look_at_members(&self, known: &mut Members) {
+    /// Copies the list of members into `known`, unless the server is changing it. Does not wait.
+    pub(crate) fn refresh_members(&self, known: &mut Members) {
         match self.members.try_lock() {
             Ok(members) => known.clone_from(&members),
             Err(TryLockError::Poisoned(members)) => known.clone_from(&members.into_inner()),
@@ -193,74 +197,74 @@ impl DomainGroup {
         }
     }
 
-    /// The group is over, for good: it is not given the CPU any more. Tells the KLS thread to
-    /// end; again and again, until it has.
+    /// Closes the group for good: it never gets the CPU again. Also wakes the KLS thread so that it
+    /// ends. The caller repeats this until the thread has ended.
     pub(crate) fn quit(&self) {
-        // Release pairs with the Acquire in `is_over`; the bell comes after it.
-        self.quit.store(true, Ordering::Release);
-        // Somebody may have overwritten the bell.
-        self.rouse();
+        // Release pairs with the Acquire in `is_over`. The wake word is written after it.
+        self.is_over.store(true, Ordering::Release);
+        // A domain may have overwritten the wake word, so the thread is woken in any case.
+        self.wake_kls();
     }
 
     /// Whether [`DomainGroup::quit`] was called.
     pub(crate) fn is_over(&self) -> bool {
-        self.quit.load(Ordering::Acquire)
+        self.is_over.load(Ordering::Acquire)
     }
 
-    /// The calling thread is its KLS thread.
+    /// Records the calling thread as the KLS thread of the group.
     pub(crate) fn set_kls(&self) {
         self.kls_tid.store(thread_id(), Ordering::Relaxed);
     }
 
-    /// Whether its KLS thread is ready to run, and the CPU time that it has used in ns, as far as the
-    /// kernel counted that: a kernel tick behind.
-    pub(crate) fn kls_account(&self) -> (bool, u64) {
+    /// Whether the KLS thread is ready to run, and the CPU time that it has used in ns. The
+    /// kernel's count is up to one kernel tick behind.
+    pub(crate) fn kls_usage(&self) -> (bool, u64) {
         let (pid, tid) = (std::process::id(), self.kls_tid.load(Ordering::Relaxed));
         let is_ready = thread_state(pid, tid) == Ok(ThreadState::Running);
         (is_ready, cpu_time_of(pid, tid).unwrap_or(0))
     }
 
-    /// Wakes `domain`, if it sleeps.
-    pub(crate) fn ring(&self, domain: DomainId) {
+    /// Wakes `domain` if it sleeps.
+    pub(crate) fn notify(&self, domain: DomainId) {
         if self.turn.ring(domain) {
             futex::wake_shared(self.turn.bell(domain), 1);
         }
     }
 
-    /// Wakes the KLS thread, whatever its bell says.
-    pub(crate) fn rouse(&self) {
-        self.ring(DomainId::DAEMON);
+    /// Wakes the KLS thread, whatever state its wake word shows.
+    pub(crate) fn wake_kls(&self) {
+        self.notify(DomainId::DAEMON);
         futex::wake_shared(self.turn.bell(DomainId::DAEMON), 1);
     }
 
-    /// Sleeps on the daemon's bell.
+    /// Sleeps on the daemon's wake word.
     pub(crate) fn sleep_until(&self, deadline: Option<Instant>) {
         if self.turn.doze(DomainId::DAEMON) {
             let bell = self.turn.bell(DomainId::DAEMON);
-            // Whatever ends the wait, the caller looks again.
+            // The result is ignored: the caller checks its condition after every wake-up.
             let _ = futex::wait_shared_until(bell, ASLEEP, deadline.map(Instant::as_nanos));
         }
         self.turn.rouse(DomainId::DAEMON);
     }
 
-    /// Who has the turn; a turn that cannot be is the daemon's from now on.
+    /// The current turn. Resets an invalid turn page, so that the daemon has the turn.
     pub(crate) fn turn_or_reset(&self) -> Result<Turn, PeerFault> {
         self.turn.turn().inspect_err(|_| {
             self.turn.reset(DomainId::DAEMON);
-            self.ring(DomainId::DAEMON);
+            self.notify(DomainId::DAEMON);
         })
     }
 
-    /// Whether a member sleeps on its bell: it is in no handler.
+    /// Whether a member sleeps on its wake word, and so is in no handler.
     pub(crate) fn is_asleep(&self, member: &Member) -> bool {
-        // Relaxed: a look from outside.
+        // Relaxed: a snapshot, ordered with nothing.
         self.turn.bell(member.domain).load(Ordering::Relaxed) == u64::from(ASLEEP)
     }
 
-    /// Says how a member stands, here and to the others. One that is back hears of it
-    /// when it next has the turn (`INT_RESUME`, split-level-1991 §3.2.1).
+    /// Sets the state of a member, in this struct and in the kernel area. A member that returns to
+    /// `Attached` gets `INT_RESUME` when it next has the turn (split-level-1991 §3.2.1).
     pub(crate) fn set_state(&self, member: &Member, state: State) {
-        // Relaxed: nothing is handed over with it.
+        // Relaxed: the state publishes no other data.
         let before = member.state.swap(state as u8, Ordering::Relaxed);
         self.kernel.set_state(member.domain, state);
         if state == State::Attached && before != state as u8 {
@@ -268,23 +272,23 @@ impl DomainGroup {
         }
     }
 
-    /// As [`DomainGroup::set_state`], unless the watchdog has put the member out of turns. By
-    /// the KLS thread.
-    pub(crate) fn pass_over(&self, member: &Member, state: State) {
+    /// Sets the state of a member that the KLS thread passes over. Does nothing if the watchdog has
+    /// demoted the member: a demoted member gets no turns anyway.
+    pub(crate) fn mark_passed_over(&self, member: &Member, state: State) {
         if !member.is(State::Demoted) {
             self.set_state(member, state);
         }
     }
 
-    /// Counts an offence of a member, here and for the domain itself.
+    /// Counts an offence of a member, in this struct and in the kernel area.
     pub(crate) fn count_offence(&self, member: &Member) {
         let offences = self.kernel.count_offence(member.domain);
-        // Relaxed: counts for itself.
+        // Relaxed: the count is used on its own.
         member.offences.store(offences, Ordering::Relaxed);
     }
 
-    /// Whether a member would run if it had the turn. One that was blocked or stopped
-    /// is back once it sleeps on its bell.
+    /// Whether a member would run if it had the turn. A blocked or stopped member is set to
+    /// `Attached` here once it sleeps on its wake word.
     pub(crate) fn is_present(&self, member: &Member) -> bool {
         if member.is(State::Attached) {
             return true;
@@ -296,7 +300,7 @@ impl DomainGroup {
         back
     }
 
-    /// Who of `members` is best at `now`. O(slots in use).
+    /// The member of `members` with the best rank at `now`. O(slots in use).
     pub(crate) fn best<'m>(
         &self,
         members: &'m Members,
@@ -304,30 +308,32 @@ impl DomainGroup {
     ) -> Option<(Rank, &'m Arc<Member>)> {
         let present = members.iter().filter(|member| self.is_present(member));
         let bests = present.filter_map(|member| {
-            // One that is at fault has nothing.
+            // A domain with an invalid area counts as having no work.
             let rank = member.area.best(now.as_nanos()).ok()??;
             Some((rank, member))
         });
         bests.min_by_key(|(rank, _)| *rank)
     }
 
-    /// The earliest release of `members`; `None`: there is none.
+    /// The earliest release of `members`; `None` if there is none.
     pub(crate) fn next_release(&self, members: &Members) -> Option<Instant> {
         let present = members.iter().filter(|member| self.is_present(member));
         let releases = present.filter_map(|member| member.area.next_release().ok());
         releases.min().filter(|&at| at != NEVER).map(Instant::from_nanos)
     }
 
-    /// Whether it was shown what other users have.
+    /// Whether the area of domain 0 shows work of other users.
     pub(crate) fn shows_others(&self) -> bool {
-        // Relaxed: only spares work; who writes holds the lock of the area.
+        // Relaxed: a wrong answer costs only unnecessary work. Writers hold the lock of the area.
         self.shows_others.load(Ordering::Relaxed)
     }
 
-    /// Shows the group what `others`, members of other groups, have at `now`. By the KLS
-    /// threads and the watchdog, when no domain of those groups runs; nothing if another of
-    /// them is just at it: who reads waits for nobody. `true` if it says something else
-    /// than before. Allocates.
+    /// Publishes the work of `others`, members of other groups, at `now` in the area of domain 0.
+    /// Returns `true` if the published data changed. Allocates.
+    ///
+    /// The KLS threads and the watchdog call this while no domain of the other groups runs. If
+    /// another of these threads is publishing, the call does nothing: readers of the area never
+    /// wait.
     pub(crate) fn publish_others<'m>(
         &self,
         others: impl Iterator<Item = &'m Arc<Member>>,
@@ -343,14 +349,14 @@ impl DomainGroup {
             let slots = (0..member.area.slots()).map_while(|slot| member.area.slot(slot).ok());
             upcoming.extend(slots.filter(|slot| slot.next_release_ns != NEVER));
         }
-        // With more than fit, those that come first.
+        // If there are more slots than fit, the earliest releases are kept.
         upcoming.sort_unstable_by_key(|slot| (slot.next_release_ns, slot.rank));
         self.shows_others.store(ready.is_some() || !upcoming.is_empty(), Ordering::Relaxed);
         for index in 0..user_area::PAGE_SLOTS {
             let slot = upcoming.get(index).copied().unwrap_or(Slot::FREE);
             let _ = proxy.set(index, Slot { state: SlotState::Waiting, ..slot });
         }
-        // What waits there now is not kept waiting for ours any longer.
+        // Its `since_ns` is 0, so preemption by ready work of other users is not deferred.
         proxy.publish(ready)
     }
 }
@@ -359,7 +365,7 @@ impl DomainGroup {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum DomainGroupError {
-    /// No memory, or no descriptors.
+    /// There is no memory, or there are no descriptors.
     Map(Arc<MapError>),
     /// The kernel refused.
     Os(OsError),
@@ -377,7 +383,15 @@ impl core::fmt::Display for DomainGroupError {
     }
 }
 
-impl core::error::Error for DomainGroupError {}
+impl core::error::Error for DomainGroupError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            DomainGroupError::Map(error) => Some(error),
+            DomainGroupError::Os(error) => Some(error),
+            DomainGroupError::Layout => None,
+        }
+    }
+}
 
 impl From<MapError> for DomainGroupError {
     fn from(error: MapError) -> Self {

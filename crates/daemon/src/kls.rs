@@ -1,36 +1,36 @@
-//! The kernel-level scheduler's thread of a group (split-level-1991 §3.2;
-//! docs/decisions/0008).
+//! The KLS thread of a domain group (split-level-1991 §3.2; docs/decisions/0008).
 //!
-//! It runs one priority beneath the domains' threads, on their CPU. While a domain
-//! has something to do it is ready and does not run; so when it does run, the turn is
-//! its own, or who has it is blocked in the kernel, stopped or gone. Without the
-//! real-time class it cannot lie beneath: then it is woken by its bell, looks now
-//! and then, and looks at `/proc` before it believes that a holder is blocked.
+//! The thread runs on the CPU of the domains, one priority below their threads. It is ready, and
+//! does not run, while a domain has work. So if it runs, one of two things holds: the daemon has
+//! the turn, or the domain with the turn is blocked in the kernel, stopped or gone.
+//!
+//! Without the real-time class the thread cannot run below the domains. Then its wake word wakes
+//! it, and it checks the holder at intervals. It asks `/proc` before it treats a holder as blocked.
 //!
 //! ```text
 //!        +----------- (1) nothing is ready -----------+
 //!        v                                            |
-//!     asleep --- (2) bell, or a release --------> choosing <--- (5) the turn is the daemon's
+//!     asleep --- (2) notified, or a release ----> choosing <--- (5) the turn is the daemon's
 //!                                                     |                    |
 //!                                             (3) passes the turn          |
 //!                                                     v                    |
-//!                                                 beneath ---------- (4) holder blocked,
+//!                                                 below ------------ (4) holder blocked,
 //!                                                                     stopped, gone
 //! ```
 //!
-//! 1. Until the next release of anyone.
-//! 2. Whoever becomes ready rings for the daemon if the daemon has the turn.
-//! 3. To the best of this CPU. If that is another user's, it is in the group of that
-//!    user, and of no other: of all groups of a CPU, one at most has the CPU, and the
-//!    daemon knows which ([`CpuState::is_held`]); what its domains write into the page of
-//!    another makes no difference.
-//! 4. It is marked, the turn taken from it, and it is passed over until it sleeps on its
-//!    bell: then it has come to a boundary. If it is blocked, its thread is raised above
-//!    the domains until then ([`Band::returner`]).
-//! 5. The holder had nothing left to do, or another user's domain outranks it.
+//! 1. The thread sleeps until the earliest release of any domain on the CPU.
+//! 2. A domain that becomes ready wakes the daemon if the daemon has the turn.
+//! 3. The turn goes to the best domain of the CPU. If that domain belongs to another user, the turn
+//!    is passed in that user's group. At most one group of a CPU has the CPU, and the daemon keeps
+//!    its number ([`CpuState::is_held`]). Writes of domains to the turn page of another group have
+//!    no effect.
+//! 4. The thread marks the holder, takes the turn from it, and passes over it until it sleeps on
+//!    its wake word. The holder has reached a boundary then. Until then the thread of a blocked
+//!    holder is raised above the other domains ([`Band::returner`]).
+//! 5. The holder has no work left, or another user's domain outranks it.
 //!
-//! It takes no lock that an ordinary thread holds. In the state *choosing* it allocates
-//! only where several users share the CPU.
+//! The thread takes no lock that an ordinary thread holds. In the state *choosing* it allocates
+//! only if several users share the CPU.
 
 use std::sync::Arc;
 
@@ -44,11 +44,11 @@ use upcall_sys::schedule::Band;
 use upcall_sys::{futex, schedule};
 
 use crate::clock::now;
-use crate::cpu::{CpuState, Known};
+use crate::cpu::{CpuState, CpuView};
 use crate::group::{DomainGroup, Member};
 
-/// How often a thread that cannot lie beneath looks at the holder.
-const LOOK_EVERY: Span = Span::from_millis(2);
+/// How often a thread without the real-time class checks the holder.
+const CHECK_INTERVAL: Span = Span::from_millis(2);
 
 /// See the module's head.
 pub(crate) struct Kls {
@@ -56,19 +56,19 @@ pub(crate) struct Kls {
     group: Arc<DomainGroup>,
     /// `None`: without the real-time class.
     band: Option<Band>,
-    known: Known,
+    view: CpuView,
 }
 
-/// What came of choosing.
+/// The result of choosing.
 enum Choice {
-    /// The turn was passed to a domain of this group.
+    /// The turn was passed to this domain of this group.
     Passed(Arc<DomainGroup>, DomainId),
-    /// Nobody has anything to do before then.
+    /// No domain has work before this time.
     Nothing(Option<Instant>),
-    /// Another group has a holder; its own thread sees to it.
-    Taken,
-    /// It changed meanwhile.
-    Again,
+    /// Another group has the CPU; its own KLS thread watches the holder.
+    HeldElsewhere,
+    /// The state changed meanwhile.
+    Retry,
 }
 
 impl Kls {
@@ -77,13 +77,13 @@ impl Kls {
         group: Arc<DomainGroup>,
         band: Option<Band>,
     ) -> Self {
-        Kls { cpu_state, group, band, known: Known::default() }
+        Kls { cpu_state, group, band, view: CpuView::default() }
     }
 
-    /// Runs until the group is over, in a thread of its own.
+    /// Runs until the group is closed. The body of the KLS thread.
     pub(crate) fn run(mut self) {
         self.group.set_kls();
-        // A CPU that went away, or a right: it still runs, and is late.
+        // Failures are ignored: if the CPU or a right has gone, the thread still runs, but late.
         let _ = schedule::pin_thread(&[self.cpu_state.cpu]);
         let _ = schedule::set_timer_slack_least();
         if let Some(band) = self.band {
@@ -91,8 +91,9 @@ impl Kls {
         }
         while !self.group.is_over() {
             match self.group.turn_or_reset() {
-                Ok(turn) if self.cpu_state.is_held(&self.group) => self.watch(turn),
-                // Also if somebody wrote that he has it: nobody gave it to him.
+                Ok(turn) if self.cpu_state.is_held(&self.group) => self.watch_holder(turn),
+                // Also if a domain wrote its own number into the turn page: its group was not given
+                // the CPU.
                 _ => self.choose_or_sleep(),
             }
         }
@@ -100,80 +101,82 @@ impl Kls {
 
     fn choose_or_sleep(&mut self) {
         self.group.turn.take_recheck_idle();
-        self.known.refresh(&self.cpu_state);
+        self.view.refresh(&self.cpu_state);
         match self.choose() {
             Choice::Passed(group, domain) => {
                 if !Arc::ptr_eq(&group, &self.group) {
-                    // Its thread must lie beneath before the domain runs.
-                    group.ring(DomainId::DAEMON);
+                    // The KLS thread of that group must be ready below the domain before the domain
+                    // runs.
+                    group.notify(DomainId::DAEMON);
                 }
-                group.ring(domain);
+                group.notify(domain);
             }
             Choice::Nothing(until) => self.group.sleep_until(until),
-            Choice::Taken => self.group.sleep_until(None),
-            Choice::Again => {}
+            Choice::HeldElsewhere => self.group.sleep_until(None),
+            Choice::Retry => {}
         }
     }
 
     fn choose(&self) -> Choice {
-        let _alone = self.cpu_state.choosing();
+        let _choice = self.cpu_state.lock_choice();
         if self.cpu_state.is_held(&self.group) {
-            return Choice::Again;
+            return Choice::Retry;
         }
         let now = now();
         if let Some((group, _)) =
-            self.known.groups().find(|(group, _)| self.cpu_state.is_held(group))
+            self.view.groups().find(|(group, _)| self.cpu_state.is_held(group))
         {
-            // Its holder looks at its next boundary.
-            if self.known.show_others(group, now) {
+            // The holder compares ranks at its next boundary.
+            if self.view.publish_others(group, now) {
                 let _ = group.turn.request_recheck();
             }
-            return Choice::Taken;
+            return Choice::HeldElsewhere;
         }
         let Some((_, group, domain)) = self.best(now) else {
-            self.cpu_state.grant_nobody();
-            let releases = self.known.groups().filter_map(|(group, m)| group.next_release(m));
+            self.cpu_state.grant_none();
+            let releases = self.view.groups().filter_map(|(group, m)| group.next_release(m));
             return Choice::Nothing(releases.min());
         };
-        self.known.show_others(group, now);
+        self.view.publish_others(group, now);
         self.cpu_state.grant(group);
-        // The daemon's to give, whatever a domain has written there.
+        // The turn is the daemon's to give, even if a domain has written the page.
         if !group.turn.turn().is_ok_and(|seen| group.turn.pass(seen, domain)) {
             group.turn.reset(domain);
         }
         Choice::Passed(group.clone(), domain)
     }
 
-    /// Best of all: its rank, its group, and who it is.
+    /// The best domain of all groups: its rank, its group and its number.
     fn best(&self, now: Instant) -> Option<(Rank, &Arc<DomainGroup>, DomainId)> {
-        let bests = self.known.groups().filter_map(|(group, members)| {
+        let bests = self.view.groups().filter_map(|(group, members)| {
             let (rank, member) = group.best(members, now)?;
             Some((rank, group, member.domain))
         });
         bests.min_by_key(|(rank, ..)| *rank)
     }
 
-    /// It runs though a domain has the turn: why?
-    fn watch(&mut self, turn: Turn) {
-        self.known.refresh(&self.cpu_state);
-        let members = self.known.members_of(&self.group).into_iter().flat_map(|m| m.iter());
+    /// This thread runs although a domain has the turn. Finds out why, and acts.
+    fn watch_holder(&mut self, turn: Turn) {
+        self.view.refresh(&self.cpu_state);
+        let members = self.view.members_of(&self.group).into_iter().flat_map(|m| m.iter());
         let Some(member) = members.clone().find(|member| member.domain == turn.holder()) else {
-            // Gone, or not there yet: nobody gave it the turn by the rules.
-            self.take(turn);
+            // The holder has gone, or is not attached yet. No rule gave it the turn.
+            self.revoke(turn);
             return;
         };
         if self.group.is_asleep(member) {
-            // Whoever passed it the turn was cut off before it rang.
-            self.group.ring(member.domain);
+            // The domain that passed the turn was interrupted before it woke the new holder.
+            self.group.notify(member.domain);
             return;
         }
         match self.why_not_running(member) {
-            None => self.wait_a_little(),
+            None => self.sleep_briefly(),
             Some(state) if self.group.turn.turn() == Ok(turn) => {
-                self.group.pass_over(member, state);
-                // Had somebody overwritten its bell, it would sleep for ever.
+                self.group.mark_passed_over(member, state);
+                // A domain may have overwritten the holder's wake word. Without this the holder
+                // would sleep for ever.
                 futex::wake_shared(self.group.turn.bell(member.domain), 1);
-                if self.take(turn) && state == State::Blocked {
+                if self.revoke(turn) && state == State::Blocked {
                     self.raise(member);
                 }
             }
@@ -181,52 +184,54 @@ impl Kls {
         }
     }
 
-    /// Raises a thread that was blocked in the kernel amid its turn, so that it need not wait
-    /// for whoever runs to sleep: it finishes its quantum when it wakes, shows what it has and
-    /// sleeps until it has the turn. It was best of all when it began that quantum: who was
-    /// released since waits for what is left of it, as had it not been blocked. The watchdog
-    /// holds it to that quantum, and lowers it once it sleeps or has the turn. A thread that is
-    /// ready and runs elsewhere stays as it is.
+    /// Raises the thread of a holder that blocked in the kernel during its turn. When the thread
+    /// wakes, it finishes its quantum at once, shows its work and sleeps until it has the turn.
+    ///
+    /// The holder had the best rank when that quantum began. Work released since then waits for the
+    /// rest of the quantum, as it would without the block. The watchdog limits the thread to that
+    /// quantum. The watchdog lowers the thread when it sleeps or has the turn. A thread that is
+    /// ready on another CPU is left as it is.
     fn raise(&self, member: &Member) {
         let Some(band) = self.band else { return };
         let is_ready = thread_state(member.pid, member.tid) == Ok(ThreadState::Running);
         if is_ready || member.is(State::Demoted) {
             return;
         }
-        // Refused only if it has ended.
+        // Fails only if the thread has ended.
         let _ = schedule::set_fifo_not_inherited_of(member.tid, band.returner());
-        // The watchdog says that it is demoted before it lowers it: if that came between, we see it.
+        // The watchdog sets the state to demoted before it lowers the thread. If it did so
+        // meanwhile, this check sees it.
         if member.is(State::Demoted) {
             let _ = schedule::set_ordinary_of(member.tid);
         }
     }
 
-    fn take(&self, turn: Turn) -> bool {
-        // The next round chooses.
+    fn revoke(&self, turn: Turn) -> bool {
+        // The next iteration of the thread chooses.
         self.group.turn.pass(turn, DomainId::DAEMON)
     }
 
-    /// What keeps a holder from running; `None`: nothing, it is about to.
+    /// The state of a holder that cannot run; `None` if it can and is about to run.
     fn why_not_running(&self, member: &Member) -> Option<State> {
         match thread_state(member.pid, member.tid) {
             Ok(ThreadState::Stopped | ThreadState::Traced | ThreadState::Dead) => {
                 Some(State::Stopped)
             }
             Ok(ThreadState::Sleeping | ThreadState::DiskSleep) => Some(State::Blocked),
-            // It is ready, and we run: it has left its class or its CPU. Not so if
-            // both are ordinary.
+            // The holder is ready, but this thread runs. So the holder has left its class or its
+            // CPU. Without the real-time class both threads are ordinary, and this proves nothing.
             Ok(ThreadState::Running) => self.band.map(|_| State::Blocked),
             Err(_) => None,
         }
     }
 
-    fn wait_a_little(&self) {
-        let until = now() + LOOK_EVERY;
+    fn sleep_briefly(&self) {
+        let until = now() + CHECK_INTERVAL;
         self.group.sleep_until(Some(until));
     }
 }
 
-/// Starts the thread of a group.
+/// Starts the KLS thread of a group.
 ///
 /// # Errors
 /// The system has no more threads.

@@ -1,20 +1,20 @@
-//! The kernel-level scheduler of Upcall: one order of handlers over all processes
-//! of a machine (split-level-1991 §3; docs/decisions/0008).
+//! The kernel-level scheduler (KLS) of Upcall: one order of handlers over all processes of a
+//! machine (split-level-1991 §3; docs/decisions/0008).
 //!
-//! Started by `upcalld`, or by `upcall run` when none is there. It stays off the
-//! path: domains hand the CPU to each other.
+//! `upcalld` starts the daemon; `upcall run` starts one if none is running. The daemon is not part
+//! of a hand-off: domains pass the CPU to each other directly.
 //!
-//! | module | what |
+//! | module | what it holds |
 //! |---|---|
-//! | [`registry`] | who is attached and what is reserved; pure |
-//! | `group`, `cpu` | the pages of one user on one CPU; the groups of one CPU |
-//! | `ranks` | what a domain may show of itself |
-//! | `kls` | the thread beneath the domains of a group |
-//! | `reaper` | sees out the groups of users who have gone |
-//! | `watchdog` | the thread above all |
-//! | [`calibrate`] | what a hand-off costs here |
-//! | `status` | how things stand, for `upcall top` |
-//! | [`server`] | the socket, and the thread that changes all this |
+//! | [`registry`] | the attached domains and their reservations; pure |
+//! | `group`, `cpu` | the shared pages of one user's domains on one CPU; the groups of one CPU |
+//! | `ranks` | the ranks that a domain may show |
+//! | `kls` | the thread of a group, one priority below its domains |
+//! | `reaper` | the thread that frees the groups of users without domains |
+//! | `watchdog` | the thread that acts against domains that do not yield |
+//! | [`calibrate`] | the measured cost of a hand-off on this machine |
+//! | `status` | the state of the daemon, for `upcall top` and `upcall ps` |
+//! | [`server`] | the socket, and the thread that changes all of the above |
 
 #![forbid(unsafe_code)]
 

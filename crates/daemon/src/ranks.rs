@@ -1,7 +1,7 @@
-//! Which ranks a domain may show on a CPU: those of what it was admitted with.
+//! The ranks that a domain may show on a CPU: those of its admitted activities.
 //!
-//! Set by the server when something is admitted or given back, looked at by the
-//! [`crate::watchdog`], for which the domain's word is not enough.
+//! The server sets them when an activity is admitted or closed. The [`crate::watchdog`] checks the
+//! user areas against them, because a domain can write any rank into its area.
 
 use upcall_core::time::{Instant, Span};
 use upcall_shm::PeerFault;
@@ -11,21 +11,20 @@ use upcall_sys::memfd::SharedMapping;
 #[cfg(test)]
 mod tests;
 
-/// For so long the rank of what was given back is no lie: the thread that shows it may
-/// have been kept from showing that it has gone (50 ms by the kernel's limit on the
-/// real-time classes).
+/// How long the rank of a closed activity stays allowed. The thread that shows the rank may be kept
+/// from removing it, for 50 ms by the kernel's limit on the real-time classes.
 const CLOSED_FOR: Span = Span::from_millis(200);
 
-/// What an activity may show.
+/// The ranks that an activity may show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Admitted {
-    /// Its place in the order of admission; [`u32::MAX`] of one that got none.
+    /// Its place in the order of admission; [`u32::MAX`] for an activity without a place.
     pub(crate) order: u32,
-    /// No key of it is below.
+    /// The smallest key that it may show.
     pub(crate) key_min: u64,
-    /// Where the key is a deadline: the least time from a release to it.
+    /// For a policy whose key is a deadline: the least time from a release to its deadline.
     pub(crate) delay: Option<Span>,
-    /// Whether it may go before its equals by an event.
+    /// Whether an event may put it before domains of equal rank.
     pub(crate) wins_ties: bool,
 }
 
@@ -33,12 +32,12 @@ pub(crate) struct Admitted {
 #[derive(Debug, Default)]
 pub(crate) struct Ranks {
     admitted: Vec<Admitted>,
-    /// Given back, but for a while.
+    /// Closed activities, each allowed until a time.
     closed: Vec<(Admitted, Instant)>,
 }
 
 impl Ranks {
-    /// What is admitted from `now` on. Allocates.
+    /// Replaces the admitted activities at `now`. Allocates.
     pub(crate) fn set(&mut self, admitted: Vec<Admitted>, now: Instant) {
         let gone = self.admitted.iter().filter(|known| !admitted.contains(known));
         self.closed.retain(|(_, until)| *until > now);
@@ -46,25 +45,27 @@ impl Ranks {
         self.admitted = admitted;
     }
 
-    /// Whether `area` shows a rank now, or for a release to come, that is better than what
-    /// was admitted, or in a place that its domain has not got. Where a key is a deadline,
-    /// how early the release was is known only of what is still to come. What it is just
-    /// changing is looked at the next time. O(slots times activities).
-    pub(crate) fn is_lied_about(&self, area: &Peer<SharedMapping>, now: Instant) -> bool {
-        // At 0 no release has come: it is what was said to be ready.
+    /// Whether `area` shows a rank that admission did not grant: better than granted, or with the
+    /// place of another domain. Checks the ready work and the releases to come. O(slots times
+    /// activities).
+    ///
+    /// For a key that is a deadline, the release time is known only for releases to come. A slot
+    /// that the domain is writing at this moment is checked the next time.
+    pub(crate) fn is_violated_by(&self, area: &Peer<SharedMapping>, now: Instant) -> bool {
+        // At time 0 no release has come, so `best` returns what the domain published as ready.
         match area.best(0) {
             Ok(Some(ready)) if !self.allow(ready, 0, now) => return true,
             Ok(_) => {}
-            Err(fault) => return is_lie(&fault),
+            Err(fault) => return is_certain(&fault),
         }
         (0..area.slots()).any(|index| match area.slot(index) {
             Ok(slot) if slot.next_release_ns == NEVER => false,
             Ok(slot) => !self.allow(slot.rank, slot.next_release_ns, now),
-            Err(fault) => is_lie(&fault),
+            Err(fault) => is_certain(&fault),
         })
     }
 
-    /// Whether something admitted may have `rank` from `release_ns` on.
+    /// Whether an admitted activity may have `rank` for a release at `release_ns`.
     fn allow(&self, rank: Rank, release_ns: u64, now: Instant) -> bool {
         let closed = self.closed.iter().filter(|(_, until)| *until > now);
         let mut all = self.admitted.iter().chain(closed.map(|(known, _)| known));
@@ -78,7 +79,7 @@ impl Ranks {
     }
 }
 
-/// Whether it says what cannot be. That it was just writing is none.
-fn is_lie(fault: &PeerFault) -> bool {
+/// Whether the fault proves invalid memory. A torn read proves nothing: the domain was writing.
+fn is_certain(fault: &PeerFault) -> bool {
     !matches!(fault, PeerFault::Torn { .. })
 }

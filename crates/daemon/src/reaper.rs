@@ -1,16 +1,17 @@
-//! Sees groups out whose user has no domain any more: tells their KLS threads to end until
-//! they have, and frees the pages.
+//! Frees the groups of users without domains. Wakes their KLS threads until they end, and then
+//! drops the pages.
 //!
-//! Used by the server, which must not wait for it: a KLS thread lies beneath the domains of
-//! all users, so how soon it ends is up to them. One thread of ordinary class.
+//! The server uses it and must not wait for it. A KLS thread has a lower priority than the domains
+//! of all users, so they decide how soon it ends. The reaper is one thread of ordinary class.
 //!
 //! ```text
-//!   in use -- (1) its last domain has gone --> leaving -- (2) thread joined --> freed
+//!   in use -- (1) its last domain has gone --> draining -- (2) thread joined --> freed
 //! ```
 //!
-//! 1. It is no group of its site any more, and is never held or given the CPU again
-//!    ([`crate::cpu::CpuState::close`]). Should its user come back, that is another group.
-//! 2. By whoever forgets it last: this thread, or the watchdog at its next look.
+//! 1. The group is no longer in the list of its CPU, and never gets the CPU again
+//!    ([`crate::cpu::CpuState::close`]). If the user attaches again, the server makes another
+//!    group.
+//! 2. The last owner frees the group: this thread, or the watchdog at its next tick.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Weak};
@@ -22,70 +23,71 @@ use crate::group::DomainGroup;
 #[cfg(test)]
 mod tests;
 
-/// How often a KLS thread is told to end. A domain that scribbles can undo one waking, not
-/// each of them.
-const QUIT_EVERY: Duration = Duration::from_millis(1);
+/// How often the reaper wakes a KLS thread that should end. A domain that writes the wake word can
+/// undo one wake-up, but not all.
+const QUIT_INTERVAL: Duration = Duration::from_millis(1);
 
-/// A group, and its KLS thread.
+/// A group and its KLS thread.
 pub(crate) type GroupWithThread = (Arc<DomainGroup>, JoinHandle<()>);
 
-/// See the module's head. Dropped, it blocks until all have left.
+/// See the module's head. Dropping it blocks until all groups are drained.
 #[derive(Debug)]
 pub(crate) struct Reaper {
-    /// `None`: nobody is to come any more.
-    door: Option<Sender<GroupWithThread>>,
+    /// `None`: no more groups will come.
+    sender: Option<Sender<GroupWithThread>>,
     thread: Option<JoinHandle<()>>,
-    leaving: Vec<Weak<DomainGroup>>,
+    draining: Vec<Weak<DomainGroup>>,
 }
 
 impl Reaper {
-    /// Starts the thread.
+    /// Starts the reaper's thread.
     ///
     /// # Errors
     /// The system has no more threads.
     pub(crate) fn start() -> std::io::Result<Self> {
-        let (door, arrivals) = channel();
+        let (sender, incoming) = channel();
         let thread = std::thread::Builder::new()
             .name("upcall-reaper".into())
-            .spawn(move || reap_all(&arrivals))?;
-        Ok(Reaper { door: Some(door), thread: Some(thread), leaving: Vec::new() })
+            .spawn(move || reap_all(&incoming))?;
+        Ok(Reaper { sender: Some(sender), thread: Some(thread), draining: Vec::new() })
     }
 
-    /// Takes over a group that its site has closed. Does not block; allocates.
+    /// Takes over a group that [`crate::cpu::CpuState::close`] has closed. Does not block;
+    /// allocates.
     pub(crate) fn reap(&mut self, (group, thread): GroupWithThread) {
-        self.leaving.retain(|group| group.strong_count() > 0);
-        self.leaving.push(Arc::downgrade(&group));
-        // The other end lives as long as this one.
-        let _ = self.door.as_ref().map(|door| door.send((group, thread)));
+        self.draining.retain(|group| group.strong_count() > 0);
+        self.draining.push(Arc::downgrade(&group));
+        // Sending cannot fail: the thread holds the receiver as long as this struct lives.
+        let _ = self.sender.as_ref().map(|sender| sender.send((group, thread)));
     }
 
-    /// How many groups of a user on a CPU are not freed yet. O(groups leaving).
-    pub(crate) fn leaving_of(&self, cpu: u32, uid: u32) -> usize {
-        let groups = self.leaving.iter().filter_map(Weak::upgrade);
+    /// How many closed groups of a user on a CPU are not freed yet. O(groups draining).
+    pub(crate) fn unreaped_of(&self, cpu: u32, uid: u32) -> usize {
+        let groups = self.draining.iter().filter_map(Weak::upgrade);
         groups.filter(|group| (group.cpu, group.uid) == (cpu, uid)).count()
     }
 }
 
 impl Drop for Reaper {
     fn drop(&mut self) {
-        self.door = None;
+        self.sender = None;
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
-/// Until nobody is to come any more, and all have left.
-fn reap_all(arrivals: &Receiver<GroupWithThread>) {
-    let mut leaving: Vec<GroupWithThread> = Vec::new();
-    while let Ok(first) = arrivals.recv() {
-        leaving.push(first);
-        while !leaving.is_empty() {
-            leaving.iter().for_each(|(group, _)| group.quit());
-            match arrivals.recv_timeout(QUIT_EVERY) {
-                Ok(next) => leaving.push(next),
+/// Runs until the sender is dropped and all groups are drained.
+fn reap_all(incoming: &Receiver<GroupWithThread>) {
+    let mut draining: Vec<GroupWithThread> = Vec::new();
+    while let Ok(first) = incoming.recv() {
+        draining.push(first);
+        while !draining.is_empty() {
+            draining.iter().for_each(|(group, _)| group.quit());
+            match incoming.recv_timeout(QUIT_INTERVAL) {
+                Ok(next) => draining.push(next),
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => std::thread::sleep(QUIT_EVERY),
+                Err(RecvTimeoutError::Disconnected) => std::thread::sleep(QUIT_INTERVAL),
             }
-            for (_, thread) in leaving.extract_if(.., |(_, thread)| thread.is_finished()) {
+            for (_, thread) in draining.extract_if(.., |(_, thread)| thread.is_finished()) {
                 let _ = thread.join();
             }
         }

@@ -1,14 +1,13 @@
-//! Who is attached, and what they have reserved.
+//! The registry: the attached domains and their reservations.
 //!
-//! Used by the daemon's main thread alone. It decides from numbers: admission over all
-//! domains and CPUs is [`Reservations`], quotas are kept here. It makes no system
-//! call and touches no page.
+//! Only the server's thread uses it. The registry decides from numbers: [`Reservations`] tests
+//! admission over all domains and CPUs, and the registry enforces quotas. It makes no system call
+//! and touches no page.
 
-use core::fmt;
 use std::collections::BTreeMap;
 
 use upcall_core::activity::{ActivityParams, Terms, WorkClass};
-use upcall_core::admission::{Platform, Refusal, Reservation, ReservationId, Reservations};
+use upcall_core::admission::{Platform, Reservation, Reservations};
 use upcall_core::admission::{Share, Spot};
 use upcall_core::policy::Discipline;
 use upcall_core::policy::dws::DWS;
@@ -17,116 +16,18 @@ use upcall_shm::DOMAINS_MAX;
 use upcall_shm::wire::Need;
 
 use crate::ranks::Admitted;
+use domain::Activity;
+pub use domain::{Domain, Owner};
+pub use error::{AttachError, PlaceError};
+pub use limits::{ACTIVITIES_MAX, CLAIMED_ORDER_MAX, Quota};
+pub use place::{Claimed, Grant, Listed, Usage};
 
+mod domain;
+mod error;
+mod limits;
+mod place;
 #[cfg(test)]
 mod tests;
-
-/// Most activities of a domain on one CPU: the slots of its user area.
-pub const ACTIVITIES_MAX: usize = upcall_shm::user_area::AREA_SLOTS;
-
-/// What one user may have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Quota {
-    /// Domains at a time.
-    pub domains_max: usize,
-    /// Of the CPUs all together, in millionths of one CPU; root is not bound by it.
-    pub share_max_ppm: u64,
-}
-
-/// Who asks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Owner {
-    /// The user.
-    pub uid: u32,
-    /// The process.
-    pub pid: u32,
-}
-
-/// A domain that is attached.
-#[derive(Clone, Debug)]
-pub struct Domain {
-    /// Tells it from the one that had its number before.
-    pub generation: u64,
-    /// Whose it is.
-    pub owner: Owner,
-    /// For people.
-    pub name: String,
-    activities: BTreeMap<u32, Activity>,
-    /// What it claimed in vain and runs on, last among equals: where, and its rank.
-    unclaimed: Vec<(u32, Admitted)>,
-}
-
-#[derive(Clone, Debug)]
-struct Activity {
-    reservation: ReservationId,
-    cpu: u32,
-    name: String,
-    params: ActivityParams,
-    terms: Terms,
-    /// Admission refused it.
-    unscreened: bool,
-}
-
-/// An activity with a place, for whoever looks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Listed<'r> {
-    /// Its place in the order of admission.
-    pub order: u32,
-    /// Where it runs.
-    pub cpu: u32,
-    /// As its domain calls it.
-    pub name: &'r str,
-    /// What it needs.
-    pub params: &'r ActivityParams,
-    /// Of the CPU, in millionths.
-    pub reserved_ppm: u64,
-    /// Worst response as admitted now; `None` where nothing is promised.
-    pub response_max: Option<Span>,
-    /// Admission refused it.
-    pub unscreened: bool,
-}
-
-/// What a domain may use of a CPU.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
-    /// The longest time it may go on after it was asked to yield.
-    pub quantum_max: Span,
-    /// Of the CPU, in millionths.
-    pub share_ppm: u64,
-    /// One job of each of its activities.
-    pub compute: Span,
-    /// Some of it admission refused: nothing is promised.
-    pub unscreened: bool,
-}
-
-/// An activity with a place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grant {
-    /// On this CPU.
-    pub cpu: u32,
-    /// Its place in the order of admission, and its name.
-    pub order: u32,
-    /// Worst response as admitted now; `None` where nothing is promised.
-    pub response_max: Option<Span>,
-}
-
-/// An activity that a domain says it has had since before this daemon was there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Claimed {
-    /// Where it runs.
-    pub cpu: u32,
-    /// Its place in the order of admission, as the former daemon granted it.
-    pub order: u32,
-    /// To be placed even if the tests fail, now as then.
-    pub unscreened: bool,
-    /// Taken at its word: the CPU's own test need not pass again. What the former
-    /// daemon promised stands, though this one may have measured a dearer hand-off, or
-    /// have admitted newcomers meanwhile.
-    pub trusted: bool,
-}
-
-/// No order above this is claimed: there always are fresh ones beyond.
-pub const CLAIMED_ORDER_MAX: u32 = 3 << 30;
 
 /// See the module's head.
 #[derive(Debug)]
@@ -134,135 +35,14 @@ pub struct Registry {
     discipline: &'static Discipline,
     quota: Quota,
     reservations: Reservations,
-    /// By number.
+    /// By the domain's number.
     domains: BTreeMap<u32, Domain>,
     attached_ever: u64,
-    created_ever: u32,
-}
-
-/// Why a domain cannot be attached.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum AttachError {
-    /// It counts on another policy.
-    Policy {
-        /// That one.
-        found: String,
-        /// The daemon's.
-        expected: &'static str,
-    },
-    /// All numbers are taken.
-    Full,
-    /// Its user has as many as it may.
-    Quota {
-        /// That many.
-        domains_max: usize,
-    },
-}
-
-impl fmt::Display for AttachError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            AttachError::Policy { found, expected } => {
-                write!(f, "the daemon schedules by `{expected}`, the domain counts on `{found}`")
-            }
-            AttachError::Full => {
-                write!(f, "{DOMAINS_MAX} domains are attached, which is all")
-            }
-            AttachError::Quota { domains_max } => {
-                write!(f, "the user has {domains_max} domains, which is its quota")
-            }
-        }
-    }
-}
-
-impl core::error::Error for AttachError {}
-
-/// Why an activity gets no place.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub enum PlaceError {
-    /// No such domain: it was detached meanwhile.
-    Gone,
-    /// Numbers outside their ranges.
-    Need(String),
-    /// Admission said no: the reason, and what would fit.
-    Refused {
-        /// In a line.
-        reason: String,
-        /// In a line, or empty.
-        hint: String,
-    },
-    /// Its user would have more of the CPUs than it may.
-    Quota {
-        /// In millionths of a CPU, with this one.
-        found_ppm: u64,
-        /// And the most.
-        share_max_ppm: u64,
-    },
-    /// The domain's slots on that CPU are taken.
-    TooMany,
-    /// It claims a place that somebody has, or that nobody can have had.
-    Order(u32),
-    /// It claims a place on a CPU that is not scheduled here.
-    Cpu(u32),
-    /// With what it claims, the CPU would have more to do than it can.
-    Full {
-        /// That one.
-        cpu: u32,
-        /// With this one, of 1.
-        utilization: f64,
-    },
-}
-
-impl fmt::Display for PlaceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PlaceError::Gone => f.write_str("the domain is not attached any more"),
-            PlaceError::Need(what) => f.write_str(what),
-            PlaceError::Refused { reason, .. } => f.write_str(reason),
-            PlaceError::Quota { found_ppm, share_max_ppm } => write!(
-                f,
-                "the user would have {} % of a CPU, its quota is {} %",
-                *found_ppm as f64 / 1e4,
-                *share_max_ppm as f64 / 1e4
-            ),
-            PlaceError::TooMany => {
-                write!(f, "the domain has {ACTIVITIES_MAX} activities on the CPU, which is all")
-            }
-            PlaceError::Order(order) => write!(
-                f,
-                "place {order} in the order of admission is taken, or above {CLAIMED_ORDER_MAX}"
-            ),
-            PlaceError::Cpu(cpu) => write!(f, "CPU {cpu} is not among those of the daemon"),
-            PlaceError::Full { cpu, utilization } => {
-                write!(f, "CPU {cpu} would be used to {:.1} %, expected 100", utilization * 100.0)
-            }
-        }
-    }
-}
-
-impl core::error::Error for PlaceError {}
-
-impl From<Refusal> for PlaceError {
-    fn from(refusal: Refusal) -> Self {
-        let hint = refusal.hint.map(|hint| hint.to_string()).unwrap_or_default();
-        PlaceError::Refused { reason: refusal.reason.to_string(), hint }
-    }
-}
-
-impl PlaceError {
-    /// What would fit, in a line, or nothing.
-    pub fn hint(&self) -> String {
-        match self {
-            PlaceError::Refused { hint, .. } => hint.clone(),
-            _ => String::new(),
-        }
-    }
+    next_order: u32,
 }
 
 impl Registry {
-    /// Nobody attached, nothing reserved.
+    /// An empty registry: no domain, no reservation.
     pub fn new(discipline: &'static Discipline, platform: Platform, quota: Quota) -> Self {
         Registry {
             discipline,
@@ -270,11 +50,11 @@ impl Registry {
             reservations: Reservations::new(platform, discipline),
             domains: BTreeMap::new(),
             attached_ever: 0,
-            created_ever: 0,
+            next_order: 0,
         }
     }
 
-    /// Gives a domain the lowest free number. O(domains).
+    /// Attaches a domain under the lowest free number. O(domains).
     ///
     /// # Errors
     /// See [`AttachError`]; nothing changed.
@@ -296,7 +76,7 @@ impl Registry {
         Ok(number)
     }
 
-    /// All that the domain has reserved is free again. O(activities) analyses.
+    /// Detaches a domain and releases all its reservations. O(activities) analyses.
     pub fn detach(&mut self, number: u32) -> Option<Domain> {
         let domain = self.domains.remove(&number)?;
         for activity in domain.activities.values() {
@@ -305,7 +85,8 @@ impl Registry {
         Some(domain)
     }
 
-    /// Reserves a place on the first CPU where the policy's own test passes.
+    /// Reserves a place for an activity on the first CPU where the policy's own test passes. With
+    /// `unscreened`, an activity that fails every test gets a place all the same.
     ///
     /// # Errors
     /// See [`PlaceError`]; nothing changed.
@@ -317,7 +98,7 @@ impl Registry {
         unscreened: bool,
     ) -> Result<Grant, PlaceError> {
         let uid = self.domains.get(&number).ok_or(PlaceError::Gone)?.owner.uid;
-        let (params, terms) = wanted(need)?;
+        let (params, terms) = parse_need(need)?;
         self.check_quota(uid, &params)?;
         let asked = self.reservations.reserve(name, params, &terms);
         let refused = asked.is_err();
@@ -326,26 +107,27 @@ impl Registry {
             Err(_) if unscreened => self.reservations.reserve_unscreened(name, params, &terms),
             Err(refusal) => return Err(refusal.into()),
         };
-        let order = self.created_ever;
-        self.created_ever += 1;
+        let order = self.next_order;
+        self.next_order += 1;
         let name = name.to_owned();
         let Reservation { id, cpu } = reservation;
         let activity = Activity { reservation: id, cpu, name, params, terms, unscreened: refused };
-        self.enter(number, order, activity)
+        self.add_activity(number, order, activity)
     }
 
-    /// Fresh places in the order of admission begin at `first`, if none was given yet.
+    /// Sets the first place in the order of admission to `first`, unless a later one was granted.
     pub fn begin_orders_at(&mut self, first: u32) {
-        self.created_ever = self.created_ever.max(first.min(CLAIMED_ORDER_MAX));
+        self.next_order = self.next_order.max(first.min(CLAIMED_ORDER_MAX));
     }
 
-    /// Reserves a place for an activity that a former daemon had admitted, just where
-    /// it was. Its user's quota binds as ever. The CPU's test must pass, unless the claim
-    /// is trusted: then it is enough that the CPU is not used beyond 100 %.
+    /// Reserves a place for an activity that a former daemon admitted, on the same CPU and with the
+    /// same place in the order of admission. The user's quota applies. The CPU's test must pass,
+    /// unless the claim is trusted. For a trusted claim it is enough that the CPU is not used
+    /// beyond 100 %.
     ///
     /// # Errors
-    /// See [`PlaceError`]; nothing is reserved, but what it runs on in no place is no lie
-    /// (`Registry::admitted`).
+    /// See [`PlaceError`]; nothing is reserved. The domain may still show the activity's rank
+    /// without a place (`Registry::admitted`), because the activity keeps running.
     pub fn claim(
         &mut self,
         number: u32,
@@ -355,7 +137,7 @@ impl Registry {
     ) -> Result<Grant, PlaceError> {
         let placed = self.claim_place(number, name, need, claimed);
         if placed.is_err()
-            && let Ok((params, terms)) = wanted(need)
+            && let Ok((params, terms)) = parse_need(need)
             && let Some(domain) = self.domains.get_mut(&number)
             && domain.unclaimed.iter().filter(|(cpu, _)| *cpu == claimed.cpu).count()
                 < ACTIVITIES_MAX
@@ -375,7 +157,7 @@ impl Registry {
     ) -> Result<Grant, PlaceError> {
         let uid = self.domains.get(&number).ok_or(PlaceError::Gone)?.owner.uid;
         let Claimed { cpu, order, unscreened, trusted } = claimed;
-        let (params, terms) = wanted(need)?;
+        let (params, terms) = parse_need(need)?;
         let held = |domain: &Domain| domain.activities.contains_key(&order);
         if order > CLAIMED_ORDER_MAX || self.domains.values().any(held) {
             return Err(PlaceError::Order(order));
@@ -402,13 +184,19 @@ impl Registry {
         }
         let name = name.to_owned();
         let activity = Activity { reservation: id, cpu, name, params, terms, unscreened: refused };
-        let grant = self.enter(number, order, activity)?;
-        self.created_ever = self.created_ever.max(order + 1);
+        let grant = self.add_activity(number, order, activity)?;
+        self.next_order = self.next_order.max(order + 1);
         Ok(grant)
     }
 
-    /// Notes an activity that has its reservation, or releases it.
-    fn enter(&mut self, number: u32, order: u32, activity: Activity) -> Result<Grant, PlaceError> {
+    /// Adds an activity that has its reservation to its domain. On an error it releases the
+    /// reservation.
+    fn add_activity(
+        &mut self,
+        number: u32,
+        order: u32,
+        activity: Activity,
+    ) -> Result<Grant, PlaceError> {
         let (id, cpu) = (activity.reservation, activity.cpu);
         let domain = self.domains.get_mut(&number).ok_or(PlaceError::Gone)?;
         if domain.activities.values().filter(|other| other.cpu == cpu).count() >= ACTIVITIES_MAX {
@@ -419,7 +207,7 @@ impl Registry {
         Ok(Grant { cpu, order, response_max: self.reservations.response_max(id) })
     }
 
-    /// Gives a place back; no effect if the domain has no such. One analysis.
+    /// Releases an activity's place. No effect if the domain has no such activity. One analysis.
     pub fn close(&mut self, number: u32, order: u32) {
         let domain = self.domains.get_mut(&number);
         if let Some(activity) = domain.and_then(|domain| domain.activities.remove(&order)) {
@@ -427,7 +215,7 @@ impl Registry {
         }
     }
 
-    /// What a domain may use of a CPU, as admitted.
+    /// What admission allows a domain on a CPU.
     pub fn usage(&self, number: u32, cpu: u32) -> Usage {
         let activities = self.domains.get(&number).into_iter().flat_map(|d| d.activities.values());
         let mut usage = Usage::default();
@@ -440,7 +228,7 @@ impl Registry {
         usage
     }
 
-    /// Which ranks a domain may show on a CPU. Allocates.
+    /// The ranks that a domain may show on a CPU. Allocates.
     pub(crate) fn admitted(&self, number: u32, cpu: u32) -> Vec<Admitted> {
         let Some(domain) = self.domains.get(&number) else { return Vec::new() };
         let here = domain.activities.iter().filter(|(_, activity)| activity.cpu == cpu);
@@ -450,12 +238,12 @@ impl Registry {
         admitted.chain(unclaimed.map(|(_, rank)| *rank)).collect()
     }
 
-    /// What tells a domain from the one that had its number before.
+    /// The domain's generation, which distinguishes it from former domains of the same number.
     pub fn generation(&self, number: u32) -> Option<u64> {
         self.domains.get(&number).map(|domain| domain.generation)
     }
 
-    /// What a domain is called.
+    /// The domain's name.
     pub fn name(&self, number: u32) -> Option<&str> {
         self.domains.get(&number).map(|domain| domain.name.as_str())
     }
@@ -465,7 +253,7 @@ impl Registry {
         self.domains.get(&number)
     }
 
-    /// What a domain has, in the order of admission. O(its activities times all).
+    /// The activities of a domain, in the order of admission. O(its activities times all).
     pub fn listed(&self, number: u32) -> impl Iterator<Item = Listed<'_>> {
         let activities = self.domains.get(&number).into_iter().flat_map(|d| &d.activities);
         activities.map(|(&order, activity)| Listed {
@@ -479,17 +267,17 @@ impl Registry {
         })
     }
 
-    /// What the policy is called.
+    /// The name of the policy.
     pub fn policy(&self) -> &'static str {
         self.discipline.name
     }
 
-    /// The domains there are, by number.
+    /// The attached domains, by number.
     pub fn domains(&self) -> impl Iterator<Item = (u32, &Domain)> {
         self.domains.iter().map(|(number, domain)| (*number, domain))
     }
 
-    /// What is reserved on all CPUs.
+    /// The reservations on all CPUs.
     pub fn reservations(&self) -> &Reservations {
         &self.reservations
     }
@@ -510,16 +298,7 @@ impl Registry {
     }
 }
 
-impl Domain {
-    /// Order, name and CPU of each of its activities.
-    pub fn activities(&self) -> impl Iterator<Item = (u32, &str, u32)> {
-        self.activities
-            .iter()
-            .map(|(order, activity)| (*order, activity.name.as_str(), activity.cpu))
-    }
-}
-
-/// The best ranks that an activity may have, by the keys of `rm`, `rmdp` and `dws`.
+/// The best ranks that an activity may show, by the keys of `rm`, `rmdp` and `dws`.
 fn admitted(
     discipline: &Discipline,
     order: u32,
@@ -530,7 +309,7 @@ fn admitted(
         let wins_ties = terms.wins_ties;
         return Admitted { order, key_min: params.period.as_nanos(), delay: None, wins_ties };
     }
-    // The level is in the two highest bits. Any event counts.
+    // The level is in the two highest bits of the key. Every event may win ties.
     let wins_ties = true;
     match terms.class {
         WorkClass::RealTime => {
@@ -542,14 +321,14 @@ fn admitted(
     }
 }
 
-/// Millionths of a CPU, rounded up.
+/// The share of an activity in millionths of a CPU, rounded up.
 fn used_ppm(params: &ActivityParams) -> u64 {
     let compute = u128::from(params.compute().as_nanos()) * u128::from(Share::WHOLE.ppm());
     u64::try_from(compute.div_ceil(u128::from(params.period.as_nanos()))).unwrap_or(u64::MAX)
 }
 
-/// What the numbers of a message say, if they are in range.
-fn wanted(need: &Need) -> Result<(ActivityParams, Terms), PlaceError> {
+/// Reads the numbers of a request and checks their ranges.
+fn parse_need(need: &Need) -> Result<(ActivityParams, Terms), PlaceError> {
     let params = ActivityParams {
         period: Span::from_nanos(need.period_ns),
         deadline: Span::from_nanos(need.deadline_ns),
@@ -558,12 +337,12 @@ fn wanted(need: &Need) -> Result<(ActivityParams, Terms), PlaceError> {
         quantum: need.quantum,
         pdu_cost: Span::from_nanos(need.pdu_cost_ns),
     };
-    let params = params.validated().map_err(|error| PlaceError::Need(error.to_string()))?;
+    let params = params.validated().map_err(PlaceError::Params)?;
     let class = match need.class {
         0 => WorkClass::RealTime,
         1 => WorkClass::Interactive,
         2 => WorkClass::Background,
-        class => return Err(PlaceError::Need(format!("class {class}, expected 0, 1 or 2"))),
+        class => return Err(PlaceError::Class(class)),
     };
     let delay_bound = (need.delay_bound_ns > 0).then(|| Span::from_nanos(need.delay_bound_ns));
     let terms = Terms {

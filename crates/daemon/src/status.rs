@@ -1,20 +1,21 @@
-//! How things stand, for an inspector: `upcall top` and `upcall ps`.
+//! The daemon's status for an inspector: `upcall top` and `upcall ps`.
 //!
-//! Used by the server, in its thread. What is told comes from the registry, from how
-//! the daemon takes its domains to be, and from their user areas, where everything is
-//! copied and checked by [`Peer`]; a domain whose area is at fault is told as such.
+//! Used by the server, in its thread. The status comes from the registry, from the states that the
+//! daemon assumes for its domains, and from their user areas. [`Peer`] copies and checks everything
+//! in those areas. The status of a domain with an invalid area names the fault.
 //!
 //! ```text
-//!   Inspect --> (1) telling -- no room --> (2) waiting for room -- room --> (1)
+//!   Inspect --> (1) sending -- socket full --> (2) waiting -- socket writable --> (1)
 //!                  |
-//!                  +-- End was said --> (3) over
+//!                  +-- End is sent --> (3) done
 //! ```
 //!
-//! 1. Messages of one domain are made and sent, then those of the next, as far as they fit.
-//! 2. The inspector is not listened to meanwhile. Others are served.
-//! 3. It may ask again.
+//! 1. The server makes and sends the messages of one domain, then those of the next, while they fit
+//!    into the socket.
+//! 2. The server reads no messages of this inspector meanwhile. It serves other sessions.
+//! 3. The inspector may ask again.
 //!
-//! However slowly it reads, no more than one domain's messages are kept for it.
+//! At most one domain's messages are kept for an inspector, however slowly it reads.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -38,41 +39,45 @@ use crate::registry::{Domain, Listed, Registry};
 #[cfg(test)]
 mod tests;
 
-/// How often an area is looked at whose owner is just writing.
-const LOOKS_MAX: usize = 8;
+/// How often an area is read again while its owner is writing it.
+const READ_ATTEMPTS_MAX: usize = 8;
 
-/// An answer under way.
-pub(crate) struct Telling {
-    /// What was not sent yet.
+/// A reply that is being sent.
+pub(crate) struct StatusReply {
+    /// Messages that are not sent yet.
     messages: VecDeque<Vec<u8>>,
-    /// Numbers and generations of the domains to be told of after that.
+    /// Numbers and generations of the domains whose messages come after these.
     domains: VecDeque<(u32, u64)>,
-    /// The last message, until it is its turn.
+    /// The last message, until it is added to `messages`.
     end: Option<StatusPart>,
-    /// Ready when there is room again.
-    pub(crate) room: Option<Watch>,
+    /// Ready when the socket has room again.
+    pub(crate) writable: Option<Watch>,
 }
 
-/// What there is to tell of.
-pub(crate) struct Scene<'s> {
+/// Where the status comes from.
+pub(crate) struct StatusSource<'s> {
     pub(crate) registry: &'s Registry,
     pub(crate) cpu_states: &'s [Arc<CpuState>],
 }
 
-impl Telling {
-    /// What `credentials` may see: root and the daemon's own user all domains, others
-    /// their own, and how many there are of others. Nothing is sent yet.
-    pub(crate) fn begin(scene: &Scene<'_>, credentials: &Credentials, real_time: bool) -> Self {
+impl StatusReply {
+    /// Begins a reply. Root and the daemon's own user see all domains. Other users see their own
+    /// domains and the number of the others. Sends nothing yet.
+    pub(crate) fn begin(
+        source: &StatusSource<'_>,
+        credentials: &Credentials,
+        real_time: bool,
+    ) -> Self {
         let sees_all = [0, process::effective_user()].contains(&credentials.uid);
         let seen = |domain: &Domain| sees_all || domain.owner.uid == credentials.uid;
-        let domains = scene.registry.domains().filter(|(_, domain)| seen(domain));
-        let hidden = scene.registry.domains().filter(|(_, domain)| !seen(domain)).count();
-        // The number says little: the load of the CPUs shows already that others are there.
+        let domains = source.registry.domains().filter(|(_, domain)| seen(domain));
+        let hidden = source.registry.domains().filter(|(_, domain)| !seen(domain)).count();
+        // The number reveals little: the load of the CPUs already shows that there are others.
         let hidden_domains = u32::try_from(hidden).unwrap_or(u32::MAX);
-        let policy = scene.registry.policy().to_owned();
-        let cpus = scene.registry.reservations().load();
-        let switch_cost_ns = scene.registry.reservations().switch_cost().as_nanos();
-        Telling {
+        let policy = source.registry.policy().to_owned();
+        let cpus = source.registry.reservations().load();
+        let switch_cost_ns = source.registry.reservations().switch_cost().as_nanos();
+        StatusReply {
             messages: cpus
                 .iter()
                 .map(|load| CpuStatus {
@@ -84,17 +89,17 @@ impl Telling {
                 .collect(),
             domains: domains.map(|(number, domain)| (number, domain.generation)).collect(),
             end: Some(StatusPart::End { policy, real_time, switch_cost_ns, hidden_domains }),
-            room: None,
+            writable: None,
         }
     }
 
-    /// Sends what fits; `true`: all was sent. Does not block.
+    /// Sends the messages that fit; `true` if all are sent. Does not block.
     ///
     /// # Errors
     /// The inspector has gone.
-    pub(crate) fn go_on(
+    pub(crate) fn send_more(
         &mut self,
-        scene: &Scene<'_>,
+        source: &StatusSource<'_>,
         connection: &Connection,
     ) -> Result<bool, OsError> {
         loop {
@@ -108,7 +113,7 @@ impl Telling {
             match (self.domains.pop_front(), self.end.take()) {
                 (Some((number, generation)), end) => {
                     self.end = end;
-                    self.messages = scene.domain(number, generation);
+                    self.messages = source.domain(number, generation);
                 }
                 (None, Some(end)) => self.messages.push_back(message(end)),
                 (None, None) => return Ok(true),
@@ -117,9 +122,8 @@ impl Telling {
     }
 }
 
-impl Scene<'_> {
-    /// All that is told of a domain; nothing if it has gone. O(slots) and a file of
-    /// `/proc`, a CPU.
+impl StatusSource<'_> {
+    /// All messages of a domain; none if it has gone. O(slots) and one file of `/proc`, per CPU.
     fn domain(&self, number: u32, generation: u64) -> VecDeque<Vec<u8>> {
         let known = self.registry.domain(number).filter(|known| known.generation == generation);
         let (Some(domain), Some(id)) = (known, DomainId::new(number)) else {
@@ -148,7 +152,7 @@ impl Scene<'_> {
         parts.into_iter().map(message).collect()
     }
 
-    /// Where its threads are.
+    /// The groups and members of a domain, one for each CPU where its thread is attached.
     fn virtual_processors(
         &self,
         id: DomainId,
@@ -172,7 +176,7 @@ fn message(part: StatusPart) -> Vec<u8> {
     ToDomain::Status(part).encode()
 }
 
-/// A domain on a CPU, and what it says of its slots.
+/// The status of a domain on a CPU, and the slots that it shows there.
 fn virtual_processor(
     group: &DomainGroup,
     member: &Member,
@@ -188,7 +192,7 @@ fn virtual_processor(
         state: member.state(),
         offences: member.offences(),
         reserved_ppm,
-        // Its thread ended a moment ago: what it had used is not known any more.
+        // Zero if its thread has just ended: the CPU time is no longer known then.
         used_ns: process::cpu_time_of(member.pid, member.tid).unwrap_or_default(),
         counters: member.area.counters(),
         fault,
@@ -196,9 +200,9 @@ fn virtual_processor(
     (virtual_processor, slots)
 }
 
-/// The slots in use, with who of them runs and who is best of those that would.
+/// The slots in use. Marks the slot that runs, and the best slot that is ready.
 ///
-/// A domain publishes no more of what is ready than its best.
+/// A domain publishes only the best of its ready slots.
 fn slots(area: &Peer<SharedMapping>) -> Result<Vec<Slot>, PeerFault> {
     area.audit()?;
     let mut slots = Vec::new();
@@ -220,15 +224,15 @@ fn slots(area: &Peer<SharedMapping>) -> Result<Vec<Slot>, PeerFault> {
     Ok(slots)
 }
 
-/// Looks again while the owner is writing, or was preempted while it did.
-fn read_with_retries<T>(look: impl Fn() -> Result<T, PeerFault>) -> Result<T, PeerFault> {
-    for _ in 1..LOOKS_MAX {
-        match look() {
+/// Reads again while the owner is writing, or was preempted while writing.
+fn read_with_retries<T>(read: impl Fn() -> Result<T, PeerFault>) -> Result<T, PeerFault> {
+    for _ in 1..READ_ATTEMPTS_MAX {
+        match read() {
             Err(PeerFault::Torn { .. }) => std::thread::yield_now(),
             found => return found,
         }
     }
-    look()
+    read()
 }
 
 fn activity(listed: &Listed<'_>, slots: &[Slot]) -> ActivityStatus {
@@ -252,9 +256,9 @@ fn activity(listed: &Listed<'_>, slots: &[Slot]) -> ActivityStatus {
     }
 }
 
-/// A part of a CPU in millionths; more than a whole is possible.
+/// A share of a CPU in millionths; more than 1 is possible.
 fn ppm(part: f64) -> u64 {
-    // Saturates, and no part is negative.
+    // The cast saturates, and no share is negative.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
     let ppm = (part * f64::from(Share::WHOLE.ppm())).round() as u64;
     ppm

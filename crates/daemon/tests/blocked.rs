@@ -1,5 +1,5 @@
-//! Domains whose handlers block in the kernel amid a quantum, under a daemon with the
-//! real-time class: what others get of it, and when the blocked one gets on.
+//! Domains whose handlers block in the kernel during a quantum, under a daemon with the real-time
+//! class. The tests check what other domains get of the CPU, and when the blocked one goes on.
 
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use upcall_core::activity::ActivityParams;
 use upcall_core::time::Span;
-use upcall_daemon::server::{Config, Daemon, Event};
+use upcall_daemon::server::{Config, Daemon, DaemonEvent};
 use upcall_runtime::{Attach, Batch, Config as RuntimeConfig, Runtime, clock};
 
-/// One daemon at a time: two would share a CPU without knowing of each other.
+/// One daemon at a time: two daemons would use the same CPU unaware of each other.
 static ALONE: Mutex<()> = Mutex::new(());
-/// So long a handler blocks.
+/// How long a handler blocks.
 const BLOCKED: Span = Span::from_millis(20);
 
 type Noted = Arc<Mutex<Vec<u64>>>;
@@ -27,11 +27,11 @@ fn spin() {
     while clock::now() < until {}
 }
 
-/// Of each job's first quantum: when it fell asleep, when it was to wake, when it was awake;
-/// and when the quantum after it began.
+/// Four times of each job's first quantum: when its handler fell asleep, when it should wake, when
+/// it was awake, and when the next quantum began.
 type Blocks = Arc<Mutex<Vec<[u64; 4]>>>;
 
-/// A handler's quanta, over the upcalls that a job may take.
+/// A handler's quanta, across the upcalls of a job.
 #[derive(Default)]
 struct Blocking {
     quanta: Noted,
@@ -41,7 +41,7 @@ struct Blocking {
 }
 
 impl Blocking {
-    /// Notes every quantum; blocks in the first of `a_job` each time.
+    /// Records every quantum. Blocks in the first quantum of each job of `a_job` quanta.
     fn upcall(&mut self, batch: &mut Batch<'_>, a_job: u32) {
         while batch.proceed() {
             note(&self.quanta);
@@ -59,12 +59,13 @@ impl Blocking {
     }
 }
 
-/// A domain that blocks and one that does not, each with its period in ms and its quanta a
-/// job: the blocks, the quanta of the first, the quanta of the second, what the daemon told.
+/// Runs a domain that blocks and one that spins, each with its period in ms and its quanta per job.
+/// Returns the blocks, the quanta of the first domain, those of the second, and the daemon's
+/// events.
 fn run(
     (blocks_ms, blocks_quanta): (u64, u32),
     (spins_ms, spins_quanta): (u64, u32),
-) -> (Vec<[u64; 4]>, Vec<u64>, Vec<u64>, Vec<Event>) {
+) -> (Vec<[u64; 4]>, Vec<u64>, Vec<u64>, Vec<DaemonEvent>) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("upcalld");
@@ -115,45 +116,46 @@ fn begun(quanta: &[u64], from: u64, to: u64) -> usize {
     quanta.iter().filter(|&&at| (from..to).contains(&at)).count()
 }
 
-fn assert_no_offence(events: &[Event]) {
-    assert!(!events.iter().any(|event| matches!(event, Event::Offence { .. })), "{events:?}");
+fn assert_no_offence(events: &[DaemonEvent]) {
+    assert!(!events.iter().any(|event| matches!(event, DaemonEvent::Offence { .. })), "{events:?}");
 }
 
 #[test]
 #[ignore = "needs root"]
-fn the_better_one_gets_on_when_it_wakes_and_goes_on_at_the_others_next_boundary() {
+fn a_better_domain_resumes_when_it_wakes_and_runs_on_at_the_next_boundary() {
     let (blocks, _, others, events) = run((150, 4), (200, 100));
     assert_no_offence(&events);
-    let mut amid = 0;
+    let mut overlaps = 0;
     for [asleep, due, awake, after] in &blocks {
         let (meanwhile, since) = (begun(&others, *asleep, *due), begun(&others, *due, *awake));
         let then = begun(&others, *awake, *after);
         println!(
-            "{meanwhile} quanta while it slept, {since} till it was awake, {then} till it went on; woke {} us late",
+            "{meanwhile} quanta while it slept, {since} till it was awake, {then} till it \
+             went on; woke {} us late",
             (awake - due) / 1000
         );
-        // What a look of the watchdog or an interrupt puts between two readings of the clock.
+        // A tick of the watchdog or an interrupt may come between two readings of the clock.
         assert!(since <= 1, "{since} quanta of the other before it got on");
         assert!(then <= 1, "{then} quanta of the other before its next one");
-        amid += usize::from(meanwhile > 10 && begun(&others, *after, u64::MAX) > 0);
+        overlaps += usize::from(meanwhile > 10 && begun(&others, *after, u64::MAX) > 0);
     }
-    assert!(amid >= 3, "the CPU idled, or nothing was seen: {amid} of {}", blocks.len());
+    assert!(overlaps >= 3, "the CPU idled, or nothing was seen: {overlaps} of {}", blocks.len());
 }
 
 #[test]
 #[ignore = "needs root"]
-fn the_worse_one_finishes_its_quantum_when_it_wakes_and_begins_no_other() {
-    // The better one is released while the other is blocked.
+fn a_worse_domain_finishes_its_quantum_when_it_wakes_and_begins_no_other() {
+    // The better domain is released while the other is blocked.
     let (blocks, quanta, others, events) = run((400, 4), (100, 100));
     assert_no_offence(&events);
-    let mut amid = 0;
+    let mut overlaps = 0;
     for [asleep, _, awake, after] in &blocks {
         let Some(first) = others.iter().position(|at| at > asleep) else { continue };
-        // Its job: quanta without a gap.
+        // A job of the other domain is a series of quanta without a gap.
         let job = others[first..].windows(2).take_while(|two| two[1] - two[0] < 5_000_000);
         let end = job.last().map_or(others[first], |two| two[1]);
         if others[first] < *awake && *awake < end {
-            amid += 1;
+            overlaps += 1;
             println!(
                 "woke {} quanta into the other's job, went on {} us after its last",
                 begun(&others, *asleep, *awake),
@@ -162,5 +164,5 @@ fn the_worse_one_finishes_its_quantum_when_it_wakes_and_begins_no_other() {
             assert_eq!(begun(&quanta, *awake, end), 0, "it took a turn of a better one");
         }
     }
-    assert!(amid >= 2, "{amid} of {}", blocks.len());
+    assert!(overlaps >= 2, "{overlaps} of {}", blocks.len());
 }

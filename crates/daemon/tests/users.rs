@@ -1,7 +1,7 @@
 //! Domains of two users on one CPU under root's daemon, each in a process of its own.
 //!
-//! A child is this program once more, as another user: with [`ROLE`] in its environment
-//! the test [`child`] plays that role.
+//! A child is this program run again as another user. With [`ROLE`] in its environment the test
+//! [`child`] plays that role.
 
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -18,7 +18,7 @@ use std::time::Duration;
 use upcall_core::activity::ActivityParams;
 use upcall_core::admission::Share;
 use upcall_core::time::{Instant, Span};
-use upcall_daemon::server::{Access, Config, Daemon, Event, Stopper};
+use upcall_daemon::server::{Access, Config, Daemon, DaemonEvent, Stopper};
 use upcall_runtime::{Attach, Config as RuntimeConfig, CreateError, Runtime, clock, status};
 use upcall_sys::process::effective_user;
 
@@ -26,15 +26,15 @@ const ROLE: &str = "UPCALL_TEST_ROLE";
 const NOBODY: u32 = 65534;
 const SOMEBODY: u32 = 65533;
 
-/// One daemon at a time: two would share a CPU without knowing of each other.
+/// One daemon at a time: two daemons would use the same CPU unaware of each other.
 static ALONE: Mutex<()> = Mutex::new(());
 
 struct Running {
     stopper: Stopper,
-    thread: JoinHandle<Vec<Event>>,
+    thread: JoinHandle<Vec<DaemonEvent>>,
     directory: tempfile::TempDir,
     socket: PathBuf,
-    /// This program, where others may start it.
+    /// A copy of this program that other users may run.
     program: PathBuf,
     _alone: MutexGuard<'static, ()>,
 }
@@ -63,7 +63,7 @@ impl Running {
         Running { stopper, thread, directory, socket, program, _alone: alone }
     }
 
-    fn child(&self, uid: u32, role: &str) -> Playing {
+    fn child(&self, uid: u32, role: &str) -> ChildProcess {
         let mut command = Command::new(&self.program);
         command.args(["child", "--exact", "--nocapture"]).env(ROLE, role);
         let child = command
@@ -76,29 +76,29 @@ impl Running {
             .spawn();
         let mut child = child.unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
-        Playing { child, output }
+        ChildProcess { child, output }
     }
 
-    fn stop(self) -> Vec<Event> {
+    fn stop(self) -> Vec<DaemonEvent> {
         self.stopper.stop();
         self.thread.join().unwrap()
     }
 }
 
 /// A child; killed when it is dropped.
-struct Playing {
+struct ChildProcess {
     child: Child,
     output: BufReader<ChildStdout>,
 }
 
-impl Playing {
+impl ChildProcess {
     /// The rest of the next line that begins with `word`.
-    fn hear(&mut self, word: &str) -> String {
+    fn read_word(&mut self, word: &str) -> String {
         let mut said = String::new();
         loop {
             let mut line = String::new();
             assert!(self.output.read_line(&mut line).unwrap() > 0, "no {word:?} after {said}");
-            // The test program does not end its own line before the child's first.
+            // The test harness does not end its own line before the child's first one.
             if let Some((_, rest)) = line.split_once(&format!("#{word} ")) {
                 return rest.trim_end().to_owned();
             }
@@ -107,22 +107,22 @@ impl Playing {
     }
 
     fn numbers(&mut self, word: &str) -> Vec<u64> {
-        let line = self.hear(word);
+        let line = self.read_word(word);
         line.split(' ').filter(|word| !word.is_empty()).map(|word| word.parse().unwrap()).collect()
     }
 
-    fn say(&mut self, line: &str) {
+    fn write_line(&mut self, line: &str) {
         writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
     }
 }
 
-impl Drop for Playing {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         let _ = (self.child.kill(), self.child.wait());
     }
 }
 
-/// Not a test of its own: what the others start.
+/// No test of its own: the other tests start it.
 #[test]
 fn child() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -142,14 +142,14 @@ fn attached(name: &str) -> Result<Runtime, upcall_runtime::StartError> {
     Runtime::start(RuntimeConfig { daemon, ..RuntimeConfig::default() })
 }
 
-fn said() -> String {
+fn read_line() -> String {
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).unwrap();
     line.trim().to_owned()
 }
 
-/// Tells that it is `ready`, is told when to begin, works until it is told to end, and tells
-/// its releases, starts, boundaries and how many jobs were released, completed and missed.
+/// Prints `ready`, reads when to begin, and works until it reads `end`. Then prints its releases,
+/// starts, boundaries and counts of jobs: completed, missed and lost.
 fn work(name: &str, period_ms: u64, batch: u32) {
     let mut runtime = match attached(name) {
         Ok(runtime) => runtime,
@@ -173,8 +173,8 @@ fn work(name: &str, period_ms: u64, batch: u32) {
         println!("#notice {notice}");
     }
     println!("#ready {}", descriptors());
-    runtime.run_at(&[id], Instant::from_nanos(said().parse().unwrap())).unwrap();
-    assert_eq!(said(), "end");
+    runtime.run_at(&[id], Instant::from_nanos(read_line().parse().unwrap())).unwrap();
+    assert_eq!(read_line(), "end");
     let mut jobs = Vec::new();
     let report = runtime.stop(|_, job| jobs.push(job.record));
     let list = |of: &mut dyn Iterator<Item = u64>| {
@@ -188,7 +188,7 @@ fn work(name: &str, period_ms: u64, batch: u32) {
     println!("#counters {} {} {lost}", counters.completed, counters.misses);
 }
 
-/// Tells that it has had turns, and goes when it is told to.
+/// Prints `ready` after its first turns, and ends when it reads a line.
 fn stay() {
     let mut runtime = match attached("stays") {
         Ok(runtime) => runtime,
@@ -197,13 +197,13 @@ fn stay() {
             return;
         }
     };
-    have_turns(&mut runtime);
+    run_some_jobs(&mut runtime);
     println!("#ready ");
-    said();
+    read_line();
 }
 
-/// Until some jobs were run.
-fn have_turns(runtime: &mut Runtime) {
+/// Runs until some jobs are done.
+fn run_some_jobs(runtime: &mut Runtime) {
     let need = ActivityParams::new(Span::from_millis(2), Span::from_micros(50));
     let (runs, count) = (Arc::new(AtomicU32::new(0)), 3);
     let counted = runs.clone();
@@ -213,10 +213,10 @@ fn have_turns(runtime: &mut Runtime) {
         }
     });
     runtime.run(handler.unwrap()).unwrap();
-    until(|| runs.load(Ordering::Relaxed) >= count, || format!("{runs:?} jobs"));
+    wait_until(|| runs.load(Ordering::Relaxed) >= count, || format!("{runs:?} jobs"));
 }
 
-fn until(is_so: impl Fn() -> bool, what: impl Fn() -> String) {
+fn wait_until(is_so: impl Fn() -> bool, what: impl Fn() -> String) {
     let give_up = std::time::Instant::now() + Duration::from_secs(60);
     while !is_so() {
         assert!(std::time::Instant::now() < give_up, "a minute, and still {}", what());
@@ -224,7 +224,7 @@ fn until(is_so: impl Fn() -> bool, what: impl Fn() -> String) {
     }
 }
 
-/// Asks for one share after the other until it is refused, and tells why.
+/// Requests one share after the other until one is refused, and prints the reason.
 fn share(period_ms: u64, batch: u32) {
     let mut runtime = attached("greedy").unwrap();
     let need = ActivityParams::new(Span::from_millis(period_ms), Span::from_micros(1_000));
@@ -265,48 +265,49 @@ fn is_root() -> bool {
 
 #[test]
 #[ignore = "needs root"]
-fn the_better_rank_of_another_user_runs_at_the_next_boundary() {
+fn a_better_rank_of_another_user_runs_at_the_next_boundary() {
     assert!(is_root());
     let daemon = Running::start(|_| {});
-    // Its jobs are of 50 quanta, of which those of the other fall into the midst.
+    // Jobs of 50 quanta, so that those of the other domain are released in between.
     let mut long = daemon.child(NOBODY, "work|long|100|50");
     let mut short = daemon.child(SOMEBODY, "work|short|9|1");
-    let (seen_by_long, seen_by_short) = (long.hear("ready"), short.hear("ready"));
+    let (seen_by_long, seen_by_short) = (long.read_word("ready"), short.read_word("ready"));
     assert_nothing_shared(&seen_by_long, &seen_by_short);
     let at = (clock::now() + Span::from_millis(50)).as_nanos().to_string();
-    long.say(&at);
-    short.say(&at);
+    long.write_line(&at);
+    short.write_line(&at);
     std::thread::sleep(Duration::from_millis(1_500));
-    let (mut told, mut jobs) = (Vec::new(), Vec::new());
+    let (mut times, mut jobs) = (Vec::new(), Vec::new());
     for child in [&mut short, &mut long] {
-        child.say("end");
-        told.push(["releases", "starts", "boundaries"].map(|word| child.numbers(word)));
+        child.write_line("end");
+        times.push(["releases", "starts", "boundaries"].map(|word| child.numbers(word)));
         jobs.push(child.numbers("counters"));
     }
     let events = daemon.stop();
-    let is_bad = |event: &&Event| is_offence(event) || matches!(event, Event::Refused { .. });
-    let bad: Vec<_> = events.iter().filter(is_bad).collect();
-    assert!(bad.is_empty(), "{bad:?}");
-    let [short, long] = &told[..] else { panic!("two tell") };
-    // Ten long jobs in whole, had the machine a third of the time.
+    let is_unexpected =
+        |event: &&DaemonEvent| is_offence(event) || matches!(event, DaemonEvent::Refused { .. });
+    let unexpected: Vec<_> = events.iter().filter(is_unexpected).collect();
+    assert!(unexpected.is_empty(), "{unexpected:?}");
+    let [short, long] = &times[..] else { panic!("two children") };
+    // At least half of the long jobs, even if the machine is busy for some time.
     assert!(jobs[1][0] >= 5 && jobs[0][0] >= 50, "{jobs:?}");
-    let mut amid = 0;
+    let mut overlaps = 0;
     for (&release, &start) in short[0].iter().zip(&short[1]) {
-        // One quantum had its leave already when the other was released.
+        // One quantum may have had leave to run when the other job was released.
         let begun = long[2].iter().filter(|&&at| (release..start).contains(&at)).count();
         assert!(begun <= 1, "{begun} quanta of the long job between {release} and {start}");
         let runs = |at: &u64| (release.saturating_sub(3_000_000)..release).contains(at);
-        amid += usize::from(long[2].iter().any(runs));
+        overlaps += usize::from(long[2].iter().any(runs));
     }
-    // Else nothing was seen.
-    assert!(amid >= 10, "{amid} releases amid a long job");
+    // Otherwise the test has seen nothing.
+    assert!(overlaps >= 10, "{overlaps} releases during a long job");
 }
 
-fn is_offence(event: &Event) -> bool {
-    matches!(event, Event::Offence { .. })
+fn is_offence(event: &DaemonEvent) -> bool {
+    matches!(event, DaemonEvent::Offence { .. })
 }
 
-/// Neither has anything the other may write, nor the other's own pages at all.
+/// Neither user maps a page that the other may write, or the other's own pages.
 fn assert_nothing_shared(one: &str, other: &str) {
     let (one, other): (Vec<_>, Vec<_>) = (one.split(' ').collect(), other.split(' ').collect());
     for pages in [&one, &other] {
@@ -326,7 +327,7 @@ fn assert_nothing_shared(one: &str, other: &str) {
 
 #[test]
 #[ignore = "needs root"]
-fn a_users_quota_is_its_own_and_refuses_with_the_reason() {
+fn a_quota_binds_one_user_and_refuses_with_the_reason() {
     assert!(is_root());
     let daemon = Running::start(|config| {
         config.quota.domains_max = 1;
@@ -334,44 +335,45 @@ fn a_users_quota_is_its_own_and_refuses_with_the_reason() {
     });
     // A tenth of the CPU each time.
     let mut greedy = daemon.child(NOBODY, "share|100|10");
-    let refused = greedy.hear("refused");
+    let refused = greedy.read_word("refused");
     assert!(refused.starts_with("2 "), "{refused}");
     assert!(refused.contains("quota"), "{refused}");
     let mut second = daemon.child(NOBODY, "work|second|100|1");
-    let rejected = second.hear("rejected");
+    let rejected = second.read_word("rejected");
     assert!(rejected.contains("the user has 1 domains, which is its quota"), "{rejected}");
-    // What one user has used up is no concern of another.
+    // The quota of one user does not affect another.
     let mut other = daemon.child(SOMEBODY, "share|100|10");
-    assert!(other.hear("refused").starts_with("2 "));
-    let told = status::status(&daemon.socket).unwrap();
-    let mut users: Vec<u32> = told.domains.iter().map(|domain| domain.uid).collect();
+    assert!(other.read_word("refused").starts_with("2 "));
+    let reply = status::status(&daemon.socket).unwrap();
+    let mut users: Vec<u32> = reply.domains.iter().map(|domain| domain.uid).collect();
     users.sort_unstable();
     assert_eq!(users, [SOMEBODY, NOBODY]);
     let events = daemon.stop();
-    let refused = events.iter().filter(|event| matches!(event, Event::Refused { .. })).count();
+    let refused =
+        events.iter().filter(|event| matches!(event, DaemonEvent::Refused { .. })).count();
     assert_eq!(refused, 3, "{events:?}");
 }
 
 #[test]
 #[ignore = "needs root"]
-fn who_ends_amid_a_turn_leaves_the_cpu_to_the_other_user() {
+fn a_domain_that_ends_during_its_turn_leaves_the_cpu_to_the_other_user() {
     assert!(is_root());
     let daemon = Running::start(|_| {});
     let mut stays = daemon.child(NOBODY, "work|stays|20|5");
-    let ready = stays.hear("ready");
+    let ready = stays.read_word("ready");
     assert!(!ready.is_empty());
-    stays.say(&clock::now().as_nanos().to_string());
+    stays.write_line(&clock::now().as_nanos().to_string());
     for _ in 0..5 {
         let mut goes = daemon.child(SOMEBODY, "work|goes|10|5");
-        goes.hear("ready");
-        goes.say(&clock::now().as_nanos().to_string());
+        goes.read_word("ready");
+        goes.write_line(&clock::now().as_nanos().to_string());
         std::thread::sleep(Duration::from_millis(33));
     }
     std::thread::sleep(Duration::from_millis(200));
-    stays.say("end");
+    stays.write_line("end");
     let releases = stays.numbers("releases");
     let counters = stays.numbers("counters");
-    // One may be under way at the end. Each release had its job.
+    // One job may be under way at the end. Each release had its job.
     assert!(counters[0] + 1 >= releases.len() as u64 && counters[0] > 10, "{counters:?}");
     let gaps = releases.windows(2).filter(|pair| pair[1] - pair[0] != 20_000_000).count();
     let missed = counters[1];
@@ -379,95 +381,105 @@ fn who_ends_amid_a_turn_leaves_the_cpu_to_the_other_user() {
     assert!(!daemon.stop().iter().any(is_offence));
 }
 
-/// What this process has: threads of a daemon, descriptors, and pages of Upcall's.
+/// What this process has: a daemon's threads, descriptors, and Upcall's pages.
 #[derive(Debug, PartialEq, Eq)]
-struct Had {
+struct Resources {
     threads: usize,
     descriptors: usize,
     mappings: usize,
 }
 
-impl Had {
+impl Resources {
     fn now() -> Self {
         let count = |directory: &str, counts: &dyn Fn(PathBuf) -> bool| {
             let entries = std::fs::read_dir(directory).unwrap();
             entries.filter(|entry| counts(entry.as_ref().unwrap().path())).count()
         };
-        // One thread belongs to the process from its first runtime on, and not to a daemon.
+        // This thread belongs to the process from its first runtime on, not to a daemon.
         let is_ours = |task: PathBuf| {
             let name = std::fs::read_to_string(task.join("comm")).unwrap_or_default();
             name.starts_with("upcall-") && name.trim_end() != "upcall-panics"
         };
-        // Pipes are to the children, of this test and of others.
+        // Pipes lead to the children of this test and of others.
         let is_kept = |fd: PathBuf| {
             std::fs::read_link(fd).is_ok_and(|to| !to.to_string_lossy().starts_with("pipe:"))
         };
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-        Had {
+        Resources {
             threads: count("/proc/self/task", &is_ours),
             descriptors: count("/proc/self/fd", &is_kept),
             mappings: maps.lines().filter(|line| line.contains("memfd:upcall")).count(),
         }
     }
 
-    /// Once the watchdog and the reaper have come to give themselves their names.
-    fn without_users() -> Self {
-        until(|| Had::now().threads == 2, || format!("{:?}, not 2 threads", Had::now()));
-        Had::now()
+    /// Waits until the threads of the watchdog and the reaper have set their names.
+    fn of_idle_daemon() -> Self {
+        wait_until(
+            || Resources::now().threads == 2,
+            || format!("{:?}, not 2 threads", Resources::now()),
+        );
+        Resources::now()
     }
 
-    /// That again, as soon as what is on its way out has gone.
-    fn until_again(&self) {
-        until(|| Had::now() == *self, || format!("{:?}, not {self:?}", Had::now()));
+    /// Waits until everything that is being freed is gone.
+    fn wait_until_restored(&self) {
+        wait_until(
+            || Resources::now() == *self,
+            || format!("{:?}, not {self:?}", Resources::now()),
+        );
     }
 }
 
-/// Of other users where that is allowed, else of this one alone.
+/// Uses other users if that is allowed, otherwise only this one.
 #[test]
-fn users_that_come_and_go_leave_no_thread_descriptor_or_page_behind() {
+fn detached_users_leave_no_thread_descriptor_or_page_behind() {
     let daemon = Running::start(|_| {});
     let users = if is_root() { vec![NOBODY, SOMEBODY, 65532] } else { vec![effective_user()] };
-    let had = Had::without_users();
+    let before = Resources::of_idle_daemon();
     for round in 0..8 {
         let come = |uid: &u32| daemon.child(*uid, "stay");
-        let mut children: Vec<Playing> = users.iter().map(come).collect();
-        children.iter_mut().for_each(|child| drop(child.hear("ready")));
-        // A group has three pages, and a domain one. Those of before may be leaving still.
-        let (threads, mappings) = (had.threads + users.len(), had.mappings + users.len() * 4);
-        let is_so = |with: Had| with.threads == threads && with.mappings == mappings;
-        until(|| is_so(Had::now()), || format!("{:?}, not {threads}, {mappings}", Had::now()));
-        assert!(Had::now().descriptors > had.descriptors);
-        // Each user in turn is back while its group may still be on the way out.
+        let mut children: Vec<ChildProcess> = users.iter().map(come).collect();
+        children.iter_mut().for_each(|child| drop(child.read_word("ready")));
+        // A group has three pages, and a domain has one. Former groups may still be draining.
+        let (threads, mappings) = (before.threads + users.len(), before.mappings + users.len() * 4);
+        let is_so = |with: Resources| with.threads == threads && with.mappings == mappings;
+        wait_until(
+            || is_so(Resources::now()),
+            || format!("{:?}, not {threads}, {mappings}", Resources::now()),
+        );
+        assert!(Resources::now().descriptors > before.descriptors);
+        // Each user attaches again while its former group may still be draining.
         for (index, uid) in users.iter().enumerate() {
             if round % 2 == 0 {
-                children[index].say("go");
+                children[index].write_line("go");
                 children[index].child.wait().unwrap();
             }
             children[index] = daemon.child(*uid, "stay");
-            children[index].hear("ready");
+            children[index].read_word("ready");
         }
         drop(children);
         if round % 2 == 0 {
-            had.until_again();
+            before.wait_until_restored();
         }
     }
-    had.until_again();
-    assert!(!daemon.stop().iter().any(|event| matches!(event, Event::Refused { .. })));
+    before.wait_until_restored();
+    assert!(!daemon.stop().iter().any(|event| matches!(event, DaemonEvent::Refused { .. })));
 }
 
 #[test]
-fn who_is_back_at_once_has_turns_though_its_former_hall_has_not_left() {
+fn a_user_that_attaches_again_gets_turns_before_its_former_group_is_drained() {
     let daemon = Running::start(|_| {});
-    let had = Had::without_users();
+    let before = Resources::of_idle_daemon();
     for _ in 0..20 {
         let mut runtime = Runtime::start(RuntimeConfig {
             daemon: Some(Attach { socket: daemon.socket.clone(), name: "again".to_owned() }),
             ..RuntimeConfig::default()
         });
-        have_turns(runtime.as_mut().unwrap());
+        run_some_jobs(runtime.as_mut().unwrap());
     }
-    had.until_again();
+    before.wait_until_restored();
     let events = daemon.stop();
-    let attached = events.iter().filter(|event| matches!(event, Event::Attached { .. })).count();
+    let attached =
+        events.iter().filter(|event| matches!(event, DaemonEvent::Attached { .. })).count();
     assert_eq!((attached, events.iter().any(is_offence)), (20, false), "{events:?}");
 }

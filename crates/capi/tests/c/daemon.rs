@@ -8,14 +8,14 @@ use std::thread::JoinHandle;
 use upcall::activity::ActivityParams;
 use upcall::time::Span;
 use upcall::{Attach, Config, HandlerId, Runtime, allowed_cpus};
-use upcall_daemon::server::{self, Daemon, Event, Stopper};
+use upcall_daemon::server::{self, Daemon, DaemonEvent, Stopper};
 
 use super::*;
 
 /// A daemon on one CPU.
 struct Running {
     stopper: Stopper,
-    thread: JoinHandle<Vec<Event>>,
+    thread: JoinHandle<Vec<DaemonEvent>>,
     directory: TempDir,
 }
 
@@ -38,7 +38,7 @@ impl Running {
         self.directory.path().join("socket")
     }
 
-    fn stop(self) -> Vec<Event> {
+    fn stop(self) -> Vec<DaemonEvent> {
         self.stopper.stop();
         self.thread.join().unwrap()
     }
@@ -82,12 +82,12 @@ impl Beside {
 }
 
 /// Names of the domains that attached. None of them offended.
-fn comings(events: &[Event]) -> Vec<String> {
+fn attached_names(events: &[DaemonEvent]) -> Vec<String> {
     let mut names = Vec::new();
     for event in events {
         match event {
-            Event::Attached { name, .. } => names.push(name.clone()),
-            Event::Detached { .. } | Event::Refused { .. } => {}
+            DaemonEvent::Attached { name, .. } => names.push(name.clone()),
+            DaemonEvent::Detached { .. } | DaemonEvent::Refused { .. } => {}
             other => panic!("{other:?}"),
         }
     }
@@ -107,7 +107,7 @@ fn a_c_program_is_a_domain_beside_one_in_rust() {
     assert_eq!(installation.run("tests/c/domain.c", &arguments, |_| {}), "a domain\n");
     beside.goes_on();
     assert!(beside.runtime.stop(|_, _| {}).stuck.is_empty());
-    assert_eq!(comings(&daemon.stop()), ["rust", "from-c"]);
+    assert_eq!(attached_names(&daemon.stop()), ["rust", "from-c"]);
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn a_c_program_that_knows_of_no_daemon_runs_under_the_one_that_the_environment_n
     }
     beside.goes_on();
     drop(beside);
-    assert_eq!(comings(&daemon.stop()), ["rust", "program"]);
+    assert_eq!(attached_names(&daemon.stop()), ["rust", "program"]);
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn a_domain_that_ends_has_its_abort_phase_and_the_others_go_on() {
     assert!((0..ATTEMPTS).any(|_| run() == closed));
     beside.goes_on();
     drop(beside);
-    assert_eq!(comings(&daemon.stop())[..2], ["rust", "program"]);
+    assert_eq!(attached_names(&daemon.stop())[..2], ["rust", "program"]);
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn a_domain_whose_daemon_ends_goes_on_and_is_given_nothing_more() {
             std::thread::sleep(Duration::from_millis(1));
         }
         // Its directory is removed too, with the file.
-        assert_eq!(comings(&daemon.stop()), ["program"]);
+        assert_eq!(attached_names(&daemon.stop()), ["program"]);
         assert_eq!(program.join().unwrap(), "an orphan\n");
     });
 }

@@ -1,8 +1,8 @@
 //! The daemon's log: `tracing` events become lines on standard error.
 //!
-//! By default a line is the event's message behind `upcalld:`. With `RUST_LOG` set and
-//! without `--quiet`, a line has time, level and fields, and that filter decides which
-//! events are shown. In both forms an event is one line: see [`OneLine`].
+//! By default a line is `upcalld:` and the event's message. With `RUST_LOG` set and without
+//! `--quiet`, a line has time, level and fields, and the filter in `RUST_LOG` selects the events.
+//! In both forms an event is one line: see [`OneLine`].
 
 use std::fmt::{self, Write};
 use std::io;
@@ -15,10 +15,10 @@ use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
 use tracing_subscriber::fmt::{FmtContext, fmt};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Begins to write events; `quiet`: warnings only, whatever `RUST_LOG` says.
-/// Has no effect if this process has a subscriber already.
+/// Starts to write events. With `quiet` it writes warnings only, whatever `RUST_LOG` says. Has no
+/// effect if this process already has a subscriber.
 pub(super) fn start(quiet: bool) {
-    // The subscriber would report a full standard error on standard error, and panic there.
+    // If standard error is full, the subscriber would report that on standard error, and panic.
     let to_stderr = fmt().with_writer(|| OneLine(io::stderr())).log_internal_errors(false);
     let _ = match filter().filter(|_| !quiet) {
         Some(filter) => {
@@ -32,14 +32,14 @@ pub(super) fn start(quiet: bool) {
     };
 }
 
-/// `RUST_LOG`; `None` if it is absent, empty or no filter.
+/// The filter in `RUST_LOG`; `None` if it is absent, empty or invalid.
 fn filter() -> Option<EnvFilter> {
     let text = std::env::var(EnvFilter::DEFAULT_ENV).ok().filter(|text| !text.is_empty())?;
     EnvFilter::try_new(text).ok()
 }
 
-/// Writes each event as one line. Clients choose names and reasons: control characters are
-/// escaped, so that none can forge a line or steer a terminal.
+/// Writes each event as one line. Clients choose names and reasons, so control characters are
+/// escaped: no name can forge a line or control a terminal.
 struct OneLine<W>(W);
 
 impl<W: io::Write> io::Write for OneLine<W> {
@@ -63,7 +63,7 @@ impl<W: io::Write> io::Write for OneLine<W> {
     }
 }
 
-/// `upcalld: ` and the message.
+/// Formats an event as `upcalld: ` and its message.
 struct Plain;
 
 impl<S, N> FormatEvent<S, N> for Plain
@@ -113,7 +113,7 @@ mod tests {
         }
     }
 
-    /// What is written of an event of a client that tries to forge a line, in both forms.
+    /// The lines of an event whose client tries to forge a line, in both forms.
     fn written() -> [String; 2] {
         [true, false].map(|is_plain| {
             let lines = Lines::default();
@@ -139,7 +139,7 @@ mod tests {
     fn a_line_is_the_message_and_a_name_cannot_forge_another() {
         let [plain, with_fields] = written();
         assert_eq!(plain, "upcalld: domain 1 `a\\nupcalld: b\\r\\u{1b}[2Jc`\n");
-        // With RUST_LOG, too.
+        // The form with RUST_LOG escapes, too.
         assert!(with_fields.contains("event=\"attached\"") && with_fields.ends_with('\n'));
         let visible = with_fields.trim_end_matches('\n');
         assert!(visible.contains("`a\\nupcalld: b"), "{visible}");

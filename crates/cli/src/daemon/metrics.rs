@@ -1,8 +1,8 @@
 //! Metrics for Prometheus (`upcalld --metrics`), in the OpenMetrics text format.
 //!
-//! The threads here are ordinary clients of the daemon: they ask how things stand over its
-//! socket, as `upcall ps` does, at most once a second for all who scrape. A slow scraper
-//! holds a thread of [`http`], never the thread that serves domains.
+//! The threads here are ordinary clients of the daemon. They ask for the status over its socket, as
+//! `upcall ps` does, at most once a second for all scrapers. A slow scraper blocks a thread of
+//! [`http`], never the thread that serves domains.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -16,16 +16,16 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use upcall::status::{DomainStatus, Status, VirtualProcessorStatus, status};
-use upcall_daemon::server::Event;
+use upcall_daemon::server::DaemonEvent;
 
 pub(super) mod http;
 #[cfg(test)]
 mod tests;
 
-/// For so long the same text answers every scraper.
+/// How long a text answers all scrapers.
 const TEXT_AGE_MAX: Duration = Duration::from_secs(1);
 
-/// What happened since the daemon's start. The daemon's server thread counts; scrapers read.
+/// Counts of events since the daemon's start. The server's thread counts; scrapers read.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     attached: AtomicU64,
@@ -36,22 +36,22 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// Counts `event`. One atomic addition.
-    pub(super) fn count(&self, event: &Event) {
+    /// Counts `event` by one atomic addition.
+    pub(super) fn count(&self, event: &DaemonEvent) {
         let counter = match event {
-            Event::Attached { .. } => &self.attached,
-            Event::Detached { .. } => &self.detached,
-            Event::Refused { .. } => &self.refused,
-            Event::Offence { .. } => &self.offences,
-            Event::Trouble(_) => &self.troubles,
+            DaemonEvent::Attached { .. } => &self.attached,
+            DaemonEvent::Detached { .. } => &self.detached,
+            DaemonEvent::Refused { .. } => &self.refused,
+            DaemonEvent::Offence { .. } => &self.offences,
+            DaemonEvent::Trouble(_) => &self.troubles,
             _ => return,
         };
-        // Relaxed: each count stands by itself.
+        // Relaxed: each count is used on its own.
         counter.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// Where the text of `/metrics` comes from.
+/// The source of the text of `/metrics`.
 #[derive(Debug)]
 pub(super) struct Source {
     socket: PathBuf,
@@ -66,11 +66,11 @@ impl Source {
         Source { socket, counts, latest: Mutex::new(None) }
     }
 
-    /// The text, at most a second old. Blocks while the daemon answers, 10 s at most;
+    /// The text, at most a second old. Blocks while the daemon replies, for at most 10 s;
     /// allocates.
     ///
     /// # Errors
-    /// The daemon did not answer: in a line.
+    /// The daemon did not reply: as one line.
     fn text(&self) -> Result<Arc<str>, String> {
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((at, text)) = &*latest
@@ -88,7 +88,7 @@ impl Source {
 /// `status` and `counts` in the OpenMetrics text format.
 ///
 /// # Errors
-/// The encoder refused: in a line.
+/// The encoder failed: as one line.
 fn exposition(status: Status, counts: Arc<Counts>) -> Result<String, String> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Snapshot { status, counts }));
@@ -97,7 +97,7 @@ fn exposition(status: Status, counts: Arc<Counts>) -> Result<String, String> {
     Ok(text)
 }
 
-/// How things stood at one moment.
+/// The status at one moment, and the counts.
 #[derive(Debug)]
 struct Snapshot {
     status: Status,
@@ -107,30 +107,30 @@ struct Snapshot {
 /// A value of a domain on one CPU.
 type OfVirtualProcessor<T> = fn(&VirtualProcessorStatus) -> T;
 
-/// Counters of a domain on one CPU: name without `_total`, help, value.
-const SEAT_COUNTERS: [(&str, &str, OfVirtualProcessor<u64>); 7] = [
-    ("upcall_domain_jobs", "Jobs that ended, as the domain says", |virtual_processor| {
+/// The counters of a domain on one CPU: name without `_total`, help, value.
+const COUNTERS: [(&str, &str, OfVirtualProcessor<u64>); 7] = [
+    ("upcall_domain_jobs", "Jobs that ended, as the domain reports", |virtual_processor| {
         virtual_processor.counters.jobs
     }),
     (
         "upcall_domain_misses",
-        "Jobs that ended past their deadline, as the domain says",
+        "Jobs that ended past their deadline, as the domain reports",
         |virtual_processor| virtual_processor.counters.misses,
     ),
-    ("upcall_domain_pdus", "PDUs processed, as the domain says", |virtual_processor| {
+    ("upcall_domain_pdus", "PDUs processed, as the domain reports", |virtual_processor| {
         virtual_processor.counters.pdus
     }),
-    ("upcall_domain_upcalls", "Upcalls of handlers, as the domain says", |virtual_processor| {
+    ("upcall_domain_upcalls", "Upcalls of handlers, as the domain reports", |virtual_processor| {
         virtual_processor.counters.upcalls
     }),
     (
         "upcall_domain_handoffs",
-        "Turns passed to another domain, as the domain says",
+        "Turns passed to another domain, as the domain reports",
         |virtual_processor| virtual_processor.counters.handoffs,
     ),
     (
         "upcall_domain_switches",
-        "Switches between own activities, as the domain says",
+        "Switches between own activities, as the domain reports",
         |virtual_processor| virtual_processor.counters.switches,
     ),
     (
@@ -154,7 +154,7 @@ impl Snapshot {
         let Counts { attached, detached, refused, offences, troubles } = &*self.counts;
         let totals = [
             ("upcall_daemon_attached", "Processes that became a domain", attached),
-            ("upcall_daemon_detached", "Domains that went", detached),
+            ("upcall_daemon_detached", "Domains that detached", detached),
             ("upcall_daemon_refused", "Domains and activities refused", refused),
             ("upcall_daemon_offences", "Measures that the watchdog took", offences),
             ("upcall_daemon_troubles", "Missing rights and failures", troubles),
@@ -180,8 +180,8 @@ impl Snapshot {
     }
 
     fn encode_cpus(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let reserved = "Part of the CPU that admission has given away, hand-offs included";
-        let limit = "Part of the CPU that admission may give away";
+        let reserved = "Share of the CPU that admission has reserved, hand-offs included";
+        let limit = "Share of the CPU that admission may reserve";
         for (name, help, is_limit) in [
             ("upcall_cpu_reserved_ratio", reserved, false),
             ("upcall_cpu_limit_ratio", limit, true),
@@ -196,7 +196,7 @@ impl Snapshot {
     }
 
     fn encode_virtual_processors(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        for (name, help, value) in SEAT_COUNTERS {
+        for (name, help, value) in COUNTERS {
             let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
             for (labels, virtual_processor) in self.virtual_processors() {
                 metric
@@ -204,14 +204,14 @@ impl Snapshot {
                     .encode_counter::<NoLabelSet, _, u64>(&value(virtual_processor), None)?;
             }
         }
-        let help = "CPU time of the domain's thread, by the kernel";
+        let help = "CPU time of the domain's thread, as the kernel counts it";
         let name = "upcall_domain_cpu_seconds";
         let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
         for (labels, virtual_processor) in self.virtual_processors() {
             let used_s = Duration::from_nanos(virtual_processor.used_ns).as_secs_f64();
             metric.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&used_s, None)?;
         }
-        let help = "Part of the CPU that the domain has reserved";
+        let help = "Share of the CPU that the domain has reserved";
         let name = "upcall_domain_reserved_ratio";
         let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         for (labels, virtual_processor) in self.virtual_processors() {
@@ -244,7 +244,7 @@ fn labels(
     ]
 }
 
-/// Millionths as a part of a whole.
+/// Millionths as a fraction.
 #[expect(clippy::cast_precision_loss, reason = "a part of a CPU: below 2^53 millionths")]
 fn ratio(ppm: u64) -> f64 {
     ppm as f64 / 1e6

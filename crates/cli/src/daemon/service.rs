@@ -1,20 +1,20 @@
-//! What a service manager is told: sd_notify(3). Without one, nothing.
+//! Messages to a service manager: sd_notify(3). No effect without a service manager.
 
 use sd_notify::NotifyState;
 
-/// The daemon listens; `status` is for people.
+/// Reports that the daemon listens; `status` is for people.
 pub(super) fn ready(status: &str) {
-    tell(&[NotifyState::Ready, NotifyState::Status(status)]);
+    notify(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
-/// The daemon ends.
+/// Reports that the daemon ends.
 pub(super) fn stopping() {
-    tell(&[NotifyState::Stopping]);
+    notify(&[NotifyState::Stopping]);
 }
 
-/// Blocks until the manager's socket has room.
-fn tell(state: &[NotifyState<'_>]) {
+/// Blocks while the manager's socket is full.
+fn notify(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
-        tracing::warn!("NOTIFY_SOCKET: the service manager was not told: {error}");
+        tracing::warn!("NOTIFY_SOCKET: the service manager was not notified: {error}");
     }
 }

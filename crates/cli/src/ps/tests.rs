@@ -1,4 +1,4 @@
-//! The tables of `upcall ps`, and what is said of domains that are not shown.
+//! The tables of `upcall ps`, and the line about domains that are not shown.
 
 use super::*;
 use crate::show::tests::{assert_explained, header};

@@ -1,14 +1,14 @@
-//! Why a daemon's socket cannot be connected to, and what helps.
+//! Why a connection to a daemon's socket failed, and what helps.
 //!
-//! The system tells an error number only. Owner and mode of the socket, and of the
-//! folders above it, tell the rest.
+//! The system returns only an error number. Owner and mode of the socket and of the folders above
+//! it explain the error.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// What is in the way at `socket`, in a line, where connecting failed with `error`. Reads
-/// the state of the files; allocates.
+/// What is wrong at `socket`, as one line, after connecting failed with `error`. Reads the state of
+/// the files; allocates.
 pub fn unreachable(socket: &Path, error: &io::Error) -> String {
     let path = socket.display();
     match error.kind() {
@@ -24,9 +24,9 @@ pub fn unreachable(socket: &Path, error: &io::Error) -> String {
     }
 }
 
-/// Which right is missing, who has it, and how to get it.
+/// The missing right, its owner, and how to get it.
 fn missing_right(socket: &Path) -> String {
-    // Of a relative path the folders above it count, too.
+    // The folders above a relative path count, too.
     let socket = &std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned());
     let (what, needed, remedy, of) = match (closed_folder(socket), std::fs::metadata(socket)) {
         (Some((folder, of)), _) => {
@@ -47,7 +47,7 @@ fn missing_right(socket: &Path) -> String {
     )
 }
 
-/// The first folder on the way to `socket` that this process may not search.
+/// The first folder on the path to `socket` that this process may not search.
 fn closed_folder(socket: &Path) -> Option<(&Path, std::fs::Metadata)> {
     let mut folders: Vec<&Path> = socket.ancestors().skip(1).collect();
     folders.reverse();
@@ -55,7 +55,7 @@ fn closed_folder(socket: &Path) -> Option<(&Path, std::fs::Metadata)> {
     for folder in folders.into_iter().chain([socket]) {
         match std::fs::metadata(folder) {
             Ok(of) => before = Some((folder, of)),
-            // What is in a folder cannot be looked at unless the folder can be searched.
+            // The entries of a folder cannot be inspected without the right to search the folder.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return before,
             Err(_) => return None,
         }

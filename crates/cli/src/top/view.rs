@@ -1,5 +1,5 @@
-//! What `upcall top` shows: the CPUs and rates above, then the domains, then their
-//! activities. Knows no clock, no daemon and no terminal but the frame it draws in.
+//! The screen of `upcall top`: the CPUs and rates at the top, then the domains, then their
+//! activities. Uses no clock, no daemon and no terminal except the frame in which it draws.
 
 use std::cmp::Reverse;
 use std::path::Path;
@@ -19,26 +19,26 @@ use crate::{ps, show};
 #[cfg(test)]
 mod tests;
 
-/// Columns of the bar of a CPU.
+/// Columns of a CPU's bar.
 const BAR: usize = 20;
 
 const HELP: &str = "\
 q         quit
 up, down  scroll; PgUp, PgDn by a page, Home to the top
 s         next order: number, name, reserved, used, missed, offences, slack
-h, ?      this; Esc closes it
+h, ?      this help; Esc closes it
 
 reserved  what admission granted, of one CPU
 used      CPU time of the domain's threads over the last interval
-passed    turns passed on, to another domain or to the daemon
+passed    turns passed to another domain or to the daemon
 missed    jobs that ended after their deadline
 next      time to the next release
 slack     least time from a job's end to its deadline; negative: a miss
-ready     the best of its domain, waiting for the CPU
+ready     the best activity of its domain, waiting for the CPU
 demoted   the watchdog put it into the ordinary class
-fault     the domain wrote what it must not into its pages";
+fault     the domain wrote an invalid value into its pages";
 
-/// By what the rows are ordered, most first; names and numbers from the first on.
+/// The order of the rows: largest values first, but smallest names and numbers first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sort {
     Number,
@@ -67,15 +67,15 @@ impl Sort {
 pub(super) struct View {
     socket: String,
     now: Status,
-    /// The status before; rates are from there to now.
+    /// The previous status; rates are from there to `now`.
     before: Option<Status>,
-    /// Why there is no newer one.
+    /// Why there is no newer status.
     problem: Option<String>,
     /// An index in [`Sort::ALL`].
     sort: usize,
-    /// Rows that are scrolled over.
+    /// Rows that are scrolled out at the top.
     skipped: usize,
-    /// Rows that were visible when it was last drawn.
+    /// Rows that were visible at the last draw.
     rows: usize,
     help: bool,
 }
@@ -87,7 +87,7 @@ impl View {
         View { socket, now, before, problem, sort, skipped, rows, help: false }
     }
 
-    /// Takes a newer status, or notes why there is none.
+    /// Takes a newer status, or the reason why there is none.
     pub(super) fn take(&mut self, found: Result<Status, Failure>) {
         match found {
             Ok(status) => {
@@ -98,12 +98,12 @@ impl View {
         }
     }
 
-    /// Rows of a page, as it was last drawn.
+    /// Rows of a page at the last draw.
     pub(super) fn page(&self) -> isize {
         isize::try_from(self.rows).unwrap_or(isize::MAX)
     }
 
-    /// Scrolls down, or up.
+    /// Scrolls down by `rows`, or up if negative.
     pub(super) fn scroll(&mut self, rows: isize) {
         self.skipped = self.skipped.saturating_add_signed(rows).min(self.rows_in_all() - 1);
     }
@@ -137,7 +137,7 @@ impl View {
         }
     }
 
-    /// The title, a line a CPU, the rates, and an empty line.
+    /// The title, a line per CPU, the rates, and an empty line.
     fn head(&self) -> Text<'static> {
         let Status { policy, real_time, domains, .. } = &self.now;
         let class = if *real_time { "real-time class" } else { "ordinary class" };
@@ -180,8 +180,8 @@ impl View {
         Text::from(lines)
     }
 
-    /// The rows that are not scrolled over, domains first, as far as they fit; each
-    /// table keeps its header.
+    /// Draws the rows from the scroll position on, domains first, as far as they fit. Each table
+    /// keeps its header.
     fn draw_body(&mut self, frame: &mut Frame<'_>, area: Rect) {
         self.rows = usize::from(area.height.saturating_sub(3)).max(1);
         self.skipped = self.skipped.min(self.rows_in_all() - 1);
@@ -204,7 +204,7 @@ impl View {
         (self.now.domains.len() + ps::activities_of(&self.now).count()).max(1)
     }
 
-    /// The domains in the order that is asked for. Stable: equals stay by number.
+    /// The domains in the chosen order. Stable: equal domains stay ordered by number.
     fn domains(&self) -> Vec<&DomainStatus> {
         let mut domains: Vec<_> = self.now.domains.iter().collect();
         match Sort::ALL[self.sort].0 {
@@ -219,8 +219,7 @@ impl View {
         domains
     }
 
-    /// The activities, by their own name or reservation, else in the order of their
-    /// `domains`.
+    /// The activities, ordered by their own name or reservation, else as their `domains`.
     fn activities<'s>(
         &self,
         domains: &[&'s DomainStatus],
@@ -262,8 +261,9 @@ impl View {
         )
     }
 
-    /// CPU time of a domain's threads over the last interval, in millionths of a CPU:
-    /// of those virtual_processors that `counts` names. `None`: it was not there before.
+    /// CPU time of a domain's threads over the last interval, in millionths of a CPU. Includes only
+    /// the virtual processors that `counts` accepts. `None`: the domain was not in the previous
+    /// status.
     fn used_ppm(
         &self,
         domain: &DomainStatus,
@@ -285,7 +285,7 @@ impl View {
         u64::try_from(u128::from(used_ns) * 1_000_000 / length_ns).ok()
     }
 
-    /// How much faster a count of all domains grew, a second.
+    /// The growth of a counter of all domains, per second.
     fn rate(&self, count: impl Fn(&DomainCounters) -> u64) -> String {
         if self.before.is_none() {
             return "-".to_owned();
@@ -298,14 +298,14 @@ impl View {
         format!("{:.0}", grown.sum::<f64>())
     }
 
-    /// The same domain, one status ago.
+    /// The same domain in the previous status.
     fn earlier(&self, domain: &DomainStatus) -> Option<&DomainStatus> {
         let before = self.before.as_ref()?;
         before.domains.iter().find(|other| other.generation == domain.generation)
     }
 }
 
-/// A column: its title, its width, and whether its text stands to the left.
+/// A column: its title, its width, and whether its text is left-aligned.
 type Column = (&'static str, u16, bool);
 
 const DOMAIN_COLUMNS: [Column; 12] = [
@@ -369,7 +369,7 @@ fn activity_row(domain: &DomainStatus, activity: &ActivityStatus) -> Row<'static
     )
 }
 
-/// What is used of a CPU (`#`), what is reserved beyond (`=`), and the rest.
+/// A bar: the used part of a CPU (`#`), the rest of the reserved part (`=`), and the rest.
 fn bar(reserved_ppm: u64, used_ppm: u64) -> String {
     let columns = |ppm: u64| {
         let columns = ppm.min(1_000_000) * BAR as u64 / 1_000_000;

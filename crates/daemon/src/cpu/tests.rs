@@ -16,12 +16,12 @@ fn cpu_state() -> (CpuState, Arc<DomainGroup>, Arc<DomainGroup>) {
     (cpu_state, one, other)
 }
 
-/// What a domain of `group` writes with.
+/// The writing end of a new member's user area.
 fn member(group: &DomainGroup, number: u32) -> Owner<SharedMapping> {
     crate::group::tests::member(group, number, (1, 1)).1
 }
 
-/// What a domain of `group` writes with into the turn page.
+/// A writable mapping of the turn page, as a domain of `group` has it.
 fn writer(group: &DomainGroup) -> TurnPage<SharedMapping> {
     let fd = group.turn.memory().fd().try_clone_to_owned().unwrap();
     let memory = SharedMapping::from_fd(fd, upcall_shm::turn_page::PAGE_BYTES).unwrap();
@@ -29,58 +29,58 @@ fn writer(group: &DomainGroup) -> TurnPage<SharedMapping> {
 }
 
 #[test]
-fn who_writes_that_he_has_the_turn_has_it_only_where_the_cpu_was_given() {
+fn a_turn_counts_only_in_the_group_that_has_the_cpu() {
     let (cpu_state, one, other) = cpu_state();
-    let liar = DomainId::new(1).unwrap();
-    writer(&other).reset(liar);
-    assert_eq!(other.turn.holder(), Ok(liar));
+    let domain = DomainId::new(1).unwrap();
+    writer(&other).reset(domain);
+    assert_eq!(other.turn.holder(), Ok(domain));
     assert!(!cpu_state.is_held(&other));
     cpu_state.grant(&one);
     assert!(!cpu_state.is_held(&one) && !cpu_state.is_held(&other));
-    one.turn.reset(liar);
+    one.turn.reset(domain);
     assert!(cpu_state.is_held(&one) && !cpu_state.is_held(&other));
     cpu_state.grant(&other);
     assert!(!cpu_state.is_held(&one) && cpu_state.is_held(&other));
-    cpu_state.grant_nobody();
+    cpu_state.grant_none();
     assert!(!cpu_state.is_held(&one) && !cpu_state.is_held(&other));
 }
 
 #[test]
-fn a_hall_is_shown_who_became_ready_in_another_and_told_once() {
+fn work_of_other_groups_is_published_once() {
     let (cpu_state, one, other) = cpu_state();
     let (_mine, mut theirs) = (member(&one, 1), member(&other, 2));
-    let mut known = Known::default();
-    known.refresh(&cpu_state);
+    let mut view = CpuView::default();
+    view.refresh(&cpu_state);
     let mapping = ReadOnlyMapping::from_fd(one.proxy_fd.try_clone().unwrap(), AREA_BYTES).unwrap();
     let proxy = Peer::attach(mapping, DomainId::DAEMON, PROXY_GENERATION.get()).unwrap();
-    known.show_others(&one, AT);
+    view.publish_others(&one, AT);
     assert_eq!(proxy.best(AT.as_nanos()), Ok(None));
 
     let rank = Rank::new(7, 3);
     theirs.publish(Some(rank.into()));
-    assert!(known.show_others(&one, AT));
+    assert!(view.publish_others(&one, AT));
     assert_eq!(proxy.best(AT.as_nanos()), Ok(Some(rank)));
-    assert!(!known.show_others(&one, AT));
+    assert!(!view.publish_others(&one, AT));
 
-    // What is released later is shown with its time.
+    // A later release is published with its time.
     let next_release_ns = AT.as_nanos() + 5;
     theirs.set(0, Slot { next_release_ns, rank, state: SlotState::Waiting }).unwrap();
     theirs.publish(None);
-    assert!(known.show_others(&one, AT));
+    assert!(view.publish_others(&one, AT));
     assert_eq!(proxy.best(AT.as_nanos()), Ok(None));
     assert_eq!(proxy.next_release(), Ok(next_release_ns));
     assert_eq!(proxy.best(next_release_ns), Ok(Some(rank)));
 
-    // Who has gone is not shown any more.
+    // A detached domain is no longer published.
     other.set_members(Vec::clear);
-    known.refresh(&cpu_state);
-    assert!(known.show_others(&one, AT));
+    view.refresh(&cpu_state);
+    assert!(view.publish_others(&one, AT));
     assert_eq!((proxy.best(next_release_ns), proxy.next_release()), (Ok(None), Ok(NEVER)));
 }
 
-/// A user who attaches again at once, while its former group is on the way out.
+/// A user may attach again while the reaper still drains its former group.
 #[test]
-fn what_a_hall_that_is_over_was_given_the_next_of_its_user_has_not() {
+fn a_new_group_does_not_inherit_the_cpu_of_a_closed_one() {
     let (cpu_state, one, other) = cpu_state();
     let domain = DomainId::new(1).unwrap();
     cpu_state.grant(&one);
@@ -92,7 +92,7 @@ fn what_a_hall_that_is_over_was_given_the_next_of_its_user_has_not() {
     cpu_state.set_groups(|groups| groups.push(next.clone()));
     writer(&next).reset(domain);
     assert!(!cpu_state.is_held(&next) && !cpu_state.is_held(&other));
-    // Chosen by a list from before.
+    // A KLS thread may grant by an older list.
     cpu_state.grant(&one);
     assert!(!cpu_state.is_held(&one) && !cpu_state.is_held(&next));
     cpu_state.grant(&next);
@@ -100,18 +100,18 @@ fn what_a_hall_that_is_over_was_given_the_next_of_its_user_has_not() {
 }
 
 #[test]
-fn what_is_over_is_forgotten_even_while_the_list_is_changed() {
+fn a_closed_group_leaves_the_view_even_while_the_list_is_locked() {
     let (cpu_state, one, other) = cpu_state();
     let _mine = member(&one, 1);
-    let mut known = Known::default();
-    known.refresh(&cpu_state);
-    assert!(known.members_of(&one).is_some_and(|members| members.len() == 1));
+    let mut view = CpuView::default();
+    view.refresh(&cpu_state);
+    assert!(view.members_of(&one).is_some_and(|members| members.len() == 1));
     cpu_state.close(&one);
     let changing = cpu_state.groups.lock().unwrap();
-    known.refresh(&cpu_state);
-    assert!(known.members_of(&one).is_none() && known.members_of(&other).is_some());
+    view.refresh(&cpu_state);
+    assert!(view.members_of(&one).is_none() && view.members_of(&other).is_some());
     drop(changing);
-    known.refresh(&cpu_state);
-    assert_eq!(known.groups().count(), 1);
+    view.refresh(&cpu_state);
+    assert_eq!(view.groups().count(), 1);
     assert_eq!(Arc::strong_count(&one), 1);
 }

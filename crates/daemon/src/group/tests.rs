@@ -1,11 +1,11 @@
-//! What a group tells its members, on real pages.
+//! What a group publishes to its members, on real pages.
 
 use upcall_shm::kernel_area::Reader;
 use upcall_sys::memfd::ReadOnlyMapping;
 
 use super::*;
 
-/// A domain of `group`, in that thread of that process, and what it writes with.
+/// A new member of `group` with the given process and thread, and the writing end of its area.
 pub(crate) fn member(
     group: &DomainGroup,
     number: u32,
@@ -23,7 +23,7 @@ pub(crate) fn member(
 }
 
 #[test]
-fn a_member_that_is_back_is_told_so_and_only_then() {
+fn a_member_gets_a_resume_interrupt_exactly_when_it_returns() {
     let group = DomainGroup::new(0, 0).unwrap();
     let (member, _owner) = member(&group, 1, (1, 1));
     let domain = member.domain;
@@ -32,25 +32,25 @@ fn a_member_that_is_back_is_told_so_and_only_then() {
     let mapping = ReadOnlyMapping::from_fd(fd, kernel_area::PAGE_BYTES).unwrap();
     let kernel = Reader::attach(mapping).unwrap();
     let mut seen = kernel.interrupts(domain);
-    let mut told = |state| {
+    let mut interrupts_after = |state| {
         group.set_state(&member, state);
         let now = kernel.interrupts(domain);
         let since: Vec<Interrupt> = now.since(seen).collect();
         seen = now;
         since
     };
-    assert_eq!(told(State::Attached), []);
+    assert_eq!(interrupts_after(State::Attached), []);
     for away in [State::Blocked, State::Stopped, State::Demoted] {
-        assert_eq!(told(away), []);
-        assert_eq!(told(State::Attached), [Interrupt::Resume], "{away:?}");
-        assert_eq!(told(State::Attached), []);
+        assert_eq!(interrupts_after(away), []);
+        assert_eq!(interrupts_after(State::Attached), [Interrupt::Resume], "{away:?}");
+        assert_eq!(interrupts_after(State::Attached), []);
     }
 }
 
-/// Found by the bench `hostile`: a daemon that did not end, after a domain had scribbled on
-/// the page in which its thread sleeps.
+/// Found by the bench `hostile`: a daemon did not end after a domain had overwritten the word on
+/// which its thread sleeps.
 #[test]
-fn a_kls_thread_whose_bell_was_overwritten_ends_all_the_same() {
+fn a_kls_thread_ends_though_its_wake_word_was_overwritten() {
     let cpu = *upcall_sys::schedule::allowed_cpus().unwrap().last().unwrap();
     let cpu_state = Arc::new(crate::cpu::CpuState::new(cpu));
     let group = Arc::new(DomainGroup::new(cpu, 1000).unwrap());
@@ -60,7 +60,8 @@ fn a_kls_thread_whose_bell_was_overwritten_ends_all_the_same() {
     while bell.load(Ordering::Relaxed) != u64::from(ASLEEP) {
         std::thread::yield_now();
     }
-    // Between the word and the kernel there is a moment; after it, nobody hears a ring.
+    // The thread sets the word shortly before it sleeps in the kernel. Once it sleeps there, an
+    // overwritten word keeps a notification from waking it.
     std::thread::sleep(std::time::Duration::from_millis(20));
     bell.store(0, Ordering::Relaxed);
     group.quit();

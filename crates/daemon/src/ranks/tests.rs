@@ -1,4 +1,4 @@
-//! What a domain may show, on a real area and in numbers.
+//! The ranks that a domain may show, on a real area.
 
 use upcall_shm::DomainId;
 use upcall_shm::user_area::{AREA_BYTES, Owner, Slot, SlotState};
@@ -6,7 +6,7 @@ use upcall_shm::user_area::{AREA_BYTES, Owner, Slot, SlotState};
 use super::*;
 
 const NOW: Instant = Instant::from_nanos(1_000_000_000);
-/// 10 ms, third in the order of admission.
+/// A period of 10 ms, and place 3 in the order of admission.
 const PERIODIC: Admitted =
     Admitted { order: 3, key_min: 10_000_000, delay: None, wins_ties: false };
 
@@ -30,63 +30,65 @@ fn waiting(key: u64, order: u32, next_release_ns: u64) -> Slot {
 }
 
 #[test]
-fn a_rank_that_is_ready_must_have_been_admitted() {
+fn a_ready_rank_must_have_been_admitted() {
     let (mut owner, area) = area();
     let ranks = ranks(PERIODIC);
-    for (ready, lies) in [
+    for (ready, is_false) in [
         (None, false),
         (Some(Rank::new(10_000_000, 3)), false),
-        // Worse than it might be harms nobody.
+        // A worse rank than admitted harms no other domain.
         (Some(Rank::new(20_000_000, 3)), false),
         (Some(Rank::new(9_999_999, 3)), true),
         (Some(Rank::new(10_000_000, 2)), true),
         (Some(Rank::new(10_000_000, u32::MAX)), true),
-        // By an event before its equals, which it was not admitted to be.
+        // It was not admitted to win ties by an event.
         (Some(Rank { event: 7, ..Rank::new(10_000_000, 3) }), true),
     ] {
         owner.publish(ready.map(Into::into));
-        assert_eq!(ranks.is_lied_about(&area, NOW), lies, "{ready:?}");
+        assert_eq!(ranks.is_violated_by(&area, NOW), is_false, "{ready:?}");
     }
 }
 
 #[test]
-fn so_must_the_ranks_of_what_is_to_come_in_any_slot() {
+fn the_rank_of_a_future_release_must_have_been_admitted() {
     let (mut owner, area) = area();
     let ranks = ranks(PERIODIC);
-    for (slot, lies) in [
+    for (slot, is_false) in [
         (waiting(10_000_000, 3, 5), false),
         (waiting(0, 0, 5), true),
         (waiting(0, 3, 5), true),
-        // Of what is suspended nobody makes anything.
+        // The rank of a suspended slot has no effect.
         (waiting(0, 0, NEVER), false),
     ] {
         owner.set(100, slot).unwrap();
         owner.publish(Some(Rank::new(10_000_000, 3).into()));
-        assert_eq!(ranks.is_lied_about(&area, NOW), lies, "{slot:?}");
+        assert_eq!(ranks.is_violated_by(&area, NOW), is_false, "{slot:?}");
     }
 }
 
 #[test]
-fn a_deadline_is_not_before_its_release_and_the_delay() {
+fn a_deadline_before_release_and_delay_is_false() {
     let (mut owner, area) = area();
     let delay = Span::from_millis(10);
     let ranks = ranks(Admitted { order: 3, key_min: 0, delay: Some(delay), wins_ties: true });
     let release_ns = NOW.as_nanos();
-    for (deadline_ns, lies) in [(release_ns + 10_000_000, false), (release_ns + 9_999_999, true)] {
+    for (deadline_ns, is_false) in
+        [(release_ns + 10_000_000, false), (release_ns + 9_999_999, true)]
+    {
         owner.set(0, waiting(deadline_ns, 3, release_ns)).unwrap();
         owner.publish(None);
-        assert_eq!(ranks.is_lied_about(&area, NOW), lies, "{deadline_ns}");
+        assert_eq!(ranks.is_violated_by(&area, NOW), is_false, "{deadline_ns}");
     }
 }
 
 #[test]
-fn what_was_given_back_counts_for_a_while_and_no_longer() {
+fn a_closed_rank_stays_allowed_for_a_while() {
     let (mut owner, area) = area();
     owner.publish(Some(Rank::new(10_000_000, 3).into()));
     let mut ranks = ranks(PERIODIC);
     ranks.set(Vec::new(), NOW);
-    assert!(!ranks.is_lied_about(&area, NOW));
+    assert!(!ranks.is_violated_by(&area, NOW));
     ranks.set(Vec::new(), NOW + CLOSED_FOR / 2);
-    assert!(!ranks.is_lied_about(&area, NOW + CLOSED_FOR / 2));
-    assert!(ranks.is_lied_about(&area, NOW + CLOSED_FOR));
+    assert!(!ranks.is_violated_by(&area, NOW + CLOSED_FOR / 2));
+    assert!(ranks.is_violated_by(&area, NOW + CLOSED_FOR));
 }

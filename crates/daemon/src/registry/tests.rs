@@ -18,7 +18,7 @@ fn owner(uid: u32) -> Owner {
     Owner { uid, pid: 1_000 + uid }
 }
 
-/// Takes so many hundredths of a CPU, in one quantum.
+/// A need of `percent` of a CPU, in one quantum.
 fn need(percent: u64) -> Need {
     Need {
         period_ns: 10_000_000,
@@ -31,7 +31,7 @@ fn need(percent: u64) -> Need {
 }
 
 #[test]
-fn numbers_are_used_again_and_generations_are_not() {
+fn numbers_are_reused_and_generations_are_not() {
     let mut registry = registry();
     let numbers = [0, 1, 2].map(|uid| registry.attach(owner(uid), "d", "rmdp").unwrap());
     assert_eq!(numbers, [1, 2, 3]);
@@ -43,7 +43,7 @@ fn numbers_are_used_again_and_generations_are_not() {
 }
 
 #[test]
-fn who_cannot_be_attached_is_told_why() {
+fn a_refused_domain_gets_the_reason() {
     let mut registry = registry();
     let other = registry.attach(owner(1), "d", "ps").unwrap_err();
     assert!(other.to_string().contains("by `rmdp`"), "{other}");
@@ -57,7 +57,7 @@ fn who_cannot_be_attached_is_told_why() {
 }
 
 #[test]
-fn admission_is_over_all_domains_and_a_detached_one_leaves_room() {
+fn admission_counts_all_domains_and_detaching_frees_capacity() {
     let mut registry = registry();
     let (a, b) = (owner(0), owner(0));
     let a = registry.attach(a, "a", "rmdp").unwrap();
@@ -68,11 +68,9 @@ fn admission_is_over_all_domains_and_a_detached_one_leaves_room() {
     assert!(first.order < second.order);
     assert_eq!(registry.usage(a, 1).quantum_max, Span::from_millis(8));
     assert_eq!(registry.usage(a, 2).quantum_max, Span::ZERO);
-    let PlaceError::Refused { reason, hint } =
-        registry.create(b, "z", &need(80), false).unwrap_err()
-    else {
-        panic!("it had no room");
-    };
+    let error = registry.create(b, "z", &need(80), false).unwrap_err();
+    assert!(matches!(error, PlaceError::Refused(_)), "{error:?}");
+    let (reason, hint) = (error.to_string(), error.hint());
     assert!(!reason.is_empty() && !hint.is_empty(), "{reason} {hint}");
     assert!(registry.create(b, "z", &need(80), true).is_ok());
     registry.detach(b);
@@ -83,7 +81,7 @@ fn admission_is_over_all_domains_and_a_detached_one_leaves_room() {
 }
 
 #[test]
-fn a_user_gets_no_more_than_its_quota_and_root_what_there_is() {
+fn quotas_bind_users_but_not_root() {
     let mut registry = registry();
     let user = registry.attach(owner(7), "u", "rmdp").unwrap();
     let also = registry.attach(owner(7), "v", "rmdp").unwrap();
@@ -97,7 +95,7 @@ fn a_user_gets_no_more_than_its_quota_and_root_what_there_is() {
 }
 
 #[test]
-fn numbers_out_of_range_are_the_domains_mistake() {
+fn parameters_out_of_range_are_refused() {
     let mut registry = registry();
     let number = registry.attach(owner(0), "a", "rmdp").unwrap();
     let mut refused = |change: &dyn Fn(&mut Need)| {
@@ -111,7 +109,7 @@ fn numbers_out_of_range_are_the_domains_mistake() {
         refused(&|need| need.class = 3),
         refused(&|need| need.pdu_cost_ns = u64::MAX),
     ] {
-        assert!(matches!(error, PlaceError::Need(_)), "{error:?}");
+        assert!(matches!(error, PlaceError::Params(_) | PlaceError::Class(3)), "{error:?}");
     }
 }
 
@@ -133,14 +131,14 @@ fn claimed(cpu: u32, order: u32) -> Claimed {
 }
 
 #[test]
-fn what_is_claimed_is_where_it_was_and_newcomers_come_behind() {
+fn claimed_places_are_kept_and_new_ones_come_after() {
     let mut before = registry();
     let [a, b] = ["a", "b"].map(|name| before.attach(owner(0), name, "rmdp").unwrap());
     let grants = [(a, 50), (b, 60), (b, 20), (a, 10)]
         .map(|(number, percent)| before.create(number, "x", &need(percent), false).unwrap());
     let mut after = registry();
     let [b, a] = ["b", "a"].map(|name| after.attach(owner(0), name, "rmdp").unwrap());
-    // As chance has it: the last first.
+    // Claims arrive in any order; here the last one first.
     for (at, number, percent) in [(3, a, 10), (1, b, 60), (0, a, 50), (2, b, 20)] {
         let Grant { cpu, order, .. } = grants[at];
         let grant = after.claim(number, "x", &need(percent), claimed(cpu, order)).unwrap();
@@ -159,13 +157,13 @@ fn what_is_claimed_is_where_it_was_and_newcomers_come_behind() {
         all
     };
     assert_eq!(listed(&after), listed(&before));
-    let newcomer = after.create(a, "y", &need(5), false).unwrap();
-    assert!(newcomer.order > grants[3].order);
-    assert!(matches!(after.create(a, "y", &need(80), false), Err(PlaceError::Refused { .. })));
+    let added = after.create(a, "y", &need(5), false).unwrap();
+    assert!(added.order > grants[3].order);
+    assert!(matches!(after.create(a, "y", &need(80), false), Err(PlaceError::Refused(_))));
 }
 
 #[test]
-fn a_trusted_claim_needs_no_test_but_a_cpu_that_can_and_a_place_that_is_free() {
+fn a_trusted_claim_skips_the_test_but_needs_capacity_and_a_free_place() {
     let mut registry = registry();
     let [a, b] = ["a", "b"].map(|name| registry.attach(owner(0), name, "rmdp").unwrap());
     registry.claim(a, "x", &need(80), claimed(1, 7)).unwrap();
@@ -175,17 +173,17 @@ fn a_trusted_claim_needs_no_test_but_a_cpu_that_can_and_a_place_that_is_free() {
     assert_eq!(claim(1, claimed(1, beyond)), Err(PlaceError::Order(beyond)));
     assert_eq!(claim(1, claimed(3, 8)), Err(PlaceError::Cpu(3)));
     assert!(matches!(claim(21, claimed(1, 8)), Err(PlaceError::Full { cpu: 1, .. })));
-    // 95 % is above the limit: not without trust.
+    // 95 % is above the limit, so an untrusted claim fails.
     let distrusted = Claimed { trusted: false, ..claimed(1, 8) };
-    assert!(matches!(claim(15, distrusted), Err(PlaceError::Refused { .. })));
+    assert!(matches!(claim(15, distrusted), Err(PlaceError::Refused(_))));
     assert!(claim(10, distrusted).is_ok());
     assert!(claim(5, claimed(1, 9)).is_ok());
-    // What was never screened may be beyond all.
+    // An activity that was never screened may exceed 100 %.
     assert!(claim(50, Claimed { unscreened: true, ..claimed(1, 10) }).is_ok());
 }
 
 #[test]
-fn a_claim_that_lies_gets_no_more_than_its_users_quota() {
+fn a_false_claim_is_bound_by_the_quota() {
     let mut registry = registry();
     let user = registry.attach(owner(7), "u", "rmdp").unwrap();
     registry.claim(user, "x", &need(50), claimed(1, 0)).unwrap();
@@ -195,7 +193,7 @@ fn a_claim_that_lies_gets_no_more_than_its_users_quota() {
 }
 
 #[test]
-fn the_highest_place_that_can_be_claimed_leaves_fresh_ones() {
+fn fresh_places_remain_above_the_highest_claim() {
     let mut registry = registry();
     let number = registry.attach(owner(0), "a", "rmdp").unwrap();
     registry.begin_orders_at(1_000);

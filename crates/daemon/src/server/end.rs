@@ -1,7 +1,7 @@
-//! Ending: of a session, of a user's groups, of the daemon.
+//! Ends a session, a user's groups, and the daemon.
 //!
-//! Step 3 of the diagram in [`super`]. Part of the server's thread, which waits for other
-//! threads only when the daemon ends.
+//! Step 3 of the diagram in [`super`]. Part of the server's thread, which waits for other threads
+//! only when the daemon ends.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,8 +11,9 @@ use upcall_shm::DomainId;
 use upcall_sys::process::PidFd;
 use upcall_sys::schedule::{self, Band};
 
+use super::daemon::Daemon;
+use super::event::DaemonEvent;
 use super::session::{Attached, VirtualProcessor};
-use super::{Daemon, Event};
 use crate::group::Member;
 use crate::watchdog;
 
@@ -22,7 +23,7 @@ impl Daemon {
         sessions.into_iter().for_each(|session| self.end(session, "the daemon ends"));
     }
 
-    /// Ends a session: what it had is free.
+    /// Ends a session and releases everything that it has.
     pub(super) fn end(&mut self, number: u64, reason: &str) {
         let Some(session) = self.sessions.remove(&number) else { return };
         let Some(Attached { number, virtual_processors, .. }) = session.domain else { return };
@@ -38,16 +39,16 @@ impl Daemon {
             {
                 group.turn.pass(turn, DomainId::DAEMON);
             }
-            group.ring(DomainId::DAEMON);
+            group.notify(DomainId::DAEMON);
         }
         if let Some(domain) = self.registry.detach(number.number()) {
             let (domain, name) = (number.number(), domain.name);
-            self.events.push(Event::Detached { domain, name, reason: reason.to_owned() });
+            self.events.push(DaemonEvent::Detached { domain, name, reason: reason.to_owned() });
         }
         self.close_groups(session.credentials.uid);
     }
 
-    /// Closes the groups of a user who has no domain any more.
+    /// Closes the groups of a user without domains.
     pub(super) fn close_groups(&mut self, uid: u32) {
         if self.registry.domains().any(|(_, domain)| domain.owner.uid == uid) {
             return;
@@ -65,9 +66,9 @@ impl Daemon {
 impl Drop for Daemon {
     fn drop(&mut self) {
         self.end_all();
-        // Relaxed: it looks at every tick.
+        // Relaxed: the watchdog reads it at every tick.
         self.watchdog_quit.store(true, Ordering::Relaxed);
-        // With the last domain the last group was closed.
+        // All groups are closed by now: a group is closed with its user's last domain.
         drop(self.reaper.take());
         let _ = self.watchdog.take().map(JoinHandle::join);
         if self.owns_file {
@@ -76,8 +77,8 @@ impl Drop for Daemon {
     }
 }
 
-/// Puts what is left of a domain's thread into the ordinary class. After an exec it is
-/// the process's first thread that has its class.
+/// Puts the remaining thread of a domain into the ordinary class. After an exec the process's first
+/// thread has inherited the class.
 fn lower(process: &PidFd, member: &Member, band: Band) {
     if process.has_exited() != Ok(false) {
         return;

@@ -1,7 +1,7 @@
-//! What the daemon tells its program, and `tracing`.
+//! The events that the daemon reports to its program and to `tracing`.
 //!
-//! The server's thread, of ordinary class, makes and tells each event. No KLS thread and no
-//! watchdog does: an offence reaches the server as a message first.
+//! The server's thread, of ordinary class, makes and reports each event. The KLS threads and the
+//! watchdog report none: an offence reaches the server as a message first.
 
 use core::fmt;
 
@@ -10,93 +10,93 @@ use upcall_core::time::Span;
 use crate::registry::Owner;
 use crate::watchdog::Measure;
 
-/// Something that whoever runs the daemon may want to know.
+/// An event that the operator of the daemon may want to know.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub enum Event {
+pub enum DaemonEvent {
     /// A process became a domain.
     Attached {
         /// Its number.
         domain: u32,
-        /// As it said.
+        /// Its name, as the process gave it.
         name: String,
-        /// Process and user.
+        /// Its process and user.
         owner: Owner,
     },
-    /// A process is not a domain any more.
+    /// A process is no longer a domain.
     Detached {
         /// Its number.
         domain: u32,
-        /// As it said.
+        /// Its name, as the process gave it.
         name: String,
-        /// Why, in a few words.
+        /// The reason, in a few words.
         reason: String,
     },
     /// A process was not attached, or an activity got no place.
     Refused {
-        /// Who asked.
+        /// The process and user that asked.
         owner: Owner,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// The watchdog acted.
+    /// The watchdog acted against a domain.
     Offence {
-        /// Against this domain.
+        /// The domain's number.
         domain: u32,
-        /// As it said.
+        /// The domain's name.
         name: String,
-        /// On this CPU.
+        /// The CPU.
         cpu: u32,
-        /// What it did.
+        /// The measure that it took.
         measure: Measure,
-        /// CPU time for which it had kept the CPU.
+        /// The CPU time that the domain had used without yielding.
         held: Span,
     },
-    /// A right is missing or something failed; the daemon goes on.
+    /// A right is missing, or a call failed; the daemon goes on.
     Trouble(String),
 }
 
-impl fmt::Display for Event {
+impl fmt::Display for DaemonEvent {
     /// One line for people, without a line end.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Event::Attached { domain, name, owner } => {
+            DaemonEvent::Attached { domain, name, owner } => {
                 let Owner { pid, uid } = owner;
                 write!(f, "domain {domain} `{name}`: process {pid} of user {uid}")
             }
-            Event::Detached { domain, name, reason } => {
+            DaemonEvent::Detached { domain, name, reason } => {
                 write!(f, "domain {domain} `{name}`: {reason}")
             }
-            Event::Refused { owner: Owner { pid, uid }, reason } => {
+            DaemonEvent::Refused { owner: Owner { pid, uid }, reason } => {
                 write!(f, "process {pid} of user {uid} refused: {reason}")
             }
-            Event::Offence { domain, name, cpu, measure, held } => {
+            DaemonEvent::Offence { domain, name, cpu, measure, held } => {
                 write!(f, "domain {domain} `{name}` kept CPU {cpu} for {held}: {measure}")
             }
-            Event::Trouble(what) => f.write_str(what),
+            DaemonEvent::Trouble(what) => f.write_str(what),
         }
     }
 }
 
-impl Event {
-    /// Tells `tracing`: offences and troubles as warnings, the rest as information. Cheap
-    /// without a subscriber; with one, the subscriber decides whether the call blocks.
+impl DaemonEvent {
+    /// Reports to `tracing`: offences and troubles as warnings, the rest as information. Cheap
+    /// without a subscriber. With one, the subscriber decides whether the call blocks.
     pub(super) fn trace(&self) {
         match self {
-            Event::Attached { domain, name, owner: Owner { pid, uid } } => {
+            DaemonEvent::Attached { domain, name, owner: Owner { pid, uid } } => {
                 tracing::info!(event = "attached", domain, name, pid, uid, "{self}");
             }
-            Event::Detached { domain, name, reason } => {
+            DaemonEvent::Detached { domain, name, reason } => {
                 tracing::info!(event = "detached", domain, name, reason, "{self}");
             }
-            Event::Refused { owner: Owner { pid, uid }, reason } => {
+            DaemonEvent::Refused { owner: Owner { pid, uid }, reason } => {
                 tracing::info!(event = "refused", pid, uid, reason, "{self}");
             }
-            Event::Offence { domain, name, cpu, measure, held } => {
+            DaemonEvent::Offence { domain, name, cpu, measure, held } => {
                 let held_ns = held.as_nanos();
                 tracing::warn!(event = "offence", domain, name, cpu, %measure, held_ns, "{self}");
             }
-            Event::Trouble(_) => tracing::warn!(event = "trouble", "{self}"),
+            DaemonEvent::Trouble(_) => tracing::warn!(event = "trouble", "{self}"),
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Offences: from the watchdog's thread to the domain, and to whoever runs the daemon.
+//! Offences: passes them from the watchdog's thread to the domain and to the daemon's program.
 //!
-//! The watchdog sends, and never waits for the server; this is the server's end.
+//! The watchdog sends and never waits for the server. This module receives.
 
 use core::num::NonZeroU64;
 
@@ -9,7 +9,8 @@ use upcall_shm::wire::ToDomain;
 use upcall_sys::local::Received;
 use upcall_sys::process::Signal;
 
-use super::{Daemon, Event};
+use super::daemon::Daemon;
+use super::event::DaemonEvent;
 use crate::watchdog::{Measure, Offence};
 
 const OFFENCE_BYTES: usize = 32;
@@ -23,25 +24,25 @@ impl Daemon {
             let Some(session) = self.session_of(generation) else { continue };
             let Offence { cpu, measure, held_ns, .. } = offence;
             let message = ToDomain::Offence { cpu, measure: measure as u32, held_ns };
-            // One that does not listen offends enough as it is.
-            let _ = self.say(session, &message, &[]);
+            // A failure is ignored: an unresponsive domain is dealt with elsewhere.
+            let _ = self.send(session, &message, &[]);
             let Ok(domain) = self.domain_of(session).map(|domain| domain.number.number()) else {
                 continue;
             };
             let name = self.registry.name(domain).unwrap_or_default().to_owned();
             let held = Span::from_nanos(held_ns);
-            self.events.push(Event::Offence { domain, name, cpu, measure, held });
+            self.events.push(DaemonEvent::Offence { domain, name, cpu, measure, held });
             if measure == Measure::Killed
                 && let Some(session) = self.sessions.get(&session)
             {
                 let killed = session.process.send_signal(Signal::Kill);
-                self.note(killed);
+                self.report_error(killed);
             }
         }
     }
 }
 
-/// Between two threads of this process.
+/// Native byte order: both ends are threads of this process.
 pub(super) fn encode(offence: &Offence) -> [u8; OFFENCE_BYTES] {
     let Offence { cpu, generation, measure, held_ns } = *offence;
     let words = [u64::from(cpu), generation, measure as u64, held_ns];

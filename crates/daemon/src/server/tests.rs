@@ -1,16 +1,18 @@
-//! A daemon and its domains in one process: real pages, sockets, threads.
+//! A daemon and its domains in one process: real pages, sockets and threads.
 
 use super::*;
 
-mod again;
 mod events;
-mod lies;
+mod false_ranks;
+mod restart;
 mod status;
 mod streams;
 mod trace;
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::watchdog::Measure;
@@ -19,12 +21,12 @@ use upcall_core::admission::Share;
 use upcall_runtime::{Attach, Batch, Config as RuntimeConfig, Runtime};
 use upcall_shm::wire::{ToDaemon, ToDomain};
 
-/// One daemon at a time: two would share a CPU without knowing of each other.
+/// One daemon at a time: two daemons would use the same CPU unaware of each other.
 static ALONE: Mutex<()> = Mutex::new(());
 
 struct Running {
     stopper: Stopper,
-    thread: Option<JoinHandle<Vec<Event>>>,
+    thread: Option<JoinHandle<Vec<DaemonEvent>>>,
     socket: PathBuf,
     _directory: tempfile::TempDir,
     _alone: MutexGuard<'static, ()>,
@@ -42,7 +44,7 @@ impl Running {
     fn serve(
         socket: &std::path::Path,
         change: impl FnOnce(&mut Config),
-    ) -> (Stopper, JoinHandle<Vec<Event>>) {
+    ) -> (Stopper, JoinHandle<Vec<DaemonEvent>>) {
         let cpu = *schedule::allowed_cpus().unwrap().last().unwrap();
         let mut config = Config::new(socket.to_owned(), vec![cpu]);
         change(&mut config);
@@ -61,13 +63,13 @@ impl Running {
         Runtime::start(RuntimeConfig { daemon, ..RuntimeConfig::default() }).unwrap()
     }
 
-    /// Nobody listens at the socket from now on.
-    fn end(&mut self) -> Vec<Event> {
+    /// Stops the daemon. No daemon listens at the socket from now on.
+    fn end(&mut self) -> Vec<DaemonEvent> {
         self.stopper.stop();
         self.thread.take().unwrap().join().unwrap()
     }
 
-    fn stop(mut self) -> Vec<Event> {
+    fn stop(mut self) -> Vec<DaemonEvent> {
         self.end()
     }
 }
@@ -84,7 +86,7 @@ fn params(period_ms: u64) -> ActivityParams {
 }
 
 #[test]
-fn handlers_of_several_domains_all_run() {
+fn the_handlers_of_several_domains_all_run() {
     let daemon = Running::start(|_| {});
     let mut domains: Vec<Runtime> =
         ["one", "two", "three"].iter().map(|name| daemon.domain(name)).collect();
@@ -105,20 +107,21 @@ fn handlers_of_several_domains_all_run() {
         assert!(report.stuck.is_empty());
         for activity in &report.activities {
             let counters = activity.counters.unwrap();
-            // Ten or so jobs at least, had the machine half the time.
+            // More than 5 of some 10 jobs, even if the machine is busy half of the time.
             assert!(counters.completed > 5, "{}: {counters:?}", activity.name);
         }
     }
     let events = daemon.stop();
-    let attached = events.iter().filter(|event| matches!(event, Event::Attached { .. })).count();
+    let attached =
+        events.iter().filter(|event| matches!(event, DaemonEvent::Attached { .. })).count();
     let offences: Vec<_> =
-        events.iter().filter(|event| matches!(event, Event::Offence { .. })).collect();
+        events.iter().filter(|event| matches!(event, DaemonEvent::Offence { .. })).collect();
     assert_eq!((attached, offences.len()), (3, 0), "{events:?}");
     let _ = (AtomicU32::new(0), Share::CPU_LIMIT_DEFAULT);
 }
 
 #[test]
-fn a_domain_that_was_passed_over_while_blocked_is_interrupted_when_it_is_back() {
+fn a_blocked_domain_gets_a_resume_interrupt_when_it_returns() {
     let daemon = Running::start(|_| {});
     let (mut sleeper, mut other) = (daemon.domain("sleeper"), daemon.domain("other"));
     let resumed = Arc::new(AtomicU32::new(0));
@@ -133,7 +136,7 @@ fn a_domain_that_was_passed_over_while_blocked_is_interrupted_when_it_is_back() 
     let asleep = sleeper
         .handler("asleep", params(100), |batch| {
             while batch.proceed() {
-                // In the middle of its turn, for some releases of the other.
+                // Sleeps during its turn, for some releases of the other domain.
                 std::thread::sleep(Duration::from_millis(30));
             }
         })
@@ -151,12 +154,12 @@ fn a_domain_that_was_passed_over_while_blocked_is_interrupted_when_it_is_back() 
 }
 
 #[test]
-fn a_domain_is_told_of_its_offences_and_the_other_of_none() {
+fn a_domain_receives_its_own_offences_only() {
     let daemon = Running::start(|_| {});
     let (mut hog, mut victim) = (daemon.domain("hog"), daemon.domain("victim"));
     let stuck = hog
         .handler("stuck", params(50), |batch| {
-            // CPU time, so that a machine that is busy elsewhere does not shorten it.
+            // CPU time, so that a busy machine does not shorten it.
             let until = upcall_runtime::thread_cpu_ns() + 60_000_000;
             while upcall_runtime::thread_cpu_ns() < until {}
             batch.finish();
@@ -168,7 +171,7 @@ fn a_domain_is_told_of_its_offences_and_the_other_of_none() {
     let mut offences = Vec::new();
     let give_up = std::time::Instant::now() + Duration::from_secs(60);
     while offences.is_empty() {
-        assert!(std::time::Instant::now() < give_up, "it was told of nothing in a minute");
+        assert!(std::time::Instant::now() < give_up, "no offence reported in a minute");
         std::thread::sleep(Duration::from_millis(5));
         offences.extend(hog.offences());
     }
@@ -176,33 +179,33 @@ fn a_domain_is_told_of_its_offences_and_the_other_of_none() {
     hog.wait(&[stuck], Some(upcall_runtime::clock::after(Span::from_secs(60))));
     assert!(victim.offences().is_empty());
     assert!(victim.stop(|_, _| {}).offences.is_empty());
-    // What came after the last look is in the report: together what the daemon says.
+    // The report holds the offences after the last call. Together they equal the daemon's events.
     std::thread::sleep(Duration::from_millis(100));
     offences.extend(hog.stop(|_, _| {}).offences);
     let events = daemon.stop();
-    let of_hog = |event: &Event| match event {
-        Event::Offence { name, cpu, measure, held, .. } if name == "hog" => {
+    let of_hog = |event: &DaemonEvent| match event {
+        DaemonEvent::Offence { name, cpu, measure, held, .. } if name == "hog" => {
             Some((*cpu, *measure as u32, *held))
         }
         _ => None,
     };
-    let told = offences.iter().map(|of| (of.cpu, of.measure as u32, of.held));
-    assert_eq!(told.collect::<Vec<_>>(), events.iter().filter_map(of_hog).collect::<Vec<_>>());
+    let received = offences.iter().map(|of| (of.cpu, of.measure as u32, of.held));
+    assert_eq!(received.collect::<Vec<_>>(), events.iter().filter_map(of_hog).collect::<Vec<_>>());
     assert!(offences.iter().all(|of| of.cpu == cpu && !of.held.is_zero()), "{offences:?}");
     assert_eq!(offences[0].measure, Measure::OutPrioritised);
 }
 
 #[test]
-fn a_domain_that_ends_in_order_is_told_apart_from_one_that_does_not() {
+fn the_detach_reason_distinguishes_an_orderly_end() {
     let daemon = Running::start(|_| {});
     daemon.domain("ends in order").stop(|_, _| {});
     let by_hand = status::ByHand::connect(&daemon);
     by_hand.attach();
     drop(by_hand);
-    daemon.told(|told| told.domains.is_empty());
+    daemon.status_when(|reply| reply.domains.is_empty());
     let events = daemon.stop();
     let ends = events.iter().filter_map(|event| match event {
-        Event::Detached { name, reason, .. } => Some((name.as_str(), reason.as_str())),
+        DaemonEvent::Detached { name, reason, .. } => Some((name.as_str(), reason.as_str())),
         _ => None,
     });
     let closed = ("by hand", "its connection closed before it detached");
@@ -210,27 +213,27 @@ fn a_domain_that_ends_in_order_is_told_apart_from_one_that_does_not() {
 }
 
 #[test]
-fn a_thread_that_has_ended_takes_no_part_and_its_domain_detaches_in_order() {
+fn an_ended_thread_is_not_attached_and_its_domain_detaches_in_order() {
     let daemon = Running::start(|_| {});
     let by_hand = status::ByHand::connect(&daemon);
     let (_, _, cpu, _) = by_hand.attach();
     let tid = std::thread::spawn(upcall_sys::process::thread_id).join().unwrap();
-    by_hand.say(&ToDaemon::Thread { cpu, tid });
-    by_hand.say(&ToDaemon::Detach);
-    daemon.told(|told| told.domains.is_empty());
+    by_hand.send(&ToDaemon::Thread { cpu, tid });
+    by_hand.send(&ToDaemon::Detach);
+    daemon.status_when(|reply| reply.domains.is_empty());
     let ends = daemon.stop().into_iter().find_map(|event| match event {
-        Event::Detached { reason, .. } => Some(reason),
+        DaemonEvent::Detached { reason, .. } => Some(reason),
         _ => None,
     });
     assert_eq!(ends.as_deref(), Some("it detached"));
 }
 
 #[test]
-fn a_daemon_that_defers_preemption_says_so_and_admits_what_can_wait() {
+fn deferred_preemption_is_announced_and_counted_in_admission() {
     let daemon = Running::start(|config| config.defer_preemption = Span::from_millis(30));
     let by_hand = status::ByHand::connect(&daemon);
-    by_hand.say(&ToDaemon::Hello { name: "by hand".into(), policy: "rmdp".into() });
-    let Some((ToDomain::Welcome { defer_preemption_ns, .. }, _)) = by_hand.hear() else {
+    by_hand.send(&ToDaemon::Hello { name: "by hand".into(), policy: "rmdp".into() });
+    let Some((ToDomain::Welcome { defer_preemption_ns, .. }, _)) = by_hand.receive() else {
         panic!("no welcome");
     };
     assert_eq!(defer_preemption_ns, 30_000_000);
@@ -242,7 +245,7 @@ fn a_daemon_that_defers_preemption_says_so_and_admits_what_can_wait() {
 }
 
 #[test]
-fn deferred_preemption_is_for_rmdp_alone() {
+fn deferred_preemption_needs_rmdp() {
     let cpu = *schedule::allowed_cpus().unwrap().last().unwrap();
     let socket = std::env::temp_dir().join("upcalld-that-does-not-start");
     let defer_preemption = Span::from_millis(1);

@@ -1,4 +1,4 @@
-//! Who may see what, and what is told of those who went meanwhile.
+//! Which domains a user sees, and the status of domains that go meanwhile.
 
 use super::*;
 use crate::registry::{Owner, Quota};
@@ -6,10 +6,10 @@ use upcall_core::admission::Platform;
 use upcall_core::policy::rmdp::RMDP;
 use upcall_shm::wire::{MESSAGE_BYTES_MAX, Need, TEXT_BYTES_MAX};
 
-/// Activities of a domain: three of these are more than a socket takes at once.
+/// Activities of a domain. The messages of three such domains do not fit into a socket at once.
 const MANY: usize = 128;
 
-/// Two users that are neither root nor, as a rule, whoever tests.
+/// Two users that are neither root nor, usually, the user that runs the tests.
 const ONE: u32 = 70_001;
 const OTHER: u32 = 70_002;
 
@@ -29,17 +29,17 @@ fn registry() -> Registry {
     registry
 }
 
-/// The domains that are told, and how many are not.
+/// The domains that a user sees, and the number of those that it does not see.
 fn seen_by(uid: u32, registry: &Registry) -> (Vec<u32>, u32) {
     let credentials = Credentials { pid: 1, uid, gid: 1 };
-    let scene = Scene { registry, cpu_states: &[] };
-    let telling = Telling::begin(&scene, &credentials, false);
-    let Some(StatusPart::End { hidden_domains, .. }) = telling.end else { panic!("no end") };
-    (telling.domains.iter().map(|(number, _)| *number).collect(), hidden_domains)
+    let source = StatusSource { registry, cpu_states: &[] };
+    let status_reply = StatusReply::begin(&source, &credentials, false);
+    let Some(StatusPart::End { hidden_domains, .. }) = status_reply.end else { panic!("no end") };
+    (status_reply.domains.iter().map(|(number, _)| *number).collect(), hidden_domains)
 }
 
 #[test]
-fn root_and_the_daemons_user_see_all_others_their_own() {
+fn root_and_the_daemons_user_see_all_domains_others_their_own() {
     let registry = registry();
     assert_eq!(seen_by(0, &registry), (vec![1, 2, 3], 0));
     assert_eq!(seen_by(process::effective_user(), &registry), (vec![1, 2, 3], 0));
@@ -49,23 +49,31 @@ fn root_and_the_daemons_user_see_all_others_their_own() {
 }
 
 #[test]
-fn a_domain_that_went_meanwhile_is_left_out_also_if_its_number_is_taken_again() {
+fn a_detached_domain_is_left_out_even_if_its_number_is_reused() {
     let mut registry = registry();
     let (here, there) = Connection::pair().unwrap();
     let credentials = Credentials { pid: 1, uid: 0, gid: 0 };
-    let mut telling =
-        Telling::begin(&Scene { registry: &registry, cpu_states: &[] }, &credentials, true);
+    let mut status_reply = StatusReply::begin(
+        &StatusSource { registry: &registry, cpu_states: &[] },
+        &credentials,
+        true,
+    );
     registry.detach(1);
     registry.detach(3);
     registry.attach(Owner { uid: OTHER, pid: 2 }, "new", "rmdp").unwrap();
-    assert!(telling.go_on(&Scene { registry: &registry, cpu_states: &[] }, &here).unwrap());
-    let mut told = Vec::new();
+    assert!(
+        status_reply
+            .send_more(&StatusSource { registry: &registry, cpu_states: &[] }, &here)
+            .unwrap()
+    );
+    let mut messages = Vec::new();
     let mut buffer = [0; MESSAGE_BYTES_MAX];
     while let Ok(received) = there.receive(&mut buffer) {
-        told.push(ToDomain::decode(&buffer[..received.len]).unwrap());
+        messages.push(ToDomain::decode(&buffer[..received.len]).unwrap());
     }
-    let [ToDomain::Status(cpu), ToDomain::Status(domain), ToDomain::Status(end)] = &told[..] else {
-        panic!("{told:?}");
+    let [ToDomain::Status(cpu), ToDomain::Status(domain), ToDomain::Status(end)] = &messages[..]
+    else {
+        panic!("{messages:?}");
     };
     assert!(matches!(cpu, StatusPart::Cpu(CpuStatus { cpu: 1, limit_ppm: 900_000, .. })));
     assert!(matches!(domain, StatusPart::Domain(DomainStatus { domain: 2, uid: OTHER, .. })));
@@ -73,7 +81,7 @@ fn a_domain_that_went_meanwhile_is_left_out_also_if_its_number_is_taken_again() 
 }
 
 #[test]
-fn what_does_not_fit_is_kept_a_domain_at_a_time_and_sent_when_there_is_room() {
+fn unsent_messages_are_kept_for_one_domain_at_a_time() {
     let mut registry = registry();
     let need = Need {
         period_ns: 1_000_000_000,
@@ -91,24 +99,24 @@ fn what_does_not_fit_is_kept_a_domain_at_a_time_and_sent_when_there_is_room() {
     }
     let (here, there) = Connection::pair().unwrap();
     let credentials = Credentials { pid: 1, uid: 0, gid: 0 };
-    let scene = Scene { registry: &registry, cpu_states: &[] };
-    let mut telling = Telling::begin(&scene, &credentials, true);
-    let (mut told, mut waits) = (0, 0);
+    let source = StatusSource { registry: &registry, cpu_states: &[] };
+    let mut status_reply = StatusReply::begin(&source, &credentials, true);
+    let (mut received, mut waits) = (0, 0);
     let mut buffer = [0; MESSAGE_BYTES_MAX];
-    while !telling.go_on(&scene, &here).unwrap() {
+    while !status_reply.send_more(&source, &here).unwrap() {
         waits += 1;
-        // Of one domain: itself, and its activities.
-        assert!(telling.messages.len() <= 1 + MANY);
+        // The messages of one domain: its own and one for each activity.
+        assert!(status_reply.messages.len() <= 1 + MANY);
         for _ in 0..10 {
-            told += u64::from(there.receive(&mut buffer).is_ok());
+            received += u64::from(there.receive(&mut buffer).is_ok());
         }
     }
     while there.receive(&mut buffer).is_ok() {
-        told += 1;
+        received += 1;
     }
     assert!(waits > 0, "all of it fitted");
-    assert_eq!(told, 1 + 3 * (1 + MANY as u64) + 1);
+    assert_eq!(received, 1 + 3 * (1 + MANY as u64) + 1);
     drop(there);
-    let mut telling = Telling::begin(&scene, &credentials, true);
-    assert!(telling.go_on(&scene, &here).is_err(), "it has gone");
+    let mut status_reply = StatusReply::begin(&source, &credentials, true);
+    assert!(status_reply.send_more(&source, &here).is_err(), "it has gone");
 }

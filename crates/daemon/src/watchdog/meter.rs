@@ -1,79 +1,81 @@
-//! What of a thread's CPU time, as the kernel counts it, the thread itself has used.
+//! Estimates how much of a thread's counted CPU time the thread itself has used.
 //!
-//! The kernel leaves out of its count what the host says it took (`steal`, where the guest
-//! is built with `PARAVIRT_TIME_ACCOUNTING`). What the host took and did not say is charged
-//! to whoever was on the CPU. Two things give that away: the watchdog woke late though no
-//! other thread kept it from its CPU, or the count grew by more than there was time for.
-//! Numbers only; used by the [`super::account`].
+//! The kernel leaves out of its count the time that the host reports as taken (`steal`, if the
+//! guest is built with `PARAVIRT_TIME_ACCOUNTING`). The kernel charges time that the host took
+//! without a report to the thread on the CPU. Two signs reveal such time. The watchdog woke late
+//! although no other thread had its CPU, or the count grew by more than the time that passed.
+//!
+//! Numbers only; used by [`super::account`].
 
 use upcall_core::time::Span;
 
 #[cfg(test)]
 mod tests;
 
-/// A watchdog so late at most was not held up by the host: so a wake-up is.
+/// A watchdog that is late by at most this was not delayed by the host: wake-ups take so long.
 const LATE_MAX: Span = Span::from_millis(1);
 
-/// What passed from one look to the next.
+/// The time between two samples.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Passed {
+pub(super) struct Elapsed {
     pub(super) time: Span,
-    /// Of that, the machine stood still for so long at least: [`stood_still`].
-    pub(super) still: Span,
+    /// How long the machine stood still in that time, at least: [`stall_time`].
+    pub(super) stalled: Span,
 }
 
 /// See the module's head.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
-    /// As the kernel last said.
+    /// The kernel's count at the previous sample.
     count_ns: u64,
-    /// Passed before the last look, and may be counted after it.
-    unseen_ns: u64,
+    /// Time before the previous sample that the kernel may count after it.
+    uncounted_ns: u64,
 }
 
-/// How long the machine stood still, by a watchdog that woke `late` after it had waited
-/// so long for other threads on its CPU. Who takes a higher priority than the watchdog's
-/// only has it wait, and gains nothing, whatever CPU it is on. Where the kernel does not
-/// count that, every delay may be such a thread's.
-pub(super) fn stood_still(late: Span, waited: Option<Span>) -> Span {
-    let still = waited.map_or(Span::ZERO, |waited| late.saturating_sub(waited));
-    if still > LATE_MAX { still } else { Span::ZERO }
+/// How long the machine stood still, at least. The watchdog woke `late` and had `waited` that long
+/// for other threads on its CPU.
+///
+/// A domain that takes a higher priority than the watchdog's makes it wait, and gains nothing on
+/// any CPU. If the kernel does not count waits, every delay may come from such a thread.
+pub(super) fn stall_time(late: Span, waited: Option<Span>) -> Span {
+    let stalled = waited.map_or(Span::ZERO, |waited| late.saturating_sub(waited));
+    if stalled > LATE_MAX { stalled } else { Span::ZERO }
 }
 
 impl Meter {
-    /// The first count of a thread.
+    /// Sets the first count of a thread.
     pub(super) fn begin(&mut self, count_ns: u64, kernel_tick: Span) {
-        *self = Meter { count_ns, unseen_ns: unseen_ns_max(kernel_tick) };
+        *self = Meter { count_ns, uncounted_ns: uncounted_ns_max(kernel_tick) };
     }
 
-    /// Whether the kernel counts more than at the look before.
+    /// Whether the kernel counts more than at the previous sample.
     pub(super) fn has_run_since(&self, count_ns: u64) -> bool {
         count_ns > self.count_ns
     }
 
-    /// What the thread used since the look before, in ns, now that the kernel counts
-    /// `count_ns` in all. `kernel_tick` is how far that is behind at most.
+    /// The CPU time that the thread used since the previous sample, in ns. The kernel now counts
+    /// `count_ns` in all, and is at most `kernel_tick` behind.
     ///
-    /// Where the machine stood still, the count is worth nothing, and nor is it known how
-    /// much of what is left of the time came before: half of it is what the thread may have
-    /// had, so that one that never sleeps is found where the machine never stands quite
-    /// still. A standstill of this CPU alone is not seen if it is shorter than a kernel tick
-    /// and the time between two looks.
-    pub(super) fn used_ns(&mut self, count_ns: u64, passed: Passed, kernel_tick: Span) -> u64 {
+    /// If the machine stood still, the count is worthless. It is also unknown how much of the
+    /// remaining time came before the previous sample. Half of the remaining time is charged then.
+    /// So a thread that never sleeps is found even if the machine keeps standing still. A
+    /// standstill of this CPU alone stays unseen if it is shorter than a kernel tick and the time
+    /// between two samples.
+    pub(super) fn used_ns(&mut self, count_ns: u64, elapsed: Elapsed, kernel_tick: Span) -> u64 {
         let counted_ns = count_ns.saturating_sub(self.count_ns);
         self.count_ns = count_ns;
-        let ran_ns = passed.time.saturating_sub(passed.still).as_nanos();
-        let possible_ns = self.unseen_ns.saturating_add(ran_ns);
-        if passed.still > Span::ZERO || counted_ns > possible_ns {
-            self.unseen_ns = unseen_ns_max(kernel_tick);
+        let ran_ns = elapsed.time.saturating_sub(elapsed.stalled).as_nanos();
+        let possible_ns = self.uncounted_ns.saturating_add(ran_ns);
+        if elapsed.stalled > Span::ZERO || counted_ns > possible_ns {
+            self.uncounted_ns = uncounted_ns_max(kernel_tick);
             return counted_ns.min(ran_ns / 2);
         }
-        self.unseen_ns = (possible_ns - counted_ns).min(unseen_ns_max(kernel_tick));
+        self.uncounted_ns = (possible_ns - counted_ns).min(uncounted_ns_max(kernel_tick));
         counted_ns
     }
 }
 
-/// The watchdog reads clock and count one after the other, and may be held up between.
-fn unseen_ns_max(kernel_tick: Span) -> u64 {
+/// The watchdog reads the clock and the count one after the other, and may be delayed in between.
+fn uncounted_ns_max(kernel_tick: Span) -> u64 {
     (kernel_tick + LATE_MAX).as_nanos()
 }

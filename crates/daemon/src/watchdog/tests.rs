@@ -1,14 +1,20 @@
-//! Where it runs, in threads; what it remembers, in numbers.
+//! The CPUs where the watchdog runs, and what it remembers of domains.
 
 use std::collections::BTreeSet;
 use std::sync::mpsc;
 
+use upcall_core::time::Instant;
+use upcall_shm::DomainId;
 use upcall_shm::user_area::{Owner, Rank};
 use upcall_sys::memfd::SharedMapping;
+use upcall_sys::process::{ThreadState, thread_state};
+use upcall_sys::schedule::Band;
 
+use super::account::{Account, Sample};
+use super::record::{IDLE_TICKS_MAX, Record};
 use super::*;
-use crate::group::Limits;
 use crate::group::tests::member;
+use crate::group::{DomainGroup, Limits, Member};
 use crate::ranks::Admitted;
 
 fn cpu_states(cpus: &[u32]) -> Vec<Arc<CpuState>> {
@@ -16,15 +22,15 @@ fn cpu_states(cpus: &[u32]) -> Vec<Arc<CpuState>> {
 }
 
 #[test]
-fn it_is_beside_the_domains_where_there_is_a_cpu_without_any() {
-    assert_eq!(beside(&cpu_states(&[1]), &[0, 1]), [0]);
-    assert_eq!(beside(&cpu_states(&[1, 3]), &[0, 1, 2, 3]), [0, 2]);
-    assert_eq!(beside(&cpu_states(&[0, 1]), &[0, 1]), []);
-    assert_eq!(beside(&cpu_states(&[0]), &[0]), []);
+fn the_watchdog_uses_the_cpus_without_domains() {
+    assert_eq!(cpus_without_domains(&cpu_states(&[1]), &[0, 1]), [0]);
+    assert_eq!(cpus_without_domains(&cpu_states(&[1, 3]), &[0, 1, 2, 3]), [0, 2]);
+    assert_eq!(cpus_without_domains(&cpu_states(&[0, 1]), &[0, 1]), []);
+    assert_eq!(cpus_without_domains(&cpu_states(&[0]), &[0]), []);
 }
 
 #[test]
-fn its_thread_is_allowed_on_no_cpu_of_a_site_if_there_is_another() {
+fn the_thread_is_pinned_to_the_cpus_without_domains() {
     let allowed = schedule::allowed_cpus().unwrap();
     for scheduled in [&allowed[..1], &allowed[..]] {
         let cpu_states = cpu_states(scheduled);
@@ -43,12 +49,12 @@ fn its_thread_is_allowed_on_no_cpu_of_a_site_if_there_is_another() {
     }
 }
 
-/// A domain that uses all of the CPU, on an account looked at every tick for so long.
+/// The account of a domain that uses the whole CPU, sampled every tick for so long.
 fn greedy(limits: &Limits, millis: u64) -> Account {
     let mut account = Account::default();
     for at in (0..=millis).step_by(5).map(Span::from_millis) {
         let now = Instant::ZERO + at;
-        account.enter(look(now, at, Span::ZERO), limits, GRACE);
+        account.add_sample(sample(now, at, Span::ZERO), limits, GRACE);
     }
     account
 }
@@ -56,11 +62,11 @@ fn greedy(limits: &Limits, millis: u64) -> Account {
 const GRACE: Span = Span::from_millis(5);
 const KERNEL_TICK: Span = Span::from_millis(4);
 
-fn look(now: Instant, count: Span, still: Span) -> Look {
-    Look { now, count_ns: count.as_nanos(), wants_cpu: true, still, kernel_tick: KERNEL_TICK }
+fn sample(now: Instant, count: Span, stalled: Span) -> Sample {
+    Sample { now, count_ns: count.as_nanos(), wants_cpu: true, stalled, kernel_tick: KERNEL_TICK }
 }
 
-/// A tenth of the CPU, in jobs of that length.
+/// The limits of a domain with a tenth of the CPU, in jobs of that length.
 fn tenth(job_ms: u64) -> Limits {
     let limits = Limits::default();
     limits.share_ppm.store(100_000, Relaxed);
@@ -69,10 +75,10 @@ fn tenth(job_ms: u64) -> Limits {
 }
 
 #[test]
-fn overuse_is_found_however_long_the_jobs_are() {
+fn overuse_is_found_for_jobs_of_any_length() {
     for job_ms in [1, 10, 48, 60, 500] {
         let limits = tenth(job_ms);
-        // Within its rights: two jobs at once.
+        // Two jobs at once are within the limit.
         let within = greedy(&limits, 2 * job_ms);
         assert_eq!(within.overuse_ns(&limits, GRACE), None, "{job_ms} ms");
         let owed_ns = greedy(&limits, 20 * job_ms + 100).overuse_ns(&limits, GRACE);
@@ -83,13 +89,14 @@ fn overuse_is_found_however_long_the_jobs_are() {
 }
 
 #[test]
-fn what_is_owed_without_end_is_not_remembered_without_end() {
+fn the_remembered_debt_is_bounded() {
     let limits = tenth(60);
     let owed = |millis| greedy(&limits, millis).owed_ns;
     assert_eq!(owed(2_000), owed(20_000));
 }
 
-/// A domain of a user, in a thread of this process that sleeps: it has the rank `key`, if it has any.
+/// A domain of a user whose thread, of this process, sleeps. It shows the rank `key`, if it has
+/// one.
 fn asleep(
     uid: u32,
     tid: u32,
@@ -105,56 +112,58 @@ fn asleep(
 }
 
 #[test]
-fn who_sleeps_on_its_turn_is_out_prioritised_at_the_fourth_look_after_it_ran() {
+fn a_holder_that_sleeps_is_out_prioritised_at_the_fourth_tick() {
     let (wake, wait) = mpsc::channel::<()>();
-    let (says, said) = mpsc::channel();
+    let (tid_sender, tid_receiver) = mpsc::channel();
     let sleeper = std::thread::spawn(move || {
-        says.send(thread_id()).unwrap();
+        tid_sender.send(thread_id()).unwrap();
         wait.recv().unwrap_err();
     });
-    let tid = said.recv().unwrap();
+    let tid = tid_receiver.recv().unwrap();
     while thread_state(std::process::id(), tid) == Ok(ThreadState::Running) {
         std::thread::yield_now();
     }
     let cpu_state = Arc::new(CpuState::new(0));
-    let (has_turn, idler, _mine) = asleep(1, tid, Some(7));
+    let (has_turn, sleeper_member, _mine) = asleep(1, tid, Some(7));
     let (waits, _, _theirs) = asleep(2, tid, Some(8));
     cpu_state.set_groups(|groups| groups.extend([has_turn.clone(), waits]));
     cpu_state.grant(&has_turn);
-    has_turn.turn.reset(idler.domain);
-    let mut watch = Watch { cpu_state, known: Known::default(), asked: None, records: Vec::new() };
+    has_turn.turn.reset(sleeper_member.domain);
+    let mut watch = CpuWatch::new(cpu_state);
     let rules = Rules { band: Some(Band::WHOLE), grace: GRACE, kill: false };
-    let mut look = |at: u32| {
-        let mut told = None;
-        let report = &mut |offence: Offence| told = Some(offence.measure);
-        let (now, still, kernel_tick) = (Instant::ZERO + TICK * at, Span::ZERO, KERNEL_TICK);
-        watch.look(&mut Tick { now, still, kernel_tick, rules: &rules, report });
-        told
+    let mut check_at = |at: u32| {
+        let mut reported = None;
+        let report = &mut |offence: Offence| reported = Some(offence.measure);
+        let (now, stalled, kernel_tick) = (Instant::ZERO + TICK * at, Span::ZERO, KERNEL_TICK);
+        watch.check(&mut Tick { now, stalled, kernel_tick, rules: &rules, report });
+        reported
     };
-    // At the first it counts as having run.
+    // At the first tick it counts as having run.
     for at in 1..=IDLE_TICKS_MAX + 1 {
-        assert_eq!(look(at), None, "{at}");
+        assert_eq!(check_at(at), None, "{at}");
     }
-    assert_eq!(look(IDLE_TICKS_MAX + 2), Some(Measure::OutPrioritised));
-    assert!(!has_turn.is_present(&idler) && has_turn.turn.holder() == Ok(DomainId::DAEMON));
+    assert_eq!(check_at(IDLE_TICKS_MAX + 2), Some(Measure::OutPrioritised));
+    assert!(
+        !has_turn.is_present(&sleeper_member) && has_turn.turn.holder() == Ok(DomainId::DAEMON)
+    );
     drop(wake);
     sleeper.join().unwrap();
 }
 
 #[test]
-fn a_look_at_which_the_kls_thread_cannot_run_is_not_held_against_who_sleeps() {
+fn a_tick_without_the_kls_thread_does_not_count_against_a_holder() {
     let (_, member, _owner) = asleep(1, 1, None);
     let count = |accounts: &mut dyn Iterator<Item = (bool, u64)>| {
         let mut record = Record::new(member.clone());
         record.kls_ns = 1;
-        accounts.filter(|&account| record.idled_too_long(account)).count()
+        accounts.filter(|&account| record.count_idle_tick(account)).count()
     };
     let ready = |kls_ns| (true, kls_ns);
     assert_eq!(count(&mut std::iter::repeat_n(ready(1), 100)), 0);
-    // Whoever has it woken again and again, or for ever asleep, is found.
+    // A domain that never runs is found, whether its KLS thread keeps running or keeps sleeping.
     assert_eq!(count(&mut (2..102).map(ready)), 25);
     assert_eq!(count(&mut std::iter::repeat_n((false, 1), 100)), 25);
-    // Three before and one after: what could not be seen between counts for nothing.
+    // Three ticks before the gap and one after it. The ticks in the gap do not count.
     let accounts = [2, 3, 4, 4, 4, 4, 5].map(ready);
     assert_eq!(count(&mut accounts.into_iter()), 1);
 }

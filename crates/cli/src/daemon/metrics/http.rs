@@ -1,11 +1,11 @@
-//! Answers `GET /metrics`, and nothing else, on a loopback address.
+//! Answers `GET /metrics`, and no other request, on a loopback address.
 //!
-//! Every local user can connect. So connections, the bytes of a request and its time are
-//! bounded; beyond them the connection is closed. One thread accepts, each request has a
+//! Every local user can connect. So the number of connections, the bytes of a request and its time
+//! are limited; beyond a limit the connection is closed. One thread accepts, and each request has a
 //! thread of its own, all of ordinary class.
 //!
-//! A web page may have its own name resolve to 127.0.0.1, and then a browser lets it read what it
-//! gets from there. Such a request has that name in its header `Host`, and is refused.
+//! A web page may make its own name resolve to 127.0.0.1. A browser then lets the page read the
+//! response. Such a request has the page's name in its header `Host` and is refused.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -14,25 +14,25 @@ use std::time::{Duration, Instant};
 
 use super::Source;
 
-/// Requests at a time.
+/// Most requests at a time.
 const CONNECTIONS_MAX: usize = 8;
-/// Bytes of a request, and its headers.
+/// Most bytes of a request; most headers.
 const REQUEST_BYTES_MAX: usize = 4096;
 const HEADERS_MAX: usize = 32;
-/// How long a client may take to send its request, and again to take the answer.
+/// How long a client may take to send its request, and to take the response.
 const CLIENT_WITHIN: Duration = Duration::from_secs(2);
-/// Between two attempts when no connection can be accepted: out of descriptors, as a rule.
+/// The pause after a failed accept, which usually means that no descriptors are left.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
-/// What a request needs, with room to spare. A daemon may have locked its memory.
+/// Stack of a request's thread. It is small, because a daemon may have locked its memory.
 const STACK_BYTES: usize = 256 * 1024;
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// An address that `--metrics` may name.
+/// Parses the address of `--metrics`.
 ///
 /// # Errors
-/// It is none, or not of the loopback network: in a line.
+/// The text is no address, or the address is not a loopback address: as one line.
 pub(in crate::daemon) fn loopback(text: &str) -> Result<SocketAddr, String> {
     let expected = "expected a loopback address and a port: 127.0.0.1:9435 or [::1]:9435";
     match text.parse::<SocketAddr>() {
@@ -44,7 +44,7 @@ pub(in crate::daemon) fn loopback(text: &str) -> Result<SocketAddr, String> {
     }
 }
 
-/// Starts to answer scrapers, in threads of its own, until the process ends.
+/// Starts threads that answer scrapers until the process ends.
 ///
 /// # Errors
 /// The thread did not start.
@@ -69,9 +69,9 @@ fn accept(listener: &TcpListener, source: &Arc<Source>) {
             continue; // dropped: the client finds the connection closed
         }
         let source = source.clone();
-        // Without a thread the connection is closed as well.
+        // If the thread does not start, the connection is closed as well.
         let _ = thread("upcall-scrape", move || {
-            // The client has gone or was too slow: there is nobody to tell.
+            // An error means that the client has gone or was too slow.
             let _ = serve(stream, &source);
         });
     }
@@ -83,10 +83,10 @@ fn serve(mut stream: TcpStream, source: &Source) -> io::Result<()> {
             Ok(text) => ("200 OK", OPEN_METRICS, text),
             Err(why) => ("503 Service Unavailable", PLAIN, format!("{why}\n").into()),
         },
-        Request::Elsewhere => ("404 Not Found", PLAIN, "expected /metrics\n".into()),
-        Request::Foreign => ("403 Forbidden", PLAIN, "expected Host: 127.0.0.1\n".into()),
-        Request::NoGet => ("405 Method Not Allowed", PLAIN, "expected GET\n".into()),
-        Request::Nonsense => ("400 Bad Request", PLAIN, "expected GET /metrics\n".into()),
+        Request::OtherPath => ("404 Not Found", PLAIN, "expected /metrics\n".into()),
+        Request::ForeignHost => ("403 Forbidden", PLAIN, "expected Host: 127.0.0.1\n".into()),
+        Request::OtherMethod => ("405 Method Not Allowed", PLAIN, "expected GET\n".into()),
+        Request::Malformed => ("400 Bad Request", PLAIN, "expected GET /metrics\n".into()),
     };
     let length = body.len();
     let head = format!(
@@ -98,27 +98,27 @@ fn serve(mut stream: TcpStream, source: &Source) -> io::Result<()> {
     write_until(&mut stream, body.as_bytes(), until)
 }
 
-/// What a client wants.
+/// A client's request.
 #[derive(Debug, PartialEq, Eq)]
 enum Request {
     Metrics,
-    Elsewhere,
-    /// By a name that is not of this machine.
-    Foreign,
-    NoGet,
-    Nonsense,
+    OtherPath,
+    /// The header `Host` does not name this machine.
+    ForeignHost,
+    OtherMethod,
+    Malformed,
 }
 
 /// Reads a request up to its empty line.
 ///
 /// # Errors
-/// The client hung up or took too long.
+/// The client closed the connection or took too long.
 fn request(stream: &mut TcpStream) -> io::Result<Request> {
     let until = Instant::now() + CLIENT_WITHIN;
     let mut bytes = [0; REQUEST_BYTES_MAX];
     let mut read = 0;
     loop {
-        stream.set_read_timeout(Some(left(until)?))?;
+        stream.set_read_timeout(Some(time_left(until)?))?;
         match stream.read(&mut bytes[read..]) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(more) => read += more,
@@ -127,13 +127,13 @@ fn request(stream: &mut TcpStream) -> io::Result<Request> {
         }
         match parse(&bytes[..read]) {
             Some(request) => return Ok(request),
-            None if read == bytes.len() => return Ok(Request::Nonsense),
+            None if read == bytes.len() => return Ok(Request::Malformed),
             None => {}
         }
     }
 }
 
-/// What `bytes` ask for; `None`: they are only the beginning of a request.
+/// Parses a request; `None` if `bytes` are only its beginning.
 fn parse(bytes: &[u8]) -> Option<Request> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut request = httparse::Request::new(&mut headers);
@@ -144,17 +144,17 @@ fn parse(bytes: &[u8]) -> Option<Request> {
             let hosts = request.headers.iter().filter(|one| one.name.eq_ignore_ascii_case("host"));
             let is_local = hosts.map(|host| host.value).all(is_loopback);
             Some(match (request.method, path) {
-                _ if !is_local => Request::Foreign,
+                _ if !is_local => Request::ForeignHost,
                 (Some("GET"), Some("/metrics")) => Request::Metrics,
-                (Some("GET"), _) => Request::Elsewhere,
-                _ => Request::NoGet,
+                (Some("GET"), _) => Request::OtherPath,
+                _ => Request::OtherMethod,
             })
         }
-        Err(_) => Some(Request::Nonsense),
+        Err(_) => Some(Request::Malformed),
     }
 }
 
-/// Whether a `Host` is a loopback address or `localhost`, with a port or without.
+/// Whether a `Host` is a loopback address or `localhost`, with or without a port.
 fn is_loopback(host: &[u8]) -> bool {
     let Ok(host) = str::from_utf8(host) else { return false };
     let host = host.trim();
@@ -171,10 +171,10 @@ fn is_loopback(host: &[u8]) -> bool {
 /// Writes all of `bytes`.
 ///
 /// # Errors
-/// The client has gone, or did not take them until then.
+/// The client has gone, or did not take all bytes before `until`.
 fn write_until(stream: &mut TcpStream, mut bytes: &[u8], until: Instant) -> io::Result<()> {
     while !bytes.is_empty() {
-        stream.set_write_timeout(Some(left(until)?))?;
+        stream.set_write_timeout(Some(time_left(until)?))?;
         match stream.write(bytes) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(written) => bytes = &bytes[written..],
@@ -185,11 +185,11 @@ fn write_until(stream: &mut TcpStream, mut bytes: &[u8], until: Instant) -> io::
     Ok(())
 }
 
-/// How long until then, more than nothing.
+/// The time left until `until`; never zero.
 ///
 /// # Errors
-/// `TimedOut`: it is over.
-fn left(until: Instant) -> io::Result<Duration> {
+/// `TimedOut`: the time is over.
+fn time_left(until: Instant) -> io::Result<Duration> {
     let left = until.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_loopback_addresses_are_taken() {
+    fn only_loopback_addresses_are_accepted() {
         assert!(loopback("127.0.0.1:9435").is_ok() && loopback("[::1]:9435").is_ok());
         for text in ["0.0.0.0:9435", "192.0.2.1:9435", "[::]:9435", "127.0.0.1", "here", ""] {
             assert!(loopback(text).unwrap_err().contains("127.0.0.1:9435"), "{text}");
@@ -207,38 +207,38 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_the_web_under_its_own_name_gets_nothing() {
+    fn a_web_page_that_resolves_to_loopback_is_refused() {
         let asked = |host: &str| parse(format!("GET /metrics HTTP/1.1\r\n{host}\r\n").as_bytes());
         let local = ["127.0.0.1:9435", "127.0.0.1", "[::1]:9435", "[::1]", "localhost:9435"];
         for host in local.map(|host| format!("host: {host}\r\n")) {
             assert_eq!(asked(&host), Some(Request::Metrics), "{host}");
         }
-        // HTTP/1.0 needs none.
+        // HTTP/1.0 needs no `Host`.
         assert_eq!(asked(""), Some(Request::Metrics));
         let foreign = ["evil.example:9435", "localhost.evil.example", "192.0.2.1", "", "\u{e9}"];
         for host in foreign.map(|host| format!("Host: {host}\r\n")) {
-            assert_eq!(asked(&host), Some(Request::Foreign), "{host}");
+            assert_eq!(asked(&host), Some(Request::ForeignHost), "{host}");
         }
         let both = "Host: 127.0.0.1\r\nHost: evil.example\r\n";
-        assert_eq!(asked(both), Some(Request::Foreign));
+        assert_eq!(asked(both), Some(Request::ForeignHost));
     }
 
     #[test]
-    fn a_request_is_whole_partial_or_nonsense() {
+    fn a_request_is_complete_partial_or_malformed() {
         let cases: [(&[u8], Option<Request>); 8] = [
             (b"GET /metrics HTTP/1.1\r\nHost: [::1]\r\n\r\n", Some(Request::Metrics)),
             (b"GET /metrics?x=1 HTTP/1.0\r\n\r\n", Some(Request::Metrics)),
-            (b"GET / HTTP/1.1\r\n\r\n", Some(Request::Elsewhere)),
-            (b"GET /metrics/.. HTTP/1.1\r\n\r\n", Some(Request::Elsewhere)),
-            (b"POST /metrics HTTP/1.1\r\n\r\n", Some(Request::NoGet)),
+            (b"GET / HTTP/1.1\r\n\r\n", Some(Request::OtherPath)),
+            (b"GET /metrics/.. HTTP/1.1\r\n\r\n", Some(Request::OtherPath)),
+            (b"POST /metrics HTTP/1.1\r\n\r\n", Some(Request::OtherMethod)),
             (b"GET /metrics HTTP/1.1\r\nHost: [::1]\r\n", None),
             (b"", None),
-            (b"\x16\x03\x01\x02\x00\x01\x00", Some(Request::Nonsense)),
+            (b"\x16\x03\x01\x02\x00\x01\x00", Some(Request::Malformed)),
         ];
         for (bytes, expected) in cases {
             assert_eq!(parse(bytes), expected, "{}", String::from_utf8_lossy(bytes));
         }
         let many = format!("GET /metrics HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(HEADERS_MAX + 1));
-        assert_eq!(parse(many.as_bytes()), Some(Request::Nonsense));
+        assert_eq!(parse(many.as_bytes()), Some(Request::Malformed));
     }
 }

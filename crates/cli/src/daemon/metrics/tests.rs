@@ -1,4 +1,4 @@
-//! The text against a strict reading of the OpenMetrics format.
+//! Checks the text with a strict reader of the OpenMetrics format.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,9 +49,9 @@ fn text(domains: Vec<DomainStatus>) -> String {
 /// A family: its type, and its samples by their labels.
 type Families = BTreeMap<String, (String, BTreeMap<String, f64>)>;
 
-/// Reads `text`, or says what is wrong with it. Each family has HELP and TYPE before its
-/// samples and comes once, samples of counters end in `_total`, no series comes twice, and
-/// `# EOF` is the last line.
+/// Reads `text`, or returns what is wrong with it. Each family has HELP and TYPE before its samples
+/// and occurs once. Samples of counters end in `_total`, and no series occurs twice. `# EOF` is the
+/// last line.
 fn families(text: &str) -> Result<Families, String> {
     let body = text.strip_suffix("# EOF\n").ok_or("no # EOF at the end")?;
     let (mut families, mut helped) = (Families::new(), BTreeSet::new());
@@ -85,7 +85,7 @@ fn families(text: &str) -> Result<Families, String> {
     }
 }
 
-/// `{a="b"} 1` or ` 1`: labels, and value.
+/// Splits `{a="b"} 1` or ` 1` into labels and value.
 fn sample(rest: &str) -> Result<(String, f64), String> {
     let (labels, value) = match rest.strip_prefix('{') {
         None => ("", rest),
@@ -96,7 +96,7 @@ fn sample(rest: &str) -> Result<(String, f64), String> {
 }
 
 #[test]
-fn domains_and_cpus_become_series_that_a_strict_reader_takes() {
+fn the_series_of_domains_and_cpus_pass_a_strict_reader() {
     // Two domains of one name, one of them on two CPUs, and one that is attaching.
     let text = text(vec![
         domain(1, "player", vec![virtual_processor(1), virtual_processor(2)]),
@@ -133,10 +133,10 @@ fn each_event_is_counted_once() {
     let counts = Counts::default();
     let name = || "a".to_owned();
     let owner = upcall_daemon::registry::Owner { uid: 1, pid: 1 };
-    counts.count(&Event::Attached { domain: 1, name: name(), owner });
-    counts.count(&Event::Refused { owner, reason: name() });
-    counts.count(&Event::Refused { owner, reason: name() });
-    counts.count(&Event::Trouble(name()));
+    counts.count(&DaemonEvent::Attached { domain: 1, name: name(), owner });
+    counts.count(&DaemonEvent::Refused { owner, reason: name() });
+    counts.count(&DaemonEvent::Refused { owner, reason: name() });
+    counts.count(&DaemonEvent::Trouble(name()));
     let status = Status::default();
     let text = exposition(status, Arc::new(counts)).unwrap();
     let families = families(&text).unwrap();

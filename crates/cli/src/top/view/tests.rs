@@ -1,4 +1,4 @@
-//! What is seen of a status that was made up, and what keys change.
+//! The screen of a made-up status, and the effect of keys.
 
 use super::*;
 use ratatui::Terminal;
@@ -83,7 +83,7 @@ fn made_up() -> Status {
     }
 }
 
-/// A second before: 100 jobs and 200 ms of CPU time fewer.
+/// The status a second before: 100 jobs and 200 ms of CPU time fewer.
 fn a_second_before() -> Status {
     let mut status = made_up();
     for domain in &mut status.domains {
@@ -111,25 +111,32 @@ fn drawn(view: &mut View, width: u16, height: u16) -> Vec<String> {
     cells.map(line).collect()
 }
 
-/// Columns of 118 characters; the escape in a name is not passed on.
+/// Lines of 118 characters. The escape character in a name is not printed.
 const EXPECTED: &str = "\
 upcall top  /run/upcall.sock  rmdp, real-time class  domains 2  activities 3
 CPU 1   [####====            ] reserved 40.0 % of 90.0 %, used 20.0 %
 per second: jobs ended 100  upcalls 200  switches 300  turns passed 50
 
-DOMAIN NAME             STATE         PID    UID RESERVED     USED OFFENCES    PASSED   UPCALLS  MISSED      SLACK
-     1 player           demoted      4001   1000   30.0 %   20.0 %        2       150       600       1    -1.5 ms
-     2 arm[2J           attaching    4002   1000   10.0 %    0.0 %        0         0         0       0          -
+DOMAIN NAME             STATE         PID    UID RESERVED     USED OFFENCES    PASSED   \
+    UPCALLS  MISSED      SLACK
+     1 player           demoted      4001   1000   30.0 %   20.0 %        2       \
+    150       600       1    -1.5 ms
+     2 arm[2J           attaching    4002   1000   10.0 %    0.0 %        0         \
+    0         0       0          -
 
- ORDER ACTIVITY         STATE      DOMAIN    CPU RESERVED   PERIOD DEADLINE     BATCH      COST    NEXT
-     0 video            waiting         1      1    5.0 %    40 ms    20 ms         8    250 us   12 ms
-     2 audio            waiting         1      1   25.0 %    40 ms    20 ms         8    250 us   12 ms
-     1 joint            suspended       2      1   10.0 %    40 ms    20 ms         8    250 us       -
+ ORDER ACTIVITY         STATE      DOMAIN    CPU RESERVED   PERIOD DEADLINE     BATCH      \
+    COST    NEXT
+     0 video            waiting         1      1    5.0 %    40 ms    20 ms         8    \
+    250 us   12 ms
+     2 audio            waiting         1      1   25.0 %    40 ms    20 ms         8    \
+    250 us   12 ms
+     1 joint            suspended       2      1   10.0 %    40 ms    20 ms         8    \
+    250 us       -
 
 q quit  h help  s order: number  arrows scroll";
 
 #[test]
-fn everything_is_seen_of_a_made_up_status() {
+fn the_screen_shows_all_of_a_status() {
     assert_eq!(drawn(&mut view(), 118, 14), EXPECTED.lines().collect::<Vec<_>>());
 }
 
@@ -141,7 +148,7 @@ fn without_an_earlier_status_there_are_no_rates() {
 }
 
 #[test]
-fn s_orders_domains_by_the_next_column() {
+fn s_sorts_domains_by_the_next_column() {
     let mut now = Status { domains: Vec::new(), ..made_up() };
     for (number, name) in [(5, "a"), (4, "b"), (3, "c"), (2, "d"), (1, "e")] {
         let mut one = domain(number, name);
@@ -170,7 +177,7 @@ fn s_orders_domains_by_the_next_column() {
 }
 
 #[test]
-fn activities_follow_their_domains_or_their_own_name_or_reservation() {
+fn activities_are_sorted_by_domain_name_or_reservation() {
     let mut view = view();
     let mut orders = Vec::new();
     for _ in 0..3 {
@@ -183,21 +190,21 @@ fn activities_follow_their_domains_or_their_own_name_or_reservation() {
 }
 
 #[test]
-fn scrolling_goes_over_domains_then_activities_and_stops_at_the_last() {
+fn scrolling_passes_domains_then_activities_and_stops_at_the_last() {
     let mut view = view();
     view.scroll(1);
     let lines = drawn(&mut view, 118, 14);
     assert!(lines[4].contains("DOMAIN") && lines[5].contains("arm"), "{lines:#?}");
     view.scroll(2);
     let lines = drawn(&mut view, 118, 14);
-    // The domains are out of sight, their header too.
+    // The domains and their header are scrolled out.
     assert!(lines[4].contains("ACTIVITY") && lines[5].contains("audio"), "{lines:#?}");
     view.scroll(isize::MAX);
     let lines = drawn(&mut view, 118, 14);
     assert!(lines[5].contains("joint") && lines[6].is_empty(), "{lines:#?}");
     view.scroll(isize::MIN);
     assert!(drawn(&mut view, 118, 14)[5].contains("player"));
-    // What was scrolled to may go.
+    // The rows at the scroll position may go.
     view.scroll(4);
     view.take(Ok(Status::default()));
     let lines = drawn(&mut view, 118, 14);
@@ -205,7 +212,7 @@ fn scrolling_goes_over_domains_then_activities_and_stops_at_the_last() {
 }
 
 #[test]
-fn no_size_is_too_small() {
+fn every_terminal_size_can_be_drawn() {
     let mut view = view();
     view.toggle_help();
     for (width, height) in [(1, 1), (3, 200), (200, 2), (10, 5)] {
@@ -214,7 +221,7 @@ fn no_size_is_too_small() {
 }
 
 #[test]
-fn help_lies_above_and_goes() {
+fn help_covers_the_tables_until_it_is_closed() {
     let mut view = view();
     view.toggle_help();
     assert!(drawn(&mut view, 118, 24).iter().any(|line| line.contains("watchdog")));
@@ -223,7 +230,7 @@ fn help_lies_above_and_goes() {
 }
 
 #[test]
-fn a_daemon_that_went_is_told_until_it_is_back() {
+fn a_lost_daemon_is_shown_until_it_replies_again() {
     let mut view = view();
     view.take(Err(Failure::new("no daemon at /run/upcall.sock")));
     let lines = drawn(&mut view, 118, 14);

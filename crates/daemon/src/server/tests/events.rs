@@ -1,23 +1,26 @@
-//! Among the domains of a CPU, of equal ranks the most urgent event goes next (ecalls-2001 §2.4).
+//! The domain with the most urgent event comes first among domains of equal rank on a CPU
+//! (ecalls-2001 §2.4).
 
 use super::*;
 use upcall_core::activity::Terms;
+use upcall_core::policy::Discipline;
 use upcall_core::policy::dws::DWS;
 use upcall_runtime::{HandlerId, Poster};
 
-/// A domain may be looked at while it writes, by who was given the CPU amid that, and then counts as having
-/// nothing: without the real-time class that is rare, and with it rarer. Without events no attempt succeeds.
+/// A KLS thread may read a domain's area while the domain is writing it. The domain then counts as
+/// having no work. This is rare without the real-time class and rarer with it. Without events, no
+/// attempt succeeds.
 const ATTEMPTS: usize = 10;
 
 const NEED: ActivityParams = ActivityParams::new(Span::from_millis(20), Span::from_micros(200));
 
-/// What is to be done in each of four periods by each of three domains.
+/// Ranks of the events of three domains, in each of four periods.
 const RANKS: [[u64; 3]; 4] = [[30, 10, 20], [110, 130, 120], [230, 220, 210], [310, 320, 330]];
 
 type Handler = Box<dyn FnMut(&mut Batch<'_>) + Send>;
 type Seen = Arc<Mutex<Vec<(usize, u64)>>>;
 
-/// A domain for each of `handlers`, which stays as long as the attempt.
+/// The domains of `handlers`, for one attempt.
 struct Players {
     domains: Vec<(Runtime, HandlerId)>,
     posters: Vec<Poster>,
@@ -44,7 +47,7 @@ impl Players {
         Players { domains, posters, daemon }
     }
 
-    /// Until all have finished.
+    /// Runs until all handlers have finished.
     fn run(mut self) {
         let at = upcall_runtime::clock::now() + Span::from_millis(60);
         for (domain, id) in &mut self.domains {
@@ -60,13 +63,14 @@ impl Players {
         let reports = self.domains.into_iter().map(|(domain, _)| domain.stop(|_, _| {}));
         assert!(reports.flat_map(|report| report.activities).all(|of| !of.faulted));
         let events = self.daemon.stop();
-        let lie =
-            |event: &Event| matches!(event, Event::Offence { measure: Measure::Disbelieved, .. });
+        let lie = |event: &DaemonEvent| {
+            matches!(event, DaemonEvent::Offence { measure: Measure::Disbelieved, .. })
+        };
         assert!(!events.iter().any(lie), "{events:?}");
     }
 }
 
-/// Takes an event a job, as many as there are, and notes it.
+/// Takes one event in each job while there are any, and records it.
 fn player(at: usize, seen: &Seen) -> Handler {
     let (seen, mut done) = (seen.clone(), 0);
     Box::new(move |batch| {
@@ -81,7 +85,7 @@ fn player(at: usize, seen: &Seen) -> Handler {
 }
 
 #[test]
-fn of_three_domains_of_one_rank_the_most_urgent_event_goes_next() {
+fn the_most_urgent_event_wins_among_domains_of_equal_rank() {
     let mut expected: Vec<(usize, u64)> =
         RANKS.iter().flat_map(|ranks| ranks.iter().copied().enumerate()).collect();
     expected.sort_unstable_by_key(|&(_, rank)| rank);
@@ -102,7 +106,7 @@ fn of_three_domains_of_one_rank_the_most_urgent_event_goes_next() {
 }
 
 #[test]
-fn an_event_that_comes_while_its_domain_waits_for_the_turn_counts_at_the_next_choice() {
+fn an_event_for_a_waiting_domain_counts_at_the_next_choice() {
     let attempt = || {
         let seen: Arc<Mutex<Vec<usize>>> = Arc::default();
         let last: Arc<Mutex<Option<Poster>>> = Arc::default();
@@ -111,7 +115,8 @@ fn an_event_that_comes_while_its_domain_waits_for_the_turn_counts_at_the_next_ch
             Box::new(move |batch| {
                 let _ = batch.proceed();
                 seen.lock().unwrap().push(at);
-                // The first tells the last, which waits as the second does.
+                // The first handler posts to the last one, which waits for the turn as the second
+                // does.
                 if let Some(last) = last.lock().unwrap().take() {
                     last.post(7).unwrap();
                 }

@@ -5,9 +5,9 @@ use super::*;
 use upcall_runtime::Notice;
 use upcall_runtime::stream::{Stream, StreamForm};
 
-/// How many PDUs the writer has done, and in front of which the reader came.
+/// Counts the PDUs that the writer has done, and records the count at which the reader ran.
 #[test]
-fn a_reader_in_another_domain_takes_the_turn_if_it_outranks_who_writes_and_not_otherwise() {
+fn a_reader_in_another_domain_preempts_the_writer_only_if_it_outranks_it() {
     for (reader_period_ms, comes_between) in [(50, true), (900, false)] {
         let daemon = Running::start(|_| {});
         let (mut ours, mut theirs) = (daemon.domain("writes"), daemon.domain("reads"));
@@ -49,7 +49,7 @@ fn a_reader_in_another_domain_takes_the_turn_if_it_outranks_who_writes_and_not_o
             })
             .unwrap();
         theirs.run(reader).unwrap();
-        // It sleeps by then, and has shown that it has nothing.
+        // The reader sleeps by then and has published that it has no work.
         std::thread::sleep(Duration::from_millis(50));
         ours.run(writer).unwrap();
         assert_eq!(
@@ -68,6 +68,9 @@ fn a_reader_in_another_domain_takes_the_turn_if_it_outranks_who_writes_and_not_o
         }
         drop((ours, theirs));
         let events = daemon.stop();
-        assert!(!events.iter().any(|event| matches!(event, Event::Offence { .. })), "{events:?}");
+        assert!(
+            !events.iter().any(|event| matches!(event, DaemonEvent::Offence { .. })),
+            "{events:?}"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! The events of `tracing`, and a socket that another has opened.
+//! The events of `tracing`, and a socket that was passed to the daemon.
 
 use super::*;
 use std::io::Write;
@@ -17,8 +17,8 @@ impl Write for Lines {
     }
 }
 
-/// Runs a daemon under a subscriber of its own thread, with `meanwhile` in another; what the
-/// subscriber wrote.
+/// Runs a daemon under a subscriber of its own thread, and `meanwhile` in another thread. Returns
+/// the subscriber's output.
 fn traced(daemon: Daemon, meanwhile: impl FnOnce() + Send) -> String {
     let (stopper, lines) = (daemon.stopper(), Lines::default());
     let writer = lines.clone();
@@ -44,7 +44,7 @@ fn config(socket: &std::path::Path) -> Config {
 }
 
 #[test]
-fn attaching_refusing_and_detaching_are_events_with_fields() {
+fn attaching_refusing_and_detaching_are_traced_with_fields() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("upcalld");
@@ -75,12 +75,12 @@ fn attaching_refusing_and_detaching_are_events_with_fields() {
 }
 
 #[test]
-fn a_daemon_at_a_passed_socket_leaves_its_file() {
+fn a_daemon_does_not_remove_the_file_of_a_passed_socket() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("upcalld");
     let listener = Listener::bind(&socket, Access::Owner).unwrap();
-    // Whoever connects before the daemon is there is served by it.
+    // The daemon serves connections made before its start.
     let early = Connection::connect(&socket).unwrap();
     early.send(&ToDaemon::Inspect.encode(), &[]).unwrap();
     let daemon = Daemon::start_at(config(&socket), listener).unwrap();

@@ -1,4 +1,4 @@
-//! Domains that show ranks which they were not admitted with.
+//! Domains that show ranks with which they were not admitted.
 
 use super::status::ByHand;
 use super::*;
@@ -9,17 +9,18 @@ use upcall_shm::wire::{ToDaemon, ToDomain};
 use upcall_sys::memfd::SharedMapping;
 use upcall_sys::process::thread_id;
 
-/// As `ByHand::create` has it.
+/// The period that `ByHand::create` requests.
 const PERIOD_NS: u64 = 1_000_000_000;
 
-/// A domain by hand, its thread there and asleep; its area, and the order it was granted.
+/// A domain without a runtime: its connection, its user area, its place in the order of admission,
+/// and its sleeping thread.
 fn domain(daemon: &Running) -> (ByHand, AreaOwner<SharedMapping>, u32, Sleeper) {
     let by_hand = ByHand::connect(daemon);
     let (me, generation, cpu, fds) = by_hand.attach();
     let memory = SharedMapping::from_fd(fds[1].try_clone().unwrap(), AREA_BYTES).unwrap();
     let area = AreaOwner::create(memory, me, generation).unwrap();
     let sleeper = Sleeper::start();
-    by_hand.say(&ToDaemon::Thread { cpu, tid: sleeper.tid });
+    by_hand.send(&ToDaemon::Thread { cpu, tid: sleeper.tid });
     let order = by_hand.create("by hand");
     (by_hand, area, order, sleeper)
 }
@@ -34,10 +35,10 @@ struct Sleeper {
 impl Sleeper {
     fn start() -> Self {
         let (quit, (send, tid)) = (Arc::new(AtomicBool::new(false)), std::sync::mpsc::channel());
-        let told = quit.clone();
+        let quit_flag = quit.clone();
         let thread = std::thread::spawn(move || {
             send.send(thread_id()).unwrap();
-            while !told.load(Ordering::Relaxed) {
+            while !quit_flag.load(Ordering::Relaxed) {
                 std::thread::sleep(Duration::from_millis(5));
             }
         });
@@ -52,18 +53,18 @@ impl Drop for Sleeper {
     }
 }
 
-fn measures(events: &[Event]) -> Vec<Measure> {
+fn measures(events: &[DaemonEvent]) -> Vec<Measure> {
     let each = events.iter().filter_map(|event| match event {
-        Event::Offence { measure, .. } => Some(*measure),
+        DaemonEvent::Offence { measure, .. } => Some(*measure),
         _ => None,
     });
     each.collect()
 }
 
-/// The next offence that the domain is told of.
-fn told(by_hand: &ByHand) -> Option<Measure> {
+/// The measure of the next offence that the domain receives.
+fn next_offence(by_hand: &ByHand) -> Option<Measure> {
     loop {
-        match by_hand.hear()? {
+        match by_hand.receive()? {
             (ToDomain::Offence { measure, .. }, _) => return Measure::of_number(measure),
             _ => continue,
         }
@@ -75,11 +76,11 @@ fn state(daemon: &Running) -> VirtualProcessorState {
 }
 
 #[test]
-fn a_rank_that_was_not_admitted_is_an_offence_until_the_right_one_is_shown() {
+fn a_false_rank_is_an_offence_until_the_admitted_one_is_shown() {
     let daemon = Running::start(|_| {});
     let (by_hand, mut area, order, sleeper) = domain(&daemon);
     let honest = Rank::new(PERIOD_NS, order);
-    // To come, and never: nobody waits for it meanwhile.
+    // A release in the far future, so that no domain waits for it meanwhile.
     let next_release_ns = u64::MAX - 1;
     let slot = |rank| Slot { next_release_ns, rank, state: SlotState::Waiting };
     area.set(0, slot(honest)).unwrap();
@@ -89,7 +90,7 @@ fn a_rank_that_was_not_admitted_is_an_offence_until_the_right_one_is_shown() {
 
     area.set(0, slot(Rank { key: PERIOD_NS - 1, ..honest })).unwrap();
     area.publish(None);
-    assert_eq!(told(&by_hand), Some(Measure::Disbelieved));
+    assert_eq!(next_offence(&by_hand), Some(Measure::Disbelieved));
     for _ in 0..20 {
         assert_eq!(state(&daemon), VirtualProcessorState::Demoted);
         std::thread::sleep(Duration::from_millis(10));
@@ -109,29 +110,29 @@ fn a_rank_that_was_not_admitted_is_an_offence_until_the_right_one_is_shown() {
 }
 
 #[test]
-fn an_event_by_which_it_was_not_admitted_to_win_ties_is_not_to_be_shown() {
+fn an_event_rank_without_admission_is_an_offence() {
     let daemon = Running::start(|_| {});
     let (by_hand, mut area, order, _sleeper) = domain(&daemon);
     let rank = Rank { event: 3, ..Rank::new(PERIOD_NS, order) };
     area.publish(Some(rank.into()));
-    assert_eq!(told(&by_hand), Some(Measure::Disbelieved));
+    assert_eq!(next_offence(&by_hand), Some(Measure::Disbelieved));
     drop(by_hand);
     daemon.stop();
 }
 
 #[test]
-fn another_domain_s_place_in_the_order_is_not_to_be_shown() {
+fn showing_another_domains_place_is_an_offence() {
     let daemon = Running::start(|_| {});
     let (other, _area, theirs, _asleep) = domain(&daemon);
     let (by_hand, mut area, _, _sleeper) = domain(&daemon);
     area.publish(Some(Rank::new(PERIOD_NS, theirs).into()));
-    assert_eq!(told(&by_hand), Some(Measure::Disbelieved));
+    assert_eq!(next_offence(&by_hand), Some(Measure::Disbelieved));
     drop((other, by_hand));
     assert!(measures(&daemon.stop()).contains(&Measure::Disbelieved));
 }
 
 #[test]
-fn activities_that_come_and_go_are_no_lies() {
+fn creating_and_closing_activities_is_no_offence() {
     for discipline in [&RMDP, &upcall_core::policy::rm::RM, &upcall_core::policy::dws::DWS] {
         let daemon = Running::start(|config| {
             config.discipline = discipline;

@@ -1,7 +1,7 @@
-//! Requests: places for activities, and how things stand.
+//! Requests: places for activities, and the daemon's status.
 //!
-//! Called with each message of a session. The registry decides, and the watchdog is told
-//! what was decided. Part of the server's thread.
+//! Called with each message of a session. The registry decides, and the watchdog gets the new
+//! limits. Part of the server's thread.
 
 use std::os::fd::AsFd;
 use std::sync::PoisonError;
@@ -11,28 +11,33 @@ use upcall_core::time::Span;
 use upcall_shm::wire::{ToDaemon, ToDomain};
 use upcall_sys::readiness::{Direction, Watch};
 
-use super::session::{Attached, Over, Session};
-use super::{Daemon, Event, SESSIONS};
+use super::daemon::{Daemon, SESSIONS};
+use super::event::DaemonEvent;
+use super::session::{Attached, Session, SessionEnd};
 use crate::clock;
 use crate::registry::{Claimed, Grant, Owner, PlaceError};
-use crate::status::{Scene, Telling};
+use crate::status::{StatusReply, StatusSource};
 
 impl Daemon {
-    pub(super) fn obey(&mut self, session: u64, message: ToDaemon) -> Result<(), Over> {
+    pub(super) fn handle_message(
+        &mut self,
+        session: u64,
+        message: ToDaemon,
+    ) -> Result<(), SessionEnd> {
         match message {
             ToDaemon::Hello { name, policy } => self.attach(session, &name, &policy),
-            ToDaemon::Thread { cpu, tid } => self.virtual_processor(session, cpu, tid),
+            ToDaemon::Thread { cpu, tid } => self.attach_thread(session, cpu, tid),
             ToDaemon::Create { request, unscreened, need, name } => {
                 let number = self.domain_of(session)?.number.number();
-                let placed = self.registry.create(number, &name, &need, unscreened);
-                self.answer(session, request, &name, placed)
+                let result = self.registry.create(number, &name, &need, unscreened);
+                self.reply(session, request, &name, result)
             }
             ToDaemon::Claim { request, unscreened, cpu, order, need, name } => {
                 let number = self.domain_of(session)?.number.number();
                 let trusted = clock::now() < self.claims_until;
                 let claimed = Claimed { cpu, order, unscreened, trusted };
-                let placed = self.registry.claim(number, &name, &need, claimed);
-                self.answer(session, request, &name, placed)
+                let result = self.registry.claim(number, &name, &need, claimed);
+                self.reply(session, request, &name, result)
             }
             ToDaemon::Close { order } => {
                 let number = self.domain_of(session)?.number.number();
@@ -40,27 +45,29 @@ impl Daemon {
                 self.set_limits(session);
                 Ok(())
             }
-            ToDaemon::Detach => Err(Over("it detached".to_owned())),
+            ToDaemon::Detach => Err(SessionEnd("it detached".to_owned())),
             ToDaemon::Inspect => {
                 let real_time = self.real_time.is_some();
-                let scene = Scene { registry: &self.registry, cpu_states: &self.cpu_states };
-                let asking = self.sessions.get_mut(&session).filter(|s| s.domain.is_none());
-                let asking = asking.ok_or("a domain asked how things stand")?;
-                asking.telling = Some(Telling::begin(&scene, &asking.credentials, real_time));
+                let source =
+                    StatusSource { registry: &self.registry, cpu_states: &self.cpu_states };
+                let inspector = self.sessions.get_mut(&session).filter(|s| s.domain.is_none());
+                let inspector = inspector.ok_or("a domain asked for the status")?;
+                inspector.status_reply =
+                    Some(StatusReply::begin(&source, &inspector.credentials, real_time));
                 Ok(())
             }
         }
     }
 
-    /// Tells a domain whether an activity has a place.
-    fn answer(
+    /// Replies to a domain whether an activity has a place.
+    fn reply(
         &mut self,
         session: u64,
         request: u64,
         name: &str,
-        placed: Result<Grant, PlaceError>,
-    ) -> Result<(), Over> {
-        let answer = match placed {
+        result: Result<Grant, PlaceError>,
+    ) -> Result<(), SessionEnd> {
+        let reply = match result {
             Ok(grant) => ToDomain::Granted {
                 request,
                 cpu: grant.cpu,
@@ -69,33 +76,35 @@ impl Daemon {
             },
             Err(error) => {
                 let reason = error.to_string();
-                self.refused(session, &format!("{name}: {reason}"));
+                self.report_refusal(session, &format!("{name}: {reason}"));
                 ToDomain::Refused { request, reason, hint: error.hint() }
             }
         };
         self.set_limits(session);
-        self.say(session, &answer, &[])
+        self.send(session, &reply, &[])
     }
 
-    /// Goes on answering an inspector; `false`: it is to be listened to later.
-    pub(super) fn tell(&mut self, number: u64) -> Result<bool, Over> {
-        let scene = Scene { registry: &self.registry, cpu_states: &self.cpu_states };
+    /// Sends more of the status to an inspector. Returns `false` if its messages are to be read
+    /// later.
+    pub(super) fn send_status(&mut self, number: u64) -> Result<bool, SessionEnd> {
+        let source = StatusSource { registry: &self.registry, cpu_states: &self.cpu_states };
         let Some(session) = self.sessions.get_mut(&number) else { return Ok(false) };
-        let Some(telling) = &mut session.telling else { return Ok(true) };
-        if telling.go_on(&scene, &session.connection)? {
-            session.telling = None;
-            // Whatever it asks next comes after what others ask.
+        let Some(status_reply) = &mut session.status_reply else { return Ok(true) };
+        if status_reply.send_more(&source, &session.connection)? {
+            session.status_reply = None;
+            // The connection is armed again, so that the requests of other sessions come first.
             session.connection_watch.arm()?;
-        } else if let Some(room) = &telling.room {
-            room.arm()?;
+        } else if let Some(writable) = &status_reply.writable {
+            writable.arm()?;
         } else {
             let (fd, watch) = (session.connection.as_fd(), SESSIONS + 2 * number);
-            telling.room = Some(Watch::new(&self.readiness, fd, Direction::Writable, watch)?);
+            status_reply.writable =
+                Some(Watch::new(&self.readiness, fd, Direction::Writable, watch)?);
         }
         Ok(false)
     }
 
-    /// Tells the kernel areas and the watchdog what a domain may do.
+    /// Writes the limits of a domain to the kernel areas, and for the watchdog.
     pub(super) fn set_limits(&self, session: u64) {
         let domain = self.sessions.get(&session).and_then(|session| session.domain.as_ref());
         let Some(Attached { number, virtual_processors, .. }) = domain else { return };
@@ -117,9 +126,9 @@ impl Daemon {
         }
     }
 
-    pub(super) fn refused(&mut self, session: u64, reason: &str) {
+    pub(super) fn report_refusal(&mut self, session: u64, reason: &str) {
         let Some(Session { credentials, .. }) = self.sessions.get(&session) else { return };
         let owner = Owner { uid: credentials.uid, pid: credentials.pid };
-        self.events.push(Event::Refused { owner, reason: reason.to_owned() });
+        self.events.push(DaemonEvent::Refused { owner, reason: reason.to_owned() });
     }
 }

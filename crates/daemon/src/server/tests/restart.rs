@@ -1,4 +1,4 @@
-//! A daemon that ends, and another at the same socket, while domains run.
+//! A daemon that ends, and another one that starts at the same socket while domains run.
 
 use super::status::ByHand;
 use super::*;
@@ -7,20 +7,20 @@ use upcall_runtime::{CreateError, HandlerId, Notice};
 use upcall_shm::wire::{Need, ToDaemon, ToDomain};
 
 impl Running {
-    /// Another daemon at the same socket.
-    fn begin_again(&mut self, change: impl FnOnce(&mut Config)) {
+    /// Starts another daemon at the same socket.
+    fn restart(&mut self, change: impl FnOnce(&mut Config)) {
         let (stopper, thread) = Running::serve(&self.socket, change);
         (self.stopper, self.thread) = (stopper, Some(thread));
     }
 }
 
-/// A price for hand-offs, so that two daemons admit the same.
+/// Sets a fixed cost of hand-offs, so that two daemons admit the same activities.
 fn priced(config: &mut Config) {
     config.switch_cost = Some(Span::from_micros(20));
 }
 
-/// As above, and it believes nobody.
-fn distrustful(config: &mut Config) {
+/// As `priced`, for a daemon that trusts no claim.
+fn trusting_no_claim(config: &mut Config) {
     priced(config);
     config.claims_within = Span::ZERO;
 }
@@ -45,7 +45,7 @@ fn completed(domains: &mut [Runtime], handlers: &[Vec<HandlerId>]) -> Vec<u64> {
 
 /// Waits until each handler has completed some more jobs.
 #[track_caller]
-fn all_go_on(domains: &mut [Runtime], handlers: &[Vec<HandlerId>]) {
+fn wait_for_jobs(domains: &mut [Runtime], handlers: &[Vec<HandlerId>]) {
     let before = completed(domains, handlers);
     wait_until("jobs of all", || {
         let now = completed(domains, handlers);
@@ -53,7 +53,7 @@ fn all_go_on(domains: &mut [Runtime], handlers: &[Vec<HandlerId>]) {
     });
 }
 
-/// Who has what and where, as the daemon tells it.
+/// All reservations, as the daemon's status shows them.
 fn reserved(status: &Status) -> Vec<(u32, u32, String, u64, String)> {
     let mut all: Vec<_> = status
         .domains
@@ -78,7 +78,7 @@ fn handoffs(status: &Status) -> u64 {
         .sum()
 }
 
-/// Domains of a handler of 20 % and one of 10 % each, all running.
+/// Running domains, each with a handler of 20 % and one of 10 %.
 fn set(daemon: &Running, names: &[&str]) -> (Vec<Runtime>, Vec<Vec<HandlerId>>) {
     let mut domains: Vec<_> = names.iter().map(|name| daemon.domain(name)).collect();
     let handlers: Vec<Vec<_>> = domains
@@ -99,38 +99,38 @@ fn set(daemon: &Running, names: &[&str]) -> (Vec<Runtime>, Vec<Vec<HandlerId>>) 
 }
 
 #[test]
-fn domains_outlive_their_daemon_and_lose_no_reservation_to_the_next() {
+fn domains_keep_their_reservations_across_daemons() {
     let mut daemon = Running::start(priced);
     let (mut domains, handlers) = set(&daemon, &["left", "right"]);
-    all_go_on(&mut domains, &handlers);
+    wait_for_jobs(&mut domains, &handlers);
     let before = reserved(&status(&daemon.socket).unwrap());
     assert_eq!(before.len(), 4, "{before:?}");
 
     for _ in 0..2 {
         daemon.end();
-        all_go_on(&mut domains, &handlers);
+        wait_for_jobs(&mut domains, &handlers);
         let error = domains[0].handler("new", params(100), spin).unwrap_err();
         assert!(matches!(error, CreateError::Daemon(_)), "{error:?}");
 
-        daemon.begin_again(priced);
+        daemon.restart(priced);
         wait_until("domain attached again", || {
             reserved(&status(&daemon.socket).unwrap()) == before
         });
         wait_until("turn", || {
-            let told = status(&daemon.socket).unwrap();
-            told.domains.iter().all(|domain| domain.virtual_processors.len() == 1)
+            let reply = status(&daemon.socket).unwrap();
+            reply.domains.iter().all(|domain| domain.virtual_processors.len() == 1)
         });
         let passed = handoffs(&status(&daemon.socket).unwrap());
-        all_go_on(&mut domains, &handlers);
+        wait_for_jobs(&mut domains, &handlers);
         wait_until("hand-offs", || handoffs(&status(&daemon.socket).unwrap()) > passed + 10);
     }
 
-    // 60 % are taken, and the hand-offs'.
-    let mut newcomer = daemon.domain("newcomer");
+    // 60 % are reserved, and the hand-offs' share.
+    let mut new_domain = daemon.domain("newcomer");
     let wide = ActivityParams::new(Span::from_millis(10), Span::from_millis(4));
-    let error = newcomer.handler("wide", wide, spin).unwrap_err();
+    let error = new_domain.handler("wide", wide, spin).unwrap_err();
     assert!(matches!(error, CreateError::RefusedThere { .. }), "{error:?}");
-    // What is created now comes behind, and what is closed is gone.
+    // A new activity comes last in the order, and a closed one has gone.
     let small = domains[1].handler("small", params(100), spin).unwrap();
     domains[1].run(small).unwrap();
     assert!(domains[0].close(handlers[0][0]).is_some());
@@ -141,9 +141,9 @@ fn domains_outlive_their_daemon_and_lose_no_reservation_to_the_next() {
     assert!(domains.iter().all(|domain| domain.notices().iter().all(is_of_rights)));
     let reports: Vec<_> = domains.into_iter().map(|domain| domain.stop(|_, _| {})).collect();
     assert!(reports.iter().all(|report| report.stuck.is_empty()));
-    drop(newcomer);
+    drop(new_domain);
     let events = daemon.stop();
-    let offences = events.iter().filter(|event| matches!(event, Event::Offence { .. }));
+    let offences = events.iter().filter(|event| matches!(event, DaemonEvent::Offence { .. }));
     assert_eq!(offences.count(), 0, "{events:?}");
 }
 
@@ -152,16 +152,16 @@ fn is_of_rights(notice: &Notice) -> bool {
 }
 
 #[test]
-fn what_is_closed_while_there_is_no_daemon_is_not_claimed() {
+fn activities_closed_without_a_daemon_are_not_claimed() {
     let mut daemon = Running::start(priced);
     let (mut domains, handlers) = set(&daemon, &["one"]);
     daemon.end();
-    wait_until("orphan", || domains[0].handler("new", params(100), spin).is_err());
+    wait_until("detached domain", || domains[0].handler("new", params(100), spin).is_err());
     assert!(domains[0].close(handlers[0][1]).is_some());
-    daemon.begin_again(priced);
+    daemon.restart(priced);
     let names = || {
-        let told = reserved(&status(&daemon.socket).unwrap());
-        told.into_iter().map(|(_, _, name, ..)| name).collect::<Vec<_>>()
+        let reply = reserved(&status(&daemon.socket).unwrap());
+        reply.into_iter().map(|(_, _, name, ..)| name).collect::<Vec<_>>()
     };
     wait_until("claim", || !names().is_empty());
     wait_until("second attachment", || domains[0].handler("new", params(100), spin).is_ok());
@@ -171,14 +171,14 @@ fn what_is_closed_while_there_is_no_daemon_is_not_claimed() {
 }
 
 #[test]
-fn a_claim_after_the_grace_must_fit_and_one_that_is_refused_goes_on_with_a_notice() {
+fn a_late_claim_must_fit_and_a_refused_activity_runs_on_with_a_notice() {
     let mut daemon = Running::start(priced);
     let (mut domains, handlers) = set(&daemon, &["one"]);
-    all_go_on(&mut domains, &handlers);
+    wait_for_jobs(&mut domains, &handlers);
     daemon.end();
-    // With 25 % only the first fits: it has 20 %, and the second 10 %.
-    daemon.begin_again(|config| {
-        distrustful(config);
+    // A limit of 25 % fits only the first handler: the first needs 20 % and the second 10 %.
+    daemon.restart(|config| {
+        trusting_no_claim(config);
         config.cpu_limit = Share::from_ppm(250_000).unwrap();
     });
     wait_until("notice", || {
@@ -189,24 +189,24 @@ fn a_claim_after_the_grace_must_fit_and_one_that_is_refused_goes_on_with_a_notic
         domains[0].notices().iter().filter(|notice| !is_of_rights(notice)).collect();
     let [Notice::NotTakenOver { activity, .. }] = refused[..] else { panic!("{refused:?}") };
     assert_eq!(activity, "t20");
-    let told = reserved(&status(&daemon.socket).unwrap());
-    assert_eq!(told.iter().map(|(_, _, name, ..)| name.as_str()).collect::<Vec<_>>(), ["t10"]);
-    all_go_on(&mut domains, &handlers);
+    let reply = reserved(&status(&daemon.socket).unwrap());
+    assert_eq!(reply.iter().map(|(_, _, name, ..)| name.as_str()).collect::<Vec<_>>(), ["t10"]);
+    wait_for_jobs(&mut domains, &handlers);
     drop(domains);
     daemon.stop();
 }
 
 #[test]
-fn within_the_grace_a_promise_stands_that_would_not_be_made_again() {
+fn an_early_claim_is_granted_without_a_new_test() {
     let mut daemon = Running::start(priced);
     let (mut domains, handlers) = set(&daemon, &["one"]);
     daemon.end();
-    daemon.begin_again(|config| {
+    daemon.restart(|config| {
         priced(config);
         config.cpu_limit = Share::from_ppm(250_000).unwrap();
     });
     wait_until("claims", || reserved(&status(&daemon.socket).unwrap()).len() == 2);
-    all_go_on(&mut domains, &handlers);
+    wait_for_jobs(&mut domains, &handlers);
     domains[0].poll(|_, _| {});
     assert!(domains[0].notices().iter().all(is_of_rights), "{:?}", domains[0].notices());
     drop(domains);
@@ -214,33 +214,36 @@ fn within_the_grace_a_promise_stands_that_would_not_be_made_again() {
 }
 
 #[test]
-fn a_daemon_that_schedules_otherwise_does_not_get_the_orphans() {
+fn domains_do_not_attach_to_a_daemon_with_another_policy() {
     let mut daemon = Running::start(priced);
     let (mut domains, handlers) = set(&daemon, &["one"]);
     daemon.end();
-    daemon.begin_again(|config| {
+    daemon.restart(|config| {
         priced(config);
         config.discipline = &upcall_core::policy::dws::DWS;
     });
-    all_go_on(&mut domains, &handlers);
+    wait_for_jobs(&mut domains, &handlers);
     let events = daemon.end();
-    assert!(!events.iter().any(|event| matches!(event, Event::Attached { .. })), "{events:?}");
-    daemon.begin_again(priced);
+    assert!(
+        !events.iter().any(|event| matches!(event, DaemonEvent::Attached { .. })),
+        "{events:?}"
+    );
+    daemon.restart(priced);
     wait_until("claims", || reserved(&status(&daemon.socket).unwrap()).len() == 2);
     drop(domains);
     daemon.stop();
 }
 
 #[test]
-fn a_claim_that_lies_takes_no_place_that_is_taken_and_no_more_than_there_is() {
+fn a_false_claim_gets_no_used_place_and_no_excess_capacity() {
     let mut daemon = Running::start(priced);
     let (mut domains, handlers) = set(&daemon, &["honest"]);
     daemon.end();
-    daemon.begin_again(priced);
+    daemon.restart(priced);
     wait_until("claims", || reserved(&status(&daemon.socket).unwrap()).len() == 2);
     let before = reserved(&status(&daemon.socket).unwrap());
-    let liar = ByHand::connect(&daemon);
-    let (_, _, cpu, _) = liar.attach();
+    let false_claimant = ByHand::connect(&daemon);
+    let (_, _, cpu, _) = false_claimant.attach();
     let claim = |order: u32, cpu: u32, percent: u64| {
         let need = Need {
             period_ns: 10_000_000,
@@ -251,8 +254,15 @@ fn a_claim_that_lies_takes_no_place_that_is_taken_and_no_more_than_there_is() {
             ..Need::default()
         };
         let name = "lie".to_owned();
-        liar.say(&ToDaemon::Claim { request: 1, unscreened: false, cpu, order, need, name });
-        match liar.hear() {
+        false_claimant.send(&ToDaemon::Claim {
+            request: 1,
+            unscreened: false,
+            cpu,
+            order,
+            need,
+            name,
+        });
+        match false_claimant.receive() {
             Some((ToDomain::Refused { reason, .. }, _)) => Some(reason),
             Some((ToDomain::Granted { .. }, _)) => None,
             other => panic!("{other:?}"),
@@ -264,9 +274,9 @@ fn a_claim_that_lies_takes_no_place_that_is_taken_and_no_more_than_there_is() {
     assert!(claim(5, cpu + 1, 1).unwrap().contains("not among those"));
     assert!(claim(u32::MAX, cpu, 1).unwrap().contains("above"));
     assert_eq!(reserved(&status(&daemon.socket).unwrap()), before);
-    // One that could be true is believed.
+    // A plausible claim is granted.
     assert_eq!(claim(5, cpu, 1), None);
-    all_go_on(&mut domains, &handlers);
-    drop((domains, liar));
+    wait_for_jobs(&mut domains, &handlers);
+    drop((domains, false_claimant));
     daemon.stop();
 }

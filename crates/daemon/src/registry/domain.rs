@@ -1,0 +1,52 @@
+//! An attached domain and its reservations. Plain data of the registry.
+
+use std::collections::BTreeMap;
+
+use upcall_core::activity::{ActivityParams, Terms};
+use upcall_core::admission::ReservationId;
+
+use crate::ranks::Admitted;
+
+/// The user and the process of a domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The user's number.
+    pub uid: u32,
+    /// The process's number.
+    pub pid: u32,
+}
+
+/// An attached domain.
+#[derive(Clone, Debug)]
+pub struct Domain {
+    /// Distinguishes it from former domains of the same number.
+    pub generation: u64,
+    /// Its user and process.
+    pub owner: Owner,
+    /// Its name, for people.
+    pub name: String,
+    pub(super) activities: BTreeMap<u32, Activity>,
+    /// CPUs and ranks of activities whose claim was refused. They keep running, with the last place
+    /// in the order of admission.
+    pub(super) unclaimed: Vec<(u32, Admitted)>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Activity {
+    pub(super) reservation: ReservationId,
+    pub(super) cpu: u32,
+    pub(super) name: String,
+    pub(super) params: ActivityParams,
+    pub(super) terms: Terms,
+    /// Admission refused it, and it runs all the same.
+    pub(super) unscreened: bool,
+}
+
+impl Domain {
+    /// The place in the order of admission, the name and the CPU of each activity.
+    pub fn activities(&self) -> impl Iterator<Item = (u32, &str, u32)> {
+        self.activities
+            .iter()
+            .map(|(order, activity)| (*order, activity.name.as_str(), activity.cpu))
+    }
+}

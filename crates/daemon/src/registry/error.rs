@@ -1,0 +1,133 @@
+//! Why the registry does not attach a domain, or does not place an activity.
+
+use core::fmt;
+
+use upcall_core::activity::ParamError;
+use upcall_core::admission::Refusal;
+use upcall_shm::DOMAINS_MAX;
+
+use super::limits::{ACTIVITIES_MAX, CLAIMED_ORDER_MAX};
+
+/// Why a domain cannot be attached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AttachError {
+    /// The domain uses another policy than the daemon.
+    Policy {
+        /// The domain's policy.
+        found: String,
+        /// The daemon's policy.
+        expected: &'static str,
+    },
+    /// All numbers of domains are in use.
+    Full,
+    /// Its user already has as many domains as it may have.
+    Quota {
+        /// The quota.
+        domains_max: usize,
+    },
+}
+
+impl fmt::Display for AttachError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AttachError::Policy { found, expected } => {
+                write!(f, "the daemon schedules by `{expected}`, the domain expects `{found}`")
+            }
+            AttachError::Full => {
+                write!(f, "{DOMAINS_MAX} domains are attached, the maximum")
+            }
+            AttachError::Quota { domains_max } => {
+                write!(f, "the user has {domains_max} domains, which is its quota")
+            }
+        }
+    }
+}
+
+impl core::error::Error for AttachError {}
+
+/// Why an activity gets no place.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum PlaceError {
+    /// There is no such domain: it was detached meanwhile.
+    Gone,
+    /// A parameter is out of range.
+    Params(ParamError),
+    /// The work class is unknown to the daemon.
+    Class(u32),
+    /// The admission test failed.
+    Refused(Box<Refusal>),
+    /// The activity would exceed its user's share of the CPUs.
+    Quota {
+        /// The user's share with this activity, in millionths of a CPU.
+        found_ppm: u64,
+        /// The quota, in millionths of a CPU.
+        share_max_ppm: u64,
+    },
+    /// All slots of the domain on that CPU are in use.
+    TooMany,
+    /// The claimed place in the order of admission is in use, or no daemon can have granted it.
+    Order(u32),
+    /// The claimed CPU is not among those of the daemon.
+    Cpu(u32),
+    /// The claim would put more work on the CPU than the CPU can do.
+    Full {
+        /// The claimed CPU.
+        cpu: u32,
+        /// The CPU's utilization with the claimed activity; 1 is the whole CPU.
+        utilization: f64,
+    },
+}
+
+impl fmt::Display for PlaceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PlaceError::Gone => f.write_str("the domain is no longer attached"),
+            PlaceError::Params(error) => error.fmt(f),
+            PlaceError::Class(class) => write!(f, "class {class}, expected 0, 1 or 2"),
+            PlaceError::Refused(refusal) => refusal.reason.fmt(f),
+            PlaceError::Quota { found_ppm, share_max_ppm } => write!(
+                f,
+                "the user would have {} % of a CPU, its quota is {} %",
+                *found_ppm as f64 / 1e4,
+                *share_max_ppm as f64 / 1e4
+            ),
+            PlaceError::TooMany => {
+                write!(f, "the domain has {ACTIVITIES_MAX} activities on the CPU, the maximum")
+            }
+            PlaceError::Order(order) => write!(
+                f,
+                "place {order} in the order of admission is taken, or above {CLAIMED_ORDER_MAX}"
+            ),
+            PlaceError::Cpu(cpu) => write!(f, "CPU {cpu} is not among those of the daemon"),
+            PlaceError::Full { cpu, utilization } => {
+                write!(f, "CPU {cpu} would be used to {:.1} %, expected 100", utilization * 100.0)
+            }
+        }
+    }
+}
+
+impl core::error::Error for PlaceError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            PlaceError::Params(error) => Some(error),
+            PlaceError::Refused(refusal) => Some(&**refusal),
+            _ => None,
+        }
+    }
+}
+
+impl From<Refusal> for PlaceError {
+    fn from(refusal: Refusal) -> Self {
+        PlaceError::Refused(Box::new(refusal))
+    }
+}
+
+impl PlaceError {
+    /// One change that would fit, as one line of text; empty if admission found none.
+    pub fn hint(&self) -> String {
+        let PlaceError::Refused(refusal) = self else { return String::new() };
+        refusal.hint.as_ref().map(ToString::to_string).unwrap_or_default()
+    }
+}

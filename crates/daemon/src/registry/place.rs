@@ -1,0 +1,62 @@
+//! Places of activities: what a domain claims, and what the registry grants and lists. Plain data.
+
+use upcall_core::activity::ActivityParams;
+use upcall_core::time::Span;
+
+/// An activity with a place, as an inspector sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listed<'r> {
+    /// Its place in the order of admission.
+    pub order: u32,
+    /// The CPU where it runs.
+    pub cpu: u32,
+    /// Its name, as its domain gave it.
+    pub name: &'r str,
+    /// Its parameters.
+    pub params: &'r ActivityParams,
+    /// Its reserved share, in millionths of the CPU.
+    pub reserved_ppm: u64,
+    /// The worst response under the present admission; `None` if nothing is promised.
+    pub response_max: Option<Span>,
+    /// Admission refused it, and it runs all the same.
+    pub unscreened: bool,
+}
+
+/// What admission allows a domain on a CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// The longest time that it may run on after a yield request.
+    pub quantum_max: Span,
+    /// Its reserved share, in millionths of the CPU.
+    pub share_ppm: u64,
+    /// The sum over its activities of the time of one job.
+    pub compute: Span,
+    /// Admission refused some of its activities, which run all the same: nothing is promised.
+    pub unscreened: bool,
+}
+
+/// A granted place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// The CPU of the place.
+    pub cpu: u32,
+    /// The place in the order of admission, which also identifies the activity.
+    pub order: u32,
+    /// The worst response under the present admission; `None` if nothing is promised.
+    pub response_max: Option<Span>,
+}
+
+/// A place that a domain says it got from a former daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claimed {
+    /// The CPU of the place.
+    pub cpu: u32,
+    /// The place in the order of admission, as the former daemon granted it.
+    pub order: u32,
+    /// Whether the activity is placed even if the tests fail, as at the former daemon.
+    pub unscreened: bool,
+    /// Whether the claim is believed. Then the CPU's own test need not pass again: the promise of
+    /// the former daemon stands. Meanwhile this daemon may have measured a higher hand-off cost or
+    /// admitted new domains.
+    pub trusted: bool,
+}

@@ -1,0 +1,70 @@
+//! The measures that the watchdog takes against a domain's thread and turn, and how it undoes them.
+
+use upcall_shm::kernel_area::State;
+use upcall_shm::turn_page::Turn;
+use upcall_shm::{DomainId, Measure};
+use upcall_sys::schedule::{self, Band};
+
+use super::tick::{Rules, Tick};
+use crate::group::{DomainGroup, Member};
+
+pub(super) fn reinstate(group: &DomainGroup, member: &Member, rules: &Rules) {
+    if let Some(band) = rules.band {
+        // Fails only if the thread has ended.
+        let _ = schedule::set_fifo_not_inherited_of(member.tid, band.handlers());
+    }
+    group.set_state(member, State::Attached);
+    // So that the domain shows its work.
+    group.notify(member.domain);
+}
+
+/// Lowers a raised thread that has reached a boundary or has the turn again. The thread was raised
+/// because it had blocked during its turn. It may stay raised for up to a tick too long, which
+/// costs no other domain a quantum: without the turn the thread only shows its work.
+pub(super) fn lower_returner(
+    group: &DomainGroup,
+    member: &Member,
+    has_turn: DomainId,
+    rules: &Rules,
+) {
+    let Some(band) = rules.band else { return };
+    let is_back = group.is_present(member) || has_turn == member.domain;
+    let is_raised = || {
+        let raised = schedule::Class::Fifo { priority: band.returner() };
+        schedule::class_of(member.tid).is_ok_and(|class| class == raised)
+    };
+    if is_back && is_raised() {
+        // Fails only if the thread has ended.
+        let _ = schedule::set_fifo_not_inherited_of(member.tid, band.handlers());
+    }
+}
+
+pub(super) fn demote(group: &DomainGroup, member: &Member, held_ns: u64, tick: &mut Tick<'_>) {
+    group.set_state(member, State::Demoted);
+    if tick.rules.band.is_some() {
+        let _ = schedule::set_ordinary_of(member.tid);
+    }
+    tick.report_offence(group, member, Measure::Demoted, held_ns);
+    if tick.rules.kill {
+        tick.report_offence(group, member, Measure::Killed, held_ns);
+    }
+    // The domain sees that it gets no turns when it wakes.
+    group.notify(member.domain);
+}
+
+/// Lowers the first thread of a process: after an exec it has inherited our real-time class.
+pub(crate) fn lower_leader(member: &Member, band: Option<Band>) {
+    let Some(band) = band else { return };
+    let ours = [band.handlers(), band.returner(), band.offender()];
+    if let Ok(schedule::Class::Fifo { priority }) = schedule::class_of(member.pid)
+        && ours.contains(&priority)
+    {
+        let _ = schedule::set_ordinary_of(member.pid);
+    }
+}
+
+pub(super) fn revoke_turn(group: &DomainGroup, turn: Turn) {
+    if group.turn.pass(turn, DomainId::DAEMON) {
+        group.notify(DomainId::DAEMON);
+    }
+}

@@ -1,0 +1,60 @@
+//! One tick of the watchdog at one CPU: its time, its rules, and where it reports offences.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use upcall_core::time::{Instant, Span};
+use upcall_shm::Measure;
+use upcall_sys::schedule::Band;
+
+use crate::group::{DomainGroup, Member};
+
+/// An offence, with the measure that the watchdog took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Offence {
+    pub(crate) cpu: u32,
+    pub(crate) generation: u64,
+    pub(crate) measure: Measure,
+    /// How long the domain had kept the CPU, in ns.
+    pub(crate) held_ns: u64,
+}
+
+/// How the watchdog is set up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    /// `None`: without the real-time class.
+    pub(crate) band: Option<Band>,
+    /// Added to the longest quantum.
+    pub(crate) grace: Span,
+    pub(crate) kill: bool,
+}
+
+/// One tick at one CPU.
+pub(super) struct Tick<'t> {
+    pub(super) now: Instant,
+    /// How long the machine stood still before it, at least.
+    pub(super) stalled: Span,
+    pub(super) kernel_tick: Span,
+    pub(super) rules: &'t Rules,
+    pub(super) report: &'t mut dyn FnMut(Offence),
+}
+
+impl Rules {
+    /// Whether `ran_ns` of CPU time is more than `member` may use without asking.
+    pub(super) fn is_too_long(&self, member: &Member, ran_ns: u64) -> bool {
+        let quantum = Span::from_nanos(member.limits.quantum_ns_max.load(Relaxed));
+        ran_ns > (quantum + self.grace).as_nanos()
+    }
+}
+
+impl Tick<'_> {
+    pub(super) fn report_offence(
+        &mut self,
+        group: &DomainGroup,
+        member: &Member,
+        measure: Measure,
+        held_ns: u64,
+    ) {
+        let generation = member.generation.get();
+        (self.report)(Offence { cpu: group.cpu, generation, measure, held_ns });
+    }
+}
