@@ -10,8 +10,8 @@ use upcall::clock;
 use upcall::time::{Instant, Span};
 use upcall_cli::standard_error::say;
 
+use crate::measured::{Progress, RunOptions};
 use crate::plan::{Plan, Planned};
-use crate::run::{Order, Row};
 use crate::show::slack;
 
 /// Between two lines of progress where there is no terminal.
@@ -25,7 +25,7 @@ pub struct Live {
     names: Vec<String>,
     name_width: usize,
     bars: Option<Bars>,
-    order: Order,
+    order: RunOptions,
     start: Instant,
     line_at: Instant,
 }
@@ -38,7 +38,7 @@ struct Bars {
 
 impl Live {
     /// Begins to draw.
-    pub fn new(order: Order, plan: &Plan<'_>, start: Instant) -> Self {
+    pub fn new(order: RunOptions, plan: &Plan<'_>, start: Instant) -> Self {
         let names: Vec<String> =
             plan.activities.iter().map(|planned| Planned::name(planned).to_owned()).collect();
         let name_width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max(8);
@@ -48,7 +48,7 @@ impl Live {
     }
 
     /// Draws the present state: a row for each activity, in the plan's order.
-    pub fn show(&mut self, rows: &[Row]) {
+    pub fn show(&mut self, rows: &[Progress]) {
         let now = clock::now();
         let elapsed = now.since(self.start);
         let Some(bars) = &self.bars else {
@@ -72,7 +72,7 @@ impl Live {
         }
     }
 
-    fn row(&self, row: &Row, elapsed: Span) -> String {
+    fn row(&self, row: &Progress, elapsed: Span) -> String {
         let seconds = elapsed.as_secs_f64().max(0.001);
         let dropped = row.stream.as_ref().map_or_else(
             || "-".to_owned(),
@@ -90,13 +90,13 @@ impl Live {
         )
     }
 
-    fn print_line(&self, rows: &[Row], elapsed: Span) {
+    fn print_line(&self, rows: &[Progress], elapsed: Span) {
         say(progress(self.order, rows, elapsed));
     }
 }
 
 /// The line of progress: sums of all rows.
-fn progress(order: Order, rows: &[Row], elapsed: Span) -> String {
+fn progress(order: RunOptions, rows: &[Progress], elapsed: Span) -> String {
     let jobs: u64 = rows.iter().map(|row| row.jobs).sum();
     let misses: u64 = rows.iter().map(|row| row.misses).sum();
     let least = rows.iter().filter_map(|row| row.slack_ns_min).min();
@@ -110,7 +110,7 @@ fn progress(order: Order, rows: &[Row], elapsed: Span) -> String {
 }
 
 impl Bars {
-    fn new(order: Order, rows: usize, name_width: usize) -> Self {
+    fn new(order: RunOptions, rows: usize, name_width: usize) -> Self {
         let all = MultiProgress::new();
         let text = ProgressStyle::with_template("{msg}").expect("the template is valid");
         let bar = ProgressStyle::with_template("{prefix:8} [{bar:40}] {msg}")
@@ -144,17 +144,17 @@ mod tests {
     use upcall::Mode;
     use upcall::time::Span;
 
-    use crate::run::{Order, Row};
+    use crate::measured::{Progress, RunOptions};
     use crate::show::tests::assert_explained;
 
     #[test]
     fn the_line_of_progress_names_the_mode_and_adds_up_the_rows() {
-        let order = Order { mode: Mode::Upcall, duration: Span::from_secs(10), soft: false };
-        let row = |jobs, slack_ns| Row {
+        let order = RunOptions { mode: Mode::Upcall, duration: Span::from_secs(10), soft: false };
+        let row = |jobs, slack_ns| Progress {
             jobs,
             misses: 1,
             slack_ns_min: Some(slack_ns),
-            ..Row::default()
+            ..Progress::default()
         };
         let line = super::progress(order, &[row(3, 7_000), row(4, -2_000)], Span::from_secs(5));
         let said = "upcall: mode upcall, 5 s of 10 s: 7 jobs ended, 2 missed, worst slack -2 us";

@@ -12,6 +12,7 @@ mod csv;
 mod exit;
 mod live;
 mod log_file;
+mod measured;
 mod outcome;
 mod output;
 mod plan;
@@ -36,8 +37,8 @@ use upcall::Mode;
 
 use args::{Args, Command, PlanArgs, ProgramArg, PsArgs, RunArgs, SimArgs, SweepArgs};
 use exit::{Exit, Failure};
+use measured::RunOptions;
 use plan::Ask;
-use run::Order;
 use upcall_cli::daemon::Program;
 use upcall_cli::spec;
 use upcall_cli::standard_error::say;
@@ -280,7 +281,7 @@ fn run_modes(
             (Mode::Upcall, Some(admitted)) => (admitted, false),
             _ => (plan, args.soft || !plan.output.refusals.is_empty()),
         };
-        let order = Order { mode, duration: args.duration, soft };
+        let order = RunOptions { mode, duration: args.duration, soft };
         let first = runs.is_empty();
         // Nothing is printed before everything is set up: until then, the only
         // thing to say is what is in the way.

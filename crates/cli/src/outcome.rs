@@ -4,14 +4,14 @@ use upcall::scheduler::Counters;
 use upcall::work::WorkKind;
 use upcall::{ActivityReport, Latency, Mode, Report, Statistics};
 
+use crate::measured::{Measured, Progress, RunOptions, StreamCounts};
 use crate::output::{self, Cost, Dropped, Percentiles, Switches};
 use crate::plan::{Plan, Planned};
-use crate::run::{Measured, Order, Row, StreamCounts};
 use crate::spec::Direction;
 use crate::stream::WorkTally;
 
 /// The contract's object for one run.
-pub fn outcome(plan: &Plan<'_>, order: Order, mut measured: Measured) -> output::Run {
+pub fn outcome(plan: &Plan<'_>, order: RunOptions, mut measured: Measured) -> output::Run {
     let mut part = std::mem::take(&mut measured.part);
     let platform = platform(plan, order.mode, part.wakeup_latency_ns.take(), &measured);
     // The analysis is of the admitted set alone, in the real-time class, by our scheduler.
@@ -70,7 +70,7 @@ pub fn switches(mode: Mode, report: &Report) -> Switches {
 }
 
 /// What was seen of an activity whose process was lost.
-pub fn seen(planned: &Planned<'_>, row: &Row) -> output::Activity {
+pub fn seen(planned: &Planned<'_>, row: &Progress) -> output::Activity {
     let params = &planned.params;
     let nothing = Percentiles::default();
     output::Activity {

@@ -136,7 +136,18 @@ pub fn plan<'s>(spec: &'s Spec, ask: Ask) -> Result<Plan<'s>, Failure> {
     Ok(Plan { activities, platform, discipline, output, left_out: Vec::new() })
 }
 
-impl Plan<'_> {
+impl<'s> Plan<'s> {
+    /// The domains in the order in which the file names them first.
+    pub fn domains(&self) -> Vec<&'s str> {
+        let mut domains = Vec::new();
+        for domain in self.activities.iter().map(Planned::domain) {
+            if !domains.contains(&domain) {
+                domains.push(domain);
+            }
+        }
+        domains
+    }
+
     /// Whether admission accepted every activity that is in it.
     pub fn is_admitted(&self) -> bool {
         self.left_out.len() == self.output.refusals.len()

@@ -8,59 +8,18 @@
 //!
 //! Formats: draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng.
 
+use super::block_type::{ENHANCED_PACKET, INTERFACE, OLD_PACKET, SECTION, SIMPLE_PACKET};
+use super::error::{ArrivalsError, CaptureFault};
+use super::kind::Kind;
+use super::limits::{BLOCK_BYTES_MAX, INTERFACES_MAX};
+use super::note::Note;
 use super::packet::Link;
 use super::timeline::Timeline;
-use super::{ArrivalsError, Kind, Note};
-use core::fmt;
 use pcap_parser::pcapng::{Block, InterfaceDescriptionBlock, OptionCode};
 use pcap_parser::traits::PcapNGPacketBlock;
 use pcap_parser::{parse_block_be, parse_block_le};
 use pcap_parser::{parse_pcap_frame, parse_pcap_frame_be, parse_pcap_header};
 use std::io::{self, Read};
-
-/// Longest packet or block that is accepted. Those of pcapng that hold no packet and
-/// describe no interface are passed over, whatever their length.
-pub const BLOCK_BYTES_MAX: u32 = 16 << 20;
-
-/// Most interfaces of one section of a capture.
-const INTERFACES_MAX: usize = 1 << 16;
-
-const SECTION: u32 = 0x0a0d_0d0a;
-const INTERFACE: u32 = 1;
-/// Long obsolete, and `pcap-parser` does not know it.
-const OLD_PACKET: u32 = 2;
-const SIMPLE_PACKET: u32 = 3;
-const ENHANCED_PACKET: u32 = 6;
-
-/// What is wrong with a capture.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum CaptureFault {
-    /// It ends inside its first header.
-    NoHeader,
-    /// Another major version of the format.
-    Version(u16),
-    /// A length that cannot be, of a packet or a block.
-    Length(u32),
-    /// A section whose byte order is told by something else than 1a2b3c4d.
-    ByteOrder,
-    /// A block that contradicts itself.
-    Malformed {
-        /// Its type.
-        block: u32,
-    },
-    /// A packet of an interface that was not described.
-    Interface(u32),
-    /// More interfaces than are accepted.
-    Interfaces,
-    /// A resolution of time that does not fit 64 bits.
-    Resolution(u8),
-    /// Packets of a type whose time is not known or not read.
-    Timeless {
-        /// Type of the block, 2 or 3.
-        block: u32,
-    },
-}
 
 /// Packets to `port`, or all of them; returns how many packets there were in all.
 pub(super) fn read(
@@ -340,43 +299,3 @@ fn interface(
     };
     Ok(Interface::new(described.linktype.0.cast_unsigned(), ticks_per_second, offset_s))
 }
-
-impl fmt::Display for CaptureFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            CaptureFault::NoHeader => f.write_str("the file ends inside the capture's header"),
-            CaptureFault::Version(found) => {
-                write!(f, "found version {found} of the capture's format, expected 2 (pcap) or 1")
-            }
-            CaptureFault::Length(found) => write!(
-                f,
-                "found a packet or block of {found} bytes, expected at most {BLOCK_BYTES_MAX} \
-                 and what its format allows"
-            ),
-            CaptureFault::ByteOrder => {
-                f.write_str("found a section without a byte order, expected 1a2b3c4d")
-            }
-            CaptureFault::Malformed { block } => {
-                write!(f, "found a block of type {block} that contradicts itself")
-            }
-            CaptureFault::Interface(found) => {
-                write!(f, "found a packet of interface {found}, which is not described")
-            }
-            CaptureFault::Interfaces => {
-                write!(f, "found more than {INTERFACES_MAX} interfaces, expected at most that")
-            }
-            CaptureFault::Resolution(found) => {
-                write!(f, "found if_tsresol {found:#04x}, expected what fits 64 bits")
-            }
-            CaptureFault::Timeless { block } => {
-                let kind = if *block == SIMPLE_PACKET { "simple" } else { "obsolete" };
-                write!(
-                    f,
-                    "found a packet block of the {kind} kind, expected enhanced ones, with times"
-                )
-            }
-        }
-    }
-}
-
-impl core::error::Error for CaptureFault {}

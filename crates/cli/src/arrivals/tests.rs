@@ -3,6 +3,7 @@
 use super::*;
 use build::{ORDERS, Order, block, enhanced, ethernet, interface, ipv4, ipv6, pcap, section, udp};
 use proptest::prelude::*;
+use upcall::time::Span;
 
 #[expect(clippy::cast_possible_truncation, reason = "halves of a number")]
 mod build;

@@ -1,30 +1,11 @@
 //! A time a line: seconds as a plain number, or a duration with a unit. `#` begins a
 //! comment; lines with nothing else are skipped.
 
-use super::{ArrivalsError, timeline::Timeline};
+use super::error::{ArrivalsError, LineFault};
+use super::limits::LINE_BYTES_MAX;
+use super::timeline::Timeline;
 use crate::spec::{parse_duration, quoted};
-use core::fmt;
 use std::io::{BufRead, BufReader, Read};
-
-/// Longest line that is accepted, its end included.
-pub const LINE_BYTES_MAX: usize = 4096;
-
-/// What is wrong with a line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum LineFault {
-    /// Longer than [`LINE_BYTES_MAX`].
-    TooLong,
-    /// Not UTF-8.
-    Encoding,
-    /// No time.
-    Time {
-        /// As found, shortened.
-        found: String,
-        /// What there should be.
-        expected: String,
-    },
-}
 
 /// Returns how many lines had a time.
 pub(super) fn read(input: impl Read, times: &mut Timeline) -> Result<u64, ArrivalsError> {
@@ -66,17 +47,3 @@ fn parse(bytes: &[u8], first: bool) -> Result<Option<i128>, LineFault> {
         expected: format!("seconds such as 0.02, or {}", error.expected()),
     })
 }
-
-impl fmt::Display for LineFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LineFault::TooLong => {
-                write!(f, "found more than {LINE_BYTES_MAX} bytes, expected at most that")
-            }
-            LineFault::Encoding => f.write_str("found bytes that are no text, expected UTF-8"),
-            LineFault::Time { found, expected } => write!(f, "found {found}, expected {expected}"),
-        }
-    }
-}
-
-impl core::error::Error for LineFault {}

@@ -1,6 +1,8 @@
 //! Times as they are read, and what they become: in order, from 0.
 
-use super::{ARRIVALS_MAX, ArrivalsError, Note};
+use super::error::ArrivalsError;
+use super::limits::ARRIVALS_MAX;
+use super::note::Note;
 use upcall::time::{Instant, Span};
 
 /// Times in the order they were read.

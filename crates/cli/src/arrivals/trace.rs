@@ -1,12 +1,12 @@
 //! Arrivals from a trace of ours: what each job processed had come by its release.
 
-use super::{ArrivalsError, Note, timeline::Timeline};
+use super::error::ArrivalsError;
+use super::limits::TRACE_BYTES_MAX;
+use super::note::Note;
+use super::timeline::Timeline;
 use std::io::Read;
 use upcall::scheduler::Command;
 use upcall_sim::trace::{self, Crossing};
-
-/// Longest trace that is read: all of it is held while it is.
-pub const TRACE_BYTES_MAX: u64 = 64 << 20;
 
 /// How many names an error tells.
 const NAMES_TOLD: usize = 8;

@@ -1,10 +1,10 @@
 //! The histograms of a trace: slack, lag, and how late each CPU woke.
 
 use super::histogram::{Bins, HEIGHT, Look};
+use super::label::{NAME_MAX, format_ms, shortened, trimmed};
 use super::page::{Axis, MARGIN, Page, colour};
 use super::replayed::Replayed;
 use super::schedule::Schedule;
-use super::{NAME_MAX, format_ms, shortened, trimmed};
 use crate::show;
 
 /// Between rows that share an axis.

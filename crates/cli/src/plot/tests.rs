@@ -1,5 +1,7 @@
 //! What must be in a picture, by counting what is in it.
 
+use super::label::LABEL_MAX;
+use super::page::Axis;
 use super::*;
 use upcall::activity::ActivityParams;
 use upcall::policy::rmdp::RMDP;

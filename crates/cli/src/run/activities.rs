@@ -8,8 +8,8 @@ use upcall::work::{Work, WorkKind};
 use upcall::{CreateError, HandlerId, Job, Mode, Record, Runtime};
 use upcall_sim::trace::{Clock, Header, Named};
 
-use super::{Part, Row, StreamCounts};
 use crate::exit::Failure;
+use crate::measured::{ActivityResults, Progress, StreamCounts};
 use crate::plan::Planned;
 use crate::spec::{Direction, Spec};
 use crate::stream::{Endpoint, WorkTally};
@@ -139,10 +139,10 @@ impl Activities {
     }
 
     /// The present state, in order of creation.
-    pub fn rows(&self) -> Vec<Row> {
+    pub fn rows(&self) -> Vec<Progress> {
         let rows = self.created.iter().filter_map(|created| {
             let statistics = self.runtime.statistics(created.handler)?;
-            Some(Row {
+            Some(Progress {
                 activity: created.activity,
                 jobs: statistics.jobs,
                 pdus: statistics.pdus,
@@ -160,7 +160,7 @@ impl Activities {
         plan: &[Planned<'_>],
         mode: Mode,
         mut on_job: impl FnMut(usize, &Job),
-    ) -> (Part, Vec<(u32, Record)>) {
+    ) -> (ActivityResults, Vec<(u32, Record)>) {
         let Activities { runtime, mut created } = self;
         let report = runtime.stop(|id, job| shown(&mut created, id, job, &mut on_job));
         let activities = created.iter().zip(&report.activities);
@@ -180,7 +180,7 @@ impl Activities {
             let work = outcome::work_counts(stream.work, tally);
             Some((created.activity, StreamCounts { work, ..StreamCounts::of(counters) }))
         });
-        let part = Part {
+        let part = ActivityResults {
             activities,
             streams: streams.collect(),
             switches: outcome::switches(mode, &report),

@@ -12,9 +12,9 @@ use upcall::time::{Instant, Span};
 use upcall::{Attach, Config, CreateError, MemoryLock, Mode, Record, Runtime, clock};
 use upcall_sim::trace::Writer;
 
-use super::POLL_EVERY;
 use super::activities::{Activities, bind, shortfall};
 use super::message::{FromDomain, Setup, ToDomain};
+use super::timing::POLL_EVERY;
 use crate::csv::Line;
 use crate::exit::Failure;
 use crate::plan::{self, Planned};

@@ -24,8 +24,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Part, Row};
 use crate::csv::Line;
+use crate::measured::{ActivityResults, Progress};
 
 /// From the parent.
 #[derive(Debug, Deserialize, Serialize)]
@@ -102,7 +102,7 @@ pub enum FromDomain {
         notices: Vec<String>,
     },
     State {
-        rows: Vec<Row>,
+        rows: Vec<Progress>,
         /// Jobs that ended since the last one, with the positions of their activities.
         jobs: Vec<(usize, Line)>,
         /// What the daemon's watchdog did about it since, a line each.
@@ -110,7 +110,7 @@ pub enum FromDomain {
         /// What the trace has since, in whole packets.
         trace: Vec<u8>,
     },
-    Done(Box<Part>),
+    Done(Box<ActivityResults>),
     Failed {
         message: String,
     },

@@ -19,14 +19,17 @@ use upcall::clock;
 use upcall::time::{Instant, Span};
 use upcall_cli::standard_error::say;
 
+use super::daemon;
 use super::load::Load;
 use super::message::{FromDomain, Setup, ToDomain};
+use super::notices::say_class;
 use super::process::{Process, out_of_place};
 use super::steal::steal_ns;
-use super::{LEAD, Measured, Order, POLL_EVERY, Part, Row, daemon, domains, drain_time, say_class};
+use super::timing::{LEAD, POLL_EVERY, drain_time};
 use crate::csv::JobLog;
 use crate::exit::Failure;
 use crate::live::Live;
+use crate::measured::{ActivityResults, Measured, Progress, RunOptions};
 use crate::plan::{Plan, Planned};
 use crate::spec::Spec;
 use crate::trace::TraceFile;
@@ -38,13 +41,13 @@ const DONE_WITHIN: Span = Span::from_secs(60);
 /// The processes of a run, and what is known of it.
 struct Parent<'p, 's> {
     plan: &'p Plan<'s>,
-    order: Order,
+    order: RunOptions,
     processes: Vec<Process>,
     /// Where each activity's process is among these.
     homes: Vec<usize>,
-    rows: Vec<Row>,
+    rows: Vec<Progress>,
     /// What each process did, once it said so.
-    parts: Vec<Option<Part>>,
+    parts: Vec<Option<ActivityResults>>,
     notices: Vec<String>,
     broken: Vec<String>,
     /// The daemon is this run's own, and says itself what its watchdog does.
@@ -60,7 +63,7 @@ struct Parent<'p, 's> {
 pub fn run(
     spec: &Spec,
     plan: &Plan<'_>,
-    order: Order,
+    order: RunOptions,
     files: (&mut Option<JobLog>, &mut Option<TraceFile>),
     interrupted: &AtomicBool,
     started: impl FnOnce() -> Result<(), Failure>,
@@ -130,10 +133,10 @@ impl<'p, 's> Parent<'p, 's> {
     fn start(
         spec: &Spec,
         plan: &'p Plan<'s>,
-        order: Order,
+        order: RunOptions,
         (log, trace): (&'p mut Option<JobLog>, &'p mut Option<TraceFile>),
     ) -> Result<Self, Failure> {
-        let domains = domains(plan);
+        let domains = plan.domains();
         let home = |planned: &Planned<'_>| {
             domains.iter().position(|&domain| domain == planned.domain()).unwrap_or_default()
         };
@@ -155,7 +158,8 @@ impl<'p, 's> Parent<'p, 's> {
                 other => return Err(out_of_place(process, &other)),
             }
         }
-        let rows = (0..plan.activities.len()).map(|activity| Row { activity, ..Row::default() });
+        let rows =
+            (0..plan.activities.len()).map(|activity| Progress { activity, ..Progress::default() });
         Ok(Parent {
             plan,
             order,
@@ -339,7 +343,7 @@ impl<'p, 's> Parent<'p, 's> {
     }
 
     /// Whether a part is what the process was to do.
-    fn is_of(&self, process: usize, part: &Part) -> bool {
+    fn is_of(&self, process: usize, part: &ActivityResults) -> bool {
         let created = |home: &&usize| **home == process;
         let is_its = |activity: usize| self.homes.get(activity) == Some(&process);
         part.activities.len() == self.homes.iter().filter(created).count()
@@ -351,7 +355,7 @@ impl<'p, 's> Parent<'p, 's> {
     fn lose(&mut self, process: usize, how: &str) {
         let domain = &self.processes[process].domain;
         self.broken.push(format!("domain `{domain}`: {how} before the run was over"));
-        let mut part = Part::default();
+        let mut part = ActivityResults::default();
         for (activity, row) in self.rows.iter().enumerate() {
             if self.homes[activity] == process {
                 let planned = &self.plan.activities[activity];
@@ -365,8 +369,8 @@ impl<'p, 's> Parent<'p, 's> {
     }
 
     /// One part of all, notices, and what broke. Ends the processes.
-    fn end(self) -> (Part, Vec<String>, Vec<String>) {
-        let mut whole = Part::default();
+    fn end(self) -> (ActivityResults, Vec<String>, Vec<String>) {
+        let mut whole = ActivityResults::default();
         for part in self.parts.into_iter().flatten() {
             whole.activities.extend(part.activities);
             whole.streams.extend(part.streams);
@@ -382,7 +386,7 @@ impl<'p, 's> Parent<'p, 's> {
 }
 
 /// Without a log or a trace.
-fn setup(spec: &Spec, plan: &Plan<'_>, domain: &str, order: Order) -> Setup {
+fn setup(spec: &Spec, plan: &Plan<'_>, domain: &str, order: RunOptions) -> Setup {
     let costs = plan.activities.iter().map(|planned| planned.params.pdu_cost.as_nanos());
     let responses = plan.activities.iter().map(|planned| planned.response_max);
     let platform = &plan.platform;

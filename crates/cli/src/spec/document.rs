@@ -6,6 +6,7 @@
 //! counts only if nothing was reported.
 
 use super::background::read_background;
+use super::contents::{ACTIVITIES_MAX, CPU_MAX, Spec, SwitchCost};
 use super::endpoint::{overlap, parse_endpoint};
 use super::group::{read_group, resolve};
 use super::source::{Faults, Source};
@@ -13,7 +14,6 @@ use super::stream::read_stream;
 use super::table::{Table, found, integer};
 use super::task::read_task;
 use super::units::parse_duration;
-use super::{ACTIVITIES_MAX, CPU_MAX, Spec, SwitchCost};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::Range;

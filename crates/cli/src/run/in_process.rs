@@ -8,11 +8,13 @@ use upcall::{Config, MemoryLock, Mode, Runtime, clock};
 
 use super::activities::{Activities, bind, shortfall};
 use super::load::Load;
+use super::notices::say_class;
 use super::steal::steal_ns;
-use super::{LEAD, Measured, Order, POLL_EVERY, domains, drain_time, say_class};
+use super::timing::{LEAD, POLL_EVERY, drain_time};
 use crate::csv::JobLog;
 use crate::exit::Failure;
 use crate::live::Live;
+use crate::measured::{Measured, RunOptions};
 use crate::plan::Plan;
 use crate::spec::Spec;
 use crate::trace::TraceFile;
@@ -25,7 +27,7 @@ use crate::{outcome, output};
 pub fn run(
     spec: &Spec,
     plan: &Plan<'_>,
-    order: Order,
+    order: RunOptions,
     (log, trace): (&mut Option<JobLog>, &mut Option<TraceFile>),
     interrupted: &AtomicBool,
     started: impl FnOnce() -> Result<(), Failure>,
@@ -100,7 +102,7 @@ pub fn run(
 
 /// One line if domains that should be processes are none.
 fn one_process(plan: &Plan<'_>, mode: Mode) -> Option<String> {
-    let domains = domains(plan).len();
+    let domains = plan.domains().len();
     let policy = plan.discipline.name;
     (mode == Mode::Upcall && domains > 1 && !plan.discipline.across_domains).then(|| {
         format!(

@@ -1,0 +1,226 @@
+//! Why a file gives no arrivals.
+
+use super::block_type::SIMPLE_PACKET;
+use super::kind::Kind;
+use super::limits::{
+    ARRIVALS_MAX, BLOCK_BYTES_MAX, INTERFACES_MAX, LINE_BYTES_MAX, TRACE_BYTES_MAX,
+};
+use core::fmt;
+use std::io;
+use upcall_sim::trace::ReadError;
+
+/// Why a file gives no arrivals.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ArrivalsError {
+    /// The system's reason.
+    Io(io::Error),
+    /// It is none of [`Kind`].
+    Kind,
+    /// A port was asked for where there are no packets.
+    Port(Kind),
+    /// Something is wrong with a capture.
+    Capture {
+        /// Whole packets before.
+        packets: u64,
+        /// What it is.
+        fault: CaptureFault,
+    },
+    /// Something is wrong with a line.
+    Line {
+        /// From 1.
+        line: u64,
+        /// What it is.
+        fault: LineFault,
+    },
+    /// Something is wrong with a trace.
+    Trace(ReadError),
+    /// A trace longer than [`TRACE_BYTES_MAX`].
+    TraceTooLong,
+    /// The trace has no activity of that name.
+    NoActivity {
+        /// Those that it has, at most eight.
+        known: Vec<String>,
+    },
+    /// More than [`ARRIVALS_MAX`].
+    TooMany,
+    /// Two are further apart than 2^63 ns (292 years), or one lies beyond that.
+    TooFar,
+    /// Nothing arrived.
+    Nothing {
+        /// What it was read as.
+        kind: Kind,
+        /// Packets, jobs or lines that were looked at.
+        seen: u64,
+        /// The port asked for.
+        port: Option<u16>,
+        /// A link type that was not understood.
+        link: Option<u32>,
+    },
+}
+
+/// What is wrong with a capture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CaptureFault {
+    /// It ends inside its first header.
+    NoHeader,
+    /// Another major version of the format.
+    Version(u16),
+    /// A length that cannot be, of a packet or a block.
+    Length(u32),
+    /// A section whose byte order is told by something else than 1a2b3c4d.
+    ByteOrder,
+    /// A block that contradicts itself.
+    Malformed {
+        /// Its type.
+        block: u32,
+    },
+    /// A packet of an interface that was not described.
+    Interface(u32),
+    /// More interfaces than are accepted.
+    Interfaces,
+    /// A resolution of time that does not fit 64 bits.
+    Resolution(u8),
+    /// Packets of a type whose time is not known or not read.
+    Timeless {
+        /// Type of the block, 2 or 3.
+        block: u32,
+    },
+}
+
+/// What is wrong with a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LineFault {
+    /// Longer than [`LINE_BYTES_MAX`].
+    TooLong,
+    /// Not UTF-8.
+    Encoding,
+    /// No time.
+    Time {
+        /// As found, shortened.
+        found: String,
+        /// What there should be.
+        expected: String,
+    },
+}
+
+impl fmt::Display for ArrivalsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ArrivalsError::Io(error) => error.fmt(f),
+            ArrivalsError::Kind => f.write_str(
+                "found something else, expected a capture (pcap, pcapng), a trace of upcall or \
+                 a time a line, not compressed",
+            ),
+            ArrivalsError::Port(kind) => {
+                write!(f, "found {kind}, expected a capture, of which a port selects packets")
+            }
+            ArrivalsError::Capture { packets, fault } => {
+                write!(f, "{fault}, after {packets} packets")
+            }
+            ArrivalsError::Line { line, fault } => write!(f, "line {line}: {fault}"),
+            ArrivalsError::Trace(error) => error.fmt(f),
+            ArrivalsError::TraceTooLong => {
+                write!(
+                    f,
+                    "found a trace of more than {TRACE_BYTES_MAX} bytes, expected at most that"
+                )
+            }
+            ArrivalsError::NoActivity { known } => {
+                write!(f, "found no activity of that name in the trace")?;
+                let known: Vec<_> = known.iter().map(|name| format!("{name:?}")).collect();
+                write!(f, ", expected one of {}", known.join(", "))
+            }
+            ArrivalsError::TooMany => {
+                write!(f, "found more than {ARRIVALS_MAX} arrivals, expected at most that")
+            }
+            ArrivalsError::TooFar => {
+                f.write_str("found an arrival more than 292 years away, expected less")
+            }
+            ArrivalsError::Nothing { kind, seen, port, link } => {
+                let seen_as = match kind {
+                    Kind::Pcap | Kind::PcapNg => "packets",
+                    Kind::Trace => "jobs that did something",
+                    Kind::Text => "lines with a time",
+                };
+                match port {
+                    Some(port) => {
+                        write!(f, "found none of {seen} packets sent to UDP port {port}")?;
+                    }
+                    None => write!(f, "found no {seen_as}")?,
+                }
+                write!(f, ", expected at least one")?;
+                match link {
+                    Some(link) => write!(f, " (no port is found in packets of link type {link})"),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+impl core::error::Error for ArrivalsError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            ArrivalsError::Io(error) => Some(error),
+            ArrivalsError::Trace(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for CaptureFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CaptureFault::NoHeader => f.write_str("the file ends inside the capture's header"),
+            CaptureFault::Version(found) => {
+                write!(f, "found version {found} of the capture's format, expected 2 (pcap) or 1")
+            }
+            CaptureFault::Length(found) => write!(
+                f,
+                "found a packet or block of {found} bytes, expected at most {BLOCK_BYTES_MAX} \
+                 and what its format allows"
+            ),
+            CaptureFault::ByteOrder => {
+                f.write_str("found a section without a byte order, expected 1a2b3c4d")
+            }
+            CaptureFault::Malformed { block } => {
+                write!(f, "found a block of type {block} that contradicts itself")
+            }
+            CaptureFault::Interface(found) => {
+                write!(f, "found a packet of interface {found}, which is not described")
+            }
+            CaptureFault::Interfaces => {
+                write!(f, "found more than {INTERFACES_MAX} interfaces, expected at most that")
+            }
+            CaptureFault::Resolution(found) => {
+                write!(f, "found if_tsresol {found:#04x}, expected what fits 64 bits")
+            }
+            CaptureFault::Timeless { block } => {
+                let kind = if *block == SIMPLE_PACKET { "simple" } else { "obsolete" };
+                write!(
+                    f,
+                    "found a packet block of the {kind} kind, expected enhanced ones, with times"
+                )
+            }
+        }
+    }
+}
+
+impl core::error::Error for CaptureFault {}
+
+impl fmt::Display for LineFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LineFault::TooLong => {
+                write!(f, "found more than {LINE_BYTES_MAX} bytes, expected at most that")
+            }
+            LineFault::Encoding => f.write_str("found bytes that are no text, expected UTF-8"),
+            LineFault::Time { found, expected } => write!(f, "found {found}, expected {expected}"),
+        }
+    }
+}
+
+impl core::error::Error for LineFault {}

@@ -1,0 +1,26 @@
+//! Names and numbers as the pictures write them.
+
+/// Letters that fit beside the rows.
+pub const LABEL_MAX: usize = 30;
+/// Letters of a name that has its count beside it.
+pub const NAME_MAX: usize = 18;
+
+/// A label of no more than `letters_max`, and a mark where it is cut.
+pub fn shortened(label: &str, letters_max: usize) -> String {
+    match label.char_indices().nth(letters_max) {
+        Some((end, _)) => format!("{}…", &label[..end]),
+        None => label.to_owned(),
+    }
+}
+
+/// Nanoseconds as milliseconds, all of their digits.
+pub fn format_ms(ns: f64) -> String {
+    trimmed(ns / 1e6) + " ms"
+}
+
+/// Six digits behind the point, without zeros that say nothing.
+pub fn trimmed(value: f64) -> String {
+    let text = format!("{value:.6}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    if text == "-0" { "0".to_owned() } else { text.to_owned() }
+}
