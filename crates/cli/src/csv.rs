@@ -18,7 +18,7 @@ use crate::log_file::{empty, open_kept};
 
 /// What is logged of a job, in nanoseconds.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
-pub struct Line {
+pub struct CsvRow {
     /// On the monotonic clock.
     start_ns: u64,
     run_ns: u64,
@@ -26,10 +26,10 @@ pub struct Line {
     slack_ns: i64,
 }
 
-impl From<&Job> for Line {
+impl From<&Job> for CsvRow {
     fn from(job: &Job) -> Self {
         let record = &job.record;
-        Line {
+        CsvRow {
             start_ns: record.start.as_nanos(),
             run_ns: record.run.as_nanos(),
             wakeup_latency_ns: record.wakeup_latency().as_nanos(),
@@ -78,7 +78,7 @@ impl JobLog {
     }
 
     /// Writes a job. An error, such as a full disk, is kept for `finish`.
-    pub fn write(&mut self, mode: Mode, name: &str, line: &Line) {
+    pub fn write(&mut self, mode: Mode, name: &str, line: &CsvRow) {
         let before = self.starts.insert((mode, name.to_owned()), line.start_ns);
         let nanos = |ns: u64| micros(i64::try_from(ns).unwrap_or(i64::MAX));
         let period_us =

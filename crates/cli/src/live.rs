@@ -25,7 +25,7 @@ pub struct Live {
     names: Vec<String>,
     name_width: usize,
     bars: Option<Bars>,
-    order: RunOptions,
+    options: RunOptions,
     start: Instant,
     line_at: Instant,
 }
@@ -38,13 +38,13 @@ struct Bars {
 
 impl Live {
     /// Begins to draw.
-    pub fn new(order: RunOptions, plan: &Plan<'_>, start: Instant) -> Self {
+    pub fn new(options: RunOptions, plan: &Plan<'_>, start: Instant) -> Self {
         let names: Vec<String> =
             plan.activities.iter().map(|planned| Planned::name(planned).to_owned()).collect();
         let name_width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max(8);
         let bars =
-            std::io::stderr().is_terminal().then(|| Bars::new(order, names.len(), name_width));
-        Live { names, name_width, bars, order, start, line_at: start + LINE_EVERY }
+            std::io::stderr().is_terminal().then(|| Bars::new(options, names.len(), name_width));
+        Live { names, name_width, bars, options, start, line_at: start + LINE_EVERY }
     }
 
     /// Draws the present state: a row for each activity, in the plan's order.
@@ -58,7 +58,7 @@ impl Live {
             }
             return;
         };
-        bars.progress.set_position(elapsed.min(self.order.duration).as_nanos() / 1_000_000);
+        bars.progress.set_position(elapsed.min(self.options.duration).as_nanos() / 1_000_000);
         for (row, bar) in rows.iter().zip(&bars.rows) {
             bar.set_message(self.row(row, elapsed));
         }
@@ -91,35 +91,35 @@ impl Live {
     }
 
     fn print_line(&self, rows: &[Progress], elapsed: Span) {
-        say(progress(self.order, rows, elapsed));
+        say(progress(self.options, rows, elapsed));
     }
 }
 
 /// The line of progress: sums of all rows.
-fn progress(order: RunOptions, rows: &[Progress], elapsed: Span) -> String {
+fn progress(options: RunOptions, rows: &[Progress], elapsed: Span) -> String {
     let jobs: u64 = rows.iter().map(|row| row.jobs).sum();
     let misses: u64 = rows.iter().map(|row| row.misses).sum();
     let least = rows.iter().filter_map(|row| row.slack_ns_min).min();
     format!(
         "upcall: mode {}, {:.0} s of {}: {jobs} jobs ended, {misses} missed, worst slack {}",
-        order.mode.name(),
+        options.mode.name(),
         elapsed.as_secs_f64(),
-        order.duration,
+        options.duration,
         least.map_or_else(|| "-".to_owned(), slack),
     )
 }
 
 impl Bars {
-    fn new(order: RunOptions, rows: usize, name_width: usize) -> Self {
+    fn new(options: RunOptions, rows: usize, name_width: usize) -> Self {
         let all = MultiProgress::new();
         let text = ProgressStyle::with_template("{msg}").expect("the template is valid");
         let bar = ProgressStyle::with_template("{prefix:8} [{bar:40}] {msg}")
             .expect("the template is valid")
             .progress_chars("=> ");
-        let progress = all.add(ProgressBar::new(order.duration.as_nanos() / 1_000_000));
+        let progress = all.add(ProgressBar::new(options.duration.as_nanos() / 1_000_000));
         progress.set_style(bar);
-        progress.set_prefix(order.mode.name());
-        progress.set_message(format!("{}, Ctrl-C ends it", order.duration));
+        progress.set_prefix(options.mode.name());
+        progress.set_message(format!("{}, Ctrl-C ends it", options.duration));
         let header = all.add(ProgressBar::new(0));
         header.set_style(text.clone());
         let [activity, ended, rate, missed, lost, slack] = COLUMNS;
@@ -149,14 +149,14 @@ mod tests {
 
     #[test]
     fn the_line_of_progress_names_the_mode_and_adds_up_the_rows() {
-        let order = RunOptions { mode: Mode::Upcall, duration: Span::from_secs(10), soft: false };
+        let options = RunOptions { mode: Mode::Upcall, duration: Span::from_secs(10), soft: false };
         let row = |jobs, slack_ns| Progress {
             jobs,
             misses: 1,
             slack_ns_min: Some(slack_ns),
             ..Progress::default()
         };
-        let line = super::progress(order, &[row(3, 7_000), row(4, -2_000)], Span::from_secs(5));
+        let line = super::progress(options, &[row(3, 7_000), row(4, -2_000)], Span::from_secs(5));
         let said = "upcall: mode upcall, 5 s of 10 s: 7 jobs ended, 2 missed, worst slack -2 us";
         assert_eq!(line, said);
     }

@@ -38,7 +38,7 @@ use upcall::Mode;
 use args::{Args, Command, PlanArgs, ProgramArg, PsArgs, RunArgs, SimArgs, SweepArgs};
 use exit::{Exit, Failure};
 use measured::RunOptions;
-use plan::Ask;
+use plan::PlanOptions;
 use upcall_cli::daemon::Program;
 use upcall_cli::spec;
 use upcall_cli::standard_error::say;
@@ -99,7 +99,7 @@ fn daemon_page() -> clap_mangen::Man {
 
 fn plan_command(args: &PlanArgs) -> Result<Exit, Failure> {
     let spec = spec::Spec::read(&args.spec).map_err(Failure::new)?;
-    let plan = plan::plan(&spec, Ask { soft: false, policy: None, virtual_time: false })?;
+    let plan = plan::plan(&spec, PlanOptions { soft: false, policy: None, virtual_time: false })?;
     if args.json {
         print_json(&plan.output)?;
     } else {
@@ -110,7 +110,8 @@ fn plan_command(args: &PlanArgs) -> Result<Exit, Failure> {
 
 fn run_command(args: &RunArgs) -> Result<Exit, Failure> {
     let spec = spec::Spec::read(&args.spec).map_err(Failure::new)?;
-    let mut plan = plan::plan(&spec, Ask { soft: args.soft, policy: None, virtual_time: false })?;
+    let mut plan =
+        plan::plan(&spec, PlanOptions { soft: args.soft, policy: None, virtual_time: false })?;
     if !plan.output.admitted && !args.soft {
         if args.json {
             print_json(&plan.output)?;
@@ -173,8 +174,8 @@ fn sim_command(args: &SimArgs) -> Result<Exit, Failure> {
     };
     let spec = spec::Spec::read(path).map_err(Failure::new)?;
     let recorded = sim::recorded(&spec, &args.arrivals, args.duration)?;
-    let ask = Ask { soft: args.soft, policy: args.policy, virtual_time: true };
-    let plan = plan::plan(&spec, ask)?;
+    let options = PlanOptions { soft: args.soft, policy: args.policy, virtual_time: true };
+    let plan = plan::plan(&spec, options)?;
     if !plan.output.admitted && !args.soft {
         if args.json {
             print_json(&plan.output)?;
@@ -281,7 +282,7 @@ fn run_modes(
             (Mode::Upcall, Some(admitted)) => (admitted, false),
             _ => (plan, args.soft || !plan.output.refusals.is_empty()),
         };
-        let order = RunOptions { mode, duration: args.duration, soft };
+        let options = RunOptions { mode, duration: args.duration, soft };
         let first = runs.is_empty();
         // Nothing is printed before everything is set up: until then, the only
         // thing to say is what is in the way.
@@ -289,7 +290,7 @@ fn run_modes(
             true => print(&show::plan(&plan.output)),
             false => Ok(()),
         };
-        let run = run::run(spec, plan, order, (log, trace), &interrupted, started)?;
+        let run = run::run(spec, plan, options, (log, trace), &interrupted, started)?;
         if !args.json {
             print(&format!("\n{}", show::run(&run)))?;
         }

@@ -8,15 +8,15 @@ use crate::measured::{Measured, Progress, RunOptions, StreamCounts};
 use crate::output::{self, Cost, Dropped, Percentiles, Switches};
 use crate::plan::{Plan, Planned};
 use crate::spec::Direction;
-use crate::stream::WorkTally;
+use crate::stream::SharedWorkCounters;
 
 /// The contract's object for one run.
-pub fn outcome(plan: &Plan<'_>, order: RunOptions, mut measured: Measured) -> output::Run {
+pub fn outcome(plan: &Plan<'_>, options: RunOptions, mut measured: Measured) -> output::Run {
     let mut part = std::mem::take(&mut measured.part);
-    let platform = platform(plan, order.mode, part.wakeup_latency_ns.take(), &measured);
+    let platform = platform(plan, options.mode, part.wakeup_latency_ns.take(), &measured);
     // The analysis is of the admitted set alone, in the real-time class, by our scheduler.
     let real_time = platform.real_time;
-    let applies = measured.alone && order.mode == Mode::Upcall && real_time;
+    let applies = measured.alone && options.mode == Mode::Upcall && real_time;
     let activities: Vec<output::Activity> = part
         .activities
         .into_iter()
@@ -40,10 +40,10 @@ pub fn outcome(plan: &Plan<'_>, order: RunOptions, mut measured: Measured) -> ou
     }
     broken.append(&mut measured.broken);
     output::Run {
-        mode: order.mode.name(),
+        mode: options.mode.name(),
         policy: plan.output.policy,
         duration_ns: measured.duration.as_nanos(),
-        promised: order.mode == Mode::Upcall && plan.is_admitted() && real_time,
+        promised: options.mode == Mode::Upcall && plan.is_admitted() && real_time,
         kept: broken.is_empty(),
         broken,
         refusals: plan.left_out.clone(),
@@ -202,8 +202,8 @@ fn stream(
 }
 
 /// What a named processor saw; `None` for `spin`, which looks at nothing.
-pub fn work_counts(kind: WorkKind, tally: &WorkTally) -> Option<output::WorkCounts> {
-    let seen = tally.lock().ok().filter(|_| kind != WorkKind::Spin)?;
+pub fn work_counts(kind: WorkKind, counters: &SharedWorkCounters) -> Option<output::WorkCounts> {
+    let seen = counters.lock().ok().filter(|_| kind != WorkKind::Spin)?;
     Some(output::WorkCounts {
         kind: kind.name().into(),
         processed: seen.processed,

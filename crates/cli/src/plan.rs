@@ -64,7 +64,7 @@ impl<'s> Planned<'s> {
 
 /// How a spec is to be planned.
 #[derive(Clone, Copy, Debug)]
-pub struct Ask {
+pub struct PlanOptions {
     /// What is refused is placed all the same.
     pub soft: bool,
     /// Another policy than the spec's.
@@ -79,13 +79,13 @@ pub struct Ask {
 /// # Errors
 /// A CPU that is not there, a stream that has
 /// no mapping: each names the place in the file.
-pub fn plan<'s>(spec: &'s Spec, ask: Ask) -> Result<Plan<'s>, Failure> {
-    let discipline = discipline(spec, ask.policy)?;
+pub fn plan<'s>(spec: &'s Spec, options: PlanOptions) -> Result<Plan<'s>, Failure> {
+    let discipline = discipline(spec, options.policy)?;
     let platform =
-        if ask.virtual_time { virtual_platform(spec) } else { platform(spec, discipline)? };
+        if options.virtual_time { virtual_platform(spec) } else { platform(spec, discipline)? };
     let mut activities = Vec::new();
     for activity in spec.activities() {
-        let measure = if ask.virtual_time { Measure::Never } else { Measure::Undeclared };
+        let measure = if options.virtual_time { Measure::Never } else { Measure::Undeclared };
         activities.push(map_activity(spec, activity, platform.switch_cost, measure)?);
     }
     let mut reservations = Reservations::new(platform.clone(), discipline);
@@ -115,8 +115,8 @@ pub fn plan<'s>(spec: &'s Spec, ask: Ask) -> Result<Plan<'s>, Failure> {
                 let (name, params) = (planned.name(), planned.params);
                 let placed = unscreened.reserve_unscreened(name, params, &planned.terms);
                 planned.cpu = placed.cpu;
-                held.push(ask.soft.then_some(placed.id));
-                if ask.soft {
+                held.push(options.soft.then_some(placed.id));
+                if options.soft {
                     reservations = unscreened;
                 }
             }

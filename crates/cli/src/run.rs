@@ -53,14 +53,14 @@ pub fn is_across_processes(plan: &Plan<'_>, mode: Mode) -> bool {
 pub fn run(
     spec: &Spec,
     plan: &Plan<'_>,
-    order: RunOptions,
+    options: RunOptions,
     (log, trace): (&mut Option<JobLog>, &mut Option<TraceFile>),
     interrupted: &AtomicBool,
     started: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<output::Run, Failure> {
-    if is_across_processes(plan, order.mode) {
-        parent::run(spec, plan, order, (log, trace), interrupted, started)
+    if is_across_processes(plan, options.mode) {
+        parent::run(spec, plan, options, (log, trace), interrupted, started)
     } else {
-        in_process::run(spec, plan, order, (log, trace), interrupted, started)
+        in_process::run(spec, plan, options, (log, trace), interrupted, started)
     }
 }

@@ -14,7 +14,7 @@ use upcall::work::{Taken, Work, WorkCounters, WorkKind, sample_datagrams, sample
 use crate::spec::{Direction, Stream};
 
 /// What the processor of a stream counted; complete when its handler is gone.
-pub type WorkTally = Mutex<WorkCounters>;
+pub type SharedWorkCounters = Mutex<WorkCounters>;
 
 /// One stream, its socket open.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub enum Endpoint {
 pub struct ReceiveEnd {
     receiver: Receiver,
     work: Work,
-    tally: Arc<WorkTally>,
+    work_counters: Arc<SharedWorkCounters>,
     /// Datagrams an upcall takes at most while it looks for whole PDUs.
     datagrams_max: u32,
     /// A whole PDU was taken and waits for permission to be processed.
@@ -38,7 +38,7 @@ pub struct ReceiveEnd {
 pub struct SendEnd {
     sender: Sender,
     work: Work,
-    tally: Arc<WorkTally>,
+    work_counters: Arc<SharedWorkCounters>,
     kind: WorkKind,
     payload: Vec<u8>,
     pdu_bytes: u32,
@@ -58,7 +58,7 @@ impl Endpoint {
             mapping.params.pdu_cost,
             upcall::thread_cpu_ns,
         );
-        let tally = Arc::default();
+        let work_counters = Arc::default();
         let datagram_bytes = stream.packet_bytes;
         let datagrams_a_pdu = stream.pdu_bytes.div_ceil(datagram_bytes);
         let batch = mapping.params.batch.saturating_mul(datagrams_a_pdu);
@@ -71,7 +71,13 @@ impl Endpoint {
                     delay_max: stream.delay.unwrap_or(mapping.delay_max),
                 };
                 let receiver = Receiver::bind(address, &options).map_err(io::Error::other)?;
-                let end = ReceiveEnd { receiver, work, tally, datagrams_max: batch, ready: false };
+                let end = ReceiveEnd {
+                    receiver,
+                    work,
+                    work_counters,
+                    datagrams_max: batch,
+                    ready: false,
+                };
                 Ok(Endpoint::Receive(Box::new(end)))
             }
             Direction::Send(address) => {
@@ -82,7 +88,7 @@ impl Endpoint {
                 Ok(Endpoint::Send(Box::new(SendEnd {
                     sender,
                     work,
-                    tally,
+                    work_counters,
                     kind: stream.work,
                     payload: vec![0; datagram_bytes as usize],
                     pdu_bytes: stream.pdu_bytes,
@@ -113,10 +119,10 @@ impl Endpoint {
     }
 
     /// What the processor counts, filled in when the handler is dropped.
-    pub fn tally(&self) -> Arc<WorkTally> {
+    pub fn work_counters(&self) -> Arc<SharedWorkCounters> {
         match self {
-            Endpoint::Receive(end) => end.tally.clone(),
-            Endpoint::Send(end) => end.tally.clone(),
+            Endpoint::Receive(end) => end.work_counters.clone(),
+            Endpoint::Send(end) => end.work_counters.clone(),
         }
     }
 
@@ -181,18 +187,18 @@ impl SendEnd {
 
 impl Drop for ReceiveEnd {
     fn drop(&mut self) {
-        keep(&self.tally, self.work.counters());
+        keep(&self.work_counters, self.work.counters());
     }
 }
 
 impl Drop for SendEnd {
     fn drop(&mut self) {
-        keep(&self.tally, self.work.counters());
+        keep(&self.work_counters, self.work.counters());
     }
 }
 
-fn keep(tally: &WorkTally, counters: WorkCounters) {
-    if let Ok(mut kept) = tally.lock() {
+fn keep(shared: &SharedWorkCounters, counters: WorkCounters) {
+    if let Ok(mut kept) = shared.lock() {
         *kept = counters;
     }
 }

@@ -24,7 +24,7 @@ enum State {
     Open(File),
     Begun(Writer<BufWriter<File>>),
     /// By other processes, each with a writer of its own.
-    BegunElsewhere(BufWriter<File>),
+    BegunRemote(BufWriter<File>),
     /// The first error; later records are not tried.
     Failed(io::Error),
 }
@@ -49,15 +49,15 @@ impl TraceFile {
     }
 
     /// Empties the file, for what other processes write.
-    pub fn begin_elsewhere(&mut self) {
+    pub fn begin_remote(&mut self) {
         let State::Open(file) = &self.state else { return };
         let begun = empty(file).and_then(|()| file.try_clone()).map(BufWriter::new);
-        self.state = begun.map_or_else(State::Failed, State::BegunElsewhere);
+        self.state = begun.map_or_else(State::Failed, State::BegunRemote);
     }
 
     /// Appends whole packets that another process wrote. An error is kept for `finish`.
     pub fn append(&mut self, packets: &[u8]) {
-        if let State::BegunElsewhere(file) = &mut self.state
+        if let State::BegunRemote(file) = &mut self.state
             && let Err(error) = file.write_all(packets)
         {
             self.state = State::Failed(error);
@@ -81,7 +81,7 @@ impl TraceFile {
         let finished = match self.state {
             State::Open(_) => Ok(()),
             State::Begun(writer) => writer.finish().map(drop),
-            State::BegunElsewhere(mut file) => file.flush(),
+            State::BegunRemote(mut file) => file.flush(),
             State::Failed(error) => Err(error),
         };
         finished.map_err(|error| {

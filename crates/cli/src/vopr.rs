@@ -21,12 +21,12 @@ pub fn check(count: u64, first: u64, policy: Option<&'static Discipline>) -> out
     let mut vopr = output::Vopr { mode: "vopr", policies: Vec::new(), failed: None };
     for discipline in disciplines {
         bar.set_message(discipline.name);
-        let (tally, failed) = check_policy(discipline, first, count, &bar);
+        let (counts, failed) = check_policy(discipline, first, count, &bar);
         vopr.policies.push(output::Checked {
             policy: discipline.name,
-            seeds: tally.seeds,
-            jobs: tally.jobs,
-            events: tally.events,
+            seeds: counts.seeds,
+            jobs: counts.jobs,
+            events: counts.events,
         });
         vopr.failed = failed;
         if vopr.failed.is_some() {
@@ -43,25 +43,25 @@ fn check_policy(
     count: u64,
     bar: &ProgressBar,
 ) -> (Tally, Option<output::FailedSeed>) {
-    let mut tally = Tally::default();
+    let mut counts = Tally::default();
     let until = first.saturating_add(count);
     let mut from = first;
     while from < until {
         let next = from.saturating_add(STRIDE).min(until);
         match vopr(discipline, from..next) {
             Ok(more) => {
-                tally.seeds += more.seeds;
-                tally.jobs += more.jobs;
-                tally.events += more.events;
+                counts.seeds += more.seeds;
+                counts.jobs += more.jobs;
+                counts.events += more.events;
             }
             Err(failed) => {
                 let what = failed.violation.to_string();
                 let (seed, policy) = (failed.seed, failed.policy);
-                return (tally, Some(output::FailedSeed { seed, policy, what }));
+                return (counts, Some(output::FailedSeed { seed, policy, what }));
             }
         }
         bar.inc(next - from);
         from = next;
     }
-    (tally, None)
+    (counts, None)
 }

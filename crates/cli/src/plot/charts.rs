@@ -1,6 +1,6 @@
 //! The histograms of a trace: slack, lag, and how late each CPU woke.
 
-use super::histogram::{Bins, HEIGHT, Look};
+use super::histogram::{Bins, HEIGHT, HistogramStyle};
 use super::label::{NAME_MAX, format_ms, shortened, trimmed};
 use super::page::{Axis, MARGIN, Page, colour};
 use super::replayed::Replayed;
@@ -37,8 +37,9 @@ pub fn slacks(page: &mut Page, schedule: &Schedule) {
             page.y += HEIGHT;
             axis.draw(page, top, format_ms);
             let (fill, show) = (colour(place), &format_ms);
-            let look = Look { axis, notes: &notes, fill, red_until: 0.0, what: "jobs", show };
-            bins.draw(page, top, &look);
+            let style =
+                HistogramStyle { axis, notes: &notes, fill, red_until: 0.0, what: "jobs", show };
+            bins.draw(page, top, &style);
         });
     }
 }
@@ -70,8 +71,9 @@ pub fn lags(page: &mut Page, schedule: &Schedule, replayed: &Replayed) {
     for Lag { place, name, notes, bins } in &lags {
         page.chart(&format!("lag of {name}"), &notes.join(", "), |page| {
             let (fill, red_until) = (colour(*place), f64::NEG_INFINITY);
-            let look = Look { axis, notes, fill, red_until, what: "lags", show: &signed_ms };
-            bins.draw(page, row_top, &look);
+            let style =
+                HistogramStyle { axis, notes, fill, red_until, what: "lags", show: &signed_ms };
+            bins.draw(page, row_top, &style);
         });
         row_top += HEIGHT + GAP;
     }
@@ -142,8 +144,9 @@ pub fn wakeups(page: &mut Page, replayed: &Replayed) {
             axis.draw_ticks(page, top, shown);
             let (fill, red_until) = (colour(place), f64::NEG_INFINITY);
             let show = &|power: f64| format_ms(10f64.powf(power));
-            let look = Look { axis, notes: &notes, fill, red_until, what: "wake-ups", show };
-            bins.draw(page, top, &look);
+            let style =
+                HistogramStyle { axis, notes: &notes, fill, red_until, what: "wake-ups", show };
+            bins.draw(page, top, &style);
         });
     }
 }

@@ -72,11 +72,11 @@ impl Bins {
         Axis::new(from - beside, until + beside)
     }
 
-    /// Bars from `top` to `HEIGHT` below, and what `look` says beside them. The axis is
+    /// Bars from `top` to `HEIGHT` below, and what `style` says beside them. The axis is
     /// the caller's to draw, before.
-    pub fn draw(&self, page: &mut Page, top: f64, look: &Look<'_>) {
-        let (axis, base, tallest) = (look.axis, top + HEIGHT, self.tallest());
-        let notes = look.notes.iter().cloned().chain([format!("tallest bar: {tallest}")]);
+    pub fn draw(&self, page: &mut Page, top: f64, style: &HistogramStyle<'_>) {
+        let (axis, base, tallest) = (style.axis, top + HEIGHT, self.tallest());
+        let notes = style.notes.iter().cloned().chain([format!("tallest bar: {tallest}")]);
         for (line, note) in notes.enumerate() {
             page.text(MARGIN - 8.0, top + 12.0 + 15.0 * line as f64, "end", note);
         }
@@ -84,9 +84,9 @@ impl Bins {
             let (begin, end) = (self.edge(place), self.edge(place + 1));
             let (x, until) = (axis.x(begin), axis.x(end));
             let height = (count as f64 / tallest as f64 * HEIGHT).max(1.0);
-            let fill = if end <= look.red_until { MISSED } else { look.fill };
-            let (begin, end) = ((look.show)(begin), (look.show)(end));
-            let title = format!("{count} {} from {begin} to {end}", look.what);
+            let fill = if end <= style.red_until { MISSED } else { style.fill };
+            let (begin, end) = ((style.show)(begin), (style.show)(end));
+            let title = format!("{count} {} from {begin} to {end}", style.what);
             page.rectangle(x, base - height, (until - x - 1.0).max(0.6), height, fill, &title);
         }
         page.line((MARGIN, base), (axis.right(), base), "#909090");
@@ -94,7 +94,7 @@ impl Bins {
 }
 
 /// How bars are drawn and named.
-pub struct Look<'a> {
+pub struct HistogramStyle<'a> {
     pub axis: Axis,
     /// Lines at their left, three at most.
     pub notes: &'a [String],

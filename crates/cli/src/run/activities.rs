@@ -12,7 +12,7 @@ use crate::exit::Failure;
 use crate::measured::{ActivityResults, Progress, StreamCounts};
 use crate::plan::Planned;
 use crate::spec::{Direction, Spec};
-use crate::stream::{Endpoint, WorkTally};
+use crate::stream::{Endpoint, SharedWorkCounters};
 use crate::{outcome, output};
 
 /// A runtime and what was created in it.
@@ -27,7 +27,7 @@ struct Created {
     activity: usize,
     handler: HandlerId,
     /// If it is a stream.
-    stream: Option<(Arc<StreamCounters>, Arc<WorkTally>)>,
+    stream: Option<(Arc<StreamCounters>, Arc<SharedWorkCounters>)>,
     /// The longest response by analysis, if there is one.
     response_max: Option<Span>,
     /// Completed jobs whose response was longer.
@@ -71,7 +71,8 @@ impl Activities {
         endpoint: Option<Endpoint>,
     ) -> Result<(), CreateError> {
         let need = (planned.params, planned.terms);
-        let stream = endpoint.as_ref().map(|endpoint| (endpoint.counters(), endpoint.tally()));
+        let stream =
+            endpoint.as_ref().map(|endpoint| (endpoint.counters(), endpoint.work_counters()));
         let handler = match endpoint {
             Some(endpoint) => {
                 self.runtime.handler(planned.name(), need, endpoint.into_handler())?
@@ -175,9 +176,9 @@ impl Activities {
             .collect();
         // Their handlers are gone: the tallies are complete.
         let streams = created.iter().filter_map(|created| {
-            let (counters, tally) = created.stream.as_ref()?;
+            let (counters, work_counters) = created.stream.as_ref()?;
             let (stream, _) = plan[created.activity].stream()?;
-            let work = outcome::work_counts(stream.work, tally);
+            let work = outcome::work_counts(stream.work, work_counters);
             Some((created.activity, StreamCounts { work, ..StreamCounts::of(counters) }))
         });
         let part = ActivityResults {

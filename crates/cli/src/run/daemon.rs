@@ -1,6 +1,6 @@
 //! The daemon of a run: one that is there, or one of its own.
 //!
-//! One of its own ends when its last domain has gone. Another run may have joined it
+//! One of its own ends when its last domain has gone. Another run may have attached it
 //! meanwhile: then it serves that one to its end.
 
 use std::io::{BufRead, BufReader};
@@ -23,7 +23,7 @@ const LISTEN_WITHIN: Span = Span::from_secs(60);
 /// How long it has to find out that the last domain has gone.
 const END_WITHIN: Span = Span::from_secs(1);
 /// Between two looks.
-const LOOK_EVERY: Duration = Duration::from_millis(2);
+const CHECK_EVERY: Duration = Duration::from_millis(2);
 
 /// A daemon that this process started. Dropped after the last domain of the run.
 pub struct OwnDaemon {
@@ -31,7 +31,7 @@ pub struct OwnDaemon {
     /// What it said, and this process has passed on.
     said: mpsc::Receiver<String>,
     /// A domain of this run has attached: from then on it ends by itself.
-    joined: bool,
+    attached: bool,
 }
 
 /// The socket of the daemon of a run. Starts a daemon with the numbers of `plan` if none
@@ -58,7 +58,7 @@ pub fn ensure(plan: &Plan<'_>) -> Result<(PathBuf, Option<OwnDaemon>), Failure> 
             let said = said.unwrap_or_else(|| "it ended and said nothing".to_owned());
             return Err(Failure::new(format_args!("the daemon did not start: {said}")));
         }
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(CHECK_EVERY);
     }
     Err(Failure::new("the daemon did not start: it does not listen"))
 }
@@ -97,12 +97,12 @@ impl OwnDaemon {
                 .spawn(move || pass_on(stderr, &said_in))
                 .map_err(Failure::new)?;
         }
-        Ok(OwnDaemon { child, said, joined: false })
+        Ok(OwnDaemon { child, said, attached: false })
     }
 
     /// From the first domain that has attached.
-    pub fn joined(&mut self) {
-        self.joined = true;
+    pub fn mark_attached(&mut self) {
+        self.attached = true;
     }
 
     fn has_ended(&mut self) -> bool {
@@ -112,13 +112,13 @@ impl OwnDaemon {
 
 impl Drop for OwnDaemon {
     fn drop(&mut self) {
-        if !self.joined {
+        if !self.attached {
             let _ = (self.child.kill(), self.child.wait());
             return;
         }
         let give_up = clock::now() + END_WITHIN;
         while !self.has_ended() && clock::now() < give_up {
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(CHECK_EVERY);
         }
     }
 }

@@ -13,25 +13,25 @@ use upcall::{Attach, Config, CreateError, MemoryLock, Mode, Record, Runtime, clo
 use upcall_sim::trace::Writer;
 
 use super::activities::{Activities, bind, shortfall};
-use super::message::{FromDomain, Setup, ToDomain};
+use super::message::{ChildMessage, ParentMessage, Setup};
 use super::timing::POLL_EVERY;
-use crate::csv::Line;
+use crate::csv::CsvRow;
 use crate::exit::Failure;
 use crate::plan::{self, Planned};
 use crate::spec::Spec;
 use crate::stream::Endpoint;
 
 /// Why it does not go on.
-enum Over {
+enum End {
     /// Nobody listens any more.
-    Unheard,
+    ParentGone,
     /// To be told.
     Failed(Failure),
 }
 
-impl From<Failure> for Over {
+impl From<Failure> for End {
     fn from(failure: Failure) -> Self {
-        Over::Failed(failure)
+        End::Failed(failure)
     }
 }
 
@@ -40,30 +40,30 @@ impl From<Failure> for Over {
 /// # Errors
 /// The thread that reads does not start.
 pub fn serve() -> Result<(), Failure> {
-    let (orders_in, orders) = mpsc::channel();
+    let (messages_in, messages) = mpsc::channel();
     std::thread::Builder::new()
-        .name("upcall-orders".into())
+        .name("upcall-messages".into())
         .spawn(move || {
             for line in std::io::stdin().lock().lines().map_while(Result::ok) {
                 // The parent is this program: what cannot be read ends it.
-                let Ok(order) = serde_json::from_str(&line) else { return };
-                if orders_in.send(order).is_err() {
+                let Ok(message) = serde_json::from_str(&line) else { return };
+                if messages_in.send(message).is_err() {
                     return;
                 }
             }
         })
         .map_err(Failure::new)?;
-    if let Err(Over::Failed(failure)) = run(&orders) {
+    if let Err(End::Failed(failure)) = run(&messages) {
         // If that is not heard either, so be it.
-        let _ = say(&FromDomain::Failed { message: failure.to_string() });
+        let _ = send(&ChildMessage::Failed { message: failure.to_string() });
     }
     Ok(())
 }
 
-fn run(orders: &Receiver<ToDomain>) -> Result<(), Over> {
-    let setup = match next(orders)? {
-        ToDomain::Setup(setup) => setup,
-        other => return Err(out_of_place(&other)),
+fn run(messages: &Receiver<ParentMessage>) -> Result<(), End> {
+    let setup = match next(messages)? {
+        ParentMessage::Setup(setup) => setup,
+        other => return Err(unexpected(&other)),
     };
     let mut spec = Spec::parse(&setup.name, setup.text.as_bytes()).map_err(Failure::new)?;
     spec.leave_out(&setup.left_out);
@@ -81,52 +81,52 @@ fn run(orders: &Receiver<ToDomain>) -> Result<(), Over> {
             endpoints.insert(activity, endpoint);
         }
     }
-    say(&FromDomain::Ready { notices })?;
+    send(&ChildMessage::Ready { notices })?;
 
     let mode = Mode::ALL.into_iter().find(|mode| mode.name() == setup.mode);
     let mode = mode.ok_or_else(|| Failure::new(format_args!("found mode {}", setup.mode)))?;
     let opened = clock::now();
-    let mut ours = Activities::new(start(orders, &setup, &spec, mode)?);
-    let at = create_all(orders, &mut ours, &plan, endpoints)?;
-    let header = setup.traced.map(|process| ours.trace_header(&plan, process, opened));
+    let mut activities = Activities::new(start(messages, &setup, &spec, mode)?);
+    let at = create_all(messages, &mut activities, &plan, endpoints)?;
+    let header = setup.traced.map(|process| activities.trace_header(&plan, process, opened));
     let writer = header.map(|header| Writer::new(Vec::new(), &header));
     let mut trace = Trace(writer.transpose().map_err(Failure::new)?);
-    ours.run_at(at).map_err(Failure::new)?;
-    let notices = ours.runtime.notices().iter().map(ToString::to_string).collect();
-    say(&FromDomain::Running { notices })?;
-    let until = clock::now() + watch(orders, &mut ours, &mut trace, setup.log)?;
+    activities.run_at(at).map_err(Failure::new)?;
+    let notices = activities.runtime.notices().iter().map(ToString::to_string).collect();
+    send(&ChildMessage::Running { notices })?;
+    let until = clock::now() + watch(messages, &mut activities, &mut trace, setup.log)?;
     loop {
-        let heard = orders.recv_timeout(POLL_EVERY.min(until.since(clock::now()).into()));
-        trace.take_in(&mut ours)?;
+        let heard = messages.recv_timeout(POLL_EVERY.min(until.since(clock::now()).into()));
+        trace.take_in(&mut activities)?;
         // Anything that is said now, or the end of the input, ends it.
         if !matches!(heard, Err(RecvTimeoutError::Timeout)) || clock::now() >= until {
             break;
         }
     }
     let mut jobs = Vec::new();
-    let (part, records) = ours.stop(&plan, mode, |activity, job| {
+    let (part, records) = activities.stop(&plan, mode, |activity, job| {
         if setup.log {
-            jobs.push((activity, Line::from(job)));
+            jobs.push((activity, CsvRow::from(job)));
         }
     });
     for (cpu, record) in &records {
         trace.record(*cpu, record)?;
     }
     let (rows, offences, trace) = (Vec::new(), Vec::new(), trace.packets());
-    say(&FromDomain::State { rows, jobs, offences, trace })?;
-    say(&FromDomain::Done(Box::new(part)))
+    send(&ChildMessage::State { rows, jobs, offences, trace })?;
+    send(&ChildMessage::Done(Box::new(part)))
 }
 
 /// Starts the runtime, which attaches to the daemon if there is one.
 fn start(
-    orders: &Receiver<ToDomain>,
+    messages: &Receiver<ParentMessage>,
     setup: &Setup,
     spec: &Spec,
     mode: Mode,
-) -> Result<Runtime, Over> {
-    let daemon = match next(orders)? {
-        ToDomain::Start { daemon } => daemon,
-        other => return Err(out_of_place(&other)),
+) -> Result<Runtime, End> {
+    let daemon = match next(messages)? {
+        ParentMessage::Start { daemon } => daemon,
+        other => return Err(unexpected(&other)),
     };
     let runtime = Runtime::start(Config {
         cpus: setup.cpus.clone(),
@@ -141,43 +141,44 @@ fn start(
         daemon: daemon.map(|socket| Attach { socket, name: setup.domain.clone() }),
     })
     .map_err(|error| Failure::new(format_args!("domain `{}`: {error}", setup.domain)))?;
-    say(&FromDomain::Started { cpus: runtime.config().cpus.clone() })?;
+    send(&ChildMessage::Started { cpus: runtime.config().cpus.clone() })?;
     Ok(runtime)
 }
 
 /// Creates what is asked for until it is to run: when.
 fn create_all(
-    orders: &Receiver<ToDomain>,
-    ours: &mut Activities,
+    messages: &Receiver<ParentMessage>,
+    activities: &mut Activities,
     plan: &[Planned<'_>],
     mut endpoints: BTreeMap<usize, Option<Endpoint>>,
-) -> Result<Instant, Over> {
+) -> Result<Instant, End> {
     loop {
-        let activity = match next(orders)? {
-            ToDomain::Create { activity } => activity,
-            ToDomain::Elsewhere { activity } => {
+        let activity = match next(messages)? {
+            ParentMessage::Create { activity } => activity,
+            ParentMessage::ReserveRemote { activity } => {
                 let Some(planned) = plan.get(activity) else {
-                    return Err(out_of_place(&ToDomain::Elsewhere { activity }));
+                    return Err(unexpected(&ParentMessage::ReserveRemote { activity }));
                 };
                 let need = (planned.params, planned.terms);
-                let reserved = ours.runtime.reserve_elsewhere(planned.name(), need);
+                let reserved = activities.runtime.reserve_elsewhere(planned.name(), need);
                 reserved.map_err(Failure::new)?;
                 continue;
             }
-            ToDomain::Run { at_ns } => return Ok(Instant::from_nanos(at_ns)),
-            other => return Err(out_of_place(&other)),
+            ParentMessage::Run { at_ns } => return Ok(Instant::from_nanos(at_ns)),
+            other => return Err(unexpected(&other)),
         };
         let Some(endpoint) = endpoints.remove(&activity) else {
-            return Err(out_of_place(&ToDomain::Create { activity }));
+            return Err(unexpected(&ParentMessage::Create { activity }));
         };
-        match ours.create(activity, &plan[activity], endpoint) {
+        match activities.create(activity, &plan[activity], endpoint) {
             Ok(()) => {
-                let place = ours.handlers().last().and_then(|&last| ours.runtime.place(last));
+                let place =
+                    activities.handlers().last().and_then(|&last| activities.runtime.place(last));
                 let cpu = place.map_or(0, |(cpu, _)| cpu);
-                say(&FromDomain::Created { cpu })?;
+                send(&ChildMessage::Created { cpu })?;
             }
             Err(CreateError::RefusedThere { reason, hint }) => {
-                say(&FromDomain::Refused { reason, hint })?;
+                send(&ChildMessage::Refused { reason, hint })?;
             }
             Err(error) => return Err(Failure::new(error).into()),
         }
@@ -186,28 +187,28 @@ fn create_all(
 
 /// Tells how it goes until it is to stop: how long it may drain.
 fn watch(
-    orders: &Receiver<ToDomain>,
-    ours: &mut Activities,
+    messages: &Receiver<ParentMessage>,
+    activities: &mut Activities,
     trace: &mut Trace,
     log: bool,
-) -> Result<Span, Over> {
+) -> Result<Span, End> {
     loop {
-        match orders.recv_timeout(POLL_EVERY) {
-            Ok(ToDomain::Stop { drain_ns }) => return Ok(Span::from_nanos(drain_ns)),
-            Ok(other) => return Err(out_of_place(&other)),
-            Err(RecvTimeoutError::Disconnected) => return Err(Over::Unheard),
+        match messages.recv_timeout(POLL_EVERY) {
+            Ok(ParentMessage::Stop { drain_ns }) => return Ok(Span::from_nanos(drain_ns)),
+            Ok(other) => return Err(unexpected(&other)),
+            Err(RecvTimeoutError::Disconnected) => return Err(End::ParentGone),
             Err(RecvTimeoutError::Timeout) => {}
         }
         let mut jobs = Vec::new();
-        ours.poll(|activity, job| {
+        activities.poll(|activity, job| {
             if log {
-                jobs.push((activity, Line::from(job)));
+                jobs.push((activity, CsvRow::from(job)));
             }
         });
-        let offences = ours.offences();
-        trace.take_in(ours)?;
-        let (rows, trace) = (ours.rows(), trace.packets());
-        say(&FromDomain::State { rows, jobs, offences, trace })?;
+        let offences = activities.offences();
+        trace.take_in(activities)?;
+        let (rows, trace) = (activities.rows(), trace.packets());
+        send(&ChildMessage::State { rows, jobs, offences, trace })?;
     }
 }
 
@@ -216,9 +217,9 @@ struct Trace(Option<Writer<Vec<u8>>>);
 
 impl Trace {
     /// Writes what the trace's rings hold before they are full.
-    fn take_in(&mut self, ours: &mut Activities) -> Result<(), Failure> {
+    fn take_in(&mut self, activities: &mut Activities) -> Result<(), Failure> {
         let mut taken = Ok(());
-        ours.runtime.poll_trace(|cpu, record| {
+        activities.runtime.poll_trace(|cpu, record| {
             if taken.is_ok() {
                 taken = self.record(cpu, record);
             }
@@ -236,17 +237,17 @@ impl Trace {
     }
 }
 
-fn next(orders: &Receiver<ToDomain>) -> Result<ToDomain, Over> {
-    orders.recv().map_err(|_| Over::Unheard)
+fn next(messages: &Receiver<ParentMessage>) -> Result<ParentMessage, End> {
+    messages.recv().map_err(|_| End::ParentGone)
 }
 
-fn say(message: &FromDomain) -> Result<(), Over> {
+fn send(message: &ChildMessage) -> Result<(), End> {
     let mut line = serde_json::to_vec(message).map_err(Failure::new)?;
     line.push(b'\n');
     let mut stdout = std::io::stdout().lock();
-    stdout.write_all(&line).and_then(|()| stdout.flush()).map_err(|_| Over::Unheard)
+    stdout.write_all(&line).and_then(|()| stdout.flush()).map_err(|_| End::ParentGone)
 }
 
-fn out_of_place(order: &ToDomain) -> Over {
-    Failure::new(format_args!("{order:?} out of place")).into()
+fn unexpected(message: &ParentMessage) -> End {
+    Failure::new(format_args!("unexpected message {message:?}")).into()
 }

@@ -27,7 +27,7 @@ use crate::{outcome, output};
 pub fn run(
     spec: &Spec,
     plan: &Plan<'_>,
-    order: RunOptions,
+    options: RunOptions,
     (log, trace): (&mut Option<JobLog>, &mut Option<TraceFile>),
     interrupted: &AtomicBool,
     started: impl FnOnce() -> Result<(), Failure>,
@@ -41,24 +41,24 @@ pub fn run(
         switch_cost: Some(plan.platform.switch_cost),
         wakeup_latency: plan.platform.wakeup_latency,
         discipline: plan.discipline,
-        mode: order.mode,
-        unscreened: order.soft,
+        mode: options.mode,
+        unscreened: options.soft,
         trace: trace.is_some(),
         memory_lock: MemoryLock::All,
         daemon: None,
     })
     .map_err(Failure::new)?;
-    let mut notices: Vec<String> = one_process(plan, order.mode).into_iter().collect();
-    let mut ours = Activities::new(runtime);
+    let mut notices: Vec<String> = one_process(plan, options.mode).into_iter().collect();
+    let mut activities = Activities::new(runtime);
     for (index, (planned, endpoint)) in plan.activities.iter().zip(endpoints).enumerate() {
         notices.extend(shortfall(planned, endpoint.as_ref()));
-        ours.create(index, planned, endpoint).map_err(Failure::new)?;
+        activities.create(index, planned, endpoint).map_err(Failure::new)?;
     }
     let mut load = Load::start(spec, plan, &used_cpus(plan))?;
 
     started()?;
     if let Some(trace) = trace {
-        trace.begin(&ours.trace_header(&plan.activities, 0, opened));
+        trace.begin(&activities.trace_header(&plan.activities, 0, opened));
     }
     if let Some(log) = log {
         log.begin();
@@ -67,19 +67,19 @@ pub fn run(
     let stolen_before_ns = steal_ns(&plan.platform.cpus);
     let start = clock::now() + LEAD;
     load.begin(start);
-    ours.run_at(start).map_err(Failure::new)?;
-    notices.extend(ours.runtime.notices().iter().map(ToString::to_string));
-    say_class(order.mode, ours.runtime.real_time(), &notices);
-    let mut live = Live::new(order, plan, start);
-    let mut files = Files { mode: order.mode, plan, log, trace };
-    watch(&mut ours, start + order.duration, &mut files, &mut live, interrupted);
+    activities.run_at(start).map_err(Failure::new)?;
+    notices.extend(activities.runtime.notices().iter().map(ToString::to_string));
+    say_class(options.mode, activities.runtime.real_time(), &notices);
+    let mut live = Live::new(options, plan, start);
+    let mut files = Files { mode: options.mode, plan, log, trace };
+    watch(&mut activities, start + options.duration, &mut files, &mut live, interrupted);
 
     // Load first, so that nothing arrives that nobody was to process.
     let senders = load.stop_senders()?;
     let end = clock::now();
-    drain(&mut ours, drain_time(plan), &mut files, interrupted);
+    drain(&mut activities, drain_time(plan), &mut files, interrupted);
     let (part, records) =
-        ours.stop(&plan.activities, order.mode, |activity, job| files.log(activity, job));
+        activities.stop(&plan.activities, options.mode, |activity, job| files.log(activity, job));
     if let Some(trace) = files.trace {
         records.iter().for_each(|(cpu, record)| trace.record(*cpu, record));
     }
@@ -97,7 +97,7 @@ pub fn run(
         cpus: plan.platform.cpus.clone(),
         alone: true,
     };
-    Ok(outcome::outcome(plan, order, measured))
+    Ok(outcome::outcome(plan, options, measured))
 }
 
 /// One line if domains that should be processes are none.
@@ -135,16 +135,16 @@ impl Files<'_, '_> {
     }
 
     /// Writes what the trace's rings hold before they are full.
-    fn poll_trace(&mut self, ours: &mut Activities) {
+    fn poll_trace(&mut self, activities: &mut Activities) {
         if let Some(trace) = self.trace {
-            ours.runtime.poll_trace(|cpu, record| trace.record(cpu, record));
+            activities.runtime.poll_trace(|cpu, record| trace.record(cpu, record));
         }
     }
 }
 
 /// Lets it run until `end` or Ctrl-C.
 fn watch(
-    ours: &mut Activities,
+    activities: &mut Activities,
     end: Instant,
     files: &mut Files<'_, '_>,
     live: &mut Live,
@@ -157,15 +157,15 @@ fn watch(
         }
         let left: Duration = end.since(now).into();
         std::thread::sleep(left.min(POLL_EVERY));
-        ours.poll(|activity, job| files.log(activity, job));
-        files.poll_trace(ours);
-        live.show(&ours.rows());
+        activities.poll(|activity, job| files.log(activity, job));
+        files.poll_trace(activities);
+        live.show(&activities.rows());
     }
 }
 
 /// Lets the handlers process what has arrived.
 fn drain(
-    ours: &mut Activities,
+    activities: &mut Activities,
     longest: Span,
     files: &mut Files<'_, '_>,
     interrupted: &AtomicBool,
@@ -173,6 +173,6 @@ fn drain(
     let end = clock::now() + longest;
     while clock::now() < end && !interrupted.load(Ordering::Relaxed) {
         std::thread::sleep(Duration::from(end.since(clock::now())).min(POLL_EVERY));
-        files.poll_trace(ours);
+        files.poll_trace(activities);
     }
 }

@@ -24,12 +24,12 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::csv::Line;
+use crate::csv::CsvRow;
 use crate::measured::{ActivityResults, Progress};
 
 /// From the parent.
 #[derive(Debug, Deserialize, Serialize)]
-pub enum ToDomain {
+pub enum ParentMessage {
     Setup(Setup),
     Start {
         /// None where the kernel decides.
@@ -40,7 +40,7 @@ pub enum ToDomain {
         activity: usize,
     },
     /// Another process creates it.
-    Elsewhere {
+    ReserveRemote {
         activity: usize,
     },
     /// When the first period begins, on the monotonic clock.
@@ -52,7 +52,7 @@ pub enum ToDomain {
         drain_ns: u64,
     },
     /// No longer.
-    Hurry,
+    EndDrain,
 }
 
 /// All that makes the child's plan the parent's.
@@ -83,7 +83,7 @@ pub struct Setup {
 
 /// From a domain's process.
 #[derive(Debug, Deserialize, Serialize)]
-pub enum FromDomain {
+pub enum ChildMessage {
     Ready {
         notices: Vec<String>,
     },
@@ -104,7 +104,7 @@ pub enum FromDomain {
     State {
         rows: Vec<Progress>,
         /// Jobs that ended since the last one, with the positions of their activities.
-        jobs: Vec<(usize, Line)>,
+        jobs: Vec<(usize, CsvRow)>,
         /// What the daemon's watchdog did about it since, a line each.
         offences: Vec<String>,
         /// What the trace has since, in whole packets.

@@ -21,9 +21,9 @@ use upcall_cli::standard_error::say;
 
 use super::daemon;
 use super::load::Load;
-use super::message::{FromDomain, Setup, ToDomain};
+use super::message::{ChildMessage, ParentMessage, Setup};
 use super::notices::say_class;
-use super::process::{Process, out_of_place};
+use super::process::{Process, unexpected};
 use super::steal::steal_ns;
 use super::timing::{LEAD, POLL_EVERY, drain_time};
 use crate::csv::JobLog;
@@ -41,10 +41,10 @@ const DONE_WITHIN: Span = Span::from_secs(60);
 /// The processes of a run, and what is known of it.
 struct Parent<'p, 's> {
     plan: &'p Plan<'s>,
-    order: RunOptions,
+    options: RunOptions,
     processes: Vec<Process>,
     /// Where each activity's process is among these.
-    homes: Vec<usize>,
+    owners: Vec<usize>,
     rows: Vec<Progress>,
     /// What each process did, once it said so.
     parts: Vec<Option<ActivityResults>>,
@@ -63,22 +63,22 @@ struct Parent<'p, 's> {
 pub fn run(
     spec: &Spec,
     plan: &Plan<'_>,
-    order: RunOptions,
+    options: RunOptions,
     files: (&mut Option<JobLog>, &mut Option<TraceFile>),
     interrupted: &AtomicBool,
     started: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<output::Run, Failure> {
     // Dropped after the processes: it ends when the last has gone.
     let (mut socket, mut own) = (None, None);
-    let mut parent = Parent::start(spec, plan, order, files)?;
-    if order.mode == Mode::Upcall {
+    let mut parent = Parent::start(spec, plan, options, files)?;
+    if options.mode == Mode::Upcall {
         let (found, started) = daemon::ensure(plan)?;
         (socket, own) = (Some(found), started);
     }
     parent.own_daemon = own.is_some();
-    let cpus = parent.launch(socket.as_deref(), spec, || {
+    let cpus = parent.start_runtimes(socket.as_deref(), spec, || {
         if let Some(own) = &mut own {
-            own.joined();
+            own.mark_attached();
         }
     })?;
     let used = parent.create()?;
@@ -89,7 +89,7 @@ pub fn run(
         log.begin();
     }
     if let Some(trace) = parent.trace {
-        trace.begin_elsewhere();
+        trace.begin_remote();
     }
     let drops_before = upcall::load::interface_drops();
     let stolen_before_ns = steal_ns(&cpus);
@@ -97,14 +97,14 @@ pub fn run(
     load.begin(start);
     parent.begin(start)?;
     // A daemon of this run's own has the rights that this process has.
-    let class = match order.mode {
+    let class = match options.mode {
         Mode::Threads => None,
         Mode::Upcall if own.is_none() => None,
         Mode::Upcall | Mode::Fifo => upcall::RealTime::granted().ok(),
     };
-    say_class(order.mode, class, &parent.notices);
-    let mut live = Live::new(order, plan, start);
-    parent.watch(start + order.duration, &mut live, interrupted);
+    say_class(options.mode, class, &parent.notices);
+    let mut live = Live::new(options, plan, start);
+    parent.watch(start + options.duration, &mut live, interrupted);
 
     // Load first, so that nothing arrives that nobody was to process.
     let senders = load.stop_senders()?;
@@ -125,7 +125,7 @@ pub fn run(
         cpus,
         alone: socket.is_none() || own.is_some(),
     };
-    Ok(outcome::outcome(plan, order, measured))
+    Ok(outcome::outcome(plan, options, measured))
 }
 
 impl<'p, 's> Parent<'p, 's> {
@@ -133,40 +133,40 @@ impl<'p, 's> Parent<'p, 's> {
     fn start(
         spec: &Spec,
         plan: &'p Plan<'s>,
-        order: RunOptions,
+        options: RunOptions,
         (log, trace): (&'p mut Option<JobLog>, &'p mut Option<TraceFile>),
     ) -> Result<Self, Failure> {
         let domains = plan.domains();
-        let home = |planned: &Planned<'_>| {
+        let owner = |planned: &Planned<'_>| {
             domains.iter().position(|&domain| domain == planned.domain()).unwrap_or_default()
         };
-        let homes = plan.activities.iter().map(home).collect();
+        let owners = plan.activities.iter().map(owner).collect();
         let mut processes = Vec::new();
         for (domain, number) in domains.iter().zip(1..) {
             let mut process = Process::start(domain)?;
-            process.say(&ToDomain::Setup(Setup {
+            process.send(&ParentMessage::Setup(Setup {
                 log: log.is_some(),
                 traced: trace.is_some().then_some(number),
-                ..setup(spec, plan, domain, order)
+                ..setup(spec, plan, domain, options)
             }));
             processes.push(process);
         }
         let mut notices = Vec::new();
         for process in &mut processes {
-            match process.answer()? {
-                FromDomain::Ready { notices: found } => notices.extend(found),
-                other => return Err(out_of_place(process, &other)),
+            match process.reply()? {
+                ChildMessage::Ready { notices: found } => notices.extend(found),
+                other => return Err(unexpected(process, &other)),
             }
         }
         let rows =
             (0..plan.activities.len()).map(|activity| Progress { activity, ..Progress::default() });
         Ok(Parent {
             plan,
-            order,
+            options,
             rows: rows.collect(),
             parts: domains.iter().map(|_| None).collect(),
             processes,
-            homes,
+            owners,
             notices,
             broken: Vec::new(),
             own_daemon: false,
@@ -176,20 +176,20 @@ impl<'p, 's> Parent<'p, 's> {
     }
 
     /// Has all start, and attach to the daemon if there is one: on which CPUs.
-    fn launch(
+    fn start_runtimes(
         &mut self,
         daemon: Option<&Path>,
         spec: &Spec,
-        mut joined: impl FnMut(),
+        mut attached: impl FnMut(),
     ) -> Result<Vec<u32>, Failure> {
         let mut used = Vec::new();
         for process in &mut self.processes {
-            process.say(&ToDomain::Start { daemon: daemon.map(Path::to_owned) });
-            let cpus = match process.answer()? {
-                FromDomain::Started { cpus } => cpus,
-                other => return Err(out_of_place(process, &other)),
+            process.send(&ParentMessage::Start { daemon: daemon.map(Path::to_owned) });
+            let cpus = match process.reply()? {
+                ChildMessage::Started { cpus } => cpus,
+                other => return Err(unexpected(process, &other)),
             };
-            joined();
+            attached();
             if let Some(socket) = daemon
                 && spec.cpus.is_some()
                 && !same(&cpus, &self.plan.platform.cpus)
@@ -210,21 +210,21 @@ impl<'p, 's> Parent<'p, 's> {
         let mut used = Vec::new();
         for (activity, planned) in self.plan.activities.iter().enumerate() {
             for (place, process) in self.processes.iter_mut().enumerate() {
-                process.say(&match place == self.homes[activity] {
-                    true => ToDomain::Create { activity },
-                    false => ToDomain::Elsewhere { activity },
+                process.send(&match place == self.owners[activity] {
+                    true => ParentMessage::Create { activity },
+                    false => ParentMessage::ReserveRemote { activity },
                 });
             }
-            let process = &mut self.processes[self.homes[activity]];
-            match process.answer()? {
-                FromDomain::Created { cpu } => used.push(cpu),
-                FromDomain::Refused { reason, hint } => {
+            let process = &mut self.processes[self.owners[activity]];
+            match process.reply()? {
+                ChildMessage::Created { cpu } => used.push(cpu),
+                ChildMessage::Refused { reason, hint } => {
                     let hint = Some(hint).filter(|hint| !hint.is_empty());
                     let name = planned.name().to_owned();
                     let optional = planned.activity.is_optional();
                     return Err(Failure::refused(output::Refusal { name, reason, hint, optional }));
                 }
-                other => return Err(out_of_place(process, &other)),
+                other => return Err(unexpected(process, &other)),
             }
         }
         used.sort_unstable();
@@ -235,18 +235,18 @@ impl<'p, 's> Parent<'p, 's> {
     /// Has all run from `start` on.
     fn begin(&mut self, start: Instant) -> Result<(), Failure> {
         for process in &mut self.processes {
-            process.say(&ToDomain::Run { at_ns: start.as_nanos() });
+            process.send(&ParentMessage::Run { at_ns: start.as_nanos() });
         }
         for process in &mut self.processes {
-            match process.answer()? {
-                FromDomain::Running { notices } => {
+            match process.reply()? {
+                ChildMessage::Running { notices } => {
                     for notice in notices {
                         if !self.notices.contains(&notice) {
                             self.notices.push(notice);
                         }
                     }
                 }
-                other => return Err(out_of_place(process, &other)),
+                other => return Err(unexpected(process, &other)),
             }
         }
         Ok(())
@@ -256,14 +256,14 @@ impl<'p, 's> Parent<'p, 's> {
     fn watch(&mut self, end: Instant, live: &mut Live, interrupted: &AtomicBool) {
         loop {
             let now = clock::now();
-            let any = (0..self.processes.len()).any(|process| !self.is_over(process));
+            let any = (0..self.processes.len()).any(|process| !self.is_finished(process));
             if now >= end || interrupted.load(Ordering::Relaxed) || !any {
                 return;
             }
             let left: Duration = end.since(now).into();
             std::thread::sleep(left.min(POLL_EVERY));
             for process in 0..self.processes.len() {
-                while self.take_in(process, Duration::ZERO) {}
+                while self.poll_process(process, Duration::ZERO) {}
             }
             live.show(&self.rows);
         }
@@ -273,40 +273,40 @@ impl<'p, 's> Parent<'p, 's> {
     fn stop(&mut self, interrupted: &AtomicBool) {
         let drain = drain_time(self.plan);
         for process in &mut self.processes {
-            process.say(&ToDomain::Stop { drain_ns: drain.as_nanos() });
+            process.send(&ParentMessage::Stop { drain_ns: drain.as_nanos() });
         }
         let give_up = clock::now() + drain + DONE_WITHIN;
         let mut hurried = false;
         for process in 0..self.processes.len() {
-            while !self.is_over(process) {
+            while !self.is_finished(process) {
                 if interrupted.load(Ordering::Relaxed) && !std::mem::replace(&mut hurried, true) {
-                    self.processes.iter_mut().for_each(|each| each.say(&ToDomain::Hurry));
+                    self.processes.iter_mut().for_each(|each| each.send(&ParentMessage::EndDrain));
                 }
-                self.take_in(process, POLL_EVERY);
-                if clock::now() >= give_up && !self.is_over(process) {
-                    self.lose(process, "its process did not say how it went");
+                self.poll_process(process, POLL_EVERY);
+                if clock::now() >= give_up && !self.is_finished(process) {
+                    self.mark_lost(process, "its process did not say how it went");
                 }
             }
         }
     }
 
     /// Whether a process has said all it will.
-    fn is_over(&self, process: usize) -> bool {
+    fn is_finished(&self, process: usize) -> bool {
         self.parts[process].is_some()
     }
 
     /// Takes in what a process says next, if it does so within `within`.
-    fn take_in(&mut self, process: usize, within: Duration) -> bool {
-        if self.is_over(process) {
+    fn poll_process(&mut self, process: usize, within: Duration) -> bool {
+        if self.is_finished(process) {
             return false;
         }
-        match self.processes[process].hear(within) {
+        match self.processes[process].receive(within) {
             Ok(None) => return false,
-            Ok(Some(FromDomain::State { rows, jobs, offences, trace })) => {
+            Ok(Some(ChildMessage::State { rows, jobs, offences, trace })) => {
                 if let Some(file) = self.trace {
                     file.append(&trace);
                 }
-                self.offended(process, offences);
+                self.report_offences(process, offences);
                 for row in rows {
                     if let Some(known) = self.rows.get_mut(row.activity) {
                         *known = row;
@@ -316,23 +316,23 @@ impl<'p, 's> Parent<'p, 's> {
                     if let (Some(log), Some(planned)) =
                         (self.log.as_mut(), self.plan.activities.get(activity))
                     {
-                        log.write(self.order.mode, planned.name(), &line);
+                        log.write(self.options.mode, planned.name(), &line);
                     }
                 }
             }
-            Ok(Some(FromDomain::Done(mut part))) if self.is_of(process, &part) => {
-                self.offended(process, std::mem::take(&mut part.offences));
+            Ok(Some(ChildMessage::Done(mut part))) if self.is_result_of(process, &part) => {
+                self.report_offences(process, std::mem::take(&mut part.offences));
                 self.parts[process] = Some(*part);
             }
-            Ok(Some(FromDomain::Failed { message })) => self.lose(process, &message),
-            Ok(Some(other)) => self.lose(process, &format!("{other:?} out of place")),
-            Err(gone) => self.lose(process, &gone),
+            Ok(Some(ChildMessage::Failed { message })) => self.mark_lost(process, &message),
+            Ok(Some(other)) => self.mark_lost(process, &format!("unexpected message {other:?}")),
+            Err(gone) => self.mark_lost(process, &gone),
         }
         true
     }
 
     /// The watchdog acted against a domain: said once, and noted for the end.
-    fn offended(&mut self, process: usize, offences: Vec<String>) {
+    fn report_offences(&mut self, process: usize, offences: Vec<String>) {
         for offence in offences {
             let line = format!("domain `{}` {offence}", self.processes[process].domain);
             if !self.own_daemon {
@@ -343,21 +343,21 @@ impl<'p, 's> Parent<'p, 's> {
     }
 
     /// Whether a part is what the process was to do.
-    fn is_of(&self, process: usize, part: &ActivityResults) -> bool {
-        let created = |home: &&usize| **home == process;
-        let is_its = |activity: usize| self.homes.get(activity) == Some(&process);
-        part.activities.len() == self.homes.iter().filter(created).count()
+    fn is_result_of(&self, process: usize, part: &ActivityResults) -> bool {
+        let created = |owner: &&usize| **owner == process;
+        let is_its = |activity: usize| self.owners.get(activity) == Some(&process);
+        part.activities.len() == self.owners.iter().filter(created).count()
             && part.activities.iter().all(|(activity, _)| is_its(*activity))
             && part.streams.iter().all(|(activity, _)| is_its(*activity))
     }
 
     /// What was seen of a process that is lost stands in for what it did.
-    fn lose(&mut self, process: usize, how: &str) {
+    fn mark_lost(&mut self, process: usize, how: &str) {
         let domain = &self.processes[process].domain;
         self.broken.push(format!("domain `{domain}`: {how} before the run was over"));
         let mut part = ActivityResults::default();
         for (activity, row) in self.rows.iter().enumerate() {
-            if self.homes[activity] == process {
+            if self.owners[activity] == process {
                 let planned = &self.plan.activities[activity];
                 part.activities.push((activity, outcome::seen(planned, row)));
                 part.streams.extend(
@@ -386,7 +386,7 @@ impl<'p, 's> Parent<'p, 's> {
 }
 
 /// Without a log or a trace.
-fn setup(spec: &Spec, plan: &Plan<'_>, domain: &str, order: RunOptions) -> Setup {
+fn setup(spec: &Spec, plan: &Plan<'_>, domain: &str, options: RunOptions) -> Setup {
     let costs = plan.activities.iter().map(|planned| planned.params.pdu_cost.as_nanos());
     let responses = plan.activities.iter().map(|planned| planned.response_max);
     let platform = &plan.platform;
@@ -394,8 +394,8 @@ fn setup(spec: &Spec, plan: &Plan<'_>, domain: &str, order: RunOptions) -> Setup
         name: spec.source.name().to_owned(),
         text: spec.source.text().to_owned(),
         domain: domain.to_owned(),
-        mode: order.mode.name().to_owned(),
-        soft: order.soft,
+        mode: options.mode.name().to_owned(),
+        soft: options.soft,
         left_out: plan.left_out.iter().map(|refusal| refusal.name.clone()).collect(),
         pdu_costs_ns: costs.collect(),
         responses_ns_max: responses.map(|response| response.map(Span::as_nanos)).collect(),

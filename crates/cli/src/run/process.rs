@@ -14,17 +14,17 @@ use std::time::Duration;
 use upcall::clock;
 use upcall::time::Span;
 
-use super::message::{FromDomain, ToDomain};
+use super::message::{ChildMessage, ParentMessage};
 use crate::background::own_command;
 use crate::exit::Failure;
 
 /// How long it has to answer. One that died is noticed at once; this is for one that
 /// a busy machine gives little time.
-const ANSWER_WITHIN: Span = Span::from_secs(60);
+const REPLY_WITHIN: Span = Span::from_secs(60);
 /// How long it has to end by itself, once its input has.
 const END_WITHIN: Span = Span::from_secs(2);
 /// Between two looks whether it has.
-const LOOK_EVERY: Duration = Duration::from_millis(2);
+const CHECK_EVERY: Duration = Duration::from_millis(2);
 
 /// See the module's head.
 pub struct Process {
@@ -32,7 +32,7 @@ pub struct Process {
     child: Child,
     /// Until it is to end.
     input: Option<ChildStdin>,
-    messages: mpsc::Receiver<Result<FromDomain, String>>,
+    messages: mpsc::Receiver<Result<ChildMessage, String>>,
     /// Why it does not answer any more.
     gone: Option<String>,
 }
@@ -59,14 +59,14 @@ impl Process {
         let process = Process { domain: domain.to_owned(), child, input, messages, gone: None };
         let output = output.ok_or_else(|| failed(&"it has no output"))?;
         std::thread::Builder::new()
-            .name("upcall-hear".into())
+            .name("upcall-replies".into())
             .spawn(move || read(output, &messages_in))
             .map_err(|error| failed(&error))?;
         Ok(process)
     }
 
-    /// Says something; if nobody listens, [`Process::hear`] finds out why.
-    pub fn say(&mut self, message: &ToDomain) {
+    /// Says something; if nobody listens, [`Process::receive`] finds out why.
+    pub fn send(&mut self, message: &ParentMessage) {
         let Some(input) = &mut self.input else { return };
         let Ok(mut line) = serde_json::to_vec(message) else { return };
         line.push(b'\n');
@@ -77,7 +77,7 @@ impl Process {
     ///
     /// # Errors
     /// It has ended, or speaks nonsense: how, in a few words; and so from then on.
-    pub fn hear(&mut self, within: Duration) -> Result<Option<FromDomain>, String> {
+    pub fn receive(&mut self, within: Duration) -> Result<Option<ChildMessage>, String> {
         if let Some(gone) = &self.gone {
             return Err(gone.clone());
         }
@@ -95,9 +95,9 @@ impl Process {
     ///
     /// # Errors
     /// It has ended, failed, or did not answer.
-    pub fn answer(&mut self) -> Result<FromDomain, Failure> {
-        let said = match self.hear(ANSWER_WITHIN.into()) {
-            Ok(Some(FromDomain::Failed { message })) => return Err(Failure::new(message)),
+    pub fn reply(&mut self) -> Result<ChildMessage, Failure> {
+        let said = match self.receive(REPLY_WITHIN.into()) {
+            Ok(Some(ChildMessage::Failed { message })) => return Err(Failure::new(message)),
             Ok(Some(message)) => return Ok(message),
             Ok(None) => "it did not answer".to_owned(),
             Err(gone) => gone,
@@ -111,8 +111,8 @@ impl Process {
         let give_up = clock::now() + END_WITHIN;
         loop {
             match self.child.try_wait() {
-                Ok(Some(status)) => return told(status),
-                Ok(None) if clock::now() < give_up => std::thread::sleep(LOOK_EVERY),
+                Ok(Some(status)) => return describe_exit(status),
+                Ok(None) if clock::now() < give_up => std::thread::sleep(CHECK_EVERY),
                 Ok(None) => break,
                 Err(error) => return format!("its process is lost: {error}"),
             }
@@ -123,7 +123,7 @@ impl Process {
 }
 
 /// How a process ended, in words: in order, by its own fault, or by another's hand.
-fn told(status: ExitStatus) -> String {
+fn describe_exit(status: ExitStatus) -> String {
     match status.signal() {
         Some(_) => format!("its process was killed ({status})"),
         None if status.success() => "its process ended in order".to_owned(),
@@ -138,11 +138,11 @@ impl Drop for Process {
 }
 
 /// What came instead of the message that was due.
-pub fn out_of_place(process: &Process, message: &FromDomain) -> Failure {
-    Failure::new(format_args!("domain `{}`: {message:?} out of place", process.domain))
+pub fn unexpected(process: &Process, message: &ChildMessage) -> Failure {
+    Failure::new(format_args!("domain `{}`: unexpected message {message:?}", process.domain))
 }
 
-fn read(output: ChildStdout, messages: &mpsc::Sender<Result<FromDomain, String>>) {
+fn read(output: ChildStdout, messages: &mpsc::Sender<Result<ChildMessage, String>>) {
     for line in BufReader::new(output).lines() {
         let Ok(line) = line else { return };
         let message =
@@ -165,7 +165,7 @@ mod tests {
             (3 << 8, "its process failed (exit status: 3)"),
             (9, "its process was killed (signal: 9 (SIGKILL))"),
         ] {
-            assert_eq!(told(ExitStatus::from_raw(status)), said);
+            assert_eq!(describe_exit(ExitStatus::from_raw(status)), said);
         }
     }
 }

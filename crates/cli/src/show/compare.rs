@@ -5,17 +5,17 @@
 
 use comfy_table::Table;
 
-use super::judgement::{Tally, lacks_class};
+use super::judgement::{Counts, lacks_class};
 use super::{or_dash, slack, span, table};
 use crate::output::{Activity, Background, Run, Stream};
 
 /// One table with a column a mode, and what it comes to in sentences.
 pub fn comparison(runs: &[Run]) -> String {
-    let tallies: Vec<Tally> = runs.iter().map(|run| of_common(runs, run)).collect();
-    format!("{}\n\n{}", rows(runs, &tallies), sentences(runs, &tallies))
+    let all_counts: Vec<Counts> = runs.iter().map(|run| of_common(runs, run)).collect();
+    format!("{}\n\n{}", rows(runs, &all_counts), sentences(runs, &all_counts))
 }
 
-pub(super) fn rows(runs: &[Run], tallies: &[Tally]) -> Table {
+pub(super) fn rows(runs: &[Run], all_counts: &[Counts]) -> Table {
     let mut header = vec!["activity", "measured"];
     header.extend(runs.iter().map(|run| run.mode));
     let mut rows = table(&header, 2);
@@ -51,8 +51,8 @@ pub(super) fn rows(runs: &[Run], tallies: &[Tally]) -> Table {
             add("", "longest delay", each(&|s| or_dash(s.delay_ns_max, span)));
         }
     }
-    let each = |show: &dyn Fn(&Tally) -> u64| -> Vec<String> {
-        tallies.iter().map(|tally| show(tally).to_string()).collect()
+    let each = |show: &dyn Fn(&Counts) -> u64| -> Vec<String> {
+        all_counts.iter().map(|counts| show(counts).to_string()).collect()
     };
     let refused = runs.iter().any(|run| !run.refusals.is_empty());
     add(if refused { "admitted" } else { "all" }, "deadlines missed", each(&|t| t.missed));
@@ -67,10 +67,10 @@ pub(super) fn rows(runs: &[Run], tallies: &[Tally]) -> Table {
 }
 
 /// What runs in every mode: the rest was refused somewhere.
-fn of_common(runs: &[Run], run: &Run) -> Tally {
+fn of_common(runs: &[Run], run: &Run) -> Counts {
     let in_all =
         |name: &str| runs.iter().all(|run| run.activities.iter().any(|each| each.name == name));
-    Tally::of_those(run, in_all)
+    Counts::of_those(run, in_all)
 }
 
 fn background_share(run: &Run) -> String {
@@ -79,8 +79,8 @@ fn background_share(run: &Run) -> String {
 }
 
 /// What the first run did, and each other beside it.
-fn sentences(runs: &[Run], tallies: &[Tally]) -> String {
-    let (Some((first, rest)), Some((own, others))) = (runs.split_first(), tallies.split_first())
+fn sentences(runs: &[Run], all_counts: &[Counts]) -> String {
+    let (Some((first, rest)), Some((own, others))) = (runs.split_first(), all_counts.split_first())
     else {
         return String::new();
     };
@@ -103,22 +103,22 @@ fn sentences(runs: &[Run], tallies: &[Tally]) -> String {
         text +=
             "  without the real-time class other programs delay handlers: nothing is promised\n";
     }
-    for (run, tally) in rest.iter().zip(others) {
+    for (run, counts) in rest.iter().zip(others) {
         let refused = first.refusals.iter().map(|refusal| refusal.name.as_str());
         let taken: Vec<&str> = refused.collect();
         let ran = match taken.is_empty() {
             true => "ran".to_owned(),
             false => format!("took {} too; the others", taken.join(", ")),
         };
-        let beside = beside(own, tally);
-        text += &format!("{} {ran}: {}: {beside} {}\n", run.mode, tally.line(), first.mode);
+        let beside = beside(own, counts);
+        text += &format!("{} {ran}: {}: {beside} {}\n", run.mode, counts.line(), first.mode);
     }
     text + &closest(runs) + &kernel(runs)
 }
 
 /// How `other` did beside `own`: fewer faults of each kind are better.
-fn beside(own: &Tally, other: &Tally) -> &'static str {
-    let faults = |tally: &Tally| [tally.missed, tally.lost, tally.late];
+fn beside(own: &Counts, other: &Counts) -> &'static str {
+    let faults = |counts: &Counts| [counts.missed, counts.lost, counts.late];
     let pairs = || faults(own).into_iter().zip(faults(other));
     match (pairs().any(|(own, other)| other > own), pairs().any(|(own, other)| other < own)) {
         (true, true) => "in part better and in part worse than",

@@ -4,7 +4,7 @@ use crate::output::{Activity, Platform, Run, Stream};
 
 /// Counts by which a run is judged, whoever decided what ran.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct Counts {
     /// Jobs released.
     pub jobs: u64,
     /// Of these, not ended by their deadline.
@@ -15,26 +15,26 @@ pub struct Tally {
     pub late: u64,
 }
 
-impl Tally {
+impl Counts {
     /// Of all that ran.
     pub fn of(run: &Run) -> Self {
         Self::of_those(run, |_| true)
     }
 
-    /// Of the activities and streams whose names `counts` accepts.
-    pub fn of_those(run: &Run, counts: impl Fn(&str) -> bool) -> Self {
-        let mut tally = Tally::default();
-        for Activity { jobs, misses, .. } in run.activities.iter().filter(|a| counts(&a.name)) {
-            tally.jobs += jobs;
-            tally.missed += misses;
+    /// Of the activities and streams whose names `accepts` takes.
+    pub fn of_those(run: &Run, accepts: impl Fn(&str) -> bool) -> Self {
+        let mut counts = Counts::default();
+        for Activity { jobs, misses, .. } in run.activities.iter().filter(|a| accepts(&a.name)) {
+            counts.jobs += jobs;
+            counts.missed += misses;
         }
-        for Stream { offered, dropped, late, .. } in run.streams.iter().filter(|s| counts(&s.name))
+        for Stream { offered, dropped, late, .. } in run.streams.iter().filter(|s| accepts(&s.name))
         {
-            tally.packets += offered;
-            tally.lost += dropped.total();
-            tally.late += late.unwrap_or_default();
+            counts.packets += offered;
+            counts.lost += dropped.total();
+            counts.late += late.unwrap_or_default();
         }
-        tally
+        counts
     }
 
     /// In a line; packets only where there are streams.
@@ -49,7 +49,7 @@ impl Tally {
 
 /// What was promised, what was kept of it, and what was not: a line each.
 pub fn verdict(run: &Run) -> String {
-    let figures = Tally::of(run).line();
+    let figures = Counts::of(run).line();
     let word = if run.promised { "BROKEN" } else { "not kept:" };
     let broken: String = run.broken.iter().map(|line| format!("{word} {line}\n")).collect();
     let by_whom = match (run.promised, run.mode) {

@@ -461,20 +461,20 @@ fn the_page_explains_every_line_and_row_of_compare() {
     for refusals in [Vec::new(), vec![refusal(true)]] {
         let upcall = Run { refusals, ..outcome("upcall", [0, 0, 0], 10) };
         let runs = [upcall, outcome("threads", [0, 1, 0], 9), outcome("fifo", [0, 0, 0], 11)];
-        let tallies = [super::judgement::Tally::default(); 3];
-        let rows = compare::rows(&runs, &tallies);
+        let counts = [super::judgement::Counts::default(); 3];
+        let rows = compare::rows(&runs, &counts);
         assert_explained(&header(&rows));
         let measured = rows.row_iter().filter_map(|row| row.cell_iter().nth(1));
         assert_explained(&measured.map(comfy_table::Cell::content).collect::<Vec<_>>());
         let sums = rows.row_iter().filter_map(|row| row.cell_iter().next());
         let sums = sums.map(comfy_table::Cell::content).filter(|name| name != "video");
         assert_explained(&sums.collect::<Vec<_>>());
-        assert_explained(&labels(&comparison(&runs), &[&compare::rows(&runs, &tallies_of(&runs))]));
+        assert_explained(&labels(&comparison(&runs), &[&compare::rows(&runs, &counts_of(&runs))]));
     }
 }
 
-fn tallies_of(runs: &[Run]) -> Vec<super::judgement::Tally> {
-    runs.iter().map(super::judgement::Tally::of).collect()
+fn counts_of(runs: &[Run]) -> Vec<super::judgement::Counts> {
+    runs.iter().map(super::judgement::Counts::of).collect()
 }
 
 /// Below `folder`, all Rust sources in one text.
