@@ -1,21 +1,20 @@
-//! Recorded arrivals: when PDUs came, read from what somebody recorded.
+//! Recorded arrivals: the times of PDUs, read from recordings.
 //!
-//! Called by `upcall sim --arrivals` and by the fuzz targets. Files come from strangers:
-//! no input makes a reader panic, a capture or a text is read as a stream, and what is
-//! kept of it is eight bytes an arrival, [`ARRIVALS_MAX`] at most. Nothing here
-//! simulates or prints.
+//! `upcall sim --arrivals` and the fuzz targets call this module. The files are untrusted: no input
+//! makes a reader panic. Captures and texts are read as streams. The module keeps eight bytes an
+//! arrival, for [`ARRIVALS_MAX`] arrivals at most. It neither simulates nor prints.
 //!
-//! What a file is, is told by how it begins:
+//! The first bytes of a file tell its kind:
 //!
 //! | kind | begins with | an arrival is |
 //! |---|---|---|
-//! | pcap | `a1b2c3d4` or `a1b23c4d`, either byte order | a packet, counted from the first that is selected |
+//! | pcap | `a1b2c3d4` or `a1b23c4d`, either byte order | a packet; times count from the first selected one |
 //! | pcapng | `0a0d0d0a` | the same |
-//! | trace of `upcall run` or `sim` | `0a`, then what no text holds | each PDU of a job, at the job's release, counted from the first |
-//! | text | no control character but white space | a line, as it stands |
+//! | trace of `upcall run` or `sim` | `0a`, then bytes that no text has | each PDU of a job, at the job's release; times count from the first |
+//! | text | no control character except white space | a line, with its time as written |
 //!
-//! What goes back in time (several interfaces or queues in one capture) is sorted, and
-//! said: see [`Note`].
+//! Arrivals that go back in time (several interfaces or queues in one capture) are sorted. A
+//! [`Note`] reports this.
 
 use core::fmt;
 use std::ffi::OsStr;
@@ -45,45 +44,45 @@ pub use note::Note;
 
 use timeline::Timeline;
 
-/// How much of a file's beginning tells what it is.
+/// How many first bytes tell a file's kind.
 const HEAD_BYTES: u64 = 512;
 
-/// What was typed: `NAME=FILE` or `NAME=FILE:PORT`.
+/// An argument of the command line: `NAME=FILE` or `NAME=FILE:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recording {
-    /// Of a stream or a task.
+    /// The name of a stream or a task.
     pub name: String,
-    /// Where it was recorded.
+    /// The recording.
     pub path: PathBuf,
-    /// Of a capture only UDP datagrams to this port.
+    /// Take only UDP datagrams to this port of a capture.
     pub port: Option<u16>,
 }
 
-/// What a file held.
+/// The arrivals in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrived {
     /// In order, at least one.
     pub at: Vec<Instant>,
-    /// What a user should know of it.
+    /// What a user should know of the file.
     pub notes: Vec<Note>,
 }
 
-/// Why what was typed is no [`Recording`].
+/// Why an argument is no [`Recording`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RecordingError {
-    /// No `=`, or nothing before or behind it.
+    /// It has no `=`, or nothing before or after it.
     Form,
-    /// The name is no UTF-8 text.
+    /// The name is not UTF-8 text.
     Name,
-    /// A number that is no port.
+    /// The port is no valid port number.
     Port,
 }
 
 impl Recording {
-    /// Reads `NAME=FILE[:PORT]`. What stands behind the last colon is a port if it is a
-    /// number, and else belongs to the path. A path that itself ends so is written with
-    /// one more colon: `NAME=call:5004:` is the file `call:5004`.
+    /// Reads `NAME=FILE[:PORT]`. A number after the last colon is a port; any other text there
+    /// belongs to the path. A path that itself ends in a colon and a number takes one more colon:
+    /// `NAME=call:5004:` is the file `call:5004`.
     ///
     /// # Errors
     /// See [`RecordingError`].
@@ -111,7 +110,7 @@ impl Recording {
         Ok(Recording { name, path: OsStr::from_bytes(path).into(), port })
     }
 
-    /// Opens the file and reads it to its end. Blocks as long as that takes.
+    /// Opens the file and reads it to its end. Blocks as long as reading does.
     ///
     /// # Errors
     /// See [`ArrivalsError`].
@@ -121,9 +120,8 @@ impl Recording {
     }
 }
 
-/// Reads the arrivals of `name` (which only a trace looks at): of a capture those of
-/// UDP datagrams to `port`, or of every packet. O(n), and O(n log n) where they are out
-/// of order.
+/// Reads the arrivals of `name`, which matters for traces only. Of a capture it takes UDP datagrams
+/// to `port`, or every packet. O(n), and O(n log n) if they are out of order.
 ///
 /// # Errors
 /// See [`ArrivalsError`].
@@ -144,7 +142,7 @@ pub fn read(mut input: impl Read, name: &str, port: Option<u16>) -> Result<Arriv
         Note::UnknownLink { link, .. } => Some(*link),
         _ => None,
     });
-    // A line says when; what a machine recorded counts from its first.
+    // A text has absolute times; captures and traces count from their first arrival.
     let at = times.finish(kind != Kind::Text, &mut notes);
     if at.is_empty() {
         return Err(ArrivalsError::Nothing { kind, seen, port, link });

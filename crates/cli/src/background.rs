@@ -1,4 +1,4 @@
-//! Competing load, and where our own helpers run.
+//! Background load, and the CPUs of the command's own helper processes.
 
 use upcall::clock;
 use upcall::load::BackgroundLoad;
@@ -8,7 +8,7 @@ use crate::exit::Failure;
 use crate::output;
 use crate::spec::{Load, Spec};
 
-/// A background load that runs.
+/// A running background load.
 pub struct Running {
     name: String,
     load: BackgroundLoad,
@@ -18,7 +18,7 @@ pub struct Running {
 /// Starts every background load of the spec on `cpus`, where the activities run.
 ///
 /// # Errors
-/// A command that cannot be started; those before it are ended.
+/// A command cannot be started. Those started before it are ended.
 pub fn start(spec: &Spec, cpus: &[u32]) -> Result<Vec<Running>, Failure> {
     spec.backgrounds
         .iter()
@@ -31,7 +31,7 @@ pub fn start(spec: &Spec, cpus: &[u32]) -> Result<Vec<Running>, Failure> {
                     command
                 }
             };
-            // Before it has a process, so that its CPU time lies within its lifetime.
+            // Taken before the process starts, so that its CPU time lies within its lifetime.
             let since = clock::now();
             let load = BackgroundLoad::start(&command, cpus).map_err(|error| {
                 Failure::new(spec.source.error_in(
@@ -46,7 +46,7 @@ pub fn start(spec: &Spec, cpus: &[u32]) -> Result<Vec<Running>, Failure> {
         .collect()
 }
 
-/// Ends them and says what CPU time each took, and in what time.
+/// Ends the loads. Returns the CPU time and the lifetime of each.
 pub fn stop(loads: Vec<Running>) -> Vec<output::Background> {
     let stopped = loads.into_iter().map(|Running { name, load, since }| {
         let cpu_ns = load.stop().as_nanos();
@@ -55,7 +55,7 @@ pub fn stop(loads: Vec<Running>) -> Vec<output::Background> {
     stopped.collect()
 }
 
-/// How to start this program again with a hidden command.
+/// The command line that starts this program again with a hidden command.
 ///
 /// # Errors
 /// The system does not say where this program is.
@@ -68,10 +68,10 @@ pub fn own_command(command: &str) -> Result<Vec<String>, Failure> {
     Ok(vec![program.to_owned(), command.to_owned()])
 }
 
-/// CPUs this process may use beside `cpus`; these, if there are no others.
+/// CPUs this process may use other than `cpus`, or `cpus` if there are no others.
 ///
 /// # Errors
-/// The system does not tell.
+/// The system does not name the allowed CPUs.
 pub fn other_cpus(cpus: &[u32]) -> Result<Vec<u32>, Failure> {
     let allowed = upcall::allowed_cpus().map_err(Failure::new)?;
     let others: Vec<u32> = allowed.iter().copied().filter(|cpu| !cpus.contains(cpu)).collect();

@@ -1,10 +1,9 @@
-//! `--csv`: one line a job, in rt-app's columns.
+//! `--csv`: one line per job, in rt-app's columns.
 //!
-//! Meanings as in rt-app's documentation (doc/tutorial.txt, "Log and gnuplot"),
-//! all in whole microseconds: `period` from the start of the job before to the
-//! start of this one, `run` inside the handler, `wakeup_latency` from release
-//! to start (rt-app's `wu_lat`), `slack` from the end to the deadline, negative
-//! if it was missed.
+//! The columns mean what rt-app's documentation says (doc/tutorial.txt, "Log and gnuplot"), in
+//! whole microseconds. `period` is the time from the start of the previous job to the start of this
+//! one. `run` is the time inside the handler. `wakeup_latency` is the time from release to start
+//! (rt-app's `wu_lat`). `slack` is the time from the end to the deadline, negative after a miss.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -16,7 +15,7 @@ use upcall::{Job, Mode};
 
 use crate::log_file::{empty, open_kept};
 
-/// What is logged of a job, in nanoseconds.
+/// What the log has of a job, in nanoseconds.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct CsvRow {
     /// On the monotonic clock.
@@ -44,17 +43,17 @@ pub struct JobLog {
     file: BufWriter<File>,
     with_mode: bool,
     begun: bool,
-    /// Start of the job before, by mode and activity.
+    /// Start of the previous job, by mode and activity.
     starts: HashMap<(Mode, String), u64>,
-    /// The first error; later lines are not tried.
+    /// The first error; later lines are not written.
     error: Option<io::Error>,
 }
 
 impl JobLog {
-    /// Opens the file for writing; what is in it stays until [`JobLog::begin`].
+    /// Opens the file for writing. It keeps its content until [`JobLog::begin`].
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub fn open(path: &Path, with_mode: bool) -> io::Result<Self> {
         let file = open_kept(path)?;
         Ok(JobLog {
@@ -66,7 +65,7 @@ impl JobLog {
         })
     }
 
-    /// Empties the file and writes the header, the first time it is called.
+    /// At the first call, empties the file and writes the header.
     pub fn begin(&mut self) {
         if std::mem::replace(&mut self.begun, true) {
             return;
@@ -77,7 +76,7 @@ impl JobLog {
             .err();
     }
 
-    /// Writes a job. An error, such as a full disk, is kept for `finish`.
+    /// Writes a job. Keeps an error, such as a full disk, for `finish`.
     pub fn write(&mut self, mode: Mode, name: &str, line: &CsvRow) {
         let before = self.starts.insert((mode, name.to_owned()), line.start_ns);
         let nanos = |ns: u64| micros(i64::try_from(ns).unwrap_or(i64::MAX));
@@ -100,7 +99,7 @@ impl JobLog {
     /// Writes out what is buffered.
     ///
     /// # Errors
-    /// The first error of any write, the system's.
+    /// The first error of any write.
     pub fn finish(mut self) -> io::Result<()> {
         match self.error.take() {
             Some(error) => Err(error),
@@ -109,7 +108,7 @@ impl JobLog {
     }
 }
 
-/// Rounded to the nearest microsecond; but a miss never looks like none.
+/// Rounds to the nearest microsecond, but a miss always stays negative.
 fn micros(ns: i64) -> String {
     let rounded = (ns + if ns < 0 { -999 } else { 500 }) / 1000;
     rounded.to_string()

@@ -1,5 +1,4 @@
-//! How the command ends: the exit statuses of the contract, and the errors
-//! that lead to the one for bad input.
+//! How the command ends: its exit statuses (docs/contract.md), and errors that lead to exit 2 or 3.
 
 use std::fmt;
 use std::io;
@@ -32,12 +31,12 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Something that keeps the command from doing what it was asked to; printed as
-/// it is, exit 2, or 3 if it is a refusal.
+/// An error that keeps the command from its work. It is printed as it is. The exit status is 2, or
+/// 3 for a refusal.
 #[derive(Debug)]
 pub struct Failure {
     message: String,
-    /// A daemon's admission refused, where the plan's own did not.
+    /// The refusal of a daemon that had no place for an activity of an admitted plan.
     refusal: Option<Box<Refusal>>,
 }
 
@@ -46,7 +45,7 @@ impl Failure {
         Failure { message: message.to_string(), refusal: None }
     }
 
-    /// A daemon has no place for an activity.
+    /// The failure of an activity that a daemon refused.
     pub fn refused(refusal: Refusal) -> Self {
         let Refusal { name, reason, hint, .. } = &refusal;
         let hint = hint.as_ref().map_or(String::new(), |hint| format!("; {hint}"));
@@ -54,17 +53,17 @@ impl Failure {
         Failure { message, refusal: Some(Box::new(refusal)) }
     }
 
-    /// The refusal, if it is one.
+    /// The refusal, if the failure is one.
     pub fn refusal(&self) -> Option<&Refusal> {
         self.refusal.as_deref()
     }
 
-    /// What is wrong with the file at `path`.
+    /// A failure about the file at `path`.
     pub fn of_file(path: &Path, error: impl fmt::Display) -> Self {
         Failure::new(format_args!("{}: {error}", path.display()))
     }
 
-    /// What keeps the trace at `path` from being read, and where traces come from.
+    /// A trace at `path` that cannot be read. The text says where traces come from.
     pub fn of_trace(path: &Path, error: &io::Error) -> Self {
         let hint = match error.kind() {
             io::ErrorKind::NotFound => "; `upcall run SPEC --trace FILE` writes one, so does `sim`",

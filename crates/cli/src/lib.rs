@@ -1,9 +1,8 @@
-//! The part of the `upcall` command that reads what strangers write: the spec file, and
-//! recorded arrivals; the daemon, which is a command of its own besides; and how both
-//! programs write to standard error.
+//! The parts of the `upcall` command that other programs use: readers of untrusted files (specs and
+//! recorded arrivals), the daemon's command, and lines on standard error.
 //!
-//! A library of its own so that the fuzz targets reach it. The command is the binary
-//! beside it; programs that want Upcall itself import the crate `upcall`.
+//! This is a library so that fuzz targets and `upcalld` can link it. The command itself is the
+//! binary beside it. Programs that want Upcall import the crate `upcall`.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]

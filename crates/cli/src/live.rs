@@ -1,7 +1,7 @@
-//! The live table: progress and what each activity is doing, on the terminal.
+//! The live table on the terminal: the progress of the run and of each activity.
 //!
-//! Drawn on standard error by `indicatif`, which hides itself where that is no
-//! terminal; then a line of progress is printed every few seconds instead.
+//! `indicatif` draws it on standard error. If standard error is no terminal, a line of progress is
+//! printed every few seconds instead.
 
 use std::io::IsTerminal;
 
@@ -14,10 +14,10 @@ use crate::measured::{Progress, RunOptions};
 use crate::plan::{Plan, Planned};
 use crate::show::slack;
 
-/// Between two lines of progress where there is no terminal.
+/// Time between two lines of progress without a terminal.
 const LINE_EVERY: Span = Span::from_secs(5);
 
-/// Titles of the table.
+/// Column titles of the table.
 const COLUMNS: [&str; 6] = ["activity", "ended", "PDUs/s", "missed", "lost", "worst slack"];
 
 /// See the module's head.
@@ -37,7 +37,7 @@ struct Bars {
 }
 
 impl Live {
-    /// Begins to draw.
+    /// Starts to draw.
     pub fn new(options: RunOptions, plan: &Plan<'_>, start: Instant) -> Self {
         let names: Vec<String> =
             plan.activities.iter().map(|planned| Planned::name(planned).to_owned()).collect();
@@ -47,7 +47,7 @@ impl Live {
         Live { names, name_width, bars, options, start, line_at: start + LINE_EVERY }
     }
 
-    /// Draws the present state: a row for each activity, in the plan's order.
+    /// Draws the present progress: a row for each activity, in the plan's order.
     pub fn show(&mut self, rows: &[Progress]) {
         let now = clock::now();
         let elapsed = now.since(self.start);
@@ -64,10 +64,10 @@ impl Live {
         }
     }
 
-    /// Takes the table off the terminal; the final one follows.
+    /// Removes the table from the terminal. The final table follows.
     pub fn finish(&self) {
         if let Some(bars) = &self.bars {
-            // The terminal may be gone; there is nobody to tell then.
+            // If the terminal has gone, there is nothing to clear.
             let _ = bars.all.clear();
         }
     }
@@ -95,7 +95,7 @@ impl Live {
     }
 }
 
-/// The line of progress: sums of all rows.
+/// The line of progress, with sums over all rows.
 fn progress(options: RunOptions, rows: &[Progress], elapsed: Span) -> String {
     let jobs: u64 = rows.iter().map(|row| row.jobs).sum();
     let misses: u64 = rows.iter().map(|row| row.misses).sum();
@@ -126,7 +126,7 @@ impl Bars {
         header.set_message(format!(
             "{activity:<name_width$} {ended:>9} {rate:>10} {missed:>8} {lost:>8} {slack:>13}"
         ));
-        // Drawn once: without a tick it would never show.
+        // Draws the header once; without a tick it would never appear.
         header.tick();
         let rows = (0..rows)
             .map(|_| {

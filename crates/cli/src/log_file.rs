@@ -1,22 +1,22 @@
-//! Files that a run writes as it goes: job logs and traces. What was in one stays
-//! until the run truly begins.
+//! Files that a run writes as it goes: job logs and traces. A file keeps its old content until the
+//! run begins.
 
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
 
-/// Opens the file for writing, and keeps what is in it.
+/// Opens the file for writing and keeps its content.
 ///
 /// # Errors
-/// The system's.
+/// The system's error.
 pub fn open_kept(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(false).open(path)
 }
 
-/// Empties it.
+/// Empties the file.
 ///
 /// # Errors
-/// The system's.
+/// The system's error.
 pub fn empty(file: &File) -> io::Result<()> {
     // Only a regular file has a length to cut; a pipe or a device has none.
     match file.metadata() {

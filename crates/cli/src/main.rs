@@ -1,7 +1,7 @@
-//! The `upcall` command: parse, call, print.
+//! The `upcall` command: parses arguments, calls a command, prints its result.
 //!
-//! It decides nothing: specs are parsed in [`spec`], a library beside this, mapped and admitted by the
-//! library in [`plan`], run in [`run`], and what came of it is printed here.
+//! This file decides nothing. The library beside it reads specs ([`spec`]), [`plan`] maps and
+//! admits them, and [`run`] runs them.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
         }),
         Command::Ps(args) => ps_command(&args),
         Command::Completions { shell, program } => {
-            // Into memory first: the generator panics where it cannot write.
+            // Into memory first, because the generator panics where it cannot write.
             let mut script = Vec::new();
             let (mut command, name) = match program {
                 ProgramArg::Upcall => (args::shown(), "upcall"),
@@ -92,7 +92,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The manual page of `upcalld`, which belongs to the section of system programs.
+/// The manual page of `upcalld`, in the section of system programs.
 fn daemon_page() -> clap_mangen::Man {
     clap_mangen::Man::new(Program::command()).section("8")
 }
@@ -157,7 +157,7 @@ fn run_command(args: &RunArgs) -> Result<Exit, Failure> {
     } else if args.json {
         print_json(&runs[0])?;
     }
-    // The run is told first: a full disk takes the log, not the outcome.
+    // The outcome is printed first: a full disk costs the log, not the outcome.
     logged.map_err(|error| Failure::new(format_args!("the job log is incomplete: {error}")))?;
     traced?;
     Ok(if kept { Exit::Kept } else { Exit::Broken })
@@ -264,7 +264,7 @@ fn ps_command(args: &PsArgs) -> Result<Exit, Failure> {
     Ok(Exit::Kept)
 }
 
-/// Runs each mode that is asked for, and prints each outcome as it comes.
+/// Runs each requested mode, and prints each outcome as soon as it is known.
 fn run_modes(
     args: &RunArgs,
     spec: &spec::Spec,
@@ -277,15 +277,14 @@ fn run_modes(
     let mut runs: Vec<output::Run> = Vec::new();
     let admitted = (!args.soft).then(|| plan.without_refused());
     for mode in modes {
-        // Without admission nobody refuses anything: the baseline modes run the whole set.
+        // The baseline modes have no admission: they run the whole set.
         let (plan, soft) = match (mode, &admitted) {
             (Mode::Upcall, Some(admitted)) => (admitted, false),
             _ => (plan, args.soft || !plan.output.refusals.is_empty()),
         };
         let options = RunOptions { mode, duration: args.duration, soft };
         let first = runs.is_empty();
-        // Nothing is printed before everything is set up: until then, the only
-        // thing to say is what is in the way.
+        // Prints the plan when everything is set up. Before that, only a failure is printed.
         let started = || match first && !args.json {
             true => print(&show::plan(&plan.output)),
             false => Ok(()),
@@ -303,12 +302,12 @@ fn run_modes(
     Ok(runs)
 }
 
-/// A flag that Ctrl-C and SIGTERM raise; a second one ends the program at once.
+/// A flag that Ctrl-C and SIGTERM set. A second signal ends the program at once.
 fn interruption() -> Result<Arc<AtomicBool>, Failure> {
     use signal_hook::consts::{SIGINT, SIGTERM};
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        // Order matters: the first signal finds the flag down and only raises it.
+        // Order matters: at the first signal the flag is still clear, so the signal only sets it.
         signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, interrupted.clone())
             .and_then(|_| signal_hook::flag::register(signal, interrupted.clone()))
             .map_err(Failure::new)?;
@@ -316,7 +315,7 @@ fn interruption() -> Result<Arc<AtomicBool>, Failure> {
     Ok(interrupted)
 }
 
-/// The embedded senders' process.
+/// The process of the embedded senders.
 fn send_command(streams: &[String]) -> Result<Exit, Failure> {
     let plans = streams
         .iter()
@@ -338,7 +337,7 @@ fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
     print(&format!("{text}\n"))
 }
 
-/// Prints to standard output; a reader that went away is no failure.
+/// Prints to standard output. A reader that went away is not an error.
 fn print(text: &str) -> Result<(), Failure> {
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {

@@ -1,6 +1,6 @@
-//! What a run measures, from each activity's progress to the whole run.
+//! What a run measures, from the progress of one activity to the whole run.
 //!
-//! `run` and its processes fill these types, `live` and `outcome` read them.
+//! `run` and its processes fill these types; `live` and `outcome` read them.
 
 use serde::{Deserialize, Serialize};
 use upcall::Mode;
@@ -9,7 +9,7 @@ use upcall::udp::StreamCounters;
 
 use crate::output::{self, Percentiles, Switches, WorkCounts};
 
-/// How one run is to be done.
+/// How one run is done.
 #[derive(Clone, Copy, Debug)]
 pub struct RunOptions {
     pub mode: Mode,
@@ -17,7 +17,7 @@ pub struct RunOptions {
     pub soft: bool,
 }
 
-/// An activity while it runs.
+/// The progress of a running activity.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Progress {
     /// Position among the plan's activities.
@@ -26,11 +26,11 @@ pub struct Progress {
     pub pdus: u64,
     pub misses: u64,
     pub slack_ns_min: Option<i64>,
-    /// If it is a stream.
+    /// The stream's counts, if the activity is a stream.
     pub stream: Option<StreamCounts>,
 }
 
-/// What a stream counted, as [`StreamCounters`].
+/// The counts of a stream, as in [`StreamCounters`].
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct StreamCounts {
     pub received: u64,
@@ -42,7 +42,7 @@ pub struct StreamCounts {
     pub late: u64,
     pub delay_ns_max: u64,
     pub errors: u64,
-    /// Of the named processor, at the end.
+    /// The counts of the stream's named processor, at the end.
     pub work: Option<WorkCounts>,
 }
 
@@ -63,39 +63,39 @@ impl StreamCounts {
     }
 }
 
-/// What one process did of a plan.
+/// The results of the activities of one process.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub struct ActivityResults {
-    /// With their positions among the plan's activities; so the streams.
+    /// Each with its position among the plan's activities; the same holds for `streams`.
     pub activities: Vec<(usize, output::Activity)>,
     pub streams: Vec<(usize, StreamCounts)>,
     pub switches: Switches,
-    /// `None` where nobody measures it.
+    /// `None` where no thread measures it.
     pub wakeup_latency_ns: Option<Percentiles>,
     /// CPUs whose handler did not yield at the end.
     pub stuck: Vec<u32>,
-    /// What the daemon's watchdog did about it in the end, a line each.
+    /// What the daemon's watchdog did to the process at last, one line each.
     pub offences: Vec<String>,
 }
 
-/// Everything that was measured in one run.
+/// Everything that one run measured.
 #[derive(Debug, Default)]
 pub struct Measured {
-    /// All activities of the plan, in its order.
+    /// The results of all activities, in the plan's order.
     pub part: ActivityResults,
-    /// With the position of the stream's activity.
+    /// Each with the position of its stream's activity.
     pub senders: Vec<(usize, upcall::load::SenderCounts)>,
     pub background: Vec<output::Background>,
     pub duration: Span,
     pub interrupted: bool,
     pub notices: Vec<String>,
     pub interface_drops: u64,
-    /// What the host took of the CPUs meanwhile.
+    /// CPU time that the host took from the CPUs during the run.
     pub steal_ns: u64,
-    /// What went wrong beside the promises.
+    /// Failures other than broken promises.
     pub broken: Vec<String>,
-    /// CPUs that were used.
+    /// The CPUs that the run used.
     pub cpus: Vec<u32>,
-    /// The plan's worst-case responses hold: nobody else was admitted beside it.
+    /// Whether the plan's worst-case responses hold: no other program had a reservation.
     pub alone: bool,
 }

@@ -1,4 +1,4 @@
-//! From what was measured to what is reported, and whether promises were kept.
+//! Turns what a run measured into its outcome, and checks whether the promises were kept.
 
 use upcall::scheduler::Counters;
 use upcall::work::WorkKind;
@@ -10,11 +10,12 @@ use crate::plan::{Plan, Planned};
 use crate::spec::Direction;
 use crate::stream::SharedWorkCounters;
 
-/// The contract's object for one run.
+/// The JSON object of one run (docs/contract.md).
 pub fn outcome(plan: &Plan<'_>, options: RunOptions, mut measured: Measured) -> output::Run {
     let mut part = std::mem::take(&mut measured.part);
     let platform = platform(plan, options.mode, part.wakeup_latency_ns.take(), &measured);
-    // The analysis is of the admitted set alone, in the real-time class, by our scheduler.
+    // The analysis holds only for the admitted set alone, in the real-time class, under Upcall's
+    // own scheduler.
     let real_time = platform.real_time;
     let applies = measured.alone && options.mode == Mode::Upcall && real_time;
     let activities: Vec<output::Activity> = part
@@ -57,7 +58,7 @@ pub fn outcome(plan: &Plan<'_>, options: RunOptions, mut measured: Measured) -> 
     }
 }
 
-/// Switches of a process. In the baseline modes the kernel switches, and counts.
+/// The switches of a process. In the baseline modes the kernel switches and counts.
 pub fn switches(mode: Mode, report: &Report) -> Switches {
     Switches {
         activity: match mode {
@@ -69,7 +70,7 @@ pub fn switches(mode: Mode, report: &Report) -> Switches {
     }
 }
 
-/// What was seen of an activity whose process was lost.
+/// The last known state of an activity whose process was lost.
 pub fn seen(planned: &Planned<'_>, row: &Progress) -> output::Activity {
     let params = &planned.params;
     let nothing = Percentiles::default();
@@ -98,11 +99,11 @@ pub fn seen(planned: &Planned<'_>, row: &Progress) -> output::Activity {
     }
 }
 
-/// What is known of an activity at the end, but for what admission promised.
+/// The final figures of an activity, without what admission promised.
 pub fn activity(planned: &Planned<'_>, report: &ActivityReport) -> output::Activity {
     let statistics = &report.statistics;
-    // A handler that never came back has no exact counters: what was seen of it
-    // stands in, and the run is reported as broken.
+    // A handler that never returned has no exact counters. Its last statistics take their place,
+    // and the run is reported as broken.
     let counters = report.counters;
     let jobs = counters.map_or(statistics.jobs, |c| c.jobs);
     output::Activity {
@@ -137,21 +138,21 @@ pub fn activity(planned: &Planned<'_>, report: &ActivityReport) -> output::Activ
     }
 }
 
-/// How late the scheduling threads woke. `None` where a thread that wakes late may have waited
-/// for another handler (the baseline modes), and where no thread of this process waits for
-/// releases (among domains the daemon's does).
+/// How late the scheduling threads woke. `None` in the baseline modes, where a thread that wakes
+/// late may have waited for another handler. `None` also among domains, where the daemon's thread
+/// waits for releases.
 pub fn wakeup_latency(mode: Mode, report: &Report) -> Option<Percentiles> {
     let is_measured = mode == Mode::Upcall && report.wakeup.count() > 0;
     is_measured.then(|| percentiles(&report.wakeup))
 }
 
-/// Of a distribution.
+/// The percentiles of a distribution.
 pub fn percentiles(latency: &Latency) -> Percentiles {
     let at = |percent| latency.percentile(percent).as_nanos();
     Percentiles { p50: at(50.0), p99: at(99.0), max: latency.max().as_nanos() }
 }
 
-/// The exact maximum is the scheduler's: it knows jobs that never ended.
+/// The maximum is the scheduler's exact one, which includes jobs that never ended.
 fn response(statistics: &Statistics, counters: Option<Counters>) -> Percentiles {
     let seen = percentiles(&statistics.response);
     Percentiles { max: counters.map_or(seen.max, |c| c.response_max.as_nanos()), ..seen }
@@ -175,7 +176,7 @@ fn stream(
     };
     let interface = match sent {
         Some((_, sent)) => sent.offered.saturating_sub(received + socket),
-        // Somebody else's traffic: the interface's own count is all there is.
+        // Another program is the sender: only the interface's own count is known.
         None => measured.interface_drops,
     };
     let seconds = measured.duration.as_secs_f64().max(1e-9);
@@ -201,7 +202,7 @@ fn stream(
     }
 }
 
-/// What a named processor saw; `None` for `spin`, which looks at nothing.
+/// The counts of a named processor; `None` for `spin`, which ignores its input.
 pub fn work_counts(kind: WorkKind, counters: &SharedWorkCounters) -> Option<output::WorkCounts> {
     let seen = counters.lock().ok().filter(|_| kind != WorkKind::Spin)?;
     Some(output::WorkCounts {
@@ -219,7 +220,7 @@ pub fn work_counts(kind: WorkKind, counters: &SharedWorkCounters) -> Option<outp
     })
 }
 
-/// What was promised and not kept: deadlines, delays, and that nothing is lost.
+/// The broken promises: missed deadlines, late packets and lost packets.
 pub fn broken_promises(activities: &[output::Activity], streams: &[output::Stream]) -> Vec<String> {
     let mut broken = Vec::new();
     for activity in activities {
@@ -234,7 +235,8 @@ pub fn broken_promises(activities: &[output::Activity], streams: &[output::Strea
         }
     }
     for stream in streams {
-        // Another sender's interface drops cannot be told from other traffic's.
+        // Drops at the interface count for a sender of Upcall only: for another sender they cannot
+        // be separated from other traffic.
         let lost = stream.dropped.socket + stream.dropped.queue;
         if lost > 0 {
             broken.push(format!("{}: {lost} of {} packets lost", stream.name, stream.offered));

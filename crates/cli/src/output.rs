@@ -1,8 +1,8 @@
-//! The JSON objects of the contract, field by field.
+//! The JSON objects of docs/contract.md, field by field.
 //!
-//! Outside programs rely on these names, units and meanings: add freely, but
-//! never change one. Filled by `plan` and `run`, printed by `main`; the tables
-//! a person sees are drawn from the same objects, so both tell the same.
+//! Other programs rely on these names, units and meanings: add fields freely, but never change one.
+//! `plan` and `run` fill the objects, `main` prints them. The tables are drawn from the same
+//! objects and so always agree with the JSON.
 
 use std::borrow::Cow;
 
@@ -17,7 +17,7 @@ pub struct Plan {
     pub activities: Vec<PlannedActivity>,
     pub tests: Vec<Test>,
     pub refusals: Vec<Refusal>,
-    /// In force, measured if the spec says "auto".
+    /// The switch cost in force; measured if the spec says "auto".
     pub switch_cost_ns: u64,
     pub wakeup_latency_ns: u64,
 }
@@ -33,7 +33,7 @@ pub struct Cpu {
 pub struct PlannedActivity {
     pub name: String,
     pub domain: String,
-    /// Null if it was refused.
+    /// Null if the activity was refused.
     pub cpu: Option<u32>,
     pub period_ns: u64,
     pub deadline_ns: u64,
@@ -42,16 +42,16 @@ pub struct PlannedActivity {
     pub pdu_cost_ns: u64,
     pub compute_ns: u64,
     pub response_ns_max: Option<u64>,
-    /// Zero for a task: it has no stream.
+    /// Zero for a task, which has no stream.
     pub buffer_bytes: u64,
     pub bandwidth_bps: u64,
-    /// Not in the contract's list: how the cost came to be.
+    /// Whether the cost was measured. Not in the contract's list.
     pub cost_measured: bool,
     /// Buffers in PDUs.
     pub buffers: u32,
-    /// Delay the mapping keeps; null for a task.
+    /// The delay that the mapping keeps; null for a task.
     pub delay_ns_max: Option<u64>,
-    /// Whose part it shares in; null for a stream, and outside of groups.
+    /// The group that the task belongs to; null for a stream, and without groups.
     pub group: Option<String>,
 }
 
@@ -60,7 +60,7 @@ pub struct Test {
     pub name: &'static str,
     pub cpu: u32,
     pub passed: bool,
-    /// Null where the test found no number (a response without bound).
+    /// Null if the test found no number (a response without bound).
     pub value: Option<f64>,
     pub bound: f64,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -72,7 +72,7 @@ pub struct Refusal {
     pub name: String,
     pub reason: String,
     pub hint: Option<String>,
-    /// `optional` in the spec: a run goes on without it.
+    /// `optional` in the spec: a run continues without the activity.
     pub optional: bool,
 }
 
@@ -87,20 +87,20 @@ pub struct Run {
     pub background: Vec<Background>,
     pub switches: Switches,
     pub platform: Platform,
-    /// What chance began with, in virtual time.
+    /// The seed of the random numbers, in virtual time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
-    /// Whether Upcall promised anything: in mode upcall with the real-time class, and in virtual
-    /// time; in neither if admission refused the set and `--soft` ran it all the same.
+    /// Whether Upcall promised anything. It does in mode upcall with the real-time class, and in
+    /// virtual time. It does not if admission refused the set and `--soft` ran it anyway.
     pub promised: bool,
-    /// Whether every promise was kept; what the exit status says. Where nothing was promised,
-    /// what the same judgement says.
+    /// Whether every promise was kept; the exit status follows it. If nothing was promised: the
+    /// result of the same checks.
     pub kept: bool,
-    /// What was not kept, one line each.
+    /// Broken promises and failures, one line each.
     pub broken: Vec<String>,
-    /// Optional activities that admission refused, and that did not run.
+    /// Optional activities that admission refused and that did not run.
     pub refusals: Vec<Refusal>,
-    /// Whether Ctrl-C ended it before its time.
+    /// Whether Ctrl-C ended the run early.
     pub interrupted: bool,
 }
 
@@ -119,29 +119,30 @@ pub struct Activity {
     pub completed: u64,
     pub misses: u64,
     pub response_ns: Percentiles,
-    /// Null before the first job ended.
+    /// Null if no job has ended.
     pub slack_ns_min: Option<i64>,
     pub preemptions: u64,
     pub pdus: u64,
     pub period_ns: u64,
     pub deadline_ns: u64,
-    /// Analytic worst case, as `plan` has it; null where it does not apply: in the baseline
-    /// modes, without the real-time class, and beside other domains of a daemon.
+    /// The worst case by analysis, as in `plan`. Null where the analysis does not apply: in the
+    /// baseline modes, without the real-time class, and beside other domains of a daemon.
     pub response_ns_max: Option<u64>,
-    /// Completed jobs whose response was longer; null where it does not apply.
+    /// Completed jobs with a longer response; null where the analysis does not apply.
     pub responses_above_max: Option<u64>,
-    /// Releases that found the job before unfinished.
+    /// Releases at which the previous job was unfinished.
     pub overruns: u64,
-    /// Quanta longer than declared; upcall mode only.
+    /// Quanta that took longer than declared; in mode upcall only.
     pub quantum_overruns: u64,
     pub pdu_cost_ns: Cost,
-    /// From release to first upcall.
+    /// Time from release to first upcall.
     pub wakeup_latency_ns: Percentiles,
     pub faulted: bool,
-    /// Service behind (positive) or ahead of the ideal share; `ps` in virtual time.
+    /// How far service was behind (positive) or ahead of the ideal share; under `ps` in virtual
+    /// time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lag_ns: Option<Range>,
-    /// Windows with more misses than allowed; `dwcs` in virtual time.
+    /// Windows with more misses than allowed; under `dwcs` in virtual time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window_violations: Option<u64>,
 }
@@ -162,17 +163,16 @@ pub struct Percentiles {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Cost {
     pub declared: u64,
-    /// Smoothed; null before the first job.
+    /// Smoothed mean; null before the first job.
     pub measured: Option<u64>,
-    /// Largest of any job's mean.
+    /// The largest mean of any one job.
     pub max: u64,
 }
 
 #[derive(Debug, Serialize)]
 pub struct Stream {
     pub name: String,
-    /// Datagrams sent to it, where the sender is ours; else those that reached
-    /// the host.
+    /// Datagrams sent to the stream if Upcall is the sender; otherwise those that reached the host.
     pub offered: u64,
     pub received: u64,
     pub processed: u64,
@@ -180,19 +180,19 @@ pub struct Stream {
     pub throughput_bps: u64,
     /// "receive" or "send".
     pub direction: &'static str,
-    /// Arrived but not processed when the run ended.
+    /// Datagrams that had arrived and were not processed when the run ended.
     pub unread: u64,
-    /// PDUs processed later than the delay that was asked for; null in virtual
-    /// time, as the next one.
+    /// PDUs processed later than the requested delay; null in virtual time. The same holds for
+    /// `delay_ns_max`.
     pub late: Option<u64>,
     pub delay_ns_max: Option<u64>,
     pub errors: u64,
-    /// What the named processor saw; absent for `spin`, which looks at nothing.
+    /// The counts of the named processor; absent for `spin`, which ignores its input.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub work: Option<WorkCounts>,
 }
 
-/// As `upcall::work::WorkCounters`.
+/// The fields of `upcall::work::WorkCounters`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct WorkCounts {
     pub kind: Cow<'static, str>,
@@ -210,11 +210,11 @@ pub struct WorkCounts {
 
 #[derive(Debug, Serialize)]
 pub struct Dropped {
-    /// Before the socket: sent but never there.
+    /// Lost before the socket: sent but never received.
     pub interface: u64,
-    /// By the stream itself: malformed, too long, or of a broken frame.
+    /// Dropped by the stream itself: malformed, too long, or part of a broken frame.
     pub queue: u64,
-    /// By the kernel, for a full socket buffer.
+    /// Dropped by the kernel because the socket buffer was full.
     pub socket: u64,
 }
 
@@ -228,12 +228,12 @@ impl Dropped {
 pub struct Background {
     pub name: String,
     pub cpu_ns: u64,
-    /// From its start, before the first release, to its end, after the drain.
+    /// From its start before the first release to its end after the drain.
     pub lifetime_ns: u64,
 }
 
 impl Background {
-    /// CPU time by lifetime: 1 is a whole CPU.
+    /// CPU time divided by lifetime; 1 is a whole CPU.
     pub fn share(&self) -> f64 {
         self.cpu_ns as f64 / self.lifetime_ns.max(1) as f64
     }
@@ -241,22 +241,21 @@ impl Background {
 
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Switches {
-    /// From one activity to another; 0 in the baseline modes, where only the
-    /// kernel knows.
+    /// Switches between activities; 0 in the baseline modes, where only the kernel counts.
     pub activity: u64,
-    /// Turns that domains passed on: to another, or with nothing to do to the daemon;
-    /// 0 where all run in one process.
+    /// Turns that domains passed on, to another domain or, when idle, to the daemon. 0 if all
+    /// activities run in one process.
     pub domain: u64,
-    /// Context switches of the scheduling threads, by the kernel's count.
+    /// Context switches of the scheduling threads, counted by the kernel.
     pub kernel: u64,
 }
 
-/// Where it ran.
+/// Where the run took place.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub enum Platform {
     Machine(Box<Machine>),
-    /// Nowhere: in virtual time.
+    /// In virtual time, on no machine.
     Virtual {
         simulated: bool,
     },
@@ -271,14 +270,14 @@ pub struct Machine {
     pub real_time: bool,
     pub memory_locked: bool,
     pub switch_cost_ns: u64,
-    /// How late the scheduling threads woke when a release found them asleep. Null where
-    /// nobody measures it: in the baseline modes a thread that wakes may wait for others, and
-    /// among domains the daemon's thread wakes.
+    /// How late the scheduling threads woke when a release found them asleep. Null where it is not
+    /// measured. In the baseline modes a thread that wakes may wait for other threads. Among
+    /// domains the daemon's thread wakes.
     pub wakeup_latency_ns: Option<Percentiles>,
-    /// CPU time that the host of a virtual machine took from `cpus`, by the kernel's count.
+    /// CPU time that the host of a virtual machine took from `cpus`, counted by the kernel.
     pub steal_ns: u64,
     pub date: String,
-    /// What was not granted, one line each.
+    /// Rights and buffers that were not granted, one line each.
     pub notices: Vec<String>,
 }
 
@@ -287,25 +286,25 @@ pub struct Machine {
 pub struct Replay {
     pub mode: &'static str,
     pub policy: &'static str,
-    /// Whose nanoseconds the trace has: "monotonic" or "virtual".
+    /// The clock of the trace's times: "monotonic" or "virtual".
     pub clock: &'static str,
     pub cpus: Vec<ReplayedCpu>,
     pub inputs: u64,
     pub commands: u64,
-    /// Times the core was asked and had nothing.
+    /// How often the core was asked and had no command.
     pub silences: u64,
-    /// Records that are not in the trace; what is behind the first was not compared.
+    /// Records missing in the trace. What follows the first gap was not compared.
     pub lost: u64,
-    /// Every command is as recorded, and none is missing.
+    /// Whether every command is as recorded, and none is missing.
     pub same: bool,
-    /// The first that differs, of the first CPU where one does.
+    /// The first different command, on the first CPU that has one.
     pub divergence: Option<Divergence>,
 }
 
 #[derive(Debug, Serialize)]
 pub struct ReplayedCpu {
     pub cpu: u32,
-    /// Whose scheduler, where each domain has its own.
+    /// The domain of this scheduler, if each domain has its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<String>,
     pub inputs: u64,
@@ -319,7 +318,7 @@ pub struct Divergence {
     pub cpu: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<String>,
-    /// Place among the scheduler's records, from 0.
+    /// Index among the scheduler's records, from 0.
     pub record: usize,
     pub at_ns: u64,
     pub text: String,
@@ -329,7 +328,7 @@ pub struct Divergence {
 #[derive(Debug, Serialize)]
 pub struct Vopr {
     pub mode: &'static str,
-    /// What passed, a policy each; the last one up to the seed that failed.
+    /// What passed, one entry a policy; the last one up to the failed seed.
     pub policies: Vec<Checked>,
     /// The first seed that failed.
     pub failed: Option<FailedSeed>,
@@ -339,7 +338,7 @@ pub struct Vopr {
 pub struct Checked {
     pub policy: &'static str,
     pub seeds: u64,
-    /// Jobs completed in them.
+    /// Jobs completed in these seeds.
     pub jobs: u64,
     pub events: u64,
 }
@@ -348,7 +347,7 @@ pub struct Checked {
 pub struct FailedSeed {
     pub seed: u64,
     pub policy: &'static str,
-    /// Checker, moment, and how.
+    /// The checker, the time, and what failed.
     pub what: String,
 }
 
@@ -356,12 +355,12 @@ pub struct FailedSeed {
 #[derive(Debug, Serialize)]
 pub struct Sweep {
     pub mode: &'static str,
-    /// Fingerprint of what was asked for; the first column of the rows.
+    /// Fingerprint of the sweep; the first column of the rows.
     pub sweep: String,
     pub sets: u64,
-    /// How many of them are in the file; fewer if it was interrupted.
+    /// How many sets are in the file; fewer than `sets` after an interruption.
     pub done: u64,
-    /// How many were in it at the start.
+    /// How many sets were in the file at the start.
     pub resumed: u64,
     pub curve: Vec<SweepPoint>,
 }
@@ -375,12 +374,12 @@ pub struct SweepPoint {
     pub switch_cost_ns: u64,
     pub sets: u64,
     pub admitted: u64,
-    /// Sets with a deadline missed in their simulation, admitted or not.
+    /// Sets whose simulation missed a deadline, admitted or not.
     pub with_misses: u64,
     pub admitted_with_misses: u64,
     pub jobs: u64,
     pub switches: u64,
-    /// CPU time used, hand-offs included, of `duration_ns`.
+    /// CPU time used out of `duration_ns`, hand-offs included.
     pub busy_ns: u64,
     pub duration_ns: u64,
 }

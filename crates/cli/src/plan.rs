@@ -1,6 +1,6 @@
-//! `upcall plan`: from a spec to mapped and admitted activities.
+//! `upcall plan`: maps and admits the activities of a spec.
 //!
-//! `run` uses the same plan, so what is printed is what is run.
+//! `run` uses the same plan, so a run does what `plan` prints.
 
 use upcall::activity::{ActivityParams, GroupId, Terms};
 use upcall::admission::{Hint, Platform, Refusal, Reservations, Share, TestResult};
@@ -17,7 +17,7 @@ use crate::spec::{Activity, Spec, Stream, SwitchCost};
 /// Domain of activities whose spec names none.
 const DOMAIN_DEFAULT: &str = "main";
 
-/// A spec with every number filled in, and what admission says of it.
+/// A spec with every number filled in, and the result of admission.
 #[derive(Debug)]
 pub struct Plan<'s> {
     pub activities: Vec<Planned<'s>>,
@@ -28,17 +28,17 @@ pub struct Plan<'s> {
     pub left_out: Vec<output::Refusal>,
 }
 
-/// One activity, mapped.
+/// One mapped activity.
 #[derive(Clone, Debug)]
 pub struct Planned<'s> {
     pub activity: Activity<'s>,
-    /// For a stream.
+    /// The mapping, if the activity is a stream.
     pub mapping: Option<Mapping>,
     pub params: ActivityParams,
     pub terms: Terms,
-    /// Cost was measured because the spec declares none.
+    /// Whether the cost was measured because the spec declares none.
     pub cost_measured: bool,
-    /// Where it runs; if it was refused, where it would run without admission.
+    /// The CPU it runs on. For a refused activity: the CPU it would run on without admission.
     pub cpu: u32,
     pub refused: bool,
     pub response_max: Option<Span>,
@@ -53,7 +53,7 @@ impl<'s> Planned<'s> {
         self.activity.domain().unwrap_or(DOMAIN_DEFAULT)
     }
 
-    /// The stream and its mapping, if it is one.
+    /// The stream and its mapping, if the activity is a stream.
     pub fn stream(&self) -> Option<(&'s Stream, &Mapping)> {
         match (self.activity, &self.mapping) {
             (Activity::Stream(stream), Some(mapping)) => Some((stream, mapping)),
@@ -62,23 +62,23 @@ impl<'s> Planned<'s> {
     }
 }
 
-/// How a spec is to be planned.
+/// How a spec is planned.
 #[derive(Clone, Copy, Debug)]
 pub struct PlanOptions {
-    /// What is refused is placed all the same.
+    /// Whether refused activities are placed as well.
     pub soft: bool,
-    /// Another policy than the spec's.
+    /// A policy in place of the spec's.
     pub policy: Option<&'static Discipline>,
-    /// For virtual time: nothing is measured and no machine is asked, so that the
-    /// same spec gives the same plan everywhere.
+    /// Plan for virtual time. The plan measures nothing and asks no machine, so the same spec gives
+    /// the same plan everywhere.
     pub virtual_time: bool,
 }
 
-/// Maps and admits.
+/// Maps and admits the activities of a spec.
 ///
 /// # Errors
-/// A CPU that is not there, a stream that has
-/// no mapping: each names the place in the file.
+/// A CPU that does not exist, or a stream without a mapping. Each error names its place in the
+/// file.
 pub fn plan<'s>(spec: &'s Spec, options: PlanOptions) -> Result<Plan<'s>, Failure> {
     let discipline = discipline(spec, options.policy)?;
     let platform =
@@ -110,7 +110,7 @@ pub fn plan<'s>(spec: &'s Spec, options: PlanOptions) -> Result<Plan<'s>, Failur
                     refused_tests.extend(refusal.tests);
                 }
                 planned.refused = true;
-                // As the runtime does when it is told not to screen.
+                // The runtime does the same when its admission is off.
                 let mut unscreened = reservations.clone();
                 let (name, params) = (planned.name(), planned.params);
                 let placed = unscreened.reserve_unscreened(name, params, &planned.terms);
@@ -126,8 +126,8 @@ pub fn plan<'s>(spec: &'s Spec, options: PlanOptions) -> Result<Plan<'s>, Failur
     for (planned, id) in activities.iter_mut().zip(&held) {
         planned.response_max = id.and_then(|id| reservations.response_max(id));
     }
-    // What was refused shows the numbers it failed by, in place of those of the
-    // set without it; not so what is optional, since that set is the one that runs.
+    // A refused activity shows the failed tests of its CPU in place of the passed ones. An optional
+    // one does not, because the set without it is the set that runs.
     for refused in &refused_tests {
         tests.retain(|test| test.cpu != refused.cpu);
     }
@@ -137,7 +137,7 @@ pub fn plan<'s>(spec: &'s Spec, options: PlanOptions) -> Result<Plan<'s>, Failur
 }
 
 impl<'s> Plan<'s> {
-    /// The domains in the order in which the file names them first.
+    /// The domains, in the order in which the file first names them.
     pub fn domains(&self) -> Vec<&'s str> {
         let mut domains = Vec::new();
         for domain in self.activities.iter().map(Planned::domain) {
@@ -148,13 +148,12 @@ impl<'s> Plan<'s> {
         domains
     }
 
-    /// Whether admission accepted every activity that is in it.
+    /// Whether admission accepted every activity of this plan.
     pub fn is_admitted(&self) -> bool {
         self.left_out.len() == self.output.refusals.len()
     }
 
-    /// The plan without the optional activities that were refused: what a scheduler with
-    /// admission runs.
+    /// The plan without refused optional activities: the set that a scheduler with admission runs.
     pub fn without_refused(&self) -> Self {
         let is_out = |planned: &&Planned<'_>| planned.refused && planned.activity.is_optional();
         let refusals = self.output.refusals.iter();
@@ -168,11 +167,11 @@ impl<'s> Plan<'s> {
     }
 }
 
-/// Maps again what another process has planned: by the costs of a PDU and of a
-/// hand-off that it found. Nothing is measured or admitted.
+/// Maps the plan of another process again, with the PDU costs and switch cost that the other
+/// process found. Measures and admits nothing.
 ///
 /// # Errors
-/// As [`plan`], if it is not the same spec.
+/// The errors of [`plan`], if the spec is not the same.
 pub fn mapped<'s>(
     spec: &'s Spec,
     pdu_costs: &[Span],
@@ -188,10 +187,10 @@ pub fn mapped<'s>(
         .collect()
 }
 
-/// The policy that was asked for, or the spec's.
+/// The policy on the command line, or the spec's.
 ///
 /// # Errors
-/// The spec's groups cannot be.
+/// The groups of the spec are invalid.
 pub fn discipline(
     spec: &Spec,
     policy: Option<&'static Discipline>,
@@ -200,13 +199,13 @@ pub fn discipline(
     let differs = spec.time_quantum != ps::QUANTUM_DEFAULT || !spec.groups.is_empty();
     if known.name == ps::PS.name && differs {
         let made = ps::with_groups(spec.time_quantum, groups(spec)).map_err(Failure::new)?;
-        // Once a run of the command, for as long as it runs.
+        // Leaked once in a run of the command, which needs the policy until it ends.
         return Ok(Box::leak(Box::new(made)));
     }
     Ok(known)
 }
 
-/// The groups of the spec, each behind the one it is in.
+/// The groups of the spec; each group comes after its parent.
 fn groups(spec: &Spec) -> Vec<ps::Group> {
     let place = |name: &String| {
         let at = spec.groups.iter().position(|group| group.name == *name)?;
@@ -219,8 +218,7 @@ fn groups(spec: &Spec) -> Vec<ps::Group> {
     spec.groups.iter().map(claimed).collect()
 }
 
-/// CPUs as named, CPU 0 if none is; hand-offs are free unless the spec says what
-/// they cost.
+/// The CPUs of the spec, or CPU 0. Switches are free unless the spec says what they cost.
 fn virtual_platform(spec: &Spec) -> Platform {
     let mut cpus = spec.cpus.clone().unwrap_or_else(|| vec![0]);
     cpus.truncate(cpu_count(spec));
@@ -236,7 +234,7 @@ fn virtual_platform(spec: &Spec) -> Platform {
     }
 }
 
-/// Most CPUs that are used.
+/// Most CPUs that the plan uses.
 fn cpu_count(spec: &Spec) -> usize {
     spec.cpu_count.and_then(|count| count.try_into().ok()).unwrap_or(usize::MAX)
 }
@@ -268,8 +266,8 @@ fn platform(spec: &Spec, discipline: &Discipline) -> Result<Platform, Failure> {
     })
 }
 
-/// What a hand-off costs in mode upcall: between processes what the daemon charges, and if
-/// there is none, what the daemon that `run` starts will charge.
+/// The switch cost in mode upcall. Between processes it is what the daemon charges, or what the
+/// daemon that `run` starts will charge.
 fn switch_cost(spec: &Spec, discipline: &Discipline, cpus: &[u32]) -> Result<Span, Failure> {
     let across = discipline.across_domains && has_domains(spec);
     if across
@@ -296,14 +294,14 @@ fn has_domains(spec: &Spec) -> bool {
     domains.iter().any(|domain| *domain != domains[0])
 }
 
-/// What becomes of a stream's cost.
+/// How the cost of a stream's PDU is found.
 #[derive(Clone, Copy, Debug)]
 enum Measure {
     /// Measured if the spec declares none.
     Undeclared,
-    /// It must be declared.
+    /// The spec must declare it.
     Never,
-    /// Found before.
+    /// Another process already found it.
     Known(Span),
 }
 
@@ -364,9 +362,9 @@ fn map_activity<'s>(
     }
 }
 
-/// What the policies that want more than the parameters are told of a stream: a
-/// share of its utilization and half of that again, since with a bare C/T a job
-/// takes its whole period and more (module head of `admission::ps`).
+/// The terms of a stream for policies that need more than parameters. The share is the stream's
+/// utilization and half of that again. With a share of exactly C/T a job takes its whole period or
+/// more (module head of `admission::ps`).
 pub fn stream_terms(params: &ActivityParams) -> Terms {
     let compute = u128::from(params.compute().as_nanos());
     let share_ppm = (compute * 1_500_000).div_ceil(u128::from(params.period.as_nanos()));
@@ -417,8 +415,8 @@ fn output(
     }
 }
 
-/// One change that would fit, in the words of whoever asked: a stream has neither
-/// period nor deadline, but a delay that they come from.
+/// One change that would fit, in the words of the spec. A stream has neither period nor deadline
+/// but a delay, which both come from.
 fn hint(
     planned: &Planned<'_>,
     refusal: &Refusal,
@@ -432,7 +430,7 @@ fn hint(
     }
     let asked = stream.stream_spec(planned.params.pdu_cost);
     let from = asked.delay.unwrap_or(BULK_DELAY);
-    // In quarters up to twice what was asked, then in whole times; each is tried.
+    // Tries a quarter more at a time up to twice the delay, then whole multiples of it.
     let quarters = (5..=8).chain((3..=10).map(|times| times * 4));
     let fits = quarters.map(|quarters| from * quarters / 4).find(|&to| {
         let spec = StreamSpec { delay: Some(to), ..asked };

@@ -1,8 +1,7 @@
-//! `upcall plot`: a picture of a trace, or of the outcome of a run.
+//! `upcall plot`: draws a trace, or the outcome of a run.
 //!
-//! Reads what `--trace` or `--json` wrote and writes SVG. Which of the two it is
-//! shows in the first byte. Long traces are drawn from one end of a window to the
-//! other; histograms are of all jobs.
+//! It reads a file that `--trace` or `--json` wrote, and writes SVG. The first byte tells which of
+//! the two the file is. Of a trace it draws the schedule in a window, and histograms of all jobs.
 
 use std::path::Path;
 
@@ -30,21 +29,20 @@ mod schedule;
 #[cfg(test)]
 mod tests;
 
-/// Most stretches that are drawn one by one: more is a grey wall, and a file of
-/// megabytes.
+/// Most upcalls that a picture draws. More would be a grey area, and a file of megabytes.
 const RUNS_MAX: usize = 20_000;
-/// What part of a trace to draw, from its start; the end of either may be open.
+/// The part of a trace to draw, from the trace's start. Each end has a default.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Window {
     pub from: Option<Span>,
     pub to: Option<Span>,
 }
 
-/// Draws the file at `from` into the one at `to`.
+/// Draws the file at `from` into the file at `to`.
 ///
 /// # Errors
-/// Either file's; a file that is neither a trace nor an outcome; an empty window; a name
-/// for the picture that ends as those of another format do.
+/// A file cannot be read or written; it is neither a trace nor an outcome; the window is empty; the
+/// name of the picture has the ending of another format.
 pub fn plot(from: &Path, to: &Path, window: Window) -> Result<(), Failure> {
     check_ending(to)?;
     let bytes = std::fs::read(from).map_err(|error| Failure::of_trace(from, &error))?;
@@ -72,8 +70,8 @@ pub fn plot(from: &Path, to: &Path, window: Window) -> Result<(), Failure> {
     std::fs::write(to, picture).map_err(|error| Failure::of_file(to, error))
 }
 
-/// Refuses a name that promises another format than SVG. One without an ending, such as
-/// `/dev/stdout`, promises none.
+/// Refuses a name with the ending of another format than SVG. A name without an ending, such as
+/// `/dev/stdout`, is accepted.
 fn check_ending(picture: &Path) -> Result<(), Failure> {
     match picture.extension() {
         Some(ending) if !ending.eq_ignore_ascii_case("svg") => {
@@ -92,7 +90,7 @@ fn check_ending(picture: &Path) -> Result<(), Failure> {
     }
 }
 
-/// The schedule in the window, and histograms of slack, and of what a replay showed.
+/// The schedule in the window, and the histograms of slack and of the replay.
 fn of_trace(
     schedule: &Schedule,
     replayed: Option<&Replayed>,
@@ -137,12 +135,11 @@ fn of_trace(
     Ok(page.finish())
 }
 
-/// Where the picture begins unless that is said: a little before something happens, at a
-/// round time.
+/// Where the picture begins by default: at a round time, a little before the first event.
 fn first_ns(schedule: &Schedule, to: Option<Span>) -> u64 {
     let page_ns = schedule.first_page_ns();
     let first_ns = schedule.first_event_ns().saturating_sub(page_ns / 50);
-    // Of the page 1 % at most.
+    // At most 1 % of the page.
     let step = page::round_below(page_ns.max(1) as f64 / 100.0).max(1.0);
     let begin_ns = ((first_ns as f64 / step).floor() * step).max(0.0);
     #[expect(

@@ -1,19 +1,20 @@
-//! `upcall run`: carries out a plan for real, once, in one mode.
+//! `upcall run`: runs a plan on this machine, once, in one mode.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
-//! | [`in_process`] | all of a plan in this process |
-//! | [`parent`] | each domain in a process of its own, in mode upcall under a daemon |
-//! | [`domain`] | that process |
-//! | [`process`], [`message`] | its handle, and what is said |
-//! | [`daemon`] | the daemon, if nobody else has started one |
-//! | [`activities`] | what a process runs |
-//! | [`load`] | senders, and what competes |
-//! | [`steal`] | what the host of a virtual machine takes |
+//! | [`in_process`] | runs the whole plan in this process |
+//! | [`parent`] | runs each domain in a process of its own; in mode upcall under a daemon |
+//! | [`domain`] | the process of a domain |
+//! | [`process`], [`message`] | the parent's handle of that process, and their messages |
+//! | [`daemon`] | finds a running daemon, or starts one |
+//! | [`activities`] | the activities of one process |
+//! | [`load`] | embedded senders and background load |
+//! | [`steal`] | CPU time that the host of a virtual machine takes |
+//! | [`notices`], [`timing`] | what a run prints before it starts; its time limits |
 //!
-//! Sockets are bound before anything is started, so a port in use stops the run
-//! while there is nothing to undo. Whatever was started is ended on every path
-//! out: processes by the drop of their handles, threads by `Runtime::stop`.
+//! Sockets are bound before anything is started. A port in use therefore stops the run before there
+//! is anything to undo. Every way out ends what was started: dropped handles end processes,
+//! `Runtime::stop` ends threads.
 
 use std::sync::atomic::AtomicBool;
 
@@ -39,17 +40,17 @@ mod process;
 mod steal;
 mod timing;
 
-/// Whether each domain gets a process of its own. Where the kernel decides, ranks need
-/// not compare.
+/// Whether each domain gets a process of its own. In the baseline modes the kernel decides, so the
+/// policy's ranks need not compare across processes.
 pub fn is_across_processes(plan: &Plan<'_>, mode: Mode) -> bool {
     plan.domains().len() > 1 && (mode != Mode::Upcall || plan.discipline.across_domains)
 }
 
-/// Runs `plan` and says how it went. `started` is called when all is set up and
-/// nothing released yet.
+/// Runs `plan` and returns its outcome. Calls `started` when everything is set up and nothing is
+/// released yet.
 ///
 /// # Errors
-/// Something could not be set up; nothing is left running.
+/// A part could not be set up. Nothing is left running.
 pub fn run(
     spec: &Spec,
     plan: &Plan<'_>,

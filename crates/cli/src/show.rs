@@ -1,4 +1,4 @@
-//! The tables a person reads, drawn from the same objects as the JSON.
+//! The tables that a person reads, drawn from the same objects as the JSON.
 
 use comfy_table::{CellAlignment, Table, presets};
 
@@ -29,7 +29,7 @@ pub fn table(header: &[&str], left: usize) -> Table {
     table
 }
 
-/// A length of time, to three significant digits: nobody reads more.
+/// A length of time, to three significant digits.
 pub fn span(ns: u64) -> String {
     let (unit_ns, unit) = match ns {
         0..1_000 => (1, "ns"),
@@ -40,7 +40,7 @@ pub fn span(ns: u64) -> String {
     format!("{} {unit}", digits(ns as f64 / f64::from(unit_ns)))
 }
 
-/// A number to three significant digits, without zeros that say nothing.
+/// A number to three significant digits, without trailing zeros.
 fn digits(value: f64) -> String {
     let places = match value.abs() {
         0.0..9.995 => 2,
@@ -69,7 +69,7 @@ fn bits_a_second(bps: u64) -> String {
     }
 }
 
-/// What a replay compared, and `same commands` or the first that differs.
+/// What a replay compared, and `same commands` or the first difference.
 pub fn replay(replay: &Replay) -> String {
     let mut text = format!("policy {}, clock {}\n", replay.policy, replay.clock);
     let place = |cpu: u32, domain: &Option<String>| match domain {
@@ -94,7 +94,7 @@ pub fn replay(replay: &Replay) -> String {
     }
 }
 
-/// What passed, and the first seed that did not, with how to see it again.
+/// What passed, and the first failed seed with the command that repeats it.
 pub fn vopr(vopr: &Vopr) -> String {
     let mut text = String::new();
     for checked in &vopr.policies {
@@ -110,7 +110,7 @@ pub fn vopr(vopr: &Vopr) -> String {
     }
 }
 
-/// What part of the sets was admitted at each point, and what the runs cost.
+/// The admitted part of the sets at each point, and the cost of the runs.
 pub fn sweep(sweep: &Sweep) -> String {
     let header = [
         "policy",

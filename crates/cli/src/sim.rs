@@ -1,8 +1,7 @@
-//! `upcall sim`: the plan in virtual time, reported as a run is.
+//! `upcall sim`: runs the plan in virtual time and reports it as a run.
 //!
-//! Streams come exactly at their declared rate, or as somebody recorded them, and
-//! cost what they declare; what the simulator can do beyond that (jitter, faults) is
-//! the library's.
+//! Streams arrive exactly at their declared rate, or as recorded, and cost what they declare. The
+//! simulator's library can do more (jitter, faults).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,10 +23,10 @@ use crate::trace::TraceFile;
 /// Recorded arrivals by the name of their activity.
 pub type Recorded = BTreeMap<String, Arc<[Instant]>>;
 
-/// Reads what was recorded, and says on standard error what is to be known of it.
+/// Reads the recordings, and prints their notes on standard error.
 ///
 /// # Errors
-/// A name that the spec does not have, or that stands twice; a file without arrivals.
+/// A name that the spec does not have or that is given twice, or a file without arrivals.
 pub fn recorded(
     spec: &Spec,
     recordings: &[Recording],
@@ -66,10 +65,10 @@ pub fn recorded(
     Ok(recorded)
 }
 
-/// Simulates `plan` for `duration`, into `trace` if there is one.
+/// Simulates `plan` for `duration`. Writes `trace` if there is one.
 ///
 /// # Errors
-/// A simulation that cannot be, which a plan never is.
+/// The simulation is invalid, which never happens for a plan.
 pub fn simulate(
     plan: &Plan<'_>,
     duration: Span,

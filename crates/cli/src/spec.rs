@@ -1,23 +1,21 @@
 //! The spec file: what a user wants to run (docs/spec.md).
 //!
-//! Read once by each command, before anything is measured or started. TOML is
-//! parsed by the `toml` crate into values that know where they stand; they are
-//! then walked by hand, so that every error names file, line, column, key,
-//! what was found and what was expected. All errors of a file are reported
-//! together, up to [`FAULTS_MAX`]. What depends on the machine or on other
-//! rooms (whether a CPU exists, whether a stream has a mapping, whether a port
-//! is free) is the caller's to find out, and to report at the same places
-//! through [`Source::error_in`].
+//! Each command reads it once, before anything is measured or started. The crate `toml` parses the
+//! text into values with positions. The modules below then walk the values by hand, so that every
+//! error names file, line, column, key, what was found and what was expected. All errors of a file
+//! are reported together, up to [`FAULTS_MAX`]. Checks that depend on the machine or on other
+//! crates are the caller's: whether a CPU exists, a stream has a mapping, a port is free. The
+//! caller reports them at the same places through [`Source::error_in`].
 //!
-//! | module | what it knows |
+//! | module | content |
 //! |---|---|
-//! | `contents` | what a file says, as data |
-//! | `document` | the file's own keys, its entries against each other |
-//! | `source` | where something stands, and how an error reads |
+//! | `contents` | the content of a file, as data |
+//! | `document` | the file's own keys; checks of entries against each other |
+//! | `source` | positions in the file, and the form of an error |
 //! | `table` | one table: types, ranges, unknown and missing keys |
-//! | `stream`, `task`, `group`, `background` | the keys of each |
+//! | `stream`, `task`, `group`, `background` | the keys of each table |
 //! | `units`, `endpoint` | numbers with a unit, addresses |
-//! | `spelling` | which key was meant |
+//! | `spelling` | the key that a misspelt one stands for |
 
 mod background;
 mod contents;
@@ -51,25 +49,24 @@ use std::io::{self, Read};
 use std::path::Path;
 use toml::de::DeTable;
 
-/// Largest file that is read, in bytes.
+/// Largest accepted file, in bytes.
 pub const FILE_BYTES_MAX: usize = 1 << 20;
 
 impl Spec {
-    /// Reads the file at `path`: a regular file, or a pipe until its end.
-    /// Blocks as long as reading does, and never reads more than one byte
-    /// beyond [`FILE_BYTES_MAX`].
+    /// Reads the file at `path`: a regular file, or a pipe until its end. Blocks as long as reading
+    /// does. Reads at most one byte more than [`FILE_BYTES_MAX`].
     ///
     /// # Errors
-    /// The operating system's reason, or what [`Spec::parse`] finds.
+    /// The system's error, or the errors of [`Spec::parse`].
     pub fn read(path: &Path) -> Result<Spec, SpecError> {
         let (name, bytes) = read_bytes(path)?;
         Spec::parse(&name, &bytes)
     }
 
-    /// Reads a file's contents. `name` is what errors call it.
+    /// Reads the content of a file. `name` is the file's name in errors.
     ///
     /// # Errors
-    /// Everything that is wrong with it, up to [`FAULTS_MAX`].
+    /// Every error in the file, up to [`FAULTS_MAX`].
     pub fn parse(name: &str, bytes: &[u8]) -> Result<Spec, SpecError> {
         let text = as_text(name, bytes)?;
         let source = Source::new(name, text);
@@ -80,7 +77,7 @@ impl Spec {
     }
 }
 
-/// What errors call the file, and what is in it, up to a byte too many.
+/// The file's name in errors, and its content, at most one byte over the limit.
 fn read_bytes(path: &Path) -> Result<(String, Vec<u8>), SpecError> {
     let name = path.display().to_string();
     let mut bytes = Vec::new();
@@ -94,7 +91,7 @@ fn read_bytes(path: &Path) -> Result<(String, Vec<u8>), SpecError> {
     Ok((name, bytes))
 }
 
-/// What to do about a file that cannot be read, if something is known to help.
+/// A remedy for a file that cannot be read, if one is known.
 fn hint(path: &Path, error: &io::Error) -> String {
     let mut named = path.as_os_str().to_owned();
     named.push(".toml");
@@ -108,7 +105,7 @@ fn hint(path: &Path, error: &io::Error) -> String {
     }
 }
 
-/// The contents as text, if they are not too long and text at all.
+/// The content as text, unless it is too long or not UTF-8.
 fn as_text<'b>(name: &str, bytes: &'b [u8]) -> Result<&'b str, SpecError> {
     if bytes.len() > FILE_BYTES_MAX {
         let message =
@@ -124,14 +121,14 @@ fn as_text<'b>(name: &str, bytes: &'b [u8]) -> Result<&'b str, SpecError> {
             format_args!("found byte {byte:#04x} at offset {offset}, expected UTF-8 text");
         SpecError::of_file(&format!("{name}:{line}:{column}"), message)
     })?;
-    // A byte order mark is no part of the first line.
+    // A byte order mark does not belong to the first line.
     Ok(text.strip_prefix('\u{feff}').unwrap_or(text))
 }
 
-/// The first error of the `toml` crate, in the form of the others.
+/// The first error of the crate `toml`, in the form of the other errors.
 fn syntax_error(source: &Source, error: &toml::de::Error) -> SpecError {
     match error.span() {
-        // The one error that the crate gives no place.
+        // The only error without a position.
         None if error.message() == "recursion limit" => {
             let message = format_args!("found a key of 80 parts or more, expected fewer");
             SpecError::of_file(source.name(), message)

@@ -1,4 +1,4 @@
-//! A stream's end inside its handler: socket, named processor, and the loop.
+//! The end of a stream inside its handler: socket, named processor and loop.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use crate::spec::{Direction, Stream};
 /// What the processor of a stream counted; complete when its handler is gone.
 pub type SharedWorkCounters = Mutex<WorkCounters>;
 
-/// One stream, its socket open.
+/// A stream with its open socket.
 #[derive(Debug)]
 pub enum Endpoint {
     Receive(Box<ReceiveEnd>),
@@ -28,9 +28,9 @@ pub struct ReceiveEnd {
     receiver: Receiver,
     work: Work,
     work_counters: Arc<SharedWorkCounters>,
-    /// Datagrams an upcall takes at most while it looks for whole PDUs.
+    /// Most datagrams that one upcall takes while it looks for whole PDUs.
     datagrams_max: u32,
-    /// A whole PDU was taken and waits for permission to be processed.
+    /// Whether a whole PDU was taken and waits for permission to be processed.
     ready: bool,
 }
 
@@ -47,10 +47,10 @@ pub struct SendEnd {
 }
 
 impl Endpoint {
-    /// Opens the stream's socket and takes all memory its handler will use.
+    /// Opens the stream's socket and allocates all memory that its handler will use.
     ///
     /// # Errors
-    /// The system's: a port in use, an address that is not ours.
+    /// The system's error: a port in use, or an address that does not belong to this machine.
     pub fn open(stream: &Stream, mapping: &Mapping) -> io::Result<Self> {
         let work = Work::new(
             stream.work,
@@ -99,7 +99,7 @@ impl Endpoint {
         }
     }
 
-    /// The stream's counters, to be read by others.
+    /// The stream's counters, which other threads may read.
     pub fn counters(&self) -> Arc<StreamCounters> {
         match self {
             Endpoint::Receive(end) => end.receiver.counters(),
@@ -107,7 +107,7 @@ impl Endpoint {
         }
     }
 
-    /// One line on buffers that were planned and not granted.
+    /// A line about a socket buffer that is smaller than planned, or `None`.
     pub fn shortfall(&self) -> Option<String> {
         let Endpoint::Receive(end) = self else { return None };
         let (asked, granted) = end.receiver.buffer_shortfall()?;
@@ -118,7 +118,7 @@ impl Endpoint {
         ))
     }
 
-    /// What the processor counts, filled in when the handler is dropped.
+    /// The processor's counts, filled in when the handler is dropped.
     pub fn work_counters(&self) -> Arc<SharedWorkCounters> {
         match self {
             Endpoint::Receive(end) => end.work_counters.clone(),
@@ -136,15 +136,15 @@ impl Endpoint {
 }
 
 impl ReceiveEnd {
-    /// Processes what has arrived, a batch at most.
+    /// Processes what has arrived, one batch at most.
     fn upcall(&mut self, batch: &mut Batch<'_>) {
         let mut datagrams_left = self.datagrams_max;
-        // A frame may need several datagrams before it is a PDU; the bound keeps
-        // a flood of fragments from holding the CPU between two boundaries.
+        // A frame may need several datagrams before it is a PDU. The bound keeps a flood of
+        // fragments from holding the CPU between two boundaries.
         while batch.remaining() > 0 && self.gather(&mut datagrams_left) && batch.proceed() {
             self.ready = false;
-            // A PDU that cannot be decoded was processed all the same: its cost
-            // is spent, and the processor counts it.
+            // A PDU that cannot be decoded counts as processed: its cost is spent, and the
+            // processor counts the error.
             let _ = self.work.process();
             self.receiver.processed();
         }
@@ -174,7 +174,7 @@ impl SendEnd {
                     sample_payload(self.kind, self.pdu_bytes, self.sequence, &mut self.payload);
                 self.sequence = self.sequence.wrapping_add(1);
                 let payload = &self.payload[..bytes];
-                // What a PDU costs to make is spent before it is sent.
+                // The cost of making a PDU is spent before the PDU is sent.
                 if self.work.take(payload) == Taken::Pdu {
                     let _ = self.work.process();
                 }
@@ -203,10 +203,10 @@ fn keep(shared: &SharedWorkCounters, counters: WorkCounters) {
     }
 }
 
-/// Datagrams of a PDU that Upcall itself makes.
+/// How many datagrams a PDU has that Upcall itself makes.
 ///
 /// # Errors
-/// The stream's PDU or packet is too small for what would be sent.
+/// The stream's PDU or packet is too small for the sample.
 fn made_datagrams(stream: &Stream) -> Result<u32, String> {
     let datagrams = sample_datagrams(stream.work, stream.pdu_bytes);
     let mut payload = vec![0; stream.packet_bytes as usize];
@@ -220,15 +220,15 @@ fn made_datagrams(stream: &Stream) -> Result<u32, String> {
     Ok(datagrams)
 }
 
-/// What an embedded sender must do to be the source this stream was promised.
+/// The plan of an embedded sender that feeds this stream as the spec describes.
 ///
 /// # Errors
-/// The stream's PDU or packet is too small for what would be sent.
+/// The stream's PDU or packet is too small for the sample.
 pub fn sender_plan(stream: &Stream, mapping: &Mapping) -> Result<SenderPlan, String> {
     let target = match stream.direction {
         Direction::Receive(address) | Direction::Send(address) => reachable(address),
     };
-    // Frames and messages come all at once, the rest one by one.
+    // Frames and messages come as one burst, other PDUs one by one.
     let pdus_at_once = match stream.class {
         Class::ContinuousMedia(Flow::Frames { frame_bytes, .. }) => pdus_of(frame_bytes, stream),
         Class::MessageStream { message_bytes, .. } => pdus_of(message_bytes, stream),
@@ -248,7 +248,7 @@ fn pdus_of(bytes: u64, stream: &Stream) -> u32 {
     u32::try_from(bytes.div_ceil(u64::from(stream.pdu_bytes))).unwrap_or(u32::MAX).max(1)
 }
 
-/// Where to send for something bound to `address`.
+/// The address to send to for a socket bound to `address`.
 fn reachable(address: SocketAddr) -> SocketAddr {
     match address {
         SocketAddr::V4(_) if address.ip().is_unspecified() => {

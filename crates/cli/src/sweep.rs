@@ -1,5 +1,5 @@
-//! `upcall sweep`: random task sets over a grid, admitted and simulated under each
-//! policy, on all cores.
+//! `upcall sweep`: admits and simulates random task sets over a grid under each policy, on all
+//! cores.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -25,25 +25,24 @@ mod log;
 mod parquet_file;
 mod sets;
 
-/// Number of the rows' format: results of another are not gone on with.
+/// Format number of the rows. Results of another format are not continued.
 const FORMAT: u32 = 1;
-/// Sets that may be done before one in front of them: bounds what waits in memory.
+/// How many sets may be done before an earlier one is: bounds the rows that wait in memory.
 const AHEAD_MAX: u64 = 4_096;
 
-/// Runs what is not in the file at `results` yet, on `threads` threads, until all
-/// is done or `interrupted` is set.
+/// Runs the sets that the file at `results` lacks, on `threads` threads, until all are done or
+/// `interrupted` is set.
 ///
-/// Parquet cannot be gone on with, so its rows are kept in a CSV beside it until all
-/// are there:
+/// A Parquet file cannot be continued, so its rows are kept in a CSV beside it until all are done:
 ///
 /// ```text
 /// (a) no file -> (b) out.parquet.csv grows -> (c) out.parquet.tmp -> (d) out.parquet, the CSV removed
 /// ```
 ///
-/// In (c), and when the move to (d) fails, (b) is still there and whole.
+/// In state (c), and if the move to (d) fails, the rows of (b) are still complete.
 ///
 /// # Errors
-/// The file's.
+/// The file's error.
 pub fn sweep(
     sweep: &Sweep,
     results: &Path,
@@ -66,7 +65,7 @@ pub fn sweep(
     Ok(done)
 }
 
-/// What a finished file says; it is of this sweep, or refused.
+/// The content of a finished file. A file of another sweep is an error.
 fn finished(
     asked: &Sweep,
     results: &Path,
@@ -86,7 +85,7 @@ fn finished(
     Ok(output::Sweep { mode: "sweep", sweep, sets, done: sets, resumed: sets, curve })
 }
 
-/// Into the CSV at `results`; its rows too.
+/// Writes the rows to the CSV at `results`. Returns them as well.
 fn sweep_into(
     sweep: &Sweep,
     results: &Path,
@@ -110,7 +109,7 @@ fn sweep_into(
             let rows_in = rows_in.clone();
             let (next, written, stop) = (&next, &written, &stop);
             scope.spawn(move || {
-                // Relaxed: each number is taken once, and rows go by the channel.
+                // Relaxed: each number is taken once, and rows go through the channel.
                 let ended = || stop.load(Ordering::Relaxed) || interrupted.load(Ordering::Relaxed);
                 while !ended() {
                     let number = next.fetch_add(1, Ordering::Relaxed);
@@ -129,7 +128,7 @@ fn sweep_into(
         }
         drop(rows_in);
         let kept = keep(&mut log, &rows_out, &bar, &written);
-        // Relaxed: the threads look again after each set.
+        // Relaxed: the threads check again after each set.
         stop.store(kept.is_err(), Ordering::Relaxed);
         kept
     })?;
@@ -140,7 +139,7 @@ fn sweep_into(
     Ok((output::Sweep { mode: "sweep", sweep, sets: count, done, resumed, curve }, rows))
 }
 
-/// Writes rows in the order of their sets as they come.
+/// Writes rows in the order of their sets as they arrive.
 fn keep(
     log: &mut Log,
     rows: &mpsc::Receiver<(u64, String)>,
@@ -153,14 +152,14 @@ fn keep(
         while let Some(text) = waiting.remove(&log.done) {
             log.write(&text)?;
             bar.inc(1);
-            // Relaxed: only bounds how far others go ahead.
+            // Relaxed: it only bounds how far other threads run ahead.
             written.store(log.done, Ordering::Relaxed);
         }
     }
     Ok(())
 }
 
-/// A row for each policy.
+/// The rows of one set: one for each policy.
 fn rows(sweep: &Sweep, number: u64, fingerprint: &str) -> String {
     let point = point(sweep, number);
     let set = draw(sweep, number);
@@ -200,7 +199,7 @@ fn rows(sweep: &Sweep, number: u64, fingerprint: &str) -> String {
     rows
 }
 
-/// Jobs, misses, switches, busy time and the whole, in virtual time.
+/// Jobs, misses, switches, busy time and total time, in virtual time.
 fn run(
     discipline: &'static Discipline,
     set: &[(upcall::activity::ActivityParams, upcall::activity::Terms)],
@@ -230,17 +229,17 @@ fn run(
     ]
 }
 
-/// Sixteen digits that are others for another sweep.
+/// Sixteen digits that identify the sweep.
 fn fingerprint(sweep: &Sweep) -> String {
     let text = format!("{FORMAT} {sweep:?}");
-    // FNV-1a (Fowler, Noll and Vo): no secret, only mistakes are to be found.
+    // FNV-1a (Fowler, Noll and Vo): it must detect mistakes, not attacks.
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
     format!("{hash:016x}")
 }
 
-/// The rows by policy and point.
+/// Sums the rows by policy and point.
 fn curve(rows: &str) -> Vec<output::SweepPoint> {
     let mut points: BTreeMap<(usize, Vec<&str>), output::SweepPoint> = BTreeMap::new();
     let mut order: Vec<&str> = Vec::new();

@@ -1,4 +1,4 @@
-//! `--trace` and `--replay`: the file around `upcall_sim::trace`.
+//! The files of `--trace` and `--replay`, in the format of `upcall_sim::trace`.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -20,20 +20,20 @@ pub struct TraceFile {
 
 #[derive(Debug)]
 enum State {
-    /// Opened; what was in it is still there.
+    /// Opened; its old content is still there.
     Open(File),
     Begun(Writer<BufWriter<File>>),
-    /// By other processes, each with a writer of its own.
+    /// Other processes write packets, each with a writer of its own.
     BegunRemote(BufWriter<File>),
-    /// The first error; later records are not tried.
+    /// The first error; later records are not written.
     Failed(io::Error),
 }
 
 impl TraceFile {
-    /// Opens the file for writing; what is in it stays until [`TraceFile::begin`].
+    /// Opens the file for writing. It keeps its content until [`TraceFile::begin`].
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub fn open(path: &Path) -> Result<Self, Failure> {
         let file = open_kept(path).map_err(|error| Failure::of_file(path, error))?;
         Ok(TraceFile { path: path.to_owned(), state: State::Open(file) })
@@ -48,14 +48,14 @@ impl TraceFile {
         self.state = begun.map_or_else(State::Failed, State::Begun);
     }
 
-    /// Empties the file, for what other processes write.
+    /// Empties the file for the packets of other processes.
     pub fn begin_remote(&mut self) {
         let State::Open(file) = &self.state else { return };
         let begun = empty(file).and_then(|()| file.try_clone()).map(BufWriter::new);
         self.state = begun.map_or_else(State::Failed, State::BegunRemote);
     }
 
-    /// Appends whole packets that another process wrote. An error is kept for `finish`.
+    /// Appends whole packets that another process wrote. Keeps an error for `finish`.
     pub fn append(&mut self, packets: &[u8]) {
         if let State::BegunRemote(file) = &mut self.state
             && let Err(error) = file.write_all(packets)
@@ -64,7 +64,7 @@ impl TraceFile {
         }
     }
 
-    /// Writes a record. An error, such as a full disk, is kept for `finish`.
+    /// Writes a record. Keeps an error, such as a full disk, for `finish`.
     pub fn record(&mut self, cpu: u32, record: &Record) {
         if let State::Begun(writer) = &mut self.state
             && let Err(error) = writer.record(cpu, record)
@@ -73,10 +73,10 @@ impl TraceFile {
         }
     }
 
-    /// Writes what is buffered.
+    /// Writes out what is buffered.
     ///
     /// # Errors
-    /// The first error since it was opened.
+    /// The first error since the file was opened.
     pub fn finish(self) -> Result<(), Failure> {
         let finished = match self.state {
             State::Open(_) => Ok(()),
@@ -90,10 +90,10 @@ impl TraceFile {
     }
 }
 
-/// Reads a trace and hands its inputs to the core again.
+/// Reads a trace and passes its inputs to the core again.
 ///
 /// # Errors
-/// The file cannot be read, or is no trace; says where.
+/// The file cannot be read or is no trace. The error says where.
 pub fn replay(path: &Path) -> Result<output::Replay, Failure> {
     let bytes = std::fs::read(path).map_err(|error| Failure::of_trace(path, &error))?;
     let traces = read_all(&bytes).map_err(|error| Failure::of_file(path, error))?;
@@ -111,7 +111,7 @@ pub fn replay(path: &Path) -> Result<output::Replay, Failure> {
         divergence: None,
     };
     for trace in &traces {
-        // Of several processes each is a domain.
+        // With several processes, each is a domain.
         let domain = (traces.len() > 1).then(|| trace.header.activities.first()).flatten();
         let domain = domain.map(|activity| activity.domain.clone());
         for of_cpu in trace.replay() {
@@ -126,7 +126,7 @@ pub fn replay(path: &Path) -> Result<output::Replay, Failure> {
     Ok(replay)
 }
 
-/// Adds what came of one scheduler's replay.
+/// Adds the outcome of one scheduler's replay.
 fn take_in(replay: &mut output::Replay, domain: Option<String>, of_cpu: CpuReplay) {
     let cpu = of_cpu.cpu;
     match of_cpu.outcome {

@@ -6,11 +6,11 @@ use upcall_sim::vopr::{Tally, vopr};
 
 use crate::output;
 
-/// Seeds between two looks at the progress bar.
+/// Seeds between two updates of the progress bar.
 const STRIDE: u64 = 16;
 
-/// Checks `count` seeds from `first` on under each policy, or the one named.
-/// Ends with the first seed that fails.
+/// Checks `count` seeds from `first` on under each policy, or under the named one. Ends at the
+/// first seed that fails.
 pub fn check(count: u64, first: u64, policy: Option<&'static Discipline>) -> output::Vopr {
     let disciplines = policy.map_or_else(|| DISCIPLINES.to_vec(), |policy| vec![policy]);
     let bar = ProgressBar::new(count.saturating_mul(disciplines.len() as u64));

@@ -1,10 +1,10 @@
-//! Captures: the frame of a file is read here, block by block, so that a file of any
-//! length takes the memory of its largest packet; what a block holds is `pcap-parser`'s.
+//! Reads captures block by block, so that a file of any length takes only the memory of its largest
+//! packet. `pcap-parser` parses the content of each block.
 //!
-//! Its own readers are not used: they hold whatever stands between packets, cannot tell
-//! a block that contradicts itself from one that is cut off, and give no reason when
-//! reading fails. Its `if_tsresol` knows no powers of two and its `if_tsoffset` no
-//! big-endian sections (0.17), so both are taken from the option's bytes.
+//! The readers of `pcap-parser` are not used. They hold everything between packets, cannot
+//! distinguish an inconsistent block from a truncated one, and give no reason when reading fails.
+//! Its `if_tsresol` ignores powers of two and its `if_tsoffset` ignores big-endian sections (0.17).
+//! Both are therefore taken from the option's bytes.
 //!
 //! Formats: draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng.
 
@@ -21,7 +21,7 @@ use pcap_parser::{parse_block_be, parse_block_le};
 use pcap_parser::{parse_pcap_frame, parse_pcap_frame_be, parse_pcap_header};
 use std::io::{self, Read};
 
-/// Packets to `port`, or all of them; returns how many packets there were in all.
+/// Reads the packets to `port`, or all packets. Returns how many packets the capture has in all.
 pub(super) fn read(
     input: impl Read,
     kind: Kind,
@@ -55,7 +55,7 @@ pub(super) fn read(
     Ok(packets)
 }
 
-/// Why reading went no further.
+/// Why reading stopped.
 enum Stop {
     Truncated,
     Fault(CaptureFault),
@@ -64,24 +64,24 @@ enum Stop {
 
 struct Capture<'t, R> {
     input: R,
-    /// The packet or block at hand.
+    /// The current packet or block.
     block: Vec<u8>,
     big_endian: bool,
     port: Option<u16>,
     packets: u64,
-    /// The first link type that is not known, and the packets of all such.
+    /// The first unknown link type, and the number of packets of all unknown types.
     unknown: Option<(u32, u64)>,
     times: &'t mut Timeline,
 }
 
-/// What packets of an interface are like.
+/// The properties of an interface's packets.
 #[derive(Clone, Copy)]
 struct Interface {
     link_type: u32,
     link: Option<Link>,
-    /// Of its clock.
+    /// Resolution of the interface's clock.
     ticks_per_second: u64,
-    /// Of its clock's zero.
+    /// Zero of the interface's clock, in seconds since 1970.
     offset_s: i64,
 }
 
@@ -92,7 +92,7 @@ impl Interface {
 
     /// Nanoseconds since 1970, rounded down.
     fn nanos(self, ticks: u64) -> i128 {
-        // Below 2^64 * 2^30 / 1, and 2^63 * 2^30: both fit.
+        // The products are below 2^64 * 2^30 and 2^63 * 2^30, so both fit.
         let ns = i128::from(ticks) * 1_000_000_000 / i128::from(self.ticks_per_second);
         i128::from(self.offset_s) * 1_000_000_000 + ns
     }
@@ -111,7 +111,7 @@ impl<R: Read> Capture<'_, R> {
         }
         self.big_endian = header.is_bigendian();
         let per_second = if header.is_nanosecond_precision() { 1_000_000_000 } else { 1_000_000 };
-        // Above the link type stands how long a checksum at a frame's end is.
+        // The bits above the link type hold the length of a frame's checksum.
         let link_type = header.network.0.cast_unsigned() & 0x03ff_ffff;
         let interface = Interface::new(link_type, per_second, 0);
         while self.next_frame()? {
@@ -127,7 +127,7 @@ impl<R: Read> Capture<'_, R> {
         Ok(())
     }
 
-    /// The next packet with its header; `false` at the end.
+    /// Reads the next packet and its header; returns `false` at the end of the file.
     fn next_frame(&mut self) -> Result<bool, Stop> {
         self.block.clear();
         match self.more(16)? {
@@ -189,7 +189,8 @@ impl<R: Read> Capture<'_, R> {
         Ok(())
     }
 
-    /// The type of the next block, and the block if it matters; none at the end.
+    /// Reads the next block. Returns its type, and keeps the block if its type matters. Returns
+    /// `None` at the end of the file.
     fn next_block(&mut self) -> Result<Option<u32>, Stop> {
         self.block.clear();
         match self.more(8)? {
@@ -198,7 +199,7 @@ impl<R: Read> Capture<'_, R> {
             _ => return Err(Stop::Truncated),
         }
         let mut read = 8;
-        // The same in both byte orders; the one of the section comes behind it.
+        // This type reads the same in both byte orders. The section's byte order follows it.
         if self.word(0) == SECTION {
             self.whole(4)?;
             read = 12;
@@ -249,10 +250,10 @@ impl<R: Read> Capture<'_, R> {
         Ok(())
     }
 
-    /// Reads `bytes` more behind what is at hand; returns how many there were.
+    /// Reads `bytes` more behind the current ones. Returns how many were read.
     fn more(&mut self, bytes: u32) -> Result<usize, Stop> {
         let mut limited = self.input.by_ref().take(u64::from(bytes));
-        // Grows as bytes come, not as a length says.
+        // Grows with the bytes that come, not with the declared length.
         limited.read_to_end(&mut self.block).map_err(|error| Stop::Other(ArrivalsError::Io(error)))
     }
 
@@ -263,7 +264,7 @@ impl<R: Read> Capture<'_, R> {
         }
     }
 
-    /// The number at `place` of what is at hand, which is there.
+    /// The number at `place` of the current block, or 0 if the block is shorter.
     fn word(&self, place: usize) -> u32 {
         let bytes = self.block.get(place..).and_then(|rest| rest.first_chunk::<4>());
         let bytes = *bytes.unwrap_or(&[0; 4]);
@@ -271,7 +272,7 @@ impl<R: Read> Capture<'_, R> {
     }
 }
 
-/// Of an interface's description, §4.2 of the format.
+/// Reads an interface description block (§4.2 of the format).
 fn interface(
     described: &InterfaceDescriptionBlock<'_>,
     big_endian: bool,

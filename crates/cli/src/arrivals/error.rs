@@ -1,4 +1,4 @@
-//! Why a file gives no arrivals.
+//! The errors of the readers.
 
 use super::block_type::SIMPLE_PACKET;
 use super::kind::Kind;
@@ -13,48 +13,48 @@ use upcall_sim::trace::ReadError;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ArrivalsError {
-    /// The system's reason.
+    /// The system's error.
     Io(io::Error),
-    /// It is none of [`Kind`].
+    /// The file is of no known [`Kind`].
     Kind,
-    /// A port was asked for where there are no packets.
+    /// A port was given for a file without packets.
     Port(Kind),
-    /// Something is wrong with a capture.
+    /// An invalid capture.
     Capture {
-        /// Whole packets before.
+        /// Whole packets before the fault.
         packets: u64,
-        /// What it is.
+        /// The fault.
         fault: CaptureFault,
     },
-    /// Something is wrong with a line.
+    /// An invalid line.
     Line {
         /// From 1.
         line: u64,
-        /// What it is.
+        /// The fault.
         fault: LineFault,
     },
-    /// Something is wrong with a trace.
+    /// An invalid trace.
     Trace(ReadError),
     /// A trace longer than [`TRACE_BYTES_MAX`].
     TraceTooLong,
     /// The trace has no activity of that name.
     NoActivity {
-        /// Those that it has, at most eight.
+        /// Its activities, at most eight.
         known: Vec<String>,
     },
     /// More than [`ARRIVALS_MAX`].
     TooMany,
-    /// Two are further apart than 2^63 ns (292 years), or one lies beyond that.
+    /// Two arrivals are more than 2^63 ns (292 years) apart, or one lies beyond that.
     TooFar,
-    /// Nothing arrived.
+    /// The file has no arrival.
     Nothing {
-        /// What it was read as.
+        /// The kind of the file.
         kind: Kind,
-        /// Packets, jobs or lines that were looked at.
+        /// Packets, jobs or lines that were read.
         seen: u64,
-        /// The port asked for.
+        /// The requested port.
         port: Option<u16>,
-        /// A link type that was not understood.
+        /// An unknown link type of a packet.
         link: Option<u32>,
     },
 }
@@ -63,26 +63,26 @@ pub enum ArrivalsError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CaptureFault {
-    /// It ends inside its first header.
+    /// The file ends inside its first header.
     NoHeader,
-    /// Another major version of the format.
+    /// An unknown major version of the format.
     Version(u16),
-    /// A length that cannot be, of a packet or a block.
+    /// An impossible length of a packet or a block.
     Length(u32),
-    /// A section whose byte order is told by something else than 1a2b3c4d.
+    /// A section whose byte-order mark is not 1a2b3c4d.
     ByteOrder,
-    /// A block that contradicts itself.
+    /// An inconsistent block.
     Malformed {
-        /// Its type.
+        /// The type of the block.
         block: u32,
     },
-    /// A packet of an interface that was not described.
+    /// A packet of an interface without a description.
     Interface(u32),
     /// More interfaces than are accepted.
     Interfaces,
-    /// A resolution of time that does not fit 64 bits.
+    /// A time resolution that does not fit 64 bits.
     Resolution(u8),
-    /// Packets of a type whose time is not known or not read.
+    /// Packets in a block type without a time, or one whose time is not read.
     Timeless {
         /// Type of the block, 2 or 3.
         block: u32,
@@ -95,13 +95,13 @@ pub enum CaptureFault {
 pub enum LineFault {
     /// Longer than [`LINE_BYTES_MAX`].
     TooLong,
-    /// Not UTF-8.
+    /// The line is not UTF-8.
     Encoding,
-    /// No time.
+    /// The line has no valid time.
     Time {
-        /// As found, shortened.
+        /// The text of the line, shortened.
         found: String,
-        /// What there should be.
+        /// What is valid there.
         expected: String,
     },
 }

@@ -2,21 +2,21 @@
 
 use core::fmt;
 
-/// What a file is.
+/// The kind of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Packets, in the old format.
     Pcap,
-    /// Packets, in the new one.
+    /// Packets, in the new format.
     PcapNg,
-    /// Of `upcall run --trace` or `upcall sim --trace`.
+    /// A trace of `upcall run --trace` or `upcall sim --trace`.
     Trace,
-    /// A time a line.
+    /// Text with one time a line.
     Text,
 }
 
 impl Kind {
-    /// Of a file that begins with `head`; none if it is no such file.
+    /// The kind of a file that begins with `head`, or `None` if it is of no known kind.
     pub(super) fn of(head: &[u8]) -> Option<Kind> {
         let white = |byte: &u8| matches!(byte, b'\t' | b'\n' | b'\r' | 0x0c);
         match head {

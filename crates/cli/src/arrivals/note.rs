@@ -1,34 +1,34 @@
-//! What a user should know of a file that was read.
+//! Notes to the user about a file.
 
 use core::fmt;
 use upcall::time::Span;
 
-/// Something to be said of a file that was read.
+/// A note to the user about a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Note {
-    /// So many came earlier than one before them, by at most `back`; they were sorted.
+    /// Arrivals that came out of order were sorted.
     Sorted {
-        /// How many.
+        /// How many came earlier than one before them.
         count: u64,
-        /// The longest way back.
+        /// How far they went back at most.
         back: Span,
     },
-    /// The capture ends inside a packet or a block; what stands before it was taken.
+    /// The capture ends inside a packet or a block; the packets before it were used.
     Truncated {
         /// Whole packets, selected or not.
         packets: u64,
     },
-    /// Packets in which no port can be found.
+    /// No port can be found in some packets.
     UnknownLink {
-        /// The link type, as <https://www.tcpdump.org/linktypes.html> numbers them.
+        /// The first such link type, as in <https://www.tcpdump.org/linktypes.html>.
         link: u32,
-        /// How many there were of all such link types.
+        /// The number of packets of all such link types.
         packets: u64,
     },
     /// The trace has gaps.
     Lost {
-        /// Records that are not in it.
+        /// Records missing in the trace.
         records: u64,
     },
 }

@@ -1,10 +1,10 @@
-//! Where a packet goes: the port of a UDP datagram, under whatever link it was captured.
+//! The destination port of a UDP datagram, for each link type that a capture may have.
 //!
-//! By hand, and without unsafe code: it is a walk over a few lengths, and `etherparse`
-//! 0.21, which would have done it, reads out of bounds where an IPv6 extension header
-//! is cut off (docs/decisions/0002). Bytes that are not there end the walk.
+//! The parser is hand-written, without unsafe code: it only follows a few lengths. `etherparse`
+//! 0.21 would do the same, but it reads out of bounds at a truncated IPv6 extension header
+//! (docs/decisions/0002). Missing bytes end the parse.
 
-/// How a packet of a capture begins, by <https://www.tcpdump.org/linktypes.html>.
+/// The link-layer header of a packet, as in <https://www.tcpdump.org/linktypes.html>.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Link {
     Ethernet,
@@ -13,14 +13,15 @@ pub(super) enum Link {
     Cooked2,
     /// An IP header.
     Raw,
-    /// A protocol family of four bytes, in whose order does not matter.
+    /// A protocol family of four bytes, in either byte order.
     Null,
 }
 
 /// EtherTypes.
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
-/// 802.1Q, 802.1ad and what came before it: four bytes, the last two the next EtherType.
+/// 802.1Q, 802.1ad and their predecessor. A tag has four bytes; the last two are the next
+/// EtherType.
 const VLAN_TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 
 /// IP protocols (IANA, "Assigned Internet Protocol Numbers").
@@ -37,7 +38,7 @@ impl Link {
         match number {
             0 | 108 => Some(Link::Null),
             1 => Some(Link::Ethernet),
-            // 12 and 14 are what systems call 101 themselves, and some write.
+            // Some systems write 12 and 14, their own numbers for 101.
             12 | 14 | 101 | 228 | 229 => Some(Link::Raw),
             113 => Some(Link::Cooked),
             276 => Some(Link::Cooked2),
@@ -45,8 +46,8 @@ impl Link {
         }
     }
 
-    /// The destination port, if the packet is a UDP datagram or the first fragment of
-    /// one, and was captured so far.
+    /// The destination port, if the packet is a UDP datagram or its first fragment, and the capture
+    /// includes the port.
     pub(super) fn udp_destination(self, packet: &[u8]) -> Option<u16> {
         match self {
             Link::Ethernet => tagged(two(packet, 12)?, packet.get(14..)?),
@@ -64,7 +65,7 @@ impl Link {
     }
 }
 
-/// Behind an EtherType, however many VLAN tags there are.
+/// Parses from an EtherType on, through any number of VLAN tags.
 fn tagged(mut ether_type: u16, mut rest: &[u8]) -> Option<u16> {
     while VLAN_TAGS.contains(&ether_type) {
         ether_type = two(rest, 2)?;
@@ -110,13 +111,13 @@ fn ipv6(packet: &[u8]) -> Option<u16> {
     extended(*packet.get(6)?, packet.get(40..)?)
 }
 
-/// Past extension headers (RFC 8200 §4), each at least eight bytes, so that this ends.
+/// Skips extension headers (RFC 8200 §4). Each has at least eight bytes, so the loop ends.
 fn extended(mut header: u8, mut rest: &[u8]) -> Option<u16> {
     loop {
         let bytes = match header {
             UDP => return two(rest, 2),
             HOP_BY_HOP | ROUTING | DESTINATION | MOBILITY => 8 + 8 * usize::from(*rest.get(1)?),
-            // RFC 4302 §2.2: in words of four bytes, less two.
+            // RFC 4302 §2.2: the length in units of four bytes, minus two.
             AUTHENTICATION => 8 + 4 * usize::from(*rest.get(1)?),
             // The offset is in the upper 13 bits.
             FRAGMENT if two(rest, 2)? >> 3 == 0 => 8,
@@ -127,7 +128,7 @@ fn extended(mut header: u8, mut rest: &[u8]) -> Option<u16> {
     }
 }
 
-/// The number at `place`, in the order of the network.
+/// The 16-bit number at `place`, in network byte order.
 fn two(bytes: &[u8], place: usize) -> Option<u16> {
     bytes.get(place..)?.first_chunk().map(|bytes| u16::from_be_bytes(*bytes))
 }

@@ -1,4 +1,4 @@
-//! Every form of a recording, built byte by byte, and what is no recording at all.
+//! Recordings of every form, built byte by byte, and files that are no recordings.
 
 use super::*;
 use build::{ORDERS, Order, block, enhanced, ethernet, interface, ipv4, ipv6, pcap, section, udp};
@@ -17,7 +17,7 @@ fn read_ns(bytes: &[u8], port: Option<u16>) -> Vec<u64> {
     ns(&read(bytes, "", port).unwrap().at)
 }
 
-/// What went wrong, in words.
+/// The error in words.
 fn fault(bytes: &[u8], port: Option<u16>) -> String {
     read(bytes, "", port).unwrap_err().to_string()
 }
@@ -63,17 +63,17 @@ fn each_interface_of_a_pcapng_has_its_own_clock() {
             section(order),
             // Microseconds, by default.
             interface(order, 1, &[]),
-            // Nanoseconds, whose zero is 5 s after 1970.
+            // Nanoseconds since 5 s after 1970.
             interface(order, 1, &[(2, b"eth1"), (9, &[9]), (14, &order.eight(5))]),
-            // 1024ths of a second, whose zero is 1 s before 1970.
+            // 1024ths of a second since 1 s before 1970.
             interface(order, 1, &[(9, &[0x8a]), (14, &order.eight(u64::MAX))]),
-            // A statistics block and one that nobody knows are passed over.
+            // The reader skips a statistics block and one of unknown type.
             block(order, 5, &[0; 12]),
             block(order, 0x7777_7777, &[1; 100]),
             enhanced(order, 0, 6_000_000, &packet),
             enhanced(order, 1, 1_000_000_700, &packet),
             enhanced(order, 2, 7 * 1024 + 512, &packet),
-            // Another section begins with no interface.
+            // A second section begins without interfaces.
             section(Order::Big),
             interface(Order::Big, 1, &[]),
             enhanced(Order::Big, 0, 7_000_000, &packet),
@@ -117,7 +117,7 @@ fn a_capture_that_is_cut_off_is_used_as_far_as_it_goes() {
         }
         let arrived = read(&file[..file.len() - second], "", Some(5004)).unwrap();
         assert_eq!((arrived.at.len(), arrived.notes.len()), (1, 0));
-        // With no packet left there is nothing to use.
+        // A capture without a whole packet is an error.
         assert!(read(&file[..file.len() - 2 * second], "", None).is_err());
     }
     assert_eq!(
@@ -133,7 +133,7 @@ fn what_contradicts_itself_is_refused_with_how_far_it_was_read() {
     let good = [section(order), interface(order, 1, &[]), enhanced(order, 0, 5, &packet)].concat();
     let then = |more: &[u8]| fault(&[&good, more].concat(), None);
     let mut lying = enhanced(order, 0, 5, &packet);
-    // The packet is said to be longer than its block.
+    // The packet claims to be longer than its block.
     lying[20..24].copy_from_slice(&order.four(1000));
     for (more, expected) in [
         (lying, "found a block of type 6 that contradicts itself"),
@@ -159,7 +159,7 @@ fn what_contradicts_itself_is_refused_with_how_far_it_was_read() {
 
 #[test]
 fn a_link_that_is_not_known_is_said() {
-    // 802.11; without a port nobody looks inside.
+    // 802.11. Without a port the reader does not parse packets.
     let file = pcap(Order::Little, false, 105, &[(1, 0, &[8; 40]), (2, 0, &[8; 40])]);
     assert_eq!(read_ns(&file, None).len(), 2);
     assert!(fault(&file, Some(5004)).ends_with("(no port is found in packets of link type 105)"));
@@ -197,7 +197,7 @@ fn a_text_has_a_time_a_line() {
     let arrived = read(text.as_bytes(), "", None).unwrap();
     assert_eq!(ns(&arrived.at), [0, 7, 40_000, 1_500_000, 20_000_000, 1_000_000_000]);
     assert!(matches!(arrived.notes[..], [Note::Sorted { count: 4, .. }]));
-    // As they stand: nothing is taken for a beginning. A byte order mark is none's fault.
+    // Text times are absolute, and a byte order mark is skipped.
     assert_eq!(read_ns("\u{feff}3\n4".as_bytes(), None), [3_000_000_000, 4_000_000_000]);
     assert_eq!(read_ns(b"\n\n\n5", None), [5_000_000_000]);
     for (text, expected) in [
@@ -219,7 +219,8 @@ fn a_text_has_a_time_a_line() {
     assert!(fault(b"1\n", Some(9)).starts_with("found a text, expected a capture"));
 }
 
-/// A simulated trace: audio comes as told, up to four a job each 10 ms, beside video.
+/// A simulated trace: audio arrives at the given times, at most four PDUs a job each 10 ms, beside
+/// video.
 fn trace(audio: &[u64]) -> Vec<u8> {
     use upcall::activity::ActivityParams;
     use upcall_sim::trace::{Header, Writer};
@@ -239,11 +240,11 @@ fn trace(audio: &[u64]) -> Vec<u8> {
 
 #[test]
 fn a_trace_has_the_pdus_of_each_job_at_its_release() {
-    // The first job has none, and time counts from the first that has.
+    // The first job has no PDU, and times count from the first PDU.
     let trace = trace(&[3, 7, 10, 25, 26, 27, 27, 28, 29]);
     let arrived = read(&*trace, "audio", None).unwrap();
     let ms: Vec<_> = ns(&arrived.at).iter().map(|ns| ns / 1_000_000).collect();
-    // Four at most in a job: two of the six wait for the next.
+    // At most four PDUs a job: two of the six wait for the next job.
     assert_eq!(ms, [0, 0, 0, 20, 20, 20, 20, 30, 30]);
     assert_eq!(arrived.notes, []);
     assert_eq!(read(&*trace, "video", None).unwrap().at.len(), 40);
@@ -258,7 +259,7 @@ fn a_trace_has_the_pdus_of_each_job_at_its_release() {
 
 #[test]
 fn what_is_no_recording_is_told_at_once() {
-    // Nothing more of it is read than tells what it is: this one has no end.
+    // The reader stops after the first bytes of this file, which has no end.
     let error = read(io::repeat(0), "", None).unwrap_err();
     assert!(error.to_string().starts_with("found something else, expected a capture"));
     assert!(matches!(read(&b"\x1f\x8b\x08\x00"[..], "", None), Err(ArrivalsError::Kind)));
@@ -314,7 +315,7 @@ fn a_recording_is_named_with_a_path_and_perhaps_a_port() {
 
 static GOOD_FILES: std::sync::LazyLock<Vec<Vec<u8>>> = std::sync::LazyLock::new(good_files);
 
-/// Files that are good, one of each kind and order.
+/// Valid files, one of each kind and byte order.
 fn good_files() -> Vec<Vec<u8>> {
     let packet = datagram(5004);
     let six = ethernet(&[0x8100], 0x86dd, &ipv6(17, &udp(5004)));
@@ -334,7 +335,7 @@ fn good_files() -> Vec<Vec<u8>> {
     files
 }
 
-/// In order, not empty, and from 0 where it counts from the first.
+/// Checks that the arrivals are in order, not empty, and count from 0 where the kind says so.
 fn check(bytes: &[u8], port: Option<u16>) {
     match read(bytes, "audio", port) {
         Ok(arrived) => {
@@ -351,7 +352,7 @@ proptest! {
         check(&bytes, None);
         check(&bytes, Some(port));
         for file in GOOD_FILES.iter() {
-            // Behind something that begins well.
+            // Random bytes after a valid beginning.
             let begun = [&file[..file.len().min(24)], &bytes].concat();
             check(&begun, Some(port));
         }

@@ -1,5 +1,5 @@
-//! A time a line: seconds as a plain number, or a duration with a unit. `#` begins a
-//! comment; lines with nothing else are skipped.
+//! Reads one time a line: seconds as a plain number, or a duration with a unit. `#` begins a
+//! comment. Lines without a time are skipped.
 
 use super::error::{ArrivalsError, LineFault};
 use super::limits::LINE_BYTES_MAX;
@@ -7,14 +7,14 @@ use super::timeline::Timeline;
 use crate::spec::{parse_duration, quoted};
 use std::io::{BufRead, BufReader, Read};
 
-/// Returns how many lines had a time.
+/// Reads the times. Returns how many lines had a time.
 pub(super) fn read(input: impl Read, times: &mut Timeline) -> Result<u64, ArrivalsError> {
     let mut input = BufReader::new(input);
     let mut bytes = Vec::new();
     let mut seen = 0;
     for line in 1.. {
         bytes.clear();
-        // One more than may be: that tells a line that is too long.
+        // One byte more than allowed, to detect a line that is too long.
         let mut limited = input.by_ref().take(LINE_BYTES_MAX as u64 + 1);
         limited.read_until(b'\n', &mut bytes).map_err(ArrivalsError::Io)?;
         if bytes.is_empty() {
@@ -29,7 +29,7 @@ pub(super) fn read(input: impl Read, times: &mut Timeline) -> Result<u64, Arriva
     Ok(seen)
 }
 
-/// Nanoseconds, if there is anything but a comment.
+/// The time in nanoseconds, or `None` for an empty line or a comment.
 fn parse(bytes: &[u8], first: bool) -> Result<Option<i128>, LineFault> {
     if bytes.len() > LINE_BYTES_MAX {
         return Err(LineFault::TooLong);

@@ -1,14 +1,14 @@
-//! Times as they are read, and what they become: in order, from 0.
+//! Collects arrival times, sorts them and counts them from 0.
 
 use super::error::ArrivalsError;
 use super::limits::ARRIVALS_MAX;
 use super::note::Note;
 use upcall::time::{Instant, Span};
 
-/// Times in the order they were read.
+/// The times in the order they were read.
 #[derive(Debug, Default)]
 pub(super) struct Timeline {
-    /// What the offsets count from: the first that was read.
+    /// The first time that was read; the offsets count from it.
     origin: Option<i128>,
     offsets: Vec<i64>,
     latest: i64,
@@ -17,10 +17,10 @@ pub(super) struct Timeline {
 }
 
 impl Timeline {
-    /// One more arrival, in nanoseconds of the recorder's clock.
+    /// Adds an arrival, in nanoseconds of the recorder's clock.
     ///
     /// # Errors
-    /// Too many, or too far from the first.
+    /// There are too many arrivals, or this one is too far from the first.
     pub(super) fn push(&mut self, ns: i128) -> Result<(), ArrivalsError> {
         if self.offsets.len() >= ARRIVALS_MAX {
             return Err(ArrivalsError::TooMany);
@@ -39,8 +39,8 @@ impl Timeline {
         Ok(())
     }
 
-    /// In order: from the earliest, or (of times that are none's clock, and not
-    /// negative) as they stand.
+    /// The times in order, counted from the earliest one, or as they are if they are absolute and
+    /// not negative.
     pub(super) fn finish(mut self, from_earliest: bool, notes: &mut Vec<Note>) -> Vec<Instant> {
         if self.disordered > 0 {
             let back = Span::from_nanos(self.back_max);

@@ -1,4 +1,4 @@
-//! Arrivals from a trace of ours: what each job processed had come by its release.
+//! Reads the arrivals from a trace of Upcall: the PDUs of a job had arrived by its release.
 
 use super::error::ArrivalsError;
 use super::limits::TRACE_BYTES_MAX;
@@ -8,10 +8,10 @@ use std::io::Read;
 use upcall::scheduler::Command;
 use upcall_sim::trace::{self, Crossing};
 
-/// How many names an error tells.
+/// Most names that an error lists.
 const NAMES_TOLD: usize = 8;
 
-/// Returns how many jobs of `name` there were.
+/// Reads the times. Returns how many jobs of `name` the trace has.
 pub(super) fn read(
     input: impl Read,
     name: &str,

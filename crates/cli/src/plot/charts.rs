@@ -1,4 +1,4 @@
-//! The histograms of a trace: slack, lag, and how late each CPU woke.
+//! The histograms of a trace: slack, lag, and the wake-up latency of each CPU.
 
 use super::histogram::{Bins, HEIGHT, HistogramStyle};
 use super::label::{NAME_MAX, format_ms, shortened, trimmed};
@@ -7,18 +7,18 @@ use super::replayed::Replayed;
 use super::schedule::Schedule;
 use crate::show;
 
-/// Between rows that share an axis.
+/// Space between rows that share an axis.
 const GAP: f64 = 14.0;
-/// Less than a microsecond of slack is nobody's concern.
+/// Bars narrower than a microsecond of slack are of no use.
 const FINEST_SLACK_NS: f64 = 1_000.0;
-/// Bars in a quantum: more cannot be told apart, on an axis of two quanta at least.
+/// Most bars in a quantum, on an axis of two quanta or more. More cannot be distinguished.
 const QUANTUM_BARS_MAX: f64 = 100.0;
-/// Fewest ticks of an axis of wake-ups before it gets more.
+/// An axis of wake-ups with fewer ticks gets more.
 const WAKEUP_TICKS_MIN: usize = 3;
-/// In powers of ten: half of one on the page has a tick at least.
+/// In powers of ten. With half a power on the page, the axis has at least one tick.
 const FINEST_POWER: f64 = 0.05;
 
-/// The slack of each activity's jobs, each with an axis of its own.
+/// The slack of each activity's jobs; each activity has an axis of its own.
 pub fn slacks(page: &mut Page, schedule: &Schedule) {
     page.heading("slack of all jobs: time left at the end of a job; red is missed");
     for (place, row) in schedule.rows.iter().enumerate() {
@@ -44,8 +44,8 @@ pub fn slacks(page: &mut Page, schedule: &Schedule) {
     }
 }
 
-/// The lag of each activity, one below the other on one axis, with a mark where it
-/// comes to a time quantum. Nothing if the policy knows none.
+/// The lag of each activity, one below the other on one axis, with a mark at each time quantum.
+/// Draws nothing if the policy has no lag.
 pub fn lags(page: &mut Page, schedule: &Schedule, replayed: &Replayed) {
     let Some(quantum) = replayed.time_quantum else { return };
     let quantum_ns = quantum.as_nanos() as f64;
@@ -58,7 +58,7 @@ pub fn lags(page: &mut Page, schedule: &Schedule, replayed: &Replayed) {
          share; a quantum q is {}",
         show::span(quantum.as_nanos())
     ));
-    // A line for the names of the marks.
+    // Space for the labels of the marks.
     page.y += 14.0;
     let axis = Lag::axis(&lags, quantum_ns);
     let top = page.y;
@@ -84,9 +84,9 @@ pub fn lags(page: &mut Page, schedule: &Schedule, replayed: &Replayed) {
     }
 }
 
-/// A row of the above.
+/// One row of [`lags`].
 struct Lag<'a> {
-    /// Among all activities.
+    /// Index among all activities.
     place: usize,
     name: &'a str,
     notes: Vec<String>,
@@ -94,7 +94,7 @@ struct Lag<'a> {
 }
 
 impl Lag<'_> {
-    /// Of those who have any.
+    /// The rows of activities that have lags.
     fn of<'a>(schedule: &'a Schedule, replayed: &Replayed, finest: f64) -> Vec<Lag<'a>> {
         let rows = schedule.rows.iter().enumerate();
         let lags = rows.filter_map(|(place, row)| {
@@ -105,7 +105,7 @@ impl Lag<'_> {
         lags.collect()
     }
 
-    /// Over all bars, and a quantum to both sides at least.
+    /// An axis over all bars, and over at least one quantum in both directions.
     fn axis(lags: &[Lag<'_>], quantum_ns: f64) -> Axis {
         let (mut from, mut until) = (-quantum_ns, quantum_ns);
         for (first, last) in lags.iter().map(|lag| lag.bins.span()) {
@@ -116,8 +116,8 @@ impl Lag<'_> {
     }
 }
 
-/// How late each CPU woke, by powers of ten: one late wake-up in a thousand matters,
-/// and is far from the others. Nothing if all woke in time, as simulated ones do.
+/// The wake-up latency of each CPU, in powers of ten, because one late wake-up in a thousand
+/// matters and is far from the others. Draws nothing if no CPU woke late, as in a simulation.
 pub fn wakeups(page: &mut Page, replayed: &Replayed) {
     if replayed.wakeups_ns.values().flatten().all(|&late_ns| late_ns == 0) {
         return;
@@ -155,7 +155,7 @@ fn wakeup_notes(cpu: u32, lates_ns: &[u64]) -> Vec<String> {
     let mut sorted = lates_ns.to_vec();
     sorted.sort_unstable();
     let count = sorted.len();
-    // The value that so many percent do not exceed.
+    // The value that this percentage of wake-ups does not exceed.
     let at = |percent: usize| {
         let rank = (count * percent).div_ceil(100).max(1);
         sorted.get(rank - 1).map_or_else(String::new, |&late_ns| show::span(late_ns))
@@ -167,13 +167,13 @@ fn wakeup_notes(cpu: u32, lates_ns: &[u64]) -> Vec<String> {
     ]
 }
 
-/// Whose, how many, and from where to where.
+/// The name, the count and the range of the values.
 fn notes(name: &str, what: &str, values_ns: &[i64]) -> Vec<String> {
     let mut notes = vec![format!("{}: {} {what}", shortened(name, NAME_MAX), values_ns.len())];
     if let (Some(&least), Some(&most)) = (values_ns.iter().min(), values_ns.iter().max()) {
         notes.push(match (show::slack(least), show::slack(most)) {
             _ if least == most => format!("all {}", signed_ms(least as f64)),
-            // They differ in digits that are not shown.
+            // The difference is in digits that are not shown.
             (a, b) if a == b => format!("{a}, {} apart", show::span(most.abs_diff(least))),
             (a, b) => format!("{a} to {b}"),
         });
@@ -185,13 +185,13 @@ fn floats(values: &[i64]) -> Vec<f64> {
     values.iter().map(|&value| value as f64).collect()
 }
 
-/// With its sign, unless it is zero.
+/// A number with its sign, unless it is zero.
 fn signed(value: f64) -> String {
     let text = trimmed(value);
     if value > 0.0 && text != "0" { format!("+{text}") } else { text }
 }
 
-/// Nanoseconds as milliseconds, with their sign.
+/// Nanoseconds as milliseconds, with a sign.
 fn signed_ms(ns: f64) -> String {
     signed(ns / 1e6) + " ms"
 }

@@ -1,4 +1,4 @@
-//! The schedule of a trace, a row an activity.
+//! The schedule of a trace: one row an activity.
 
 use std::ops::RangeInclusive;
 
@@ -9,12 +9,12 @@ use super::page::{Axis, MARGIN, MISSED, Page, colour};
 use super::schedule::{self, Schedule};
 use crate::show;
 
-/// Of the schedule, with arrows above and below the line.
+/// Height of a row, with arrows above and below its line.
 const SCHEDULE_ROW: f64 = 44.0;
 const RELEASE: &str = "#404040";
 const DEADLINE: &str = "#808080";
 
-/// A row an activity: what ran, releases as arrows upwards, deadlines downwards.
+/// One row an activity: runs as bars, releases as arrows upwards, deadlines as arrows downwards.
 pub fn gantt(page: &mut Page, schedule: &Schedule, from_ns: u64, until_ns: u64) {
     page.legend(&[
         (&|page, (x, y)| page.rectangle(x - 8.0, y - 7.0, 16.0, 14.0, colour(0), "a run"), "runs"),
@@ -24,7 +24,7 @@ pub fn gantt(page: &mut Page, schedule: &Schedule, from_ns: u64, until_ns: u64) 
     ]);
     let top = page.y;
     let axis = Axis::new(from_ns as f64, until_ns as f64);
-    // Axis and ticks lie behind the rows: room for them first.
+    // The axis is drawn first, behind the rows, so their height is reserved.
     page.y += SCHEDULE_ROW * schedule.rows.len() as f64;
     axis.draw(page, top, format_ms);
     let bottom = page.y;
@@ -60,7 +60,7 @@ pub fn gantt(page: &mut Page, schedule: &Schedule, from_ns: u64, until_ns: u64) 
     page.y = bottom;
 }
 
-/// The arrows of a row, whose line is at `base`; those in the window.
+/// The arrows in the window for one row, whose line is at `base`.
 fn releases_and_deadlines(
     page: &mut Page,
     schedule: &Schedule,
@@ -87,7 +87,7 @@ fn releases_and_deadlines(
     }
 }
 
-/// A stretch by the window, both from the start of the trace; empty if it is outside.
+/// The part of a run inside the window, from the start of the trace; empty if the run is outside.
 fn clip(run_from: u64, run_until: u64, start: u64, from: u64, until: u64) -> (u64, u64) {
     let begin = run_from.saturating_sub(start).max(from);
     let end = run_until.saturating_sub(start).min(until);

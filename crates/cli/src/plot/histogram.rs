@@ -1,33 +1,33 @@
-//! Histograms: how many bars, where they begin, and how they are drawn.
+//! Histograms: number of bars, edges, and drawing.
 
 use super::page::{Axis, MARGIN, MISSED, Page, round_above, round_below};
 
 #[cfg(test)]
 mod tests;
 
-/// Fewest bars between the least value and the most, if these differ by so many units.
+/// Fewest bars between the least and the greatest value, if they differ by this many units.
 const BARS_MIN: f64 = 10.0;
-/// Most bars; two less than that between the ends, which seldom fall on edges.
+/// Most bars; at most two fewer between the extreme values, which seldom fall on edges.
 const BARS_MAX: f64 = 60.0;
-/// Of the tallest bar.
+/// Height of the tallest bar.
 pub const HEIGHT: f64 = 60.0;
 
-/// Values counted in stretches of one width, whose edges are multiples of it: so zero
-/// is an edge, and no bar is on both sides of it.
+/// Values counted in bins of one width. The edges are multiples of the width, so zero is an edge
+/// and no bar covers both sides of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bins {
-    /// Where the first begins, in widths.
+    /// Where the first bin begins, in widths.
     first: f64,
     width: f64,
     counts: Vec<u64>,
 }
 
 impl Bins {
-    /// Of `values`, which are numbers; `None` if there are none. The width is that of
-    /// Freedman and Diaconis ("On the histogram as a density estimator", 1981), twice
-    /// the distance of the quartiles by the cube root of the count, within 10 to 60
-    /// bars, and then a round one. `finest`, above zero, is about the narrowest there
-    /// may be, though bars be fewer. Sorts the values.
+    /// Counts `values`, which must be numbers; returns `None` if there are none. The width follows
+    /// Freedman and Diaconis ("On the histogram as a density estimator", 1981): twice the distance
+    /// of the quartiles, divided by the cube root of the count. It is limited to 10 to 60 bars and
+    /// then rounded. `finest`, above zero, is about the smallest width, even if this gives fewer
+    /// bars. Sorts the values.
     pub fn of(values: &mut [f64], finest: f64) -> Option<Bins> {
         values.sort_unstable_by(f64::total_cmp);
         let (&least, &most) = (values.first()?, values.last()?);
@@ -38,7 +38,7 @@ impl Bins {
         let finest = if range > 0.0 { finest } else { finest.max(least.abs() / 50.0) };
         let natural = natural.clamp(narrowest, widest).max(finest);
         let round = round_above(natural);
-        // The round one below is at least 0.4 of it: still wider than `narrowest`.
+        // The next round width below is at least 0.4 times this one, and so wider than `narrowest`.
         let width = if round > widest && natural <= widest { round_below(widest) } else { round };
         let first = (least / width).floor();
         #[expect(
@@ -65,15 +65,15 @@ impl Bins {
         self.counts.iter().copied().max().unwrap_or(0)
     }
 
-    /// An axis of their own: at least ten bars wide.
+    /// An axis for this histogram alone, at least ten bars wide.
     pub fn axis(&self) -> Axis {
         let (from, until) = self.span();
         let beside = (BARS_MIN - self.counts.len() as f64).max(0.0) / 2.0 * self.width;
         Axis::new(from - beside, until + beside)
     }
 
-    /// Bars from `top` to `HEIGHT` below, and what `style` says beside them. The axis is
-    /// the caller's to draw, before.
+    /// Draws bars from `top` to `HEIGHT` below, and the notes of `style` beside them. The caller
+    /// draws the axis first.
     pub fn draw(&self, page: &mut Page, top: f64, style: &HistogramStyle<'_>) {
         let (axis, base, tallest) = (style.axis, top + HEIGHT, self.tallest());
         let notes = style.notes.iter().cloned().chain([format!("tallest bar: {tallest}")]);
@@ -93,16 +93,16 @@ impl Bins {
     }
 }
 
-/// How bars are drawn and named.
+/// The look and the texts of a histogram.
 pub struct HistogramStyle<'a> {
     pub axis: Axis,
-    /// Lines at their left, three at most.
+    /// Lines at the left of the bars, three at most.
     pub notes: &'a [String],
     pub fill: &'a str,
-    /// Bars that end here or before are red.
+    /// Bars that end at this value or before are red.
     pub red_until: f64,
-    /// What is counted.
+    /// The name of what is counted.
     pub what: &'a str,
-    /// An edge in words.
+    /// Formats an edge.
     pub show: &'a dyn Fn(f64) -> String,
 }

@@ -1,11 +1,11 @@
-//! Names and numbers as the pictures write them.
+//! Names and numbers in the form that pictures show.
 
-/// Letters that fit beside the rows.
+/// Most letters beside a row.
 pub const LABEL_MAX: usize = 30;
-/// Letters of a name that has its count beside it.
+/// Most letters of a name that has its count beside it.
 pub const NAME_MAX: usize = 18;
 
-/// A label of no more than `letters_max`, and a mark where it is cut.
+/// A label of at most `letters_max` letters, with an ellipsis where it is cut.
 pub fn shortened(label: &str, letters_max: usize) -> String {
     match label.char_indices().nth(letters_max) {
         Some((end, _)) => format!("{}…", &label[..end]),
@@ -13,12 +13,12 @@ pub fn shortened(label: &str, letters_max: usize) -> String {
     }
 }
 
-/// Nanoseconds as milliseconds, all of their digits.
+/// Nanoseconds as milliseconds, with all digits.
 pub fn format_ms(ns: f64) -> String {
     trimmed(ns / 1e6) + " ms"
 }
 
-/// Six digits behind the point, without zeros that say nothing.
+/// Six decimal places, without trailing zeros.
 pub fn trimmed(value: f64) -> String {
     let text = format!("{value:.6}");
     let text = text.trim_end_matches('0').trim_end_matches('.');

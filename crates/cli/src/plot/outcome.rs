@@ -1,4 +1,4 @@
-//! The picture of what `run` and `sim` print.
+//! Draws the outcome that `run` and `sim` print.
 
 use std::fmt::Write as _;
 
@@ -9,13 +9,13 @@ use super::page::{Axis, MARGIN, MISSED, Page, colour};
 use crate::show;
 
 const ROW: f64 = 34.0;
-/// Heights of the bars of responses: the more responses, the thicker.
+/// Heights of the bars: the median is the thickest, the worst response the thinnest.
 const WORST: f64 = 6.0;
 const MOST: f64 = 12.0;
 const MEDIAN: f64 = 18.0;
 
-/// What `run` and `sim` print with `--json`: of each activity the response
-/// against its deadline, and its lag where the policy has one.
+/// Draws the JSON of `run` and `sim`: for each activity its responses against its deadline, and its
+/// lag if the policy has one.
 pub fn of_outcome(outcome: &Value) -> Result<String, String> {
     const EXPECTED: &str =
         "found no activities, expected what `upcall run` or `upcall sim` prints with --json";
@@ -94,7 +94,7 @@ fn responses(page: &mut Page, activities: &[Value]) -> Option<()> {
     Some(())
 }
 
-/// From the least lag to the most, of those that have one.
+/// The range of lag of each activity that has one.
 fn lags(page: &mut Page, activities: &[Value]) {
     let lag = |activity: &Value| {
         let range = &activity["lag_ns"];

@@ -1,28 +1,28 @@
-//! The page: where things stand, axes, colours. Knows no trace.
+//! The page of a picture: positions, axes and colours. It knows nothing of traces.
 
 use svg::Document;
 use svg::node::element::{Description, Group, Line, Polygon, Rectangle, Text, Title};
 
 pub const WIDTH: f64 = 1200.0;
-/// Of the names at the left.
+/// Width of the names at the left.
 pub const MARGIN: f64 = 230.0;
 const RIGHT: f64 = 45.0;
-/// A step is a tenth of an axis or more.
+/// Most ticks: a step is a tenth of an axis or more.
 const TICKS_MAX: u32 = 12;
-/// So much of a step may rounding be off.
+/// Tolerance for rounding errors, in steps.
 const HAIR: f64 = 1e-6;
 
-/// Of an arrow's head, both ways.
+/// Size of an arrow's head, in both directions.
 const HEAD: f64 = 6.0;
 /// Height of a legend.
 const LEGEND: f64 = 26.0;
-/// A letter's width, about.
+/// Approximate width of a letter.
 const LETTER: f64 = 6.5;
 
-/// What draws a mark around a place, and what the mark means.
+/// A function that draws a mark around a place, and the meaning of the mark.
 pub type Mark<'m> = (&'m dyn Fn(&mut Page, (f64, f64)), &'m str);
 
-/// Distinct for people who see few colours apart (Okabe and Ito 2008).
+/// Distinct for people who confuse colours (Okabe and Ito 2008).
 const COLOURS: [&str; 7] =
     ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c8c8c"];
 pub const MISSED: &str = "#c00000";
@@ -54,8 +54,7 @@ impl Page {
         self.add(rectangle);
     }
 
-    /// What `draw` draws, as one picture for those who hear it: its title, and what
-    /// there is to see.
+    /// Groups what `draw` draws into one picture with a title and a description for screen readers.
     pub fn chart(&mut self, title: &str, description: &str, draw: impl FnOnce(&mut Page)) {
         let described = Group::new()
             .set("role", "img")
@@ -77,7 +76,7 @@ impl Page {
         self.add(line);
     }
 
-    /// An arrow's line, and its head at `to`, which is above or below `from`.
+    /// An arrow with its head at `to`, which is above or below `from`.
     pub fn arrow(&mut self, from: (f64, f64), to: (f64, f64), stroke: &str) {
         self.line(from, to, stroke);
         let (x, y) = to;
@@ -87,8 +86,8 @@ impl Page {
         self.add(Polygon::new().set("points", points.join(" ")).set("fill", stroke));
     }
 
-    /// A line that says what marks mean: each is drawn by its function around the place
-    /// it is given, and its meaning stands at its right.
+    /// A line that explains marks. Each function draws its mark around the given place; the meaning
+    /// is at its right.
     pub fn legend(&mut self, marks: &[Mark<'_>]) {
         let (mut x, y) = (MARGIN, self.y + LEGEND / 2.0);
         for (draw, meaning) in marks {
@@ -148,7 +147,7 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// Of what lies between, which must be in order; a point is widened.
+    /// An axis from `from` to `until`, which must be in order. An empty range is widened.
     pub fn new(from: f64, until: f64) -> Self {
         Axis { from, until: if until > from { until } else { from + 1.0 } }
     }
@@ -157,34 +156,34 @@ impl Axis {
         MARGIN + (value - self.from) / (self.until - self.from) * (WIDTH - MARGIN - RIGHT)
     }
 
-    /// Whether `value` lies on it.
+    /// Whether `value` lies on the axis.
     pub fn holds(&self, value: f64) -> bool {
         (self.from..=self.until).contains(&value)
     }
 
-    /// Where it ends.
+    /// The right end of the axis.
     pub fn right(&self) -> f64 {
         self.x(self.until)
     }
 
-    /// Ticks at round values, with what `label` says of each.
+    /// Draws ticks at round values; `label` formats each value.
     pub fn draw(&self, page: &mut Page, top: f64, label: impl Fn(f64) -> String) {
         self.draw_in(1.0, page, top, label);
     }
 
-    /// Ticks at round numbers of `unit`.
+    /// Draws ticks at round multiples of `unit`.
     pub fn draw_in(&self, unit: f64, page: &mut Page, top: f64, label: impl Fn(f64) -> String) {
         let step = round_above((self.until - self.from) / unit / 10.0);
-        // Counted: a sum of steps would miss the last tick, or zero, by a hair.
+        // Counts steps. A sum of steps would miss the last tick, or zero, by a rounding error.
         let first = (self.from / unit / step - HAIR).ceil();
         let last = (self.until / unit / step + HAIR).floor();
-        // Of a forged trace: where a step is lost in rounding they would never end.
+        // Bounded: in a forged trace a step can vanish in rounding, and the ticks would never end.
         let ticks = (0..TICKS_MAX).map(|place| first + f64::from(place));
         let values = ticks.take_while(|&number| number <= last).map(|number| number * step * unit);
         self.draw_ticks(page, top, values.map(|value| (value, label(value))));
     }
 
-    /// Ticks at the values that stand before their labels, of a line or several.
+    /// Draws ticks at the given values, each with a label of one or more lines.
     pub fn draw_ticks(
         &self,
         page: &mut Page,
@@ -204,21 +203,21 @@ impl Axis {
     }
 }
 
-/// 1, 2 or 5 times a power of ten, the first that is not below `least`.
+/// The smallest number of the form 1, 2 or 5 times a power of ten that is not below `least`.
 pub fn round_above(least: f64) -> f64 {
     let power = 10f64.powf(least.log10().floor());
     let steps = [1.0, 2.0, 5.0].map(|times| times * power);
     steps.into_iter().find(|&step| step >= least).unwrap_or(10.0 * power)
 }
 
-/// 1, 2 or 5 times a power of ten, the last that is not above `most`.
+/// The largest number of the form 1, 2 or 5 times a power of ten that is not above `most`.
 pub fn round_below(most: f64) -> f64 {
     let power = 10f64.powf(most.log10().floor());
     let steps = [5.0, 2.0, 1.0].map(|times| times * power);
     steps.into_iter().find(|&step| step <= most).unwrap_or(power / 2.0)
 }
 
-/// To hundredths of a point: nobody sees more, and files stay small.
+/// Rounds to hundredths of a point. More digits are invisible, and files stay small.
 fn round(value: f64) -> f64 {
     (value * 100.0).round() / 100.0
 }

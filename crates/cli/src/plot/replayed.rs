@@ -1,7 +1,7 @@
-//! What no record of a trace tells, and the core does when it is asked again: lag,
-//! and how late each CPU woke.
+//! Values that no record of a trace has and a replay computes: lag, and the wake-up latency of each
+//! CPU.
 //!
-//! The trace is replayed, as `upcall sim --replay` does it.
+//! The trace is replayed as `upcall sim --replay` does it.
 
 use std::collections::BTreeMap;
 
@@ -13,33 +13,32 @@ use upcall_sim::trace::{Crossing, Record, Trace};
 #[cfg(test)]
 mod tests;
 
-/// What a replay showed.
+/// The values of a replay.
 #[derive(Clone, Debug, Default)]
 pub struct Replayed {
-    /// Of each CPU's activity by its number there, in the order of time: its lag in
-    /// nanoseconds whenever it was upcalled and whenever it returned. Empty under a
-    /// policy that knows none.
+    /// The lags in nanoseconds of each activity, by CPU and by the activity's number on that CPU,
+    /// in order of time. There is a value at every upcall and at every return. Empty under a policy
+    /// without lag.
     pub lags_ns: BTreeMap<(u32, u32), Vec<i64>>,
-    /// What the policy hands out at a time, if it knows lag.
+    /// The time quantum of the policy, if it has lag.
     pub time_quantum: Option<Span>,
-    /// By CPU: for each sleep that lasted until its end was due, how much longer it
-    /// took to wake, in nanoseconds.
+    /// By CPU: for each sleep that lasted until its deadline, how much later the CPU woke, in
+    /// nanoseconds.
     pub wakeups_ns: BTreeMap<u32, Vec<u64>>,
 }
 
 impl Replayed {
-    /// O(log n) a record.
+    /// Replays a trace. O(log n) a record.
     ///
     /// # Errors
-    /// Records are missing, or the core says something else today: nobody knows the
-    /// lags behind that.
+    /// Records are missing, or the core decides differently today. Later lags are then unknown.
     pub fn of(trace: &Trace) -> Result<Replayed, String> {
         let header = &trace.header;
         let mut replayed = Replayed {
             time_quantum: header.time_quantum.or(header.discipline.time_quantum),
             ..Replayed::default()
         };
-        // By CPU: who runs, and when its sleep is to end.
+        // By CPU: the running activity, and the end of the CPU's sleep.
         let (mut running, mut due) = (BTreeMap::new(), BTreeMap::new());
         let outcomes = trace.replay_seen(|cpu, scheduler, record| {
             if let Some(id) = looked_at(&mut running, cpu, record)
@@ -63,7 +62,7 @@ impl Replayed {
     }
 }
 
-/// Whose lag is of interest behind `record`: who is upcalled, or has returned.
+/// The activity whose lag is taken after `record`: one that was upcalled or has returned.
 fn looked_at(
     running: &mut BTreeMap<u32, ActivityId>,
     cpu: u32,
@@ -79,9 +78,9 @@ fn looked_at(
     }
 }
 
-/// How late the CPU woke with `record`, if it slept until it was due. It sleeps when
-/// it has nothing to do, and no longer than the core says; a tick ends it. One
-/// that comes before is a doorbell's.
+/// How late the CPU woke with `record`, if it slept until its deadline. A CPU sleeps when it has
+/// nothing to do, and no longer than the core says. A tick ends the sleep. A tick before the
+/// deadline comes from a notification.
 fn woken(
     due: &mut BTreeMap<u32, Instant>,
     cpu: u32,
@@ -90,7 +89,7 @@ fn woken(
 ) -> Option<Span> {
     match record.crossing {
         Crossing::Command(None) => {
-            // What is due by now is no sleep.
+            // If something is due already, the CPU does not sleep.
             let next = scheduler.next_deadline().filter(|&next| next > record.now);
             due.remove(&cpu);
             due.extend(next.map(|next| (cpu, next)));

@@ -1,4 +1,4 @@
-//! What a trace says of each activity: when it ran, and how its jobs ended.
+//! The schedule of a trace: when each activity ran, and how its jobs ended.
 
 use std::collections::BTreeMap;
 
@@ -14,22 +14,22 @@ pub struct Row {
     pub id: ActivityId,
     pub domain: String,
     pub name: String,
-    /// From upcall to return, in nanoseconds of the trace's clock.
+    /// Each from upcall to return, in nanoseconds of the trace's clock.
     pub runs: Vec<Run>,
     pub jobs: Vec<JobRecord>,
     period_ns: u64,
 }
 
-/// One stretch on the CPU.
+/// One continuous run on the CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
     pub from_ns: u64,
     pub until_ns: u64,
-    /// Whether it continues a job that had yielded.
+    /// Whether it continues a job that yielded.
     pub resumed: bool,
 }
 
-/// All rows, and the time they span.
+/// All rows, and the time that they cover.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     pub policy: &'static str,
@@ -39,7 +39,7 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// Rows in the order of the processes' CPUs, and on each as the header has them.
+    /// Rows in the order of the processes and their CPUs; on each CPU in the order of the header.
     /// O(n log n).
     pub fn of(traces: &[Trace]) -> Schedule {
         let mut rows = Vec::new();
@@ -53,15 +53,15 @@ impl Schedule {
         Schedule { policy, rows, from_ns, until_ns }
     }
 
-    /// When the first release or upcall is, in nanoseconds from the start. A live trace
-    /// begins when the program does, well before its handlers.
+    /// Time of the first release or upcall, in nanoseconds from the start. A live trace begins with
+    /// the program, well before its handlers.
     pub fn first_event_ns(&self) -> u64 {
         let runs = self.rows.iter().flat_map(|row| &row.runs).map(|run| run.from_ns);
         let jobs = self.rows.iter().flat_map(|row| &row.jobs).map(|job| job.release.as_nanos());
         runs.chain(jobs).min().map_or(0, |first_ns| first_ns.saturating_sub(self.from_ns))
     }
 
-    /// So much from there on as a page shows well: some of the longest periods.
+    /// The length of time that a page shows well: a few of the longest periods.
     pub fn first_page_ns(&self) -> u64 {
         let longest = self.rows.iter().map(|row| row.period_ns).max().unwrap_or(0);
         let whole = self.until_ns - self.from_ns;
@@ -69,7 +69,7 @@ impl Schedule {
     }
 }
 
-/// Adds the rows of one process: when its last record is.
+/// Adds the rows of one process. Returns the time of its last record.
 fn add_rows(rows: &mut Vec<Row>, trace: &Trace) -> u64 {
     let mut until_ns = trace.header.start.as_nanos();
     for (&(cpu, _), records) in trace.header.cpus.iter().zip(&trace.records) {

@@ -1,4 +1,4 @@
-//! What must be in a picture, by counting what is in it.
+//! Checks pictures by counting their elements.
 
 use super::label::LABEL_MAX;
 use super::page::Axis;
@@ -82,7 +82,7 @@ fn every_upcall_is_a_rectangle_and_every_name_is_escaped() {
     let runs: usize = schedule.rows.iter().map(|row| row.runs.len()).sum();
     assert_eq!(schedule.rows[0].jobs.len(), 10);
     assert_eq!(schedule.rows[1].jobs.len(), 4);
-    // The slow one yields at least once a job.
+    // The slow task yields at least once a job.
     assert!(runs > 14, "{runs}");
     let picture = of_trace(&schedule, None, ALL).unwrap();
     assert_eq!(count(&picture, " from "), runs + 1 + count(&picture, "jobs from"), "{picture}");
@@ -94,7 +94,7 @@ fn every_upcall_is_a_rectangle_and_every_name_is_escaped() {
 
 #[test]
 fn what_is_missed_is_red() {
-    // 2 of 10 and 22.5 of 25 ms.
+    // 2 of 10 ms and 22.5 of 25 ms.
     let picture = of_trace(&schedule(2_500), None, ALL).unwrap();
     assert!(count(&picture, "deadline missed") > 0);
 }
@@ -121,8 +121,8 @@ fn every_mark_has_its_meaning_in_a_legend() {
         let words = picture.split(['<', '>']).filter(|text| text.trim() == meaning);
         assert_eq!(words.count(), 1, "{meaning}");
     }
-    // Three arrows of the legend; 14 releases; and as many deadlines, but that the last of
-    // each task is where the trace ends.
+    // Three arrows of the legend, 14 releases, and 14 deadlines. The last deadline of each task is
+    // at the end of the trace and is not drawn.
     assert_eq!(count(&picture, "<polygon"), 3 + 14 + 12);
 }
 
@@ -155,7 +155,7 @@ fn a_picture_begins_where_something_happens() {
     assert!(picture(&at_once, None).contains("schedule from 0 ms to 100 ms of 100 ms"));
     // A fiftieth of the page before the first release.
     assert!(picture(&late, None).contains("schedule from 158 ms to 258 ms of 260 ms"));
-    // A window that ends before that is drawn all the same.
+    // A window that ends before the first release is drawn anyway.
     let empty = picture(&late, Some(Span::from_millis(50)));
     assert!(empty.contains("schedule from 0 ms to 50 ms of 260 ms"), "{empty}");
 }

@@ -1,4 +1,4 @@
-//! The activities that this process runs: all of a plan's, or a domain's.
+//! The activities of this process: all of a plan, or those of one domain.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::spec::{Direction, Spec};
 use crate::stream::{Endpoint, SharedWorkCounters};
 use crate::{outcome, output};
 
-/// A runtime and what was created in it.
+/// A runtime and the activities created in it.
 pub struct Activities {
     pub runtime: Runtime,
     /// In order of creation.
@@ -26,18 +26,18 @@ struct Created {
     /// Position among the plan's activities.
     activity: usize,
     handler: HandlerId,
-    /// If it is a stream.
+    /// The counters of the stream, if the activity is one.
     stream: Option<(Arc<StreamCounters>, Arc<SharedWorkCounters>)>,
-    /// The longest response by analysis, if there is one.
+    /// The longest response by analysis, if the analysis found one.
     response_max: Option<Span>,
-    /// Completed jobs whose response was longer.
+    /// Completed jobs with a longer response than `response_max`.
     above_max: u64,
 }
 
-/// Binds a stream's socket; `None` for a task.
+/// Binds the socket of a stream; returns `None` for a task.
 ///
 /// # Errors
-/// The address is taken or not ours; says where it stands in the spec.
+/// The address is taken or does not belong to this machine. The error names its place in the spec.
 pub fn bind(spec: &Spec, planned: &Planned<'_>) -> Result<Option<Endpoint>, Failure> {
     let Some((stream, mapping)) = planned.stream() else { return Ok(None) };
     Endpoint::open(stream, mapping).map(Some).map_err(|error| {
@@ -50,7 +50,7 @@ pub fn bind(spec: &Spec, planned: &Planned<'_>) -> Result<Option<Endpoint>, Fail
     })
 }
 
-/// One line on buffers that were planned and not granted.
+/// A line about socket buffers that are smaller than planned, or `None`.
 pub fn shortfall(planned: &Planned<'_>, endpoint: Option<&Endpoint>) -> Option<String> {
     Some(format!("{}: {}", planned.name(), endpoint?.shortfall()?))
 }
@@ -82,7 +82,7 @@ impl Activities {
                 let mut spin = Work::new(WorkKind::Spin, 1, cost, upcall::thread_cpu_ns);
                 self.runtime.handler(planned.name(), need, move |batch| {
                     while batch.proceed() {
-                        // Anything is a PDU to it, and spinning cannot fail then.
+                        // The spin work takes any bytes as a PDU, and it cannot fail.
                         let _ = spin.take(&[]);
                         let _ = spin.process();
                     }
@@ -94,12 +94,12 @@ impl Activities {
         Ok(())
     }
 
-    /// Handlers in order of creation.
+    /// The handlers, in order of creation.
     pub fn handlers(&self) -> Vec<HandlerId> {
         self.created.iter().map(|created| created.handler).collect()
     }
 
-    /// Delivers all from `at` on.
+    /// Starts the delivery of PDUs to all activities at `at`.
     ///
     /// # Errors
     /// A scheduling thread did not start.
@@ -107,7 +107,7 @@ impl Activities {
         self.runtime.run_at(&self.handlers(), at)
     }
 
-    /// Who is who in a trace that began at `start`.
+    /// The header of a trace that began at `start`: it names every activity.
     pub fn trace_header(&self, plan: &[Planned<'_>], process: u16, start: Instant) -> Header {
         let named = |created: &Created| {
             let (cpu, id) = self.runtime.place(created.handler)?;
@@ -128,18 +128,18 @@ impl Activities {
         }
     }
 
-    /// Takes in what ended, and shows each job with the position of its activity.
+    /// Takes in the jobs that ended, and passes each with its activity's position to `on_job`.
     pub fn poll(&mut self, mut on_job: impl FnMut(usize, &Job)) {
         let created = &mut self.created;
         self.runtime.poll(|id, job| shown(created, id, job, &mut on_job));
     }
 
-    /// What the daemon's watchdog has done about this process since, a line each.
+    /// What the daemon's watchdog did to this process since the last call, one line each.
     pub fn offences(&mut self) -> Vec<String> {
         self.runtime.offences().iter().map(ToString::to_string).collect()
     }
 
-    /// The present state, in order of creation.
+    /// The progress of each activity, in order of creation.
     pub fn rows(&self) -> Vec<Progress> {
         let rows = self.created.iter().filter_map(|created| {
             let statistics = self.runtime.statistics(created.handler)?;
@@ -155,7 +155,7 @@ impl Activities {
         rows.collect()
     }
 
-    /// Ends all, and says how it went; also the end of the trace.
+    /// Ends all activities. Returns their results and the rest of the trace.
     pub fn stop(
         self,
         plan: &[Planned<'_>],
@@ -174,7 +174,7 @@ impl Activities {
                 (created.activity, activity)
             })
             .collect();
-        // Their handlers are gone: the tallies are complete.
+        // The handlers are gone, so the counters are complete.
         let streams = created.iter().filter_map(|created| {
             let (counters, work_counters) = created.stream.as_ref()?;
             let (stream, _) = plan[created.activity].stream()?;

@@ -1,7 +1,7 @@
-//! The daemon of a run: one that is there, or one of its own.
+//! The daemon of a run: a running one, or one that the run starts.
 //!
-//! One of its own ends when its last domain has gone. Another run may have attached it
-//! meanwhile: then it serves that one to its end.
+//! A daemon that the run started ends when its last domain has gone. If another run attached to it
+//! meanwhile, the daemon serves that run to its end.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -18,27 +18,27 @@ use crate::background::own_command;
 use crate::exit::Failure;
 use crate::plan::Plan;
 
-/// How long it has to listen.
+/// Time within which a daemon must listen.
 const LISTEN_WITHIN: Span = Span::from_secs(60);
-/// How long it has to find out that the last domain has gone.
+/// Time within which a daemon must notice that its last domain has gone.
 const END_WITHIN: Span = Span::from_secs(1);
-/// Between two looks.
+/// Time between two checks.
 const CHECK_EVERY: Duration = Duration::from_millis(2);
 
-/// A daemon that this process started. Dropped after the last domain of the run.
+/// A daemon that this process started. Drop it after the last domain of the run.
 pub struct OwnDaemon {
     child: Child,
-    /// What it said, and this process has passed on.
+    /// The lines that the daemon printed and this process passed on.
     said: mpsc::Receiver<String>,
-    /// A domain of this run has attached: from then on it ends by itself.
+    /// Whether a domain of this run has attached. From then on the daemon ends by itself.
     attached: bool,
 }
 
-/// The socket of the daemon of a run. Starts a daemon with the numbers of `plan` if none
-/// answers; the second part is `None` if one does.
+/// The socket of a run's daemon. Starts a daemon with the platform of `plan` if none answers. The
+/// second part is `None` if a daemon was already running.
 ///
 /// # Errors
-/// It does not start, or it cannot be told who listens.
+/// The daemon does not start, or the system cannot check the socket.
 pub fn ensure(plan: &Plan<'_>) -> Result<(PathBuf, Option<OwnDaemon>), Failure> {
     let there = upcall::daemon_socket().map_err(Failure::new)?;
     if answers(&there)? {
@@ -50,7 +50,7 @@ pub fn ensure(plan: &Plan<'_>) -> Result<(PathBuf, Option<OwnDaemon>), Failure> 
     while clock::now() < give_up {
         let ended = own.has_ended();
         if answers(&socket)? {
-            // If ours has ended, somebody else was faster.
+            // If this run's daemon ended, another program started one first.
             return Ok((socket, (!ended).then_some(own)));
         }
         if ended {
@@ -100,7 +100,7 @@ impl OwnDaemon {
         Ok(OwnDaemon { child, said, attached: false })
     }
 
-    /// From the first domain that has attached.
+    /// Call this when the first domain has attached.
     pub fn mark_attached(&mut self) {
         self.attached = true;
     }
@@ -123,7 +123,7 @@ impl Drop for OwnDaemon {
     }
 }
 
-/// It says only what goes wrong.
+/// Passes on the daemon's standard error, where it prints only failures.
 fn pass_on(stderr: ChildStderr, said: &mpsc::Sender<String>) {
     for line in BufReader::new(stderr).lines().map_while(Result::ok) {
         say(&line);

@@ -1,7 +1,7 @@
-//! The process of a domain: what its parent says, it does.
+//! The process of a domain: it does what its parent's messages say.
 //!
-//! Started by [`super::process`]; the messages are in [`super::message`]. It ends when
-//! its input does, wherever it is.
+//! [`super::process`] starts it; [`super::message`] has the messages. The process ends when its
+//! input ends, in every state.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
@@ -21,11 +21,11 @@ use crate::plan::{self, Planned};
 use crate::spec::Spec;
 use crate::stream::Endpoint;
 
-/// Why it does not go on.
+/// Why the process ends early.
 enum End {
-    /// Nobody listens any more.
+    /// The parent reads no more messages.
     ParentGone,
-    /// To be told.
+    /// A failure that the parent must learn of.
     Failed(Failure),
 }
 
@@ -38,14 +38,14 @@ impl From<Failure> for End {
 /// Serves one run.
 ///
 /// # Errors
-/// The thread that reads does not start.
+/// The reading thread does not start.
 pub fn serve() -> Result<(), Failure> {
     let (messages_in, messages) = mpsc::channel();
     std::thread::Builder::new()
         .name("upcall-messages".into())
         .spawn(move || {
             for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-                // The parent is this program: what cannot be read ends it.
+                // The parent runs the same program; a line that cannot be read ends this process.
                 let Ok(message) = serde_json::from_str(&line) else { return };
                 if messages_in.send(message).is_err() {
                     return;
@@ -54,7 +54,7 @@ pub fn serve() -> Result<(), Failure> {
         })
         .map_err(Failure::new)?;
     if let Err(End::Failed(failure)) = run(&messages) {
-        // If that is not heard either, so be it.
+        // If the parent cannot be reached either, there is nothing left to do.
         let _ = send(&ChildMessage::Failed { message: failure.to_string() });
     }
     Ok(())
@@ -98,7 +98,7 @@ fn run(messages: &Receiver<ParentMessage>) -> Result<(), End> {
     loop {
         let heard = messages.recv_timeout(POLL_EVERY.min(until.since(clock::now()).into()));
         trace.take_in(&mut activities)?;
-        // Anything that is said now, or the end of the input, ends it.
+        // Any message now, or the end of the input, ends the drain.
         if !matches!(heard, Err(RecvTimeoutError::Timeout)) || clock::now() >= until {
             break;
         }
@@ -145,7 +145,7 @@ fn start(
     Ok(runtime)
 }
 
-/// Creates what is asked for until it is to run: when.
+/// Creates the requested activities until `Run` comes. Returns when the run begins.
 fn create_all(
     messages: &Receiver<ParentMessage>,
     activities: &mut Activities,
@@ -185,7 +185,7 @@ fn create_all(
     }
 }
 
-/// Tells how it goes until it is to stop: how long it may drain.
+/// Reports the state until `Stop` comes. Returns how long the drain may take.
 fn watch(
     messages: &Receiver<ParentMessage>,
     activities: &mut Activities,
@@ -212,11 +212,11 @@ fn watch(
     }
 }
 
-/// The trace, if there is to be one.
+/// The trace, if one is written.
 struct Trace(Option<Writer<Vec<u8>>>);
 
 impl Trace {
-    /// Writes what the trace's rings hold before they are full.
+    /// Empties the trace's rings into the writer before the rings are full.
     fn take_in(&mut self, activities: &mut Activities) -> Result<(), Failure> {
         let mut taken = Ok(());
         activities.runtime.poll_trace(|cpu, record| {
@@ -231,7 +231,7 @@ impl Trace {
         self.0.as_mut().map_or(Ok(()), |writer| writer.record(cpu, record)).map_err(Failure::new)
     }
 
-    /// What was written since the last call.
+    /// The packets written since the last call.
     fn packets(&mut self) -> Vec<u8> {
         self.0.as_mut().map(|writer| std::mem::take(writer.out_mut())).unwrap_or_default()
     }

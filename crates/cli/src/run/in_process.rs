@@ -1,4 +1,4 @@
-//! All of a plan in this process.
+//! Runs a whole plan in this process.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -23,7 +23,7 @@ use crate::{outcome, output};
 /// See [`super::run`].
 ///
 /// # Errors
-/// Something could not be set up; nothing is left running.
+/// A part could not be set up. Nothing is left running.
 pub fn run(
     spec: &Spec,
     plan: &Plan<'_>,
@@ -74,7 +74,7 @@ pub fn run(
     let mut files = Files { mode: options.mode, plan, log, trace };
     watch(&mut activities, start + options.duration, &mut files, &mut live, interrupted);
 
-    // Load first, so that nothing arrives that nobody was to process.
+    // The senders stop first, so that nothing arrives after the last handler has run.
     let senders = load.stop_senders()?;
     let end = clock::now();
     drain(&mut activities, drain_time(plan), &mut files, interrupted);
@@ -100,7 +100,7 @@ pub fn run(
     Ok(outcome::outcome(plan, options, measured))
 }
 
-/// One line if domains that should be processes are none.
+/// A notice if domains run in this process that should be processes of their own.
 fn one_process(plan: &Plan<'_>, mode: Mode) -> Option<String> {
     let domains = plan.domains().len();
     let policy = plan.discipline.name;
@@ -111,7 +111,7 @@ fn one_process(plan: &Plan<'_>, mode: Mode) -> Option<String> {
     })
 }
 
-/// CPUs that activities run on: where the background load must compete.
+/// The CPUs that activities run on: there the background load must compete.
 fn used_cpus(plan: &Plan<'_>) -> Vec<u32> {
     let mut cpus: Vec<u32> = plan.activities.iter().map(|planned| planned.cpu).collect();
     cpus.sort_unstable();
@@ -119,7 +119,7 @@ fn used_cpus(plan: &Plan<'_>) -> Vec<u32> {
     cpus
 }
 
-/// Where what happens is written to.
+/// The files that the run writes.
 struct Files<'f, 's> {
     mode: Mode,
     plan: &'f Plan<'s>,
@@ -134,7 +134,7 @@ impl Files<'_, '_> {
         }
     }
 
-    /// Writes what the trace's rings hold before they are full.
+    /// Empties the trace's rings into the file before the rings are full.
     fn poll_trace(&mut self, activities: &mut Activities) {
         if let Some(trace) = self.trace {
             activities.runtime.poll_trace(|cpu, record| trace.record(cpu, record));
@@ -142,7 +142,7 @@ impl Files<'_, '_> {
     }
 }
 
-/// Lets it run until `end` or Ctrl-C.
+/// Lets the activities run until `end` or Ctrl-C.
 fn watch(
     activities: &mut Activities,
     end: Instant,

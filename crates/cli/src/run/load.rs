@@ -1,4 +1,4 @@
-//! What is around the activities of a run: embedded senders, and what competes.
+//! The load around the activities of a run: embedded senders and background load.
 
 use upcall::load::{SenderCounts, Senders};
 use upcall::time::Instant;
@@ -9,11 +9,11 @@ use crate::spec::Spec;
 use crate::stream::sender_plan;
 use crate::{background, output};
 
-/// Load that was started; ended when it is dropped.
+/// Running load. Its drop ends it.
 pub struct Load {
     background: Vec<background::Running>,
     senders: Option<Senders>,
-    /// Positions of the activities that they send to.
+    /// Positions of the activities that the senders send to.
     fed: Vec<usize>,
 }
 
@@ -21,30 +21,30 @@ impl Load {
     /// Starts the background load on `cpus`, and senders that wait for [`Load::begin`].
     ///
     /// # Errors
-    /// Something cannot be started; what was is ended.
+    /// A program cannot be started. Those started before are ended.
     pub fn start(spec: &Spec, plan: &Plan<'_>, cpus: &[u32]) -> Result<Self, Failure> {
         let background = background::start(spec, cpus)?;
         let (senders, fed) = start_senders(spec, plan)?;
         Ok(Load { background, senders, fed })
     }
 
-    /// Lets the senders begin.
+    /// Lets the senders begin at `at`.
     pub fn begin(&self, at: Instant) {
         if let Some(senders) = &self.senders {
             senders.start(at);
         }
     }
 
-    /// Ends the senders: what each sent, by the position of its activity.
+    /// Ends the senders. Returns what each sent, with the position of its activity.
     ///
     /// # Errors
-    /// They did not end in order.
+    /// The senders failed.
     pub fn stop_senders(&mut self) -> Result<Vec<(usize, SenderCounts)>, Failure> {
         let counts = self.senders.take().map(Senders::stop).transpose().map_err(Failure::new)?;
         Ok(self.fed.iter().copied().zip(counts.unwrap_or_default()).collect())
     }
 
-    /// Ends the rest.
+    /// Ends the background load. Returns its CPU times.
     pub fn stop(self) -> Vec<output::Background> {
         background::stop(self.background)
     }

@@ -1,5 +1,5 @@
-//! What `upcall run` and the process of a domain say to each other: a line of JSON a
-//! message, over the child's standard input and output.
+//! The messages between `upcall run` and the process of a domain: each a line of JSON over the
+//! child's standard input and output.
 //!
 //! ```text
 //!   parent                                child
@@ -17,8 +17,8 @@
 //!                <-------------------     Done
 //! ```
 //!
-//! In place of any answer the child may say that it Failed. It ends when its input
-//! does. Both ends are one program, so nothing here is versioned.
+//! The child may answer Failed in place of any reply. It ends when its input ends. Both ends are
+//! the same program, so the messages carry no version.
 
 use std::path::PathBuf;
 
@@ -27,19 +27,19 @@ use serde::{Deserialize, Serialize};
 use crate::csv::CsvRow;
 use crate::measured::{ActivityResults, Progress};
 
-/// From the parent.
+/// From the parent to the child.
 #[derive(Debug, Deserialize, Serialize)]
 pub enum ParentMessage {
     Setup(Setup),
     Start {
-        /// None where the kernel decides.
+        /// None in the baseline modes, where the kernel decides.
         daemon: Option<PathBuf>,
     },
-    /// Position among the activities of the plan.
+    /// Create the activity at this position of the plan.
     Create {
         activity: usize,
     },
-    /// Another process creates it.
+    /// Another process creates this activity; reserve its share.
     ReserveRemote {
         activity: usize,
     },
@@ -47,15 +47,15 @@ pub enum ParentMessage {
     Run {
         at_ns: u64,
     },
-    /// What has arrived may be processed for so long.
+    /// How long the child may still process what has arrived.
     Stop {
         drain_ns: u64,
     },
-    /// No longer.
+    /// End the drain at once.
     EndDrain,
 }
 
-/// All that makes the child's plan the parent's.
+/// All that the child needs to make the same plan as its parent.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct Setup {
     /// Name and text of the spec.
@@ -66,29 +66,29 @@ pub struct Setup {
     pub soft: bool,
     /// Activities of the spec that do not run.
     pub left_out: Vec<String>,
-    /// Of each activity's PDU, as declared or measured by the parent.
+    /// The cost of a PDU of each activity, as declared or measured by the parent.
     pub pdu_costs_ns: Vec<u64>,
     /// The longest response of each activity by the parent's analysis.
     pub responses_ns_max: Vec<Option<u64>>,
-    /// The platform's numbers, where there is no daemon that has its own.
+    /// The platform's numbers, for a run without a daemon. A daemon has its own.
     pub cpus: Vec<u32>,
     pub cpu_limit_ppm: u32,
     pub switch_cost_ns: u64,
     pub wakeup_latency_ns: u64,
-    /// Whether jobs are to be told of one by one.
+    /// Whether the child reports each job.
     pub log: bool,
-    /// If there is to be a trace: which process in it this one is.
+    /// If a trace is written: this process's number in it.
     pub traced: Option<u16>,
 }
 
-/// From a domain's process.
+/// From the child to the parent.
 #[derive(Debug, Deserialize, Serialize)]
 pub enum ChildMessage {
     Ready {
         notices: Vec<String>,
     },
     Started {
-        /// The daemon's, if there is one.
+        /// The daemon's CPUs, if there is a daemon.
         cpus: Vec<u32>,
     },
     Created {
@@ -103,11 +103,11 @@ pub enum ChildMessage {
     },
     State {
         rows: Vec<Progress>,
-        /// Jobs that ended since the last one, with the positions of their activities.
+        /// Jobs that ended since the last message, with the positions of their activities.
         jobs: Vec<(usize, CsvRow)>,
-        /// What the daemon's watchdog did about it since, a line each.
+        /// What the daemon's watchdog did since the last message, one line each.
         offences: Vec<String>,
-        /// What the trace has since, in whole packets.
+        /// The trace since the last message, in whole packets.
         trace: Vec<u8>,
     },
     Done(Box<ActivityResults>),

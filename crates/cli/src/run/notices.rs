@@ -1,13 +1,12 @@
-//! What a run says on standard error before its first release.
+//! What a run prints on standard error before its first release.
 
 use upcall::{Mode, RealTime};
 use upcall_cli::standard_error::say;
 
-/// Tells on standard error, before work begins, by which right handlers have the real-time
-/// class, and what was not granted.
+/// Prints by which right the handlers have the real-time class, and what was not granted.
 pub fn say_class(mode: Mode, class: Option<RealTime>, notices: &[String]) {
     match class {
-        // Each thread has a priority of its own.
+        // In this mode each thread has a priority of its own.
         Some(RealTime { right, band, .. }) if mode == Mode::Fifo => {
             let highest = band.handlers();
             say(format_args!(
@@ -23,7 +22,7 @@ pub fn say_class(mode: Mode, class: Option<RealTime>, notices: &[String]) {
     }
 }
 
-/// The notices for a person: a remedy that stands in an earlier line is not told again.
+/// The notices as a person reads them. A remedy that an earlier line already gave is not repeated.
 fn with_one_remedy(notices: &[String]) -> Vec<String> {
     let short = |(at, notice): (usize, &String)| {
         let is_told = |&(behind, _): &(usize, &str)| {
@@ -50,7 +49,7 @@ mod tests {
         let both: Vec<String> = told(&["no right to the class", "memory is not locked"]);
         let said = with_one_remedy(&both);
         assert_eq!(said, [&both[0], "memory is not locked; granted as told above"]);
-        // Each alone says how to grant it, and other remedies are no repetition.
+        // A notice alone keeps its remedy, and different remedies stay.
         assert_eq!(with_one_remedy(&both[1..]), both[1..]);
         let others = ["video: a small buffer; raise it", "audio: a small buffer; raise it"];
         assert_eq!(with_one_remedy(&others.map(str::to_owned)), others);

@@ -1,14 +1,14 @@
-//! Each domain of a plan in a process of its own: under a daemon, or where the kernel
-//! decides without one.
+//! Runs each domain of a plan in a process of its own: under a daemon in mode upcall, without one
+//! in the baseline modes.
 //!
 //! ```text
 //!   (1) processes started, sockets bound --> (2) daemon --> (3) started --> (4) created,
 //!   one by one in the order of the file --> (5) run --> (6) senders stopped, drained, merged
 //! ```
 //!
-//! Up to (5) a process that fails ends the whole; from then on it costs only its own
-//! part, and the run is reported as broken. The daemon ranks equals in the order of
-//! admission, so (4) makes ties go to the activity that stands first in the file.
+//! Until step (5) a process that fails ends the whole run. From then on a failure costs only that
+//! process's results, and the run is reported as broken. The daemon ranks equal activities in the
+//! order of admission. Step (4) therefore lets the activity that comes first in the file win a tie.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,22 +35,22 @@ use crate::spec::Spec;
 use crate::trace::TraceFile;
 use crate::{outcome, output};
 
-/// How long a process may take beyond the drain to say how it went.
+/// How long a process may take after the drain to report its results.
 const DONE_WITHIN: Span = Span::from_secs(60);
 
-/// The processes of a run, and what is known of it.
+/// The processes of a run, and what the parent knows of it.
 struct Parent<'p, 's> {
     plan: &'p Plan<'s>,
     options: RunOptions,
     processes: Vec<Process>,
-    /// Where each activity's process is among these.
+    /// For each activity, the index of the process that runs it.
     owners: Vec<usize>,
     rows: Vec<Progress>,
-    /// What each process did, once it said so.
+    /// The results of each process, once it reported them.
     parts: Vec<Option<ActivityResults>>,
     notices: Vec<String>,
     broken: Vec<String>,
-    /// The daemon is this run's own, and says itself what its watchdog does.
+    /// Whether this run started the daemon. That daemon itself reports what its watchdog does.
     own_daemon: bool,
     log: &'p mut Option<JobLog>,
     trace: &'p mut Option<TraceFile>,
@@ -59,7 +59,7 @@ struct Parent<'p, 's> {
 /// See [`super::run`].
 ///
 /// # Errors
-/// Something could not be set up; nothing is left running.
+/// A part could not be set up. Nothing is left running.
 pub fn run(
     spec: &Spec,
     plan: &Plan<'_>,
@@ -68,7 +68,7 @@ pub fn run(
     interrupted: &AtomicBool,
     started: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<output::Run, Failure> {
-    // Dropped after the processes: it ends when the last has gone.
+    // Dropped after the processes: the daemon ends when the last of them has gone.
     let (mut socket, mut own) = (None, None);
     let mut parent = Parent::start(spec, plan, options, files)?;
     if options.mode == Mode::Upcall {
@@ -96,7 +96,7 @@ pub fn run(
     let start = clock::now() + LEAD;
     load.begin(start);
     parent.begin(start)?;
-    // A daemon of this run's own has the rights that this process has.
+    // A daemon that this run started has the rights of this process.
     let class = match options.mode {
         Mode::Threads => None,
         Mode::Upcall if own.is_none() => None,
@@ -106,7 +106,7 @@ pub fn run(
     let mut live = Live::new(options, plan, start);
     parent.watch(start + options.duration, &mut live, interrupted);
 
-    // Load first, so that nothing arrives that nobody was to process.
+    // The senders stop first, so that nothing arrives after the last handler has run.
     let senders = load.stop_senders()?;
     let end = clock::now();
     parent.stop(interrupted);
@@ -129,7 +129,7 @@ pub fn run(
 }
 
 impl<'p, 's> Parent<'p, 's> {
-    /// Starts a process for each domain, and has them bind their sockets.
+    /// Starts a process for each domain. Each process binds its sockets.
     fn start(
         spec: &Spec,
         plan: &'p Plan<'s>,
@@ -175,7 +175,8 @@ impl<'p, 's> Parent<'p, 's> {
         })
     }
 
-    /// Has all start, and attach to the daemon if there is one: on which CPUs.
+    /// Has each process start its runtime, which attaches to the daemon if there is one. Returns
+    /// the CPUs.
     fn start_runtimes(
         &mut self,
         daemon: Option<&Path>,
@@ -205,7 +206,7 @@ impl<'p, 's> Parent<'p, 's> {
         Ok(used)
     }
 
-    /// Has the activities created in the order of the file: the CPUs they are on.
+    /// Has the activities created in the order of the file. Returns the CPUs they run on.
     fn create(&mut self) -> Result<Vec<u32>, Failure> {
         let mut used = Vec::new();
         for (activity, planned) in self.plan.activities.iter().enumerate() {
@@ -232,7 +233,7 @@ impl<'p, 's> Parent<'p, 's> {
         Ok(used)
     }
 
-    /// Has all run from `start` on.
+    /// Has all processes run from `start` on.
     fn begin(&mut self, start: Instant) -> Result<(), Failure> {
         for process in &mut self.processes {
             process.send(&ParentMessage::Run { at_ns: start.as_nanos() });
@@ -252,7 +253,7 @@ impl<'p, 's> Parent<'p, 's> {
         Ok(())
     }
 
-    /// Lets them run until `end`, Ctrl-C, or the last of them has gone.
+    /// Lets the processes run until `end`, Ctrl-C, or the end of the last process.
     fn watch(&mut self, end: Instant, live: &mut Live, interrupted: &AtomicBool) {
         loop {
             let now = clock::now();
@@ -269,7 +270,7 @@ impl<'p, 's> Parent<'p, 's> {
         }
     }
 
-    /// Has them drain and end, and hears how it went; at once after Ctrl-C.
+    /// Has the processes drain and end, and takes their results. Ctrl-C ends the drain.
     fn stop(&mut self, interrupted: &AtomicBool) {
         let drain = drain_time(self.plan);
         for process in &mut self.processes {
@@ -290,12 +291,12 @@ impl<'p, 's> Parent<'p, 's> {
         }
     }
 
-    /// Whether a process has said all it will.
+    /// Whether a process has reported its results or is lost.
     fn is_finished(&self, process: usize) -> bool {
         self.parts[process].is_some()
     }
 
-    /// Takes in what a process says next, if it does so within `within`.
+    /// Takes the next message of a process. Returns `false` if none came `within` this time.
     fn poll_process(&mut self, process: usize, within: Duration) -> bool {
         if self.is_finished(process) {
             return false;
@@ -331,7 +332,7 @@ impl<'p, 's> Parent<'p, 's> {
         true
     }
 
-    /// The watchdog acted against a domain: said once, and noted for the end.
+    /// Prints what the watchdog did to a domain, and keeps the line for the end.
     fn report_offences(&mut self, process: usize, offences: Vec<String>) {
         for offence in offences {
             let line = format!("domain `{}` {offence}", self.processes[process].domain);
@@ -342,7 +343,7 @@ impl<'p, 's> Parent<'p, 's> {
         }
     }
 
-    /// Whether a part is what the process was to do.
+    /// Whether the results cover exactly the activities of the process.
     fn is_result_of(&self, process: usize, part: &ActivityResults) -> bool {
         let created = |owner: &&usize| **owner == process;
         let is_its = |activity: usize| self.owners.get(activity) == Some(&process);
@@ -351,7 +352,7 @@ impl<'p, 's> Parent<'p, 's> {
             && part.streams.iter().all(|(activity, _)| is_its(*activity))
     }
 
-    /// What was seen of a process that is lost stands in for what it did.
+    /// Uses the last known progress of a lost process as its results.
     fn mark_lost(&mut self, process: usize, how: &str) {
         let domain = &self.processes[process].domain;
         self.broken.push(format!("domain `{domain}`: {how} before the run was over"));
@@ -368,7 +369,7 @@ impl<'p, 's> Parent<'p, 's> {
         self.parts[process] = Some(part);
     }
 
-    /// One part of all, notices, and what broke. Ends the processes.
+    /// Ends the processes. Returns the results of all, the notices and the failures.
     fn end(self) -> (ActivityResults, Vec<String>, Vec<String>) {
         let mut whole = ActivityResults::default();
         for part in self.parts.into_iter().flatten() {
@@ -385,7 +386,7 @@ impl<'p, 's> Parent<'p, 's> {
     }
 }
 
-/// Without a log or a trace.
+/// The setup of a child that writes no log and no trace.
 fn setup(spec: &Spec, plan: &Plan<'_>, domain: &str, options: RunOptions) -> Setup {
     let costs = plan.activities.iter().map(|planned| planned.params.pdu_cost.as_nanos());
     let responses = plan.activities.iter().map(|planned| planned.response_max);

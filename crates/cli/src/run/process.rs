@@ -1,9 +1,9 @@
-//! The process of a domain, seen from its parent.
+//! The parent's handle of a domain's process.
 //!
-//! It is this program started again. A thread reads what it says. It ends when its
-//! handle is dropped, and by itself when this process has gone: its input ends then.
-//! It is in a process group of its own, so that Ctrl-C in a terminal reaches the
-//! parent alone, which ends it in order.
+//! The process is this program, started again. A thread of the parent reads its messages. The
+//! process ends when its handle is dropped, or when the parent has gone, because its input then
+//! ends. It has a process group of its own: Ctrl-C in a terminal reaches only the parent, which
+//! then ends the process in order.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -18,30 +18,30 @@ use super::message::{ChildMessage, ParentMessage};
 use crate::background::own_command;
 use crate::exit::Failure;
 
-/// How long it has to answer. One that died is noticed at once; this is for one that
-/// a busy machine gives little time.
+/// Time within which the process must reply. The parent notices at once if the process dies; this
+/// limit is for a busy machine that gives the process little time.
 const REPLY_WITHIN: Span = Span::from_secs(60);
-/// How long it has to end by itself, once its input has.
+/// Time within which the process must end after its input has ended.
 const END_WITHIN: Span = Span::from_secs(2);
-/// Between two looks whether it has.
+/// Time between two checks whether the process has ended.
 const CHECK_EVERY: Duration = Duration::from_millis(2);
 
 /// See the module's head.
 pub struct Process {
     pub domain: String,
     child: Child,
-    /// Until it is to end.
+    /// The process's input; dropped to end the process.
     input: Option<ChildStdin>,
     messages: mpsc::Receiver<Result<ChildMessage, String>>,
-    /// Why it does not answer any more.
+    /// Why the process sends no more messages.
     gone: Option<String>,
 }
 
 impl Process {
-    /// Starts it. It waits for its setup.
+    /// Starts the process, which then waits for its setup.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub fn start(domain: &str) -> Result<Self, Failure> {
         let failed = |error: &dyn std::fmt::Display| {
             Failure::new(format_args!("domain `{domain}`: its process did not start: {error}"))
@@ -65,7 +65,7 @@ impl Process {
         Ok(process)
     }
 
-    /// Says something; if nobody listens, [`Process::receive`] finds out why.
+    /// Sends a message. If the process has ended, the next [`Process::receive`] says why.
     pub fn send(&mut self, message: &ParentMessage) {
         let Some(input) = &mut self.input else { return };
         let Ok(mut line) = serde_json::to_vec(message) else { return };
@@ -73,10 +73,11 @@ impl Process {
         let _ = input.write_all(&line);
     }
 
-    /// Waits for what it says next; `None` if nothing came within `within`.
+    /// Waits for the next message; returns `None` if none came `within` this time.
     ///
     /// # Errors
-    /// It has ended, or speaks nonsense: how, in a few words; and so from then on.
+    /// The process has ended or sent a line that is no message; the text says how. Every later call
+    /// returns the same error.
     pub fn receive(&mut self, within: Duration) -> Result<Option<ChildMessage>, String> {
         if let Some(gone) = &self.gone {
             return Err(gone.clone());
@@ -91,10 +92,10 @@ impl Process {
         Err(gone)
     }
 
-    /// Waits for its answer while it is set up.
+    /// Waits for the reply to a message of the setup.
     ///
     /// # Errors
-    /// It has ended, failed, or did not answer.
+    /// The process has ended, failed, or did not reply.
     pub fn reply(&mut self) -> Result<ChildMessage, Failure> {
         let said = match self.receive(REPLY_WITHIN.into()) {
             Ok(Some(ChildMessage::Failed { message })) => return Err(Failure::new(message)),
@@ -105,7 +106,7 @@ impl Process {
         Err(Failure::new(format_args!("domain `{}`: {said} before the run began", self.domain)))
     }
 
-    /// Has it end, and says how it did.
+    /// Ends the process, and describes how it ended.
     fn end(&mut self) -> String {
         self.input = None;
         let give_up = clock::now() + END_WITHIN;
@@ -122,7 +123,7 @@ impl Process {
     }
 }
 
-/// How a process ended, in words: in order, by its own fault, or by another's hand.
+/// How a process ended: in order, failed, or killed.
 fn describe_exit(status: ExitStatus) -> String {
     match status.signal() {
         Some(_) => format!("its process was killed ({status})"),
@@ -137,7 +138,7 @@ impl Drop for Process {
     }
 }
 
-/// What came instead of the message that was due.
+/// The failure of a message that came in place of the expected one.
 pub fn unexpected(process: &Process, message: &ChildMessage) -> Failure {
     Failure::new(format_args!("domain `{}`: unexpected message {message:?}", process.domain))
 }

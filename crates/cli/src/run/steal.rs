@@ -1,19 +1,19 @@
-//! CPU time that the host of a virtual machine takes: proc_stat(5), `steal`.
+//! CPU time that the host of a virtual machine takes: `steal` in proc_stat(5).
 //!
-//! A thread of this machine cannot see it otherwise: a handler then takes longer than its
-//! cost, or a CPU wakes late, and nobody inside did anything.
+//! Threads of the virtual machine notice stolen time only indirectly: a handler takes longer than
+//! its cost, or a CPU wakes late.
 
-/// A tick of the counts in `/proc/stat`: `USER_HZ` is 100 on every architecture we build for.
+/// One tick of the counts in `/proc/stat`. `USER_HZ` is 100 on every supported architecture.
 const TICK_NS: u64 = 10_000_000;
 
-/// CPU time that the host took from `cpus` since boot, in nanoseconds, in steps of 10 ms;
-/// 0 where the kernel does not tell. Reads a file of `/proc`; allocates.
+/// CPU time in nanoseconds that the host took from `cpus` since boot, in steps of 10 ms. Returns 0
+/// if the kernel does not count it. Reads a file of `/proc`; allocates.
 pub fn steal_ns(cpus: &[u32]) -> u64 {
     let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     steal_ticks(&stat, cpus).saturating_mul(TICK_NS)
 }
 
-/// Behind the name: user nice system idle iowait irq softirq steal.
+/// The fields after the name: user nice system idle iowait irq softirq steal.
 fn steal_ticks(stat: &str, cpus: &[u32]) -> u64 {
     let of_line = |line: &str| {
         let mut fields = line.split_whitespace();

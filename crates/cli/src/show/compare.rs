@@ -1,7 +1,7 @@
-//! `--compare`: the same load in several modes, side by side, and what it comes to.
+//! `--compare`: the same load in several modes, side by side, with conclusions.
 //!
-//! Each sentence states what this very run showed, with its figures: a mode that did as well
-//! as upcall is said to have done as well, and one that did better, better.
+//! Each sentence states what this run showed, with its figures. It says when another mode did as
+//! well as upcall, or better.
 
 use comfy_table::Table;
 
@@ -9,7 +9,7 @@ use super::judgement::{Counts, lacks_class};
 use super::{or_dash, slack, span, table};
 use crate::output::{Activity, Background, Run, Stream};
 
-/// One table with a column a mode, and what it comes to in sentences.
+/// A table with a column for each mode, and sentences that compare the modes.
 pub fn comparison(runs: &[Run]) -> String {
     let all_counts: Vec<Counts> = runs.iter().map(|run| of_common(runs, run)).collect();
     format!("{}\n\n{}", rows(runs, &all_counts), sentences(runs, &all_counts))
@@ -22,7 +22,7 @@ pub(super) fn rows(runs: &[Run], all_counts: &[Counts]) -> Table {
     let mut add = |name: &str, what: &str, cells: Vec<String>| {
         rows.add_row([name.to_owned(), what.to_owned()].into_iter().chain(cells));
     };
-    // A run may have left some out; the one with most has all.
+    // A run may lack refused activities; the run with the most activities has all of them.
     let Some(whole) = runs.iter().max_by_key(|run| run.activities.len()) else {
         return rows;
     };
@@ -66,7 +66,7 @@ pub(super) fn rows(runs: &[Run], all_counts: &[Counts]) -> Table {
     rows
 }
 
-/// What runs in every mode: the rest was refused somewhere.
+/// The counts of what ran in every mode, without what any mode refused.
 fn of_common(runs: &[Run], run: &Run) -> Counts {
     let in_all =
         |name: &str| runs.iter().all(|run| run.activities.iter().any(|each| each.name == name));
@@ -78,7 +78,7 @@ fn background_share(run: &Run) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
-/// What the first run did, and each other beside it.
+/// The result of the first run, and each other run compared with it.
 fn sentences(runs: &[Run], all_counts: &[Counts]) -> String {
     let (Some((first, rest)), Some((own, others))) = (runs.split_first(), all_counts.split_first())
     else {
@@ -116,7 +116,7 @@ fn sentences(runs: &[Run], all_counts: &[Counts]) -> String {
     text + &closest(runs) + &kernel(runs)
 }
 
-/// How `other` did beside `own`: fewer faults of each kind are better.
+/// How `other` compares with `own`: fewer faults of each kind are better.
 fn beside(own: &Counts, other: &Counts) -> &'static str {
     let faults = |counts: &Counts| [counts.missed, counts.lost, counts.late];
     let pairs = || faults(own).into_iter().zip(faults(other));
@@ -128,8 +128,7 @@ fn beside(own: &Counts, other: &Counts) -> &'static str {
     }
 }
 
-/// The job that came closest to its deadline, or went farthest beyond it, in each mode; of
-/// what runs in all of them.
+/// For each mode the job with the least slack, among activities that ran in all modes.
 fn closest(runs: &[Run]) -> String {
     let in_all =
         |name: &str| runs.iter().all(|run| run.activities.iter().any(|each| each.name == name));
@@ -147,7 +146,7 @@ fn closest(runs: &[Run]) -> String {
     }
 }
 
-/// Switches by the kernel, and whether the first mode needed fewer.
+/// Switches counted by the kernel, and whether the first mode needed fewer.
 fn kernel(runs: &[Run]) -> String {
     let Some((first, rest)) = runs.split_first() else { return String::new() };
     let beside = |other: &Run| {

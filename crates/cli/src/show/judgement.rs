@@ -2,26 +2,26 @@
 
 use crate::output::{Activity, Platform, Run, Stream};
 
-/// Counts by which a run is judged, whoever decided what ran.
+/// The counts by which a run is judged, in every mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Jobs released.
+    /// Released jobs.
     pub jobs: u64,
-    /// Of these, not ended by their deadline.
+    /// Jobs that did not end by their deadline.
     pub missed: u64,
-    /// Packets offered, and of these lost anywhere; later than the delay of their stream.
+    /// Offered packets, and how many of them were lost or were later than their stream's delay.
     pub packets: u64,
     pub lost: u64,
     pub late: u64,
 }
 
 impl Counts {
-    /// Of all that ran.
+    /// The counts of everything that ran.
     pub fn of(run: &Run) -> Self {
         Self::of_those(run, |_| true)
     }
 
-    /// Of the activities and streams whose names `accepts` takes.
+    /// The counts of the activities and streams whose names `accepts` takes.
     pub fn of_those(run: &Run, accepts: impl Fn(&str) -> bool) -> Self {
         let mut counts = Counts::default();
         for Activity { jobs, misses, .. } in run.activities.iter().filter(|a| accepts(&a.name)) {
@@ -37,7 +37,7 @@ impl Counts {
         counts
     }
 
-    /// In a line; packets only where there are streams.
+    /// The counts in one line; packets only if there are streams.
     pub fn line(&self) -> String {
         let deadlines = format!("{} of {} deadlines missed", self.missed, self.jobs);
         if self.packets == 0 {
@@ -47,7 +47,7 @@ impl Counts {
     }
 }
 
-/// What was promised, what was kept of it, and what was not: a line each.
+/// One line each: what was promised, what was kept, and what was broken.
 pub fn verdict(run: &Run) -> String {
     let figures = Counts::of(run).line();
     let word = if run.promised { "BROKEN" } else { "not kept:" };
@@ -76,7 +76,7 @@ pub fn verdict(run: &Run) -> String {
     format!("{by_whom}outcome: {figures}{kept}\n{broken}")
 }
 
-/// Whether the right is missing that mode upcall needs to promise anything.
+/// Whether mode upcall lacked the real-time class, without which it promises nothing.
 pub fn lacks_class(run: &Run) -> bool {
     run.mode == "upcall"
         && matches!(&run.platform, Platform::Machine(machine) if !machine.real_time)

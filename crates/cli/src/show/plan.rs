@@ -1,11 +1,11 @@
-//! What admission says of a spec.
+//! The result of admission.
 
 use comfy_table::{CellAlignment, Table};
 
 use super::{bits_a_second, or_dash, span, table};
 use crate::output::{Plan, Test};
 
-/// The plan: activities, tests, and what was refused.
+/// The plan: activities, tests and refusals.
 pub fn plan(plan: &Plan) -> String {
     let (activities, tests) = (activities(plan), tests(plan));
     let mut text = format!("{activities}\n");
@@ -35,7 +35,7 @@ pub fn plan(plan: &Plan) -> String {
     text
 }
 
-/// Names of the activities that were not refused.
+/// Names of the admitted activities.
 fn admitted(plan: &Plan) -> Vec<&str> {
     let is_refused = |name: &str| plan.refusals.iter().any(|refusal| refusal.name == name);
     let names = plan.activities.iter().map(|activity| activity.name.as_str());
@@ -118,13 +118,13 @@ fn test_unit(test: &Test) -> &'static str {
         "edf-demand" => "of the time",
         "window-slots" => "of the slots",
         "slot-simulation" | "window-simulation" => "windows violated",
-        // Utilizations, and those with blocking added.
+        // Utilizations, with and without blocking.
         _ => "of a CPU",
     }
 }
 
-/// What a test says. A test that does not hold where another admits the CPU's set is
-/// sufficient only: it says nothing.
+/// The result of a test. A test that fails while another test admits the CPU's set is only
+/// sufficient, so its failure proves nothing.
 fn test_result(test: &Test, tests: &[Test]) -> &'static str {
     let admits = |other: &Test| other.cpu == test.cpu && other.deciding && other.passed;
     match (test.deciding, test.passed) {

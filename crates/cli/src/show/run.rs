@@ -6,7 +6,7 @@ use super::judgement::{lacks_class, verdict};
 use super::{bits_a_second, or_dash, slack, span, table};
 use crate::output::{Activity, Machine, Platform, Run};
 
-/// All that is told of a run, from the activities to the verdict.
+/// The whole report of a run, from its activities to its verdict.
 pub fn run(run: &Run) -> String {
     let mut text = format!("{} for {}\n\n{}\n", run.mode, span(run.duration_ns), activities(run));
     if !run.streams.is_empty() {
@@ -27,7 +27,7 @@ pub fn run(run: &Run) -> String {
     }
     text += &overruns(run);
     let dearer = run.activities.iter().filter(|activity| costs_more(activity));
-    // Mode upcall measures by the clock. In the ordinary class other threads run meanwhile.
+    // Mode upcall measures by the clock. Without the real-time class other threads run meanwhile.
     for activity in dearer.filter(|_| !lacks_class(run)) {
         text += &format!(
             "NOTE {}: a PDU costs {}, more than the {} that was admitted\n",
@@ -132,7 +132,7 @@ fn switches(run: &Run) -> String {
     format!("switches: {by_us}{by_domains}{} by the kernel\n", run.switches.kernel)
 }
 
-/// Whether there is another domain to pass a turn to.
+/// Whether there are several domains, which pass turns to each other.
 fn has_domains(run: &Run) -> bool {
     run.activities.iter().any(|activity| activity.domain != run.activities[0].domain)
 }
@@ -170,14 +170,14 @@ fn longer_quanta(run: &Run) -> u64 {
     run.activities.iter().map(|activity| activity.quantum_overruns).sum()
 }
 
-/// Whether PDUs cost more than declared, beyond what noise explains.
+/// Whether PDUs cost more than declared, by more than noise explains.
 fn costs_more(activity: &Activity) -> bool {
     let cost = &activity.pdu_cost_ns;
     cost.measured.is_some_and(|measured| measured > cost.declared + cost.declared / 20)
 }
 
-/// How many jobs were within the bounds of the analysis, and why one may not be. Nothing where
-/// no bound applies.
+/// How many jobs met the bounds of the analysis, and why a job may exceed them. Empty if no bound
+/// applies.
 fn responses(run: &Run) -> String {
     let bounded = || run.activities.iter().filter(|activity| activity.response_ns_max.is_some());
     let jobs: u64 = bounded().map(|activity| activity.completed).sum();

@@ -1,4 +1,4 @@
-//! The sentences of a comparison follow the figures, and docs/screens.md explains each label.
+//! The sentences of a comparison match its figures, and docs/screens.md explains each label.
 
 use comfy_table::Table;
 
@@ -24,8 +24,8 @@ pub(crate) fn header(table: &Table) -> Vec<String> {
     row.cell_iter().map(comfy_table::Cell::content).collect()
 }
 
-/// What stands before the first number or colon of each line that is in no table. Names of
-/// this test's activities are put as NAME.
+/// The text before the first number or colon of each line outside tables. Names of this test's
+/// activities become NAME.
 fn labels(text: &str, tables: &[&Table]) -> Vec<String> {
     let rows: Vec<String> = tables.iter().map(ToString::to_string).collect();
     let is_row = |line: &str| rows.iter().any(|table| table.lines().any(|row| row == line));
@@ -86,7 +86,7 @@ fn stream(name: &str, lost: u64, late: u64) -> Stream {
     }
 }
 
-/// One of `video` alone, with so many misses, losses and late packets.
+/// An outcome of `video` alone, with these misses, losses and late packets.
 fn outcome(mode: &'static str, [misses, lost, late]: [u64; 3], kernel: u64) -> Run {
     let slack_ns = if misses > 0 { -3_000_000 } else { 14_000_000 };
     let clean = [misses, lost, late] == [0, 0, 0];
@@ -133,7 +133,7 @@ fn refusal(optional: bool) -> Refusal {
     Refusal { name: "guest".into(), reason: "no room".into(), hint, optional }
 }
 
-/// The line that begins with `mode`, behind the table.
+/// The line below the table that begins with `mode`.
 fn sentence(runs: &[Run], mode: &str) -> String {
     let text = comparison(runs);
     let (_, behind) = text.split_once("\n\n").expect("sentences behind the table");
@@ -191,7 +191,7 @@ fn the_longest_delay_of_a_packet_stands_beside_the_slack_of_the_jobs() {
     assert_eq!(cells, "25 ms 404 ms -");
 }
 
-/// What one mode refused counts in no sum, and so decides no comparison.
+/// What one mode refused counts in no sum, and so affects no comparison.
 #[test]
 fn what_was_refused_is_told_and_compared_with_nothing() {
     let mut threads = outcome("threads", [0, 0, 0], 10);
@@ -251,7 +251,7 @@ fn without_the_real_time_class_the_run_and_the_comparison_say_so() {
     assert!(!run(&outcome("threads", [9, 0, 0], 10)).contains(line));
 }
 
-/// It runs longer than the run: before the first release, and until all is processed.
+/// A background load lives longer than the run: from before the first release until the drain ends.
 #[test]
 fn the_share_of_the_background_is_of_its_own_lifetime() {
     let text = run(&outcome("upcall", [0, 0, 0], 10));
@@ -261,7 +261,7 @@ fn the_share_of_the_background_is_of_its_own_lifetime() {
     assert!(row.is_some_and(|row| row.matches("25 %").count() == 2), "{compared}");
 }
 
-/// Where other threads preempt a handler, mode upcall's clock counts their time too.
+/// If other threads preempt a handler, the clock of mode upcall counts their time too.
 #[test]
 fn a_pdu_is_said_to_cost_more_only_where_its_cpu_time_is_measured() {
     let note = "NOTE video: a PDU costs 2 ms, more than the 1 ms that was admitted\n";
@@ -273,7 +273,7 @@ fn a_pdu_is_said_to_cost_more_only_where_its_cpu_time_is_measured() {
     assert!(!run(&ordinary).contains("NOTE"), "{}", run(&ordinary));
 }
 
-/// A fault is told in the words of the line above it, which has the sums.
+/// A fault has the words of the line above it, which has the sums.
 #[test]
 fn the_faults_of_a_stream_are_told_in_the_words_of_the_outcome() {
     let mut faulty = outcome("upcall", [0, 2, 3], 10);
@@ -283,7 +283,7 @@ fn the_faults_of_a_stream_are_told_in_the_words_of_the_outcome() {
     assert!(run(&faulty).ends_with(end), "{}", run(&faulty));
 }
 
-/// The core counts a turn when its first handler begins, also where there is one domain.
+/// The core counts a turn when its first handler begins, even with one domain.
 #[test]
 fn turns_between_domains_are_told_where_there_is_more_than_one() {
     let line = |domains: &[&str], turns| {
@@ -302,7 +302,7 @@ fn turns_between_domains_are_told_where_there_is_more_than_one() {
     assert_eq!(line(&["main", "calls"], 1), said("1 turn passed between domains, "));
 }
 
-/// What a stream received is on its row: processed, unread, or dropped by the stream.
+/// A stream's row has what it received: processed, unread, or dropped by the stream.
 #[test]
 fn what_a_stream_has_not_read_at_the_end_has_a_column() {
     let mut told = outcome("sim", [0, 0, 0], 0);
@@ -375,7 +375,7 @@ fn only_a_test_that_decides_is_said_to_fail() {
     assert!(text.contains("REFUSED guest: no room\n"), "{text}");
 }
 
-/// `admitted` alone, above REFUSED, reads as a contradiction.
+/// The word `admitted` alone, above REFUSED, would read as a contradiction.
 #[test]
 fn the_admitted_are_named_and_the_refused_are_not_among_them() {
     let mut both = planned(Vec::new(), vec![refusal(true)]);
@@ -477,7 +477,7 @@ fn counts_of(runs: &[Run]) -> Vec<super::judgement::Counts> {
     runs.iter().map(super::judgement::Counts::of).collect()
 }
 
-/// Below `folder`, all Rust sources in one text.
+/// All Rust sources below `folder`, in one text.
 fn sources(folder: &std::path::Path, into: &mut String) {
     for entry in std::fs::read_dir(folder).expect("a folder of the repository").flatten() {
         let path = entry.path();
@@ -489,7 +489,7 @@ fn sources(folder: &std::path::Path, into: &mut String) {
     }
 }
 
-/// A name of the page between backquotes that reads as a sentence is that of a test.
+/// A name between backquotes that looks like a test's name must be one.
 #[test]
 fn the_page_names_no_test_that_is_not_there() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));

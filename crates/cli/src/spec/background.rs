@@ -1,39 +1,38 @@
-//! `[[background]]`: competing load, outside any promise.
+//! `[[background]]`: competing load without promises.
 //!
-//! Read by [`super::Spec::parse`]; started by `upcall run`, beside the
-//! activities.
+//! [`super::Spec::parse`] reads it. `upcall run` starts it beside the activities.
 
 use super::source::Place;
 use super::table::{Alternatives, Table, found};
 use toml::de::DeValue;
 
-/// Most threads that one background load may spin with.
+/// Most threads of one background load.
 pub const SPIN_MAX: u32 = 1024;
 
-/// Competing load as its user describes it.
+/// Background load as its user describes it.
 #[derive(Clone, Debug)]
 pub struct Background {
-    /// Where it stands, for errors found later.
+    /// Its position, for errors found later.
     pub place: Place,
     /// Unique among background loads.
     pub name: String,
-    /// What competes.
+    /// The load.
     pub load: Load,
 }
 
-/// What competes for the CPU.
+/// The kind of a background load.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Load {
     /// A program and its arguments; never empty, and no part holds a NUL.
     Command(Vec<String>),
-    /// So many threads of Upcall's own that never stop: `1 ..= SPIN_MAX`.
+    /// This many spinning threads of Upcall's own: `1 ..= SPIN_MAX`.
     Spin(u32),
 }
 
 const KEYS: &[&str] = &["name", "command", "spin"];
 const LOADS: Alternatives = &[&["command"], &["spin"]];
 
-/// Reads one background load; `None` if anything was refused.
+/// Reads one background load; `None` if it has an error.
 pub(super) fn read_background(table: &mut Table<'_, '_>) -> Option<Background> {
     let name = table.own_name("background");
     table.reject_unknown(KEYS);
@@ -44,7 +43,7 @@ pub(super) fn read_background(table: &mut Table<'_, '_>) -> Option<Background> {
     Some(Background { place: table.place().clone(), name: name?, load })
 }
 
-/// A program and its arguments, as the kernel will take them.
+/// A program and its arguments in the form that the kernel accepts.
 fn read_command(table: &mut Table<'_, '_>) -> Option<Vec<String>> {
     const EXPECTED: &str = "a program and its arguments such as [\"stress-ng\", \"--cpu\", \"1\"]";
     let Some(parts) = table.value("command")?.get_ref().as_array() else {

@@ -1,4 +1,4 @@
-//! What a spec file says, as data.
+//! The content of a spec file, as data.
 //!
 //! `document` fills these types; `super` reads files into them.
 
@@ -14,34 +14,34 @@ use upcall::time::Span;
 /// Most streams and tasks together; also most background loads.
 pub const ACTIVITIES_MAX: usize = 1024;
 
-/// Largest number of a CPU.
+/// Largest CPU number.
 pub const CPU_MAX: u32 = 1023;
 
-/// A spec file, read and checked.
+/// A spec file that was read and checked.
 #[derive(Clone, Debug)]
 pub struct Spec {
-    /// Who outranks whom.
+    /// The scheduling policy.
     pub policy: &'static Discipline,
-    /// CPUs the activities may use, in the order given, without duplicates,
-    /// each at most [`CPU_MAX`]; absent: the caller's choice.
+    /// CPUs the activities may use, in the order given, without duplicates, each at most
+    /// [`CPU_MAX`]. `None`: the caller chooses.
     pub cpus: Option<Vec<u32>>,
-    /// Where each of `cpus` stands in the text.
+    /// The position of each of `cpus` in the text.
     pub cpu_spans: Vec<Range<usize>>,
-    /// Most CPUs the activities may use, from the first on: `1 ..= CPU_MAX + 1`; absent: all.
+    /// Most CPUs the activities may use, counted from the first: `1 ..= CPU_MAX + 1`. `None`: all.
     pub cpu_count: Option<u32>,
-    /// Most of a CPU that admission gives away, in millionths: `1 ..= 1_000_000`.
+    /// Largest part of a CPU that admission reserves, in millionths: `1 ..= 1_000_000`.
     pub cpu_limit_ppm: u32,
-    /// What a hand-off is charged.
+    /// The cost that a hand-off is charged with.
     pub switch_cost: SwitchCost,
-    /// How late the kernel may wake the scheduler, as admission assumes it.
+    /// The latest wake-up of the scheduler that admission assumes.
     pub wakeup_latency: Span,
-    /// The longest an activity is served at a time under PS, above zero.
+    /// The longest time PS serves an activity at once, above zero.
     pub time_quantum: Span,
     /// In the order of the file.
     pub streams: Vec<Stream>,
     /// In the order of the file.
     pub tasks: Vec<Task>,
-    /// Each behind the one it is in.
+    /// Each after its parent.
     pub groups: Vec<Group>,
     /// In the order of the file.
     pub backgrounds: Vec<Background>,
@@ -49,12 +49,12 @@ pub struct Spec {
     pub source: Source,
 }
 
-/// What a hand-off from one activity to another is charged in admission.
+/// The cost of a hand-off between activities, as admission charges it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SwitchCost {
-    /// What is measured at the start.
+    /// Measured at the start.
     Auto,
-    /// So much.
+    /// A given cost.
     Fixed(Span),
 }
 
@@ -68,15 +68,15 @@ pub enum Activity<'s> {
 }
 
 impl Spec {
-    /// Drops the streams and tasks that `names` holds. O(streams and tasks * names).
+    /// Removes the streams and tasks in `names`. O(streams and tasks * names).
     pub fn leave_out(&mut self, names: &[String]) {
         self.streams.retain(|stream| !names.contains(&stream.name));
         self.tasks.retain(|task| !names.contains(&task.name));
     }
 
-    /// Streams and tasks in the order in which admission takes them: first what is not optional,
-    /// so that an optional one costs no other its place; among these the order of the file. Ties
-    /// between activities go to the first. O(n log n), allocates the list.
+    /// Streams and tasks in the order of admission. Required ones come first, so that an optional
+    /// one takes no place from them. Otherwise the order is that of the file, and ties between
+    /// activities go to the first. O(n log n), allocates the list.
     pub fn activities(&self) -> Vec<Activity<'_>> {
         let streams = self.streams.iter().map(Activity::Stream);
         let mut all: Vec<_> = streams.chain(self.tasks.iter().map(Activity::Task)).collect();
@@ -86,7 +86,7 @@ impl Spec {
 }
 
 impl<'s> Activity<'s> {
-    /// Its name, unique among streams and tasks.
+    /// The name, unique among streams and tasks.
     pub fn name(self) -> &'s str {
         match self {
             Activity::Stream(stream) => &stream.name,
@@ -94,7 +94,7 @@ impl<'s> Activity<'s> {
         }
     }
 
-    /// The process it runs in; absent: the one all such share.
+    /// The process it runs in. `None`: the process that all activities without a domain share.
     pub fn domain(self) -> Option<&'s str> {
         match self {
             Activity::Stream(stream) => stream.domain.as_deref(),
@@ -102,7 +102,7 @@ impl<'s> Activity<'s> {
         }
     }
 
-    /// Whether a run goes on without it if admission refuses it.
+    /// Whether a run continues without the activity if admission refuses it.
     pub fn is_optional(self) -> bool {
         match self {
             Activity::Stream(stream) => stream.optional,
@@ -110,7 +110,7 @@ impl<'s> Activity<'s> {
         }
     }
 
-    /// Where it stands.
+    /// Its position in the file.
     pub fn place(self) -> &'s Place {
         match self {
             Activity::Stream(stream) => &stream.place,

@@ -1,9 +1,7 @@
-//! The file as a whole: its own keys, its entries one by one, and its entries
-//! against each other.
+//! The whole file: its own keys, its entries, and the entries against each other.
 //!
-//! Called by [`Spec::parse`] with values that know where they stand. What is
-//! refused is reported and left out, or stands at its default: the result
-//! counts only if nothing was reported.
+//! [`Spec::parse`] calls it with values that have positions. An invalid value is reported and left
+//! out, or keeps its default. The result is valid only if nothing was reported.
 
 use super::background::read_background;
 use super::contents::{ACTIVITIES_MAX, CPU_MAX, Spec, SwitchCost};
@@ -23,11 +21,11 @@ use upcall::policy::rmdp::RMDP;
 use upcall::policy::{DISCIPLINES, Discipline};
 use upcall::time::Span;
 
-/// Part of a CPU that admission gives away unless told otherwise: the kernel
-/// stops the whole real-time class above 95 %.
+/// Default part of a CPU that admission reserves. The kernel stops the whole real-time class above
+/// 95 %.
 const CPU_LIMIT_PPM: u32 = 900_000;
 
-/// Least time quantum: below it, hand-offs are all there is.
+/// Shortest time quantum. Below it, hand-offs take all the time.
 const TIME_QUANTUM_MIN: Span = Span::from_micros(1);
 
 const KEYS: &[&str] = &[
@@ -44,18 +42,18 @@ const KEYS: &[&str] = &[
     "background",
 ];
 
-/// One `[[...]]` of the file: where its header stands, and its keys.
+/// One `[[...]]` of the file: the position of its header, and its keys.
 type Entry<'a> = (Range<usize>, &'a DeTable<'a>);
 
-/// What must differ between entries, each with where it stands and how errors
-/// call its owner.
+/// Values that must differ between entries, each with its position and the name of its owner in
+/// errors.
 #[derive(Default)]
 struct Seen {
     names: Vec<(Range<usize>, String, String)>,
     receivers: Vec<(Range<usize>, String, SocketAddr)>,
 }
 
-/// Walks the whole file.
+/// Reads the whole file.
 pub(super) fn read_document(source: &Source, document: &DeTable<'_>, faults: &mut Faults) -> Spec {
     let text = source.text();
     let end = text.len()..text.len();
@@ -92,7 +90,7 @@ pub(super) fn read_document(source: &Source, document: &DeTable<'_>, faults: &mu
     spec
 }
 
-/// The keys of the file itself.
+/// Reads the keys of the file itself.
 fn read_settings(mut table: Table<'_, '_>, source: &Source) -> Spec {
     let cpus = read_cpus(&mut table);
     Spec {
@@ -114,13 +112,13 @@ fn read_settings(mut table: Table<'_, '_>, source: &Source) -> Spec {
     }
 }
 
-/// `policy`: one of those that `core` lists.
+/// `policy`: one of the disciplines of `core`.
 fn read_policy(table: &mut Table<'_, '_>) -> &'static Discipline {
     let words: Vec<_> = DISCIPLINES.iter().map(|&known| (known.name, known)).collect();
     table.choice("policy", &words).unwrap_or(&RMDP)
 }
 
-/// `cpus`: numbers of CPUs, each with where it stands.
+/// `cpus`: CPU numbers, each with its position.
 fn read_cpus(table: &mut Table<'_, '_>) -> Vec<(u32, Range<usize>)> {
     const EXPECTED: &str = "an array of CPU numbers such as [1]";
     let Some(value) = table.value("cpus") else { return Vec::new() };
@@ -191,7 +189,7 @@ fn entries<'a>(table: &mut Table<'a, '_>, key: &str) -> Vec<Entry<'a>> {
     entries
 }
 
-/// Whether there are more than `most`; reports the first beyond.
+/// Whether there are more than `most`; reports the first one above.
 fn too_many<'a>(
     word: &str,
     most: usize,
@@ -207,7 +205,7 @@ fn too_many<'a>(
     true
 }
 
-/// Reads each entry of one kind; what is refused is left out.
+/// Reads each entry of one kind, and leaves out those with errors.
 fn read_each<T>(
     kind: &str,
     entries: &[Entry<'_>],
@@ -227,7 +225,7 @@ fn read_each<T>(
 }
 
 impl Seen {
-    /// Keeps what must differ, also of an entry that was refused otherwise.
+    /// Keeps the values that must differ, even for an entry with other errors.
     fn note(&mut self, kind: &str, table: &Table<'_, '_>) {
         let place = table.place();
         if let Some(name) = table.known_name() {
@@ -241,7 +239,7 @@ impl Seen {
         }
     }
 
-    /// Reports each name that stood before.
+    /// Reports each name that an earlier entry has.
     fn check_names(&mut self, source: &Source, faults: &mut Faults) {
         self.names.sort_by_key(|(at, ..)| at.start);
         let mut first: BTreeMap<&str, &(Range<usize>, String, String)> = BTreeMap::new();
@@ -256,7 +254,7 @@ impl Seen {
         }
     }
 
-    /// Reports each stream that would receive what one before it receives.
+    /// Reports each stream that would receive the packets of an earlier one.
     fn check_receivers(&mut self, source: &Source, faults: &mut Faults) {
         self.receivers.sort_by_key(|(at, ..)| at.start);
         for (index, (at, owner, address)) in self.receivers.iter().enumerate() {

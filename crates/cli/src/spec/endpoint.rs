@@ -1,7 +1,7 @@
 //! The address of a stream's packets: `udp://127.0.0.1:5004`.
 //!
-//! IP literals and `localhost` only. Nothing is looked up: a name server that
-//! answers otherwise tomorrow would change what was admitted today.
+//! The host is an IP literal or `localhost`. No name server is asked: its answer could change
+//! between admission and the next run.
 
 use core::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -14,13 +14,13 @@ pub enum EndpointError {
     Scheme,
     /// The host is neither an IP address nor `localhost`.
     Host,
-    /// An IPv6 address stands without brackets.
+    /// An IPv6 address has no brackets.
     Brackets,
     /// There is no port, or it is not a number from 1 to 65535.
     Port,
 }
 
-/// Takes `udp://host:port` apart. `localhost` is 127.0.0.1.
+/// Parses `udp://host:port`. `localhost` is 127.0.0.1.
 ///
 /// # Errors
 /// See [`EndpointError`].
@@ -47,8 +47,8 @@ pub fn parse_endpoint(text: &str) -> Result<SocketAddr, EndpointError> {
     Ok(SocketAddr::new(host, parse_port(port)?))
 }
 
-/// Whether two sockets receiving on these addresses would get the same
-/// packets: the same port, and the same address or one of them any address.
+/// Whether two sockets that receive on these addresses would get the same packets: their ports are
+/// equal, and their addresses are equal or one is unspecified.
 pub fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
     let any = one.ip().is_unspecified() || other.ip().is_unspecified();
     one.port() == other.port()
@@ -64,7 +64,7 @@ fn parse_port(text: &str) -> Result<u16, EndpointError> {
 }
 
 impl EndpointError {
-    /// What was expected.
+    /// What is valid in the file.
     pub const fn expected(self) -> &'static str {
         match self {
             EndpointError::Scheme => "an address such as \"udp://127.0.0.1:5004\"",

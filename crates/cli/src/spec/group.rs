@@ -1,8 +1,8 @@
 //! `[[group]]`: tasks that share one part of the CPU, under `ps`.
 //!
-//! Read by [`super::Spec::parse`], and only then set against each other: a group may
-//! stand behind those in it. What comes out is in the order that
-//! [`upcall::policy::ps::with_groups`] asks for.
+//! [`super::Spec::parse`] reads all groups before it checks them against each other, because a
+//! group may come after its members. The result has the order that
+//! [`upcall::policy::ps::with_groups`] requires.
 
 use super::source::{Faults, Place, Source, quoted};
 use super::table::Table;
@@ -15,19 +15,19 @@ use upcall::policy::ps;
 /// A group as its user describes it.
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// Where it stands, for errors found later.
+    /// Its position, for errors found later.
     pub place: Place,
     /// Unique among groups.
     pub name: String,
-    /// Its part of the CPU, or of what the group around it gets.
+    /// Its part of the CPU, or of its parent's part.
     pub claim: Claim,
-    /// The group it is in.
+    /// The group that contains it.
     pub parent: Option<String>,
 }
 
 const KEYS: &[&str] = &["name", "share", "weight", "group"];
 
-/// Reads one group; `None` if anything was refused.
+/// Reads one group; `None` if it has an error.
 pub(super) fn read_group(table: &mut Table<'_, '_>) -> Option<Group> {
     let name = table.own_name("group");
     table.reject_unknown(KEYS);
@@ -44,7 +44,7 @@ pub(super) fn read_group(table: &mut Table<'_, '_>) -> Option<Group> {
     Some(Group { place: table.place().clone(), name: name?, claim, parent })
 }
 
-/// Sets groups and tasks against each other; the groups, each behind the one it is in.
+/// Checks groups and tasks against each other. Returns the groups, each after its parent.
 pub(super) fn resolve(
     groups: Vec<Group>,
     tasks: &mut [Task],
@@ -70,7 +70,7 @@ pub(super) fn resolve(
     sorted
 }
 
-/// Takes out groups whose parents are out already until none is left.
+/// Moves groups whose parents are already sorted to the result, until none is left.
 fn sorted(groups: Vec<Group>, source: &Source, faults: &mut Faults) -> Vec<Group> {
     let mut left = groups;
     for at in 0..left.len() {
@@ -87,7 +87,7 @@ fn sorted(groups: Vec<Group>, source: &Source, faults: &mut Faults) -> Vec<Group
         let Some(next) = next else { break };
         sorted.push(left.remove(next));
     }
-    // Each is in a group that is in it, or in one that is.
+    // Each remaining group belongs to a cycle of groups, or lies inside one.
     if let Some((at, parent)) = left.first().and_then(|group| Some((group, group.parent.as_ref()?)))
     {
         let line = left
@@ -98,7 +98,7 @@ fn sorted(groups: Vec<Group>, source: &Source, faults: &mut Faults) -> Vec<Group
         let found = format!("found {}", quoted(parent));
         faults.push(at.place.of("group"), &at.place.owner, "group", &found, &expected);
     }
-    // What was reported once is not reported again of their tasks.
+    // An error that was reported is not reported again for the tasks in the group.
     sorted.extend(left);
     sorted
 }

@@ -1,7 +1,6 @@
-//! Where something stands in a spec file, and how an error about it reads.
+//! Positions in a spec file, and the form of an error about them.
 //!
-//! Each error is one line that a program can search, followed by the excerpt a
-//! person wants to see:
+//! Each error is one line that a program can search for, followed by an excerpt for a person:
 //!
 //! ```text
 //! spec.toml:12:8: stream "camera": rate: found "90", expected a rate such as "90/s"
@@ -10,9 +9,9 @@
 //!    |        ^^^^ expected a rate such as "90/s"
 //! ```
 //!
-//! Made by the reader of the file, and by whoever finds out later that a value
-//! cannot stand (a CPU that does not exist, a port in use, a stream that has no
-//! mapping): [`Source::error_in`], [`Source::error_at`]. Decides nothing.
+//! The reader of the file makes errors. So does a caller that finds an invalid value later: a CPU
+//! that does not exist, a port in use, a stream without a mapping. The caller uses
+//! [`Source::error_in`] or [`Source::error_at`].
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 use core::fmt;
@@ -25,11 +24,10 @@ pub const FAULTS_MAX: usize = 20;
 /// Most characters of a user's text that an error repeats.
 const QUOTED_MAX: usize = 60;
 
-/// Most characters that an excerpt shows of a line before the error's place,
-/// and as many from there on.
+/// Most characters of a line that an excerpt shows before the error, and as many from it on.
 const EXCERPT_MAX: usize = 100;
 
-/// The text of a spec file, and the name it was read by.
+/// The text of a spec file, and its name.
 #[derive(Clone, Debug)]
 pub struct Source {
     name: String,
@@ -38,22 +36,20 @@ pub struct Source {
     line_starts: Vec<usize>,
 }
 
-/// Where one table of the file stands: the file itself, a stream, a task, a
-/// background load.
+/// The position of one table: the file itself, a stream, a task or a background load.
 #[derive(Clone, Debug)]
 pub struct Place {
-    /// As errors call it, `stream "camera"`; empty for the file itself.
+    /// Its name in errors, such as `stream "camera"`; empty for the file itself.
     pub(super) owner: String,
     /// Its header, `[[stream]]`.
     pub(super) header: Range<usize>,
-    /// The value of each key it gives.
+    /// The value of each key that the file gives.
     pub(super) keys: BTreeMap<String, Range<usize>>,
 }
 
-/// What is wrong with a spec file: at least one error, each with its place.
+/// The errors of a spec file, at least one, each with its position.
 ///
-/// Prints as the lines and excerpts shown in the module's head, without a
-/// newline at the end.
+/// Prints the lines and excerpts shown in the module's head, without a final newline.
 #[derive(Clone, Debug)]
 pub struct SpecError {
     reports: Vec<Report>,
@@ -61,7 +57,7 @@ pub struct SpecError {
     left_out: usize,
 }
 
-/// One error, ready to print.
+/// One error in printable form.
 #[derive(Clone, Debug)]
 struct Report {
     line: String,
@@ -76,8 +72,8 @@ struct Fault {
     label: String,
 }
 
-/// The errors of one file as they are found: keeps the first [`FAULTS_MAX`] in
-/// the order of the file and counts the rest, so a hostile file costs no memory.
+/// The errors of one file as they are found. It keeps the first [`FAULTS_MAX`] in the order of the
+/// file and counts the rest, so a hostile file costs no memory.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     kept: BTreeMap<(usize, usize), Fault>,
@@ -94,7 +90,7 @@ impl Source {
         }
     }
 
-    /// What errors call the file.
+    /// The file's name in errors.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -104,21 +100,21 @@ impl Source {
         &self.text
     }
 
-    /// Line, from 1, and column in characters, from 1, of a byte position.
-    /// O(log of the number of lines + length of the line).
+    /// The line and the column in characters of a byte position, both from 1. O(log of the number
+    /// of lines + length of the line).
     pub fn position(&self, at: usize) -> (usize, usize) {
         let at = floor_char(&self.text, at);
         let (line, line_start) = self.line(at);
         (line, self.text[line_start..at].chars().count() + 1)
     }
 
-    /// Line, from 1, and the byte at which it starts.
+    /// The line of a byte position, from 1, and the byte at which the line starts.
     fn line(&self, at: usize) -> (usize, usize) {
         let line = self.line_starts.partition_point(|start| *start <= at);
         (line, self.line_starts.get(line.saturating_sub(1)).copied().unwrap_or_default())
     }
 
-    /// An error about `key` of the table at `place`: at its value, or at the
+    /// An error about `key` of the table at `place`. Its position is the key's value, or the
     /// table's header if the file does not give the key.
     pub fn error_in(&self, place: &Place, key: &str, found: &str, expected: &str) -> SpecError {
         let (found, expected) = (format!("found {found}"), format!("expected {expected}"));
@@ -126,7 +122,8 @@ impl Source {
         SpecError { reports: vec![self.report(&fault)], left_out: 0 }
     }
 
-    /// An error at `span`, bytes of the text (cut to it if beyond), about `key` of the file itself.
+    /// An error about `key` of the file itself, at the bytes `span` of the text. A span beyond the
+    /// text is cut to it.
     pub fn error_at(
         &self,
         span: Range<usize>,
@@ -139,7 +136,7 @@ impl Source {
         SpecError { reports: vec![self.report(&fault)], left_out: 0 }
     }
 
-    /// The syntax is broken at `at`, so that nothing else can be said.
+    /// A syntax error at `at`.
     pub(super) fn error_of_syntax(&self, at: Range<usize>, message: &str) -> SpecError {
         let fault = Fault { at, message: format!("syntax: {message}"), label: message.to_string() };
         SpecError { reports: vec![self.report(&fault)], left_out: 0 }
@@ -153,8 +150,8 @@ impl Source {
         }
     }
 
-    /// The line the fault starts on, or of a long line the part around it, with
-    /// a caret under it; nothing if the line is blank.
+    /// The line on which the fault starts, with a caret under it. Of a long line, the part around
+    /// the fault. Empty if the line is blank.
     fn excerpt(&self, fault: &Fault) -> String {
         let at = floor_char(&self.text, fault.at.start);
         let (line_number, line_start) = self.line(at);
@@ -175,27 +172,26 @@ impl Source {
         let annotation = AnnotationKind::Primary.span(span).label(fault.label.as_str());
         let snippet = Snippet::source(line).line_start(line_number).annotation(annotation);
         let group = Group::with_level(Level::ERROR).element(snippet);
-        // Wider than the excerpt can be, tabs and wide characters included: the
-        // renderer's own cutting is not needed.
+        // Wider than any excerpt, tabs and wide characters included, so that the renderer cuts
+        // nothing.
         Renderer::plain().term_width(1000).render(&[group]).trim_end().to_string()
     }
 }
 
 impl Place {
-    /// Bytes of the value of `key`, or of the header if the file does not give
-    /// that key.
+    /// Bytes of the value of `key`, or of the header if the file does not give the key.
     pub fn of(&self, key: &str) -> Range<usize> {
         self.keys.get(key).unwrap_or(&self.header).clone()
     }
 
-    /// Byte at which the table starts: orders tables as they stand in the file.
+    /// Byte at which the table starts: orders tables as in the file.
     pub fn position(&self) -> usize {
         self.header.start
     }
 }
 
 impl SpecError {
-    /// An error that has no place inside the file.
+    /// An error without a position in the file.
     pub(super) fn of_file(name: &str, message: fmt::Arguments<'_>) -> Self {
         let line = format!("{}: {message}", printable(name));
         SpecError { reports: vec![Report { line, excerpt: String::new() }], left_out: 0 }
@@ -245,7 +241,7 @@ impl Fault {
 }
 
 impl Faults {
-    /// `found` and `expected` are whole phrases: `found "90"`, `expected a rate`.
+    /// Adds an error. `found` and `expected` are whole phrases: `found "90"`, `expected a rate`.
     pub(super) fn push(
         &mut self,
         at: Range<usize>,
@@ -257,8 +253,7 @@ impl Faults {
         self.keep(Fault::new(at, owner, key, found, expected));
     }
 
-    /// As [`Faults::push`], for a key that is not there: at the header of the
-    /// table it should stand in.
+    /// As [`Faults::push`], for a missing key: its position is the header of the table.
     pub(super) fn push_missing(&mut self, place: &Place, key: &str, expected: &str) {
         let mut fault = Fault::new(
             place.header.clone(),
@@ -271,7 +266,7 @@ impl Faults {
         self.keep(fault);
     }
 
-    /// Counts errors that come after [`FAULTS_MAX`] others in the file.
+    /// Adds to the count of errors that come after [`FAULTS_MAX`] others in the file.
     pub(super) fn leave_out(&mut self, count: usize) {
         self.found += count;
     }
@@ -295,7 +290,7 @@ impl Faults {
     }
 }
 
-/// A user's text as an error repeats it: in quotes, escaped, and not too long.
+/// A user's text as an error repeats it: in quotes, escaped, and shortened.
 pub fn quoted(text: &str) -> String {
     match text.char_indices().nth(QUOTED_MAX) {
         None => format!("{text:?}"),
@@ -303,12 +298,12 @@ pub fn quoted(text: &str) -> String {
     }
 }
 
-/// Without anything that would break the one line a name is printed on.
+/// The name without characters that would break its line.
 fn printable(name: &str) -> String {
     name.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-/// The last character boundary of the text that is not after `at`.
+/// The last character boundary of the text at or before `at`.
 fn floor_char(text: &str, at: usize) -> usize {
     let mut at = at.min(text.len());
     while !text.is_char_boundary(at) {

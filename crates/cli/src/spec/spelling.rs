@@ -1,14 +1,14 @@
-//! Which key was meant.
+//! Finds the known key that a misspelt key stands for.
 //!
-//! Called for an unknown key only; compares it with the keys its table knows.
+//! The table calls it for unknown keys only.
 
-/// Longest key that is compared: longer ones are nobody's typing error.
+/// Longest key that is compared. A longer key is no typing error.
 const KEY_BYTES_MAX: usize = 32;
 
-/// The known key that `key` most likely stands for: at most two letters (one
-/// in a key of up to five, where two would make it another word) added, left
-/// out, changed or swapped with their neighbour. Case and `-` for `_` do not
-/// count. The first of equals.
+/// The known key that `key` most likely stands for, the first one of equals. They differ by at most
+/// two letters that were added, left out, changed or swapped with a neighbour. In a key of up to
+/// five letters it is one letter, because two would make another word. Case, and `-` in place of
+/// `_`, do not count.
 pub(super) fn nearest<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
     if key.len() > KEY_BYTES_MAX {
         return None;
@@ -20,8 +20,8 @@ pub(super) fn nearest<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
     (distance <= most).then_some(nearest)
 }
 
-/// Edits between the two: insertions, deletions, changes and swaps of
-/// neighbours (optimal string alignment). O(product of the lengths).
+/// Number of edits between the two texts: insertions, deletions, changes and swaps of neighbours
+/// (optimal string alignment). O(product of the lengths).
 fn distance(from: &[char], to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
     let mut rows = vec![vec![0; to.len() + 1]; from.len() + 1];

@@ -1,8 +1,8 @@
-//! `[[stream]]`: what a user says of a stream (rtu-1996 §2).
+//! `[[stream]]`: the quality of service that a user wants (rtu-1996 §2).
 //!
-//! Read by [`super::Spec::parse`]. Checks what can be checked of one stream by
-//! itself; the mapping ([`upcall::qos::map`]) checks the numbers against each
-//! other, the reader of the file the streams against each other.
+//! [`super::Spec::parse`] reads it. This module checks one stream by itself. The mapping
+//! ([`upcall::qos::map`]) checks its numbers against each other, and `document` checks streams
+//! against each other.
 
 use super::endpoint::parse_endpoint;
 use super::source::Place;
@@ -14,50 +14,48 @@ use upcall::qos::{Class, Flow, Rate, StreamSpec};
 use upcall::time::Span;
 use upcall::work::WorkKind;
 
-/// Largest PDU: what [`StreamSpec::pdu_bytes`] may be.
+/// Largest PDU: the limit of [`StreamSpec::pdu_bytes`].
 const PDU_BYTES_MAX: u64 = 1 << 30;
 
-/// Most payload of a UDP datagram over IPv4: 65535 less the headers of IP (20,
-/// RFC 791 §3.1) and UDP (8, RFC 768).
+/// Largest payload of a UDP datagram over IPv4: 65535 less the headers of IP (20, RFC 791 §3.1) and
+/// UDP (8, RFC 768).
 const DATAGRAM_BYTES_MAX: u64 = 65_507;
 
-/// Most requests that arrive at once.
+/// Most requests of one burst.
 const BURST_MAX: u32 = BATCH_MAX;
 
 /// A stream as its user describes it.
 #[derive(Clone, Debug)]
 pub struct Stream {
-    /// Where it stands, for errors found later.
+    /// Its position, for errors found later.
     pub place: Place,
     /// Unique among streams and tasks.
     pub name: String,
-    /// What kind of stream it is, and how much flows.
+    /// The class of the stream, and its flow.
     pub class: Class,
     /// Largest PDU in bytes: `1 ..= 2^30`.
     pub pdu_bytes: u32,
-    /// Largest datagram in bytes, where a PDU comes in several: `1 ..= 65507`,
-    /// at most the PDU.
+    /// Largest datagram in bytes, if a PDU comes in several: `1 ..= 65507`, at most the PDU.
     pub packet_bytes: u32,
-    /// Most time from arrival to the end of processing; only a bulk stream may
-    /// leave it open.
+    /// Longest time from arrival to the end of processing. Only a bulk stream may omit it.
     pub delay: Option<Span>,
-    /// Preemption-free PDUs, where the user insists.
+    /// PDUs without preemption, if the user sets it.
     pub quantum: Option<u32>,
-    /// CPU time of a PDU; absent: to be measured before admission.
+    /// CPU time of a PDU. `None`: measured before admission.
     pub cost: Option<Span>,
-    /// Which way its packets go, and the address.
+    /// The direction of its packets, and the address.
     pub direction: Direction,
-    /// Upcall's own sender produces the packets that are received.
+    /// Whether Upcall's own sender produces the packets.
     pub embedded_source: bool,
-    /// What is done with a PDU.
+    /// The processor of its PDUs.
     pub work: WorkKind,
-    /// The process it runs in; absent: the one all such share.
+    /// The process it runs in. `None`: the process that all activities without a domain share.
     pub domain: Option<String>,
-    /// A run goes on without it if admission refuses it.
+    /// Whether a run continues without the stream if admission refuses it.
     pub optional: bool,
 }
 
-/// Which way packets go.
+/// The direction of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// They arrive at this local address.
@@ -67,7 +65,7 @@ pub enum Direction {
 }
 
 impl Stream {
-    /// The stream as the mapping takes it, at a cost declared or measured.
+    /// The stream as the mapping takes it, at a declared or measured cost.
     pub fn stream_spec(&self, pdu_cost: Span) -> StreamSpec {
         StreamSpec {
             class: self.class,
@@ -79,7 +77,7 @@ impl Stream {
     }
 }
 
-/// The classes, without what belongs to each.
+/// The classes, without their data.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     ContinuousMedia,
@@ -137,7 +135,7 @@ const BULK_FLOWS: Alternatives = &[&["rate"], &["bandwidth"], &["size", "within"
 const MESSAGE_RATES: Alternatives = &[&["message_rate"], &["rate"]];
 const DIRECTIONS: Alternatives = &[&["receive"], &["send"]];
 
-/// Reads one stream; `None` if anything was refused.
+/// Reads one stream; `None` if it has an error.
 pub(super) fn read_stream(table: &mut Table<'_, '_>) -> Option<Stream> {
     let name = table.own_name("stream");
     table.reject_unknown(KEYS);
@@ -173,8 +171,8 @@ fn required_size(table: &mut Table<'_, '_>, key: &str, most: u64) -> Option<u64>
     if table.require(key, Quantity::Size.example()) { table.size(key, most) } else { None }
 }
 
-/// `packet`: at most a PDU, and at most what UDP carries. Where a PDU is one
-/// datagram, it is the PDU.
+/// `packet`: at most a PDU, and at most what UDP carries. If the file omits it, a PDU is one
+/// datagram.
 fn read_packet(table: &mut Table<'_, '_>, pdu: Option<u64>, work: Option<WorkKind>) -> Option<u64> {
     let packet = if table.has("packet") {
         table.size("packet", DATAGRAM_BYTES_MAX)?
@@ -239,7 +237,7 @@ fn reject_foreign(table: &mut Table<'_, '_>, kind: Kind) {
     }
 }
 
-/// How much flows, said in exactly one of the ways the class has.
+/// The flow, given in exactly one of the class's ways.
 fn read_flow(table: &mut Table<'_, '_>, flows: Alternatives) -> Option<Flow> {
     let chosen = table.one_of(flows)?;
     match *flows.get(chosen)? {
@@ -259,7 +257,7 @@ fn read_flow(table: &mut Table<'_, '_>, flows: Alternatives) -> Option<Flow> {
     }
 }
 
-/// Messages a second; or PDUs a second, of which a message takes several.
+/// Messages a second; or PDUs a second, if a message takes several PDUs.
 fn read_message_rate(
     table: &mut Table<'_, '_>,
     message_bytes: Option<u64>,
@@ -270,11 +268,11 @@ fn read_message_rate(
     }
     let pdu_rate = table.rate("rate")?;
     let pdus_per_message = message_bytes?.div_ceil(pdu?);
-    // Up, as everywhere: never less is reserved than was asked for.
+    // Rounded up as everywhere, so that a reservation is never smaller than requested.
     Some(Rate::from_micro_hertz(pdu_rate.as_micro_hertz().div_ceil(pdus_per_message)))
 }
 
-/// `work`, and whether its cost can be known.
+/// `work`. Reports an error if its cost cannot be known.
 fn read_work(table: &mut Table<'_, '_>) -> Option<WorkKind> {
     let works = WorkKind::ALL.map(|kind| (kind.name(), kind));
     let work = if table.has("work") { table.choice("work", &works)? } else { WorkKind::Spin };
@@ -302,7 +300,7 @@ fn read_direction(table: &mut Table<'_, '_>) -> Option<Direction> {
     }
 }
 
-/// `source`: whether Upcall sends to itself, which it does on loopback only.
+/// `source`: whether Upcall itself sends, which it does on loopback only.
 fn read_source(table: &mut Table<'_, '_>, direction: Option<Direction>) -> bool {
     let embedded = table.choice("source", &[("embedded", ())]).is_some();
     match direction {

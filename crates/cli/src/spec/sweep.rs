@@ -1,8 +1,7 @@
-//! The sweep file: what random task sets `upcall sweep` draws, and under which
-//! policies.
+//! The sweep file: the random task sets that `upcall sweep` draws, and the policies it tries.
 //!
-//! Every list is an axis of a grid; `sets` sets are drawn for each of its points.
-//! Read as a spec file is, with the same errors.
+//! Every list is an axis of a grid. `sets` sets are drawn for each point of the grid. The file is
+//! read as a spec file is, with the same errors.
 
 use super::source::{Faults, Source, SpecError};
 use super::table::{Table, found, integer};
@@ -36,28 +35,28 @@ const KEYS: &[&str] = &[
     "seed",
 ];
 
-/// A sweep file, read and checked. No list is empty.
+/// A sweep file that was read and checked. No list is empty.
 #[derive(Clone, Debug)]
 pub struct Sweep {
-    /// Each set is tried under each.
+    /// Each set is tried under each policy.
     pub policies: Vec<&'static Discipline>,
-    /// Of a set, in millionths of the CPU, hand-offs not counted.
+    /// Utilization of a set, in millionths of the CPU, without hand-offs.
     pub utilizations_ppm: Vec<u32>,
-    /// How many are in a set.
+    /// Numbers of activities in a set.
     pub activities: Vec<u32>,
-    /// Shortest and longest period, between which logarithms are uniform.
+    /// Shortest and longest period. The logarithms of periods are uniform between them.
     pub periods: (Span, Span),
     /// PDUs of a job.
     pub batch: u32,
     /// PDUs without preemption, each at most `batch`.
     pub quanta: Vec<u32>,
-    /// What a hand-off costs.
+    /// Costs of a hand-off.
     pub switch_costs: Vec<Span>,
-    /// Drawn for each point.
+    /// Sets of each point.
     pub sets: u32,
-    /// Of each simulation; absent: sets are admitted or refused, and not run.
+    /// Duration of each simulation. `None`: sets are admitted or refused, but not run.
     pub duration: Option<Span>,
-    /// What chance begins with.
+    /// The seed of the random numbers.
     pub seed: u32,
 }
 
@@ -65,16 +64,16 @@ impl Sweep {
     /// Reads the file at `path`; see [`super::Spec::read`].
     ///
     /// # Errors
-    /// The operating system's reason, or everything that is wrong with the file.
+    /// The system's error, or every error in the file.
     pub fn read(path: &Path) -> Result<Sweep, SpecError> {
         let (name, bytes) = read_bytes(path)?;
         Sweep::parse(&name, &bytes)
     }
 
-    /// Reads a file's contents. `name` is what errors call it.
+    /// Reads the content of a file. `name` is the file's name in errors.
     ///
     /// # Errors
-    /// Everything that is wrong with it.
+    /// Every error in the file.
     pub fn parse(name: &str, bytes: &[u8]) -> Result<Sweep, SpecError> {
         let text = as_text(name, bytes)?;
         let source = Source::new(name, text);
@@ -89,7 +88,7 @@ impl Sweep {
         }
     }
 
-    /// How many sets there are in all.
+    /// The number of sets of all points.
     pub fn set_count(&self) -> u64 {
         let axes = [
             self.utilizations_ppm.len(),
@@ -146,8 +145,8 @@ fn read_sweep(table: &mut Table<'_, '_>) -> Option<Sweep> {
     })
 }
 
-/// An array that is not empty, each value read by `read`; `Some(None)` if the key
-/// is absent, `None` if it was refused.
+/// An array that is not empty; `read` reads each value. Returns `Some(None)` if the key is absent,
+/// and `None` after an error.
 fn list<T>(
     table: &mut Table<'_, '_>,
     key: &str,

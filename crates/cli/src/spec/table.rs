@@ -1,10 +1,9 @@
-//! One table of a spec file, key by key: the right type, the right unit, in
-//! range, or an error at the value.
+//! Reads one table of a spec file, key by key. A value has the right type and unit and is in range,
+//! or an error is reported at the value.
 //!
-//! Used by the readers of the file itself, of streams, tasks and background
-//! loads. Each method reports what it refuses and returns `None` for it, and
-//! also for a key that is absent; [`Table::require`] reports absence. Knows no
-//! key by name but `name`.
+//! The readers of the file, of streams, tasks and background loads use it. Each method reports an
+//! invalid value and returns `None`. It also returns `None` for an absent key; [`Table::require`]
+//! reports absence. The only key this module knows is `name`.
 
 use super::source::{FAULTS_MAX, Faults, Place, quoted};
 use super::spelling::nearest;
@@ -19,22 +18,21 @@ use upcall::time::Span;
 /// Longest name, in characters.
 const NAME_MAX: usize = 64;
 
-/// A table being read. Borrows the file's text, and the list its errors go to.
+/// A table being read. It borrows the file's text, and the list that collects errors.
 pub(super) struct Table<'a, 'f> {
     place: Place,
-    /// Once it is read.
+    /// The name, once it was read.
     name: Option<String>,
     text: &'a str,
     entries: &'a DeTable<'a>,
     faults: &'f mut Faults,
 }
 
-/// Several keys that say one thing: exactly one of these groups is given, and
-/// of it every key.
+/// Several keys with one meaning. The file gives exactly one of these groups, and every key of it.
 pub(super) type Alternatives = &'static [&'static [&'static str]];
 
 impl<'a, 'f> Table<'a, 'f> {
-    /// `owner` is how errors call the table until its name is known.
+    /// `owner` is the table's name in errors until its own name is known.
     pub(super) fn new(
         owner: &str,
         header: Range<usize>,
@@ -47,7 +45,7 @@ impl<'a, 'f> Table<'a, 'f> {
         Table { place, name: None, text, entries, faults }
     }
 
-    /// Where the table stands.
+    /// The position of the table.
     pub(super) fn place(&self) -> &Place {
         &self.place
     }
@@ -57,22 +55,22 @@ impl<'a, 'f> Table<'a, 'f> {
         self.text
     }
 
-    /// The table's own name, if it has been read and was good.
+    /// The table's own name, if it was read and is valid.
     pub(super) fn known_name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
-    /// Whether the file gives `key`, well or not.
+    /// Whether the file gives `key`, valid or not.
     pub(super) fn has(&self, key: &str) -> bool {
         self.entries.contains_key(key)
     }
 
-    /// The value of `key`, of whatever type.
+    /// The value of `key`, of any type.
     pub(super) fn value(&self, key: &str) -> Option<&'a Spanned<DeValue<'a>>> {
         self.entries.get(key)
     }
 
-    /// Reports that `key` has a value it cannot have.
+    /// Reports an invalid value of `key`.
     pub(super) fn refuse(&mut self, key: &str, found: &str, expected: &str) {
         self.refuse_at(self.place.of(key), key, found, expected);
     }
@@ -83,7 +81,7 @@ impl<'a, 'f> Table<'a, 'f> {
         self.faults.push(at, &self.place.owner, key, &found, &expected);
     }
 
-    /// Reports that the value of `key`, whatever it is, should be something else.
+    /// Reports that the value of `key` should be another one.
     pub(super) fn refuse_value(&mut self, key: &str, expected: &str) {
         if let Some(value) = self.value(key) {
             self.refuse(key, &found(self.text, value), expected);
@@ -106,7 +104,7 @@ impl<'a, 'f> Table<'a, 'f> {
         self.faults.leave_out(unknown.len().saturating_sub(FAULTS_MAX));
     }
 
-    /// Whether the file gives `key`; reports it if not. `expected` says what.
+    /// Whether the file gives `key`. Reports a missing key; `expected` names what is missing.
     pub(super) fn require(&mut self, key: &str, expected: &str) -> bool {
         let given = self.has(key);
         if !given {
@@ -115,8 +113,7 @@ impl<'a, 'f> Table<'a, 'f> {
         given
     }
 
-    /// Which of the alternatives the file gives, if it gives exactly one and of
-    /// that one every key.
+    /// The alternative that the file gives, if it gives exactly one and every key of it.
     pub(super) fn one_of(&mut self, alternatives: Alternatives) -> Option<usize> {
         let wording = alternatives.iter().map(|group| group.join(" with "));
         let expected = format!("one of {}", wording.collect::<Vec<_>>().join(", "));
@@ -172,7 +169,7 @@ impl<'a, 'f> Table<'a, 'f> {
         choice.map(|&(_, choice)| choice)
     }
 
-    /// One of a few words, which must be given.
+    /// One of a few words, which the file must give.
     pub(super) fn required_choice<T: Copy>(
         &mut self,
         key: &str,
@@ -181,13 +178,13 @@ impl<'a, 'f> Table<'a, 'f> {
         if self.require(key, &wording(choices)) { self.choice(key, choices) } else { None }
     }
 
-    /// A name: what stands in tables, CSV and JSON as it is.
+    /// A name, in the form that tables, CSV and JSON print.
     pub(super) fn name(&mut self, key: &str) -> Option<String> {
         const EXPECTED: &str =
             "1 to 64 printable characters without spaces, quotes, commas and slashes";
         let name = self.string(key, EXPECTED)?;
         let bad = |c: char| c.is_whitespace() || matches!(c, ',' | '/' | '`');
-        // What must be escaped is a control or format character, a quote or a backslash.
+        // Characters that need an escape are control and format characters, quotes and backslashes.
         let plain = !name.contains(bad) && name.escape_debug().eq(name.chars());
         if name.is_empty() || name.chars().nth(NAME_MAX).is_some() || !plain {
             self.refuse_value(key, EXPECTED);
@@ -196,7 +193,7 @@ impl<'a, 'f> Table<'a, 'f> {
         Some(name.to_string())
     }
 
-    /// The table's own name, by which errors call it from here on.
+    /// The table's own name, which errors use from here on.
     pub(super) fn own_name(&mut self, kind: &str) -> Option<String> {
         if !self.require("name", "a name such as \"camera\"") {
             return None;
@@ -256,7 +253,7 @@ impl<'a, 'f> Table<'a, 'f> {
         self.quantity(key, Quantity::Share, units::parse_share, range, "a share above 0 %")
     }
 
-    /// A string that `parse` understands, within `range`.
+    /// A string that `parse` accepts, within `range`.
     fn quantity<T: PartialOrd>(
         &mut self,
         key: &str,
@@ -283,13 +280,13 @@ fn wording<T>(choices: &[(&str, T)]) -> String {
     }
 }
 
-/// A value as an error repeats it.
+/// A value in the form that an error repeats.
 pub(super) fn found(text: &str, value: &Spanned<DeValue<'_>>) -> String {
     match value.get_ref() {
         DeValue::String(string) => quoted(string),
         DeValue::Array(_) => "an array".to_string(),
         DeValue::Table(_) => "a table".to_string(),
-        // As written: 0x1F, 1_000 and 1e3 are known to the user in that form.
+        // As written: the user knows 0x1F, 1_000 and 1e3 in that form.
         _ => match text.get(value.span()) {
             Some(written) if written.len() <= 40 => written.to_string(),
             _ => "a very long number".to_string(),
@@ -297,13 +294,13 @@ pub(super) fn found(text: &str, value: &Spanned<DeValue<'_>>) -> String {
     }
 }
 
-/// The integer, if it is one and fits.
+/// The integer, if the value is one and fits.
 pub(super) fn integer(value: &DeValue<'_>) -> Option<u32> {
     let integer = value.as_integer()?;
     u32::from_str_radix(integer.as_str(), integer.radix()).ok()
 }
 
-/// A key as an error shows it: as it is where TOML needs no quotes.
+/// A key as an error shows it: without quotes where TOML needs none.
 pub(super) fn bare(key: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     match key.len() {

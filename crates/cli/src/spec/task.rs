@@ -1,8 +1,8 @@
-//! `[[task]]`: an activity by its numbers, for those who know them.
+//! `[[task]]`: an activity given by its numbers.
 //!
-//! Read by [`super::Spec::parse`]. What the policies need beyond
-//! [`ActivityParams`] is kept as it was given, whatever the file's policy is:
-//! one file can then be tried with each.
+//! [`super::Spec::parse`] reads it. A task keeps the terms of every policy beside its
+//! [`ActivityParams`], whichever policy the file names, so that one file can be tried with each
+//! policy.
 
 use super::source::Place;
 use super::table::Table;
@@ -14,25 +14,25 @@ use upcall::time::Span;
 /// Largest weight of proportional sharing.
 pub const WEIGHT_MAX: u32 = 1_000_000;
 
-/// Most periods in a window: the state that a window needs grows with it.
+/// Most periods in a window, which bounds the state of a window.
 pub const WINDOW_PERIODS_MAX: u32 = 65_535;
 
 /// A task as its user describes it.
 #[derive(Clone, Debug)]
 pub struct Task {
-    /// Where it stands, for errors found later.
+    /// Its position, for errors found later.
     pub place: Place,
     /// Unique among streams and tasks.
     pub name: String,
-    /// Validated.
+    /// Validated parameters.
     pub params: ActivityParams,
-    /// What the policies want to know beside them.
+    /// The terms of the policies.
     pub terms: Terms,
-    /// The group it is in, under `ps`; its place there is in the terms.
+    /// Its group under `ps`. The group's index is in the terms.
     pub group: Option<String>,
-    /// The process it runs in; absent: the one all such share.
+    /// The process it runs in. `None`: the process that all activities without a domain share.
     pub domain: Option<String>,
-    /// A run goes on without it if admission refuses it.
+    /// Whether a run continues without the task if admission refuses it.
     pub optional: bool,
 }
 
@@ -56,14 +56,14 @@ const KEYS: &[&str] = &[
     "optional",
 ];
 
-/// What a DWS task may be.
+/// The classes of a DWS task.
 const CLASSES: &[(&str, WorkClass)] = &[
     ("real-time", WorkClass::RealTime),
     ("interactive", WorkClass::Interactive),
     ("background", WorkClass::Background),
 ];
 
-/// Reads one task; `None` if anything was refused.
+/// Reads one task; `None` if it has an error.
 pub(super) fn read_task(table: &mut Table<'_, '_>) -> Option<Task> {
     let name = table.own_name("task");
     table.reject_unknown(KEYS);
@@ -102,7 +102,7 @@ pub(super) fn read_task(table: &mut Table<'_, '_>) -> Option<Task> {
     })
 }
 
-/// The numbers of the activity, each by itself and then together.
+/// Reads the numbers of the activity, and checks each alone and all together.
 fn read_params(table: &mut Table<'_, '_>) -> Option<ActivityParams> {
     let least = Span::from_nanos(1);
     table.require("period", Quantity::Duration.example());
@@ -134,7 +134,7 @@ fn or_default<T>(
     if table.has(key) { read(table, key) } else { default }
 }
 
-/// Reports numbers that do not go together at the key to blame.
+/// Reports an inconsistent set of numbers, at the key that caused it.
 fn refuse_params(table: &mut Table<'_, '_>, error: ParamError) {
     let (key, expected) = match error {
         ParamError::Deadline { period, .. } => {

@@ -1,4 +1,4 @@
-//! The spec file: what is understood, and how each mistake reads.
+//! The spec file: valid content, and the error for each mistake.
 
 use super::{Spec, SpecError};
 
@@ -8,7 +8,7 @@ mod bad_task;
 mod fuzz;
 mod good;
 
-/// A stream that is right; edits are counted from here.
+/// A valid stream; the edits of the tests change it.
 const STREAM: &str = r#"[[stream]]
 name = "camera"
 class = "continuous-media"
@@ -19,7 +19,7 @@ cost = "5 ms"
 receive = "udp://127.0.0.1:5004"
 "#;
 
-/// A task that is right.
+/// A valid task.
 const TASK: &str = r#"[[task]]
 name = "t1"
 period = "40 ms"
@@ -30,8 +30,8 @@ fn parse(text: &str) -> Result<Spec, SpecError> {
     Spec::parse("spec.toml", text.as_bytes())
 }
 
-/// `base` with each edit made: `key = value` takes the place of the line of
-/// that key or comes last, `-key` takes the line out.
+/// `base` with each edit made. `key = value` replaces the line of that key or comes last; `-key`
+/// removes the line.
 fn edited(base: &str, edits: &[&str]) -> String {
     let mut lines: Vec<&str> = base.lines().collect();
     for edit in edits {

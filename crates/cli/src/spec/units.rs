@@ -1,11 +1,10 @@
-//! Numbers with a unit, as a user writes them: `"1.5 ms"`, `"8 KiB"`, `"90/s"`.
+//! Numbers with a unit as a user writes them: `"1.5 ms"`, `"8 KiB"`, `"90/s"`.
 //!
-//! Called by the spec file's reader and by the command line (`--duration
-//! 10s`). Exact decimal arithmetic, no floating point: what cannot be said
-//! exactly in the unit kept is refused, except rates, where a fraction such as
-//! `30000/1001` has no end and is rounded up to the next millionth a second.
-//! White space around the number and the unit is free. Nothing here allocates
-//! but on error; ranges that depend on the key are the caller's check.
+//! The reader of spec files and the command line (`--duration 10s`) call it. The arithmetic is
+//! exact and decimal, without floating point. A number that is no whole multiple of the stored unit
+//! is refused. Rates are the exception: a fraction such as `30000/1001` has no exact value and is
+//! rounded up to the next millionth a second. White space around the number and the unit is free.
+//! Only errors allocate. The caller checks ranges that depend on the key.
 
 use core::fmt;
 use upcall::qos::Rate;
@@ -14,21 +13,21 @@ use upcall::time::Span;
 #[cfg(test)]
 mod tests;
 
-/// Fastest rate that is accepted, 10^9 a second: beyond it the time between
-/// two PDUs is less than a nanosecond.
+/// Fastest accepted rate, 10^9 a second. Above it, the time between two PDUs is less than a
+/// nanosecond.
 pub const RATE_MAX: Rate = Rate::from_hertz(1_000_000_000);
 
-/// All of something, in millionths.
+/// The whole, in millionths.
 pub const SHARE_PPM_MAX: u32 = 1_000_000;
 
-/// Most decimal places of a number, after trailing zeros. Enough for every
-/// unit here; bounds the products below well within 128 bits.
+/// Most decimal places of a number, after trailing zeros. This is enough for every unit here, and
+/// keeps the products below well within 128 bits.
 const PLACES_MAX: usize = 18;
 
 /// Largest whole part of the number in a rate, before it is divided.
 const RATE_NUMBER_MAX: u64 = 1_000_000_000_000;
 
-/// What a text is to be.
+/// The kind of quantity that a text must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quantity {
     /// A length of time, kept in nanoseconds.
@@ -43,7 +42,7 @@ pub enum Quantity {
     Share,
 }
 
-/// Why a text is not the quantity it should be.
+/// Why a text is not the expected quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
@@ -53,18 +52,18 @@ pub enum Reason {
     Unit,
     /// The number is negative.
     Negative,
-    /// The number is not a whole multiple of the unit kept.
+    /// The number is no whole multiple of the stored unit.
     TooFine,
-    /// The number is larger than what can be kept.
+    /// The number is too large to store.
     TooLarge,
 }
 
-/// A text that is not the quantity it should be: the user's mistake.
+/// A text that is not the expected quantity: the user's mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnitError {
-    /// What it should have been.
+    /// The expected quantity.
     pub quantity: Quantity,
-    /// Why it is not.
+    /// The reason.
     pub reason: Reason,
     found: String,
 }
@@ -72,7 +71,7 @@ pub struct UnitError {
 /// A length of time: `ns`, `us` (or `µs`), `ms`, `s`, `min`.
 ///
 /// # Errors
-/// Anything but a non-negative number of whole nanoseconds below 2^64.
+/// The text is no non-negative number of whole nanoseconds below 2^64.
 pub fn parse_duration(text: &str) -> Result<Span, UnitError> {
     exact(Quantity::Duration, text).map(Span::from_nanos)
 }
@@ -80,7 +79,7 @@ pub fn parse_duration(text: &str) -> Result<Span, UnitError> {
 /// Bytes: `B`; decimal `kB`, `MB`, `GB`; binary `KiB`, `MiB`, `GiB`.
 ///
 /// # Errors
-/// Anything but a non-negative number of whole bytes below 2^64.
+/// The text is no non-negative number of whole bytes below 2^64.
 pub fn parse_size(text: &str) -> Result<u64, UnitError> {
     exact(Quantity::Size, text)
 }
@@ -88,7 +87,7 @@ pub fn parse_size(text: &str) -> Result<u64, UnitError> {
 /// Bits a second: `bit/s`, `kbit/s`, `Mbit/s`, `Gbit/s`, all decimal.
 ///
 /// # Errors
-/// Anything but a non-negative number of whole bits a second below 2^64.
+/// The text is no non-negative number of whole bits a second below 2^64.
 pub fn parse_bandwidth(text: &str) -> Result<u64, UnitError> {
     exact(Quantity::Bandwidth, text)
 }
@@ -96,7 +95,7 @@ pub fn parse_bandwidth(text: &str) -> Result<u64, UnitError> {
 /// Millionths of a whole: `%`.
 ///
 /// # Errors
-/// Anything but 0 to 100 % in steps of 0.0001 %.
+/// The text is not 0 to 100 % in steps of 0.0001 %.
 pub fn parse_share(text: &str) -> Result<u32, UnitError> {
     let error = |reason| UnitError::new(Quantity::Share, reason, text);
     match u32::try_from(exact(Quantity::Share, text)?) {
@@ -105,12 +104,11 @@ pub fn parse_share(text: &str) -> Result<u32, UnitError> {
     }
 }
 
-/// Events a second or a minute: `90/s`, `50 Hz`, `48 kHz`, `29.97/s`, `30000/1001/s`,
-/// `3/min`. Rounded up to a millionth a second, so that never less is reserved than
-/// was asked for.
+/// Events a second or a minute: `90/s`, `50 Hz`, `48 kHz`, `29.97/s`, `30000/1001/s`, `3/min`.
+/// Rounds up to a millionth a second, so that a reservation is never smaller than requested.
 ///
 /// # Errors
-/// Anything but 0 to [`RATE_MAX`].
+/// The text is not 0 to [`RATE_MAX`].
 pub fn parse_rate(text: &str) -> Result<Rate, UnitError> {
     let error = |reason| UnitError::new(Quantity::Rate, reason, text);
     let in_number = |c: char| matches!(c, '0'..='9' | '.' | '-' | '+' | '/') || c.is_whitespace();
@@ -129,7 +127,7 @@ pub fn parse_rate(text: &str) -> Result<Rate, UnitError> {
         Ok(divisor) if divisor > 0 && !text.contains('+') => divisor,
         _ => return Err(error(Reason::Malformed)),
     };
-    // No mHz: beside MHz it would be read wrongly, and `3/min` says slow rates.
+    // There is no mHz, which reads like MHz; slow rates are written as `3/min`.
     let (events, seconds) = match (is_per, unit.trim_end()) {
         (true, "s") | (false, "Hz") => (1, 1),
         (true, "min") => (1, 60),
@@ -139,7 +137,7 @@ pub fn parse_rate(text: &str) -> Result<Rate, UnitError> {
     if number.whole > RATE_NUMBER_MAX / events {
         return Err(error(Reason::TooLarge));
     }
-    // Below 10^12 * 10^18 * 10^6 and 10^18 * 2^32 * 60: both fit.
+    // The products are below 10^12 * 10^18 * 10^6 and 10^18 * 2^32 * 60, so both fit.
     let scale = 10_u128.pow(number.places);
     let number = u128::from(number.whole) * scale + u128::from(number.fraction);
     let millionths = number * u128::from(events) * 1_000_000;
@@ -151,7 +149,7 @@ pub fn parse_rate(text: &str) -> Result<Rate, UnitError> {
 }
 
 impl Quantity {
-    /// What a user should have written, with an example.
+    /// A valid text, as an example in errors.
     pub const fn example(self) -> &'static str {
         match self {
             Quantity::Duration => "a duration such as \"20 ms\"",
@@ -162,7 +160,7 @@ impl Quantity {
         }
     }
 
-    /// The units that are understood, each with its size in the unit kept.
+    /// The accepted units, each with its size in the stored unit.
     const fn units(self) -> &'static [(&'static str, u64)] {
         match self {
             // Both code points that print as the micro sign.
@@ -259,7 +257,7 @@ struct Decimal {
 }
 
 impl Decimal {
-    /// Digits, and perhaps a point and more digits; nothing else.
+    /// Digits, and optionally a point and more digits.
     fn parse(text: &str) -> Result<Decimal, Reason> {
         let unsigned = text.strip_prefix('-').unwrap_or(text);
         let (whole, fraction) = unsigned.split_once('.').unwrap_or((unsigned, "0"));
@@ -275,7 +273,7 @@ impl Decimal {
             return Err(Reason::TooFine);
         }
         Ok(Decimal {
-            // Nothing but digits: the only way left to fail is by size.
+            // There are only digits, so parsing fails only if the number is too large.
             whole: whole.parse().map_err(|_| Reason::TooLarge)?,
             fraction: if fraction.is_empty() { Ok(0) } else { fraction.parse() }
                 .map_err(|_| Reason::TooFine)?,
@@ -283,7 +281,7 @@ impl Decimal {
         })
     }
 
-    /// `self * unit`, if that is a whole number that fits.
+    /// `self * unit`, if the product is a whole number that fits.
     fn times(self, unit: u64) -> Result<u64, Reason> {
         let scale = 10_u128.pow(self.places);
         let fraction = u128::from(self.fraction) * u128::from(unit);
@@ -295,7 +293,7 @@ impl Decimal {
     }
 }
 
-/// A number and one of the quantity's units, in the unit kept.
+/// A number and one of the quantity's units, in the stored unit.
 fn exact(quantity: Quantity, text: &str) -> Result<u64, UnitError> {
     let error = |reason| UnitError::new(quantity, reason, text);
     let trimmed = text.trim();

@@ -1,6 +1,5 @@
-//! The file of results: a row a set and policy, in the order of the sets, so that
-//! it is the same whatever number of threads wrote it, and however often it was
-//! begun again.
+//! The file of results: one row for each set and policy, in the order of the sets. The file is the
+//! same for any number of threads and any number of interruptions.
 
 use std::fmt::Display;
 use std::fs::{File, OpenOptions};
@@ -9,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::exit::Failure;
 
-/// The columns; the first is the fingerprint of the sweep.
+/// The columns. The first is the fingerprint of the sweep.
 pub const HEADER: &str = "sweep,set,policy,utilization,activities,quantum,switch_cost_ns,admitted,\
                           test,jobs,misses,switches,busy_ns,duration_ns\n";
 
@@ -18,23 +17,21 @@ pub const HEADER: &str = "sweep,set,policy,utilization,activities,quantum,switch
 pub struct Log {
     path: PathBuf,
     file: File,
-    /// Whole sets that are in it.
+    /// Whole sets in the file.
     pub done: u64,
 }
 
 impl Log {
-    /// Opens it, and goes on behind the last whole set: what was half written is
-    /// dropped.
+    /// Opens the file and continues after the last whole set. Drops a half-written one.
     ///
     /// # Errors
-    /// The system's; a file of something else, or of another sweep, which stays as
-    /// it is.
+    /// The system's error, or a file of another kind or sweep, which stays as it is.
     pub fn open(path: &Path, fingerprint: &str, rows_a_set: usize) -> Result<Log, Failure> {
         let failure = |error: &dyn Display| Failure::of_file(path, error);
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).open(path);
         let mut file = file.map_err(|error| failure(&error))?;
-        // A pipe or a device cannot be gone on with; some have no end.
+        // A pipe or a device cannot be continued; some have no end.
         if !file.metadata().map_err(|error| failure(&error))?.is_file() {
             return Err(failure(&"found no regular file, expected one"));
         }
@@ -68,7 +65,7 @@ impl Log {
     /// Writes the rows of the next set.
     ///
     /// # Errors
-    /// The system's, such as a full disk: what is there stays, and can be gone on with.
+    /// The system's error, such as a full disk. The file stays as it is and can be continued.
     pub fn write(&mut self, rows: &str) -> Result<(), Failure> {
         self.file.write_all(rows.as_bytes()).map_err(|error| {
             let kept = self.done;
@@ -81,10 +78,10 @@ impl Log {
         Ok(())
     }
 
-    /// All that is in it but the header.
+    /// All rows, without the header.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub fn rows(mut self) -> Result<String, Failure> {
         let mut text = String::new();
         self.file

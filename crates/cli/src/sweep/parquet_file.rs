@@ -1,5 +1,5 @@
-//! The rows as Parquet: the columns of the CSV by the same names, with types. Written
-//! in one go when all rows are there, so that a file of that name is a whole one.
+//! The rows as Parquet: the columns of the CSV under the same names, with types. The file is
+//! written at once when all rows are done, so a file of that name is complete.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -18,37 +18,37 @@ use super::log::HEADER;
 use crate::exit::Failure;
 use crate::output::{Sweep, SweepPoint};
 
-/// Rows of a group: what is held as columns at a time.
+/// Rows of a group: how many rows are held as columns at once.
 const GROUP_ROWS: usize = 1 << 16;
 
 /// Keys of the footer.
 const SWEEP_KEY: &str = "upcall.sweep";
 const CURVE_KEY: &str = "upcall.curve";
 
-/// What the fields of a column are.
+/// The type of a column's fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Text,
     Count,
-    /// Empty in the CSV where nothing was simulated.
+    /// Empty in the CSV without a simulation.
     CountOrNone,
     Number,
     /// 0 or 1 in the CSV.
     Truth,
 }
 
-/// Whether results of that name are to be Parquet.
+/// Whether a results file of this name is to be Parquet.
 pub fn is_parquet(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("parquet"))
 }
 
-/// Where the rows are kept until all are there.
+/// The CSV that keeps the rows until all are done.
 pub fn log_path(path: &Path) -> PathBuf {
     beside(path, ".csv")
 }
 
-/// What a finished file says of itself, in its footer. Nothing else of it is read: the
-/// crate's reader of rows panics where a file is damaged.
+/// The footer of a finished file. Nothing else is read, because the crate's row reader panics on a
+/// damaged file.
 #[derive(Debug)]
 pub struct Finished {
     /// Fingerprint of the sweep.
@@ -57,10 +57,10 @@ pub struct Finished {
     pub curve: Vec<SweepPoint>,
 }
 
-/// What is in the file at `path`; none if there is no file.
+/// The footer of the file at `path`; `None` if there is no file.
 ///
 /// # Errors
-/// A file of something else, which stays as it is.
+/// A file of another kind, which stays as it is.
 pub fn finished(path: &Path) -> Result<Option<Finished>, Failure> {
     let file = match File::open(path) {
         Ok(file) => file,
@@ -86,10 +86,10 @@ pub fn finished(path: &Path) -> Result<Option<Finished>, Failure> {
     finished.map(Some).ok_or_else(|| Failure::of_file(path, other))
 }
 
-/// Writes `rows`, lines of a CSV, to a file beside `path` and moves it there.
+/// Writes `rows`, lines of a CSV, to a file beside `path`, then moves that file to `path`.
 ///
 /// # Errors
-/// The system's, such as a full disk; nothing of it is left then.
+/// The system's error, such as a full disk. Nothing is left behind.
 pub fn write(path: &Path, rows: &str, done: &Sweep) -> Result<(), Failure> {
     let draft = beside(path, ".tmp");
     let written = write_draft(&draft, rows, done)
@@ -115,7 +115,7 @@ fn beside(path: &Path, ending: &str) -> PathBuf {
     name.into()
 }
 
-/// The name is there after a crash only if its folder was written.
+/// Writes the folder, without which a crash could lose the file's name.
 fn sync_folder(path: &Path) -> Result<(), ParquetError> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     Ok(File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?)
@@ -186,7 +186,7 @@ fn parsed<T: core::str::FromStr>(field: &str) -> Result<T, ParquetError> {
     field.parse().map_err(wrong)
 }
 
-/// The CSV's names, each with what its fields are.
+/// The names of the CSV, each with the type of its fields.
 fn columns() -> impl Iterator<Item = (&'static str, Kind)> {
     HEADER.trim_end().split(',').map(|name| {
         let kind = match name {
@@ -226,7 +226,7 @@ mod tests {
     use super::*;
     use parquet::file::reader::{FileReader, SerializedFileReader};
 
-    /// With a simulation and without.
+    /// With a simulation and without one.
     fn text(rows: usize) -> String {
         let row = |set: usize| match set % 3 {
             0 => format!("00f0,{set},rmdp,0.700001,4,1,20000,1,exact,10,0,7,99,100\n"),
@@ -258,7 +258,7 @@ mod tests {
             });
             assert!(sets, "{count} rows");
         }
-        // No draft is left.
+        // No temporary file is left.
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 

@@ -1,14 +1,14 @@
-//! Random task sets, each from its number.
+//! Random task sets, each drawn from its number.
 
 use upcall::activity::{ActivityParams, Terms};
 use upcall::time::Span;
 use upcall_cli::spec::sweep::Sweep;
 use upcall_sim::chance::Chance;
 
-/// Purpose of chance, by which these draws differ from all others of a seed.
+/// Purpose of these random numbers, which separates them from others of the same seed.
 const PURPOSE: u64 = 1 << 49;
 
-/// Where on the grid a set lies.
+/// A point of the grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Point {
     pub utilization_ppm: u32,
@@ -17,7 +17,7 @@ pub struct Point {
     pub switch_cost: Span,
 }
 
-/// The point of set `number`: sets of one point follow each other.
+/// The point of set `number`. Sets of one point are consecutive.
 pub fn point(sweep: &Sweep, number: u64) -> Point {
     let mut rest = number / u64::from(sweep.sets);
     let mut next = |len: usize| {
@@ -32,9 +32,9 @@ pub fn point(sweep: &Sweep, number: u64) -> Point {
     Point { utilization_ppm, activities, quantum, switch_cost }
 }
 
-/// Set `number`: parts of the utilization are [`Chance::parts`]; periods are log-uniform, to the microsecond. Sets of
-/// one number within their points have the same periods and parts whatever quantum
-/// and hand-off cost: curves over these compare like with like.
+/// Draws set `number`. [`Chance::parts`] divides the utilization; periods are log-uniform, to the
+/// microsecond. Sets of the same number within their points have the same periods and parts for
+/// every quantum and hand-off cost, so curves over these compare equal sets.
 pub fn draw(sweep: &Sweep, number: u64) -> Vec<(ActivityParams, Terms)> {
     let point = point(sweep, number);
     let within = number % u64::from(sweep.sets);
@@ -90,7 +90,7 @@ mod tests {
                 shorter += u32::from(params.period < Span::from_millis(20));
             }
         }
-        // 20 ms lies in the middle of the logarithms.
+        // 20 ms is the middle of the logarithmic range.
         assert!((300..500).contains(&shorter), "{shorter} of 800");
     }
 

@@ -1,6 +1,6 @@
-//! Captures byte by byte, for the tests of the reader and of the whole program.
+//! Builds captures byte by byte, for the tests of the reader and of the whole program.
 
-/// Numbers in one byte order.
+/// Byte orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     Little,
@@ -23,7 +23,7 @@ impl Order {
     }
 }
 
-/// A pcap file of (seconds, microseconds or nanoseconds, packet).
+/// A pcap file of packets, each with seconds, microseconds or nanoseconds, and data.
 pub fn pcap(order: Order, nano: bool, link: u32, frames: &[(u32, u32, &[u8])]) -> Vec<u8> {
     let mut file = order.four(if nano { 0xa1b2_3c4d } else { 0xa1b2_c3d4 }).to_vec();
     file.extend(order.two(2));
@@ -85,7 +85,7 @@ pub fn udp(port: u16) -> Vec<u8> {
     [&40_000_u16.to_be_bytes()[..], &port.to_be_bytes(), &[0, 18, 0, 0], &[7; 10]].concat()
 }
 
-/// An IPv4 packet, with options, and as a fragment: the flag "more" is bit 13.
+/// An IPv4 packet with options; with `fragment` as a fragment, whose flag "more" is bit 13.
 pub fn ipv4(protocol: u8, options: &[u8], fragment: u16, payload: &[u8]) -> Vec<u8> {
     let header = 20 + options.len();
     let total = u16::try_from(header + payload.len()).expect("a short packet");
@@ -108,7 +108,7 @@ pub fn ipv6(next: u8, payload: &[u8]) -> Vec<u8> {
     [&packet, payload].concat()
 }
 
-/// A frame with as many VLAN tags as there are of `tags`, each its EtherType.
+/// A frame with a VLAN tag for each EtherType in `tags`.
 pub fn ethernet(tags: &[u16], ether_type: u16, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![2; 12];
     for tag in tags {

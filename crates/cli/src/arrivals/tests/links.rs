@@ -1,9 +1,9 @@
-//! A datagram is found under every link, and nothing else is taken for one.
+//! The parser finds a datagram under every link, and takes nothing else for one.
 
 use super::build::{ethernet, ipv4, ipv6, udp};
 use crate::arrivals::packet::Link;
 
-/// In each of `links`, packet `ip` goes to `port`.
+/// Asserts that packet `ip` goes to `port` under each of `links`.
 #[track_caller]
 fn assert_port(ip: &[u8], ether_type: u16, port: Option<u16>) {
     let cooked = [&[0; 14][..], &ether_type.to_be_bytes(), ip].concat();
@@ -23,7 +23,7 @@ fn assert_port(ip: &[u8], ether_type: u16, port: Option<u16>) {
     ] {
         let found = Link::of_type(link).unwrap().udp_destination(&packet);
         assert_eq!(found, port, "link type {link}: {packet:02x?}");
-        // Cut off anywhere, it is found or not, and nothing else is.
+        // At every cut the parser finds the right port or none.
         for cut in 0..packet.len() {
             let found = Link::of_type(link).unwrap().udp_destination(&packet[..cut]);
             assert!(found.is_none() || found == port, "link type {link}, {cut} bytes");
@@ -52,7 +52,7 @@ fn only_the_first_fragment_has_a_port() {
     assert_port(&ipv4(17, &[], 2, &udp(5004)), 0x0800, None);
     let fragment =
         |offset: u16| [&[17, 0][..], &offset.to_be_bytes(), &[0; 4], &udp(5004)].concat();
-    // More, offset 0; more, offset 8 bytes; the last.
+    // More fragments at offset 0; more at offset 8 bytes; the last one.
     assert_port(&ipv6(44, &fragment(1)), 0x86dd, Some(5004));
     assert_port(&ipv6(44, &fragment(9)), 0x86dd, None);
     assert_port(&ipv6(44, &fragment(8)), 0x86dd, None);

@@ -1,10 +1,10 @@
-//! How values are counted, over many shapes of them.
+//! Counts of values, over many distributions.
 
 use super::*;
 use upcall_sim::chance::Chance;
 
-/// So many values of each shape: even, in two heaps, one far from all others, and few
-/// different ones.
+/// `count` values of each distribution: even, in two clusters, one far from the others, and few
+/// different values.
 fn shapes(count: u64) -> Vec<Vec<f64>> {
     let mut chance = Chance::new(count, 1);
     let mut draw = |least: i64, most: u64| {
@@ -29,7 +29,7 @@ fn every_value_is_counted_once_in_ten_to_sixty_bars_with_round_edges() {
             assert!(bins.span().0 <= least && most < bins.span().1, "{bins:?}");
             let digits = format!("{:e}", bins.width);
             assert!("125".contains(&digits[..1]) && digits[1..].starts_with('e'), "{digits}");
-            // Zero is an edge: what is below it is in the bars that end there or before.
+            // Zero is an edge: values below it are in bars that end at zero or before.
             let below = values.iter().filter(|&&value| value < 0.0).count() as u64;
             let ends = (0..bins.counts.len()).filter(|&place| bins.edge(place + 1) <= 0.0);
             assert_eq!(ends.map(|place| bins.counts[place]).sum::<u64>(), below, "{bins:?}");
@@ -42,11 +42,11 @@ fn the_closer_the_quartiles_the_narrower_the_bars() {
     // 2 x 4,000 by 20, the cube root of 8,000, is 400.
     let mut even: Vec<f64> = (0..8_000).map(f64::from).collect();
     assert_eq!(Bins::of(&mut even, 1.0).unwrap().width, 500.0);
-    // The same range, and most in the middle: no more than sixty for all that.
+    // The same range with most values in the middle has at most sixty bars.
     let mut heap: Vec<f64> = (0..8_000).map(|n| 3_600.0 + f64::from(n) / 10.0).collect();
     heap.extend([0.0, 7_999.0]);
     assert_eq!(Bins::of(&mut heap, 1.0).unwrap().width, 200.0);
-    // What is too fine is not asked for.
+    // A coarse `finest` limits the number of bars.
     assert_eq!(Bins::of(&mut heap, 4_000.0).unwrap().counts.len(), 2);
 }
 

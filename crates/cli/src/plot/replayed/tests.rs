@@ -1,4 +1,4 @@
-//! What a replay shows is what the simulation said.
+//! A replay computes the values that the simulation reported.
 
 use super::*;
 use upcall::activity::{ActivityParams, Terms};
@@ -11,7 +11,7 @@ use upcall_sim::{Outcome, SimActivity, SimSpec, Simulation};
 
 const LATE_MAX: Span = Span::from_micros(300);
 
-/// Two on each of two CPUs for a second; late wake-ups where asked for.
+/// Two activities on each of two CPUs for a second, with late wake-ups on request.
 fn traced(discipline: &'static Discipline, late: bool) -> (Trace, Outcome) {
     let activity = |cpu, period_ms, cost_us| {
         let params = ActivityParams::new(Span::from_millis(period_ms), Span::from_micros(cost_us));
@@ -43,7 +43,7 @@ fn the_extremes_of_lag_are_those_the_simulation_tells() {
         let lags_ns = &replayed.lags_ns[&key];
         let ends = (*lags_ns.iter().min().unwrap(), *lags_ns.iter().max().unwrap());
         assert_eq!(Some(ends), outcome.activities[place].lag_ns);
-        // It was upcalled, and returned, once a job at least.
+        // Each job was upcalled and returned at least once.
         assert!(lags_ns.len() as u64 >= 2 * outcome.activities[place].counters.completed);
     }
     let (trace, _) = traced(&RMDP, false);
@@ -58,7 +58,7 @@ fn wake_ups_are_as_late_as_they_were_made() {
     assert!(punctual.values().flatten().all(|&late_ns| late_ns == 0));
     let (trace, _) = traced(&RMDP, true);
     for lates_ns in Replayed::of(&trace).unwrap().wakeups_ns.values() {
-        // A quarter of them by nothing, a quarter by all, if chance is fair.
+        // On average a quarter is zero and a quarter is the maximum.
         let of = |ns| lates_ns.iter().filter(|&&late_ns| late_ns == ns).count();
         assert!(of(0) > 5 && of(LATE_MAX.as_nanos()) > 5, "{lates_ns:?}");
         assert!(lates_ns.iter().all(|&late_ns| late_ns <= LATE_MAX.as_nanos()));

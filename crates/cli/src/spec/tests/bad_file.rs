@@ -6,7 +6,7 @@ use crate::spec::{ACTIVITIES_MAX, FILE_BYTES_MAX, Spec};
 use std::fmt::Write;
 use std::path::Path;
 
-/// A background load that is right.
+/// A valid background load.
 const BACKGROUND: &str = r#"[[background]]
 name = "hog"
 command = ["stress-ng", "--cpu", "1"]
@@ -227,7 +227,7 @@ fn a_file_beyond_the_limit_is_refused_with_one_line() {
     let expected =
         format!("{}: found more than 1048576 bytes, expected at most 1 MiB", path.display());
     assert_eq!(error.to_string(), expected);
-    // Without an end: no more than the limit may be read.
+    // This file has no end; the reader must stop at its limit.
     assert!(Spec::read(Path::new("/dev/zero")).unwrap_err().to_string().contains("more than"));
 }
 
@@ -305,7 +305,7 @@ fn errors_found_later_have_their_place() {
     assert_eq!(lines, ["spec.toml:2:1: stream \"camera\": quantum: found none, expected one"]);
 }
 
-/// First lines of a file with one good task, and the errors that follow.
+/// First lines of a file with one valid task, and the errors that follow.
 #[rustfmt::skip]
 const FILE_MISTAKES: &[(&str, &[&str])] = &[
     (r#"policy = "edf""#,
@@ -410,7 +410,7 @@ name = "a""#,
      &["2:3: task: found it a second time, expected it once"]),
 ];
 
-/// Edits of a good background load after a good task, and the errors that follow.
+/// Edits of a valid background load after a valid task, and the errors that follow.
 #[rustfmt::skip]
 const BACKGROUND_MISTAKES: &[(&[&str], &[&str])] = &[
     (&["-name"],
@@ -451,7 +451,7 @@ const BACKGROUND_MISTAKES: &[(&[&str], &[&str])] = &[
      &[r#"7:8: background "hog": spin: found 1.0, expected an integer from 1 to 1024"#]),
 ];
 
-/// Line 2 on are a task in a group, line 8 on two groups, one in the other.
+/// Line 2 begins a task in a group, line 8 begins two groups, one inside the other.
 const GROUPS: &str = r#"policy = "ps"
 [[task]]
 name = "t1"

@@ -9,7 +9,7 @@ fn every_mistake_in_a_stream_is_named() {
     }
 }
 
-/// Edits of a good stream, and the errors that follow.
+/// Edits of a valid stream, and the errors that follow.
 #[rustfmt::skip]
 const MISTAKES: &[(&[&str], &[&str])] = &[
     (&["-name"],

@@ -9,7 +9,7 @@ fn every_mistake_in_a_task_is_named() {
     }
 }
 
-/// Edits of a good task, and the errors that follow.
+/// Edits of a valid task, and the errors that follow.
 #[rustfmt::skip]
 const MISTAKES: &[(&[&str], &[&str])] = &[
     (&["-name"],

@@ -1,10 +1,9 @@
-//! The form of what is said of a file. Shared by the property tests beside it and by
-//! the fuzz target, each of which brings its own `Spec`.
+//! The form of error messages about a file. The property tests beside it and the fuzz target share
+//! it; each brings its own `Spec`.
 
 use super::{FAULTS_MAX, Spec};
 
-/// Reads the file and checks the form of whatever is said of it. Panics if it has
-/// another.
+/// Reads the file and checks the form of every error. Panics if an error has another form.
 pub fn check(bytes: &[u8]) {
     let error = match Spec::parse("spec.toml", bytes) {
         Ok(spec) => {
@@ -26,7 +25,7 @@ pub fn check(bytes: &[u8]) {
     }
     assert!((1..=FAULTS_MAX).contains(&positions.len()));
     assert!(positions.is_sorted(), "{error}");
-    // Where there is a position, it is one of the file.
+    // A position must lie inside the file.
     let lines = bytes.iter().filter(|&&b| b == b'\n').count() + 1;
     for (line, _) in &positions {
         assert!(line.is_none_or(|line| (1..=lines).contains(&line)), "{error}");

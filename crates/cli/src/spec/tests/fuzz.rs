@@ -1,5 +1,4 @@
-//! Nothing a file can hold makes the reader panic, and whatever it says of a
-//! file keeps its form.
+//! No content of a file makes the reader panic, and all its errors keep their form.
 
 use super::{STREAM, TASK};
 use crate::spec::{FAULTS_MAX, Source, Spec};
@@ -11,7 +10,7 @@ mod form;
 
 const CONTRACT: &str = include_str!("../../../../../examples/contract.toml");
 
-/// What is put into a good file: pieces that mean something to the reader.
+/// Pieces that are inserted into a valid file; they mean something to the reader.
 const PIECES: &[&str] = &[
     "[[stream]]\n",
     "[[task]]\n",
@@ -61,7 +60,7 @@ const PIECES: &[&str] = &[
     "a.b.c = 1\n",
 ];
 
-/// A place in a text of which only the length is known, in millionths.
+/// A place in a text, in millionths of its length.
 fn place(text: &str, millionths: u64) -> usize {
     let at = u128::from(millionths) * text.len() as u128 / 1_000_000;
     let mut at = usize::try_from(at).unwrap_or(0).min(text.len());
@@ -71,7 +70,7 @@ fn place(text: &str, millionths: u64) -> usize {
     at
 }
 
-/// One change to a text: a part taken out, a piece put in.
+/// One change to a text: a part removed, a piece inserted.
 fn change(text: &mut String, (from, length, piece): (u64, usize, usize)) {
     let start = place(text, from);
     let mut end = (start + length).min(text.len());

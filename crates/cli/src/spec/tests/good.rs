@@ -1,4 +1,4 @@
-//! What is understood, and as what.
+//! Valid files, and the values read from them.
 
 use super::{STREAM, TASK, edited, parse};
 use crate::spec::{Activity, Direction, Load, Spec, Stream, SwitchCost};
@@ -8,7 +8,7 @@ use upcall::qos::{Class, Flow, Rate, StreamSpec};
 use upcall::time::Span;
 use upcall::work::WorkKind;
 
-/// The whole example of the contract.
+/// The example with every kind of table.
 const CONTRACT: &str = include_str!("../../../../../examples/contract.toml");
 
 fn stream(edits: &[&str]) -> Stream {
@@ -141,7 +141,7 @@ fn a_message_stream_may_give_its_rate_in_pdus() {
         ("4000 B", "1000 B", 22_500_000),
         ("4001 B", "1000 B", 18_000_000),
         ("10 B", "1000 B", 90_000_000),
-        // 90/7 has no end: up, so that never less is reserved.
+        // 90/7 has no exact value and is rounded up, so that a reservation is never smaller.
         ("7000 B", "1000 B", 12_857_143),
     ] {
         let (message, pdu) = (format!("message = {message:?}"), format!("pdu = {pdu:?}"));

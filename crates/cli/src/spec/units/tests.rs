@@ -1,4 +1,4 @@
-//! Units: what is exact is kept exactly, what is not is refused.
+//! Units: exact values are kept exactly, others are refused.
 
 use super::*;
 use Reason::{Malformed, Negative, TooFine, TooLarge, Unit};
@@ -94,7 +94,7 @@ fn shares_are_millionths() {
     }
 }
 
-/// The reason each text is refused as each quantity it is meant for.
+/// The reason for which each text is refused as each quantity.
 #[test]
 fn what_is_no_quantity_has_a_reason() {
     for (text, reason) in [
@@ -220,8 +220,8 @@ fn an_error_says_what_was_found_and_expected() {
     }
 }
 
-/// `count` of the unit kept, written as a decimal number of `unit`, with as many
-/// places as that takes; only for units that are powers of ten.
+/// `count` of the stored unit, written as a decimal number of `unit`, with the places it needs.
+/// Only for units that are powers of ten.
 fn decimal(count: u64, unit: u64) -> String {
     let places = unit.ilog10() as usize;
     match places {
