@@ -134,8 +134,7 @@ fn what_was_cut_off_or_out_of_order_is_said() {
     let cut = spec.beside("cut.pcapng");
     let done = sim(&spec, &["--arrivals", &format!("audio={cut}:5006")]);
     assert_eq!(counts(&done.json(), "audio")[0], 99);
-    let said =
-        format!("upcall: {cut}: the capture is cut off; the 159 whole packets of it were read\n");
+    let said = format!("upcall: {cut}: the capture is cut off; the 159 whole packets were read\n");
     assert_eq!(done.stderr, said);
     fs::write(spec.beside("back.txt"), "0.3\n0.1\n0.2\n").expect("a free disk");
     let back = spec.beside("back.txt");

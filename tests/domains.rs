@@ -396,7 +396,7 @@ fn what_cannot_be_set_up_in_a_domain_is_told_with_its_place() {
     fs::write(set.spec.path(), on_a_cpu(&SET.replace("{}", &port))).unwrap();
     let done = set.start(&["--duration", "1s"]).finish();
     assert!(done.assert_code(&[2]).stderr.contains("spec.toml:"), "{done:#?}");
-    assert!(done.stderr.contains("an address that is free and ours"), "{done:#?}");
+    assert!(done.stderr.contains("a free address of this machine"), "{done:#?}");
     set.assert_nothing_is_left(&[]);
 }
 

@@ -190,7 +190,7 @@ fn what_is_no_parquet_stays_and_what_cannot_be_written_leaves_nothing_half() {
     // The draft cannot be made: a folder has its name. The rows stay.
     fs::create_dir(place.path("out.parquet.tmp")).expect("a free disk");
     let done = place.sweep("out.parquet", &[]);
-    let said = "the same command goes on";
+    let said = "the same command continues";
     assert!(done.assert_code(&[2]).stderr.contains(said), "{done:#?}");
     assert!(!place.path("out.parquet").exists());
     assert_eq!(place.read("out.parquet.csv").lines().count(), 1 + 60 * 5);

@@ -107,8 +107,7 @@ fn a_person_reads_it_before_the_outcome() {
     let _machine = machine();
     let done = Public::new().run("ulimit -r 0;", &[]);
     assert_eq!(notices(&done, "NOT promised").len(), 1, "{done:#?}");
-    let verdict =
-        "promised: nothing, no right to the real-time class; judged all the same:\noutcome: ";
+    let verdict = "promised: nothing, no right to the real-time class; judged anyway:\noutcome: ";
     assert!(done.stdout.contains(verdict), "{done:#?}");
     assert!(!done.stdout.contains("promise kept") && !done.stdout.contains("BROKEN"), "{done:#?}");
 }

@@ -1,4 +1,4 @@
-//! The command line: what can be typed, and the help that teaches it.
+//! The command line: commands, options and their help.
 
 use std::path::PathBuf;
 
@@ -87,7 +87,7 @@ Examples:
   upcall top --socket /run/upcall.sock --interval 500ms
 
 Exit status:
-  0  it was quit
+  0  the user quit it
   2  bad usage, no daemon, or no terminal";
 
 const PS_AFTER_HELP: &str = "\
@@ -96,8 +96,8 @@ Examples:
   upcall ps --json | jq '.domains[] | {name, state, misses}'
 
 The JSON is one object, {\"policy\", \"real_time\", \"cpus\": [...], \"domains\": [{...,
-\"virtual_processors\": [...], \"activities\": [...]}]}; times are whole nanoseconds, shares are parts of one
-CPU. docs/observing.md has every field.
+\"virtual_processors\": [...], \"activities\": [...]}]}; times are whole nanoseconds, shares are
+parts of one CPU. docs/observing.md has every field.
 
 Exit status:
   0  printed
@@ -131,26 +131,26 @@ pub enum Command {
     /// reason and one change that would fit.
     #[command(after_help = PLAN_AFTER_HELP)]
     Plan(PlanArgs),
-    /// Admit a spec and run it for real.
+    /// Admit a spec and run it on this machine.
     ///
     /// Receives and sends real packets, starts the senders and the background
     /// load the spec names, shows live state, and prints the outcome. Ctrl-C
-    /// ends it early and prints what there is.
+    /// ends the run early and prints the outcome so far.
     #[command(after_help = RUN_AFTER_HELP)]
     Run(RunArgs),
-    /// Run a spec in virtual time, by the same policy code.
+    /// Run a spec in virtual time, with the same policy code.
     ///
-    /// Costs are as declared and hand-offs free, unless the spec says what they
+    /// Costs are as declared. Hand-offs are free unless the spec says what they
     /// cost. The same spec and seed give the same output, byte for byte.
     #[command(after_help = SIM_AFTER_HELP)]
     Sim(SimArgs),
     /// Draw a trace or an outcome as SVG.
     ///
-    /// A trace (`--trace` of run and sim) becomes the schedule, a row an activity,
-    /// and histograms: of slack for each, of lag for each under ps, and of how late
-    /// a CPU woke in a live run. Lag and wake-ups come of a replay; where records are
-    /// missing they are left out. An outcome (`--json` of run and sim) becomes the
-    /// responses against the deadlines, and ranges of lag.
+    /// For a trace (`--trace` of run and sim), draws the schedule with one row per
+    /// activity, and histograms: the slack of each activity, its lag under ps, and
+    /// the wake-up latency of each CPU in a live run. Lag and wake-ups come from a
+    /// replay and are left out if records are missing. For an outcome (`--json` of
+    /// run and sim), draws responses against deadlines, and ranges of lag.
     #[command(after_help = PLOT_AFTER_HELP)]
     Plot(PlotArgs),
     /// Admit and simulate random task sets over a grid, on all cores.
@@ -158,49 +158,50 @@ pub enum Command {
     /// Writes a CSV row for each set and policy (columns: sweep, set, policy,
     /// utilization, activities, quantum, switch_cost_ns, admitted, test, jobs,
     /// misses, switches, busy_ns, duration_ns) in the order of the sets, and
-    /// prints what part was admitted at each point. Ended early, the same command
-    /// goes on where it stopped; the file is the same in the end. A name that ends in
-    /// .parquet gets Parquet with the same columns, typed, when all sets are done; until
-    /// then the rows are in a CSV beside it, results.parquet.csv.
+    /// prints the admitted part at each point. After an interruption the same
+    /// command continues where it stopped, and the final file is the same. A name
+    /// that ends in .parquet gets a Parquet file with the same columns, typed, when
+    /// all sets are done; until then the rows are in a CSV beside it,
+    /// results.parquet.csv.
     #[command(after_help = SWEEP_AFTER_HELP)]
     Sweep(SweepArgs),
     /// Schedule the handlers of several processes in one order.
     ///
     /// The same as the program `upcalld`. `upcall run` starts one by itself for a spec
-    /// with several domains, if none is there.
+    /// with several domains, if none is running.
     Daemon(upcall_cli::daemon::DaemonArgs),
     /// Watch a running daemon: CPUs, domains and their activities, live.
     ///
-    /// Reservations against use, hand-offs, misses, slack and what the watchdog had to
-    /// do. Keys: q quits, arrows scroll, s orders by another column, h helps. Only root and
-    /// the daemon's own user see the domains of others.
+    /// Shows reservations against use, hand-offs, misses, slack and actions of the
+    /// watchdog. Keys: q quits, arrows scroll, s sorts by another column, h shows help.
+    /// Only root and the daemon's own user see the domains of others.
     #[command(after_help = TOP_AFTER_HELP)]
     Top(TopArgs),
-    /// Print how things stand at a running daemon, once.
+    /// Print the state of a running daemon, once.
     #[command(after_help = PS_AFTER_HELP)]
     Ps(PsArgs),
     /// Print a completion script for a shell.
     #[command(after_help = COMPLETIONS_AFTER_HELP)]
     Completions {
-        /// Which shell.
+        /// The shell.
         shell: Shell,
-        /// Whose command line.
+        /// The program to complete.
         #[arg(long, value_enum, default_value_t = ProgramArg::Upcall)]
         program: ProgramArg,
     },
     /// Write the manual pages of upcall and upcalld into a folder.
     #[command(after_help = MAN_AFTER_HELP)]
     Man {
-        /// The folder, for example ~/.local/share/man/man1; made if it is not there.
+        /// The folder, for example ~/.local/share/man/man1; created if it is missing.
         folder: PathBuf,
     },
     /// The embedded senders' process; started by `run`.
     #[command(name = SEND_COMMAND, hide = true)]
     Send {
-        /// One stream each, as `upcall::load` writes them.
+        /// One argument per stream, in the form that `upcall::load` writes.
         streams: Vec<String>,
     },
-    /// One domain's process; started by `run`, which it talks with.
+    /// One domain's process; started by `run`, which sends it messages.
     #[command(name = DOMAIN_COMMAND, hide = true)]
     Domain,
     /// A background load's process; started by `run`.
@@ -234,7 +235,7 @@ pub struct RunArgs {
     /// How long to run (each mode, with --compare): 10s, 1500ms, 2min.
     #[arg(long, default_value = "10s", value_parser = duration)]
     pub duration: Span,
-    /// Who decides what runs next.
+    /// How handlers are scheduled.
     #[arg(long, value_enum, default_value_t = ModeArg::Upcall, conflicts_with = "compare")]
     pub mode: ModeArg,
     /// Run the same load in all three modes in turn and compare.
@@ -242,7 +243,7 @@ pub struct RunArgs {
     /// The exit status is that of the upcall mode: the others promise nothing.
     #[arg(long)]
     pub compare: bool,
-    /// Run a set that admission refuses all the same.
+    /// Run the set even if admission refuses it.
     #[arg(long)]
     pub soft: bool,
     /// Print one JSON object instead of tables.
@@ -252,9 +253,8 @@ pub struct RunArgs {
     /// microseconds, as rt-app logs them (with --compare, a column `mode` first).
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
-    /// Write a Perfetto trace, to be opened at ui.perfetto.dev or checked with
-    /// `upcall sim --replay`. In mode upcall only. Of several domains one file has all,
-    /// each as a scheduler of its own.
+    /// Write a Perfetto trace, for ui.perfetto.dev or `upcall sim --replay`. In mode
+    /// upcall only. With several domains, the file has a scheduler for each.
     #[arg(long, value_name = "FILE", conflicts_with = "compare")]
     pub trace: Option<PathBuf>,
 }
@@ -264,14 +264,13 @@ pub struct SimArgs {
     /// The spec file (TOML).
     #[arg(required_unless_present_any = ["replay", "vopr"])]
     pub spec: Option<PathBuf>,
-    /// How much virtual time: 10s, 1500ms, 2min.
+    /// How long to run, in virtual time: 10s, 1500ms, 2min.
     #[arg(long, default_value = "10s", value_parser = duration)]
     pub duration: Span,
-    /// Another policy than the spec's.
+    /// The policy to use in place of the spec's.
     #[arg(long, value_name = "POLICY", value_parser = policies())]
     pub policy: Option<&'static Discipline>,
-    /// What chance begins with, where something is left to it; with --vopr the
-    /// first seed.
+    /// The seed of random numbers; with --vopr the first seed.
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
     /// The PDUs of stream or task NAME arrive as recorded in FILE; may be repeated.
@@ -279,30 +278,30 @@ pub struct SimArgs {
     /// FILE is a capture (pcap or pcapng; every packet, or with :PORT the UDP datagrams
     /// to that port; times count from the first), a trace of `upcall run` or `sim` (the
     /// PDUs of each job of that name at its release, counted from the first), or text
-    /// (a time a line from the start: `0.02` in seconds, or `20ms`; `#` begins a
+    /// (one time per line from the start: `0.02` in seconds, or `20ms`; `#` begins a
     /// comment). A path that itself ends in a colon and a number takes one more colon:
-    /// `NAME=call:5004:`. At most 10 million arrivals. Those out of order are sorted and
-    /// a capture that is cut off is used as far as it goes; standard error says so.
+    /// `NAME=call:5004:`. At most 10 million arrivals. Arrivals out of order are sorted,
+    /// and a truncated capture is used up to its end; standard error reports both.
     #[arg(
         long,
         value_name = "NAME=FILE[:PORT]",
         value_parser = OsStringValueParser::new().try_map(|text| Recording::parse(&text))
     )]
     pub arrivals: Vec<Recording>,
-    /// Write a Perfetto trace, to be opened at ui.perfetto.dev or replayed.
+    /// Write a Perfetto trace, for ui.perfetto.dev or --replay.
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
-    /// Hand the inputs of a trace, live or simulated, to the core again, and
-    /// compare every command that comes out.
+    /// Replay the inputs of a trace, live or simulated, and compare every command of
+    /// the core with the recorded one.
     #[arg(
         long,
         value_name = "TRACE",
         conflicts_with_all = ["spec", "duration", "policy", "seed", "arrivals", "trace", "soft"]
     )]
     pub replay: Option<PathBuf>,
-    /// Check so many random scenarios instead of a spec: machines, sets and faults
-    /// from a seed each, under every policy (or --policy) and every checker. Prints
-    /// the first seed that breaks a promise.
+    /// Check N random scenarios instead of a spec. Each seed draws a machine, a set and
+    /// faults, under every policy (or --policy) and every checker. Prints the first
+    /// seed that breaks a promise.
     #[arg(
         long,
         value_name = "N",
@@ -310,7 +309,7 @@ pub struct SimArgs {
         value_parser = clap::value_parser!(u64).range(1..)
     )]
     pub vopr: Option<u64>,
-    /// Run a set that admission refuses all the same.
+    /// Run the set even if admission refuses it.
     #[arg(long)]
     pub soft: bool,
     /// Print one JSON object instead of tables.
@@ -323,14 +322,14 @@ pub struct PlotArgs {
     /// A trace, or the JSON of an outcome.
     #[arg(value_name = "TRACE|JSON")]
     pub file: PathBuf,
-    /// Where the picture goes, as SVG; a name that ends otherwise, such as .png, is refused.
+    /// The SVG file to write; a name with another ending, such as .png, is refused.
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
-    /// Draw a trace from here on, from its start: 10s, 1500ms. Default: just before the
-    /// first release.
+    /// Draw a trace from this time after its start: 10s, 1500ms. Default: just before
+    /// the first release.
     #[arg(long, value_parser = duration)]
     pub from: Option<Span>,
-    /// Draw it up to here. Default: four of the longest periods.
+    /// Draw it up to this time. Default: four of the longest periods.
     #[arg(long, value_parser = duration)]
     pub to: Option<Span>,
 }
@@ -339,10 +338,10 @@ pub struct PlotArgs {
 pub struct SweepArgs {
     /// The sweep file (TOML).
     pub file: PathBuf,
-    /// Where the rows go; gone on with if it is there. Parquet if it ends in .parquet.
+    /// The file of results, continued if it exists. Parquet if its name ends in .parquet.
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
-    /// How many threads; all cores, if absent.
+    /// Number of threads; default: all cores.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
     /// Print one JSON object instead of a table.
@@ -350,10 +349,10 @@ pub struct SweepArgs {
     pub json: bool,
 }
 
-/// Which daemon.
+/// The daemon to ask.
 #[derive(Debug, clap::Args)]
 pub struct DaemonAt {
-    /// Where it listens; default: $UPCALL_SOCKET, or else your own daemon's socket, or
+    /// The daemon's socket. Default: $UPCALL_SOCKET, or else your own daemon's socket, or
     /// /run/upcall.sock if only the system's daemon answers.
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
@@ -363,7 +362,7 @@ pub struct DaemonAt {
 pub struct TopArgs {
     #[command(flatten)]
     pub daemon: DaemonAt,
-    /// How often to look: 1s, 500ms.
+    /// Time between updates: 1s, 500ms.
     #[arg(long, default_value = "1s", value_parser = duration)]
     pub interval: Span,
 }
@@ -388,11 +387,11 @@ pub enum ProgramArg {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum ModeArg {
-    /// One real-time thread a CPU, handlers upcalled in rank order.
+    /// One real-time thread per CPU; it upcalls handlers in rank order.
     Upcall,
-    /// One ordinary thread a stream: what most programs do.
+    /// One ordinary thread per stream, as in most programs.
     Threads,
-    /// One SCHED_FIFO thread a stream, priorities rate-monotonic.
+    /// One SCHED_FIFO thread per stream, with rate-monotonic priorities.
     Fifo,
 }
 
@@ -406,15 +405,14 @@ impl From<ModeArg> for upcall::Mode {
     }
 }
 
-/// The command line without the subcommands that only the command itself calls, which
-/// `clap_complete` would offer.
+/// The command line without hidden subcommands, which `clap_complete` would offer.
 pub fn shown() -> clap::Command {
     let all = Args::command();
     let shown = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
     clap::Command::new("upcall").version(env!("CARGO_PKG_VERSION")).subcommands(shown)
 }
 
-/// One of the policies by its name, which shells complete.
+/// Parses the name of a policy. Shells complete the names.
 fn policies() -> impl TypedValueParser<Value = &'static Discipline> {
     let names = DISCIPLINES.iter().map(|discipline| discipline.name);
     PossibleValuesParser::new(names).try_map(|name| {

@@ -156,7 +156,7 @@ impl fmt::Display for RecordingError {
             RecordingError::Form => "expected NAME=FILE or NAME=FILE:PORT",
             RecordingError::Name => "the name is no UTF-8 text",
             RecordingError::Port => {
-                "the port is none of 1 to 65535 (a path that ends in a colon and a number is \
+                "the port is not from 1 to 65535 (a path that ends in a colon and a number is \
                  written with one more colon)"
             }
         })

@@ -61,7 +61,7 @@ pub fn stop(loads: Vec<Running>) -> Vec<output::Background> {
 /// The system does not say where this program is.
 pub fn own_command(command: &str) -> Result<Vec<String>, Failure> {
     let program = std::env::current_exe()
-        .map_err(|error| Failure::new(format_args!("where is this program? {error}")))?;
+        .map_err(|error| Failure::new(format_args!("cannot find this program: {error}")))?;
     let program = program.to_str().ok_or_else(|| {
         Failure::new(format_args!("this program's path is not UTF-8: {}", program.display()))
     })?;

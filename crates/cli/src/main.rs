@@ -118,7 +118,7 @@ fn run_command(args: &RunArgs) -> Result<Exit, Failure> {
         } else {
             print(&show::plan(&plan.output))?;
         }
-        say("upcall: refused, nothing was run (--soft runs it all the same)");
+        say("upcall: refused, nothing was run (--soft runs it anyway)");
         return Ok(Exit::Refused);
     }
     let mut log = args
@@ -182,7 +182,7 @@ fn sim_command(args: &SimArgs) -> Result<Exit, Failure> {
         } else {
             print(&show::plan(&plan.output))?;
         }
-        say("upcall: refused, nothing was simulated (--soft does it all the same)");
+        say("upcall: refused, nothing was simulated (--soft simulates it anyway)");
         return Ok(Exit::Refused);
     }
     let mut trace = args.trace.as_deref().map(trace::TraceFile::open).transpose()?;
@@ -218,7 +218,7 @@ fn sweep_command(args: &SweepArgs) -> Result<Exit, Failure> {
     }
     if done.done < done.sets {
         say(format_args!(
-            "upcall: interrupted after {} of {} sets, the same command goes on",
+            "upcall: interrupted after {} of {} sets, the same command continues",
             done.done, done.sets
         ));
     }
@@ -248,7 +248,7 @@ fn replay_command(file: &std::path::Path, json: bool) -> Result<Exit, Failure> {
     if replay.lost > 0 {
         let lost = replay.lost;
         return Err(Failure::new(format_args!(
-            "{}: {lost} records were lost when it was written; the same commands up to there",
+            "{}: {lost} records were lost when it was written; the commands up to there are the same",
             file.display()
         )));
     }

@@ -78,7 +78,7 @@ fn finished(
         return Err(Failure::of_file(results, error));
     }
     say(format_args!(
-        "upcall: {}: all {sets} sets are in it already, it was kept",
+        "upcall: {}: all {sets} sets are already in it; it was not changed",
         results.display()
     ));
     let curve = found.curve;

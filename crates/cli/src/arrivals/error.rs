@@ -111,11 +111,11 @@ impl fmt::Display for ArrivalsError {
         match self {
             ArrivalsError::Io(error) => error.fmt(f),
             ArrivalsError::Kind => f.write_str(
-                "found something else, expected a capture (pcap, pcapng), a trace of upcall or \
+                "found another kind of file, expected a capture (pcap, pcapng), a trace of upcall or \
                  a time a line, not compressed",
             ),
             ArrivalsError::Port(kind) => {
-                write!(f, "found {kind}, expected a capture, of which a port selects packets")
+                write!(f, "found {kind}, expected a capture: a port selects its packets")
             }
             ArrivalsError::Capture { packets, fault } => {
                 write!(f, "{fault}, after {packets} packets")
@@ -142,7 +142,7 @@ impl fmt::Display for ArrivalsError {
             ArrivalsError::Nothing { kind, seen, port, link } => {
                 let seen_as = match kind {
                     Kind::Pcap | Kind::PcapNg => "packets",
-                    Kind::Trace => "jobs that did something",
+                    Kind::Trace => "jobs with PDUs",
                     Kind::Text => "lines with a time",
                 };
                 match port {
@@ -196,7 +196,7 @@ impl fmt::Display for CaptureFault {
                 write!(f, "found more than {INTERFACES_MAX} interfaces, expected at most that")
             }
             CaptureFault::Resolution(found) => {
-                write!(f, "found if_tsresol {found:#04x}, expected what fits 64 bits")
+                write!(f, "found if_tsresol {found:#04x}, expected one that fits 64 bits")
             }
             CaptureFault::Timeless { block } => {
                 let kind = if *block == SIMPLE_PACKET { "simple" } else { "obsolete" };

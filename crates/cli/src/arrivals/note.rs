@@ -40,10 +40,10 @@ impl fmt::Display for Note {
                 write!(f, "{count} arrivals were out of order, by up to {back}; sorted")
             }
             Note::Truncated { packets } => {
-                write!(f, "the capture is cut off; the {packets} whole packets of it were read")
+                write!(f, "the capture is cut off; the {packets} whole packets were read")
             }
             Note::UnknownLink { link, packets } => {
-                write!(f, "{packets} packets have no port that is found: link type {link}")
+                write!(f, "{packets} packets have no known port: link type {link}")
             }
             Note::Lost { records } => {
                 write!(f, "{records} records were lost when the trace was written")

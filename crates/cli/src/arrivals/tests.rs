@@ -254,14 +254,14 @@ fn a_trace_has_the_pdus_of_each_job_at_its_release() {
     let cut = read(&trace[..trace.len() - 1], "audio", None).unwrap_err().to_string();
     assert!(cut.contains("the file ends inside a packet"), "{cut}");
     let silent = read(&*self::trace(&[]), "audio", None).unwrap_err().to_string();
-    assert_eq!(silent, "found no jobs that did something, expected at least one");
+    assert_eq!(silent, "found no jobs with PDUs, expected at least one");
 }
 
 #[test]
 fn what_is_no_recording_is_told_at_once() {
     // The reader stops after the first bytes of this file, which has no end.
     let error = read(io::repeat(0), "", None).unwrap_err();
-    assert!(error.to_string().starts_with("found something else, expected a capture"));
+    assert!(error.to_string().starts_with("found another kind of file, expected a capture"));
     assert!(matches!(read(&b"\x1f\x8b\x08\x00"[..], "", None), Err(ArrivalsError::Kind)));
     let endless = read(io::repeat(b'1'), "", None).unwrap_err();
     assert!(matches!(endless, ArrivalsError::Line { line: 1, fault: LineFault::TooLong }));

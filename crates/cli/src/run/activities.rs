@@ -45,7 +45,7 @@ pub fn bind(spec: &Spec, planned: &Planned<'_>) -> Result<Option<Endpoint>, Fail
             Direction::Receive(_) => "receive",
             Direction::Send(_) => "send",
         };
-        let (found, expected) = (error.to_string(), "an address that is free and ours");
+        let (found, expected) = (error.to_string(), "a free address of this machine");
         Failure::new(spec.source.error_in(&stream.place, key, &found, expected))
     })
 }

@@ -285,7 +285,7 @@ impl<'p, 's> Parent<'p, 's> {
                 }
                 self.poll_process(process, POLL_EVERY);
                 if clock::now() >= give_up && !self.is_finished(process) {
-                    self.mark_lost(process, "its process did not say how it went");
+                    self.mark_lost(process, "its process did not report its results");
                 }
             }
         }

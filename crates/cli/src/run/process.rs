@@ -146,8 +146,8 @@ pub fn unexpected(process: &Process, message: &ChildMessage) -> Failure {
 fn read(output: ChildStdout, messages: &mpsc::Sender<Result<ChildMessage, String>>) {
     for line in BufReader::new(output).lines() {
         let Ok(line) = line else { return };
-        let message =
-            serde_json::from_str(&line).map_err(|error| format!("its process said: {error}"));
+        let message = serde_json::from_str(&line)
+            .map_err(|error| format!("its process sent an invalid message: {error}"));
         let over = message.is_err();
         if messages.send(message).is_err() || over {
             return;

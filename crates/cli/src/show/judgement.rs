@@ -64,9 +64,9 @@ pub fn verdict(run: &Run) -> String {
             format!("promised: nothing, mode {mode} has no admission; by upcall's promises:\n")
         }
         (false, _) if lacks_class(run) => {
-            "promised: nothing, no right to the real-time class; judged all the same:\n".into()
+            "promised: nothing, no right to the real-time class; judged anyway:\n".into()
         }
-        (false, _) => "promised: nothing, admission refused the set; judged all the same:\n".into(),
+        (false, _) => "promised: nothing, admission refused the set; judged anyway:\n".into(),
     };
     let kept = match (run.kept, run.promised) {
         (true, true) => ": every promise kept",

@@ -239,7 +239,7 @@ fn without_the_real_time_class_the_run_and_the_comparison_say_so() {
     let ordinary = Machine { real_time: false, ..machine() };
     let platform = Platform::Machine(Box::new(ordinary));
     let late = Run { platform, promised: false, ..outcome("upcall", [9, 0, 0], 10) };
-    let line = "promised: nothing, no right to the real-time class; judged all the same:\n";
+    let line = "promised: nothing, no right to the real-time class; judged anyway:\n";
     let text = run(&late);
     assert!(text.contains(line) && text.contains("\nnot kept: video: 9 missed\n"), "{text}");
     assert!(!text.contains("BROKEN") && !text.contains("promise kept"), "{text}");

@@ -38,7 +38,7 @@ pub(super) fn read_group(table: &mut Table<'_, '_>) -> Option<Group> {
         table.refuse("weight", "beside share", "one of share, weight");
     }
     if table.has("share") && table.has("group") {
-        table.refuse("share", "inside another group", "a weight, of what that one gets");
+        table.refuse("share", "inside another group", "a weight within that group");
     }
     let claim = share.map_or(Claim::Weight(weight.unwrap_or(1)), Claim::Share);
     Some(Group { place: table.place().clone(), name: name?, claim, parent })

@@ -72,7 +72,7 @@ pub(super) fn read_task(table: &mut Table<'_, '_>) -> Option<Task> {
     let weight = table.count("weight", 1..=WEIGHT_MAX);
     let group = table.name("group");
     if table.has("group") && table.has("share") {
-        table.refuse("share", "it in a group", "a weight, of what the group gets");
+        table.refuse("share", "a share in a group", "a weight within the group");
     }
     let window = read_window(table);
     let work_conserving = table.boolean("work_conserving").unwrap_or(false);

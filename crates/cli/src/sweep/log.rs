@@ -38,9 +38,7 @@ impl Log {
         let mut text = String::new();
         file.read_to_string(&mut text).map_err(|error| failure(&error))?;
         if !HEADER.starts_with(&text) && !text.starts_with(HEADER) {
-            return Err(failure(
-                &"found a file of something else, expected none or one to go on with",
-            ));
+            return Err(failure(&"found another kind of file, expected none or one to continue"));
         }
         let rows = text.get(HEADER.len()..).unwrap_or("");
         let whole: Vec<&str> =
@@ -71,7 +69,7 @@ impl Log {
             let kept = self.done;
             Failure::of_file(
                 &self.path,
-                format_args!("{error}; {kept} sets are in it, the same command goes on"),
+                format_args!("{error}; {kept} sets are in it, the same command continues"),
             )
         })?;
         self.done += 1;

@@ -71,7 +71,7 @@ pub fn finished(path: &Path) -> Result<Option<Finished>, Failure> {
     if !is_file {
         return Err(Failure::of_file(path, "found no regular file, expected one"));
     }
-    let other = "found a file of something else, expected none or one of this sweep";
+    let other = "found another kind of file, expected none or one of this sweep";
     let read = ParquetMetaDataReader::new().parse_and_finish(&file).ok();
     let finished = read.and_then(|metadata| {
         let metadata = metadata.file_metadata();
@@ -104,7 +104,7 @@ pub fn write(path: &Path, rows: &str, done: &Sweep) -> Result<(), Failure> {
         let log = log_path(path);
         Failure::of_file(
             path,
-            format_args!("{error}; all rows are in {}, the same command goes on", log.display()),
+            format_args!("{error}; all rows are in {}, the same command continues", log.display()),
         )
     })
 }
