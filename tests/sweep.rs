@@ -99,7 +99,7 @@ fn what_cannot_be_is_refused_and_nothing_is_overwritten() {
     assert_eq!(place.read("out.csv"), whole);
     fs::write(place.path("notes.txt"), "my notes\n").expect("a free disk");
     let done = place.sweep("notes.txt", &[]);
-    assert!(done.assert_code(&[2]).stderr.contains("a file of something else"), "{done:#?}");
+    assert!(done.assert_code(&[2]).stderr.contains("another kind of file"), "{done:#?}");
     assert_eq!(place.read("notes.txt"), "my notes\n");
     fs::write(place.path("sweep.toml"), "activities = [4]\n").expect("a free disk");
     let done = place.sweep("new.csv", &[]);
@@ -182,7 +182,7 @@ fn what_is_no_parquet_stays_and_what_cannot_be_written_leaves_nothing_half() {
     let place = Place::new(SWEEP);
     fs::write(place.path("notes.parquet"), "my notes\n").expect("a free disk");
     let done = place.sweep("notes.parquet", &[]);
-    assert!(done.assert_code(&[2]).stderr.contains("a file of something else"), "{done:#?}");
+    assert!(done.assert_code(&[2]).stderr.contains("another kind of file"), "{done:#?}");
     assert_eq!(place.read("notes.parquet"), "my notes\n");
     assert!(!place.path("notes.parquet.csv").exists());
     let done = place.sweep("no/such/out.parquet", &[]);

@@ -248,7 +248,8 @@ fn replay_command(file: &std::path::Path, json: bool) -> Result<Exit, Failure> {
     if replay.lost > 0 {
         let lost = replay.lost;
         return Err(Failure::new(format_args!(
-            "{}: {lost} records were lost when it was written; the commands up to there are the same",
+            "{}: {lost} records were lost when it was written; the commands up to there are the \
+             same",
             file.display()
         )));
     }

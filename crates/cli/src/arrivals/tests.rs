@@ -84,7 +84,7 @@ fn each_interface_of_a_pcapng_has_its_own_clock() {
 }
 
 #[test]
-fn what_steps_back_is_sorted_and_said() {
+fn arrivals_out_of_order_are_sorted_and_reported() {
     let packet = datagram(5004);
     let frames = [(5, 0, &*packet), (5, 30, &packet), (4, 999_990, &packet), (5, 10, &packet)];
     let arrived = read(&*pcap(Order::Little, false, 1, &frames), "", None).unwrap();
@@ -98,7 +98,7 @@ fn what_steps_back_is_sorted_and_said() {
 }
 
 #[test]
-fn a_capture_that_is_cut_off_is_used_as_far_as_it_goes() {
+fn a_truncated_capture_is_used_up_to_its_end() {
     let packet = datagram(5004);
     let old = pcap(Order::Big, false, 1, &[(5, 0, &packet), (6, 0, &packet)]);
     let new = [
@@ -127,7 +127,7 @@ fn a_capture_that_is_cut_off_is_used_as_far_as_it_goes() {
 }
 
 #[test]
-fn what_contradicts_itself_is_refused_with_how_far_it_was_read() {
+fn an_inconsistent_capture_is_refused_with_its_packet_count() {
     let packet = datagram(5004);
     let order = Order::Little;
     let good = [section(order), interface(order, 1, &[]), enhanced(order, 0, 5, &packet)].concat();
@@ -158,7 +158,7 @@ fn what_contradicts_itself_is_refused_with_how_far_it_was_read() {
 }
 
 #[test]
-fn a_link_that_is_not_known_is_said() {
+fn an_unknown_link_type_is_reported() {
     // 802.11. Without a port the reader does not parse packets.
     let file = pcap(Order::Little, false, 105, &[(1, 0, &[8; 40]), (2, 0, &[8; 40])]);
     assert_eq!(read_ns(&file, None).len(), 2);
@@ -176,7 +176,7 @@ fn a_link_that_is_not_known_is_said() {
 }
 
 #[test]
-fn clocks_of_any_age_stay_within_their_numbers() {
+fn extreme_clock_values_do_not_overflow() {
     let order = Order::Little;
     let tick = |offset: i64, ticks| {
         let option = order.eight(offset.cast_unsigned());
@@ -192,7 +192,7 @@ fn clocks_of_any_age_stay_within_their_numbers() {
 }
 
 #[test]
-fn a_text_has_a_time_a_line() {
+fn a_text_has_one_time_per_line() {
     let text = "# from the lab\n\n0.02\n  1.5ms # early\n40 us\r\n\t1\n0\n7 ns";
     let arrived = read(text.as_bytes(), "", None).unwrap();
     assert_eq!(ns(&arrived.at), [0, 7, 40_000, 1_500_000, 20_000_000, 1_000_000_000]);
@@ -258,7 +258,7 @@ fn a_trace_has_the_pdus_of_each_job_at_its_release() {
 }
 
 #[test]
-fn what_is_no_recording_is_told_at_once() {
+fn a_file_of_another_kind_is_refused_at_its_first_bytes() {
     // The reader stops after the first bytes of this file, which has no end.
     let error = read(io::repeat(0), "", None).unwrap_err();
     assert!(error.to_string().starts_with("found another kind of file, expected a capture"));
@@ -270,7 +270,7 @@ fn what_is_no_recording_is_told_at_once() {
 }
 
 #[test]
-fn there_are_no_more_arrivals_than_may_be() {
+fn the_number_of_arrivals_is_limited() {
     let mut times = Timeline::default();
     for number in 0..ARRIVALS_MAX {
         times.push(number as i128).unwrap();
@@ -280,7 +280,7 @@ fn there_are_no_more_arrivals_than_may_be() {
 }
 
 #[test]
-fn a_recording_is_named_with_a_path_and_perhaps_a_port() {
+fn a_recording_has_a_name_a_path_and_optionally_a_port() {
     let parse = |text: &str| Recording::parse(OsStr::new(text));
     let good = |text: &str| {
         let Recording { name, path, port } = parse(text).unwrap();

@@ -64,7 +64,7 @@ fn each_activity_has_a_histogram_of_lag_with_a_mark_at_a_quantum() {
 }
 
 #[test]
-fn an_axis_has_few_ticks_wherever_it_lies() {
+fn an_axis_has_few_ticks_for_any_range() {
     for (from, until) in [(0.0, 1.0), (-3.0, 7e9), (2f64.powi(62), 2f64.powi(62) + 1_024.0)] {
         let mut page = Page::new();
         Axis::new(from, until).draw(&mut page, 0.0, format_ms);
@@ -93,7 +93,7 @@ fn every_upcall_is_a_rectangle_and_every_name_is_escaped() {
 }
 
 #[test]
-fn what_is_missed_is_red() {
+fn missed_deadlines_are_red() {
     // 2 of 10 ms and 22.5 of 25 ms.
     let picture = of_trace(&schedule(2_500), None, ALL).unwrap();
     assert!(count(&picture, "deadline missed") > 0);
@@ -138,7 +138,7 @@ fn a_long_name_does_not_hide_its_cpu_and_domain() {
 }
 
 #[test]
-fn a_picture_begins_where_something_happens() {
+fn a_picture_begins_just_before_the_first_event() {
     let at_once = schedule(1_000);
     let (mut late, later) = (at_once.clone(), Span::from_millis(160));
     late.until_ns += later.as_nanos();

@@ -106,7 +106,8 @@ fn one_process(plan: &Plan<'_>, mode: Mode) -> Option<String> {
     let policy = plan.discipline.name;
     (mode == Mode::Upcall && domains > 1 && !plan.discipline.across_domains).then(|| {
         format!(
-            "the {domains} domains run in one process: ranks under {policy} do not compare across processes"
+            "the {domains} domains run in one process: ranks under {policy} do not compare \
+             across processes"
         )
     })
 }

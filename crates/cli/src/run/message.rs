@@ -7,13 +7,13 @@
 //!                <-------------------     Ready: its sockets are bound
 //!   Start        ------------------->
 //!                <-------------------     Started: attached to the daemon, if there is one
-//!   Create       ------------------->                               for each of its activities
+//!   Create       ------------------->     for each of its activities, in the plan's order
 //!                <-------------------     Created, or Refused
-//!   Elsewhere    ------------------->                               for each of the others, amid them
+//!   ReserveRemote ------------------>     for each activity of another process, in the same order
 //!   Run          ------------------->
 //!                <-------------------     Running, then State ten times a second
 //!   Stop         ------------------->
-//!   Hurry        ------------------->                               after Ctrl-C
+//!   EndDrain     ------------------->     after Ctrl-C
 //!                <-------------------     Done
 //! ```
 //!

@@ -43,7 +43,7 @@ mod tests {
     use super::with_one_remedy;
 
     #[test]
-    fn a_remedy_is_told_once() {
+    fn a_remedy_is_printed_once() {
         let remedy = "; setcap cannot grant it (nosuid); grant it with the lines `a` and `b`";
         let told = |heads: &[&str]| heads.iter().map(|head| format!("{head}{remedy}")).collect();
         let both: Vec<String> = told(&["no right to the class", "memory is not locked"]);

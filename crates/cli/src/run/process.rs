@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_orderly_end_a_failure_and_a_kill_are_told_apart() {
+    fn exit_failure_and_kill_are_distinguished() {
         for (status, said) in [
             (0, "its process ended in order"),
             (3 << 8, "its process failed (exit status: 3)"),

@@ -142,7 +142,7 @@ fn sentence(runs: &[Run], mode: &str) -> String {
 }
 
 #[test]
-fn a_win_is_said_with_its_figures() {
+fn a_better_mode_is_named_with_its_figures() {
     let runs = [outcome("upcall", [0, 0, 0], 380), outcome("fifo", [3, 20, 7], 1326)];
     assert_eq!(
         sentence(&runs, "upcall"),
@@ -159,7 +159,7 @@ fn a_win_is_said_with_its_figures() {
 }
 
 #[test]
-fn no_win_is_said_that_the_run_did_not_show() {
+fn no_mode_is_called_better_without_figures() {
     for (own, other, word) in [
         ([0, 0, 0], [0, 0, 0], "as good as"),
         ([2, 5, 1], [2, 5, 1], "as good as"),
@@ -180,7 +180,7 @@ fn no_win_is_said_that_the_run_did_not_show() {
 }
 
 #[test]
-fn the_longest_delay_of_a_packet_stands_beside_the_slack_of_the_jobs() {
+fn the_comparison_shows_longest_delay_and_slack() {
     let mut threads = outcome("threads", [0, 0, 0], 10);
     threads.streams[0].delay_ns_max = Some(404_000_000);
     let mut unknown = outcome("fifo", [0, 0, 0], 10);
@@ -193,7 +193,7 @@ fn the_longest_delay_of_a_packet_stands_beside_the_slack_of_the_jobs() {
 
 /// What one mode refused counts in no sum, and so affects no comparison.
 #[test]
-fn what_was_refused_is_told_and_compared_with_nothing() {
+fn refused_activities_are_named_and_not_compared() {
     let mut threads = outcome("threads", [0, 0, 0], 10);
     threads.activities.push(activity("guest", 77, -1));
     threads.streams.push(stream("guest", 500, 9));
@@ -208,7 +208,7 @@ fn what_was_refused_is_told_and_compared_with_nothing() {
 }
 
 #[test]
-fn a_response_above_its_bound_is_said_and_counted() {
+fn a_response_above_its_bound_is_reported_and_counted() {
     let text = run(&outcome("upcall", [0, 0, 0], 10));
     assert!(text.contains("responses: 97 of 99 jobs within the bound\n"), "{text}");
     assert!(text.contains("above: video 2 of 99 jobs, 7.54 ms at most, bound 6 ms\n"), "{text}");
@@ -263,7 +263,7 @@ fn the_share_of_the_background_is_of_its_own_lifetime() {
 
 /// If other threads preempt a handler, the clock of mode upcall counts their time too.
 #[test]
-fn a_pdu_is_said_to_cost_more_only_where_its_cpu_time_is_measured() {
+fn a_higher_pdu_cost_is_reported_only_where_cpu_time_is_measured() {
     let note = "NOTE video: a PDU costs 2 ms, more than the 1 ms that was admitted\n";
     for mode in ["upcall", "threads", "fifo"] {
         assert!(run(&outcome(mode, [0, 0, 0], 10)).contains(note), "{mode}");
@@ -275,7 +275,7 @@ fn a_pdu_is_said_to_cost_more_only_where_its_cpu_time_is_measured() {
 
 /// A fault has the words of the line above it, which has the sums.
 #[test]
-fn the_faults_of_a_stream_are_told_in_the_words_of_the_outcome() {
+fn stream_faults_use_the_words_of_the_outcome() {
     let mut faulty = outcome("upcall", [0, 2, 3], 10);
     faulty.broken = crate::outcome::broken_promises(&faulty.activities, &faulty.streams);
     let end = "0 of 100 deadlines missed, 2 of 1000 packets lost, 3 late\n\
@@ -285,7 +285,7 @@ fn the_faults_of_a_stream_are_told_in_the_words_of_the_outcome() {
 
 /// The core counts a turn when its first handler begins, even with one domain.
 #[test]
-fn turns_between_domains_are_told_where_there_is_more_than_one() {
+fn turns_are_shown_only_with_several_domains() {
     let line = |domains: &[&str], turns| {
         let mut told = outcome("sim", [0, 0, 0], 0);
         told.switches.domain = turns;
@@ -304,7 +304,7 @@ fn turns_between_domains_are_told_where_there_is_more_than_one() {
 
 /// A stream's row has what it received: processed, unread, or dropped by the stream.
 #[test]
-fn what_a_stream_has_not_read_at_the_end_has_a_column() {
+fn unread_packets_have_a_column() {
     let mut told = outcome("sim", [0, 0, 0], 0);
     told.streams[0] = Stream { received: 901, processed: 897, unread: 4, ..stream("video", 0, 0) };
     let rows = run::streams(&told);
@@ -315,7 +315,7 @@ fn what_a_stream_has_not_read_at_the_end_has_a_column() {
 }
 
 #[test]
-fn what_nobody_measured_is_no_figure() {
+fn missing_measurements_are_no_figures() {
     let mut unmeasured = machine();
     (unmeasured.wakeup_latency_ns, unmeasured.steal_ns) = (None, 0);
     let platform = Platform::Machine(Box::new(unmeasured));
@@ -361,7 +361,7 @@ fn planned(tests: Vec<Test>, refusals: Vec<Refusal>) -> Plan {
 
 /// A sufficient test that does not hold refuses nothing.
 #[test]
-fn only_a_test_that_decides_is_said_to_fail() {
+fn only_a_deciding_test_is_shown_as_failed() {
     let bounds = || vec![test("liu-layland", true, false), test("rmdp-bound", false, false)];
     let admitted = [bounds(), vec![test("response-time", true, true)]].concat();
     let text = plan(&planned(admitted, Vec::new()));
@@ -377,7 +377,7 @@ fn only_a_test_that_decides_is_said_to_fail() {
 
 /// The word `admitted` alone, above REFUSED, would read as a contradiction.
 #[test]
-fn the_admitted_are_named_and_the_refused_are_not_among_them() {
+fn admitted_activities_are_named_without_refused_ones() {
     let mut both = planned(Vec::new(), vec![refusal(true)]);
     for name in ["guest", "file"] {
         let cpu = Some(1).filter(|_| name == "file");
@@ -491,7 +491,7 @@ fn sources(folder: &std::path::Path, into: &mut String) {
 
 /// A name between backquotes that looks like a test's name must be one.
 #[test]
-fn the_page_names_no_test_that_is_not_there() {
+fn every_test_named_on_the_page_exists() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut text = String::new();
     for folder in [root.join("src"), root.join("../../tests")] {

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn literals_and_localhost_are_understood() {
+    fn literals_and_localhost_are_accepted() {
         for (text, address) in [
             ("udp://127.0.0.1:5004", "127.0.0.1:5004"),
             ("udp://localhost:1", "127.0.0.1:1"),
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn each_part_that_is_wrong_is_named() {
+    fn each_invalid_part_is_named() {
         use EndpointError::{Brackets, Host, Port, Scheme};
         for (text, error) in [
             ("", Scheme),
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn any_address_overlaps_each_of_its_family_on_one_port() {
+    fn the_unspecified_address_overlaps_its_family_on_one_port() {
         let all = ["127.0.0.1:1", "0.0.0.0:1", "10.0.0.1:1", "127.0.0.1:2", "[::]:1", "[::1]:1"];
         let overlaps =
             |one: &str, other: &str| overlap(one.parse().unwrap(), other.parse().unwrap());

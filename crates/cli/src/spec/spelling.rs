@@ -48,7 +48,7 @@ mod tests {
     const KNOWN: &[&str] = &["rate", "frame_rate", "cost", "class", "cpus"];
 
     #[test]
-    fn a_slip_of_the_finger_finds_its_key() {
+    fn a_typing_error_finds_its_key() {
         for (typed, meant) in [
             ("rte", "rate"),
             ("raet", "rate"),
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn another_word_finds_nothing() {
+    fn a_different_word_finds_no_key() {
         for typed in ["", "x", "xyz", "name", "period", "deadline", &"rate".repeat(100)] {
             assert_eq!(nearest(typed, KNOWN), None, "{typed}");
         }

@@ -201,7 +201,7 @@ mod tests {
     const GOOD: &str = "utilizations = [\"50 %\", \"90 %\"]\nactivities = [4]\n";
 
     #[test]
-    fn what_is_not_said_has_its_default() {
+    fn absent_keys_have_their_defaults() {
         let sweep = Sweep::parse("sweep.toml", GOOD.as_bytes()).unwrap();
         assert_eq!(sweep.policies.len(), DISCIPLINES.len());
         assert_eq!(sweep.utilizations_ppm, [500_000, 900_000]);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_has_its_place() {
+    fn every_mistake_has_its_position() {
         for (more, said) in [
             ("sets = 0", "3:8: sets: found 0, expected an integer from 1 to 1000000"),
             (

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_several_groups_are_all_there() {
+    fn rows_of_several_groups_are_complete() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out.parquet");
         assert!(finished(&path).unwrap().is_none());
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_file_is_refused_and_never_a_panic() {
+    fn a_damaged_file_is_refused_without_a_panic() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out.parquet");
         write(&path, &text(5), &done()).unwrap();
@@ -271,7 +271,7 @@ mod tests {
         for cut in (0..good.len()).step_by(7) {
             std::fs::write(&path, &good[..cut]).unwrap();
             let error = finished(&path).unwrap_err().to_string();
-            assert!(error.contains("a file of something else"), "{error}");
+            assert!(error.contains("found another kind of file"), "{error}");
         }
         for place in 0..good.len() {
             let mut bad = good.clone();

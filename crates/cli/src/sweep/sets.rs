@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_has_the_utilization_and_the_periods_that_were_asked_for() {
+    fn a_set_has_the_requested_utilization_and_periods() {
         let sweep = sweep(
             "utilizations = [\"50 %\", \"95 %\"]\nactivities = [1, 7]\nsets = 50\nbatch = 4\n\
              periods = [\"5 ms\", \"80 ms\"]\n",
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_drawn_does_not_change_what_is() {
+    fn quantum_and_switch_cost_do_not_change_the_drawn_set() {
         let sweep = sweep(
             "utilizations = [\"60 %\"]\nactivities = [3]\nsets = 5\nbatch = 4\nquanta = [1, 4]\n\
              switch_costs = [\"0 us\", \"50 us\"]\n",

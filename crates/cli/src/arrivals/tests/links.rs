@@ -70,7 +70,7 @@ fn a_port_is_found_under_ipv6_and_its_extensions() {
 }
 
 #[test]
-fn what_is_no_ip_has_no_port() {
+fn other_protocols_have_no_port() {
     let arp = [&[0, 1, 8, 0, 6, 4, 0, 1][..], &[3; 20]].concat();
     assert_eq!(Link::Ethernet.udp_destination(&ethernet(&[], 0x0806, &arp)), None);
     let ip = ipv4(17, &[], 0, &udp(5004));

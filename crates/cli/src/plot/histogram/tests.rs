@@ -51,7 +51,7 @@ fn the_closer_the_quartiles_the_narrower_the_bars() {
 }
 
 #[test]
-fn one_value_is_one_bar_and_none_is_none() {
+fn one_value_is_one_bar_and_no_value_no_histogram() {
     assert_eq!(Bins::of(&mut [], 1.0), None);
     for value in [0.0, 31_000_000.0, -7.0] {
         let bins = Bins::of(&mut [value; 4], 1.0).unwrap();

@@ -34,7 +34,7 @@ fn traced(discipline: &'static Discipline, late: bool) -> (Trace, Outcome) {
 }
 
 #[test]
-fn the_extremes_of_lag_are_those_the_simulation_tells() {
+fn the_extremes_of_lag_match_the_simulation() {
     let (trace, outcome) = traced(&PS, false);
     let replayed = Replayed::of(&trace).unwrap();
     assert_eq!(replayed.time_quantum, PS.time_quantum);
@@ -51,7 +51,7 @@ fn the_extremes_of_lag_are_those_the_simulation_tells() {
 }
 
 #[test]
-fn wake_ups_are_as_late_as_they_were_made() {
+fn wake_up_latencies_match_the_simulated_ones() {
     let (trace, _) = traced(&RMDP, false);
     let punctual = Replayed::of(&trace).unwrap().wakeups_ns;
     assert_eq!(punctual.keys().copied().collect::<Vec<_>>(), [0, 3]);
@@ -66,7 +66,7 @@ fn wake_ups_are_as_late_as_they_were_made() {
 }
 
 #[test]
-fn a_trace_with_a_gap_or_with_other_answers_shows_nothing() {
+fn a_trace_with_gaps_or_other_commands_gives_an_error() {
     let (whole, _) = traced(&PS, false);
     let mut gap = whole.clone();
     gap.records[1][70].crossing = Crossing::Lost { records: 12 };

@@ -27,7 +27,7 @@ fn every_mistake_in_a_background_load_is_named() {
 }
 
 #[test]
-fn a_file_without_stream_and_task_says_what_is_needed() {
+fn a_file_without_stream_and_task_is_refused() {
     const NEEDED: &str =
         "found no stream and no task, expected at least one [[stream]] or [[task]]";
     for (text, position) in [
@@ -43,7 +43,7 @@ fn a_file_without_stream_and_task_says_what_is_needed() {
 }
 
 #[test]
-fn a_name_is_taken_once() {
+fn names_are_unique() {
     let again = |position: &str, owner: &str, name: &str, line: usize| {
         format!(
             "{position}: {owner} \"{name}\": name: found \"{name}\" again, \
@@ -66,7 +66,7 @@ fn a_name_is_taken_once() {
 }
 
 #[test]
-fn an_address_and_port_are_received_at_once() {
+fn two_streams_cannot_receive_at_one_address() {
     let other = STREAM.replace("camera", "b");
     let taken = |address: &str| {
         format!(
@@ -91,7 +91,7 @@ fn an_address_and_port_are_received_at_once() {
 }
 
 #[test]
-fn what_is_wrong_between_entries_is_found_beside_what_is_wrong_within() {
+fn errors_between_entries_and_within_them_are_both_reported() {
     let b = STREAM.replace("camera", "b").replace("rate =", "rte =");
     assert_errors(
         &format!("{STREAM}{b}"),
@@ -104,7 +104,7 @@ fn what_is_wrong_between_entries_is_found_beside_what_is_wrong_within() {
 }
 
 #[test]
-fn other_forms_of_toml_are_read_or_refused_at_their_place() {
+fn other_toml_forms_are_read_or_refused_at_their_position() {
     assert_errors(
         "[[task]]\n[task.cost]\nx = 1\n",
         &[
@@ -156,7 +156,7 @@ fn lines_and_columns_are_those_of_an_editor() {
 }
 
 #[test]
-fn twenty_errors_are_enough() {
+fn at_most_twenty_errors_are_reported() {
     let task = |index: usize| format!("[[task]]\nname = \"t{index}\"\ncost = \"1 ms\"\n");
     let text: String = (0..FAULTS_MAX).map(task).collect();
     let error = parse(&text).unwrap_err();
@@ -182,7 +182,7 @@ fn unknown_keys_are_reported_in_the_order_of_the_file() {
 }
 
 #[test]
-fn more_activities_than_the_limit_are_refused_at_the_first_beyond() {
+fn activities_above_the_limit_are_refused_at_the_first_above() {
     let mut text = STREAM.to_string();
     for index in 1..ACTIVITIES_MAX {
         write!(text, "[[task]]\nname = \"t{index}\"\nperiod = \"1 s\"\ncost = \"1 us\"\n").unwrap();
@@ -203,7 +203,7 @@ fn more_activities_than_the_limit_are_refused_at_the_first_beyond() {
 }
 
 #[test]
-fn bytes_that_are_not_text_are_refused_at_their_place() {
+fn invalid_utf8_is_refused_at_its_position() {
     let error = Spec::parse("spec.toml", b"# \xc3\xa9\nname\xff = 1").unwrap_err();
     let expected = "spec.toml:2:5: found byte 0xff at offset 9, expected UTF-8 text";
     assert_eq!(error.to_string(), expected);
@@ -282,7 +282,7 @@ fn an_error_in_a_very_long_line_stays_readable() {
 }
 
 #[test]
-fn errors_found_later_have_their_place() {
+fn errors_found_later_have_a_position() {
     let spec = parse(&format!("cpus = [0, 7]\n{STREAM}")).unwrap();
     let error =
         spec.source.error_at(spec.cpu_spans[1].clone(), "cpus", "7", "a CPU of this machine");

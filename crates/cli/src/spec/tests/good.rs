@@ -20,7 +20,7 @@ fn stream(edits: &[&str]) -> Stream {
 }
 
 #[test]
-fn the_example_of_the_contract_is_understood_with_each_policy() {
+fn the_contract_example_is_read_with_each_policy() {
     for word in ["rmdp", "rm", "dws", "ps", "dwcs"] {
         let text = CONTRACT.replacen("\"rmdp\"", &format!("{word:?}"), 1);
         assert_contract(&parse(&text).unwrap(), word);
@@ -57,7 +57,7 @@ fn assert_contract(spec: &Spec, policy: &str) {
 }
 
 #[test]
-fn what_is_not_said_has_its_default() {
+fn absent_keys_have_their_defaults() {
     let spec = parse(TASK).unwrap();
     assert_eq!(spec.policy.name, "rmdp");
     assert_eq!((spec.cpus, spec.cpu_spans.len()), (None, 0));
@@ -97,7 +97,7 @@ fn the_keys_of_the_file_are_kept() {
 }
 
 #[test]
-fn each_class_says_how_much_flows_in_its_own_ways() {
+fn each_class_has_its_own_flow_keys() {
     let mbit = Flow::Bandwidth { bits_per_second: 1_500_000 };
     let frames =
         Flow::Frames { frame_rate: Rate::from_micro_hertz(29_970_030), frame_bytes: 20 << 10 };
@@ -152,7 +152,7 @@ fn a_message_stream_may_give_its_rate_in_pdus() {
 }
 
 #[test]
-fn a_stream_goes_to_the_mapping_as_it_was_said() {
+fn a_stream_reaches_the_mapping_unchanged() {
     let camera = stream(&["quantum = 2"]);
     let spec = StreamSpec {
         class: Class::ContinuousMedia(Flow::PduRate(Rate::from_hertz(90))),
@@ -165,7 +165,7 @@ fn a_stream_goes_to_the_mapping_as_it_was_said() {
 }
 
 #[test]
-fn packets_come_from_and_go_to_addresses() {
+fn streams_receive_at_or_send_to_an_address() {
     let receive = |edits: &[&str]| stream(edits).direction;
     let at = |address: &str| address.parse().unwrap();
     assert_eq!(
@@ -183,7 +183,7 @@ fn packets_come_from_and_go_to_addresses() {
 }
 
 #[test]
-fn a_packet_is_a_pdu_unless_it_is_less() {
+fn a_packet_is_a_pdu_by_default() {
     let jpeg = "work = \"rtp-jpeg\"";
     assert_eq!(stream(&[jpeg, "packet = \"700 B\""]).packet_bytes, 700);
     assert_eq!(stream(&["packet = \"1470 B\""]).packet_bytes, 1470);
@@ -225,7 +225,7 @@ fn a_task_keeps_each_number() {
 }
 
 #[test]
-fn activities_stand_in_the_order_of_the_file() {
+fn activities_keep_the_order_of_the_file() {
     let task = |name: &str| TASK.replace("t1", name);
     let text = [task("a"), STREAM.to_string(), task("b")].concat();
     let spec = parse(&text).unwrap();
@@ -254,7 +254,7 @@ fn a_background_load_may_spin() {
 }
 
 #[test]
-fn other_ways_to_write_the_same_are_the_same() {
+fn equivalent_spellings_give_the_same_spec() {
     let inline = "task = [\n { name = 't1', period = '''40 ms''', cost = \"250 \\u0075s\" },\n]\n";
     let windows = TASK.replace('\n', "\r\n");
     let marked = format!("\u{feff}{TASK}");

@@ -96,7 +96,7 @@ fn shares_are_millionths() {
 
 /// The reason for which each text is refused as each quantity.
 #[test]
-fn what_is_no_quantity_has_a_reason() {
+fn each_refused_text_has_a_reason() {
     for (text, reason) in [
         ("", Malformed),
         ("ms", Malformed),
