@@ -36,7 +36,7 @@ const AHEAD_MAX: u64 = 4_096;
 /// A Parquet file cannot be continued, so its rows are kept in a CSV beside it until all are done:
 ///
 /// ```text
-/// (a) no file -> (b) out.parquet.csv grows -> (c) out.parquet.tmp -> (d) out.parquet, the CSV removed
+/// (a) no file -> (b) out.parquet.csv grows -> (c) out.parquet.tmp -> (d) out.parquet, no CSV
 /// ```
 ///
 /// In state (c), and if the move to (d) fails, the rows of (b) are still complete.

@@ -6,9 +6,9 @@
 const KEY_BYTES_MAX: usize = 32;
 
 /// The known key that `key` most likely stands for, the first one of equals. They differ by at most
-/// two letters that were added, left out, changed or swapped with a neighbour. In a key of up to
-/// five letters it is one letter, because two would make another word. Case, and `-` in place of
-/// `_`, do not count.
+/// two letters that were added, left out, changed or swapped with an adjacent one. In a key of up
+/// to five letters it is one letter, because two would make another word. Case, and `-` in place
+/// of `_`, do not count.
 pub(super) fn nearest<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
     if key.len() > KEY_BYTES_MAX {
         return None;
@@ -20,8 +20,8 @@ pub(super) fn nearest<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
     (distance <= most).then_some(nearest)
 }
 
-/// Number of edits between the two texts: insertions, deletions, changes and swaps of neighbours
-/// (optimal string alignment). O(product of the lengths).
+/// Number of edits between the two texts: insertions, deletions, changes and swaps of adjacent
+/// letters (optimal string alignment). O(product of the lengths).
 fn distance(from: &[char], to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
     let mut rows = vec![vec![0; to.len() + 1]; from.len() + 1];

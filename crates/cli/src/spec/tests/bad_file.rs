@@ -369,7 +369,9 @@ const FILE_MISTAKES: &[(&str, &[&str])] = &[
     (r#"wakeup_latency = "61 min""#,
      &[r#"1:18: wakeup_latency: found "61 min", expected a duration from 0 ms to 3600 s"#]),
     (r#"wakeup_latency = "-1 us""#,
-     &[r#"1:18: wakeup_latency: found "-1 us", expected a duration such as "20 ms", not negative"#]),
+     &[
+        r#"1:18: wakeup_latency: found "-1 us", expected a duration such as "20 ms", not negative"#,
+     ]),
     ("stream = 5",
      &["1:10: stream: found 5, expected tables that start with [[stream]]"]),
     (r#"background = "hog""#,
@@ -446,7 +448,9 @@ const BACKGROUND_MISTAKES: &[(&[&str], &[&str])] = &[
     (&[r#"comand = ["x"]"#],
      &[r#"8:1: background "hog": comand: found an unknown key, did you mean "command"?"#]),
     (&[r#"cost = "1 ms""#],
-     &[r#"8:1: background "hog": cost: found an unknown key, expected one of name, command, spin"#]),
+     &[
+        r#"8:1: background "hog": cost: found an unknown key, expected one of name, command, spin"#,
+     ]),
     (&["-command", "spin = 1.0"],
      &[r#"7:8: background "hog": spin: found 1.0, expected an integer from 1 to 1024"#]),
 ];
@@ -493,7 +497,9 @@ const GROUP_MISTAKES: &[(&str, &str, &[&str])] = &[
     ("weight = 2", r#"share = "2 %""#,
      &[r#"7:9: task "t1": share: found a share in a group, expected a weight within the group"#]),
     (r#"group = "outer""#, r#"group = "other""#,
-     &[r#"11:9: group "inner": group: found "other", expected one of the groups "inner", "outer""#]),
+     &[
+        r#"11:9: group "inner": group: found "other", expected one of the groups "inner", "outer""#,
+     ]),
     (r#"share = "30 %""#, r#"group = "inner""#,
      &[r#"11:9: group "inner": group: found "outer", expected a group that is not inside it: see line 14"#]),
     ("weight = 3", r#"share = "3 %""#,

@@ -51,7 +51,9 @@ const MISTAKES: &[(&[&str], &[&str])] = &[
     (&[r#"rate = "0/s""#],
      &[r#"4:8: stream "camera": rate: found "0/s", expected a rate above 0"#]),
     (&[r#"rate = "-90/s""#],
-     &[r#"4:8: stream "camera": rate: found "-90/s", expected a rate such as "90/s", not negative"#]),
+     &[
+     r#"4:8: stream "camera": rate: found "-90/s", expected a rate such as "90/s", not negative"#,
+     ]),
     (&[r#"rate = "2000000000/s""#],
      &[r#"4:8: stream "camera": rate: found "2000000000/s", expected a rate of at most 1000000000/s"#]),
     (&[r#"rate = "1/0/s""#],
@@ -104,7 +106,9 @@ const MISTAKES: &[(&[&str], &[&str])] = &[
     (&[r#"pdu = "1.5 B""#],
      &[r#"5:7: stream "camera": pdu: found "1.5 B", expected a size such as "1470 B", in whole bytes"#]),
     (&[r#"pdu = "-1 B""#],
-     &[r#"5:7: stream "camera": pdu: found "-1 B", expected a size such as "1470 B", not negative"#]),
+     &[
+     r#"5:7: stream "camera": pdu: found "-1 B", expected a size such as "1470 B", not negative"#,
+     ]),
     (&[r#"pdu = "1470 b""#],
      &[r#"5:7: stream "camera": pdu: found "1470 b", expected a size such as "1470 B", in B, kB, MB, GB, KiB, MiB or GiB"#]),
     (&[r#"packet = "0 B""#],
@@ -227,7 +231,9 @@ const MISTAKES: &[(&[&str], &[&str])] = &[
      &[r#"9:9: stream "camera": frame: found in class "bulk", expected only in continuous-media"#,
        r#"10:14: stream "camera": frame_rate: found in class "bulk", expected only in continuous-media"#]),
     (&[r#"class = "bulk""#, "-rate"],
-     &[r#"1:1: stream "camera": rate: missing, expected one of rate, bandwidth, size with within"#]),
+     &[
+        r#"1:1: stream "camera": rate: missing, expected one of rate, bandwidth, size with within"#,
+     ]),
     (&[r#"class = "bulk""#, "-rate", r#"size = "1 MB""#],
      &[r#"1:1: stream "camera": within: missing, expected together with size"#]),
     (&[r#"class = "bulk""#, r#"size = "1 MB""#, r#"within = "1 s""#],

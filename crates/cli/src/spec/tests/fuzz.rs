@@ -138,7 +138,11 @@ proptest! {
     }
 
     #[test]
-    fn an_error_anywhere_has_an_excerpt(text in any::<String>(), from in 0..300_usize, length in 0..9_usize) {
+    fn an_error_anywhere_has_an_excerpt(
+        text in any::<String>(),
+        from in 0..300_usize,
+        length in 0..9_usize,
+    ) {
         let source = Source::new("spec.toml", &text);
         let error = source.error_at(from..from + length, "key", "this", "that").to_string();
         prop_assert!(error.starts_with("spec.toml:"));

@@ -233,12 +233,15 @@ fn decimal(count: u64, unit: u64) -> String {
 proptest! {
     #[test]
     fn every_duration_is_read_back_in_every_unit(ns in any::<u64>(), space in "[ \t]{0,3}") {
-        for (name, size) in [("ns", 1), ("us", 1_000), ("\u{b5}s", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)] {
+        const UNITS: [(&str, u64); 5] =
+            [("ns", 1), ("us", 1_000), ("\u{b5}s", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
+        for (name, size) in UNITS {
             let text = format!("{}{space}{name}", decimal(ns, size));
             prop_assert_eq!(parse_duration(&text), Ok(Span::from_nanos(ns)), "{}", text);
         }
-        let minutes = format!("{} min", ns / 60_000_000_000);
-        prop_assert_eq!(parse_duration(&minutes), Ok(Span::from_nanos(ns / 60_000_000_000 * 60_000_000_000)));
+        let minutes = ns / 60_000_000_000;
+        let whole = Span::from_nanos(minutes * 60_000_000_000);
+        prop_assert_eq!(parse_duration(&format!("{minutes} min")), Ok(whole));
     }
 
     #[test]
@@ -256,7 +259,9 @@ proptest! {
 
     #[test]
     fn every_bandwidth_is_read_back_in_every_unit(bps in any::<u64>()) {
-        for (name, size) in [("bit/s", 1), ("kbit/s", 1_000), ("Mbit/s", 1_000_000), ("Gbit/s", 1_000_000_000)] {
+        const UNITS: [(&str, u64); 4] =
+            [("bit/s", 1), ("kbit/s", 1_000), ("Mbit/s", 1_000_000), ("Gbit/s", 1_000_000_000)];
+        for (name, size) in UNITS {
             let text = format!("{} {name}", decimal(bps, size));
             prop_assert_eq!(parse_bandwidth(&text), Ok(bps), "{}", text);
         }
@@ -282,7 +287,9 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_read_or_refused_with_a_reason(text in "[0-9./ +eE%a-zA-Z\u{b5}-]{0,40}|.{0,40}") {
+    fn any_text_is_read_or_refused_with_a_reason(
+        text in "[0-9./ +eE%a-zA-Z\u{b5}-]{0,40}|.{0,40}",
+    ) {
         for refused in [
             parse_duration(&text).err(),
             parse_size(&text).err(),
