@@ -174,7 +174,10 @@ fn what_is_no_recording_is_told_in_one_line() {
         line(&[&format!("audio={call}:9")]),
         format!("{call}: found none of 160 packets sent to UDP port 9, expected at least one")
     );
-    assert!(line(&[&format!("audio={packed}")]).starts_with(&format!("{packed}: found something")));
+    assert!(
+        line(&[&format!("audio={packed}")])
+            .starts_with(&format!("{packed}: found another kind of file"))
+    );
     assert!(line(&["audio=/nowhere"]).starts_with("/nowhere: No such file"));
     for arguments in [
         &["--arrivals", "audio"][..],

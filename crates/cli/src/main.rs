@@ -121,13 +121,9 @@ fn run_command(args: &RunArgs) -> Result<Exit, Failure> {
         say("upcall: refused, nothing was run (--soft runs it anyway)");
         return Ok(Exit::Refused);
     }
-    let mut log = args
-        .csv
-        .as_ref()
-        .map(|path| {
-            csv::JobLog::open(path, args.compare).map_err(|error| Failure::of_file(path, error))
-        })
-        .transpose()?;
+    let open_log =
+        |path| csv::JobLog::open(path, args.compare).map_err(|error| Failure::of_file(path, error));
+    let mut log = args.csv.as_deref().map(open_log).transpose()?;
     if args.trace.is_some() && !matches!(args.mode, args::ModeArg::Upcall) {
         let found = Mode::from(args.mode).name();
         return Err(Failure::new(format_args!(
@@ -147,15 +143,11 @@ fn run_command(args: &RunArgs) -> Result<Exit, Failure> {
     let logged = log.map_or(Ok(()), csv::JobLog::finish);
     let traced = trace.map_or(Ok(()), trace::TraceFile::finish);
     let kept = runs.first().is_none_or(|run| run.kept);
-    if args.compare {
-        let comparison = output::Comparison { runs };
-        if args.json {
-            print_json(&comparison)?;
-        } else {
-            print(&format!("\n{}", show::comparison(&comparison.runs)))?;
-        }
-    } else if args.json {
-        print_json(&runs[0])?;
+    match (args.compare, args.json) {
+        (true, true) => print_json(&output::Comparison { runs })?,
+        (true, false) => print(&format!("\n{}", show::comparison(&runs)))?,
+        (false, true) => print_json(&runs[0])?,
+        (false, false) => {}
     }
     // The outcome is printed first: a full disk costs the log, not the outcome.
     logged.map_err(|error| Failure::new(format_args!("the job log is incomplete: {error}")))?;

@@ -322,44 +322,52 @@ fn map_activity<'s>(
             refused: false,
             response_max: None,
         }),
-        Activity::Stream(stream) => {
-            let measured = match (stream.cost, measure) {
-                (Some(_), _) | (None, Measure::Never) => None,
-                (None, Measure::Known(cost)) => Some(cost),
-                (None, Measure::Undeclared) => {
-                    Work::calibrate(stream.work, stream.pdu_bytes, upcall::thread_cpu_ns)
-                        .map(|measured| measured.cost)
-                }
-            };
-            let cost = stream.cost.or(measured);
-            let Some(cost) = cost else {
-                return Err(Failure::new(spec.source.error_in(
-                    &stream.place,
-                    "cost",
-                    "nothing",
-                    "the CPU time of a PDU: this work has no sample to measure it by",
-                )));
-            };
-            let mapping = map(&stream.stream_spec(cost), switch_cost).map_err(|error| {
-                Failure::new(spec.source.error_in(
-                    &stream.place,
-                    error.key(),
-                    &error.to_string(),
-                    "a stream that can be mapped",
-                ))
-            })?;
-            Ok(Planned {
-                activity,
-                params: mapping.params,
-                terms: stream_terms(&mapping.params),
-                mapping: Some(mapping),
-                cost_measured: measured.is_some(),
-                cpu: 0,
-                refused: false,
-                response_max: None,
-            })
-        }
+        Activity::Stream(stream) => map_stream(spec, stream, switch_cost, measure),
     }
+}
+
+/// Maps a stream, at the cost that `measure` finds.
+fn map_stream<'s>(
+    spec: &'s Spec,
+    stream: &'s Stream,
+    switch_cost: Span,
+    measure: Measure,
+) -> Result<Planned<'s>, Failure> {
+    let measured = match (stream.cost, measure) {
+        (Some(_), _) | (None, Measure::Never) => None,
+        (None, Measure::Known(cost)) => Some(cost),
+        (None, Measure::Undeclared) => {
+            Work::calibrate(stream.work, stream.pdu_bytes, upcall::thread_cpu_ns)
+                .map(|measured| measured.cost)
+        }
+    };
+    let cost = stream.cost.or(measured);
+    let Some(cost) = cost else {
+        return Err(Failure::new(spec.source.error_in(
+            &stream.place,
+            "cost",
+            "nothing",
+            "the CPU time of a PDU: this work has no sample to measure it by",
+        )));
+    };
+    let mapping = map(&stream.stream_spec(cost), switch_cost).map_err(|error| {
+        Failure::new(spec.source.error_in(
+            &stream.place,
+            error.key(),
+            &error.to_string(),
+            "a stream that can be mapped",
+        ))
+    })?;
+    Ok(Planned {
+        activity: Activity::Stream(stream),
+        params: mapping.params,
+        terms: stream_terms(&mapping.params),
+        mapping: Some(mapping),
+        cost_measured: measured.is_some(),
+        cpu: 0,
+        refused: false,
+        response_max: None,
+    })
 }
 
 /// The terms of a stream for policies that need more than parameters. The share is the stream's

@@ -65,6 +65,21 @@ pub fn recorded(
     Ok(recorded)
 }
 
+/// The plan as the simulator takes it, with a number for each domain.
+fn sim_spec(plan: &Plan<'_>, seed: u64, recorded: &Recorded) -> SimSpec {
+    let mut domains: BTreeMap<&str, u32> = BTreeMap::new();
+    let activities = plan.activities.iter().map(|planned| {
+        let next = u32::try_from(domains.len()).unwrap_or(u32::MAX);
+        let domain = *domains.entry(planned.domain()).or_insert(next);
+        sim_activity(planned, domain, recorded.get(planned.name()))
+    });
+    let mut spec = SimSpec::new(plan.discipline, activities.collect());
+    spec.cpus = plan.platform.cpus.clone();
+    spec.switch_cost = plan.platform.switch_cost;
+    spec.seed = seed;
+    spec
+}
+
 /// Simulates `plan` for `duration`. Writes `trace` if there is one.
 ///
 /// # Errors
@@ -76,16 +91,7 @@ pub fn simulate(
     recorded: &Recorded,
     trace: &mut Option<TraceFile>,
 ) -> Result<output::Run, Failure> {
-    let mut domains: BTreeMap<&str, u32> = BTreeMap::new();
-    let activities = plan.activities.iter().map(|planned| {
-        let next = u32::try_from(domains.len()).unwrap_or(u32::MAX);
-        let domain = *domains.entry(planned.domain()).or_insert(next);
-        sim_activity(planned, domain, recorded.get(planned.name()))
-    });
-    let mut spec = SimSpec::new(plan.discipline, activities.collect());
-    spec.cpus = plan.platform.cpus.clone();
-    spec.switch_cost = plan.platform.switch_cost;
-    spec.seed = seed;
+    let spec = sim_spec(plan, seed, recorded);
     if let Some(trace) = trace {
         let mut header = Header::of(&spec);
         for (named, planned) in header.activities.iter_mut().zip(&plan.activities) {

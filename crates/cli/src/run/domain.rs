@@ -72,16 +72,7 @@ fn run(messages: &Receiver<ParentMessage>) -> Result<(), End> {
     for (planned, response_ns) in plan.iter_mut().zip(&setup.responses_ns_max) {
         planned.response_max = response_ns.map(Span::from_nanos);
     }
-    let mut endpoints = BTreeMap::new();
-    let mut notices = Vec::new();
-    for (activity, planned) in plan.iter().enumerate() {
-        if planned.domain() == setup.domain {
-            let endpoint = bind(&spec, planned)?;
-            notices.extend(shortfall(planned, endpoint.as_ref()));
-            endpoints.insert(activity, endpoint);
-        }
-    }
-    send(&ChildMessage::Ready { notices })?;
+    let endpoints = bind_all(&setup, &spec, &plan)?;
 
     let mode = Mode::ALL.into_iter().find(|mode| mode.name() == setup.mode);
     let mode = mode.ok_or_else(|| Failure::new(format_args!("found mode {}", setup.mode)))?;
@@ -95,14 +86,7 @@ fn run(messages: &Receiver<ParentMessage>) -> Result<(), End> {
     let notices = activities.runtime.notices().iter().map(ToString::to_string).collect();
     send(&ChildMessage::Running { notices })?;
     let until = clock::now() + watch(messages, &mut activities, &mut trace, setup.log)?;
-    loop {
-        let heard = messages.recv_timeout(POLL_EVERY.min(until.since(clock::now()).into()));
-        trace.take_in(&mut activities)?;
-        // Any message now, or the end of the input, ends the drain.
-        if !matches!(heard, Err(RecvTimeoutError::Timeout)) || clock::now() >= until {
-            break;
-        }
-    }
+    drain(messages, &mut activities, &mut trace, until)?;
     let mut jobs = Vec::new();
     let (part, records) = activities.stop(&plan, mode, |activity, job| {
         if setup.log {
@@ -115,6 +99,26 @@ fn run(messages: &Receiver<ParentMessage>) -> Result<(), End> {
     let (rows, offences, trace) = (Vec::new(), Vec::new(), trace.packets());
     send(&ChildMessage::State { rows, jobs, offences, trace })?;
     send(&ChildMessage::Done(Box::new(part)))
+}
+
+/// Binds the sockets of the domain's streams, and reports that the process is ready. Returns the
+/// endpoint of each activity of the domain; a task has none.
+fn bind_all(
+    setup: &Setup,
+    spec: &Spec,
+    plan: &[Planned<'_>],
+) -> Result<BTreeMap<usize, Option<Endpoint>>, End> {
+    let mut endpoints = BTreeMap::new();
+    let mut notices = Vec::new();
+    for (activity, planned) in plan.iter().enumerate() {
+        if planned.domain() == setup.domain {
+            let endpoint = bind(spec, planned)?;
+            notices.extend(shortfall(planned, endpoint.as_ref()));
+            endpoints.insert(activity, endpoint);
+        }
+    }
+    send(&ChildMessage::Ready { notices })?;
+    Ok(endpoints)
 }
 
 /// Starts the runtime, which attaches to the daemon if there is one.
@@ -209,6 +213,23 @@ fn watch(
         trace.take_in(activities)?;
         let (rows, trace) = (activities.rows(), trace.packets());
         send(&ChildMessage::State { rows, jobs, offences, trace })?;
+    }
+}
+
+/// Lets the activities process what has arrived, at most `until` this time.
+fn drain(
+    messages: &Receiver<ParentMessage>,
+    activities: &mut Activities,
+    trace: &mut Trace,
+    until: Instant,
+) -> Result<(), End> {
+    loop {
+        let received = messages.recv_timeout(POLL_EVERY.min(until.since(clock::now()).into()));
+        trace.take_in(activities)?;
+        // Any message now, or the end of the input, ends the drain.
+        if !matches!(received, Err(RecvTimeoutError::Timeout)) || clock::now() >= until {
+            return Ok(());
+        }
     }
 }
 

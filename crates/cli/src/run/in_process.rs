@@ -35,19 +35,7 @@ pub fn run(
     let endpoints =
         plan.activities.iter().map(|each| bind(spec, each)).collect::<Result<Vec<_>, _>>()?;
     let opened = clock::now();
-    let runtime = Runtime::start(Config {
-        cpus: plan.platform.cpus.clone(),
-        cpu_limit: plan.platform.cpu_limit,
-        switch_cost: Some(plan.platform.switch_cost),
-        wakeup_latency: plan.platform.wakeup_latency,
-        discipline: plan.discipline,
-        mode: options.mode,
-        unscreened: options.soft,
-        trace: trace.is_some(),
-        memory_lock: MemoryLock::All,
-        daemon: None,
-    })
-    .map_err(Failure::new)?;
+    let runtime = start_runtime(plan, options, trace.is_some())?;
     let mut notices: Vec<String> = one_process(plan, options.mode).into_iter().collect();
     let mut activities = Activities::new(runtime);
     for (index, (planned, endpoint)) in plan.activities.iter().zip(endpoints).enumerate() {
@@ -98,6 +86,26 @@ pub fn run(
         alone: true,
     };
     Ok(outcome::outcome(plan, options, measured))
+}
+
+fn start_runtime(
+    plan: &Plan<'_>,
+    options: RunOptions,
+    is_traced: bool,
+) -> Result<Runtime, Failure> {
+    Runtime::start(Config {
+        cpus: plan.platform.cpus.clone(),
+        cpu_limit: plan.platform.cpu_limit,
+        switch_cost: Some(plan.platform.switch_cost),
+        wakeup_latency: plan.platform.wakeup_latency,
+        discipline: plan.discipline,
+        mode: options.mode,
+        unscreened: options.soft,
+        trace: is_traced,
+        memory_lock: MemoryLock::All,
+        daemon: None,
+    })
+    .map_err(Failure::new)
 }
 
 /// A notice if domains run in this process that should be processes of their own.

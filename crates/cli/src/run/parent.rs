@@ -85,24 +85,13 @@ pub fn run(
     let mut load = Load::start(spec, plan, &used)?;
 
     started()?;
-    if let Some(log) = parent.log {
-        log.begin();
-    }
-    if let Some(trace) = parent.trace {
-        trace.begin_remote();
-    }
+    parent.begin_files();
     let drops_before = upcall::load::interface_drops();
     let stolen_before_ns = steal_ns(&cpus);
     let start = clock::now() + LEAD;
     load.begin(start);
     parent.begin(start)?;
-    // A daemon that this run started has the rights of this process.
-    let class = match options.mode {
-        Mode::Threads => None,
-        Mode::Upcall if own.is_none() => None,
-        Mode::Upcall | Mode::Fifo => upcall::RealTime::granted().ok(),
-    };
-    say_class(options.mode, class, &parent.notices);
+    say_class(options.mode, real_time(options.mode, parent.own_daemon), &parent.notices);
     let mut live = Live::new(options, plan, start);
     parent.watch(start + options.duration, &mut live, interrupted);
 
@@ -231,6 +220,15 @@ impl<'p, 's> Parent<'p, 's> {
         used.sort_unstable();
         used.dedup();
         Ok(used)
+    }
+
+    fn begin_files(&mut self) {
+        if let Some(log) = self.log {
+            log.begin();
+        }
+        if let Some(trace) = self.trace {
+            trace.begin_remote();
+        }
     }
 
     /// Has all processes run from `start` on.
@@ -383,6 +381,16 @@ impl<'p, 's> Parent<'p, 's> {
         whole.activities.sort_by_key(|(activity, _)| *activity);
         whole.streams.sort_by_key(|(activity, _)| *activity);
         (whole, self.notices, self.broken)
+    }
+}
+
+/// The real-time class of the handlers, if this process can tell. A daemon that this run started
+/// has the rights of this process.
+fn real_time(mode: Mode, own_daemon: bool) -> Option<upcall::RealTime> {
+    match mode {
+        Mode::Threads => None,
+        Mode::Upcall if !own_daemon => None,
+        Mode::Upcall | Mode::Fifo => upcall::RealTime::granted().ok(),
     }
 }
 
