@@ -406,10 +406,10 @@ impl From<ModeArg> for upcall::Mode {
 }
 
 /// The command line without hidden subcommands, which `clap_complete` would offer.
-pub fn shown() -> clap::Command {
+pub fn visible() -> clap::Command {
     let all = Args::command();
-    let shown = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
-    clap::Command::new("upcall").version(env!("CARGO_PKG_VERSION")).subcommands(shown)
+    let visible = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
+    clap::Command::new("upcall").version(env!("CARGO_PKG_VERSION")).subcommands(visible)
 }
 
 /// Parses the name of a policy. Shells complete the names.

@@ -157,8 +157,9 @@ mod tests {
             ..Progress::default()
         };
         let line = super::progress(options, &[row(3, 7_000), row(4, -2_000)], Span::from_secs(5));
-        let said = "upcall: mode upcall, 5 s of 10 s: 7 jobs ended, 2 missed, worst slack -2 us";
-        assert_eq!(line, said);
+        let expected =
+            "upcall: mode upcall, 5 s of 10 s: 7 jobs ended, 2 missed, worst slack -2 us";
+        assert_eq!(line, expected);
     }
 
     #[test]

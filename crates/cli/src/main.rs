@@ -65,7 +65,7 @@ fn main() -> ExitCode {
             // Into memory first, because the generator panics where it cannot write.
             let mut script = Vec::new();
             let (mut command, name) = match program {
-                ProgramArg::Upcall => (args::shown(), "upcall"),
+                ProgramArg::Upcall => (args::visible(), "upcall"),
                 ProgramArg::Upcalld => (Program::command(), "upcalld"),
             };
             clap_complete::generate(shell, &mut command, name, &mut script);
@@ -178,9 +178,9 @@ fn sim_command(args: &SimArgs) -> Result<Exit, Failure> {
         return Ok(Exit::Refused);
     }
     let mut trace = args.trace.as_deref().map(trace::TraceFile::open).transpose()?;
-    let ran = if args.soft { None } else { Some(plan.without_refused()) };
+    let admitted = if args.soft { None } else { Some(plan.without_refused()) };
     let run = sim::simulate(
-        ran.as_ref().unwrap_or(&plan),
+        admitted.as_ref().unwrap_or(&plan),
         args.duration,
         args.seed,
         &recorded,
@@ -286,9 +286,9 @@ fn run_modes(
         if !args.json {
             print(&format!("\n{}", show::run(&run)))?;
         }
-        let over = run.interrupted;
+        let is_interrupted = run.interrupted;
         runs.push(run);
-        if over {
+        if is_interrupted {
             break;
         }
     }

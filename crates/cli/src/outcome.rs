@@ -71,7 +71,7 @@ pub fn switches(mode: Mode, report: &Report) -> Switches {
 }
 
 /// The last known state of an activity whose process was lost.
-pub fn seen(planned: &Planned<'_>, row: &Progress) -> output::Activity {
+pub fn last_known(planned: &Planned<'_>, row: &Progress) -> output::Activity {
     let params = &planned.params;
     let nothing = Percentiles::default();
     output::Activity {

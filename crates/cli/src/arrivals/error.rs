@@ -166,6 +166,8 @@ impl core::error::Error for ArrivalsError {
         match self {
             ArrivalsError::Io(error) => Some(error),
             ArrivalsError::Trace(error) => Some(error),
+            ArrivalsError::Capture { fault, .. } => Some(fault),
+            ArrivalsError::Line { fault, .. } => Some(fault),
             _ => None,
         }
     }

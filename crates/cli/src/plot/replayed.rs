@@ -41,12 +41,12 @@ impl Replayed {
         // By CPU: the running activity, and the end of the CPU's sleep.
         let (mut running, mut due) = (BTreeMap::new(), BTreeMap::new());
         let outcomes = trace.replay_seen(|cpu, scheduler, record| {
-            if let Some(id) = looked_at(&mut running, cpu, record)
+            if let Some(id) = lag_subject(&mut running, cpu, record)
                 && let Some(lag_ns) = scheduler.lag_ns(id, record.now)
             {
                 replayed.lags_ns.entry((cpu, id.0)).or_default().push(lag_ns);
             }
-            if let Some(late) = woken(&mut due, cpu, scheduler, record) {
+            if let Some(late) = wakeup_latency(&mut due, cpu, scheduler, record) {
                 replayed.wakeups_ns.entry(cpu).or_default().push(late.as_nanos());
             }
         });
@@ -63,7 +63,7 @@ impl Replayed {
 }
 
 /// The activity whose lag is taken after `record`: one that was upcalled or has returned.
-fn looked_at(
+fn lag_subject(
     running: &mut BTreeMap<u32, ActivityId>,
     cpu: u32,
     record: &Record,
@@ -81,7 +81,7 @@ fn looked_at(
 /// How late the CPU woke with `record`, if it slept until its deadline. A CPU sleeps when it has
 /// nothing to do, and no longer than the core says. A tick ends the sleep. A tick before the
 /// deadline comes from a notification.
-fn woken(
+fn wakeup_latency(
     due: &mut BTreeMap<u32, Instant>,
     cpu: u32,
     scheduler: &Scheduler,

@@ -131,7 +131,7 @@ impl Activities {
     /// Takes in the jobs that ended, and passes each with its activity's position to `on_job`.
     pub fn poll(&mut self, mut on_job: impl FnMut(usize, &Job)) {
         let created = &mut self.created;
-        self.runtime.poll(|id, job| shown(created, id, job, &mut on_job));
+        self.runtime.poll(|id, job| record_job(created, id, job, &mut on_job));
     }
 
     /// What the daemon's watchdog did to this process since the last call, one line each.
@@ -163,7 +163,7 @@ impl Activities {
         mut on_job: impl FnMut(usize, &Job),
     ) -> (ActivityResults, Vec<(u32, Record)>) {
         let Activities { runtime, mut created } = self;
-        let report = runtime.stop(|id, job| shown(&mut created, id, job, &mut on_job));
+        let report = runtime.stop(|id, job| record_job(&mut created, id, job, &mut on_job));
         let activities = created.iter().zip(&report.activities);
         let activities = activities
             .map(|(created, report)| {
@@ -193,7 +193,12 @@ impl Activities {
     }
 }
 
-fn shown(created: &mut [Created], id: HandlerId, job: &Job, on_job: &mut impl FnMut(usize, &Job)) {
+fn record_job(
+    created: &mut [Created],
+    id: HandlerId,
+    job: &Job,
+    on_job: &mut impl FnMut(usize, &Job),
+) {
     if let Some(created) = created.iter_mut().find(|created| created.handler == id) {
         let record = &job.record;
         let is_above = created.response_max.is_some_and(|bound| record.response() > bound);

@@ -29,7 +29,7 @@ const CHECK_EVERY: Duration = Duration::from_millis(2);
 pub struct OwnDaemon {
     child: Child,
     /// The lines that the daemon printed and this process passed on.
-    said: mpsc::Receiver<String>,
+    printed: mpsc::Receiver<String>,
     /// Whether a domain of this run has attached. From then on the daemon ends by itself.
     attached: bool,
 }
@@ -40,9 +40,9 @@ pub struct OwnDaemon {
 /// # Errors
 /// The daemon does not start, or the system cannot check the socket.
 pub fn ensure(plan: &Plan<'_>) -> Result<(PathBuf, Option<OwnDaemon>), Failure> {
-    let there = upcall::daemon_socket().map_err(Failure::new)?;
-    if answers(&there)? {
-        return Ok((there, None));
+    let running = upcall::daemon_socket().map_err(Failure::new)?;
+    if answers(&running)? {
+        return Ok((running, None));
     }
     let socket = upcall::own_daemon_socket().map_err(Failure::new)?;
     let mut own = OwnDaemon::start(&socket, plan)?;
@@ -54,9 +54,9 @@ pub fn ensure(plan: &Plan<'_>) -> Result<(PathBuf, Option<OwnDaemon>), Failure> 
             return Ok((socket, (!ended).then_some(own)));
         }
         if ended {
-            let said = own.said.iter().last();
-            let said = said.unwrap_or_else(|| "it ended and said nothing".to_owned());
-            return Err(Failure::new(format_args!("the daemon did not start: {said}")));
+            let last = own.printed.iter().last();
+            let last = last.unwrap_or_else(|| "it ended and said nothing".to_owned());
+            return Err(Failure::new(format_args!("the daemon did not start: {last}")));
         }
         std::thread::sleep(CHECK_EVERY);
     }
@@ -90,14 +90,14 @@ impl OwnDaemon {
             .process_group(0)
             .spawn()
             .map_err(|error| Failure::new(format_args!("the daemon did not start: {error}")))?;
-        let (said_in, said) = mpsc::channel();
+        let (printed_in, printed) = mpsc::channel();
         if let Some(stderr) = child.stderr.take() {
             std::thread::Builder::new()
                 .name("upcall-daemon".into())
-                .spawn(move || pass_on(stderr, &said_in))
+                .spawn(move || pass_on(stderr, &printed_in))
                 .map_err(Failure::new)?;
         }
-        Ok(OwnDaemon { child, said, attached: false })
+        Ok(OwnDaemon { child, printed, attached: false })
     }
 
     /// Call this when the first domain has attached.
@@ -124,9 +124,9 @@ impl Drop for OwnDaemon {
 }
 
 /// Passes on the daemon's standard error, where it prints only failures.
-fn pass_on(stderr: ChildStderr, said: &mpsc::Sender<String>) {
+fn pass_on(stderr: ChildStderr, printed: &mpsc::Sender<String>) {
     for line in BufReader::new(stderr).lines().map_while(Result::ok) {
         say(&line);
-        let _ = said.send(line);
+        let _ = printed.send(line);
     }
 }

@@ -14,7 +14,7 @@ pub struct Load {
     background: Vec<background::Running>,
     senders: Option<Senders>,
     /// Positions of the activities that the senders send to.
-    fed: Vec<usize>,
+    targets: Vec<usize>,
 }
 
 impl Load {
@@ -24,8 +24,8 @@ impl Load {
     /// A program cannot be started. Those started before are ended.
     pub fn start(spec: &Spec, plan: &Plan<'_>, cpus: &[u32]) -> Result<Self, Failure> {
         let background = background::start(spec, cpus)?;
-        let (senders, fed) = start_senders(spec, plan)?;
-        Ok(Load { background, senders, fed })
+        let (senders, targets) = start_senders(spec, plan)?;
+        Ok(Load { background, senders, targets })
     }
 
     /// Lets the senders begin at `at`.
@@ -41,7 +41,7 @@ impl Load {
     /// The senders failed.
     pub fn stop_senders(&mut self) -> Result<Vec<(usize, SenderCounts)>, Failure> {
         let counts = self.senders.take().map(Senders::stop).transpose().map_err(Failure::new)?;
-        Ok(self.fed.iter().copied().zip(counts.unwrap_or_default()).collect())
+        Ok(self.targets.iter().copied().zip(counts.unwrap_or_default()).collect())
     }
 
     /// Ends the background load. Returns its CPU times.
@@ -52,11 +52,11 @@ impl Load {
 
 fn start_senders(spec: &Spec, plan: &Plan<'_>) -> Result<(Option<Senders>, Vec<usize>), Failure> {
     let mut plans = Vec::new();
-    let mut fed = Vec::new();
+    let mut targets = Vec::new();
     for (activity, planned) in plan.activities.iter().enumerate() {
         let Some((stream, mapping)) = planned.stream() else { continue };
         if stream.embedded_source {
-            fed.push(activity);
+            targets.push(activity);
             plans.push(sender_plan(stream, mapping).map_err(|found| {
                 let expected = "a stream whose packets Upcall can make";
                 Failure::new(spec.source.error_in(&stream.place, "source", &found, expected))
@@ -64,10 +64,10 @@ fn start_senders(spec: &Spec, plan: &Plan<'_>) -> Result<(Option<Senders>, Vec<u
         }
     }
     if plans.is_empty() {
-        return Ok((None, fed));
+        return Ok((None, targets));
     }
     let command = background::own_command(crate::args::SEND_COMMAND)?;
     let cpus = background::other_cpus(&plan.platform.cpus)?;
     let senders = Senders::spawn(&command, &cpus, &plans).map_err(Failure::new)?;
-    Ok((Some(senders), fed))
+    Ok((Some(senders), targets))
 }

@@ -25,12 +25,12 @@ pub fn say_class(mode: Mode, class: Option<RealTime>, notices: &[String]) {
 /// The notices as a person reads them. A remedy that an earlier line already gave is not repeated.
 fn with_one_remedy(notices: &[String]) -> Vec<String> {
     let short = |(at, notice): (usize, &String)| {
-        let is_told = |&(behind, _): &(usize, &str)| {
+        let is_repeated = |&(behind, _): &(usize, &str)| {
             let remedy = &notice[behind..];
             remedy.contains("grant it with")
                 && notices[..at].iter().any(|earlier| earlier.ends_with(remedy))
         };
-        match notice.match_indices("; ").find(is_told) {
+        match notice.match_indices("; ").find(is_repeated) {
             Some((behind, _)) => format!("{}; granted as told above", &notice[..behind]),
             None => notice.clone(),
         }
@@ -45,10 +45,10 @@ mod tests {
     #[test]
     fn a_remedy_is_printed_once() {
         let remedy = "; setcap cannot grant it (nosuid); grant it with the lines `a` and `b`";
-        let told = |heads: &[&str]| heads.iter().map(|head| format!("{head}{remedy}")).collect();
-        let both: Vec<String> = told(&["no right to the class", "memory is not locked"]);
-        let said = with_one_remedy(&both);
-        assert_eq!(said, [&both[0], "memory is not locked; granted as told above"]);
+        let notices = |heads: &[&str]| heads.iter().map(|head| format!("{head}{remedy}")).collect();
+        let both: Vec<String> = notices(&["no right to the class", "memory is not locked"]);
+        let printed = with_one_remedy(&both);
+        assert_eq!(printed, [&both[0], "memory is not locked; granted as told above"]);
         // A notice alone keeps its remedy, and different remedies stay.
         assert_eq!(with_one_remedy(&both[1..]), both[1..]);
         let others = ["video: a small buffer; raise it", "audio: a small buffer; raise it"];

@@ -358,7 +358,7 @@ impl<'p, 's> Parent<'p, 's> {
         for (activity, row) in self.rows.iter().enumerate() {
             if self.owners[activity] == process {
                 let planned = &self.plan.activities[activity];
-                part.activities.push((activity, outcome::seen(planned, row)));
+                part.activities.push((activity, outcome::last_known(planned, row)));
                 part.streams.extend(
                     planned.stream().map(|_| (activity, row.stream.clone().unwrap_or_default())),
                 );

@@ -97,13 +97,13 @@ impl Process {
     /// # Errors
     /// The process has ended, failed, or did not reply.
     pub fn reply(&mut self) -> Result<ChildMessage, Failure> {
-        let said = match self.receive(REPLY_WITHIN.into()) {
+        let reason = match self.receive(REPLY_WITHIN.into()) {
             Ok(Some(ChildMessage::Failed { message })) => return Err(Failure::new(message)),
             Ok(Some(message)) => return Ok(message),
             Ok(None) => "it did not answer".to_owned(),
             Err(gone) => gone,
         };
-        Err(Failure::new(format_args!("domain `{}`: {said} before the run began", self.domain)))
+        Err(Failure::new(format_args!("domain `{}`: {reason} before the run began", self.domain)))
     }
 
     /// Ends the process, and describes how it ended.
@@ -148,8 +148,8 @@ fn read(output: ChildStdout, messages: &mpsc::Sender<Result<ChildMessage, String
         let Ok(line) = line else { return };
         let message = serde_json::from_str(&line)
             .map_err(|error| format!("its process sent an invalid message: {error}"));
-        let over = message.is_err();
-        if messages.send(message).is_err() || over {
+        let is_last = message.is_err();
+        if messages.send(message).is_err() || is_last {
             return;
         }
     }
@@ -161,12 +161,12 @@ mod tests {
 
     #[test]
     fn exit_failure_and_kill_are_distinguished() {
-        for (status, said) in [
+        for (status, text) in [
             (0, "its process ended in order"),
             (3 << 8, "its process failed (exit status: 3)"),
             (9, "its process was killed (signal: 9 (SIGKILL))"),
         ] {
-            assert_eq!(describe_exit(ExitStatus::from_raw(status)), said);
+            assert_eq!(describe_exit(ExitStatus::from_raw(status)), text);
         }
     }
 }

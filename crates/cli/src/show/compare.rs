@@ -11,7 +11,7 @@ use crate::output::{Activity, Background, Run, Stream};
 
 /// A table with a column for each mode, and sentences that compare the modes.
 pub fn comparison(runs: &[Run]) -> String {
-    let all_counts: Vec<Counts> = runs.iter().map(|run| of_common(runs, run)).collect();
+    let all_counts: Vec<Counts> = runs.iter().map(|run| common_counts(runs, run)).collect();
     format!("{}\n\n{}", rows(runs, &all_counts), sentences(runs, &all_counts))
 }
 
@@ -67,10 +67,10 @@ pub(super) fn rows(runs: &[Run], all_counts: &[Counts]) -> Table {
 }
 
 /// The counts of what ran in every mode, without what any mode refused.
-fn of_common(runs: &[Run], run: &Run) -> Counts {
+fn common_counts(runs: &[Run], run: &Run) -> Counts {
     let in_all =
         |name: &str| runs.iter().all(|run| run.activities.iter().any(|each| each.name == name));
-    Counts::of_those(run, in_all)
+    Counts::of_named(run, in_all)
 }
 
 fn background_share(run: &Run) -> String {
@@ -110,14 +110,14 @@ fn sentences(runs: &[Run], all_counts: &[Counts]) -> String {
             true => "ran".to_owned(),
             false => format!("took {} too; the others", taken.join(", ")),
         };
-        let beside = beside(own, counts);
-        text += &format!("{} {ran}: {}: {beside} {}\n", run.mode, counts.line(), first.mode);
+        let result = compared(own, counts);
+        text += &format!("{} {ran}: {}: {result} {}\n", run.mode, counts.line(), first.mode);
     }
     text + &closest(runs) + &kernel(runs)
 }
 
 /// How `other` compares with `own`: fewer faults of each kind are better.
-fn beside(own: &Counts, other: &Counts) -> &'static str {
+fn compared(own: &Counts, other: &Counts) -> &'static str {
     let faults = |counts: &Counts| [counts.missed, counts.lost, counts.late];
     let pairs = || faults(own).into_iter().zip(faults(other));
     match (pairs().any(|(own, other)| other > own), pairs().any(|(own, other)| other < own)) {
@@ -149,7 +149,7 @@ fn closest(runs: &[Run]) -> String {
 /// Switches counted by the kernel, and whether the first mode needed fewer.
 fn kernel(runs: &[Run]) -> String {
     let Some((first, rest)) = runs.split_first() else { return String::new() };
-    let beside = |other: &Run| {
+    let compared = |other: &Run| {
         let (own, others) = (first.switches.kernel, other.switches.kernel);
         let word = match own.cmp(&others) {
             std::cmp::Ordering::Less => "more",
@@ -158,7 +158,7 @@ fn kernel(runs: &[Run]) -> String {
         };
         format!("{} {others} ({word})", other.mode)
     };
-    let rest: Vec<String> = rest.iter().map(beside).collect();
+    let rest: Vec<String> = rest.iter().map(compared).collect();
     let own = first.switches.kernel;
     format!("kernel switches: {} {own}, {}\n", first.mode, rest.join(", "))
 }

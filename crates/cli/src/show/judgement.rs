@@ -18,11 +18,11 @@ pub struct Counts {
 impl Counts {
     /// The counts of everything that ran.
     pub fn of(run: &Run) -> Self {
-        Self::of_those(run, |_| true)
+        Self::of_named(run, |_| true)
     }
 
     /// The counts of the activities and streams whose names `accepts` takes.
-    pub fn of_those(run: &Run, accepts: impl Fn(&str) -> bool) -> Self {
+    pub fn of_named(run: &Run, accepts: impl Fn(&str) -> bool) -> Self {
         let mut counts = Counts::default();
         for Activity { jobs, misses, .. } in run.activities.iter().filter(|a| accepts(&a.name)) {
             counts.jobs += jobs;
@@ -52,7 +52,7 @@ pub fn verdict(run: &Run) -> String {
     let figures = Counts::of(run).line();
     let word = if run.promised { "BROKEN" } else { "not kept:" };
     let broken: String = run.broken.iter().map(|line| format!("{word} {line}\n")).collect();
-    let by_whom = match (run.promised, run.mode) {
+    let promise = match (run.promised, run.mode) {
         (true, _) => {
             let streams = match run.streams.is_empty() {
                 true => "",
@@ -73,7 +73,7 @@ pub fn verdict(run: &Run) -> String {
         (true, false) => ": nothing broken",
         (false, _) => "",
     };
-    format!("{by_whom}outcome: {figures}{kept}\n{broken}")
+    format!("{promise}outcome: {figures}{kept}\n{broken}")
 }
 
 /// Whether mode upcall lacked the real-time class, without which it promises nothing.

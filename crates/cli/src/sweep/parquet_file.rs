@@ -125,9 +125,9 @@ fn write_draft(path: &Path, rows: &str, done: &Sweep) -> Result<(), ParquetError
     let schema = Arc::new(schema_of_rows()?);
     let curve = serde_json::to_string(&done.curve)
         .map_err(|error| ParquetError::External(Box::new(error)))?;
-    let said = [(SWEEP_KEY, done.sweep.clone()), (CURVE_KEY, curve)];
-    let said = said.map(|(key, value)| KeyValue::new(key.to_owned(), value));
-    let properties = WriterProperties::builder().set_key_value_metadata(Some(said.to_vec()));
+    let pairs = [(SWEEP_KEY, done.sweep.clone()), (CURVE_KEY, curve)];
+    let pairs = pairs.map(|(key, value)| KeyValue::new(key.to_owned(), value));
+    let properties = WriterProperties::builder().set_key_value_metadata(Some(pairs.to_vec()));
     let properties = Arc::new(properties.build());
     let mut writer = SerializedFileWriter::new(File::create(path)?, schema, properties)?;
     let mut lines = rows.lines().peekable();
