@@ -165,7 +165,7 @@ fn parquet_has_the_rows_of_the_csv_and_is_kept_when_it_is_finished() {
         let whole = fs::read(place.path("out.parquet")).expect("it was written");
         let again = place.sweep("out.parquet", &["--json"]);
         again.assert_code(&[0]);
-        assert!(again.stderr.contains("all 60 sets are in it already"), "{again:#?}");
+        assert!(again.stderr.contains("all 60 sets are already in it"), "{again:#?}");
         assert_eq!(again.json()["curve"], done.json()["curve"]);
         assert_eq!(again.json()["resumed"], 60);
         assert_eq!(fs::read(place.path("out.parquet")).expect("it was written"), whole);
