@@ -18,6 +18,8 @@ mod readme;
 mod test;
 mod unsafe_code;
 
+pub use edges::list_circles;
+
 /// All gates. Their names are the subcommands.
 pub const ALL: [Gate; 16] = [
     packages::GATE,

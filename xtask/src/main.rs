@@ -25,6 +25,8 @@ enum Request {
         gates: Vec<Gate>,
         keep_going: bool,
     },
+    /// The crate whose circles are listed; none means every crate.
+    ListCircles(Option<String>),
     /// The arguments of the program `soak` of `benches/`.
     Soak(Vec<String>),
 }
@@ -58,6 +60,9 @@ fn run(request: &Request, workspace: &Workspace) -> Result<bool, Failure> {
     match request {
         Request::Help => Ok(true),
         Request::Run { gates, keep_going } => Ok(gate::run(gates, workspace, *keep_going)),
+        Request::ListCircles(name) => {
+            gates::list_circles(workspace, name.as_deref()).map(|()| true)
+        }
         Request::Soak(arguments) => {
             let mut command = child::cargo(&workspace.root);
             command.args(["run", "--release", "--locked", "-p", "upcall-benches", "--bin", "soak"]);
@@ -70,6 +75,15 @@ fn run(request: &Request, workspace: &Workspace) -> Result<bool, Failure> {
 fn parse(arguments: &[String]) -> Result<Request, String> {
     if let Some(("soak", rest)) = arguments.split_first().map(|(first, rest)| (&**first, rest)) {
         return Ok(Request::Soak(rest.to_vec()));
+    }
+    if let [edges, list, rest @ ..] = arguments
+        && (edges.as_str(), list.as_str()) == ("edges", "--list-circles")
+    {
+        return match rest {
+            [] => Ok(Request::ListCircles(None)),
+            [name] => Ok(Request::ListCircles(Some(name.clone()))),
+            [_, other, ..] => Err(format!("found `{other}`, expected one crate")),
+        };
     }
     let (mut chosen, mut keep_going) = (Vec::new(), false);
     for argument in arguments {
@@ -96,6 +110,9 @@ The gates of this project: the same here and in CI.
 Usage: cargo xtask ci [--keep-going]       every gate, in this order
        cargo xtask check [--keep-going]    what is quick of it, before each commit
        cargo xtask GATE... [--keep-going]  only those named
+       cargo xtask edges --list-circles [CRATE]
+                                           the circles among the files of crates/CRATE,
+                                           or of every crate; does not fail for them
        cargo xtask soak streams [--messages N] [--kills N] [--seed N]
                                            streams between processes that are killed
                                            at random: until so much is done

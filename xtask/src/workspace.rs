@@ -61,7 +61,7 @@ impl Workspace {
     }
 
     /// The rooms: directory name under `crates/`, and the crate.
-    pub fn rooms(&self) -> impl Iterator<Item = (&str, &Package)> {
+    pub fn crates(&self) -> impl Iterator<Item = (&str, &Package)> {
         self.metadata.packages.iter().filter_map(|package| {
             let relative = package.manifest_path.strip_prefix(&self.root).ok()?;
             let room = relative.strip_prefix("crates").ok()?.parent()?;
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn the_rooms_and_files_of_this_repository_are_found() {
         let workspace = Workspace::load().unwrap();
-        let rooms: Vec<&str> = workspace.rooms().map(|(room, _)| room).collect();
+        let rooms: Vec<&str> = workspace.crates().map(|(room, _)| room).collect();
         assert!(rooms.contains(&"core") && rooms.contains(&"cli"), "{rooms:?}");
         assert!(!rooms.contains(&"xtask") && !rooms.contains(&"benches"), "{rooms:?}");
         let files = workspace.files().unwrap();

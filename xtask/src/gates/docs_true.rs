@@ -39,7 +39,7 @@ fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
             "README.md" => findings.extend(commands_left_out(document)),
             "docs/ARCHITECTURE.md" => {
                 let rooms =
-                    workspace.rooms().filter(|(room, _)| !writes_of_room(&document.text, room));
+                    workspace.crates().filter(|(room, _)| !writes_of_room(&document.text, room));
                 findings.extend(
                     rooms.map(|(room, _)| format!("{}: no word on crates/{room}", document.path)),
                 );

@@ -155,7 +155,7 @@ mod tests {
     fn every_room_is_published_and_nothing_else_is() {
         let workspace = Workspace::load().unwrap();
         let rooms: Vec<&str> =
-            workspace.rooms().map(|(_, package)| package.name.as_str()).collect();
+            workspace.crates().map(|(_, package)| package.name.as_str()).collect();
         for package in &workspace.metadata.packages {
             let name = package.name.as_str();
             assert_eq!(is_published(package), rooms.contains(&name), "{name}");

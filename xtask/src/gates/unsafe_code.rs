@@ -17,7 +17,7 @@ const ROOMS: [&str; 3] = ["capi", "shm", "sys"];
 
 fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
     let mut findings = Vec::new();
-    for (room, package) in workspace.rooms().filter(|(room, _)| !ROOMS.contains(room)) {
+    for (room, package) in workspace.crates().filter(|(room, _)| !ROOMS.contains(room)) {
         // Tests, examples and benches of a room are held by the word alone.
         for target in package.targets.iter().filter(|target| target.is_lib() || target.is_bin()) {
             let relative =
