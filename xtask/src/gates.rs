@@ -19,6 +19,7 @@ mod test;
 mod unsafe_code;
 
 pub use edges::list_circles;
+pub use files::count_findings;
 
 /// All gates. Their names are the subcommands.
 pub const ALL: [Gate; 16] = [

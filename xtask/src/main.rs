@@ -27,6 +27,8 @@ enum Request {
     },
     /// The crate whose circles are listed; none means every crate.
     ListCircles(Option<String>),
+    /// The findings of the gate `files`, counted by folder.
+    CountFiles,
     /// The arguments of the program `soak` of `benches/`.
     Soak(Vec<String>),
 }
@@ -63,6 +65,7 @@ fn run(request: &Request, workspace: &Workspace) -> Result<bool, Failure> {
         Request::ListCircles(name) => {
             gates::list_circles(workspace, name.as_deref()).map(|()| true)
         }
+        Request::CountFiles => gates::count_findings(workspace).map(|()| true),
         Request::Soak(arguments) => {
             let mut command = child::cargo(&workspace.root);
             command.args(["run", "--release", "--locked", "-p", "upcall-benches", "--bin", "soak"]);
@@ -84,6 +87,9 @@ fn parse(arguments: &[String]) -> Result<Request, String> {
             [name] => Ok(Request::ListCircles(Some(name.clone()))),
             [_, other, ..] => Err(format!("found `{other}`, expected one crate")),
         };
+    }
+    if arguments == ["files", "--list"] {
+        return Ok(Request::CountFiles);
     }
     let (mut chosen, mut keep_going) = (Vec::new(), false);
     for argument in arguments {
@@ -113,6 +119,7 @@ Usage: cargo xtask ci [--keep-going]       every gate, in this order
        cargo xtask edges --list-circles [CRATE]
                                            the circles among the files of crates/CRATE,
                                            or of every crate; does not fail for them
+       cargo xtask files --list            how many findings of `files` each folder has
        cargo xtask soak streams [--messages N] [--kills N] [--seed N]
                                            streams between processes that are killed
                                            at random: until so much is done
