@@ -4,8 +4,7 @@ use super::modules::File;
 use super::resolve::Edges;
 use std::collections::BTreeSet;
 
-/// Each strongly connected component of two or more of the `files` files, smallest file first
-/// (Tarjan 1972).
+/// Each strongly connected component of two or more of the `files` files, by Tarjan's algorithm.
 pub fn circles(files: usize, edges: &Edges) -> Vec<BTreeSet<File>> {
     let mut search = Search {
         edges,

@@ -7,7 +7,7 @@
 use crate::workspace::Source;
 
 /// Each word that is gone, and the field's word for it.
-const GONE: [(&str, &str); 33] = [
+const GONE: [(&str, &str); 37] = [
     ("bell", "wake word"),
     ("bury", "reap"),
     ("buried", "reaped"),
@@ -22,12 +22,14 @@ const GONE: [(&str, &str); 33] = [
     ("fate", "exit state"),
     ("guardian", "watchdog"),
     ("hall", "domain group"),
+    ("hear", "poll"),
     ("heed", "drain the controls"),
     ("holdings", "attach state"),
     ("idler", "idle holder"),
     ("inlet", "stream reader"),
     ("junior", "lower-ranked"),
     ("liar", "domain with a false rank"),
+    ("neighbour", "peer domain"),
     ("outlet", "stream writer"),
     ("patience", "deferred preemption"),
     ("porter", "I/O pump or liveness monitor"),
@@ -37,6 +39,8 @@ const GONE: [(&str, &str); 33] = [
     ("seat", "virtual processor"),
     ("sentry", "liveness monitor"),
     ("staffed", "with its thread"),
+    ("stir", "cancel the wait"),
+    ("stranger", "unknown process"),
     ("tally", "counts"),
     ("usher", "reaper or controller"),
     ("ward", "watch entry"),
