@@ -1,4 +1,4 @@
-//! Every gate, in the order CI runs them: what is quick to look at first.
+//! Every gate, in the order in which CI runs them: quick ones first.
 
 use crate::gate::Gate;
 
@@ -21,7 +21,7 @@ mod unsafe_code;
 pub use edges::list_circles;
 pub use files::count_findings;
 
-/// All gates. Their names are the subcommands.
+/// All gates.
 pub const ALL: [Gate; 16] = [
     packages::GATE,
     cargo::FMT,
@@ -37,12 +37,13 @@ pub const ALL: [Gate; 16] = [
     newcomer::GATE,
     publish::GATE,
     deb::GATE,
-    // After the benches: what they compiled of others' crates serves the fresh clones.
+    // After the benches: the fresh clones reuse the libraries that these compiled.
     benches::GATE,
     readme::GATE,
 ];
 
-/// What a developer runs before each commit: quick gates, and in place of `test` a part of it.
+/// The gates that a developer runs for every change: the quick ones, and `quick` in place of
+/// `test`.
 pub const CHECK: [Gate; 7] = [
     cargo::FMT,
     cargo::CLIPPY,
@@ -53,12 +54,12 @@ pub const CHECK: [Gate; 7] = [
     quick::GATE,
 ];
 
-/// Whether `cargo xtask NAME` does something.
+/// Whether `cargo xtask NAME` exists.
 pub fn is_task(name: &str) -> bool {
     ["ci", "check", "soak"].contains(&name) || named(name).is_some()
 }
 
-/// The gate of this name.
+/// The gate with this name.
 pub fn named(name: &str) -> Option<Gate> {
     ALL.into_iter().chain(CHECK).find(|gate| gate.name == name)
 }

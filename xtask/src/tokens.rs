@@ -9,7 +9,7 @@
 pub struct Token<'a> {
     /// As written.
     pub text: &'a str,
-    /// Line it stands on, from 1.
+    /// Its line, from 1.
     pub line: usize,
 }
 
@@ -88,7 +88,7 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Length of the block comment `rest` begins with; they nest.
+/// Length of the block comment at the start of `rest`. Block comments nest.
 fn block_comment(rest: &str) -> usize {
     let (mut at, mut depth) = (0, 0_usize);
     while at < rest.len() {
@@ -107,21 +107,21 @@ fn block_comment(rest: &str) -> usize {
     rest.len()
 }
 
-/// Length of the raw string (`r"`, `br#"`, ...) `rest` begins with.
+/// Length of the raw string (`r"`, `br#"`, ...) at the start of `rest`.
 fn raw_string(rest: &str) -> Option<usize> {
     let prefix = ["r", "br", "cr"].into_iter().find(|prefix| {
         rest.strip_prefix(prefix).is_some_and(|after| after.starts_with(['"', '#']))
     })?;
     let after = &rest[prefix.len()..];
     let hashes = after.find(|c| c != '#')?;
-    // `r#name` is a raw identifier: no quote behind the hashes.
+    // `r#name` is a raw identifier: no quote follows the hashes.
     let body = after[hashes..].strip_prefix('"')?;
     let end = format!("\"{}", "#".repeat(hashes));
     let opening = prefix.len() + hashes + 1;
     Some(body.find(&end).map_or(rest.len(), |at| opening + at + end.len()))
 }
 
-/// Length of the literal `rest` begins with, up to the closing `quote`.
+/// Length of the literal at the start of `rest`, up to the closing `quote`.
 fn quoted(rest: &str, quote: char) -> usize {
     let mut escaped = false;
     for (at, c) in rest.char_indices().skip(1) {
@@ -135,7 +135,7 @@ fn quoted(rest: &str, quote: char) -> usize {
     rest.len()
 }
 
-/// Length of the character literal or lifetime `rest` begins with.
+/// Length of the character literal or lifetime at the start of `rest`.
 fn char_or_lifetime(rest: &str) -> usize {
     let mut chars = rest.chars().skip(1);
     match (chars.next(), chars.next()) {
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_ends_too_early_is_no_fault() {
+    fn text_that_ends_too_early_is_accepted() {
         for source in ["\"abc", "/* /* */", "r#\"abc\"", "'", "b'", "'\\", "é'é", "r##"] {
             let _ = tokens(source);
         }

@@ -21,7 +21,7 @@ mod results;
 /// What the documents say is true, and they leave nothing out.
 pub const GATE: Gate = Gate {
     name: "docs-true",
-    about: "links, citations and stored results hold; crates, examples, libraries have a word",
+    about: "links, citations and stated results hold; each crate, example and library is described",
     run,
 };
 

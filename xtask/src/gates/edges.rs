@@ -21,7 +21,7 @@ mod resolve;
 /// Edges between crates and between files go only where the design lets them.
 pub const GATE: Gate = Gate {
     name: "edges",
-    about: "crates use only what the design allows; files use no circle, no higher layer",
+    about: "crates use the crates that the design allows; no circle of files, no use of a higher layer",
     run,
 };
 

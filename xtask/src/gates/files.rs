@@ -17,7 +17,7 @@ mod words;
 /// Files are small, their lines fit, and their names and words are the project's.
 pub const GATE: Gate = Gate {
     name: "files",
-    about: "at most 1,000 lines a file and 100 columns a line; no utils, no replaced word",
+    about: "files have at most 1,000 lines of 100 columns, telling names, and no replaced word",
     run,
 };
 

@@ -7,9 +7,11 @@
 //! - Elsewhere stands no number.
 //!
 //! A number is digits, with `,` before thousands or a `.` among them: `1,000`, `0.75`. It must
-//! stand in the file in the same digits; only the `,` may be left out. Text in round brackets and
-//! in code is not looked at: it holds sources and commands. Neither are digits in a word
-//! (`rtu-1995`, `729b02a`), behind `§`, and in the name of a figure, a table or an experiment (`Figure 7`).
+//! stand in the file in the same digits; only the `,` may be left out. The gate does not look at:
+//!
+//! - text in round brackets and in code, which holds sources and commands;
+//! - digits in a word (`rtu-1995`, `729b02a`) or after `§`;
+//! - the number of a figure, a table or an experiment (`Figure 7`).
 
 use super::links::prose;
 use crate::workspace::Source;

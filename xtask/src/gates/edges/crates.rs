@@ -4,8 +4,8 @@ use crate::workspace::Workspace;
 use cargo_metadata::DependencyKind;
 use std::collections::BTreeMap;
 
-/// Every crate there may be, and the crates it may use. A new crate, or a new
-/// edge, is a decision: it goes here and into `docs/decisions/`.
+/// Every crate that the design has, with the crates that it may use. A new crate or a new edge is
+/// a decision: it goes here and into `docs/decisions/`.
 const ALLOWED: [(&str, &[&str]); 10] = [
     ("core", &[]),
     ("shm", &[]),
@@ -19,12 +19,12 @@ const ALLOWED: [(&str, &[&str]); 10] = [
     ("capi", &["upcall"]),
 ];
 
-/// A crate, and the names of our crates it depends on: crates by the name of
-/// their directory, others by the name of the crate.
+/// Each crate by the name of its folder, with those of our crates that it depends on. These have
+/// the names of their folders too, or the name of the crate if it is not below `crates/`.
 pub type Graph = BTreeMap<String, Vec<String>>;
 
-/// The crates of the workspace and their normal dependencies on our crates.
-/// Tests and build scripts may use what they like.
+/// The crates of the workspace and their normal dependencies on our crates. Tests and build
+/// scripts may use any crate.
 pub fn graph(workspace: &Workspace) -> Graph {
     let folders: BTreeMap<&str, &str> =
         workspace.crates().map(|(folder, package)| (package.name.as_str(), folder)).collect();
@@ -44,7 +44,7 @@ pub fn graph(workspace: &Workspace) -> Graph {
         .collect()
 }
 
-/// One line for each crate that is unknown and each edge that is not allowed.
+/// A line for each crate that is unknown and for each edge that is not allowed.
 pub fn violations(graph: &Graph) -> Vec<String> {
     let mut found = Vec::new();
     for (user, uses) in graph {
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn the_crates_of_this_workspace_keep_to_the_design() {
+    fn the_crates_of_this_workspace_follow_the_design() {
         let workspace = Workspace::load().unwrap();
         let graph = graph(&workspace);
         assert!(graph["runtime"].contains(&"core".to_owned()), "edges are seen at all");
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edge_the_design_does_not_have_is_named() {
+    fn an_edge_outside_the_design_is_named() {
         let graph = made_up(&[
             ("core", &["sys"]),
             ("runtime", &["core", "shm"]),
@@ -95,13 +95,13 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_nobody_decided_on_is_an_error() {
+    fn a_crate_outside_the_design_is_a_finding() {
         assert_eq!(violations(&made_up(&[("net", &[])])).len(), 1);
     }
 
     #[test]
     fn the_allowed_edges_point_one_way() {
-        // Each crate may use only crates that stand before it.
+        // Each crate may use only the crates before it.
         for (index, (user, uses)) in ALLOWED.iter().enumerate() {
             for used in *uses {
                 assert!(ALLOWED[..index].iter().any(|(name, _)| name == used), "{user} -> {used}");

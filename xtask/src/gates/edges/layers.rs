@@ -29,8 +29,8 @@ const CORE: &[&str] = &[
 const RUNTIME: &[&str] = &["mailbox", "notify", "work", "cpu", "domain", "channel", "runtime"];
 
 /// A line for each file without a layer and for each edge that leads upwards.
-pub fn violations(room: &str, modules: &Modules, edges: &Edges) -> Vec<String> {
-    let Some((_, layers)) = LAYERS.iter().find(|(name, _)| *name == room) else {
+pub fn violations(name: &str, modules: &Modules, edges: &Edges) -> Vec<String> {
+    let Some((_, layers)) = LAYERS.iter().find(|(ordered, _)| *ordered == name) else {
         return Vec::new();
     };
     violations_of(layers, modules, edges)

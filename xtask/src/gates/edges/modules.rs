@@ -181,7 +181,10 @@ impl Collector<'_> {
     /// Notes the paths in the arguments of a macro or an attribute.
     fn scan(&mut self, tokens: TokenStream) {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
-        let is_sign = |at: usize, sign: char| matches!(tokens.get(at), Some(TokenTree::Punct(found)) if found.as_char() == sign);
+        let is_sign = |at: usize, sign: char| match tokens.get(at) {
+            Some(TokenTree::Punct(found)) => found.as_char() == sign,
+            _ => false,
+        };
         let mut at = 0;
         while at < tokens.len() {
             let begun = at;
@@ -378,11 +381,10 @@ impl<'ast> Visit<'ast> for Variables {
 fn is_test(attributes: &[Attribute]) -> bool {
     fn demands_test(tokens: TokenStream) -> bool {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
-        let is_word = |at: usize, word: &str| matches!(tokens.get(at), Some(TokenTree::Ident(found)) if found == word);
-        (0..tokens.len()).any(|at| match &tokens[at] {
-            TokenTree::Ident(word) => word == "test",
-            TokenTree::Group(group) if at > 0 && is_word(at - 1, "all") => {
-                demands_test(group.stream())
+        (0..tokens.len()).any(|at| match (at.checked_sub(1).map(|at| &tokens[at]), &tokens[at]) {
+            (_, TokenTree::Ident(word)) => word == "test",
+            (Some(TokenTree::Ident(word)), TokenTree::Group(group)) => {
+                word == "all" && demands_test(group.stream())
             }
             _ => false,
         })
