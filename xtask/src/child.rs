@@ -1,6 +1,6 @@
 //! Runs child commands. Each is first printed as a line that can be pasted into a shell.
 
-use crate::gate::Failure;
+use crate::failure::Failure;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, PipeReader};
 use std::os::unix::fs::MetadataExt;

@@ -3,8 +3,8 @@
 //! A gate is one function. It passes, fails, or is skipped. A gate that cannot do its check is
 //! never reported as passed: it returns [`Verdict::Skipped`] with the reason.
 
+pub use crate::failure::Failure;
 use crate::workspace::Workspace;
-use std::fmt;
 use std::time::{Duration, Instant};
 
 /// One check of the whole project.
@@ -26,18 +26,6 @@ pub enum Verdict {
     /// The gate could not check. Says why.
     Skipped(String),
 }
-
-/// Why a gate failed, in one line. The gate has printed the details before.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Failure(pub String);
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Failure {}
 
 /// Prints each finding. Without findings the verdict is [`Verdict::Passed`] with `looked_at`.
 pub fn judge(findings: &[String], looked_at: String) -> Result<Verdict, Failure> {

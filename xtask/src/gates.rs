@@ -15,6 +15,7 @@ mod packages;
 mod publish;
 mod quick;
 mod readme;
+mod tasks;
 mod test;
 mod unsafe_code;
 
@@ -54,12 +55,20 @@ pub const CHECK: [Gate; 7] = [
     quick::GATE,
 ];
 
-/// Whether `cargo xtask NAME` exists.
-pub fn is_task(name: &str) -> bool {
-    ["ci", "check", "soak"].contains(&name) || named(name).is_some()
-}
-
 /// The gate with this name.
 pub fn named(name: &str) -> Option<Gate> {
     ALL.into_iter().chain(CHECK).find(|gate| gate.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn the_tasks_are_the_gates_and_three_commands() {
+        let gates = ALL.iter().chain(&CHECK).map(|gate| gate.name);
+        let tasks: BTreeSet<&str> = gates.chain(["check", "ci", "soak"]).collect();
+        assert!(tasks.into_iter().eq(tasks::TASKS));
+    }
 }

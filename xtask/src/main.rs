@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use workspace::Workspace;
 
 mod child;
+mod failure;
 mod gate;
 mod gates;
 mod tokens;
@@ -118,8 +119,8 @@ Usage: cargo xtask check [--keep-going]    the quick gates: run them for every c
        cargo xtask GATE... [--keep-going]  only the named gates
 
        cargo xtask edges --list-circles [CRATE]
-                          print the circles among the files of crates/CRATE, or of
-                          every crate, and exit with 0
+                          print the circles among the files of CRATE (core, xtask, ...)
+                          or of every crate, and exit with 0
        cargo xtask files --list
                           print how many findings of `files` each folder has
        cargo xtask soak streams [--messages N] [--kills N] [--seed N]

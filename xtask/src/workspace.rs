@@ -4,7 +4,7 @@
 //! come from the directory tree.
 
 use crate::child;
-use crate::gate::Failure;
+use crate::failure::Failure;
 use cargo_metadata::{Metadata, MetadataCommand, Package};
 use std::path::{Path, PathBuf};
 
@@ -62,10 +62,21 @@ impl Workspace {
 
     /// The crates below `crates/`, each with the name of its folder.
     pub fn crates(&self) -> impl Iterator<Item = (&str, &Package)> {
+        self.with_folder()
+            .filter_map(|(folder, package)| Some((folder.strip_prefix("crates/")?, package)))
+    }
+
+    /// All crates of the workspace: those below `crates/` with the name of their folder there,
+    /// the others with the path of their folder.
+    pub fn members(&self) -> impl Iterator<Item = (&str, &Package)> {
+        self.with_folder()
+            .map(|(folder, package)| (folder.strip_prefix("crates/").unwrap_or(folder), package))
+    }
+
+    fn with_folder(&self) -> impl Iterator<Item = (&str, &Package)> {
         self.metadata.packages.iter().filter_map(|package| {
             let relative = package.manifest_path.strip_prefix(&self.root).ok()?;
-            let folder = relative.strip_prefix("crates").ok()?.parent()?;
-            Some((folder.as_str(), package))
+            Some((relative.parent()?.as_str(), package))
         })
     }
 

@@ -12,6 +12,7 @@ mod fresh;
 mod plan;
 mod reader;
 
+use super::tasks::TASKS;
 use crate::child;
 use crate::gate::{Failure, Gate, Verdict, judge};
 use crate::workspace::Workspace;
@@ -187,7 +188,7 @@ fn not_ci(clone: &Workspace, blocks: &[Block]) -> Result<Vec<String>, Failure> {
     }
     for block in blocks {
         if let Some(task) = attempt::task_of_gates(&block.script)
-            && !super::is_task(task)
+            && !TASKS.contains(&task)
         {
             findings.push(format!("{}: `cargo xtask {task}` does not exist", block.place));
         }

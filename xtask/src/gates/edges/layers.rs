@@ -1,6 +1,6 @@
 //! The order of the modules inside core and runtime, bottom first.
 
-use super::modules::Modules;
+use super::modules::{Modules, folder_of};
 use super::resolve::{Edges, first_use};
 use std::collections::BTreeSet;
 
@@ -74,8 +74,7 @@ pub fn violations(name: &str, modules: &Modules, edges: &Edges) -> Vec<String> {
 }
 
 fn violations_of(layers: &[&str], modules: &Modules, edges: &Edges) -> Vec<String> {
-    let root = &modules.files[0];
-    let folder = root.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let folder = folder_of(&modules.files[0]);
     let place = |file: usize| place(layers, module_of(&modules.files[file], folder));
     let mut found = Vec::new();
     let unplaced: BTreeSet<&str> = (1..modules.files.len())

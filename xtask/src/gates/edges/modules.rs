@@ -12,7 +12,7 @@ use crate::gate::Failure;
 use proc_macro2::{TokenStream, TokenTree};
 use std::collections::{BTreeMap, BTreeSet};
 use syn::visit::{self, Visit};
-use syn::{Attribute, Ident, Item, Meta, UseTree, Visibility};
+use syn::{Attribute, Expr, ExprLit, Ident, Item, Lit, Meta, UseTree, Visibility};
 
 /// The index of a file in [`Modules::files`].
 pub type File = usize;
@@ -74,7 +74,7 @@ pub struct Reference {
 /// # Errors
 /// If a file does not parse, or a declared module has no file.
 pub fn read_crate(root: &str, read: &dyn Fn(&str) -> Option<String>) -> Result<Modules, Failure> {
-    let folder = root.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned();
+    let folder = folder_of(root).to_owned();
     let mut found = Modules::default();
     let mut waiting =
         vec![Declared { parent: None, name: "crate".into(), files: vec![root.into()], folder }];
@@ -272,16 +272,20 @@ impl<'ast> Visit<'ast> for Collector<'_> {
             return;
         }
         let inside = join(&self.folder, &name);
+        let file = self.here().file;
         let Some((_, items)) = &item.content else {
-            self.declared.push(Declared {
-                parent: Some(self.module),
-                files: vec![format!("{inside}.rs"), format!("{inside}/mod.rs")],
-                folder: inside,
-                name,
-            });
+            let (files, folder) = match path_attribute(&item.attrs) {
+                // The children of such a file are beside it.
+                Some(path) => {
+                    let path = join(folder_of(&self.found.files[file]), &path);
+                    let folder = folder_of(&path).to_owned();
+                    (vec![path], folder)
+                }
+                None => (vec![format!("{inside}.rs"), format!("{inside}/mod.rs")], inside),
+            };
+            self.declared.push(Declared { parent: Some(self.module), name, files, folder });
             return;
         };
-        let file = self.here().file;
         let child = self.found.add(Some(self.module), &name, file);
         let outer = std::mem::replace(&mut self.module, child);
         let folder = std::mem::replace(&mut self.folder, inside);
@@ -422,6 +426,22 @@ fn plain(name: &Ident) -> String {
 
 fn is_capital(name: &Ident) -> bool {
     plain(name).starts_with(|first: char| first.is_uppercase())
+}
+
+/// The text of `#[path = "..."]`.
+fn path_attribute(attributes: &[Attribute]) -> Option<String> {
+    attributes.iter().find_map(|attribute| match &attribute.meta {
+        Meta::NameValue(pair) if pair.path.is_ident("path") => match &pair.value {
+            Expr::Lit(ExprLit { lit: Lit::Str(path), .. }) => Some(path.value()),
+            _ => None,
+        },
+        _ => None,
+    })
+}
+
+/// The folder of the file at `path`, or nothing at the top.
+pub fn folder_of(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(folder, _)| folder)
 }
 
 fn join(folder: &str, name: &str) -> String {

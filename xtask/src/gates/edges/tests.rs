@@ -154,6 +154,17 @@ fn an_item_that_a_macro_makes_belongs_to_the_file_of_its_module() {
 }
 
 #[test]
+fn a_module_may_have_a_file_at_another_path() {
+    let found = edges_of(&[
+        ("src/lib.rs", "#[path = \"other/x.rs\"] mod a; mod b;"),
+        ("src/other/x.rs", "mod c; pub use c::C;"),
+        ("src/other/c.rs", "pub struct C;"),
+        ("src/b.rs", "use crate::a::C;"),
+    ]);
+    assert_eq!(found, names(["src/b.rs -> src/other/c.rs"]));
+}
+
+#[test]
 fn a_circle_is_reported_with_a_line_and_an_item_for_each_edge() {
     let (modules, edges) = fixture(&[
         ("lib.rs", "mod a; mod b;"),
