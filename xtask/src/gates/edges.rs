@@ -41,8 +41,8 @@ fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
         let found = inside.findings();
         if !found.is_empty() {
             println!(
-                "{}: `cargo xtask edges --list-circles {}` has it alone",
-                inside.name, inside.name
+                "{0}: `cargo xtask edges --list-circles {0}` prints its findings alone",
+                inside.name
             );
         }
         findings.extend(found);
@@ -54,8 +54,8 @@ fn run(workspace: &Workspace) -> Result<Verdict, Failure> {
     judge(&findings, format!("{crates} crates, {between} edges; {files} files, {edges} edges"))
 }
 
-/// Prints the circles and the edges to higher layers of the crate `name`, or of every crate, and the
-/// number of both.
+/// Prints the circles and the edges to higher layers of the crate `name`, or of every crate, and
+/// how many there are.
 ///
 /// # Errors
 /// If a file does not parse, or no crate has this name.
