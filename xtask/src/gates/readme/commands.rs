@@ -107,15 +107,7 @@ fn fenced<'a>(
             }
             None if ticks >= 3 => {
                 let info = trimmed[ticks..].trim();
-                if info.is_empty() {
-                    findings.push(format!(
-                        "{path}:{number}: the fence has no info string, expected `sh` for commands \
-                         that are run by the gate `readme`, `console` or `text` for others"
-                    ));
-                }
-                if OTHER_SHELLS.contains(&info) {
-                    findings.push(format!("{path}:{number}: found `{info}`, expected `sh`"));
-                }
+                findings.extend(wrong_info(info).map(|wrong| format!("{path}:{number}: {wrong}")));
                 open = Some((number, &trimmed[..ticks], info, Vec::new()));
             }
             None => match only_command(trimmed) {
@@ -130,6 +122,15 @@ fn fenced<'a>(
         findings.push(format!("{path}:{at}: the fence has no end"));
     }
     if findings.is_empty() { Ok(found) } else { Err(findings) }
+}
+
+/// The mistake in the info string of a fence, if it has one.
+fn wrong_info(info: &str) -> Option<String> {
+    if info.is_empty() {
+        let kinds = "`sh` for commands that the gate `readme` runs, `console` or `text` for others";
+        return Some(format!("the fence has no info string, expected {kinds}"));
+    }
+    OTHER_SHELLS.contains(&info).then(|| format!("found `{info}`, expected `sh`"))
 }
 
 /// The command in `line`, if the whole line is one code span that calls cargo.
