@@ -7,70 +7,27 @@
 
 use crate::OsError;
 use core::num::NonZeroU64;
-use rustix::thread::{CpuSet, Pid};
 
-mod another;
+mod affinity;
 mod band;
+mod class;
 mod deadline;
+mod other_thread;
 mod real_time;
 mod refusal;
 
-pub use another::{
+pub(crate) use affinity::cpu_set;
+pub use affinity::{CPUS_MAX, allowed_cpus, current_cpu, pin_thread};
+pub use band::Band;
+pub(crate) use class::set_class;
+pub use class::{set_fifo, set_ordinary};
+pub use deadline::{DeadlineRefusal, set_deadline};
+pub use other_thread::{
     Class, class_of, pin_thread_of, set_fifo_not_inherited_of, set_fifo_of, set_idle_of,
     set_ordinary_of,
 };
-pub use band::Band;
-pub use deadline::{DeadlineRefusal, set_deadline};
 pub use real_time::{RealTime, Right};
 pub use refusal::{FifoRefusal, fifo_permission};
-
-/// Puts the calling thread into `SCHED_FIFO` at `priority` (1 lowest to 99).
-/// See sched(7).
-///
-/// # Errors
-/// `EPERM` without the right ([`fifo_permission`] says what is missing),
-/// `EINVAL` for a priority outside the range.
-pub fn set_fifo(priority: u8) -> Result<(), OsError> {
-    set_class(libc::SCHED_FIFO, priority)
-}
-
-/// Puts the calling thread back into the ordinary class, `SCHED_OTHER`. Its
-/// nice value is as it was.
-///
-/// # Errors
-/// None that stock Linux is known to return; a sandbox may refuse the call.
-pub fn set_ordinary() -> Result<(), OsError> {
-    set_class(libc::SCHED_OTHER, 0)
-}
-
-/// Lets the calling thread run on these CPUs only.
-///
-/// # Errors
-/// `EINVAL` if none of them exists and is allowed by the cpuset, or if a
-/// number is [`CPUS_MAX`] or more.
-pub fn pin_thread(cpus: &[u32]) -> Result<(), OsError> {
-    let set = cpu_set(cpus)?;
-    rustix::thread::sched_setaffinity(None, &set).map_err(OsError::of("sched_setaffinity"))
-}
-
-/// CPU numbers are below this (the size of the C library's `cpu_set_t`).
-pub const CPUS_MAX: u32 = 1024;
-const _: () = assert!(CPUS_MAX as usize == CpuSet::MAX_CPU);
-
-/// The CPUs the calling thread may run on, ascending. Allocates.
-///
-/// # Errors
-/// `EINVAL` on a kernel configured for more than [`CPUS_MAX`] CPUs.
-pub fn allowed_cpus() -> Result<Vec<u32>, OsError> {
-    let set = rustix::thread::sched_getaffinity(None).map_err(OsError::of("sched_getaffinity"))?;
-    Ok((0..CPUS_MAX).filter(|&cpu| set.is_set(cpu as usize)).collect())
-}
-
-/// The CPU the calling thread runs on now; unless it is pinned to one, the
-/// answer may be out of date when it comes. vDSO or rseq, some nanoseconds.
-pub fn current_cpu() -> u32 {
-    u32::try_from(rustix::thread::sched_getcpu()).unwrap_or(u32::MAX)
-}
 
 /// Sets the calling thread's timer slack to 1 ns, the least there is.
 ///
@@ -114,37 +71,6 @@ pub fn rt_runtime() -> Option<RtRuntime> {
         runtime_us: u64::try_from(number("/proc/sys/kernel/sched_rt_runtime_us")?).ok(),
         period_us: u64::try_from(number("/proc/sys/kernel/sched_rt_period_us")?).ok()?,
     })
-}
-
-/// `cpus` as the kernel wants them.
-pub(crate) fn cpu_set(cpus: &[u32]) -> Result<CpuSet, OsError> {
-    let mut set = CpuSet::new();
-    for &cpu in cpus {
-        if cpu >= CPUS_MAX {
-            return Err(OsError::new("sched_setaffinity", libc::EINVAL));
-        }
-        set.set(cpu as usize);
-    }
-    Ok(set)
-}
-
-/// Async-signal-safe: also called between fork and exec ([`crate::process`]).
-pub(crate) fn set_class(class: i32, priority: u8) -> Result<(), OsError> {
-    set_class_by_number(0, class, priority)
-}
-
-fn set_class_of(tid: Pid, class: i32, priority: u8) -> Result<(), OsError> {
-    set_class_by_number(tid.as_raw_pid(), class, priority)
-}
-
-/// 0 is the calling thread. Async-signal-safe.
-fn set_class_by_number(tid: i32, class: i32, priority: u8) -> Result<(), OsError> {
-    let param = libc::sched_param { sched_priority: i32::from(priority) };
-    // The system call and not the C library's function: musl's refuses.
-    // SAFETY: the kernel reads one sched_param.
-    let result =
-        unsafe { libc::syscall(libc::SYS_sched_setscheduler, tid, class, &raw const param) };
-    if result == 0 { Ok(()) } else { Err(OsError::last("sched_setscheduler")) }
 }
 
 #[cfg(test)]

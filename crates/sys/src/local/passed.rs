@@ -1,6 +1,7 @@
 //! A listening socket that a service manager has opened and passes on (sd_listen_fds(3)).
 
-use super::{Listener, OsError};
+use super::listener::Listener;
+use crate::OsError;
 use core::sync::atomic::{AtomicBool, Ordering};
 use rustix::net::sockopt;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
@@ -64,7 +65,7 @@ impl Listener {
         rustix::io::ioctl_fionbio(&fd, true).map_err(OsError::of("ioctl(FIONBIO)"))?;
         rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC)
             .map_err(OsError::of("fcntl(F_SETFD)"))?;
-        Ok(Listener { fd })
+        Ok(Listener::of(fd))
     }
 
     /// The path of the socket; `None` if it has none. One system call; allocates.

@@ -1,10 +1,10 @@
 //! Who is at the other end of a connection, as the kernel noted it.
 
-use super::Connection;
+use super::connection::Connection;
 use crate::OsError;
 use crate::process::PidFd;
 use core::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 /// A process and its user, at the moment it connected (or, seen from who
 /// connected, at the moment the other listened).
@@ -69,7 +69,7 @@ impl Connection {
         // number of bytes to `length`.
         let result = unsafe {
             libc::getsockopt(
-                self.fd.as_raw_fd(),
+                self.as_fd().as_raw_fd(),
                 libc::SOL_SOCKET,
                 option,
                 value.as_mut_ptr().cast(),

@@ -1,10 +1,15 @@
+use super::connection::socket;
+use super::listener::lock_directory;
 use super::*;
+use crate::OsError;
 use crate::forked::forked;
 use crate::process::Exit;
 use crate::process::PidFd;
 use crate::readiness::{Direction, is_ready, wait_until};
+use core::fmt;
+use rustix::net::SocketAddrUnix;
 use std::io::{Read, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 

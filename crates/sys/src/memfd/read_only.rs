@@ -1,6 +1,8 @@
 //! A mapping through which nothing can be written.
 
-use super::{MapError, check_file, check_length, pages::Pages};
+use super::error::MapError;
+use super::pages::Pages;
+use super::seals::{check_file, check_length};
 use crate::OsError;
 use core::sync::atomic::AtomicU64;
 use rustix::mm::ProtFlags;

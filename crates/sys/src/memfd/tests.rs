@@ -1,8 +1,14 @@
+use super::seals::SEALS_NEEDED;
 use super::*;
+use crate::OsError;
 use crate::forked::forked;
 use crate::process::Exit;
+use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::io::Errno;
 use std::fs::File;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 fn again(mapping: &SharedMapping) -> OwnedFd {
     mapping.fd().try_clone_to_owned().unwrap()

@@ -6,7 +6,7 @@ use rustix::process::Resource;
 use rustix::thread::CapabilitySet;
 
 use super::band::Band;
-use super::set_fifo;
+use super::class::set_fifo;
 
 /// Whether the calling thread could be put into `SCHED_FIFO` at `priority`.
 ///

@@ -2,12 +2,15 @@
 
 use super::address::{self, ADDRESS_BYTES, ADDRESS_LENGTH};
 use super::control::{CONTROL_BYTES, Control};
+use super::counter::count_on;
 use super::icmp::is_icmp;
-use super::{BATCH_MAX, PAYLOAD_BYTES_MAX, TRIES_MAX, UdpSocket, count_on};
+use super::limits::{BATCH_MAX, PAYLOAD_BYTES_MAX, TRIES_MAX};
+use super::send::{empty_headers, empty_vectors};
+use super::socket::UdpSocket;
 use crate::OsError;
 use core::net::{Ipv4Addr, SocketAddr};
 use std::fmt;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 /// Buffers for the datagrams of one call, taken once and used again and again.
 pub struct ReceiveBatch {
@@ -58,8 +61,8 @@ impl ReceiveBatch {
             payloads: filled(datagrams * bytes_each),
             controls: filled(datagrams * CONTROL_BYTES),
             senders: filled(datagrams * ADDRESS_BYTES),
-            vectors: super::send::empty_vectors(datagrams),
-            headers: super::send::empty_headers(datagrams),
+            vectors: empty_vectors(datagrams),
+            headers: empty_headers(datagrams),
             bytes_each,
             received: 0,
             drops: 0,
@@ -159,7 +162,7 @@ impl ReceiveBatch {
         // borrowed mutably.
         let received = unsafe {
             libc::recvmmsg(
-                socket.fd.as_raw_fd(),
+                socket.as_fd().as_raw_fd(),
                 self.headers.as_mut_ptr(),
                 count,
                 libc::MSG_DONTWAIT,

@@ -1,9 +1,10 @@
 //! Many datagrams with one system call: sendmmsg(2).
 
-use super::{BATCH_MAX, PAYLOAD_BYTES_MAX, TRIES_MAX, UdpSocket};
+use super::limits::{BATCH_MAX, PAYLOAD_BYTES_MAX, TRIES_MAX};
+use super::socket::UdpSocket;
 use crate::OsError;
 use std::fmt;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 /// A queue of datagrams for a connected socket, its memory taken once.
 pub struct SendBatch {
@@ -129,7 +130,7 @@ impl SendBatch {
         // and that is as long as it says. The kernel only reads payloads.
         let sent = unsafe {
             libc::sendmmsg(
-                socket.fd.as_raw_fd(),
+                socket.as_fd().as_raw_fd(),
                 self.headers.as_mut_ptr(),
                 count,
                 libc::MSG_DONTWAIT,

@@ -1,7 +1,10 @@
+use super::counter::count_on;
 use super::*;
+use crate::OsError;
 use crate::clock::realtime_ns;
 use crate::schedule::{current_cpu, pin_thread};
 use std::io::Write;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 const LOOPBACK: &str = "127.0.0.1:0";
 const LOOPBACK_6: &str = "[::1]:0";

@@ -33,9 +33,9 @@ fn heard(receiver: &UdpSocket, group: Ipv4Addr, port: u16) -> Vec<Vec<u8>> {
     for (target, payload) in [(group, b"group"), (Ipv4Addr::LOCALHOST, b"alone")] {
         let sender = UdpSocket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         // What it sends to groups stays on the loopback interface.
-        sockopt::set_ip_multicast_if(&sender.fd, &Ipv4Addr::LOCALHOST).unwrap();
+        sockopt::set_ip_multicast_if(&sender, &Ipv4Addr::LOCALHOST).unwrap();
         sender.connect((target, port).into()).unwrap();
-        rustix::net::send(&sender.fd, payload, rustix::net::SendFlags::empty()).unwrap();
+        rustix::net::send(&sender, payload, rustix::net::SendFlags::empty()).unwrap();
     }
     let mut batch = ReceiveBatch::new(4, 100);
     let mut all = Vec::new();

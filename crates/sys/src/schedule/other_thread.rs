@@ -8,7 +8,8 @@
 //! capability that the caller lacks, and into `SCHED_FIFO` up to *their* `RLIMIT_RTPRIO`
 //! only. See sched(7).
 
-use super::{cpu_set, set_class_of};
+use super::affinity::cpu_set;
+use super::class::set_class_of;
 use crate::OsError;
 use core::mem::MaybeUninit;
 use rustix::thread::Pid;
