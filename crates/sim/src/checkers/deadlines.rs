@@ -1,9 +1,9 @@
 //! No admitted deadline missed: a job for which admission gave a worst response
 //! ends within it, or within its deadline if that is shorter.
 
+use super::checker::{Checker, Promises};
 use super::excuse::Excuse;
 use super::pending::{Pending, PendingJob};
-use super::{Checker, Promises};
 use crate::event::Event;
 use crate::spec::SimSpec;
 use upcall_core::time::{Instant, Span};

@@ -2,8 +2,8 @@
 //! the ideal share by no more than a bound (proportional-share-1998 §3: one
 //! quantum).
 
+use super::checker::{Checker, Promises};
 use super::excuse::Excuse;
-use super::{Checker, Promises};
 use crate::event::{Event, EventKind};
 use crate::spec::SimSpec;
 use upcall_core::time::{Instant, Span};

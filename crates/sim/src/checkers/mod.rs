@@ -21,16 +21,17 @@
 
 use crate::event::Event;
 use crate::spec::SimSpec;
-use core::fmt;
+pub use checker::{Checker, Promises, Violation};
 use deadlines::Deadlines;
 use lag_bound::LagBound;
 use no_lost_wakeup::NoLostWakeup;
 use progress::Progress;
 use ties::Ties;
-use upcall_core::time::{Instant, Span};
+use upcall_core::time::Instant;
 use windows::Windows;
 use work_conserved::WorkConserved;
 
+mod checker;
 pub mod deadlines;
 pub mod excuse;
 pub mod lag_bound;
@@ -42,59 +43,6 @@ mod tests;
 pub mod ties;
 pub mod windows;
 pub mod work_conserved;
-
-/// One promise, watched over the events of one run.
-pub trait Checker {
-    /// Its name, as its file's.
-    fn name(&self) -> &'static str;
-
-    /// Takes in the next event. Amortized O(1), O(CPUs) or O(activities of a CPU).
-    ///
-    /// # Errors
-    /// The promise was broken: how, in a line.
-    fn event(&mut self, event: &Event) -> Result<(), String>;
-
-    /// The run ended at `end`.
-    ///
-    /// # Errors
-    /// The promise was broken by what did not happen.
-    fn finish(&mut self, end: Instant) -> Result<(), String>;
-}
-
-/// What was promised for a run.
-#[derive(Clone, Debug)]
-pub struct Promises {
-    /// Of each activity, the longest response admission allows; `None` where it
-    /// gave no bound.
-    pub response_max: Vec<Option<Span>>,
-    /// How late a CPU may wake.
-    pub wakeup_latency: Span,
-    /// The most a lag may be, either way; `None` where nothing was said.
-    pub lag_max: Option<Span>,
-    /// Whether window-constraints are kept.
-    pub windows: bool,
-    /// By how long after the last fault everyone gets on.
-    pub settled_after: Span,
-}
-
-/// A promise that was broken.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Violation {
-    /// By the checker of that name.
-    pub checker: &'static str,
-    /// When.
-    pub at: Instant,
-    /// How.
-    pub what: String,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at {} ns: {}", self.checker, self.at.as_nanos(), self.what)
-    }
-}
-
-impl core::error::Error for Violation {}
 
 /// Every checker that applies, side by side.
 pub struct Checkers {

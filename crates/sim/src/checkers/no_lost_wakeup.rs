@@ -4,7 +4,7 @@
 //! A fault that keeps it asleep (late wake-ups, stalls, lost doorbells) excuses
 //! it only until that heals.
 
-use super::Checker;
+use super::checker::Checker;
 use crate::event::{Event, EventKind};
 use crate::fault::Fault;
 use crate::spec::SimSpec;

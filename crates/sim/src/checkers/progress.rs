@@ -5,8 +5,8 @@
 //! (an adaptive activity under PS) has what others leave: it may fall behind as
 //! far as they like, but is not left out for good.
 
+use super::checker::{Checker, Promises};
 use super::excuse::Excuse;
-use super::{Checker, Promises};
 use crate::event::{Event, EventKind};
 use crate::spec::SimSpec;
 use upcall_core::time::Instant;

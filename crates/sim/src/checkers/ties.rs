@@ -9,9 +9,9 @@
 //! While a fault of the clock or its aftermath lasts nobody can say from outside what the
 //! CPU took for equal; that is excused as everywhere.
 
+use super::checker::{Checker, Promises};
 use super::excuse::Excuse;
 use super::pending::{Pending, PendingJob};
-use super::{Checker, Promises};
 use crate::event::{Event, EventKind};
 use crate::spec::SimSpec;
 use upcall_core::activity::WorkClass;

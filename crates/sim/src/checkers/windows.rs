@@ -4,9 +4,9 @@
 //! moment the activity joins: "in a window of T y time units" (ecalls-2001
 //! §2.4). A period is missed if its job ends after its deadline, or not at all.
 
+use super::checker::{Checker, Promises};
 use super::excuse::Excuse;
 use super::pending::{Ended, Pending};
-use super::{Checker, Promises};
 use crate::event::{Event, EventKind};
 use crate::spec::SimSpec;
 use upcall_core::activity::Window;

@@ -4,7 +4,7 @@
 //! There is no excuse from it: whatever goes wrong, what can run runs. A CPU
 //! that sleeps is the matter of [`super::no_lost_wakeup`].
 
-use super::Checker;
+use super::checker::Checker;
 use super::pending::Pending;
 use crate::event::{Event, EventKind};
 use crate::spec::SimSpec;

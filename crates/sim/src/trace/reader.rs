@@ -2,8 +2,10 @@
 //! stays within a small multiple of the input's length.
 
 use super::fields::{Bad, Field, Kind, Values, decode, decode_group};
+use super::header::{Clock, FORMAT, Header, Named};
 use super::proto::{Event, PACKET_KEY, Packet};
-use super::{Clock, FORMAT, Header, Named, Row, Trace};
+use super::replay::Trace;
+use super::row::Row;
 use core::fmt;
 use prost::Message;
 use std::collections::BTreeMap;

@@ -6,13 +6,15 @@ use super::*;
 use crate::Simulation;
 use crate::vopr::scenario;
 use proptest::prelude::*;
+use upcall_core::activity::ActivityId;
 use upcall_core::activity::{ActivityParams, Claim, GroupId, Terms, Window, WorkClass};
 use upcall_core::admission::Share;
 use upcall_core::policy::DISCIPLINES;
 use upcall_core::policy::ps::Group;
 use upcall_core::record::JobRecord;
 use upcall_core::scheduler::{Command, Input, Outcome};
-use upcall_core::time::Span;
+
+use upcall_core::time::{Instant, Span};
 
 const ID: ActivityId = ActivityId(3);
 

@@ -1,11 +1,12 @@
 //! Writes a trace as its records come.
 
 use super::fields::{Field, Kind, Values, encode, encode_group};
+use super::header::{FORMAT, Header, Named};
 use super::proto::{
     Annotation, Event, FLAG_CLEARED, FLAG_NEEDS_STATE, INSTANT, Interned, Name, PACKET_KEY, Packet,
     SLICE_BEGIN, SLICE_END, Track,
 };
-use super::{FORMAT, Header, Named, Row};
+use super::row::Row;
 use prost::Message;
 use std::collections::BTreeMap;
 use std::io;

@@ -1,0 +1,223 @@
+//! The state of one CPU, and what it tells of it.
+
+use super::control::{Control, Message, controls_of, first_posts};
+use super::machine::{Machine, count};
+use crate::actor::Actor;
+use crate::chance::Chance;
+use crate::clock::Clock;
+use crate::event::{Event, EventKind};
+use crate::spec::SimSpec;
+use std::cmp::Reverse;
+use std::collections::binary_heap::PeekMut;
+use std::collections::{BinaryHeap, VecDeque};
+use upcall_core::activity::ActivityId;
+use upcall_core::scheduler::{Command, Input};
+use upcall_core::time::{Instant, Span};
+use upcall_core::trace::{Record, Traced};
+
+/// One CPU and what is on it. Activities are numbered from 0, as the
+/// scheduler's [`ActivityId`]; [`Actor::activity`] is their place in the spec.
+#[derive(Debug)]
+pub(crate) struct Cpu {
+    pub(super) number: u32,
+    pub(super) scheduler: Traced<Vec<Record>>,
+    pub(super) actors: Vec<Actor>,
+    pub(super) state: State,
+    /// The last instant at which something happened.
+    pub(super) now: Instant,
+    pub(super) clock: Clock,
+    /// The next release of each that delivers, by the clock; stale where the actor says
+    /// otherwise, but never on top.
+    pub(super) releases: BinaryHeap<Reverse<(Instant, u32)>>,
+    /// The next event of each activity that gets any.
+    pub(super) posts: BinaryHeap<Reverse<(Instant, u32)>>,
+    /// What else comes from outside, in the order of time.
+    pub(super) controls: VecDeque<(Instant, Control)>,
+    /// Messages that did not wake it; none while it is awake.
+    pub(super) mailbox: Vec<Message>,
+    pub(super) chance: Chance,
+    /// Who was upcalled last, and of which domain.
+    pub(super) last: Option<(u32, u32)>,
+    pub(super) awake_since: Instant,
+    pub(super) domain_switches: u64,
+    pub(super) busy: Span,
+    pub(super) switching: Span,
+    pub(super) events: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum State {
+    Asleep { until: Instant },
+    Running(Running),
+}
+
+/// An upcall that goes on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Running {
+    pub(super) actor: u32,
+    pub(super) upcalled: Instant,
+    /// PDUs of the job that were complete then.
+    pub(super) pdus_before: u32,
+    /// From here the actor's position counts: the hand-off's end, or the last
+    /// point where it asked.
+    pub(super) from: Instant,
+    pub(super) check_at: Instant,
+    /// When it acts: asks, or returns.
+    pub(super) end: Instant,
+    /// When PDU `target` of the job would be complete; `end` or later.
+    pub(super) target_at: Instant,
+    pub(super) target: u32,
+    /// Whether it spins in the PDU it is in until `target_at`.
+    pub(super) spins: bool,
+}
+
+impl Cpu {
+    /// The CPU with those activities of `spec` that are on it, asleep until time 0.
+    pub(crate) fn new(spec: &SimSpec, machine: &Machine, number: u32) -> Self {
+        let actors: Vec<_> = (0u32..)
+            .zip(&spec.activities)
+            .filter(|(_, activity)| activity.cpu == number)
+            .map(|(place, _)| Actor::new(spec, place))
+            .collect();
+        Cpu {
+            number,
+            scheduler: Traced::new(count(actors.len()), spec.discipline),
+            state: State::Asleep { until: machine.stalls.clear(Instant::ZERO) },
+            now: Instant::ZERO,
+            clock: Clock::of(&spec.faults),
+            releases: BinaryHeap::with_capacity(actors.len() + 1),
+            posts: first_posts(&actors),
+            controls: controls_of(spec, &actors),
+            mailbox: Vec::new(),
+            chance: Chance::new(spec.seed, u64::from(number)),
+            last: None,
+            awake_since: Instant::ZERO,
+            domain_switches: 0,
+            busy: Span::ZERO,
+            switching: Span::ZERO,
+            events: 0,
+            actors,
+        }
+    }
+
+    /// From now on every crossing of the core's interface is kept until it is
+    /// taken out.
+    pub(crate) fn trace(&mut self) {
+        self.scheduler.set_sink(Vec::new());
+    }
+
+    /// Takes out what was kept.
+    pub(crate) fn take_records(&mut self, record: &mut impl FnMut(u32, &Record)) {
+        if let Some(kept) = self.scheduler.sink_mut() {
+            kept.drain(..).for_each(|kept| record(self.number, &kept));
+        }
+    }
+
+    /// When the next thing happens; [`Instant::FAR`] if nothing ever will. O(1).
+    pub(crate) fn next_at(&self) -> Instant {
+        self.release_at().min(self.control_at()).min(self.post_at()).min(match self.state {
+            State::Asleep { until } => until,
+            State::Running(running) => running.end,
+        })
+    }
+
+    pub(super) fn release_at(&self) -> Instant {
+        self.releases.peek().map_or(Instant::FAR, |Reverse((at, _))| self.clock.first(*at))
+    }
+
+    pub(super) fn control_at(&self) -> Instant {
+        self.controls.front().map_or(Instant::FAR, |(at, _)| *at)
+    }
+
+    pub(super) fn post_at(&self) -> Instant {
+        self.posts.peek().map_or(Instant::FAR, |Reverse((at, _))| *at)
+    }
+
+    /// The places of its activities in the spec.
+    pub(crate) fn activities(&self) -> impl Iterator<Item = u32> + '_ {
+        self.actors.iter().map(|actor| actor.activity)
+    }
+
+    /// What its clock reads now.
+    pub(super) fn reading(&self) -> Instant {
+        self.clock.reads(self.now)
+    }
+
+    pub(super) fn tell(&mut self, kind: EventKind, told: &mut impl FnMut(&Event)) {
+        self.events += 1;
+        told(&Event { at: self.now, cpu: self.number, kind });
+    }
+
+    /// Hands in an input, and passes on what the core says of it.
+    pub(super) fn inform(&mut self, input: Input, told: &mut impl FnMut(&Event)) {
+        self.inform_at(self.reading(), input, told);
+    }
+
+    /// The same, at another reading than the present one.
+    pub(super) fn inform_at(
+        &mut self,
+        reading: Instant,
+        input: Input,
+        told: &mut impl FnMut(&Event),
+    ) {
+        self.scheduler.handle(reading, input).expect("the driver keeps to the protocol");
+        while let Some(notice) = self.scheduler.poll_notice() {
+            self.pass_on(notice, told);
+        }
+    }
+
+    pub(super) fn pass_on(&mut self, notice: Command, told: &mut impl FnMut(&Event)) {
+        match notice {
+            Command::JobDone(mut record) => {
+                let actor = &mut self.actors[record.id.0 as usize];
+                if record.completed {
+                    actor.responses.note(record.response());
+                }
+                record.id = ActivityId(actor.activity);
+                self.tell(EventKind::JobDone(record), told);
+            }
+            Command::Inactive { id } => {
+                let activity = self.actors[id.0 as usize].activity;
+                self.tell(EventKind::Leave { activity }, told);
+            }
+            // Answers are taken where they are asked for; a number is free
+            // again without anyone being told.
+            _ => {}
+        }
+    }
+
+    /// The next release is told. The core sees it for itself.
+    pub(super) fn release(&mut self, told: &mut impl FnMut(&Event)) {
+        let Some(mut top) = self.releases.peek_mut() else { return };
+        let Reverse((_, number)) = *top;
+        let actor = &mut self.actors[number as usize];
+        let (release, job) = actor.release();
+        *top = Reverse((actor.next_release, number));
+        drop(top);
+        let (activity, deadline) = (actor.activity, release + actor.params.deadline);
+        let deadline = self.clock.first(deadline);
+        self.drop_stale();
+        self.tell(EventKind::Release { activity, job, deadline }, told);
+    }
+
+    /// Brings a release that will be to the top of the heap.
+    pub(super) fn drop_stale(&mut self) {
+        while let Some(top) = self.releases.peek_mut() {
+            let Reverse((at, number)) = *top;
+            let actor = &self.actors[number as usize];
+            if actor.delivering && actor.next_release == at {
+                break;
+            }
+            PeekMut::pop(top);
+        }
+    }
+
+    pub(super) fn tell_lag(&mut self, id: ActivityId, told: &mut impl FnMut(&Event)) {
+        if let Some(lag_ns) = self.scheduler.lag_ns(id, self.reading()) {
+            let actor = &mut self.actors[id.0 as usize];
+            actor.note_lag(lag_ns);
+            let activity = actor.activity;
+            self.tell(EventKind::Lag { activity, lag_ns }, told);
+        }
+    }
+}
