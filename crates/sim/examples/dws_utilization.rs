@@ -37,7 +37,7 @@ const SEED: u64 = 1991;
 
 /// What came of the sets of one point.
 #[derive(Clone, Copy, Default)]
-struct Tally {
+struct Counts {
     admitted: u64,
     refused: u64,
     /// Whose utilization and blocking are 1 or less, by what was drawn.
@@ -57,25 +57,25 @@ fn main() -> ExitCode {
     println!("DWS, deadlines at the next messages, {SETS} random sets a point, periods of");
     println!("{} to {} us; blocking: a quantum by the shortest period of the set", ends.0, ends.1);
     println!("(0: a nanosecond); bound: 1 - blocking, admitted by theory");
-    let all: Vec<Tally> = ACTIVITIES.into_iter().map(table).collect();
-    let sum = |of: fn(&Tally) -> u64| all.iter().map(of).sum::<u64>();
-    let broken = sum(|tally| tally.within_refused) + sum(|tally| tally.admitted_missed);
+    let all: Vec<Counts> = ACTIVITIES.into_iter().map(table).collect();
+    let sum = |of: fn(&Counts) -> u64| all.iter().map(of).sum::<u64>();
+    let broken = sum(|counts| counts.within_refused) + sum(|counts| counts.admitted_missed);
     if broken == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// A row a blocking, a column a utilization.
-fn table(activities: u32) -> Tally {
+fn table(activities: u32) -> Counts {
     println!(
         "\n{activities} activities: sets admitted, in %; * where utilization is within the bound"
     );
     print!("{:>8} {:>6} |", "blocking", "bound");
     UTILIZATIONS.iter().for_each(|&thousandths| print!(" {:>6.2}", f64::from(thousandths) / 1e3));
     println!();
-    let mut all = Tally::default();
+    let mut all = Counts::default();
     for blocking_ppm in BLOCKINGS_PPM {
         print!("{:>6} % {:>6.2} |", blocking_ppm / 10_000, 1.0 - blocking_ppm as f64 / 1e6);
         for thousandths in UTILIZATIONS {
-            let point = tally(activities, blocking_ppm, thousandths);
+            let point = counts(activities, blocking_ppm, thousandths);
             let within = u64::from(thousandths) * 1_000 + blocking_ppm <= 1_000_000;
             let mark = if within { '*' } else { ' ' };
             print!(" {:>5.1}{mark}", 100.0 * point.admitted as f64 / SETS as f64);
@@ -91,8 +91,8 @@ fn table(activities: u32) -> Tally {
     all
 }
 
-impl Tally {
-    fn add(&mut self, other: Tally) {
+impl Counts {
+    fn add(&mut self, other: Counts) {
         self.admitted += other.admitted;
         self.refused += other.refused;
         self.within += other.within;
@@ -104,8 +104,8 @@ impl Tally {
     }
 }
 
-fn tally(activities: u32, blocking_ppm: u64, thousandths: u32) -> Tally {
-    let mut tally = Tally::default();
+fn counts(activities: u32, blocking_ppm: u64, thousandths: u32) -> Counts {
+    let mut counts = Counts::default();
     for number in 0..SETS {
         let set = draw(activities, blocking_ppm, thousandths, number);
         let (fits, within) = (admitted(&set), is_within(&set));
@@ -113,17 +113,17 @@ fn tally(activities: u32, blocking_ppm: u64, thousandths: u32) -> Tally {
         for offsets in phases(activities, number) {
             let (jobs, misses) = run(&set, &offsets);
             missed |= misses > 0;
-            tally.jobs += jobs;
-            tally.simulations += 1;
+            counts.jobs += jobs;
+            counts.simulations += 1;
         }
-        tally.admitted += u64::from(fits);
-        tally.refused += u64::from(!fits);
-        tally.within += u64::from(within);
-        tally.within_refused += u64::from(!fits && within);
-        tally.admitted_missed += u64::from(fits && missed);
-        tally.refused_missed += u64::from(!fits && missed);
+        counts.admitted += u64::from(fits);
+        counts.refused += u64::from(!fits);
+        counts.within += u64::from(within);
+        counts.within_refused += u64::from(!fits && within);
+        counts.admitted_missed += u64::from(fits && missed);
+        counts.refused_missed += u64::from(!fits && missed);
     }
-    tally
+    counts
 }
 
 /// PDUs of a nanosecond, in quanta of `blocking_ppm` of the shortest period.

@@ -24,7 +24,7 @@
 //!    finished is kept here ([`crate::execution::Position`]); the core counts whole PDUs only, so
 //!    its states do not differ between the two kinds of policy.
 //!
-//! What the core hears and says is in readings of the clock, everything here
+//! What the core accepts and says is in readings of the clock, everything here
 //! in true time; they differ where a fault says so ([`crate::clock::Clock`]).
 //!
 //! At one instant the clock is set first; then releases come, then messages and faults, then

@@ -11,7 +11,7 @@ use upcall_core::time::Instant;
 
 /// One thing that happened on one CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
+pub struct SimEvent {
     /// When. Never before the event in front of it.
     pub at: Instant,
     /// On which CPU, by its number.
@@ -115,7 +115,7 @@ pub enum EventKind {
     },
 }
 
-impl fmt::Display for Event {
+impl fmt::Display for SimEvent {
     /// `40000000 cpu1 upcall 3 pdus 8 resumed false switched true`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} cpu{} ", self.at.as_nanos(), self.cpu)?;

@@ -58,7 +58,7 @@ pub enum Fault {
     /// Of the messages that come to a sleeping CPU, one in `one_in` does not
     /// wake it: it is found when the CPU wakes next, at the latest when the
     /// window ends.
-    LostDoorbells {
+    LostNotifications {
         /// When.
         window: Window,
         /// 1 loses all; at least 1.
@@ -96,7 +96,7 @@ impl Fault {
             Fault::LateWakeups { window, .. }
             | Fault::NeverYields { window, .. }
             | Fault::DomainDies { window, .. }
-            | Fault::LostDoorbells { window, .. }
+            | Fault::LostNotifications { window, .. }
             | Fault::Stall { window }
             | Fault::ClockBack { window, .. } => window,
             Fault::ClockForward { window, by } => {
@@ -115,7 +115,7 @@ impl Fault {
             | Fault::Stall { .. }
             | Fault::ClockForward { .. }
             | Fault::ClockBack { .. } => true,
-            Fault::DomainDies { .. } | Fault::LostDoorbells { .. } => false,
+            Fault::DomainDies { .. } | Fault::LostNotifications { .. } => false,
         }
     }
 }

@@ -53,7 +53,7 @@ pub mod trace;
 pub mod vopr;
 
 pub use arrivals::Arrivals;
-pub use event::{Event, EventKind};
+pub use event::{EventKind, SimEvent};
 pub use execution::Execution;
 pub use fault::{Fault, Window};
 pub use outcome::Outcome;

@@ -92,7 +92,7 @@ impl SimSpec {
             {
                 Err("it names a domain that is not there")
             }
-            Fault::LostDoorbells { one_in: 0, .. } => Err("it loses one message in 0"),
+            Fault::LostNotifications { one_in: 0, .. } => Err("it loses one message in 0"),
             // Time must go on.
             Fault::ClockForward { by, .. } | Fault::ClockBack { by, .. } if by > STEP_MAX => {
                 Err("the clock is off by more than an hour")
@@ -292,7 +292,7 @@ mod tests {
         };
         let activity_2 = Fault::NeverYields { activity: 1, window: Window::ALWAYS };
         let gone = Fault::DomainDies { domain: 4, window: Window::ALWAYS };
-        let silent = Fault::LostDoorbells { one_in: 0, window: Window::ALWAYS };
+        let silent = Fault::LostNotifications { one_in: 0, window: Window::ALWAYS };
         let backward = Fault::Stall { window: Window { from: at(2), until: at(1) } };
         let endless = Posting { arrivals: Arrivals::Saturated, rank: crate::PostRank::Fixed(0) };
         let whole = Claim::Share(Share::WHOLE);

@@ -13,8 +13,8 @@ use upcall_core::policy::rmdp::RMDP;
 use upcall_core::scheduler::Counters;
 use upcall_core::time::{Instant, Span};
 use upcall_sim::{
-    Arrivals, Event, EventKind, Execution, Fault, Outcome, PostRank, Posting, SimActivity, SimSpec,
-    Simulation, Window,
+    Arrivals, EventKind, Execution, Fault, Outcome, PostRank, Posting, SimActivity, SimEvent,
+    SimSpec, Simulation, Window,
 };
 use virtual_time::{Conditions, IDEAL, observe};
 
@@ -36,8 +36,8 @@ fn spec(set: &[ActivityParams]) -> SimSpec {
 
 fn run(spec: SimSpec, duration_ns: u64) -> (Outcome, Vec<String>) {
     let mut lines = Vec::new();
-    let told = &mut |event: &Event| lines.push(event.to_string());
-    let outcome = Simulation::new(spec).unwrap().run(ns(duration_ns), told);
+    let observe = &mut |event: &SimEvent| lines.push(event.to_string());
+    let outcome = Simulation::new(spec).unwrap().run(ns(duration_ns), observe);
     assert_eq!(outcome.events, lines.len() as u64);
     (outcome, lines)
 }
@@ -179,7 +179,7 @@ fn everything(seed: u64) -> SimSpec {
             Fault::LateWakeups { window: window(0, 500), by_max: Span::from_micros(300) },
             Fault::NeverYields { activity: 0, window: window(100, 130) },
             Fault::DomainDies { domain: 2, window: window(150, 250) },
-            Fault::LostDoorbells { window: window(0, 500), one_in: 2 },
+            Fault::LostNotifications { window: window(0, 500), one_in: 2 },
             Fault::Stall { window: window(400, 420) },
             Fault::ClockForward { window: window(600, 620), by: ms(35) },
             Fault::ClockBack { window: window(700, 780), by: ms(30) },
@@ -215,7 +215,7 @@ const GOLDEN: u64 = 705_534_628_443_772_529;
 
 #[test]
 fn events_never_go_back_in_time_and_every_kind_of_them_is_told() {
-    let mut events: Vec<Event> = Vec::new();
+    let mut events: Vec<SimEvent> = Vec::new();
     let simulation = Simulation::new(everything(1)).unwrap();
     simulation.run(Span::from_secs(1), &mut |event| events.push(*event));
     assert!(events.windows(2).all(|pair| pair[0].at <= pair[1].at));
@@ -338,7 +338,7 @@ fn messages_that_are_found_together_are_taken_one_after_the_other() {
     let at = Instant::from_nanos;
     let window = |from, until| Window { from: at(from), until: at(until) };
     spec.activities[0].present = vec![window(5, 30), window(45, 100)];
-    spec.faults = vec![Fault::LostDoorbells { window: window(0, 50), one_in: 1 }];
+    spec.faults = vec![Fault::LostNotifications { window: window(0, 50), one_in: 1 }];
     let (outcome, lines) = run(spec, 55);
     let at_50: Vec<_> = lines.iter().filter_map(|line| line.strip_prefix("50 cpu0 ")).collect();
     let expected = [
@@ -366,7 +366,7 @@ fn whatever_wakes_a_cpu_it_finds_the_messages_it_missed() {
     spec.activities[0].present = vec![window(25, 300)];
     spec.activities[1].domain = 1;
     spec.faults = vec![
-        Fault::LostDoorbells { window: window(0, 50), one_in: 1 },
+        Fault::LostNotifications { window: window(0, 50), one_in: 1 },
         Fault::DomainDies { domain: 1, window: window(0, 40) },
     ];
     let (_, lines) = run(spec, 90);
@@ -426,7 +426,7 @@ fn a_fixed_share_stays_while_others_are_reweighed() {
     let (mut lag_max_ns, mut shares, mut since) = (0, 0, (0, 0));
     let mut had_ns = 0;
     let mut upcalled = None;
-    let told = &mut |event: &Event| {
+    let observe = &mut |event: &SimEvent| {
         let at = event.at.as_nanos();
         match event.kind {
             EventKind::Lag { lag_ns, .. } => lag_max_ns = lag_max_ns.max(lag_ns.unsigned_abs()),
@@ -444,7 +444,7 @@ fn a_fixed_share_stays_while_others_are_reweighed() {
             _ => {}
         }
     };
-    let outcome = Simulation::new(spec).unwrap().run(ns(2_000_000_000), told);
+    let outcome = Simulation::new(spec).unwrap().run(ns(2_000_000_000), observe);
     assert!(shares >= 3, "{shares}");
     assert!(lag_max_ns <= 1_000_002, "{lag_max_ns}");
     assert!(outcome.activities.iter().all(|activity| activity.lag_ns.is_some()));

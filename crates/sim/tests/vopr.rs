@@ -74,11 +74,11 @@ fn seed_24929_new_weights_may_move_a_lag_beyond_the_quantum() {
 fn no_seed_breaks_a_promise_under_any_policy() {
     for discipline in DISCIPLINES {
         match vopr(discipline, 0..SEEDS) {
-            Ok(tally) => {
-                println!("{}: {tally:?}", discipline.name);
+            Ok(counts) => {
+                println!("{}: {counts:?}", discipline.name);
                 // The scenarios are not empty.
-                assert_eq!(tally.seeds, SEEDS);
-                assert!(tally.jobs > 100 * SEEDS, "{tally:?}");
+                assert_eq!(counts.seeds, SEEDS);
+                assert!(counts.jobs > 100 * SEEDS, "{counts:?}");
             }
             Err(failed) => panic!("{failed}"),
         }

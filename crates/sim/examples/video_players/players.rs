@@ -21,7 +21,7 @@ use upcall_core::policy::rmdp::RMDP;
 use upcall_core::time::{Instant, Span};
 use upcall_sim::chance::Chance;
 use upcall_sim::{
-    Arrivals, Event, EventKind, Execution, PostRank, Posting, SimActivity, SimSpec, Simulation,
+    Arrivals, EventKind, Execution, PostRank, Posting, SimActivity, SimEvent, SimSpec, Simulation,
 };
 
 /// Between two frames: 30 a second.
@@ -179,7 +179,7 @@ pub fn run(players: usize, scheduling: Scheduling) -> Vec<Shown> {
     };
     let simulation = Simulation::new(spec).expect("the players make sense");
     let counted = Instant::ZERO + Span::from_secs(1);
-    simulation.run(Span::from_secs(SECONDS + 1), &mut |event: &Event| {
+    simulation.run(Span::from_secs(SECONDS + 1), &mut |event: &SimEvent| {
         let (player, pdus, skipped) = match event.kind {
             EventKind::JobDone(record) => (record.id.0, record.pdus, false),
             // An extra service: a job's PDUs are counted at its end.

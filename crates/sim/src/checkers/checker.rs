@@ -1,6 +1,6 @@
 //! What every checker is, what it is told, and what it reports.
 
-use crate::event::Event;
+use crate::event::SimEvent;
 use core::fmt;
 use upcall_core::time::{Instant, Span};
 
@@ -13,7 +13,7 @@ pub trait Checker {
     ///
     /// # Errors
     /// The promise was broken: how, in a line.
-    fn event(&mut self, event: &Event) -> Result<(), String>;
+    fn event(&mut self, event: &SimEvent) -> Result<(), String>;
 
     /// The run ended at `end`.
     ///

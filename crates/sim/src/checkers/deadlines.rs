@@ -4,7 +4,7 @@
 use super::checker::{Checker, Promises};
 use super::excuse::Excuse;
 use super::pending::{Pending, PendingJob};
-use crate::event::Event;
+use crate::event::SimEvent;
 use crate::spec::SimSpec;
 use upcall_core::time::{Instant, Span};
 
@@ -64,7 +64,7 @@ impl Checker for Deadlines {
         "deadlines"
     }
 
-    fn event(&mut self, event: &Event) -> Result<(), String> {
+    fn event(&mut self, event: &SimEvent) -> Result<(), String> {
         self.bounds.excuse.event(event);
         self.pending.event(event, |ended| self.bounds.check(ended.job, event.at))
     }

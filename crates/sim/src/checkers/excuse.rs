@@ -6,7 +6,7 @@
 //! nothing, as admission assumes.
 
 use super::pending::Pending;
-use crate::event::{Event, EventKind};
+use crate::event::{EventKind, SimEvent};
 use crate::spec::SimSpec;
 use std::collections::BTreeMap;
 use upcall_core::time::Span;
@@ -44,7 +44,7 @@ impl Excuse {
     }
 
     /// Takes in the next event.
-    pub fn event(&mut self, event: &Event) {
+    pub fn event(&mut self, event: &SimEvent) {
         // What ended without having been there is for others to find.
         let _ = self.pending.event(event, |_| Ok(()));
         match event.kind {

@@ -4,7 +4,7 @@
 
 use super::checker::{Checker, Promises};
 use super::excuse::Excuse;
-use crate::event::{Event, EventKind};
+use crate::event::{EventKind, SimEvent};
 use crate::spec::SimSpec;
 use upcall_core::time::{Instant, Span};
 
@@ -27,7 +27,7 @@ impl Checker for LagBound {
         "lag_bound"
     }
 
-    fn event(&mut self, event: &Event) -> Result<(), String> {
+    fn event(&mut self, event: &SimEvent) -> Result<(), String> {
         self.excuse.event(event);
         match event.kind {
             EventKind::Lag { activity, lag_ns }

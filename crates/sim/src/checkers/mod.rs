@@ -19,7 +19,7 @@
 //! What a fault breaks is excused, from its beginning until the CPU has nothing
 //! left to do after it healed ([`excuse`]).
 
-use crate::event::Event;
+use crate::event::SimEvent;
 use crate::spec::SimSpec;
 pub use checker::{Checker, Promises, Violation};
 use deadlines::Deadlines;
@@ -72,7 +72,7 @@ impl Checkers {
     }
 
     /// Hands the event to each, until one has found something.
-    pub fn event(&mut self, event: &Event) {
+    pub fn event(&mut self, event: &SimEvent) {
         if self.violation.is_some() {
             return;
         }

@@ -5,7 +5,7 @@
 //! it only until that heals.
 
 use super::checker::Checker;
-use crate::event::{Event, EventKind};
+use crate::event::{EventKind, SimEvent};
 use crate::fault::Fault;
 use crate::spec::SimSpec;
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ impl NoLostWakeup {
     pub fn new(spec: &SimSpec, wakeup_latency: Span) -> Self {
         let keeps_asleep = spec.faults.iter().map(|fault| match *fault {
             Fault::LateWakeups { by_max, .. } => by_max > wakeup_latency,
-            Fault::Stall { .. } | Fault::LostDoorbells { .. } => true,
+            Fault::Stall { .. } | Fault::LostNotifications { .. } => true,
             // It sleeps until its own clock says so, and so are releases told.
             Fault::NeverYields { .. }
             | Fault::DomainDies { .. }
@@ -71,7 +71,7 @@ impl Checker for NoLostWakeup {
         "no_lost_wakeup"
     }
 
-    fn event(&mut self, event: &Event) -> Result<(), String> {
+    fn event(&mut self, event: &SimEvent) -> Result<(), String> {
         self.all_woke(event.at)?;
         let Some(cpu) = self.cpus.get_mut(&event.cpu) else {
             return Err(format!("cpu{} is none of the machine's", event.cpu));

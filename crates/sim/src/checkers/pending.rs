@@ -5,7 +5,7 @@
 //! only (`completed` is false); and jobs end in order. What an activity has not
 //! done when it leaves is dropped.
 
-use crate::event::{Event, EventKind};
+use crate::event::{EventKind, SimEvent};
 use std::collections::VecDeque;
 use upcall_core::time::Instant;
 
@@ -42,7 +42,7 @@ impl Pending {
     /// That of `ended`; or a job ended that was never released.
     pub(crate) fn event(
         &mut self,
-        event: &Event,
+        event: &SimEvent,
         mut ended: impl FnMut(Ended) -> Result<(), String>,
     ) -> Result<(), String> {
         let at = event.at;

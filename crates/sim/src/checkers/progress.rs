@@ -7,7 +7,7 @@
 
 use super::checker::{Checker, Promises};
 use super::excuse::Excuse;
-use crate::event::{Event, EventKind};
+use crate::event::{EventKind, SimEvent};
 use crate::spec::SimSpec;
 use upcall_core::time::Instant;
 
@@ -52,7 +52,7 @@ impl Checker for Progress {
         "progress"
     }
 
-    fn event(&mut self, event: &Event) -> Result<(), String> {
+    fn event(&mut self, event: &SimEvent) -> Result<(), String> {
         self.excuse.event(event);
         match event.kind {
             EventKind::Release { activity, .. } if event.at >= self.settled => {

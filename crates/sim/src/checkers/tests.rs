@@ -49,7 +49,7 @@ fn promises() -> Promises {
     }
 }
 
-fn events_of(spec: &SimSpec) -> Vec<Event> {
+fn events_of(spec: &SimSpec) -> Vec<SimEvent> {
     let mut events = Vec::new();
     let simulation = Simulation::new(spec.clone()).unwrap();
     simulation.run(Span::from_millis(400), &mut |event| events.push(*event));
@@ -57,19 +57,19 @@ fn events_of(spec: &SimSpec) -> Vec<Event> {
 }
 
 /// What the checkers say of `events`, if they are told that `told` was run.
-fn verdict(told: &SimSpec, promises: &Promises, events: &[Event]) -> Result<(), Violation> {
-    let mut checkers = Checkers::all(told, promises);
+fn verdict(known: &SimSpec, promises: &Promises, events: &[SimEvent]) -> Result<(), Violation> {
+    let mut checkers = Checkers::all(known, promises);
     events.iter().for_each(|event| checkers.event(event));
     checkers.finish(at(400))
 }
 
-fn broken(told: &SimSpec, promises: &Promises, events: &[Event]) -> (&'static str, String) {
-    let violation = verdict(told, promises, events).unwrap_err();
+fn broken(known: &SimSpec, promises: &Promises, events: &[SimEvent]) -> (&'static str, String) {
+    let violation = verdict(known, promises, events).unwrap_err();
     (violation.checker, violation.what)
 }
 
 /// The events, with faults the checkers are not told of taken out.
-fn hidden(spec: &SimSpec) -> Vec<Event> {
+fn hidden(spec: &SimSpec) -> Vec<SimEvent> {
     let mut events = events_of(spec);
     events.retain(|event| !matches!(event.kind, EventKind::Fault { .. }));
     events
@@ -107,7 +107,7 @@ fn a_response_longer_than_admitted_is_found_and_excused_only_by_its_fault() {
 #[test]
 fn a_job_that_is_never_done_is_found_at_the_end() {
     let mut events = events_of(&spec());
-    let last = |event: &Event| matches!(event.kind, EventKind::JobDone(r) if r.id.0 == 2);
+    let last = |event: &SimEvent| matches!(event.kind, EventKind::JobDone(r) if r.id.0 == 2);
     let place = events.iter().rposition(last).unwrap();
     // The CPU seems to run the job to the end.
     let cpu = events[place].cpu;
@@ -124,10 +124,10 @@ fn a_job_that_is_never_done_is_found_at_the_end() {
 #[test]
 fn a_cpu_that_idles_or_dawdles_though_a_job_is_ready_is_found() {
     // At 0 both jobs of CPU 0 are ready; it goes to sleep after the first.
-    let first_done = |event: &Event| matches!(event.kind, EventKind::JobDone(_));
+    let first_done = |event: &SimEvent| matches!(event.kind, EventKind::JobDone(_));
     let mut events = events_of(&spec());
     let place = events.iter().position(first_done).unwrap();
-    let idle = Event { kind: EventKind::Idle, ..events[place] };
+    let idle = SimEvent { kind: EventKind::Idle, ..events[place] };
     events.insert(place + 1, idle);
     assert_eq!(broken(&spec(), &promises(), &events).0, "work_conserved");
     // It takes its time to begin the second.
@@ -172,13 +172,13 @@ fn a_message_nobody_hears_is_found_and_excused_only_by_its_fault() {
     deaf.activities[1].present = vec![window(0, 0)];
     assert_eq!(verdict(&deaf, &promises(), &events_of(&deaf)), Ok(()));
     let mut lost = deaf.clone();
-    lost.faults = vec![Fault::LostDoorbells { window: window(5, 50), one_in: 1 }];
+    lost.faults = vec![Fault::LostNotifications { window: window(5, 50), one_in: 1 }];
     let (checker, what) = broken(&deaf, &promises(), &hidden(&lost));
     assert_eq!((checker, what.contains("since 9000000 ns")), ("no_lost_wakeup", true), "{what}");
     let events = events_of(&lost);
     assert_eq!(verdict(&lost, &promises(), &events), Ok(()));
     // It was found when the fault healed.
-    let join = Event { at: at(50), cpu: 0, kind: EventKind::Join { activity: 0 } };
+    let join = SimEvent { at: at(50), cpu: 0, kind: EventKind::Join { activity: 0 } };
     assert!(events.contains(&join));
 }
 
@@ -190,7 +190,7 @@ fn a_lag_beyond_its_bound_is_found() {
         let mut events = events_of(&spec());
         let place = events.len() / 2;
         let kind = EventKind::Lag { activity: 1, lag_ns };
-        events.insert(place, Event { kind, cpu: 0, ..events[place] });
+        events.insert(place, SimEvent { kind, cpu: 0, ..events[place] });
         let verdict = verdict(&spec(), &promises(), &events);
         assert_eq!(verdict.is_ok(), is_kept);
         assert!(is_kept || verdict.unwrap_err().checker == "lag_bound");
@@ -306,10 +306,10 @@ fn who_goes_before_an_equal_with_a_more_urgent_event_is_found() {
     });
     let done: Vec<_> = done.take(6).collect();
     assert_eq!(done, [2, 0, 1, 2, 0, 1]);
-    let posted = |event: &Event| matches!(event.kind, EventKind::Posted { .. });
+    let posted = |event: &SimEvent| matches!(event.kind, EventKind::Posted { .. });
     let place = events.iter().rposition(posted).unwrap();
     let event =
-        |activity, rank| Event { kind: EventKind::Posted { activity, rank }, ..events[place] };
+        |activity, rank| SimEvent { kind: EventKind::Posted { activity, rank }, ..events[place] };
     let with = |more| {
         let mut events = events.clone();
         events.insert(place, more);

@@ -12,7 +12,7 @@
 use super::checker::{Checker, Promises};
 use super::excuse::Excuse;
 use super::pending::{Pending, PendingJob};
-use crate::event::{Event, EventKind};
+use crate::event::{EventKind, SimEvent};
 use crate::spec::SimSpec;
 use upcall_core::activity::WorkClass;
 use upcall_core::time::{Instant, Span};
@@ -120,7 +120,7 @@ impl Checker for Ties {
         "ties"
     }
 
-    fn event(&mut self, event: &Event) -> Result<(), String> {
+    fn event(&mut self, event: &SimEvent) -> Result<(), String> {
         self.excuse.event(event);
         self.pending.event(event, |_| Ok(()))?;
         match event.kind {

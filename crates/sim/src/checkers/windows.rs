@@ -7,7 +7,7 @@
 use super::checker::{Checker, Promises};
 use super::excuse::Excuse;
 use super::pending::{Ended, Pending};
-use crate::event::{Event, EventKind};
+use crate::event::{EventKind, SimEvent};
 use crate::spec::SimSpec;
 use upcall_core::activity::Window;
 use upcall_core::time::Instant;
@@ -78,7 +78,7 @@ impl Checker for Windows {
         "windows"
     }
 
-    fn event(&mut self, event: &Event) -> Result<(), String> {
+    fn event(&mut self, event: &SimEvent) -> Result<(), String> {
         self.excuse.event(event);
         self.pending.event(event, |ended| {
             self.periods[ended.job.activity as usize].pass(ended, &self.excuse)

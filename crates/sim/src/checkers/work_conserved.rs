@@ -6,7 +6,7 @@
 
 use super::checker::Checker;
 use super::pending::Pending;
-use crate::event::{Event, EventKind};
+use crate::event::{EventKind, SimEvent};
 use crate::spec::SimSpec;
 use std::collections::BTreeMap;
 use upcall_core::time::Instant;
@@ -43,7 +43,7 @@ impl Checker for WorkConserved {
         "work_conserved"
     }
 
-    fn event(&mut self, event: &Event) -> Result<(), String> {
+    fn event(&mut self, event: &SimEvent) -> Result<(), String> {
         self.pending.event(event, |_| Ok(()))?;
         let cpu = self.cpus.entry(event.cpu).or_default();
         if let Some(since) = cpu.choosing.filter(|since| *since < event.at) {

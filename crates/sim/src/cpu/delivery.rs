@@ -3,7 +3,7 @@
 use super::control::{Message, Request};
 use super::machine::count;
 use super::state::Cpu;
-use crate::event::{Event, EventKind};
+use crate::event::{EventKind, SimEvent};
 use crate::spec::SimSpec;
 use std::cmp::Reverse;
 use upcall_core::activity::ActivityId;
@@ -12,59 +12,69 @@ use upcall_core::time::Instant;
 
 impl Cpu {
     /// Creates all activities, and runs those that are there from the start.
-    pub(crate) fn start(&mut self, spec: &SimSpec, told: &mut impl FnMut(&Event)) {
+    pub(crate) fn start(&mut self, spec: &SimSpec, observe: &mut impl FnMut(&SimEvent)) {
         for actor in 0..count(self.actors.len()) {
-            self.create(actor, told);
+            self.create(actor, observe);
         }
         let number = self.number;
         for &(_, share) in spec.event_servers.iter().filter(|(cpu, _)| *cpu == number) {
-            self.inform(Input::EventServer { share: Some(share) }, told);
+            self.inform(Input::EventServer { share: Some(share) }, observe);
         }
         for actor in 0..count(self.actors.len()) {
             let place = self.actors[actor as usize].activity as usize;
             let present = &spec.activities[place].present;
             if present.iter().any(|window| window.contains(Instant::ZERO)) {
-                self.deliver(Message { actor, request: Request::Join }, told);
+                self.deliver(Message { actor, request: Request::Join }, observe);
             }
         }
     }
 
     /// An event is handed in, if its owner is still there, and there is room.
-    pub(super) fn hear(&mut self, number: u32, rank: u64, told: &mut impl FnMut(&Event)) {
+    pub(super) fn accept_event(
+        &mut self,
+        number: u32,
+        rank: u64,
+        observe: &mut impl FnMut(&SimEvent),
+    ) {
         let id = ActivityId(number);
         let owner = &self.actors[number as usize];
         if !(owner.alive && owner.delivering) {
             return;
         }
-        let heard = self.scheduler.handle(self.reading(), Input::Posted { id, rank }).is_ok();
+        let accepted = self.scheduler.handle(self.reading(), Input::Posted { id, rank }).is_ok();
         let actor = &mut self.actors[number as usize];
-        actor.events_lost += u64::from(!heard);
+        actor.events_lost += u64::from(!accepted);
         let activity = actor.activity;
-        if heard {
-            self.tell(EventKind::Posted { activity, rank }, told);
+        if accepted {
+            self.emit(EventKind::Posted { activity, rank }, observe);
         }
         while let Some(notice) = self.scheduler.poll_notice() {
-            self.pass_on(notice, told);
+            self.pass_on(notice, observe);
         }
     }
 
     /// So many events are taken, as far as there are any.
-    pub(super) fn take_events(&mut self, id: ActivityId, most: u32, told: &mut impl FnMut(&Event)) {
+    pub(super) fn take_events(
+        &mut self,
+        id: ActivityId,
+        most: u32,
+        observe: &mut impl FnMut(&SimEvent),
+    ) {
         let events = self.scheduler.pending(id).0.min(most);
         if events > 0 {
             let activity = self.actors[id.0 as usize].activity;
-            self.tell(EventKind::Taken { activity, events }, told);
-            self.inform(Input::Taken { id, events }, told);
+            self.emit(EventKind::Taken { activity, events }, observe);
+            self.inform(Input::Taken { id, events }, observe);
         }
     }
 
     /// What a message says is done.
-    pub(super) fn deliver(&mut self, message: Message, told: &mut impl FnMut(&Event)) {
+    pub(super) fn deliver(&mut self, message: Message, observe: &mut impl FnMut(&SimEvent)) {
         let id = ActivityId(message.actor);
         match message.request {
-            Request::Join | Request::Reweigh(_) => self.inform(Input::Tick, told),
-            Request::Leave => self.release_all(told),
-            Request::Event(rank) => return self.hear(message.actor, rank, told),
+            Request::Join | Request::Reweigh(_) => self.inform(Input::Tick, observe),
+            Request::Leave => self.release_all(observe),
+            Request::Event(rank) => return self.accept_event(message.actor, rank, observe),
         }
         let actor = &mut self.actors[message.actor as usize];
         match message.request {
@@ -77,35 +87,35 @@ impl Cpu {
             return;
         }
         match message.request {
-            Request::Join => self.run(message.actor, told),
+            Request::Join => self.run(message.actor, observe),
             Request::Leave => {
                 actor.delivering = false;
-                self.take_events(id, u32::MAX, told);
-                self.inform(Input::Suspend { id }, told);
+                self.take_events(id, u32::MAX, observe);
+                self.inform(Input::Suspend { id }, observe);
             }
-            Request::Reweigh(claim) => self.inform(Input::Reweigh { id, claim }, told),
+            Request::Reweigh(claim) => self.inform(Input::Reweigh { id, claim }, observe),
             Request::Event(_) => {}
         }
     }
 
     /// What is to be released by now is, before anything is dropped.
-    pub(super) fn release_all(&mut self, told: &mut impl FnMut(&Event)) {
+    pub(super) fn release_all(&mut self, observe: &mut impl FnMut(&SimEvent)) {
         self.drop_stale();
         while self.release_at() <= self.now {
-            self.release(told);
+            self.release(observe);
         }
-        self.inform(Input::Tick, told);
+        self.inform(Input::Tick, observe);
     }
 
-    pub(super) fn create(&mut self, number: u32, told: &mut impl FnMut(&Event)) {
+    pub(super) fn create(&mut self, number: u32, observe: &mut impl FnMut(&SimEvent)) {
         let id = ActivityId(number);
         let actor = &mut self.actors[number as usize];
         (actor.alive, actor.released) = (true, 0);
         let (params, terms) = (actor.params, actor.terms());
-        self.inform(Input::Create { id, params, terms }, told);
+        self.inform(Input::Create { id, params, terms }, observe);
     }
 
-    pub(super) fn run(&mut self, number: u32, told: &mut impl FnMut(&Event)) {
+    pub(super) fn run(&mut self, number: u32, observe: &mut impl FnMut(&SimEvent)) {
         let id = ActivityId(number);
         // Not before what it has been told already: that would be late from the start.
         let at = self.reading().max(self.scheduler.clock());
@@ -117,7 +127,7 @@ impl Cpu {
         }
         self.releases.push(Reverse((actor.next_release, number)));
         let activity = actor.activity;
-        self.tell(EventKind::Join { activity }, told);
-        self.inform(Input::Run { id, at }, told);
+        self.emit(EventKind::Join { activity }, observe);
+        self.inform(Input::Run { id, at }, observe);
     }
 }

@@ -3,7 +3,7 @@
 use super::control::{Control, Message, Request};
 use super::machine::{Machine, NANOSECOND, count};
 use super::state::{Cpu, Running, State};
-use crate::event::{Event, EventKind};
+use crate::event::{EventKind, SimEvent};
 use crate::fault::Fault;
 use std::cmp::Reverse;
 use upcall_core::activity::ActivityId;
@@ -17,21 +17,23 @@ impl Cpu {
     }
 
     /// The next thing from outside.
-    pub(super) fn control(&mut self, machine: &Machine, told: &mut impl FnMut(&Event)) {
+    pub(super) fn control(&mut self, machine: &Machine, observe: &mut impl FnMut(&SimEvent)) {
         match self.controls.pop_front() {
             Some((_, Control::ClockSteps)) => {
                 // So the core knows of all that was due by any reading there was.
                 let before = self.clock.reads(self.now - NANOSECOND);
-                self.inform_at(before, Input::Tick, told);
+                self.inform_at(before, Input::Tick, observe);
             }
-            Some((_, Control::Message(message))) => self.message(message, machine, told),
+            Some((_, Control::Message(message))) => self.message(message, machine, observe),
             Some((_, Control::Fault { index, begins })) => {
-                self.tell(EventKind::Fault { index, begins }, told);
+                self.emit(EventKind::Fault { index, begins }, observe);
                 match machine.faults[index as usize] {
-                    Fault::DomainDies { domain, .. } => self.domain(domain, !begins, machine, told),
-                    // The doorbell is rung again for what was not heard.
-                    Fault::LostDoorbells { .. } if !begins && !self.mailbox.is_empty() => {
-                        self.wake(machine, told);
+                    Fault::DomainDies { domain, .. } => {
+                        self.domain(domain, !begins, machine, observe)
+                    }
+                    // The doorbell is rung again for what was not arrives.
+                    Fault::LostNotifications { .. } if !begins && !self.mailbox.is_empty() => {
+                        self.wake(machine, observe);
                     }
                     _ => {}
                 }
@@ -40,18 +42,22 @@ impl Cpu {
         }
     }
 
-    /// The next event comes, or the next burst. Nobody hears of one whose owner is not there.
-    pub(super) fn post(&mut self, machine: &Machine, told: &mut impl FnMut(&Event)) {
+    /// The next event comes, or the next burst. Nobody accepts of one whose owner is not there.
+    pub(super) fn post(&mut self, machine: &Machine, observe: &mut impl FnMut(&SimEvent)) {
         let Some(Reverse((at, number))) = self.posts.pop() else { return };
         let actor = &mut self.actors[number as usize];
-        let hears = actor.delivering && actor.alive;
+        let accepts = actor.delivering && actor.alive;
         let Some(posts) = &mut actor.posts else { return };
         let ranks: Vec<_> = (0..posts.count()).map(|_| posts.rank(at)).collect();
         if posts.next_at() < Instant::FAR {
             self.posts.push(Reverse((posts.next_at(), number)));
         }
-        for rank in ranks.into_iter().filter(|_| hears) {
-            self.message(Message { actor: number, request: Request::Event(rank) }, machine, told);
+        for rank in ranks.into_iter().filter(|_| accepts) {
+            self.message(
+                Message { actor: number, request: Request::Event(rank) },
+                machine,
+                observe,
+            );
         }
     }
 
@@ -60,25 +66,25 @@ impl Cpu {
         &mut self,
         message: Message,
         machine: &Machine,
-        told: &mut impl FnMut(&Event),
+        observe: &mut impl FnMut(&SimEvent),
     ) {
         let activity = self.actors[message.actor as usize].activity;
-        self.tell(EventKind::Message { activity }, told);
+        self.emit(EventKind::Message { activity }, observe);
         match self.state {
             State::Running(running) => {
-                self.deliver(message, told);
+                self.deliver(message, observe);
                 self.ask_soon(running, machine);
             }
             State::Asleep { .. } => {
                 self.mailbox.push(message);
-                let heard = machine.faults.iter().all(|fault| match *fault {
-                    Fault::LostDoorbells { window, one_in } if window.contains(self.now) => {
+                let arrives = machine.faults.iter().all(|fault| match *fault {
+                    Fault::LostNotifications { window, one_in } if window.contains(self.now) => {
                         !self.chance.one_in(u64::from(one_in))
                     }
                     _ => true,
                 });
-                if heard {
-                    self.wake(machine, told);
+                if arrives {
+                    self.wake(machine, observe);
                 }
             }
         }
@@ -98,13 +104,13 @@ impl Cpu {
         domain: u32,
         alive: bool,
         machine: &Machine,
-        told: &mut impl FnMut(&Event),
+        observe: &mut impl FnMut(&SimEvent),
     ) {
         let was_asleep = matches!(self.state, State::Asleep { .. });
         if was_asleep {
-            self.awake(told);
+            self.become_awake(observe);
         }
-        self.release_all(told);
+        self.release_all(observe);
         for number in 0..count(self.actors.len()) {
             let actor = &self.actors[number as usize];
             if actor.domain != domain || actor.alive == alive {
@@ -112,31 +118,36 @@ impl Cpu {
             }
             if alive {
                 let wanted = actor.wanted;
-                self.create(number, told);
+                self.create(number, observe);
                 if wanted {
-                    self.run(number, told);
+                    self.run(number, observe);
                 }
             } else {
-                self.kill(number, machine, told);
+                self.kill(number, machine, observe);
             }
         }
         match self.state {
             State::Running(running) if self.scheduler.running().is_some() => {
                 self.ask_soon(running, machine);
             }
-            _ => self.decide(machine, told),
+            _ => self.decide(machine, observe),
         }
     }
 
     /// It is gone, whatever it does.
-    pub(super) fn kill(&mut self, number: u32, machine: &Machine, told: &mut impl FnMut(&Event)) {
+    pub(super) fn kill(
+        &mut self,
+        number: u32,
+        machine: &Machine,
+        observe: &mut impl FnMut(&SimEvent),
+    ) {
         let id = ActivityId(number);
-        self.inform(Input::Suspend { id }, told);
+        self.inform(Input::Suspend { id }, observe);
         if let State::Running(running) = self.state
             && running.actor == number
         {
             let position = self.position(&running, machine);
-            self.returned(running, position, Outcome::Yielded, told);
+            self.returned(running, position, Outcome::Yielded, observe);
             self.state = State::Asleep { until: Instant::FAR };
         }
         let counters = self.scheduler.counters(id);
@@ -145,6 +156,6 @@ impl Cpu {
         if let Some(counters) = counters {
             actor.note_life(&counters);
         }
-        self.inform(Input::Close { id }, told);
+        self.inform(Input::Close { id }, observe);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::machine::{Machine, NANOSECOND};
 use super::state::{Cpu, Running, State};
-use crate::event::{Event, EventKind};
+use crate::event::{EventKind, SimEvent};
 use crate::execution::Position;
 use crate::fault::Fault;
 use upcall_core::activity::ActivityId;
@@ -11,39 +11,39 @@ use upcall_core::time::{Instant, Span};
 
 impl Cpu {
     /// (1) What is due is taken in, and something is chosen.
-    pub(super) fn wake(&mut self, machine: &Machine, told: &mut impl FnMut(&Event)) {
-        self.awake(told);
-        self.inform(Input::Tick, told);
-        self.decide(machine, told);
+    pub(super) fn wake(&mut self, machine: &Machine, observe: &mut impl FnMut(&SimEvent)) {
+        self.become_awake(observe);
+        self.inform(Input::Tick, observe);
+        self.decide(machine, observe);
     }
 
     /// It is awake from now on, and finds the messages that did not wake it.
-    pub(super) fn awake(&mut self, told: &mut impl FnMut(&Event)) {
+    pub(super) fn become_awake(&mut self, observe: &mut impl FnMut(&SimEvent)) {
         self.awake_since = self.now;
-        self.tell(EventKind::Wake, told);
+        self.emit(EventKind::Wake, observe);
         if !self.mailbox.is_empty() {
             for message in core::mem::take(&mut self.mailbox) {
-                self.deliver(message, told);
+                self.deliver(message, observe);
             }
             self.drop_stale();
         }
     }
 
     /// Asks the core what to do next, and begins it: (2) or (3).
-    pub(super) fn decide(&mut self, machine: &Machine, told: &mut impl FnMut(&Event)) {
+    pub(super) fn decide(&mut self, machine: &Machine, observe: &mut impl FnMut(&SimEvent)) {
         loop {
             match self.scheduler.poll_command(self.reading()) {
                 Some(Command::Upcall { id, pdus_max, resumed, check_at }) => {
-                    return self.upcall(id, (pdus_max, resumed, check_at), machine, told);
+                    return self.upcall(id, (pdus_max, resumed, check_at), machine, observe);
                 }
-                Some(notice) => self.pass_on(notice, told),
-                None => return self.sleep(machine, told),
+                Some(notice) => self.pass_on(notice, observe),
+                None => return self.sleep(machine, observe),
             }
         }
     }
 
     /// (2)
-    pub(super) fn sleep(&mut self, machine: &Machine, told: &mut impl FnMut(&Event)) {
+    pub(super) fn sleep(&mut self, machine: &Machine, observe: &mut impl FnMut(&SimEvent)) {
         self.busy += self.now.since(self.awake_since);
         // A timer cannot be set in the past.
         let due = self.scheduler.next_deadline().unwrap_or(Instant::FAR);
@@ -58,7 +58,7 @@ impl Cpu {
             }
         }
         self.state = State::Asleep { until: machine.stalls.clear(until) };
-        self.tell(EventKind::Idle, told);
+        self.emit(EventKind::Idle, observe);
     }
 
     /// (3)
@@ -67,22 +67,22 @@ impl Cpu {
         id: ActivityId,
         (pdus_max, resumed, check_at): (u32, bool, Instant),
         machine: &Machine,
-        told: &mut impl FnMut(&Event),
+        observe: &mut impl FnMut(&SimEvent),
     ) {
-        self.tell_lag(id, told);
+        self.emit_lag(id, observe);
         let actor = &mut self.actors[id.0 as usize];
         let stale = if resumed { 0 } else { actor.begin_job(self.now, pdus_max) };
         let (activity, pdus_before) = (actor.activity, actor.position.pdu);
         let last = self.last.replace((id.0, actor.domain));
         self.domain_switches += u64::from(last.is_none_or(|(_, domain)| domain != actor.domain));
         let switched = last.is_none_or(|(last, _)| last != id.0);
-        self.tell(EventKind::Upcall { activity, pdus_max, resumed, switched }, told);
+        self.emit(EventKind::Upcall { activity, pdus_max, resumed, switched }, observe);
         if !resumed {
             let total = self.actors[id.0 as usize].total;
             if stale > 0 {
-                self.tell(EventKind::Stale { activity, pdus: stale }, told);
+                self.emit(EventKind::Stale { activity, pdus: stale }, observe);
             }
-            self.take_events(id, total.saturating_add(stale), told);
+            self.take_events(id, total.saturating_add(stale), observe);
         }
         let mut from = self.now;
         if switched {
@@ -146,15 +146,15 @@ impl Cpu {
         &mut self,
         mut running: Running,
         machine: &Machine,
-        told: &mut impl FnMut(&Event),
+        observe: &mut impl FnMut(&SimEvent),
     ) {
         let position = self.position(&running, machine);
         let actor = &mut self.actors[running.actor as usize];
         actor.position = position;
         let has_work = position.pdu < actor.total;
         if !has_work {
-            self.returned(running, position, Outcome::Done, told);
-            return self.decide(machine, told);
+            self.returned(running, position, Outcome::Done, observe);
+            return self.decide(machine, observe);
         }
         running.from = self.now;
         if self.now >= running.check_at {
@@ -165,8 +165,8 @@ impl Cpu {
                     running.check_at = self.clock.first(check_at).max(self.now + NANOSECOND);
                 }
                 _ => {
-                    self.returned(running, position, Outcome::Yielded, told);
-                    return self.decide(machine, told);
+                    self.returned(running, position, Outcome::Yielded, observe);
+                    return self.decide(machine, observe);
                 }
             }
         }
@@ -179,7 +179,7 @@ impl Cpu {
         running: Running,
         position: Position,
         outcome: Outcome,
-        told: &mut impl FnMut(&Event),
+        observe: &mut impl FnMut(&SimEvent),
     ) {
         let id = ActivityId(running.actor);
         let pdus = position.pdu - running.pdus_before;
@@ -191,11 +191,11 @@ impl Cpu {
         let mut ended = false;
         while let Some(notice) = self.scheduler.poll_notice() {
             ended |= matches!(notice, Command::JobDone(_));
-            self.pass_on(notice, told);
+            self.pass_on(notice, observe);
         }
         if !ended {
-            self.tell(EventKind::Yield { activity, pdus }, told);
+            self.emit(EventKind::Yield { activity, pdus }, observe);
         }
-        self.tell_lag(id, told);
+        self.emit_lag(id, observe);
     }
 }

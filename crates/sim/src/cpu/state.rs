@@ -5,7 +5,7 @@ use super::machine::{Machine, count};
 use crate::actor::Actor;
 use crate::chance::Chance;
 use crate::clock::Clock;
-use crate::event::{Event, EventKind};
+use crate::event::{EventKind, SimEvent};
 use crate::spec::SimSpec;
 use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
@@ -143,14 +143,14 @@ impl Cpu {
         self.clock.reads(self.now)
     }
 
-    pub(super) fn tell(&mut self, kind: EventKind, told: &mut impl FnMut(&Event)) {
+    pub(super) fn emit(&mut self, kind: EventKind, observe: &mut impl FnMut(&SimEvent)) {
         self.events += 1;
-        told(&Event { at: self.now, cpu: self.number, kind });
+        observe(&SimEvent { at: self.now, cpu: self.number, kind });
     }
 
     /// Hands in an input, and passes on what the core says of it.
-    pub(super) fn inform(&mut self, input: Input, told: &mut impl FnMut(&Event)) {
-        self.inform_at(self.reading(), input, told);
+    pub(super) fn inform(&mut self, input: Input, observe: &mut impl FnMut(&SimEvent)) {
+        self.inform_at(self.reading(), input, observe);
     }
 
     /// The same, at another reading than the present one.
@@ -158,15 +158,15 @@ impl Cpu {
         &mut self,
         reading: Instant,
         input: Input,
-        told: &mut impl FnMut(&Event),
+        observe: &mut impl FnMut(&SimEvent),
     ) {
         self.scheduler.handle(reading, input).expect("the driver keeps to the protocol");
         while let Some(notice) = self.scheduler.poll_notice() {
-            self.pass_on(notice, told);
+            self.pass_on(notice, observe);
         }
     }
 
-    pub(super) fn pass_on(&mut self, notice: Command, told: &mut impl FnMut(&Event)) {
+    pub(super) fn pass_on(&mut self, notice: Command, observe: &mut impl FnMut(&SimEvent)) {
         match notice {
             Command::JobDone(mut record) => {
                 let actor = &mut self.actors[record.id.0 as usize];
@@ -174,11 +174,11 @@ impl Cpu {
                     actor.responses.note(record.response());
                 }
                 record.id = ActivityId(actor.activity);
-                self.tell(EventKind::JobDone(record), told);
+                self.emit(EventKind::JobDone(record), observe);
             }
             Command::Inactive { id } => {
                 let activity = self.actors[id.0 as usize].activity;
-                self.tell(EventKind::Leave { activity }, told);
+                self.emit(EventKind::Leave { activity }, observe);
             }
             // Answers are taken where they are asked for; a number is free
             // again without anyone being told.
@@ -187,7 +187,7 @@ impl Cpu {
     }
 
     /// The next release is told. The core sees it for itself.
-    pub(super) fn release(&mut self, told: &mut impl FnMut(&Event)) {
+    pub(super) fn release(&mut self, observe: &mut impl FnMut(&SimEvent)) {
         let Some(mut top) = self.releases.peek_mut() else { return };
         let Reverse((_, number)) = *top;
         let actor = &mut self.actors[number as usize];
@@ -197,7 +197,7 @@ impl Cpu {
         let (activity, deadline) = (actor.activity, release + actor.params.deadline);
         let deadline = self.clock.first(deadline);
         self.drop_stale();
-        self.tell(EventKind::Release { activity, job, deadline }, told);
+        self.emit(EventKind::Release { activity, job, deadline }, observe);
     }
 
     /// Brings a release that will be to the top of the heap.
@@ -212,12 +212,12 @@ impl Cpu {
         }
     }
 
-    pub(super) fn tell_lag(&mut self, id: ActivityId, told: &mut impl FnMut(&Event)) {
+    pub(super) fn emit_lag(&mut self, id: ActivityId, observe: &mut impl FnMut(&SimEvent)) {
         if let Some(lag_ns) = self.scheduler.lag_ns(id, self.reading()) {
             let actor = &mut self.actors[id.0 as usize];
             actor.note_lag(lag_ns);
             let activity = actor.activity;
-            self.tell(EventKind::Lag { activity, lag_ns }, told);
+            self.emit(EventKind::Lag { activity, lag_ns }, observe);
         }
     }
 }

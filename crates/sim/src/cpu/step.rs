@@ -2,7 +2,7 @@
 
 use super::machine::{Machine, NANOSECOND};
 use super::state::{Cpu, State};
-use crate::event::Event;
+use crate::event::SimEvent;
 use crate::outcome::{ActivityOutcome, CpuOutcome};
 use upcall_core::activity::ActivityId;
 use upcall_core::scheduler::{Input, Outcome};
@@ -12,22 +12,27 @@ use upcall_core::trace::Record;
 impl Cpu {
     /// Does the next thing, due at `at`, and only that. O(log n), a domain's
     /// death and birth O(log n) for each of its activities.
-    pub(crate) fn step(&mut self, at: Instant, machine: &Machine, told: &mut impl FnMut(&Event)) {
+    pub(crate) fn step(
+        &mut self,
+        at: Instant,
+        machine: &Machine,
+        observe: &mut impl FnMut(&SimEvent),
+    ) {
         // One that was kept waiting by a suspend may be overdue.
         self.now = self.now.max(at);
         if self.clock_steps_at(at) {
-            self.control(machine, told);
+            self.control(machine, observe);
         } else if self.release_at() == at {
-            self.release(told);
+            self.release(observe);
         } else if self.control_at() == at {
-            self.control(machine, told);
+            self.control(machine, observe);
             self.drop_stale();
         } else if self.post_at() == at {
-            self.post(machine, told);
+            self.post(machine, observe);
         } else {
             match self.state {
-                State::Asleep { .. } => self.wake(machine, told),
-                State::Running(running) => self.act(running, machine, told),
+                State::Asleep { .. } => self.wake(machine, observe),
+                State::Running(running) => self.act(running, machine, observe),
             }
         }
     }
@@ -38,19 +43,19 @@ impl Cpu {
         mut self,
         end: Instant,
         machine: &Machine,
-        told: &mut impl FnMut(&Event),
+        observe: &mut impl FnMut(&SimEvent),
         record: &mut impl FnMut(u32, &Record),
     ) -> (CpuOutcome, Vec<ActivityOutcome>, u64) {
         if end > Instant::ZERO {
             // What is due before the end counts, though nobody took it in yet.
             self.now = end - NANOSECOND;
-            self.inform(Input::Tick, told);
+            self.inform(Input::Tick, observe);
         }
         self.now = end;
         if let State::Running(running) = self.state {
             let actor = &self.actors[running.actor as usize];
             if running.end == end && running.target_at == end && running.target == actor.total {
-                self.returned(running, self.position(&running, machine), Outcome::Done, told);
+                self.returned(running, self.position(&running, machine), Outcome::Done, observe);
             } else {
                 self.actors[running.actor as usize].busy += end.since(running.upcalled);
             }

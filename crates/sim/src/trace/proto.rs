@@ -13,7 +13,7 @@ pub(super) struct Packet {
     #[prost(uint32, optional, tag = "10")]
     pub sequence: Option<u32>,
     #[prost(message, optional, tag = "11")]
-    pub event: Option<Event>,
+    pub event: Option<TrackEvent>,
     #[prost(message, optional, tag = "12")]
     pub interned: Option<Interned>,
     #[prost(uint32, optional, tag = "13")]
@@ -42,7 +42,7 @@ pub(super) struct Track {
 
 /// `TrackEvent`.
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct Event {
+pub(super) struct TrackEvent {
     #[prost(message, repeated, tag = "4")]
     pub annotations: Vec<Annotation>,
     #[prost(uint32, optional, tag = "9")]

@@ -3,7 +3,7 @@
 
 use super::fields::{Bad, Field, Kind, Values, decode, decode_group};
 use super::header::{Clock, FORMAT, Header, Named};
-use super::proto::{Event, PACKET_KEY, Packet};
+use super::proto::{PACKET_KEY, Packet, TrackEvent};
 use super::replay::Trace;
 use super::row::Row;
 use core::fmt;
@@ -353,7 +353,7 @@ impl Texts {
 }
 
 /// Those of ours, sorted by what they are.
-fn annotations(event: Event) -> Result<(Values, Texts), Cause> {
+fn annotations(event: TrackEvent) -> Result<(Values, Texts), Cause> {
     let (mut values, mut texts) = (Values::NONE, Texts(Vec::new()));
     for annotation in event.annotations {
         let iid = annotation.name_iid.ok_or(Cause::Missing("name of an annotation"))?;

@@ -3,8 +3,8 @@
 use super::fields::{Field, Kind, Values, encode, encode_group};
 use super::header::{FORMAT, Header, Named};
 use super::proto::{
-    Annotation, Event, FLAG_CLEARED, FLAG_NEEDS_STATE, INSTANT, Interned, Name, PACKET_KEY, Packet,
-    SLICE_BEGIN, SLICE_END, Track,
+    Annotation, FLAG_CLEARED, FLAG_NEEDS_STATE, INSTANT, Interned, Name, PACKET_KEY, Packet,
+    SLICE_BEGIN, SLICE_END, Track, TrackEvent,
 };
 use super::row::Row;
 use prost::Message;
@@ -196,12 +196,12 @@ impl<W: io::Write> Writer<W> {
             number: None,
             text: Some((*text).to_owned()),
         });
-        let event = Event {
+        let event = TrackEvent {
             annotations: numbers.chain(texts).collect(),
             kind: Some(INSTANT),
             name_iid: Some(kind.iid()),
             track: Some(Row::Core(cpu).uuid(self.process)),
-            ..Event::default()
+            ..TrackEvent::default()
         };
         self.event(cpu, now, event)
     }
@@ -219,12 +219,12 @@ impl<W: io::Write> Writer<W> {
         }
         let (row, name) = self.who(cpu, id);
         let process = self.process;
-        let event = |row: Row, flow: Option<u64>| Event {
+        let event = |row: Row, flow: Option<u64>| TrackEvent {
             kind: Some(SLICE_BEGIN),
             track: Some(row.uuid(process)),
             name: Some(name.clone()),
             flows: flow.into_iter().collect(),
-            ..Event::default()
+            ..TrackEvent::default()
         };
         let of_cpu = event(Row::Cpu(cpu), None);
         let of_activity = row.map(|row| event(row, flow));
@@ -238,7 +238,7 @@ impl<W: io::Write> Writer<W> {
         let (row, _) = self.who(cpu, id);
         for row in row.into_iter().chain([Row::Cpu(cpu)]) {
             let track = Some(row.uuid(self.process));
-            let event = Event { kind: Some(SLICE_END), track, ..Event::default() };
+            let event = TrackEvent { kind: Some(SLICE_END), track, ..TrackEvent::default() };
             self.event(cpu, now, event)?;
         }
         Ok(())
@@ -267,12 +267,12 @@ impl<W: io::Write> Writer<W> {
         flow: Option<u64>,
     ) -> io::Result<()> {
         let Some(row) = id.and_then(|id| self.who(cpu, id).0) else { return Ok(()) };
-        let event = Event {
+        let event = TrackEvent {
             kind: Some(INSTANT),
             track: Some(row.uuid(self.process)),
             name: Some(name.to_owned()),
             flows: flow.into_iter().collect(),
-            ..Event::default()
+            ..TrackEvent::default()
         };
         self.event(cpu, now, event)
     }
@@ -285,7 +285,7 @@ impl<W: io::Write> Writer<W> {
         }
     }
 
-    fn event(&mut self, cpu: u32, now: Instant, event: Event) -> io::Result<()> {
+    fn event(&mut self, cpu: u32, now: Instant, event: TrackEvent) -> io::Result<()> {
         let sequence = self.cpu(cpu)?.sequence;
         self.packet(&Packet {
             timestamp: Some(now.as_nanos()),
