@@ -1,21 +1,18 @@
 //! Memory shared between processes: a sealed memfd, mapped.
 //!
-//! Called by whoever starts a process and wants to hear from it. The parent
-//! creates a mapping and hands its descriptor over; the child maps the same
-//! pages. What the words mean is the business of the shm room; here they are
-//! words.
+//! A process that shares state with a child or a peer uses this module. The parent creates a
+//! mapping and passes its descriptor on. The child maps the same pages. The crate `upcall-shm`
+//! gives the words a meaning. In this module they are plain words.
 //!
-//! A mapping must not end before its pages do: touching a page that the file
-//! no longer has is SIGBUS, in whichever process touches it. So the file is
-//! sealed against any change of size, and a file from elsewhere is mapped only
-//! after its seals and then its size have been looked at. See memfd_create(2)
-//! and F_ADD_SEALS in fcntl(2).
+//! The file must stay as long as its mappings. A process that touches a page beyond the file's end
+//! gets SIGBUS. So the creator seals the file against every change of size. The receiver of a file
+//! checks first its seals, then its size, and only then maps it. See memfd_create(2), and
+//! F_ADD_SEALS in fcntl(2).
 //!
-//! Some pages have one writer and are read by processes that must not change
-//! them. A descriptor that was opened for reading is not enough: whoever has it
-//! may open `/proc/self/fd/N` again for writing, for a memfd belongs to its
-//! creator with mode 0666 (Linux 6.18: also as another user). What is enough is a
-//! seal against new writers:
+//! Some pages have one writer, and other processes must only read them. A read-only descriptor does
+//! not enforce that. Its holder may open `/proc/self/fd/N` again for writing, because a memfd
+//! belongs to its creator with mode 0666 (Linux 6.18: also as another user). A seal against new
+//! writers enforces it:
 //!
 //! ```text
 //!  creator                         owner                   reader
@@ -28,9 +25,9 @@
 //!                                                          (4) ReadOnlyMapping
 //! ```
 //!
-//! Mappings made before (3), the creator's among them, stay writable; no other can
-//! be made so, by anyone, whatever descriptor they hold. It also holds for the creator
-//! when it is started anew.
+//! Mappings made before (3) stay writable, including the creator's own. After (3) no process can
+//! make a writable mapping, whatever descriptor it holds. That includes the creator after a
+//! restart.
 
 mod error;
 mod pages;

@@ -1,27 +1,27 @@
-//! Why memory could not be shared.
+//! The error of sharing memory.
 
 use crate::OsError;
 use core::fmt;
 
-/// Why memory could not be shared.
+/// The reason why memory could not be shared.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MapError {
-    /// The caller asked for a length that is no whole number of words.
+    /// The requested length is not a positive multiple of 8.
     Length {
-        /// As asked for, in bytes.
+        /// The requested length in bytes.
         found: usize,
     },
-    /// The file is not sealed, so its owner could shorten it at any time.
+    /// The file lacks the size seals, so its owner could shorten it at any time.
     Unsealed,
-    /// The file has another size.
+    /// The size of the file differs from the expected size.
     Size {
-        /// Bytes of the file.
+        /// Size of the file in bytes.
         found: i64,
-        /// Bytes it should have.
+        /// Expected size in bytes.
         expected: usize,
     },
-    /// The kernel refused.
+    /// A system call failed.
     Os(OsError),
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for MapError {
 }
 
 impl fmt::Debug for MapError {
-    /// The sentence: `main` prints the `Debug` of the error that it returns.
+    /// Same text as `Display`, because `main` prints the `Debug` form of the error that it returns.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }

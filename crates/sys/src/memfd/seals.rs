@@ -1,4 +1,4 @@
-//! The seals of a memfd that is shared, and the checks before it is mapped.
+//! The seals of a shared memfd, and the checks before it is mapped.
 
 use super::error::MapError;
 use crate::OsError;
@@ -6,15 +6,15 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-/// What a file must promise before it is mapped: its size stays. A seal cannot be
-/// broken, so nothing need promise that these two stay.
+/// Seals that a file needs before it is mapped, so that its size stays the same. A seal cannot be
+/// removed, so `F_SEAL_SEAL` is not needed here.
 pub(super) const SEALS_NEEDED: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
-/// Nobody gets write access any more, and nobody adds a seal.
+/// No process gets write access from now on, and no process adds a seal.
 pub(super) const SEALS_FUTURE_WRITE: SealFlags = SealFlags::FUTURE_WRITE.union(SealFlags::SEAL);
 
-/// Whether `fd` is a file of `bytes` that will always be so long.
+/// Checks that `fd` is a file of `bytes` whose size can never change.
 pub(super) fn check_file(fd: BorrowedFd<'_>, bytes: usize) -> Result<(), MapError> {
-    // Seals first: until they are known to be there, the size can change.
+    // Seals first, because the size can change until the seals are known to be set.
     if !seals(fd)?.contains(SEALS_NEEDED) {
         return Err(MapError::Unsealed);
     }
@@ -25,7 +25,7 @@ pub(super) fn check_file(fd: BorrowedFd<'_>, bytes: usize) -> Result<(), MapErro
     Ok(())
 }
 
-/// The seals of a file; none if it is one that cannot be sealed.
+/// The seals of a file; empty for a file that cannot be sealed.
 pub(super) fn seals(fd: BorrowedFd<'_>) -> Result<SealFlags, OsError> {
     match rustix::fs::fcntl_get_seals(fd) {
         Ok(seals) => Ok(seals),
@@ -34,8 +34,8 @@ pub(super) fn seals(fd: BorrowedFd<'_>) -> Result<SealFlags, OsError> {
     }
 }
 
-/// A memfd that can be sealed and, where the kernel knows how (6.3), never
-/// executed: some systems refuse others (`vm.memfd_noexec`).
+/// A memfd that can be sealed and, since Linux 6.3, never executed. Some systems refuse an
+/// executable memfd (`vm.memfd_noexec`).
 pub(super) fn memfd(name: &str) -> Result<OwnedFd, Errno> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     match rustix::fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
@@ -44,7 +44,7 @@ pub(super) fn memfd(name: &str) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// Whole words, at least one, and a size the kernel can express.
+/// Checks for at least one whole word, and for a size that the kernel can express.
 pub(super) fn check_length(bytes: usize) -> Result<(), MapError> {
     if bytes == 0 || !bytes.is_multiple_of(8) || i64::try_from(bytes).is_err() {
         return Err(MapError::Length { found: bytes });

@@ -18,22 +18,21 @@ pub struct SharedMapping {
 }
 
 impl SharedMapping {
-    /// New zeroed memory of `bytes`, a multiple of 8: the first 8 KiB are faulted in, what
-    /// is beyond takes memory when it is touched first. `name` is
-    /// for `/proc/<pid>/maps` and need not be unique. Whoever gets the descriptor
-    /// may write; that cannot be changed later.
+    /// New zeroed memory of `bytes`, a multiple of 8. The first 8 KiB are faulted in. The rest
+    /// takes memory when it is first touched. `name` appears in `/proc/<pid>/maps` and need not be
+    /// unique. Every holder of the descriptor may write; that cannot be changed later.
     ///
     /// # Errors
-    /// [`MapError::Length`], or what the kernel said (`ENOMEM`, `EMFILE`).
+    /// [`MapError::Length`], or the kernel's error (`ENOMEM`, `EMFILE`).
     pub fn create(name: &str, bytes: usize) -> Result<SharedMapping, MapError> {
         SharedMapping::create_sealed(name, bytes, SEALS_NEEDED | SealFlags::SEAL)
     }
 
-    /// As [`SharedMapping::create`], for memory that is to have
-    /// [`SharedMapping::seal_future_writes`] called on it.
+    /// As [`SharedMapping::create`], for memory on which [`SharedMapping::seal_future_writes`] will
+    /// be called.
     ///
     /// # Errors
-    /// As there.
+    /// As [`SharedMapping::create`].
     pub fn create_to_seal(name: &str, bytes: usize) -> Result<SharedMapping, MapError> {
         SharedMapping::create_sealed(name, bytes, SEALS_NEEDED)
     }
@@ -46,30 +45,30 @@ impl SharedMapping {
         SharedMapping::map(fd, bytes)
     }
 
-    /// Maps the memory behind `fd`, which another process created.
+    /// Maps the memory of `fd`, which another process created.
     ///
     /// # Errors
-    /// Refused unless it is a memfd sealed against shrinking and growing, and
-    /// exactly `bytes` long. `EACCES` if `fd` is for reading only, `EPERM` if the
-    /// file is sealed against writers.
+    /// [`MapError::Unsealed`] or [`MapError::Size`] unless `fd` is a memfd sealed against shrinking
+    /// and growing, exactly `bytes` long. `EACCES` if `fd` is read-only. `EPERM` if the file is
+    /// sealed against writers.
     pub fn from_fd(fd: OwnedFd, bytes: usize) -> Result<SharedMapping, MapError> {
         check_length(bytes)?;
         check_file(fd.as_fd(), bytes)?;
         SharedMapping::map(fd, bytes)
     }
 
-    /// The descriptor, to hand to another process, which may write. Closed on exec
-    /// unless passed on explicitly ([`crate::process::SpawnOptions::inherit`]).
+    /// The descriptor, to pass to another process, which may then write. Closed on exec unless
+    /// [`crate::process::SpawnOptions::inherit`] passes it on.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// Another descriptor of the same memory, for reading: with it no page can be
-    /// mapped or made writable and no seal added. Closed on exec.
+    /// Another descriptor of the same memory, for reading. It cannot map a page writable, make one
+    /// writable, or add a seal. Closed on exec.
     ///
-    /// It does not keep its holder from opening the file again (see the module):
-    /// call [`SharedMapping::seal_future_writes`] before it is handed over. Opens
-    /// `/proc/self/fd/N`; allocates.
+    /// Its holder could still open the file again for writing (see the module). So call
+    /// [`SharedMapping::seal_future_writes`] before you pass it on. Opens `/proc/self/fd/N`.
+    /// Allocates.
     ///
     /// # Errors
     /// `ENOENT` where `/proc` is not mounted, `EMFILE`.
@@ -79,15 +78,14 @@ impl SharedMapping {
             .map_err(OsError::of("open(/proc/self/fd)"))
     }
 
-    /// From here on nobody gets write access to the memory who does not have it
-    /// mapped already: neither by mmap(2) and mprotect(2) nor by write(2), with
-    /// whichever descriptor. Mappings that exist, this one among them, stay as
-    /// they are. `F_SEAL_FUTURE_WRITE`, Linux 5.1. Done once or often, it is the same.
+    /// From now on no process gets new write access to the memory: not by mmap(2), mprotect(2) or
+    /// write(2), with any descriptor. Existing mappings, including this one, stay as they are.
+    /// `F_SEAL_FUTURE_WRITE`, Linux 5.1. Further calls have no effect.
     ///
     /// # Errors
-    /// `EPERM` if the memory comes from [`SharedMapping::create`], or if someone who
-    /// was handed its descriptor has forbidden further seals: then it is not to be
-    /// relied on. `EINVAL` before Linux 5.1.
+    /// `EPERM` if the memory comes from [`SharedMapping::create`], or if another holder of the
+    /// descriptor has forbidden further seals. Do not rely on such memory. `EINVAL` before Linux
+    /// 5.1.
     pub fn seal_future_writes(&self) -> Result<(), OsError> {
         match rustix::fs::fcntl_add_seals(&self.fd, SEALS_FUTURE_WRITE) {
             Ok(()) => Ok(()),
@@ -96,30 +94,30 @@ impl SharedMapping {
         }
     }
 
-    /// Keeps the pages in memory until they are unmapped (mlock2(2)): those that were
-    /// faulted in when mapped from now on, each other from when it is touched.
+    /// Keeps the pages in memory until they are unmapped (mlock2(2)). Pages that are faulted in
+    /// stay from now on. Each other page stays from its first use.
     ///
     /// # Errors
-    /// `EPERM` or `ENOMEM` if `RLIMIT_MEMLOCK` is 0 or too little, without
-    /// `CAP_IPC_LOCK`. The mapping is as good as before: it may be slow.
+    /// `EPERM` or `ENOMEM` if `RLIMIT_MEMLOCK` is 0 or too small, without `CAP_IPC_LOCK`. The
+    /// mapping stays usable, but an access may be slow.
     pub fn lock(&self) -> Result<(), OsError> {
         self.pages.lock()
     }
 
-    /// Leaves the pages out of children that fork(2) makes from now on: they can
-    /// neither read nor write them (`MADV_DONTFORK`, madvise(2)); a touch is SIGSEGV.
+    /// Excludes the pages from children that fork(2) makes from now on (`MADV_DONTFORK`,
+    /// madvise(2)). A child that touches them gets SIGSEGV.
     ///
-    /// Whoever calls fork, which is unsafe, must see to it that the child neither
-    /// uses nor drops this value: something else may lie there by then. Children
-    /// that go on to exec do neither.
+    /// The code that calls fork, which is unsafe, must make sure that the child neither uses nor
+    /// drops this value. The child may have other memory at that address. Children that go on to
+    /// exec do neither.
     ///
     /// # Errors
-    /// None that stock Linux is known to return.
+    /// Stock Linux is not known to return one.
     pub fn dont_fork(&self) -> Result<(), OsError> {
         self.pages.dont_fork()
     }
 
-    /// Start of the memory, page aligned, valid as long as `self`.
+    /// Start of the memory, page aligned, valid while `self` lives.
     pub fn as_ptr(&self) -> *const AtomicU64 {
         self.pages.as_ptr()
     }
@@ -130,13 +128,13 @@ impl SharedMapping {
         self.pages.len()
     }
 
-    /// The memory as words. Other processes may change them at any time: copy
-    /// a value once, then check it.
+    /// The memory as words. Other processes may change them at any time, so copy a value once, then
+    /// check it.
     pub fn words(&self) -> &[AtomicU64] {
         self.pages.words()
     }
 
-    /// Maps `fd`, known to be at least `bytes` long for ever.
+    /// Maps `fd`, which the caller has checked to be at least `bytes` long for ever.
     fn map(fd: OwnedFd, bytes: usize) -> Result<SharedMapping, MapError> {
         let pages = Pages::map(fd.as_fd(), bytes, ProtFlags::READ | ProtFlags::WRITE)?;
         Ok(SharedMapping { pages, fd })
