@@ -1,14 +1,13 @@
-//! Messages and descriptors between processes of this machine: Unix sockets of
-//! kind `SOCK_SEQPACKET`.
+//! Messages and descriptors between processes of this machine: Unix sockets of kind
+//! `SOCK_SEQPACKET`.
 //!
-//! Called by the daemon, which listens, and by who attaches to it. A message
-//! arrives whole or not at all, with the descriptors it was sent with, and the
-//! kernel says who is at the other end. But for [`Listener::bind`] nothing here blocks: wait with
-//! [`crate::readiness`]. What the messages say is the business of others. See
-//! unix(7).
+//! The daemon listens, and processes that attach to it connect. A message arrives whole, with the
+//! descriptors it was sent with, or not at all. The kernel identifies the process at the other end.
+//! Only [`Listener::bind`] can block; for all else, wait with [`crate::readiness`]. The content of
+//! the messages is defined elsewhere. See unix(7).
 //!
-//! A received descriptor is an [`OwnedFd`] from the moment it exists, and closed
-//! on exec: whatever goes wrong afterwards, none is left open.
+//! A received descriptor is an [`OwnedFd`](std::os::fd::OwnedFd) at once, and closed on exec. So no
+//! later error leaves one open.
 
 mod connection;
 mod error;

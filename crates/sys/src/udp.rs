@@ -1,9 +1,8 @@
 //! UDP sockets, read and written in batches.
 //!
-//! Called by the runtime's stream stages: a handler takes what has arrived
-//! with one system call and without ever blocking, and the kernel's drop
-//! counter says what it came too late for. Threads that may block have
-//! [`UdpSocket::wait_readable`]. See udp(7), socket(7).
+//! The runtime's streams use it. A handler takes the arrived datagrams with one system call and
+//! never blocks. The kernel's drop counter tells how many datagrams came while the buffer was full.
+//! Threads that may block can use [`UdpSocket::wait_readable`]. See udp(7), socket(7).
 
 mod address;
 mod bind;

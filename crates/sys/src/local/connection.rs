@@ -12,10 +12,10 @@ use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-/// Descriptors that go with one message at most: the kernel's `SCM_MAX_FD`.
+/// The most descriptors in one message: the kernel's `SCM_MAX_FD`.
 pub const FDS_MAX: usize = 253;
 
-/// Room for the control message that carries [`FDS_MAX`] descriptors.
+/// Size of the control message that carries [`FDS_MAX`] descriptors.
 const CONTROL_BYTES: usize = rustix::cmsg_space!(ScmRights(FDS_MAX));
 
 /// One end of a connection. Closed when dropped, and on exec.
@@ -24,13 +24,13 @@ pub struct Connection {
     fd: OwnedFd,
 }
 
-/// What one call of [`Connection::receive`] brought.
+/// The result of one [`Connection::receive`].
 #[derive(Debug)]
 pub struct Received {
-    /// Bytes of the message. 0: the other end is closed (or broke the rule and sent
-    /// an empty message: hang up either way).
+    /// Bytes of the message. 0 means that the other end is closed, or sent an empty message against
+    /// the rule. Close the connection in both cases.
     pub len: usize,
-    /// The descriptors that came with it, in the order they were sent.
+    /// The descriptors that came with the message, in the order they were sent.
     pub fds: Vec<OwnedFd>,
 }
 
@@ -40,12 +40,12 @@ impl Connection {
         Connection { fd }
     }
 
-    /// Connects to who listens at `path`. Does not block.
+    /// Connects to the listener at `path`. Does not block.
     ///
     /// # Errors
-    /// `ENOENT` if there is no file, `ECONNREFUSED` if nobody listens there, `EACCES`
-    /// if the mode forbids it, `EAGAIN` if too many wait to be accepted,
-    /// `EPROTOTYPE` if it is a socket of another kind.
+    /// `ENOENT` if there is no file. `ECONNREFUSED` if no process listens there. `EACCES` if the
+    /// mode forbids it. `EAGAIN` if too many connections wait to be accepted. `EPROTOTYPE` for a
+    /// socket of another kind.
     pub fn connect(path: &Path) -> Result<Connection, OsError> {
         let failed = OsError::of("connect");
         let address = SocketAddrUnix::new(path).map_err(&failed)?;
@@ -54,10 +54,10 @@ impl Connection {
         Ok(Connection { fd })
     }
 
-    /// Two ends of one connection, both in this process.
+    /// Both ends of a new connection, in this process.
     ///
     /// # Errors
-    /// What the kernel said (`EMFILE`, `ENOMEM`).
+    /// The kernel's error (`EMFILE`, `ENOMEM`).
     pub fn pair() -> Result<(Connection, Connection), OsError> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
@@ -65,29 +65,28 @@ impl Connection {
             .map_err(OsError::of("socketpair"))
     }
 
-    /// Sends `message` whole, with copies of `fds`. One system call; does not block
-    /// or allocate.
+    /// Sends `message` whole, with copies of `fds`. One system call. Does not block or allocate.
     ///
     /// # Errors
-    /// `EINVAL` for an empty message or more than [`FDS_MAX`] descriptors; `EAGAIN` if
-    /// the other end has too much unread, `EMSGSIZE` if it never could take so much;
-    /// `EPIPE` or `ECONNRESET` if it is closed; `ETOOMANYREFS` if too many
-    /// descriptors of this user are under way.
+    /// `EINVAL` for an empty message or more than [`FDS_MAX`] descriptors. `EAGAIN` if the other
+    /// end has too much unread. `EMSGSIZE` if the message is too long for any send buffer. `EPIPE`
+    /// or `ECONNRESET` if the other end is closed. `ETOOMANYREFS` if too many descriptors of this
+    /// user are in transit.
     pub fn send(&self, message: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), OsError> {
         const OPERATION: &str = "sendmsg";
-        // An empty message would look like the end.
+        // The receiver would take an empty message for the end.
         if message.is_empty() || fds.len() > FDS_MAX {
             return Err(OsError::new(OPERATION, libc::EINVAL));
         }
         let mut room = [MaybeUninit::uninit(); CONTROL_BYTES];
         let mut control = SendAncillaryBuffer::new(&mut room);
         if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
-            return Err(OsError::new(OPERATION, libc::EINVAL)); // there is room for FDS_MAX
+            return Err(OsError::new(OPERATION, libc::EINVAL)); // the buffer fits FDS_MAX
         }
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         loop {
             match rustix::net::sendmsg(&self.fd, &[IoSlice::new(message)], &mut control, flags) {
-                // Whole: the kind of socket promises it.
+                // A SOCK_SEQPACKET socket sends the message whole.
                 Ok(_) => return Ok(()),
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(OsError::of(OPERATION)(errno)),
@@ -95,27 +94,28 @@ impl Connection {
         }
     }
 
-    /// Hangs up, whoever else has a copy of the descriptor: the other end finds it closed once it has read what was
-    /// sent, and so does this one. One system call.
+    /// Closes both directions, even if other processes have a copy of the descriptor. The other end
+    /// reads the messages sent so far, then finds the connection closed, and so does this end. One
+    /// system call.
     pub fn hang_up(&self) {
-        // ENOTCONN: the other end has done so, and more.
+        // ENOTCONN: the other end has already closed the connection.
         let _ = rustix::net::shutdown(&self.fd, rustix::net::Shutdown::Both);
     }
 
-    /// Takes the next message into `buffer`. One system call; does not block;
-    /// allocates only if there are descriptors.
+    /// Takes the next message into `buffer`. One system call. Does not block. Allocates only for
+    /// descriptors.
     ///
     /// # Errors
-    /// [`ReceiveError::Message`] and [`ReceiveError::Descriptors`]: the message is
-    /// gone, and what came with it closed. Otherwise what the kernel said: `EAGAIN` if
-    /// there is none; `ECONNRESET` if the other end was closed with messages unread.
+    /// [`ReceiveError::Message`] and [`ReceiveError::Descriptors`]: the message is lost, and its
+    /// descriptors are closed. Otherwise the kernel's error: `EAGAIN` if there is no message,
+    /// `ECONNRESET` if the other end was closed with messages unread.
     pub fn receive(&self, buffer: &mut [u8]) -> Result<Received, ReceiveError> {
         if buffer.is_empty() {
             return Err(OsError::new("recvmsg", libc::EINVAL).into());
         }
         let room_bytes = buffer.len();
         let mut room = [MaybeUninit::uninit(); CONTROL_BYTES];
-        // Dropping it closes every descriptor not taken from it.
+        // Dropping `control` closes every descriptor that was not taken from it.
         let mut control = RecvAncillaryBuffer::new(&mut room);
         let mut parts = [IoSliceMut::new(buffer)];
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;

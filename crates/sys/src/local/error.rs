@@ -1,25 +1,25 @@
-//! Why nothing was received.
+//! The error of [`super::Connection::receive`].
 
 use crate::OsError;
 use core::fmt;
 
-/// Why nothing was received.
+/// The reason why nothing was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReceiveError {
     /// The message was longer than the buffer.
     Message {
-        /// Bytes there was room for.
+        /// Size of the buffer in bytes.
         room_bytes: usize,
     },
-    /// More descriptors came than this process may have open (`RLIMIT_NOFILE`).
+    /// The message brought more descriptors than this process may have open (`RLIMIT_NOFILE`).
     Descriptors,
-    /// The kernel refused.
+    /// The system call failed.
     Os(OsError),
 }
 
 impl ReceiveError {
-    /// Whether there was only nothing to receive (`EAGAIN`).
+    /// Whether there is no message yet (`EAGAIN`).
     pub const fn is_would_block(&self) -> bool {
         matches!(self, ReceiveError::Os(error) if error.is_would_block())
     }
@@ -39,7 +39,14 @@ impl fmt::Display for ReceiveError {
     }
 }
 
-impl std::error::Error for ReceiveError {}
+impl std::error::Error for ReceiveError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            ReceiveError::Os(error) => Some(error),
+            _ => None,
+        }
+    }
+}
 
 impl From<OsError> for ReceiveError {
     fn from(error: OsError) -> Self {

@@ -8,15 +8,15 @@ use rustix::net::{SocketAddrUnix, SocketFlags};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-/// How long another may keep a directory's lock: its holders need some system calls, but
-/// anyone who may read the directory can lock it.
+/// How long [`Listener::bind`] waits for the directory's lock. Its usual holders make only a few
+/// system calls. But every process that may read the directory can lock it.
 const LOCK_WITHIN_NS: u64 = 1_000_000_000;
 
-/// Connections the kernel keeps for [`Listener::accept`]; one more is refused
-/// with `EAGAIN`. It allows at most `net.core.somaxconn`.
+/// Connections that the kernel keeps for [`Listener::accept`]. It refuses one more with `EAGAIN`.
+/// The kernel's limit is `net.core.somaxconn`.
 const BACKLOG: i32 = 128;
 
-/// Who may connect: whom the file's mode lets write to it.
+/// Who may connect: the users to whom the file's mode gives write permission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// This user and root (mode 0600).
@@ -25,37 +25,36 @@ pub enum Access {
     Everyone,
 }
 
-/// A socket at a path, to which others connect. Closed when dropped, and on exec;
-/// the file stays, and the next [`Listener::bind`] removes it.
+/// A socket at a path, to which other processes connect. Closed when dropped, and on exec. The file
+/// stays, and the next [`Listener::bind`] removes it.
 #[derive(Debug)]
 pub struct Listener {
     fd: OwnedFd,
 }
 
 impl Listener {
-    /// Wraps a descriptor that listens.
+    /// Wraps a listening descriptor.
     pub(super) fn of(fd: OwnedFd) -> Listener {
         Listener { fd }
     }
 
-    /// Listens at `path`. A socket that was left there and that nobody answers is
-    /// removed first; any other file is not.
+    /// Listens at `path`. Removes a stale socket there first, that is, one that no process serves.
+    /// It removes no other kind of file.
     ///
-    /// The directory is locked meanwhile (flock(2)), so that of two processes that
-    /// find the same left-over socket one wins and neither removes the other's.
-    /// Nobody gets in before the mode is set. Waits a second at most for whoever has
-    /// the lock; allocates.
+    /// Meanwhile the directory is locked (flock(2)). So if two processes find the same stale
+    /// socket, one of them binds, and neither removes the other's socket. No connection is accepted
+    /// before the mode is set. Waits at most a second for the lock. Allocates.
     ///
     /// # Errors
-    /// `EADDRINUSE` if somebody answers there or the file is no socket; `EAGAIN` if
-    /// somebody else keeps the directory's lock; `ENAMETOOLONG` beyond
-    /// 107 bytes; `ENOENT`, `EACCES`.
+    /// `EADDRINUSE` if another process serves the socket or the file is no socket. `EAGAIN` if
+    /// another process keeps the directory's lock. `ENAMETOOLONG` beyond 107 bytes. `ENOENT`,
+    /// `EACCES`.
     pub fn bind(path: &Path, access: Access) -> Result<Listener, OsError> {
         let address = SocketAddrUnix::new(path).map_err(OsError::of("bind"))?;
         let _lock = lock_directory(path)?;
         let fd = socket()?;
         match rustix::net::bind(&fd, &address) {
-            Err(Errno::ADDRINUSE) if is_left_over(path, &address)? => {
+            Err(Errno::ADDRINUSE) if is_stale(path, &address)? => {
                 rustix::fs::unlink(path).map_err(OsError::of("unlink"))?;
                 rustix::net::bind(&fd, &address)
             }
@@ -66,17 +65,17 @@ impl Listener {
             Access::Owner => Mode::RUSR | Mode::WUSR,
             Access::Everyone => Mode::from_raw_mode(0o666),
         };
-        // Until listen(2), whoever connects is refused.
+        // Until listen(2), the kernel refuses every connection.
         rustix::fs::chmod(path, mode).map_err(OsError::of("chmod"))?;
         rustix::net::listen(&fd, BACKLOG).map_err(OsError::of("listen"))?;
         Ok(Listener { fd })
     }
 
-    /// The next who has connected; `None` if nobody has. One system call.
+    /// The next pending connection; `None` if there is none. One system call.
     ///
     /// # Errors
-    /// `EMFILE`, `ENFILE`, `ENOMEM`: who waits goes on waiting, and the listener
-    /// stays readable.
+    /// `EMFILE`, `ENFILE`, `ENOMEM`: the pending connection keeps waiting, and the listener stays
+    /// readable.
     pub fn accept(&self) -> Result<Option<Connection>, OsError> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         loop {
@@ -116,13 +115,13 @@ pub(super) fn lock_directory(path: &Path) -> Result<OwnedFd, OsError> {
     }
 }
 
-/// Whether `path` is a socket that nobody has open: connecting is refused, and not
-/// for another reason.
-fn is_left_over(path: &Path, address: &SocketAddrUnix) -> Result<bool, OsError> {
+/// Whether `path` is a stale socket: one that no process has open, so that connecting is refused
+/// for that reason.
+fn is_stale(path: &Path, address: &SocketAddrUnix) -> Result<bool, OsError> {
     let status = rustix::fs::lstat(path).map_err(OsError::of("lstat"))?;
     if rustix::fs::FileType::from_raw_mode(status.st_mode) != rustix::fs::FileType::Socket {
         return Ok(false);
     }
-    // Of another kind (EPROTOTYPE), busy (EAGAIN), not ours (EACCES): not left over.
+    // Not stale: another kind (EPROTOTYPE), busy (EAGAIN) or another user's (EACCES).
     Ok(rustix::net::connect(socket()?, address) == Err(Errno::CONNREFUSED))
 }

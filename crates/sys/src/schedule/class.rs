@@ -13,11 +13,10 @@ pub fn set_fifo(priority: u8) -> Result<(), OsError> {
     set_class(libc::SCHED_FIFO, priority)
 }
 
-/// Puts the calling thread back into the ordinary class, `SCHED_OTHER`. Its
-/// nice value is as it was.
+/// Puts the calling thread back into the ordinary class, `SCHED_OTHER`. Its nice value stays.
 ///
 /// # Errors
-/// None that stock Linux is known to return; a sandbox may refuse the call.
+/// Stock Linux is not known to return one. A sandbox may refuse the call.
 pub fn set_ordinary() -> Result<(), OsError> {
     set_class(libc::SCHED_OTHER, 0)
 }
@@ -31,10 +30,10 @@ pub(super) fn set_class_of(tid: Pid, class: i32, priority: u8) -> Result<(), OsE
     set_class_by_number(tid.as_raw_pid(), class, priority)
 }
 
-/// 0 is the calling thread. Async-signal-safe.
+/// Thread 0 is the calling thread. Async-signal-safe.
 fn set_class_by_number(tid: i32, class: i32, priority: u8) -> Result<(), OsError> {
     let param = libc::sched_param { sched_priority: i32::from(priority) };
-    // The system call and not the C library's function: musl's refuses.
+    // The system call and not the C library's function, because the function of musl refuses.
     // SAFETY: the kernel reads one sched_param.
     let result =
         unsafe { libc::syscall(libc::SYS_sched_setscheduler, tid, class, &raw const param) };

@@ -9,15 +9,15 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 impl UdpSocket {
-    /// A socket on `address`; port 0 lets the kernel choose. If `address` is a
-    /// multicast group, it is joined on the interface the routing table names
-    /// (IPv6: on the address's scope, where given).
+    /// A socket on `address`. With port 0 the kernel chooses the port. If `address` is a multicast
+    /// group, the socket joins it on the interface that the routing table names (IPv6: on the
+    /// address's scope, if given).
     ///
-    /// Arrival times and drop counts are asked for from the start.
+    /// The socket reports arrival times and drop counts from the start.
     ///
     /// # Errors
-    /// `EADDRINUSE`, for addresses are not shared; `EADDRNOTAVAIL`, `EACCES`
-    /// (ports below 1024), `ENODEV` (no interface for the group).
+    /// `EADDRINUSE`, because addresses are not shared. `EADDRNOTAVAIL`, `EACCES` (ports below
+    /// 1024), `ENODEV` (no interface for the group).
     pub fn bind(address: SocketAddr) -> Result<UdpSocket, OsError> {
         let fd = rustix::net::socket_with(
             if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 },
@@ -41,13 +41,13 @@ impl UdpSocket {
         Ok(socket)
     }
 
-    /// A socket that somebody else made. Four things change on it, for all who share it: it does
-    /// not block any more (`O_NONBLOCK`), the kernel does not join datagrams (`UDP_GRO`), and each
-    /// datagram brings its arrival time (`SO_TIMESTAMPNS`, which takes the place of
-    /// `SO_TIMESTAMP`) and the drops before it (`SO_RXQ_OVFL`). Six system calls.
+    /// A socket that other code made. Four things change, for all who share the socket. It no
+    /// longer blocks (`O_NONBLOCK`). The kernel no longer joins datagrams (`UDP_GRO`). Each
+    /// datagram brings its arrival time (`SO_TIMESTAMPNS`, which replaces `SO_TIMESTAMP`) and the
+    /// number of drops before it (`SO_RXQ_OVFL`). Six system calls.
     ///
     /// # Errors
-    /// `ENOTSOCK`: no socket. `EPROTOTYPE`: no datagram socket of IPv4 or IPv6.
+    /// `ENOTSOCK`: `fd` is no socket. `EPROTOTYPE`: `fd` is no datagram socket of IPv4 or IPv6.
     pub fn from_fd(fd: OwnedFd) -> Result<UdpSocket, OsError> {
         let kind = sockopt::socket_type(&fd).map_err(OsError::of("getsockopt(SO_TYPE)"))?;
         let family = sockopt::socket_domain(&fd).map_err(OsError::of("getsockopt(SO_DOMAIN)"))?;
@@ -62,7 +62,8 @@ impl UdpSocket {
         Ok(socket)
     }
 
-    /// Has the kernel say with each datagram when it arrived, and what was dropped before it.
+    /// Makes the kernel report the arrival time of each datagram, and the number of drops before
+    /// it.
     fn ask_for_control(&self) -> Result<(), OsError> {
         self.turn_on(libc::SO_RXQ_OVFL, "setsockopt(SO_RXQ_OVFL)")?;
         self.turn_on(libc::SO_TIMESTAMPNS, "setsockopt(SO_TIMESTAMPNS)")

@@ -1,13 +1,13 @@
-//! Datagrams that the kernel does not join.
+//! Turns off the kernel's joining of datagrams (generic receive offload).
 
 use crate::OsError;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// Has the kernel hand over each datagram by itself. With `UDP_GRO` it joins datagrams of one
+/// Makes the kernel deliver each datagram separately. With `UDP_GRO` it joins datagrams of one
 /// sender into one, without a mark in the payload.
 ///
 /// # Errors
-/// What the kernel said, but for a socket that is not of UDP and knows no such option.
+/// The kernel's error. A socket that is not UDP and does not know the option is no error.
 pub(crate) fn separate_datagrams(fd: &OwnedFd) -> Result<(), OsError> {
     let off: i32 = 0;
     // SAFETY: the kernel reads one int from `off`.

@@ -2,15 +2,15 @@
 
 use core::net::Ipv4Addr;
 
-/// The interface on which a socket hears an IPv4 group.
+/// The interface on which a socket joins an IPv4 group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Interface {
-    /// The one that the routing table names for the group.
+    /// The interface that the routing table names for the group.
     #[default]
     Routed,
-    /// The one that has this address.
+    /// The interface with this address.
     Address(Ipv4Addr),
-    /// The one with this index, as if_nametoindex(3) gives it.
+    /// The interface with this index, as if_nametoindex(3) returns it.
     Index(u32),
 }
 

@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 #[derive(Debug)]
 pub struct UdpSocket {
     fd: OwnedFd,
-    /// Drops so far, beyond the 32 bits the kernel counts in.
+    /// Drops so far. The kernel counts only 32 bits of them.
     drops: AtomicU64,
 }
 
@@ -23,7 +23,7 @@ impl UdpSocket {
         UdpSocket { fd, drops: AtomicU64::new(0) }
     }
 
-    /// Sends to `peer` from now on, and receives from nobody else.
+    /// Sends to `peer` from now on, and receives only from `peer`.
     ///
     /// # Errors
     /// `ENETUNREACH` without a route, `EAFNOSUPPORT` for the other IP version.
@@ -31,25 +31,25 @@ impl UdpSocket {
         rustix::net::connect(&self.fd, &peer).map_err(OsError::of("connect"))
     }
 
-    /// The address the socket is bound to, with the port the kernel chose.
+    /// The address of the socket, with the port that the kernel chose.
     ///
     /// # Errors
-    /// None that stock Linux is known to return.
+    /// Stock Linux is not known to return one.
     pub fn local_addr(&self) -> Result<SocketAddr, OsError> {
         let failed = OsError::of("getsockname");
         let address = rustix::net::getsockname(&self.fd).map_err(&failed)?;
         SocketAddr::try_from(address).map_err(failed)
     }
 
-    /// Asks for `bytes` of receive buffer and says how many were granted.
+    /// Requests `bytes` of receive buffer and returns how many were granted.
     ///
-    /// Both are in the kernel's own accounting, overhead included, as
-    /// [`receive_buffer_bytes`] computes and getsockopt(SO_RCVBUF) reports it:
-    /// twice what one writes into `SO_RCVBUF`. Without `CAP_NET_ADMIN` the
-    /// kernel grants at most twice `net.core.rmem_max`; with it, 2 GiB.
+    /// Both numbers use the kernel's accounting, overhead included, as computed by
+    /// [`super::receive_buffer_bytes`] and reported by getsockopt(SO_RCVBUF). They are twice the
+    /// value that a program writes into `SO_RCVBUF`. Without `CAP_NET_ADMIN` the kernel grants at
+    /// most twice `net.core.rmem_max`; with it, 2 GiB.
     ///
     /// # Errors
-    /// None that stock Linux is known to return; too little is no error.
+    /// Stock Linux is not known to return one. A smaller grant is no error.
     pub fn set_receive_buffer(&self, bytes: usize) -> Result<usize, OsError> {
         let half = buffer_half(bytes);
         if sockopt::set_socket_recv_buffer_size_force(&self.fd, half).is_err() {
@@ -59,19 +59,18 @@ impl UdpSocket {
         self.receive_buffer()
     }
 
-    /// The receive buffer in force, in the same accounting. One system call.
+    /// The present receive buffer, in the same accounting. One system call.
     ///
     /// # Errors
-    /// None that stock Linux is known to return.
+    /// Stock Linux is not known to return one.
     pub fn receive_buffer(&self) -> Result<usize, OsError> {
         sockopt::socket_recv_buffer_size(&self.fd).map_err(OsError::of("getsockopt(SO_RCVBUF)"))
     }
 
-    /// As [`Self::set_receive_buffer`], for what waits to be sent
-    /// (`net.core.wmem_max`).
+    /// As [`Self::set_receive_buffer`], for the send buffer (`net.core.wmem_max`).
     ///
     /// # Errors
-    /// None that stock Linux is known to return; too little is no error.
+    /// Stock Linux is not known to return one. A smaller grant is no error.
     pub fn set_send_buffer(&self, bytes: usize) -> Result<usize, OsError> {
         let half = buffer_half(bytes);
         if sockopt::set_socket_send_buffer_size_force(&self.fd, half).is_err() {
@@ -81,20 +80,20 @@ impl UdpSocket {
         sockopt::socket_send_buffer_size(&self.fd).map_err(OsError::of("getsockopt(SO_SNDBUF)"))
     }
 
-    /// Datagrams the kernel has dropped at this socket so far because its
-    /// buffer was full (or their checksum wrong).
+    /// Datagrams that the kernel has dropped at this socket so far, because its buffer was full or
+    /// their checksum wrong.
     ///
-    /// The kernel's own counter, by getsockopt(SO_MEMINFO): it is right at
-    /// any time, whereas [`ReceiveBatch::socket_drops`] learns of drops only
-    /// with the next datagram that is queued after them. One system call. The
-    /// kernel counts in 32 bits; call at least once every 2^32 drops.
+    /// Reads the kernel's own counter by getsockopt(SO_MEMINFO), which is always up to date.
+    /// [`super::ReceiveBatch::socket_drops`] learns of drops only with the next datagram that is
+    /// queued after them. One system call. The kernel counts in 32 bits, so call at least once
+    /// every 2^32 drops.
     ///
     /// # Errors
     /// `ENOPROTOOPT` before Linux 4.12.
     pub fn drops(&self) -> Result<u64, OsError> {
         const OPERATION: &str = "getsockopt(SO_MEMINFO)";
-        // Acquire pairs with the Release below: the kernel is asked after the
-        // caller that stored `known`, so its count is not behind `known`.
+        // Acquire pairs with the Release below: this call asks the kernel after the caller that
+        // stored `known` did. So the kernel's count is not behind `known`.
         let known = self.drops.load(Ordering::Acquire);
         // include/uapi/linux/sock_diag.h: SK_MEMINFO_*, one u32 each.
         const COUNTERS: libc::socklen_t = libc::SK_MEMINFO_DROPS as libc::socklen_t + 1;
@@ -116,16 +115,16 @@ impl UdpSocket {
             return Err(OsError::last(OPERATION));
         }
         if length != BYTES {
-            return Err(OsError::new(OPERATION, libc::ENOPROTOOPT)); // no such counter
+            // the kernel has no such counter
+            return Err(OsError::new(OPERATION, libc::ENOPROTOOPT));
         }
         let total = count_on(known, info[libc::SK_MEMINFO_DROPS as usize]);
         // Release pairs with the Acquire above.
         Ok(self.drops.fetch_max(total, Ordering::AcqRel).max(total))
     }
 
-    /// Blocks until there is something to receive (or an error to hear of),
-    /// at most `timeout_ns`; says whether there is. A signal ends it early,
-    /// with `false`. One system call.
+    /// Blocks until there is a datagram or an error to receive, at most `timeout_ns`. Returns
+    /// whether there is. A signal ends the wait early, with `false`. One system call.
     pub fn wait_readable(&self, timeout_ns: u64) -> bool {
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
         rustix::event::poll(&mut fds, Some(&timespec(timeout_ns))).is_ok_and(|ready| ready > 0)
@@ -138,8 +137,8 @@ impl AsFd for UdpSocket {
     }
 }
 
-/// The value of `SO_RCVBUF` or `SO_SNDBUF` that makes the kernel account
-/// `bytes`: it doubles it, and takes an int.
+/// The value of `SO_RCVBUF` or `SO_SNDBUF` for which the kernel accounts `bytes`. The kernel
+/// doubles the value and takes an int.
 fn buffer_half(bytes: usize) -> usize {
     bytes.div_ceil(2).min(i32::MAX as usize / 2)
 }
