@@ -1,7 +1,8 @@
-//! Watching descriptors with epoll, in the same words as [`crate::io_uring`]: for where that is refused.
+//! Watches descriptors with epoll, with the interface of [`crate::io_uring`]. For machines that
+//! refuse io_uring.
 //!
-//! Called by the runtime's I/O service. Watches are edge-triggered (`EPOLLET`), as multishot polls are.
-//! See epoll(7).
+//! The runtime's I/O service uses it. Watches are edge-triggered (`EPOLLET`), as multishot polls
+//! are. See epoll(7).
 
 use crate::OsError;
 use crate::clock::{monotonic_ns, timespec};

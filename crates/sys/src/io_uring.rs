@@ -8,7 +8,7 @@
 //!
 //! ```text
 //!   watch --submit--> watched --ready: completion with F_MORE--> watched
-//!                        |  +-----completion without F_MORE----> ended: to be watched again, or never
+//!                        |  +-----completion without F_MORE----> ended: watch it again, or never
 //!                        +--------unwatch-----------------------> gone
 //! ```
 //!

@@ -11,12 +11,12 @@
 //! |---|---|
 //! | [`clock`] | reading clocks, sleeping until a moment |
 //! | [`futex`] | waiting until a word of memory changes |
-//! | [`schedule`] | scheduling class, CPU affinity and timer slack of this thread and of other threads |
+//! | [`schedule`] | scheduling class, CPU affinity and timer slack of threads |
 //! | [`memory`] | locking memory and faulting it in |
 //! | [`memfd`] | sealed memory shared between processes |
 //! | [`udp`] | datagrams in batches, and the kernel's count of drops |
 //! | [`local`] | messages and descriptors between processes of this machine |
-//! | [`process`] | child processes without leftovers; state and signals of other processes and threads |
+//! | [`process`] | child processes; state and signals of other processes and threads |
 //! | [`readiness`] | waiting until descriptors are readable or writable |
 //! | [`io_uring`], [`io_epoll`] | watching thousands of descriptors, by io_uring or by epoll |
 //! | [`select`] | the same with select(2), for comparison |

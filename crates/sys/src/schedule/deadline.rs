@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "needs the right to SCHED_DEADLINE (root): run by cargo xtask ci where it is granted"]
+    #[ignore = "needs the right to SCHED_DEADLINE (root): cargo xtask ci runs it if granted"]
     fn the_class_is_entered_and_left_but_refused_to_a_pinned_thread() {
         set_deadline(MS, 10 * MS, 10 * MS).unwrap();
         assert_eq!(class_of(thread_id()), Ok(Class::Deadline));
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "needs the right to SCHED_DEADLINE (root): run by cargo xtask ci where it is granted"]
+    #[ignore = "needs the right to SCHED_DEADLINE (root): cargo xtask ci runs it if granted"]
     fn more_than_the_available_bandwidth_is_refused() {
         // Almost a whole CPU for each thread, with one thread more than CPUs. The threads sleep.
         let count = allowed_cpus().unwrap().len() + 1;

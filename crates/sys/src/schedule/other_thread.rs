@@ -234,7 +234,7 @@ mod tests {
             assert_eq!(thread.join().unwrap(), Ok(expected));
         }
     }
-    /// In a thread of its own: a capability that is dropped does not come back.
+    /// In a thread of its own, because a dropped capability does not come back.
     fn without_sys_nice(work: impl FnOnce() + Send + 'static) {
         let limited = move || {
             let mut sets = rustix::thread::capabilities(None).unwrap();
@@ -249,13 +249,13 @@ mod tests {
     #[test]
     #[ignore = "needs root and CAP_SYS_RESOURCE: drops a right and lives by a limit"]
     fn under_a_limit_a_thread_is_raised_demoted_and_raised_again_within_it() {
-        // Of the whole process; threads with the capability do not notice it.
+        // The limit applies to the whole process. Threads with the capability are unaffected.
         let set = |limit| rustix::process::setrlimit(Resource::Rtprio, limit).unwrap();
         let limit = |limit| set(Rlimit { current: Some(limit), maximum: Some(limit) });
         let before = rustix::process::getrlimit(Resource::Rtprio);
         limit(20);
         without_sys_nice(|| {
-            // Of a thread with more capabilities nothing may be changed.
+            // A thread with more capabilities cannot be changed.
             let (tid, go, thread) = started(|| ());
             let granted = RealTime::granted().unwrap();
             assert_eq!(granted.right, Right::Limit { priority_max: 20 });
