@@ -1,8 +1,7 @@
-//! One simulated CPU: drives the scheduler of the core as a runtime would, in
-//! virtual time.
+//! One simulated CPU. It drives the core's scheduler as a runtime would, in virtual time.
 //!
-//! Called by [`crate::Simulation`], one step at a time, so that several CPUs
-//! keep one order of events. It decides nothing of policy.
+//! [`crate::Simulation`] steps the CPUs one step at a time, so that the events of several CPUs have
+//! one order. This module makes no decision of policy.
 //!
 //! ```text
 //!             (1) due, a message, a death       (3) next upcall
@@ -14,21 +13,21 @@
 //!                                    (4) returned, yielded, died
 //! ```
 //!
-//! 1. It wakes when something is due (or late, by a fault), or a message rings.
-//! 2. Nothing is ready: it sleeps until the scheduler wants a tick.
-//! 3. The hand-off is spent, then the handler runs to the first point where it
-//!    must ask: under a preemptive policy the instant `check_at`, in the midst
-//!    of a PDU if need be; else the end of the first quantum at or after it.
-//!    Told to proceed, it goes on from there.
-//! 4. The job is done, or it was told to yield. Work in a PDU that was not
-//!    finished is kept here ([`crate::execution::Position`]); the core counts whole PDUs only, so
-//!    its states do not differ between the two kinds of policy.
+//! 1. The CPU wakes when something is due (later under a fault), or when a message notifies it.
+//! 2. Nothing is ready. The CPU sleeps until the scheduler wants a tick.
+//! 3. The CPU spends the hand-off, then runs the handler to the first preemption point. Under a
+//!    preemptive policy that is the instant `check_at`, also within a PDU. Otherwise it is the end
+//!    of the first quantum at or after `check_at`. If the scheduler says to proceed, the handler
+//!    continues from there.
+//! 4. The job is done, or the scheduler told it to yield. The simulator keeps the work in an
+//!    unfinished PDU ([`crate::execution::Position`]). The core counts whole PDUs only, so its
+//!    states are the same for both kinds of policy.
 //!
-//! What the core accepts and says is in readings of the clock, everything here
-//! in true time; they differ where a fault says so ([`crate::clock::Clock`]).
+//! The core's inputs and outputs are in readings of the clock. Everything in this module is in true
+//! time. The two differ only under a fault of the clock ([`crate::clock::Clock`]).
 //!
-//! At one instant the clock is set first; then releases come, then messages and faults, then
-//! events, then the choice of what runs next.
+//! At one instant the order is: clock steps, releases, messages and faults, events, and last the
+//! choice of what runs next.
 
 mod control;
 mod delivery;

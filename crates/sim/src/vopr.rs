@@ -1,11 +1,9 @@
-//! Random machines, sets and faults from one number, and every checker on
-//! them.
+//! Random machines, sets and faults from a seed, under every checker.
 //!
-//! Called by tests and by `upcall sim --vopr N`. Each seed makes one scenario:
-//! a machine, a set that admission takes, models and faults. Every feature is
-//! left out of about half of the seeds, so that no one hides another (Groce et
-//! al., "Swarm testing", ISSTA 2012). A seed that fails fails again, and belongs
-//! into `tests/vopr.rs` under a name.
+//! Tests and `upcall sim --vopr N` use it. Each seed makes one scenario: a machine, a set that
+//! admission accepts, models and faults. Every feature is absent in about half of the seeds, so
+//! that no feature hides another (Groce et al., "Swarm testing", ISSTA 2012). A seed that fails
+//! once fails always. Add it to `tests/vopr.rs` under a name.
 
 use crate::arrivals::Arrivals;
 use crate::chance::Chance;
@@ -27,41 +25,41 @@ use upcall_core::time::{Instant, Span};
 
 mod generator;
 
-/// Nothing is wrong in this last part, and everything has settled.
+/// The last part of a run has no faults, and everything has settled.
 const CALM: Span = Span::from_millis(400);
-/// A PS quantum, where the policy has no other (proportional-share-1998 §4.2).
+/// A PS quantum, if the policy has no other (proportional-share-1998 §4.2).
 const PS_QUANTUM: Span = Span::from_millis(1);
 
-/// What one seed makes.
+/// The scenario of one seed.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// To be simulated.
+    /// The simulation.
     pub spec: SimSpec,
-    /// For so long.
+    /// Length of the run.
     pub duration: Span,
-    /// And this must hold.
+    /// The guarantees that must hold.
     pub promises: Promises,
 }
 
-/// Seeds that all passed.
+/// Counts over seeds that all passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// How many.
+    /// Number of seeds.
     pub seeds: u64,
-    /// Jobs completed in them.
+    /// Completed jobs in them.
     pub jobs: u64,
-    /// Events told in them.
+    /// Emitted events in them.
     pub events: u64,
 }
 
-/// The first seed that did not pass.
+/// The first seed that failed.
 #[derive(Clone, Debug)]
 pub struct Failed {
-    /// Which.
+    /// The seed.
     pub seed: u64,
-    /// Under which policy.
+    /// Name of the policy.
     pub policy: &'static str,
-    /// What was broken first.
+    /// The first violation.
     pub violation: Violation,
 }
 
@@ -76,7 +74,7 @@ impl core::error::Error for Failed {}
 /// Checks the scenario of each seed in turn.
 ///
 /// # Errors
-/// The first seed that failed, and how.
+/// The first seed that failed, with the violation.
 pub fn vopr(
     discipline: &'static Discipline,
     seeds: impl IntoIterator<Item = u64>,
@@ -95,7 +93,7 @@ pub fn vopr(
 /// Runs a scenario under every checker.
 ///
 /// # Errors
-/// What was broken first.
+/// The first violation.
 pub fn check(scenario: Scenario) -> Result<Outcome, Violation> {
     let Scenario { spec, duration, promises } = scenario;
     let at_start = |what| Violation { checker: "spec", at: Instant::ZERO, what };
@@ -115,7 +113,7 @@ pub fn scenario(discipline: &'static Discipline, seed: u64) -> Scenario {
     let mut generator = Generator { chance, deaths, groups: None, events };
     let cpu_count = u32::try_from(generator.chance.between(1, 3)).unwrap_or(1);
     let faulty = generator.feature();
-    // What is nearly full takes very long to work off what piled up.
+    // A nearly full CPU takes very long to finish accumulated work.
     let limit_ppm = generator.chance.one_of(&[500_000, 750_000, 900_000, 1_000_000]);
     let limit_ppm = if faulty { limit_ppm.min(900_000) } else { limit_ppm };
     let platform = Platform {
@@ -162,15 +160,14 @@ pub fn scenario(discipline: &'static Discipline, seed: u64) -> Scenario {
     Scenario { spec, duration: FAULTY + settled_after + CALM, promises }
 }
 
-/// Whether a CPU's set was admitted because it was played through from one common
-/// start: what is promised holds as played, and in no other order of events
-/// (`admission::dwcs`).
+/// Whether a CPU's set was admitted by simulation from one common start. The guarantees then hold
+/// in the simulated order of events only (`admission::dwcs`).
 fn as_played(reservations: &Reservations) -> bool {
     const PLAYED: [&str; 3] = ["window-slots", "slot-simulation", "window-simulation"];
     reservations.tests().iter().any(|test| test.deciding && PLAYED.contains(&test.name))
 }
 
-/// Whether every job has all it may have, costs what was declared, and goes in its turn.
+/// Whether every job finds its whole batch, has the declared cost, and runs in its turn.
 fn exact(activities: &[SimActivity]) -> bool {
     activities.iter().all(|activity| {
         activity.posting.is_none()
@@ -179,7 +176,7 @@ fn exact(activities: &[SimActivity]) -> bool {
     })
 }
 
-/// Whether a policy minds windows: asked of the policy itself.
+/// Whether a policy supports windows, according to the policy itself.
 fn keeps_windows(discipline: &Discipline) -> bool {
     let mut scheduler = Scheduler::new(1, discipline);
     let params = ActivityParams::new(Span::from_millis(1), Span::from_micros(1));
@@ -189,8 +186,8 @@ fn keeps_windows(discipline: &Discipline) -> bool {
     created.is_ok() && scheduler.window_violations(id).is_some()
 }
 
-/// One quantum: the longest stretch that nothing interrupts, its hand-off included. A
-/// quarter more where weights change (`policy::ps` says why).
+/// One quantum: the longest stretch without preemption, including its hand-off. A quarter more if
+/// weights change (see `policy::ps`).
 fn lag_max(activities: &[SimActivity], platform: &Platform) -> Span {
     let quantum = activities.iter().map(|activity| activity.params.quantum_cost()).max();
     let lag = quantum.unwrap_or(Span::ZERO).max(PS_QUANTUM) + platform.switch_cost;
@@ -198,8 +195,8 @@ fn lag_max(activities: &[SimActivity], platform: &Platform) -> Span {
     if reweighed { lag + lag / 4 } else { lag }
 }
 
-/// How long it takes at most to work off what piled up while faults broke
-/// promises: what lay there and what came meanwhile, at the rate that is left.
+/// An upper bound of the time to finish the work that accumulated while faults broke guarantees. It
+/// is the accumulated work and the work that comes meanwhile, at the remaining rate.
 fn settled_after(activities: &[SimActivity], faults: &[Fault], platform: &Platform) -> Span {
     let breaking = faults.iter().filter(|fault| fault.breaks_promises(platform.wakeup_latency));
     let lost: Span = breaking.map(|fault| fault.window().until.since(fault.window().from)).sum();

@@ -1,51 +1,50 @@
-//! What every checker is, what it is told, and what it reports.
+//! The interface of a checker, its input and its result.
 
 use crate::event::SimEvent;
 use core::fmt;
 use upcall_core::time::{Instant, Span};
 
-/// One promise, watched over the events of one run.
+/// A check of one guarantee over the events of one run.
 pub trait Checker {
-    /// Its name, as its file's.
+    /// The name of the checker, the same as its file's.
     fn name(&self) -> &'static str;
 
-    /// Takes in the next event. Amortized O(1), O(CPUs) or O(activities of a CPU).
+    /// Handles the next event. Amortized O(1), O(CPUs) or O(activities of a CPU).
     ///
     /// # Errors
-    /// The promise was broken: how, in a line.
+    /// The guarantee was broken: one line that says how.
     fn event(&mut self, event: &SimEvent) -> Result<(), String>;
 
-    /// The run ended at `end`.
+    /// Handles the end of the run at `end`.
     ///
     /// # Errors
-    /// The promise was broken by what did not happen.
+    /// The guarantee was broken by something that did not happen.
     fn finish(&mut self, end: Instant) -> Result<(), String>;
 }
 
-/// What was promised for a run.
+/// The guarantees for a run.
 #[derive(Clone, Debug)]
 pub struct Promises {
-    /// Of each activity, the longest response admission allows; `None` where it
-    /// gave no bound.
+    /// For each activity, the longest response that admission allows; `None` if it gave no bound.
     pub response_max: Vec<Option<Span>>,
     /// How late a CPU may wake.
     pub wakeup_latency: Span,
-    /// The most a lag may be, either way; `None` where nothing was said.
+    /// The largest absolute lag; `None` if there is no guarantee.
     pub lag_max: Option<Span>,
-    /// Whether window-constraints are kept.
+    /// Whether window-constraints are guaranteed.
     pub windows: bool,
-    /// By how long after the last fault everyone gets on.
+    /// The time after the last fault by which every activity makes progress.
     pub settled_after: Span,
 }
 
-/// A promise that was broken.
+/// A broken guarantee.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// By the checker of that name.
+    /// Name of the checker.
     pub checker: &'static str,
-    /// When.
+    /// Time of the violation.
     pub at: Instant,
-    /// How.
+    /// Description of the violation.
     pub what: String,
 }
 

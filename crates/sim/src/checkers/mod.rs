@@ -1,23 +1,21 @@
-//! Whether what was promised was kept: one file a promise, each over events
-//! alone.
+//! Checkers of the guarantees, one file each, which read only the events.
 //!
-//! A checker believes neither the scheduler nor its counters: it has the
-//! releases, which the simulator works out by itself, and what the CPU did.
-//! Checkers read the events of one run in order, and stop at the first promise
-//! that was broken.
+//! A checker trusts neither the scheduler nor its counters. It uses the releases, which the
+//! simulator computes by itself, and the work of the CPU. Checkers read the events of one run in
+//! order, and stop at the first broken guarantee.
 //!
 //! | checker | what must hold |
 //! |---|---|
-//! | [`deadlines`] | no job for which admission gave a bound ends after it |
+//! | [`deadlines`] | no job with an admitted bound ends after it |
 //! | [`work_conserved`] | no awake CPU idles, or lets time pass, while a job is ready |
-//! | [`no_lost_wakeup`] | no CPU sleeps on while a job or a message waits |
+//! | [`no_lost_wakeup`] | no CPU stays asleep while a job or a message waits |
 //! | [`lag_bound`] | the lag of an activity stays within a bound |
-//! | [`ties`] | of equals, nobody goes before one with a more urgent event |
+//! | [`ties`] | among equals, the one with the most urgent event runs first |
 //! | [`windows`] | at most `x` of the `y` periods of a window are missed |
-//! | [`progress`] | once faults have healed, everyone gets on |
+//! | [`progress`] | after faults have healed, every activity makes progress |
 //!
-//! What a fault breaks is excused, from its beginning until the CPU has nothing
-//! left to do after it healed ([`excuse`]).
+//! Faults excuse the guarantees that they break. The excuse lasts from the fault's beginning until
+//! the CPU has nothing left to do after it healed ([`excuse`]).
 
 use crate::event::SimEvent;
 use crate::spec::SimSpec;
@@ -44,14 +42,14 @@ pub mod ties;
 pub mod windows;
 pub mod work_conserved;
 
-/// Every checker that applies, side by side.
+/// All checkers that apply to a run.
 pub struct Checkers {
     checkers: Vec<Box<dyn Checker>>,
     violation: Option<Violation>,
 }
 
 impl Checkers {
-    /// All of them, for a run of `spec` with `promises`.
+    /// The checkers for a run of `spec` with `promises`.
     pub fn all(spec: &SimSpec, promises: &Promises) -> Self {
         let mut checkers: Vec<Box<dyn Checker>> = vec![
             Box::new(Deadlines::new(spec, promises)),
@@ -71,7 +69,7 @@ impl Checkers {
         Checkers { checkers, violation: None }
     }
 
-    /// Hands the event to each, until one has found something.
+    /// Gives the event to each checker, until one has found a violation.
     pub fn event(&mut self, event: &SimEvent) {
         if self.violation.is_some() {
             return;
@@ -84,10 +82,10 @@ impl Checkers {
         }
     }
 
-    /// What was found first, the end of the run included.
+    /// The first violation, including those at the end of the run.
     ///
     /// # Errors
-    /// A promise was broken.
+    /// A guarantee was broken.
     pub fn finish(mut self, end: Instant) -> Result<(), Violation> {
         if let Some(violation) = self.violation {
             return Err(violation);

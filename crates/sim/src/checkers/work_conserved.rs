@@ -1,8 +1,8 @@
-//! Work conserved: a CPU that is awake idles only if no job is ready, and lets
-//! no time pass between one handler and the next.
+//! Checks work conservation. An awake CPU idles only if no job is ready, and lets no time pass
+//! between two handlers.
 //!
-//! There is no excuse from it: whatever goes wrong, what can run runs. A CPU
-//! that sleeps is the matter of [`super::no_lost_wakeup`].
+//! No fault excuses it, because ready work runs in any case. [`super::no_lost_wakeup`] checks
+//! sleeping CPUs.
 
 use super::checker::Checker;
 use super::pending::Pending;
@@ -11,7 +11,7 @@ use crate::spec::SimSpec;
 use std::collections::BTreeMap;
 use upcall_core::time::Instant;
 
-/// See the module's head.
+/// The checker of work conservation; see the module.
 #[derive(Debug)]
 pub struct WorkConserved {
     pending: Pending,
@@ -22,12 +22,12 @@ pub struct WorkConserved {
 struct CpuWork {
     activities: Vec<u32>,
     running: Option<u32>,
-    /// Since when it is awake and runs nothing.
+    /// The time since which the CPU is awake and runs nothing.
     choosing: Option<Instant>,
 }
 
 impl WorkConserved {
-    /// For the activities of `spec`.
+    /// The checker for the activities of `spec`.
     pub fn new(spec: &SimSpec) -> Self {
         let mut cpus: BTreeMap<_, _> =
             spec.cpus.iter().map(|&cpu| (cpu, CpuWork::default())).collect();
@@ -74,7 +74,7 @@ impl Checker for WorkConserved {
     }
 
     fn finish(&mut self, end: Instant) -> Result<(), String> {
-        // At the very end nothing is begun.
+        // At the very end nothing begins.
         match self.cpus.iter().find(|(_, cpu)| cpu.choosing.is_some_and(|since| since < end)) {
             Some((number, _)) => Err(format!("cpu{number} ran nothing at the end")),
             None => Ok(()),

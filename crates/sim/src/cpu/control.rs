@@ -1,4 +1,4 @@
-//! What comes to a CPU from outside: messages, events and faults.
+//! The inputs of a CPU from outside: messages, events and faults.
 
 use crate::actor::Actor;
 use crate::fault::Fault;
@@ -9,10 +9,10 @@ use std::collections::{BinaryHeap, VecDeque};
 use upcall_core::activity::Claim;
 use upcall_core::time::Instant;
 
-/// Something from outside.
+/// One input from outside.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Control {
-    /// Just before the clock is set: it is read once more.
+    /// The clock is set. The CPU reads it once more just before.
     ClockSteps,
     Message(Message),
     Fault {
@@ -21,7 +21,7 @@ pub(super) enum Control {
     },
 }
 
-/// What an activity is to do.
+/// A message about one activity.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Message {
     pub(super) actor: u32,
@@ -36,15 +36,15 @@ pub(super) enum Request {
     Event(u64),
 }
 
-/// The first event of each that gets any.
+/// The first event of each activity that gets events.
 pub(super) fn first_posts(actors: &[Actor]) -> BinaryHeap<Reverse<(Instant, u32)>> {
     let next = |actor: &Actor| actor.posts.as_ref().map(Posts::next_at);
     let all = (0u32..).zip(actors).filter_map(|(number, actor)| Some((next(actor)?, number)));
     all.filter(|(at, _)| *at < Instant::FAR).map(Reverse).collect()
 }
 
-/// All that will come to the CPU of these actors, in the order of time; at one
-/// instant faults come before messages.
+/// All inputs for the CPU of these actors, in the order of time. At one instant faults come before
+/// messages.
 pub(super) fn controls_of(spec: &SimSpec, actors: &[Actor]) -> VecDeque<(Instant, Control)> {
     let mut controls = Vec::new();
     for (index, fault) in (0u32..).zip(&spec.faults) {

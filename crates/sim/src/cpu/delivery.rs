@@ -11,7 +11,7 @@ use upcall_core::scheduler::Input;
 use upcall_core::time::Instant;
 
 impl Cpu {
-    /// Creates all activities, and runs those that are there from the start.
+    /// Creates all activities, and starts those that are present from the beginning.
     pub(crate) fn start(&mut self, spec: &SimSpec, observe: &mut impl FnMut(&SimEvent)) {
         for actor in 0..count(self.actors.len()) {
             self.create(actor, observe);
@@ -29,7 +29,8 @@ impl Cpu {
         }
     }
 
-    /// An event is handed in, if its owner is still there, and there is room.
+    /// Passes an event to the scheduler, if its owner is present. The scheduler refuses it if there
+    /// is no space.
     pub(super) fn accept_event(
         &mut self,
         number: u32,
@@ -53,7 +54,7 @@ impl Cpu {
         }
     }
 
-    /// So many events are taken, as far as there are any.
+    /// Takes `most` events of an activity, or as many as there are.
     pub(super) fn take_events(
         &mut self,
         id: ActivityId,
@@ -68,7 +69,7 @@ impl Cpu {
         }
     }
 
-    /// What a message says is done.
+    /// Carries out a message.
     pub(super) fn deliver(&mut self, message: Message, observe: &mut impl FnMut(&SimEvent)) {
         let id = ActivityId(message.actor);
         match message.request {
@@ -98,7 +99,7 @@ impl Cpu {
         }
     }
 
-    /// What is to be released by now is, before anything is dropped.
+    /// Releases all jobs that are due, before anything is dropped.
     pub(super) fn release_all(&mut self, observe: &mut impl FnMut(&SimEvent)) {
         self.drop_stale();
         while self.release_at() <= self.now {
@@ -117,11 +118,12 @@ impl Cpu {
 
     pub(super) fn run(&mut self, number: u32, observe: &mut impl FnMut(&SimEvent)) {
         let id = ActivityId(number);
-        // Not before what it has been told already: that would be late from the start.
+        // Not before the last input of the scheduler: otherwise the activity would be late from the
+        // start.
         let at = self.reading().max(self.scheduler.clock());
         let actor = &mut self.actors[number as usize];
         actor.join(self.now);
-        // One that has not left yet goes on as if nothing had been.
+        // An activity that has not left yet continues unchanged.
         if !self.scheduler.is_active(id) {
             actor.next_release = at + actor.params.offset;
         }

@@ -6,7 +6,7 @@ use upcall_core::time::Span;
 
 pub(super) const NANOSECOND: Span = Span::from_nanos(1);
 
-/// What is the same for all CPUs and never changes.
+/// The properties that all CPUs share and that never change.
 #[derive(Debug)]
 pub(crate) struct Machine {
     pub(super) preemptive: bool,
@@ -26,7 +26,7 @@ impl Machine {
     }
 }
 
-/// No spec has more activities than a `u32` counts.
+/// No spec has more activities than a `u32` can count.
 pub(super) fn count(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }

@@ -11,16 +11,17 @@ use upcall_core::scheduler::{Input, Outcome};
 use upcall_core::time::Instant;
 
 impl Cpu {
-    /// Whether the clock is set at `at`, which comes before all else.
+    /// Whether the clock is set at `at`. That comes before all else at this instant.
     pub(super) fn clock_steps_at(&self, at: Instant) -> bool {
         matches!(self.controls.front(), Some((when, Control::ClockSteps)) if *when == at)
     }
 
-    /// The next thing from outside.
+    /// Handles the next input from outside.
     pub(super) fn control(&mut self, machine: &Machine, observe: &mut impl FnMut(&SimEvent)) {
         match self.controls.pop_front() {
             Some((_, Control::ClockSteps)) => {
-                // So the core knows of all that was due by any reading there was.
+                // This tick tells the core of everything that was due by any reading of the clock
+                // so far.
                 let before = self.clock.reads(self.now - NANOSECOND);
                 self.inform_at(before, Input::Tick, observe);
             }
@@ -31,7 +32,7 @@ impl Cpu {
                     Fault::DomainDies { domain, .. } => {
                         self.domain(domain, !begins, machine, observe)
                     }
-                    // The doorbell is rung again for what was not arrives.
+                    // The lost notification is repeated.
                     Fault::LostNotifications { .. } if !begins && !self.mailbox.is_empty() => {
                         self.wake(machine, observe);
                     }
@@ -42,7 +43,7 @@ impl Cpu {
         }
     }
 
-    /// The next event comes, or the next burst. Nobody accepts of one whose owner is not there.
+    /// Delivers the next event or burst. An event is lost if its owner is not present.
     pub(super) fn post(&mut self, machine: &Machine, observe: &mut impl FnMut(&SimEvent)) {
         let Some(Reverse((at, number))) = self.posts.pop() else { return };
         let actor = &mut self.actors[number as usize];
@@ -61,7 +62,7 @@ impl Cpu {
         }
     }
 
-    /// A message comes: at once if the CPU is awake, else if it wakes it.
+    /// Delivers a message: at once if the CPU is awake, otherwise if the message wakes it.
     pub(super) fn message(
         &mut self,
         message: Message,
@@ -90,7 +91,7 @@ impl Cpu {
         }
     }
 
-    /// The running handler asks at the next point where it can.
+    /// Makes the running handler ask the scheduler at its next preemption point.
     pub(super) fn ask_soon(&mut self, mut running: Running, machine: &Machine) {
         running.check_at = running.check_at.min(self.now);
         let mut planned = self.planned(running, machine);
@@ -98,7 +99,7 @@ impl Cpu {
         self.state = State::Running(planned);
     }
 
-    /// All activities of a domain die, or are born again.
+    /// Ends all activities of a domain, or creates them again.
     pub(super) fn domain(
         &mut self,
         domain: u32,
@@ -134,7 +135,7 @@ impl Cpu {
         }
     }
 
-    /// It is gone, whatever it does.
+    /// Ends an activity, whatever it does now.
     pub(super) fn kill(
         &mut self,
         number: u32,

@@ -10,14 +10,14 @@ use upcall_core::scheduler::{Command, Input, Outcome};
 use upcall_core::time::{Instant, Span};
 
 impl Cpu {
-    /// (1) What is due is taken in, and something is chosen.
+    /// (1) Passes what is due to the scheduler, and chooses what runs.
     pub(super) fn wake(&mut self, machine: &Machine, observe: &mut impl FnMut(&SimEvent)) {
         self.become_awake(observe);
         self.inform(Input::Tick, observe);
         self.decide(machine, observe);
     }
 
-    /// It is awake from now on, and finds the messages that did not wake it.
+    /// Marks the CPU awake, and delivers the messages that did not wake it.
     pub(super) fn become_awake(&mut self, observe: &mut impl FnMut(&SimEvent)) {
         self.awake_since = self.now;
         self.emit(EventKind::Wake, observe);
@@ -42,7 +42,7 @@ impl Cpu {
         }
     }
 
-    /// (2)
+    /// (2) Sleeps until the scheduler wants a tick.
     pub(super) fn sleep(&mut self, machine: &Machine, observe: &mut impl FnMut(&SimEvent)) {
         self.busy += self.now.since(self.awake_since);
         // A timer cannot be set in the past.
@@ -61,7 +61,7 @@ impl Cpu {
         self.emit(EventKind::Idle, observe);
     }
 
-    /// (3)
+    /// (3) Calls a handler.
     pub(super) fn upcall(
         &mut self,
         id: ActivityId,
@@ -103,14 +103,14 @@ impl Cpu {
         self.state = State::Running(self.planned(running, machine));
     }
 
-    /// `running`, to act at the first point where it must.
+    /// Plans `running` up to the first point where it must act.
     pub(super) fn planned(&self, mut running: Running, machine: &Machine) -> Running {
         let actor = &self.actors[running.actor as usize];
         let from = running.from;
         let step = if machine.preemptive { 1 } else { actor.params.quantum };
         let spins_until = actor.spins_until(from);
         running.spins = spins_until.is_some();
-        // What spins gets no further than the step it is in.
+        // A spinning handler gets no further than its present step.
         let limit = match running.spins {
             true => Span::ZERO,
             false => machine.stalls.between(from, running.check_at),
@@ -126,7 +126,7 @@ impl Cpu {
         running
     }
 
-    /// How far the running job got by now.
+    /// The position that the running job has reached by now.
     pub(super) fn position(&self, running: &Running, machine: &Machine) -> Position {
         if self.now >= running.target_at {
             return Position { pdu: running.target, into: Span::ZERO };
@@ -141,7 +141,7 @@ impl Cpu {
         actor.costs().after(start, work, running.target)
     }
 
-    /// (4), or on.
+    /// (4) Ends the upcall, or lets it continue.
     pub(super) fn act(
         &mut self,
         mut running: Running,
@@ -160,7 +160,7 @@ impl Cpu {
         if self.now >= running.check_at {
             self.scheduler.handle(self.reading(), Input::Boundary).expect("a handler is running");
             match self.scheduler.poll_notice() {
-                // To be asked again at the same instant would lead nowhere.
+                // Asking again at the same instant would loop for ever.
                 Some(Command::Proceed { check_at }) => {
                     running.check_at = self.clock.first(check_at).max(self.now + NANOSECOND);
                 }
@@ -173,7 +173,7 @@ impl Cpu {
         self.state = State::Running(self.planned(running, machine));
     }
 
-    /// The handler returned. The state is left for the caller to set.
+    /// The handler returns. The caller sets the new state.
     pub(super) fn returned(
         &mut self,
         running: Running,

@@ -1,4 +1,4 @@
-//! The state of one CPU, and what it tells of it.
+//! The state of one CPU, and the events that it emits.
 
 use super::control::{Control, Message, controls_of, first_posts};
 use super::machine::{Machine, count};
@@ -15,28 +15,28 @@ use upcall_core::scheduler::{Command, Input};
 use upcall_core::time::{Instant, Span};
 use upcall_core::trace::{Record, Traced};
 
-/// One CPU and what is on it. Activities are numbered from 0, as the
-/// scheduler's [`ActivityId`]; [`Actor::activity`] is their place in the spec.
+/// One CPU and its activities. They are numbered from 0, as the scheduler's [`ActivityId`].
+/// [`Actor::activity`] is their index in the spec.
 #[derive(Debug)]
 pub(crate) struct Cpu {
     pub(super) number: u32,
     pub(super) scheduler: Traced<Vec<Record>>,
     pub(super) actors: Vec<Actor>,
     pub(super) state: State,
-    /// The last instant at which something happened.
+    /// The instant of the last step.
     pub(super) now: Instant,
     pub(super) clock: Clock,
-    /// The next release of each that delivers, by the clock; stale where the actor says
-    /// otherwise, but never on top.
+    /// The next release of each delivered activity, by the clock. Entries may be stale (the actor's
+    /// own value counts), but never the top one.
     pub(super) releases: BinaryHeap<Reverse<(Instant, u32)>>,
-    /// The next event of each activity that gets any.
+    /// The next event of each activity that gets events.
     pub(super) posts: BinaryHeap<Reverse<(Instant, u32)>>,
-    /// What else comes from outside, in the order of time.
+    /// Other inputs from outside, in the order of time.
     pub(super) controls: VecDeque<(Instant, Control)>,
-    /// Messages that did not wake it; none while it is awake.
+    /// Messages that did not wake the CPU; empty while it is awake.
     pub(super) mailbox: Vec<Message>,
     pub(super) chance: Chance,
-    /// Who was upcalled last, and of which domain.
+    /// The activity of the last upcall, and its domain.
     pub(super) last: Option<(u32, u32)>,
     pub(super) awake_since: Instant,
     pub(super) domain_switches: u64,
@@ -51,28 +51,28 @@ pub(super) enum State {
     Running(Running),
 }
 
-/// An upcall that goes on.
+/// An upcall that is running.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Running {
     pub(super) actor: u32,
     pub(super) upcalled: Instant,
-    /// PDUs of the job that were complete then.
+    /// Complete PDUs of the job at the upcall.
     pub(super) pdus_before: u32,
-    /// From here the actor's position counts: the hand-off's end, or the last
-    /// point where it asked.
+    /// The time from which the actor's position counts: the end of the hand-off, or the last
+    /// preemption point.
     pub(super) from: Instant,
     pub(super) check_at: Instant,
-    /// When it acts: asks, or returns.
+    /// The time at which it asks the scheduler or returns.
     pub(super) end: Instant,
-    /// When PDU `target` of the job would be complete; `end` or later.
+    /// The time at which PDU `target` of the job would be complete; `end` or later.
     pub(super) target_at: Instant,
     pub(super) target: u32,
-    /// Whether it spins in the PDU it is in until `target_at`.
+    /// Whether the handler spins in its present PDU until `target_at`.
     pub(super) spins: bool,
 }
 
 impl Cpu {
-    /// The CPU with those activities of `spec` that are on it, asleep until time 0.
+    /// A CPU with its activities of `spec`, asleep until time 0.
     pub(crate) fn new(spec: &SimSpec, machine: &Machine, number: u32) -> Self {
         let actors: Vec<_> = (0u32..)
             .zip(&spec.activities)
@@ -100,20 +100,19 @@ impl Cpu {
         }
     }
 
-    /// From now on every crossing of the core's interface is kept until it is
-    /// taken out.
+    /// Records every crossing of the core's interface from now on, until taken out.
     pub(crate) fn trace(&mut self) {
         self.scheduler.set_sink(Vec::new());
     }
 
-    /// Takes out what was kept.
+    /// Takes out the records.
     pub(crate) fn take_records(&mut self, record: &mut impl FnMut(u32, &Record)) {
         if let Some(kept) = self.scheduler.sink_mut() {
             kept.drain(..).for_each(|kept| record(self.number, &kept));
         }
     }
 
-    /// When the next thing happens; [`Instant::FAR`] if nothing ever will. O(1).
+    /// The time of the next step; [`Instant::FAR`] if there is none. O(1).
     pub(crate) fn next_at(&self) -> Instant {
         self.release_at().min(self.control_at()).min(self.post_at()).min(match self.state {
             State::Asleep { until } => until,
@@ -133,12 +132,12 @@ impl Cpu {
         self.posts.peek().map_or(Instant::FAR, |Reverse((at, _))| *at)
     }
 
-    /// The places of its activities in the spec.
+    /// The indices of its activities in the spec.
     pub(crate) fn activities(&self) -> impl Iterator<Item = u32> + '_ {
         self.actors.iter().map(|actor| actor.activity)
     }
 
-    /// What its clock reads now.
+    /// The present reading of its clock.
     pub(super) fn reading(&self) -> Instant {
         self.clock.reads(self.now)
     }
@@ -148,12 +147,12 @@ impl Cpu {
         observe(&SimEvent { at: self.now, cpu: self.number, kind });
     }
 
-    /// Hands in an input, and passes on what the core says of it.
+    /// Passes an input to the core, and emits the events that follow.
     pub(super) fn inform(&mut self, input: Input, observe: &mut impl FnMut(&SimEvent)) {
         self.inform_at(self.reading(), input, observe);
     }
 
-    /// The same, at another reading than the present one.
+    /// As `inform`, at a given reading of the clock.
     pub(super) fn inform_at(
         &mut self,
         reading: Instant,
@@ -180,13 +179,12 @@ impl Cpu {
                 let activity = self.actors[id.0 as usize].activity;
                 self.emit(EventKind::Leave { activity }, observe);
             }
-            // Answers are taken where they are asked for; a number is free
-            // again without anyone being told.
+            // The caller takes answers itself. A free number needs no event.
             _ => {}
         }
     }
 
-    /// The next release is told. The core sees it for itself.
+    /// Emits the next release. The core finds it by itself.
     pub(super) fn release(&mut self, observe: &mut impl FnMut(&SimEvent)) {
         let Some(mut top) = self.releases.peek_mut() else { return };
         let Reverse((_, number)) = *top;
@@ -200,7 +198,7 @@ impl Cpu {
         self.emit(EventKind::Release { activity, job, deadline }, observe);
     }
 
-    /// Brings a release that will be to the top of the heap.
+    /// Removes stale entries from the top of the heap.
     pub(super) fn drop_stale(&mut self) {
         while let Some(top) = self.releases.peek_mut() {
             let Reverse((at, number)) = *top;

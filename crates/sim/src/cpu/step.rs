@@ -10,15 +10,15 @@ use upcall_core::time::Instant;
 use upcall_core::trace::Record;
 
 impl Cpu {
-    /// Does the next thing, due at `at`, and only that. O(log n), a domain's
-    /// death and birth O(log n) for each of its activities.
+    /// Makes one step, due at `at`. O(log n). The death or the birth of a domain takes O(log n) for
+    /// each of its activities.
     pub(crate) fn step(
         &mut self,
         at: Instant,
         machine: &Machine,
         observe: &mut impl FnMut(&SimEvent),
     ) {
-        // One that was kept waiting by a suspend may be overdue.
+        // A step that a suspend delayed may be overdue.
         self.now = self.now.max(at);
         if self.clock_steps_at(at) {
             self.control(machine, observe);
@@ -37,8 +37,8 @@ impl Cpu {
         }
     }
 
-    /// Takes in what ends at `end`, the end of the run, and begins nothing. Gives
-    /// what the CPU and its activities came to, and how many events it told.
+    /// Handles what ends exactly at `end`, the end of the run, and begins nothing. Returns the
+    /// results of the CPU and its activities, and the number of emitted events.
     pub(crate) fn conclude(
         mut self,
         end: Instant,
@@ -47,7 +47,7 @@ impl Cpu {
         record: &mut impl FnMut(u32, &Record),
     ) -> (CpuOutcome, Vec<ActivityOutcome>, u64) {
         if end > Instant::ZERO {
-            // What is due before the end counts, though nobody took it in yet.
+            // Whatever is due before the end counts, even if no step has handled it yet.
             self.now = end - NANOSECOND;
             self.inform(Input::Tick, observe);
         }

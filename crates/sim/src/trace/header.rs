@@ -1,4 +1,4 @@
-//! What a trace file says before its first record.
+//! The header of a trace file, before its first record.
 
 use crate::spec::SimSpec;
 use core::fmt;
@@ -6,33 +6,33 @@ use upcall_core::activity::ActivityId;
 use upcall_core::policy::{Discipline, ps};
 use upcall_core::time::{Instant, Span};
 
-/// Number of the format; a reader refuses others.
+/// Number of the format. A reader refuses other numbers.
 pub const FORMAT: u32 = 1;
 
-/// What is known before the first record.
+/// The properties known before the first record.
 #[derive(Clone, Debug)]
 pub struct Header {
-    /// Which of the processes in the file: 0 if it is the only one. No two have the same.
+    /// Number of the process in the file, unique there; 0 if it is the only one.
     pub process: u16,
     /// The policy of every CPU.
     pub discipline: &'static Discipline,
-    /// Its time quantum, if it has one: the file may have another than the
+    /// The time quantum, if the policy has one. The file may have another quantum than the
     /// discipline of that name.
     pub time_quantum: Option<Span>,
-    /// Its groups, likewise.
+    /// The groups, which may also differ from the discipline's.
     pub groups: Vec<ps::Group>,
-    /// Whose nanoseconds.
+    /// The clock of all times.
     pub clock: Clock,
-    /// When it begins, by that clock.
+    /// The start, by that clock.
     pub start: Instant,
     /// The CPUs, each with the capacity of its scheduler.
     pub cpus: Vec<(u32, u32)>,
-    /// Who is who.
+    /// The names of the activities.
     pub activities: Vec<Named>,
 }
 
 impl Header {
-    /// Of a simulation.
+    /// The header for a simulation.
     pub fn of(spec: &SimSpec) -> Header {
         let mut cpus: Vec<_> = spec.cpus.iter().map(|&cpu| (cpu, 0)).collect();
         let mut activities = Vec::new();
@@ -60,7 +60,7 @@ impl Header {
     }
 }
 
-/// What the nanoseconds are of.
+/// The clock of a trace's nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
     /// `CLOCK_MONOTONIC` of the machine that ran it.
@@ -72,7 +72,7 @@ pub enum Clock {
 impl Clock {
     pub(super) const ALL: [Clock; 2] = [Clock::Monotonic, Clock::Virtual];
 
-    /// The word for it in the file and in JSON.
+    /// The clock's name in the file and in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Clock::Monotonic => "monotonic",
@@ -87,15 +87,15 @@ impl fmt::Display for Clock {
     }
 }
 
-/// Who an activity's number is.
+/// The name of an activity's number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
-    /// Its CPU.
+    /// CPU of the activity.
     pub cpu: u32,
-    /// Its number there.
+    /// Number of the activity on that CPU.
     pub id: ActivityId,
-    /// Its name.
+    /// Name of the activity.
     pub name: String,
-    /// The domain it belongs to.
+    /// Domain of the activity.
     pub domain: String,
 }

@@ -5,38 +5,38 @@ use upcall_core::policy::ps;
 use upcall_core::scheduler::Scheduler;
 use upcall_core::trace::{Divergence, Record, Replayed};
 
-/// A trace that was read. Parameters of an activity stand in the record of its
+/// A trace that was read. The parameters of an activity are in the record of its
 /// [`Input::Create`](upcall_core::scheduler::Input::Create).
 #[derive(Clone, Debug)]
 pub struct Trace {
-    /// What was known before.
+    /// The header.
     pub header: Header,
-    /// In the order of [`Header::cpus`], each CPU's records in their order.
+    /// The records of each CPU, in the order of [`Header::cpus`].
     pub records: Vec<Vec<Record>>,
 }
 
-/// What came of one CPU's replay.
+/// The result of one CPU's replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuReplay {
-    /// Which.
+    /// Number of the CPU.
     pub cpu: u32,
-    /// What was the same, or the first that was not.
+    /// The counts of equal records, or the first record that differed.
     pub outcome: Result<Replayed, Box<Divergence>>,
 }
 
 impl Trace {
-    /// Hands every input to a fresh scheduler, one a CPU, and compares all that
-    /// comes out; see [`upcall_core::trace::replay`]. O(log n) a record.
+    /// Gives every input to a new scheduler per CPU, and compares all outputs; see
+    /// [`upcall_core::trace::replay`]. O(log n) per record.
     pub fn replay(&self) -> Vec<CpuReplay> {
         self.replay_seen(|_, _, _| {})
     }
 
-    /// As [`Trace::replay`], and shows `seen` each CPU's scheduler behind every
-    /// record that was as recorded; see [`upcall_core::trace::replay_seen`].
+    /// As [`Trace::replay`]. Also shows `seen` each CPU's scheduler after every record that was
+    /// equal; see [`upcall_core::trace::replay_seen`].
     pub fn replay_seen(&self, mut seen: impl FnMut(u32, &Scheduler, &Record)) -> Vec<CpuReplay> {
         let Header { discipline, time_quantum, groups, .. } = &self.header;
         let same = *time_quantum == discipline.time_quantum && *groups == discipline.groups;
-        // The reader takes no groups that cannot be.
+        // The reader has refused invalid groups.
         let other = time_quantum.filter(|_| !same);
         let other = other.and_then(|quantum| ps::with_groups(quantum, groups.clone()).ok());
         let discipline = other.as_ref().unwrap_or(self.header.discipline);

@@ -1,13 +1,13 @@
 //! The rows of a trace, as the user interface shows them.
 
-/// The rows of a process, each its own number.
+/// The rows of a process, each with its own number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Row {
     Cpu(u32),
     Core(u32),
-    /// By the order in which domains are first named.
+    /// By the order in which domains first appear.
     Domain(u32),
-    /// By its place in [`Header::activities`].
+    /// By index in [`super::Header::activities`].
     Activity(u32),
 }
 
@@ -22,7 +22,7 @@ impl Row {
         u64::from(process) << 40 | kind << 32 | u64::from(number)
     }
 
-    /// The process and the CPU whose core's row this is.
+    /// The process and the CPU of a `core` row.
     pub(super) fn core_of(uuid: u64) -> Option<(u16, u32)> {
         if uuid >> 32 & 0xff != 2 {
             return None;

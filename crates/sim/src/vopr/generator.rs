@@ -1,4 +1,4 @@
-//! Draws the parts of a scenario: its set, its events, its changes and its faults.
+//! Draws the parts of a scenario: its set, events, changes and faults.
 
 use crate::arrivals::Arrivals;
 use crate::chance::Chance;
@@ -16,29 +16,28 @@ use upcall_core::time::{Instant, Span};
 /// Faults begin and heal in this first part of a run.
 pub(super) const FAULTY: Span = Span::from_millis(400);
 
-/// A scenario's purpose of chance.
+/// The random stream of a scenario.
 pub(super) const PURPOSE: u64 = 1 << 48;
-/// Apart from it, so that older seeds keep the rest: the clock's steps, who is reweighed,
-/// which groups there are, and what events.
+/// Separate streams, so that older seeds keep the rest. They draw the clock's steps, changes of
+/// claims, groups and events.
 pub(super) const PURPOSE_CLOCK: u64 = PURPOSE + 1;
 pub(super) const PURPOSE_REWEIGHS: u64 = PURPOSE + 2;
 pub(super) const PURPOSE_GROUPS: u64 = PURPOSE + 3;
 pub(super) const PURPOSE_EVENTS: u64 = PURPOSE + 4;
 
-/// Draws a scenario, part by part.
+/// Draws a scenario part by part.
 pub(super) struct Generator {
     pub(super) chance: Chance,
-    /// Whether domains may die. Who is born again is created after the others,
-    /// and then the last among equals; admission took it for what it was. So
-    /// such sets have no equals.
+    /// Whether domains may die. An activity that is created again comes after the others, so it is
+    /// last among equals. Admission counted on its old position. So these sets have no equals.
     pub(super) deaths: bool,
-    /// How many groups there are, and who is in which.
+    /// Number of groups, and the stream that assigns activities to them.
     pub(super) groups: Option<(u16, Chance)>,
-    /// Whether there are events, and which.
+    /// The stream of events, if the scenario has events.
     pub(super) events: Option<Chance>,
 }
 
-/// Proportional share with groups, of all kinds.
+/// Proportional share with groups of all kinds.
 static GROUPED: LazyLock<Vec<Discipline>> = LazyLock::new(|| {
     let share = |percent: u32| Share::from_ppm(percent * 10_000).map(Claim::Share);
     let alone =
@@ -71,7 +70,7 @@ impl Generator {
         grouped
     }
 
-    /// Whether this seed has the next feature.
+    /// Draws whether this seed has the next feature.
     pub(super) fn feature(&mut self) -> bool {
         self.chance.one_in(2)
     }
@@ -89,7 +88,7 @@ impl Generator {
         u32::try_from(drawn).unwrap_or(most)
     }
 
-    /// What admission takes of a random set, with its CPUs.
+    /// The activities of a random set that admission accepts, with their CPUs.
     pub(super) fn admitted(
         &mut self,
         discipline: &'static Discipline,
@@ -123,9 +122,8 @@ impl Generator {
             let asked = trial.reserve(&activity.name, activity.params, &activity.terms);
             if let Ok(reservation) = asked {
                 activity.cpu = reservation.cpu;
-                // Who is promised nothing is taken whatever it wants, and who may
-                // miss periods takes what there is; with all that the CPU has, what
-                // piled up would never be worked off.
+                // Admission accepts any activity without a guarantee, and gives the remaining CPU
+                // to one that may miss periods. On a full CPU, accumulated work would never finish.
                 let promised = trial.response_max(reservation.id).is_some();
                 if (faulty || !promised) && !fits(&activities, &activity, platform) {
                     continue;
@@ -161,7 +159,8 @@ impl Generator {
         activity
     }
 
-    /// Events, if this seed has any, for most: rare or many, in bursts or not.
+    /// Gives most activities events, if this seed has any: rare or frequent, with or without
+    /// bursts.
     fn post(&mut self, activity: &mut SimActivity) {
         let Some(chance) = &mut self.events else { return };
         if chance.one_in(4) {
@@ -184,7 +183,7 @@ impl Generator {
         activity.posting = Some(Posting { arrivals, rank });
     }
 
-    /// Event servers with up to all that is left, where the policy has any.
+    /// Draws event servers with up to the whole remaining share, if the policy supports them.
     pub(super) fn event_servers(
         &mut self,
         platform: &Platform,
@@ -207,7 +206,7 @@ impl Generator {
         servers
     }
 
-    /// Of the CPU, at least what it uses, and up to twice that.
+    /// Draws a share: at least the activity's load, at most twice that.
     fn share(&mut self, params: &ActivityParams) -> Option<Share> {
         let used = u128::from(params.compute().as_nanos()) * 1_000_000;
         let used_ppm = u64::try_from(used.div_ceil(u128::from(params.period.as_nanos()))).ok()?;
@@ -218,7 +217,7 @@ impl Generator {
     fn params(&mut self, number: u32, features: Features) -> ActivityParams {
         let periods_ms = [5, 7, 8, 10, 12, 15, 20, 24, 30, 40, 60];
         let period = match features.odd_periods {
-            // No two alike.
+            // All periods differ.
             true => {
                 Span::from_nanos(self.chance.between(4_000, 60_000) * 1_000 + u64::from(number))
             }
@@ -253,7 +252,7 @@ impl Generator {
         }
     }
 
-    /// Never dearer than declared.
+    /// Draws costs that never exceed the declared one.
     fn execution(&mut self, declared: Span) -> Execution {
         match self.count(0, 2) {
             0 => Execution::Uniform { least: self.up_to(declared), most: declared },
@@ -265,8 +264,8 @@ impl Generator {
         }
     }
 
-    /// Shares and weights that change now and then, as admission grants it. A job may
-    /// then take as long as the smallest of its owner's shares allows.
+    /// Draws changes of shares and weights, as admission grants them. A job may then take as long
+    /// as the smallest of its owner's shares allows.
     pub(super) fn reweigh(
         &mut self,
         activities: &mut [SimActivity],
@@ -295,7 +294,7 @@ impl Generator {
         }
     }
 
-    /// Away once or twice, for a period at least.
+    /// Draws one or two absences of at least a period.
     fn presence(&mut self, period: Span) -> Vec<Window> {
         let mut windows = Vec::new();
         let mut from = Instant::ZERO + self.span_or_none(period);
@@ -308,7 +307,7 @@ impl Generator {
         windows
     }
 
-    /// One to four faults within the faulty part.
+    /// Draws one to four faults within the faulty part.
     pub(super) fn faults(&mut self, activities: &[SimActivity], platform: &Platform) -> Vec<Fault> {
         (0..self.count(1, 4))
             .filter_map(|_| {
@@ -329,7 +328,7 @@ impl Generator {
                         Fault::NeverYields { activity, window: short }
                     }
                     0 => {
-                        // Born again sooner, its jobs would come closer than a period.
+                        // If the domain came back earlier, its jobs would be closer than a period.
                         let until = long.until.max(long.from + longest.unwrap_or(FAULTY));
                         let window = Window { from: long.from, until };
                         Fault::DomainDies { domain: activities[activity].domain, window }
@@ -341,7 +340,7 @@ impl Generator {
             .collect()
     }
 
-    /// The clock goes wrong, in one of two scenarios.
+    /// Draws a fault of the clock for half of the scenarios.
     pub(super) fn clock_step(&mut self) -> Option<Fault> {
         if !self.feature() {
             return None;
@@ -354,14 +353,14 @@ impl Generator {
         })
     }
 
-    /// A window of at most `most` within the faulty part.
+    /// Draws a window of at most `most` within the faulty part.
     fn window(&mut self, most: Span) -> Window {
         let from = Instant::ZERO + self.up_to(FAULTY.saturating_sub(most));
         Window { from, until: from + self.up_to(most) }
     }
 }
 
-/// What the activities of one seed may have.
+/// The features that the activities of one seed may have.
 #[derive(Clone, Copy)]
 struct Features {
     offsets: bool,
@@ -374,8 +373,8 @@ struct Features {
     shares: bool,
 }
 
-/// Whether a CPU has enough for all that is on it and one more, each quantum
-/// with two hand-offs, whatever was promised.
+/// Whether a CPU has enough for all its activities and one more, each quantum with two hand-offs,
+/// independent of guarantees.
 fn fits(activities: &[SimActivity], more: &SimActivity, platform: &Platform) -> bool {
     let there = activities.iter().filter(|activity| activity.cpu == more.cpu);
     let used_ppm: u64 = there.chain([more]).map(|activity| used_ppm(activity, platform)).sum();
