@@ -173,7 +173,7 @@ mod tests {
 
         /// Stopping anywhere and resuming ends where an uninterrupted run ends.
         #[test]
-        fn a_stop_does_not_change_the_end(seed in any::<u64>(), total in 1u32..20, cut in 0u64..300) {
+        fn a_stop_keeps_the_end(seed in any::<u64>(), total in 1u32..20, cut in 0u64..300) {
             let execution = Execution::Uniform { least: ns(3), most: ns(20) };
             let costs = Costs { execution: &execution, stream: seed, first: 40 };
             let start = Position::default();

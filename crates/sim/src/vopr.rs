@@ -172,7 +172,7 @@ fn exact(activities: &[SimActivity]) -> bool {
     activities.iter().all(|activity| {
         activity.posting.is_none()
             && matches!(activity.arrivals, Arrivals::Saturated)
-            && matches!(activity.execution, Execution::Fixed(cost) if cost == activity.params.pdu_cost)
+            && activity.execution == Execution::Fixed(activity.params.pdu_cost)
     })
 }
 

@@ -48,7 +48,7 @@ impl Bounds {
                 if end.since(job.release) > longest && !self.excuse.holds(self.cpus[activity]) =>
             {
                 Err(format!(
-                    "activity {activity}: the job released at {} ns is {} ns old, admitted were \\
+                    "activity {activity}: the job released at {} ns is {} ns old, admitted were \
                      {} ns",
                     job.release.as_nanos(),
                     end.since(job.release).as_nanos(),
