@@ -59,7 +59,7 @@ impl Arrivals {
                 Some("arrivals are 0 ns apart on average, expected at least 1 ns")
             }
             Arrivals::Recorded(at) if !at.is_sorted() => {
-                Some("recorded arrivals go back in time, expected them in order")
+                Some("recorded arrivals are not in order of time")
             }
             _ => None,
         }

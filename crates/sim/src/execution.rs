@@ -29,7 +29,7 @@ impl Execution {
     pub(crate) fn fault(&self) -> Option<&'static str> {
         match self {
             Execution::Uniform { least, most } if least > most => {
-                Some("the cheapest PDU costs more than the dearest")
+                Some("the least cost of a PDU is above the greatest")
             }
             Execution::Recorded(costs) if costs.is_empty() => {
                 Some("no recorded costs, expected at least one")

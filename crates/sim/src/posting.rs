@@ -33,7 +33,7 @@ impl Posting {
     /// The error of the model, if it has one.
     pub(crate) fn fault(&self) -> Option<&'static str> {
         match (&self.arrivals, &self.rank) {
-            (Arrivals::Saturated, _) => Some("events without end, expected some other arrivals"),
+            (Arrivals::Saturated, _) => Some("events cannot be saturated, expected other arrivals"),
             (_, PostRank::Recorded(ranks)) if ranks.is_empty() => {
                 Some("no recorded ranks of events, expected at least one")
             }

@@ -83,14 +83,14 @@ impl SimSpec {
         }
         match *fault {
             Fault::NeverYields { activity, .. } if activity as usize >= self.activities.len() => {
-                Err("it names an activity that is not there")
+                Err("it names an activity that does not exist")
             }
             Fault::DomainDies { domain, .. }
                 if self.activities.iter().all(|activity| activity.domain != domain) =>
             {
-                Err("it names a domain that is not there")
+                Err("it names a domain that does not exist")
             }
-            Fault::LostNotifications { one_in: 0, .. } => Err("it loses one message in 0"),
+            Fault::LostNotifications { one_in: 0, .. } => Err("it loses one notification in 0"),
             // A larger error could stop time.
             Fault::ClockForward { by, .. } | Fault::ClockBack { by, .. } if by > STEP_MAX => {
                 Err("the clock is off by more than an hour")
@@ -167,7 +167,8 @@ impl SimActivity {
         }
         if self.reweighs.iter().any(|&(_, claim)| self.terms.claiming(claim).is_none()) {
             return Err(Cause::Model(
-                "it claims a share for a weight or a weight for a share, expected its own kind",
+                "it claims a share but has a weight, or a weight but has a share; expected its own \
+                 kind",
             ));
         }
         Ok(())
@@ -310,13 +311,16 @@ mod tests {
             (&|spec| spec.cpus = vec![3], "`a` is on CPU 0"),
             (&|spec| spec.activities[0].params.batch = 0, "`a`: the batch is 0, expected"),
             (&|spec| spec.activities[0].execution = Execution::Recorded([].into()), "no recorded"),
-            (&|spec| spec.activities[0].posting = Some(endless.clone()), "events without end"),
+            (
+                &|spec| spec.activities[0].posting = Some(endless.clone()),
+                "events cannot be saturated",
+            ),
             (&|spec| spec.event_servers = vec![(7, Share::WHOLE)], "`event server` is on CPU 7"),
             (&|spec| spec.activities[0].present = vec![soon(5), Window::ALWAYS], "out of order"),
             (&|spec| spec.activities[0].reweighs = vec![(at(1), whole)], "expected its own kind"),
             (&|spec| spec.faults = vec![activity_2], "fault 0: it names an activity"),
             (&|spec| spec.faults = vec![gone], "fault 0: it names a domain"),
-            (&|spec| spec.faults = vec![silent], "one message in 0"),
+            (&|spec| spec.faults = vec![silent], "one notification in 0"),
             (&|spec| spec.faults = vec![off], "more than an hour"),
             (&|spec| spec.faults = vec![backward], "ends before it begins"),
         ] {

@@ -48,7 +48,7 @@ pub use thread::{
     thread_state, wait_time_of,
 };
 
-/// What a child's standard stream is connected to.
+/// The connection of a child's standard stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stream {
     /// `/dev/null`.
@@ -60,7 +60,7 @@ pub enum Stream {
     Inherit,
 }
 
-/// What a child gets besides its command. Default: no streams and no descriptor.
+/// The streams and the descriptor of a child. By default it gets none.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SpawnOptions<'fd> {
     /// Standard input.

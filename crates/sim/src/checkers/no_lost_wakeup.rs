@@ -57,7 +57,7 @@ impl NoLostWakeup {
                 && since + self.wakeup_latency < now
             {
                 return Err(format!(
-                    "cpu{number} sleeps though something waits since {} ns",
+                    "cpu{number} sleeps while a job or a message waits since {} ns",
                     since.as_nanos()
                 ));
             }
@@ -74,7 +74,7 @@ impl Checker for NoLostWakeup {
     fn event(&mut self, event: &SimEvent) -> Result<(), String> {
         self.all_woke(event.at)?;
         let Some(cpu) = self.cpus.get_mut(&event.cpu) else {
-            return Err(format!("cpu{} is none of the machine's", event.cpu));
+            return Err(format!("the machine has no cpu{}", event.cpu));
         };
         match event.kind {
             EventKind::Release { .. } | EventKind::Message { .. } if cpu.asleep => {

@@ -67,7 +67,7 @@ impl Pending {
                 match found {
                     true => Ok(()),
                     false => Err(format!(
-                        "activity {}: job {} ended, and was not there",
+                        "activity {}: job {} ended without a release",
                         record.id.0, record.job
                     )),
                 }

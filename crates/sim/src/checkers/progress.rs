@@ -60,7 +60,7 @@ impl Checker for Progress {
                 *waiting += 1;
                 if *waiting > RELEASES_WITHOUT_JOB_MAX && self.promised[activity as usize] {
                     return Err(format!(
-                        "activity {activity}: {waiting} releases, and no job got done"
+                        "activity {activity}: {waiting} releases without a completed job"
                     ));
                 }
             }
@@ -85,12 +85,10 @@ impl Checker for Progress {
             .position(|(&w, p)| !p && w > RELEASES_WITHOUT_CPU_MAX);
         if let Some(activity) = left_out {
             let waiting = self.waiting[activity];
-            return Err(format!(
-                "activity {activity}: {waiting} releases, and it never had the CPU"
-            ));
+            return Err(format!("activity {activity}: {waiting} releases without any CPU time"));
         }
         match self.cpus.iter().find(|cpu| self.settled < end && self.excuse.holds(**cpu)) {
-            Some(cpu) => Err(format!("cpu{cpu} never had nothing to do since its faults healed")),
+            Some(cpu) => Err(format!("cpu{cpu} was never idle after its faults healed")),
             None => Ok(()),
         }
     }

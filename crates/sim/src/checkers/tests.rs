@@ -148,7 +148,7 @@ fn a_cpu_that_oversleeps_is_found_and_excused_only_by_its_fault() {
     let late = SimSpec { faults: vec![fault], ..spec() };
     let (checker, what) = broken(&spec(), &promises(), &hidden(&late));
     assert_eq!(checker, "no_lost_wakeup");
-    assert!(what.contains("sleeps though something waits since 1"), "{what}");
+    assert!(what.contains("sleeps while a job or a message waits since 1"), "{what}");
     assert_eq!(verdict(&late, &promises(), &events_of(&late)), Ok(()));
     // The CPU may be that late.
     let wakeup_latency = Span::from_micros(50);
@@ -165,14 +165,14 @@ fn a_cpu_that_oversleeps_is_found_and_excused_only_by_its_fault() {
 
 #[test]
 fn a_lost_message_is_found_and_excused_only_by_its_fault() {
-    let mut deaf = spec();
+    let mut unreachable = spec();
     // CPU 0 sleeps from 8 ms on. Only the message could wake it.
-    deaf.activities[0].present = vec![window(9, 400)];
-    deaf.activities[1].present = vec![window(0, 0)];
-    assert_eq!(verdict(&deaf, &promises(), &events_of(&deaf)), Ok(()));
-    let mut lost = deaf.clone();
+    unreachable.activities[0].present = vec![window(9, 400)];
+    unreachable.activities[1].present = vec![window(0, 0)];
+    assert_eq!(verdict(&unreachable, &promises(), &events_of(&unreachable)), Ok(()));
+    let mut lost = unreachable.clone();
     lost.faults = vec![Fault::LostNotifications { window: window(5, 50), one_in: 1 }];
-    let (checker, what) = broken(&deaf, &promises(), &hidden(&lost));
+    let (checker, what) = broken(&unreachable, &promises(), &hidden(&lost));
     assert_eq!((checker, what.contains("since 9000000 ns")), ("no_lost_wakeup", true), "{what}");
     let events = events_of(&lost);
     assert_eq!(verdict(&lost, &promises(), &events), Ok(()));
@@ -243,7 +243,7 @@ fn an_activity_without_progress_after_healing_is_found() {
     promises.response_max = vec![Some(Span::from_secs(1000)); starved.activities.len()];
     let (checker, what) = broken(&starved, &promises, &events_of(&starved));
     assert_eq!(checker, "progress");
-    assert_eq!(what, "activity 1: 4 releases, and no job got done");
+    assert_eq!(what, "activity 1: 4 releases without a completed job");
 }
 
 #[test]
@@ -259,7 +259,7 @@ fn an_activity_without_guarantee_that_never_runs_is_found() {
     starved.activities[1].params.pdu_cost = Span::from_millis(1);
     let (checker, what) = broken(&starved, &promises, &events_of(&starved));
     assert_eq!(checker, "progress");
-    assert!(what.ends_with("releases, and it never had the CPU"), "{what}");
+    assert!(what.ends_with("releases without any CPU time"), "{what}");
 }
 
 #[test]
@@ -274,7 +274,7 @@ fn a_cpu_that_never_catches_up_after_healing_is_found() {
     promises.windows = false;
     let (checker, what) = broken(&full, &promises, &events_of(&full));
     assert_eq!(checker, "progress");
-    assert_eq!(what, "cpu0 never had nothing to do since its faults healed");
+    assert_eq!(what, "cpu0 was never idle after its faults healed");
 }
 
 /// Three activities of the same period on one CPU. The last has events at 0, 10 ms, ...

@@ -47,7 +47,11 @@ impl Checker for WorkConserved {
         self.pending.event(event, |_| Ok(()))?;
         let cpu = self.cpus.entry(event.cpu).or_default();
         if let Some(since) = cpu.choosing.filter(|since| *since < event.at) {
-            return Err(format!("cpu{} runs nothing since {} ns", event.cpu, since.as_nanos()));
+            return Err(format!(
+                "cpu{} is awake but runs nothing since {} ns",
+                event.cpu,
+                since.as_nanos()
+            ));
         }
         match event.kind {
             EventKind::JobDone(record) if cpu.running == Some(record.id.0) => {
@@ -63,7 +67,7 @@ impl Checker for WorkConserved {
                 let ready = cpu.activities.iter().find(|&&a| self.pending.count(a) > 0);
                 if let Some(activity) = ready {
                     return Err(format!(
-                        "cpu{} goes to sleep, and activity {activity} is ready",
+                        "cpu{} goes to sleep while activity {activity} is ready",
                         event.cpu
                     ));
                 }

@@ -1,4 +1,4 @@
-//! What is the same for all CPUs of a simulation.
+//! The properties that all CPUs of a simulation share.
 
 use crate::fault::{Fault, Stalls};
 use crate::spec::SimSpec;

@@ -54,11 +54,8 @@ impl Cpu {
             self.posts.push(Reverse((posts.next_at(), number)));
         }
         for rank in ranks.into_iter().filter(|_| accepts) {
-            self.message(
-                Message { actor: number, request: Request::Event(rank) },
-                machine,
-                observe,
-            );
+            let request = Request::Event(rank);
+            self.message(Message { actor: number, request }, machine, observe);
         }
     }
 
@@ -78,13 +75,13 @@ impl Cpu {
             }
             State::Asleep { .. } => {
                 self.mailbox.push(message);
-                let arrives = machine.faults.iter().all(|fault| match *fault {
+                let notified = machine.faults.iter().all(|fault| match *fault {
                     Fault::LostNotifications { window, one_in } if window.contains(self.now) => {
                         !self.chance.one_in(u64::from(one_in))
                     }
                     _ => true,
                 });
-                if arrives {
+                if notified {
                     self.wake(machine, observe);
                 }
             }

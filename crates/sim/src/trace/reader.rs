@@ -91,7 +91,7 @@ impl fmt::Display for ReadError {
             Cause::Packet(error) => error.fmt(f),
             Cause::Missing(what) => write!(f, "found no {what}"),
             Cause::Range { field, found } => write!(f, "{field} {found} is out of range"),
-            Cause::Twice(what) => write!(f, "{what} stands there twice"),
+            Cause::Twice(what) => write!(f, "{what} appears twice"),
             Cause::Word { field, found } => write!(f, "found {field} `{found}`, which is unknown"),
             Cause::NoHeader { cpu } => write!(f, "a record of CPU {cpu} without a header before"),
             Cause::Several { processes } => {

@@ -275,7 +275,7 @@ fn an_error_names_its_offset_and_cause() {
     assert!(refused(&[0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 1]).contains("at most 65536"));
     assert!(refused(&[0x0a, 2, 0x5a, 9]).starts_with("byte 0: failed to decode"));
     let twice = [&good[..], &good[..]].concat();
-    assert!(refused(&twice).contains("the header of a CPU stands there twice"));
+    assert!(refused(&twice).contains("the header of a CPU appears twice"));
     let mut other = header();
     other.cpus = vec![(7, CAPACITY_MAX + 1)];
     other.activities.clear();
