@@ -51,7 +51,7 @@ fn beyond_saturation_windows_share_the_loss_as_configured() {
 }
 
 #[test]
-fn beyond_saturation_display_times_share_the_loss_alike_where_the_order_of_creation_starves() {
+fn beyond_saturation_display_times_share_the_loss_evenly_and_creation_order_does_not() {
     let players = 18;
     let ordinary = frames(players, Scheduling::Ordinary);
     assert!(ordinary.contains(&0) && ordinary.contains(&(30 * SECONDS)), "{ordinary:?}");

@@ -23,8 +23,8 @@
 //! The kernel makes completions on request (`IORING_SETUP_DEFER_TASKRUN`, Linux 6.1). A flag in
 //! memory says that some are due, and one call makes up to 20 of them (Linux 6.18). Without this
 //! option the kernel would interrupt the thread for each completion, and a sleeping system call
-//! might return `EINTR`. Decision 0012 has the costs. Only the thread that made the ring may use
-//! it.
+//! might return `EINTR`. docs/decisions/0012-io-events.md has the costs. Only the thread that made
+//! the ring may use it.
 //!
 //! A watch holds its file open until [`PollRing::unwatch`] was submitted and harvested.
 

@@ -56,7 +56,7 @@ fn lock(flags: libc::c_int) -> Result<(), OsError> {
 /// Undoes [`lock_all`] and [`lock_on_fault`].
 ///
 /// # Errors
-/// None that stock Linux is known to return.
+/// Stock Linux is not known to return one.
 pub fn unlock_all() -> Result<(), OsError> {
     // SAFETY: the call has no arguments and changes no memory.
     match unsafe { libc::munlockall() } {

@@ -1,4 +1,4 @@
-//! Reads a trace back, whoever wrote it. No input makes it panic, and it takes memory of a small
+//! Reads a trace back, of any origin. No input makes it panic, and it takes memory of a small
 //! multiple of the input's length.
 
 use super::fields::{Bad, Field, Kind, Values, decode, decode_group};

@@ -168,7 +168,7 @@ fn a_child_inherits_the_same_shared_memory() {
 }
 
 #[test]
-fn a_program_that_is_not_there_is_an_error_even_with_a_descriptor_at_3() {
+fn a_missing_program_is_an_error_even_with_a_descriptor_at_3() {
     let mapping = SharedMapping::create("upcall-test", 4096).unwrap();
     let command = ["/nonexistent/upcall".to_owned()];
     for inherit in [None, Some((mapping.fd(), 3))] {

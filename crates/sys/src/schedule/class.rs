@@ -7,7 +7,7 @@ use rustix::thread::Pid;
 /// See sched(7).
 ///
 /// # Errors
-/// `EPERM` without the right ([`fifo_permission`] says what is missing),
+/// `EPERM` without the right ([`super::fifo_permission`] names the missing right),
 /// `EINVAL` for a priority outside the range.
 pub fn set_fifo(priority: u8) -> Result<(), OsError> {
     set_class(libc::SCHED_FIFO, priority)

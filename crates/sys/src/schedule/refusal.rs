@@ -74,7 +74,10 @@ impl fmt::Display for FifoRefusal {
             return write!(f, "{error}");
         }
         if *has_sys_nice || *priority_limit >= u64::from(*priority) {
-            write!(f, "the right is there, so a control group or sandbox forbids it ({error})")
+            write!(
+                f,
+                "the thread has the right, so a control group or sandbox forbids it ({error})"
+            )
         } else {
             // A limit at or above the band's width is enough for a lower band.
             write!(f, "RLIMIT_RTPRIO is {priority_limit}, expected {priority} or more")?;

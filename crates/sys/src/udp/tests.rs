@@ -166,7 +166,7 @@ fn the_buffer_holds_its_computed_number_and_less_than_three_times_that() {
 }
 
 #[test]
-fn counters_of_32_bits_are_carried_on() {
+fn a_32_bit_counter_is_extended() {
     assert_eq!(count_on(0, 0), 0);
     assert_eq!(count_on(5, 7), 7);
     assert_eq!(count_on(0xFFFF_FFFF, 1), 0x1_0000_0001);
@@ -256,10 +256,10 @@ fn a_batch_that_was_moved_receives_as_before() {
 #[test]
 fn a_connected_socket_receives_only_from_its_peer() {
     let (receiver, sender) = pair(LOOPBACK);
-    let stranger = UdpSocket::bind(LOOPBACK.parse().unwrap()).unwrap();
+    let other = UdpSocket::bind(LOOPBACK.parse().unwrap()).unwrap();
     receiver.connect(sender.local_addr().unwrap()).unwrap();
-    stranger.connect(receiver.local_addr().unwrap()).unwrap();
-    send(&stranger, 7, 1, 100);
+    other.connect(receiver.local_addr().unwrap()).unwrap();
+    send(&other, 7, 1, 100);
     send(&sender, 8, 1, 100);
     assert_eq!(receive_all(&mut ReceiveBatch::new(4, 100), &receiver), [8]);
 }

@@ -48,7 +48,7 @@ fn received(receiver: &UdpSocket, group: Ipv4Addr, port: u16) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_group_of_ipv4_is_heard_from_join_to_leave() {
+fn datagrams_to_an_ipv4_group_arrive_from_join_to_leave() {
     let group = group_v4();
     for interface in [Interface::Index(LOOPBACK), Interface::Address(Ipv4Addr::LOCALHOST)] {
         let (receiver, port) = receiver();
@@ -67,7 +67,7 @@ fn a_group_of_ipv4_is_heard_from_join_to_leave() {
 /// The test reads the kernel's list instead of sending, because the loopback interface has no route
 /// to IPv6 groups.
 #[test]
-fn a_group_of_ipv6_is_joined_from_join_to_leave() {
+fn an_ipv6_group_is_listed_from_join_to_leave() {
     let group = group_v6();
     let shown: String = group.octets().iter().map(|octet| format!("{octet:02x}")).collect();
     let is_joined = || std::fs::read_to_string("/proc/net/igmp6").unwrap().contains(&shown);
