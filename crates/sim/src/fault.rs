@@ -1,6 +1,6 @@
 //! The faults of a run, and their windows.
 //!
-//! Every fault ends by itself: it *heals*, and from then on the guarantees must hold again. No
+//! Every fault ends by itself: it *heals*, and from then on the promises must hold again. No
 //! process can set `CLOCK_MONOTONIC`, which drivers read (`clock_gettime(2)`). But a counter may be
 //! off after a virtual machine moved to another host, or between two CPUs. The clock's two faults
 //! stand for that.
@@ -102,7 +102,7 @@ impl Fault {
         }
     }
 
-    /// Whether the fault may break admitted guarantees, where a wake-up may be late by
+    /// Whether the fault may break admitted promises, where a wake-up may be late by
     /// `wakeup_latency`. The death of a domain does not excuse other domains. A lost notification
     /// does not excuse either.
     pub fn breaks_promises(&self, wakeup_latency: Span) -> bool {

@@ -29,7 +29,7 @@
 //! | [`event`] | the events of a run, for checkers and trace writers |
 //! | [`chance`] | random numbers, the same on every machine |
 //! | [`outcome`] | the results of a run |
-//! | [`checkers`] | checks of the guarantees, one file each |
+//! | [`checkers`] | checks of the promises, one file each |
 //! | [`trace`] | the trace file of a live or simulated run, and its replay |
 //! | [`vopr`] | random machines, sets and faults from a seed, under all checkers |
 

@@ -37,7 +37,7 @@ pub struct Scenario {
     pub spec: SimSpec,
     /// Length of the run.
     pub duration: Span,
-    /// The guarantees that must hold.
+    /// The promises that must hold.
     pub promises: Promises,
 }
 
@@ -160,7 +160,7 @@ pub fn scenario(discipline: &'static Discipline, seed: u64) -> Scenario {
     Scenario { spec, duration: FAULTY + settled_after + CALM, promises }
 }
 
-/// Whether a CPU's set was admitted by simulation from one common start. The guarantees then hold
+/// Whether a CPU's set was admitted by simulation from one common start. The promises then hold
 /// in the simulated order of events only (`admission::dwcs`).
 fn as_played(reservations: &Reservations) -> bool {
     const PLAYED: [&str; 3] = ["window-slots", "slot-simulation", "window-simulation"];
@@ -195,7 +195,7 @@ fn lag_max(activities: &[SimActivity], platform: &Platform) -> Span {
     if reweighed { lag + lag / 4 } else { lag }
 }
 
-/// An upper bound of the time to finish the work that accumulated while faults broke guarantees. It
+/// An upper bound of the time to finish the work that accumulated while faults broke promises. It
 /// is the accumulated work and the work that comes meanwhile, at the remaining rate.
 fn settled_after(activities: &[SimActivity], faults: &[Fault], platform: &Platform) -> Span {
     let breaking = faults.iter().filter(|fault| fault.breaks_promises(platform.wakeup_latency));

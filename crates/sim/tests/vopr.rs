@@ -7,9 +7,9 @@ use upcall_sim::vopr::vopr;
 const SEEDS: u64 = 300;
 
 /// The checker expected an adaptive activity under PS to complete a job every three releases,
-/// though it had no guarantee.
+/// though it had no promise.
 #[test]
-fn seed_2_an_activity_without_a_guarantee_may_fall_behind() {
+fn seed_2_an_activity_without_a_promise_may_fall_behind() {
     let ps = upcall_core::policy::discipline("ps").expect("it is listed");
     vopr(ps, [2]).expect("no promise is broken");
 }
@@ -69,7 +69,7 @@ fn seed_24929_new_weights_may_move_a_lag_beyond_the_quantum() {
 }
 
 #[test]
-fn no_seed_breaks_a_guarantee_under_any_policy() {
+fn no_seed_breaks_a_promise_under_any_policy() {
     for discipline in DISCIPLINES {
         match vopr(discipline, 0..SEEDS) {
             Ok(counts) => {

@@ -4,7 +4,7 @@ use crate::event::SimEvent;
 use core::fmt;
 use upcall_core::time::{Instant, Span};
 
-/// A check of one guarantee over the events of one run.
+/// A check of one promise over the events of one run.
 pub trait Checker {
     /// The name of the checker, the same as its file's.
     fn name(&self) -> &'static str;
@@ -12,32 +12,32 @@ pub trait Checker {
     /// Handles the next event. Amortized O(1), O(CPUs) or O(activities of a CPU).
     ///
     /// # Errors
-    /// The guarantee was broken: one line that says how.
+    /// The promise was broken: one line that says how.
     fn event(&mut self, event: &SimEvent) -> Result<(), String>;
 
     /// Handles the end of the run at `end`.
     ///
     /// # Errors
-    /// The guarantee was broken by something that did not happen.
+    /// The promise was broken by something that did not happen.
     fn finish(&mut self, end: Instant) -> Result<(), String>;
 }
 
-/// The guarantees for a run.
+/// The promises for a run.
 #[derive(Clone, Debug)]
 pub struct Promises {
     /// For each activity, the longest response that admission allows; `None` if it gave no bound.
     pub response_max: Vec<Option<Span>>,
     /// How late a CPU may wake.
     pub wakeup_latency: Span,
-    /// The largest absolute lag; `None` if there is no guarantee.
+    /// The largest absolute lag; `None` if there is no promise.
     pub lag_max: Option<Span>,
-    /// Whether window-constraints are guaranteed.
+    /// Whether window-constraints are promised.
     pub windows: bool,
     /// The time after the last fault by which every activity makes progress.
     pub settled_after: Span,
 }
 
-/// A broken guarantee.
+/// A broken promise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// Name of the checker.

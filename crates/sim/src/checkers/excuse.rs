@@ -1,4 +1,4 @@
-//! Tells when a CPU is excused from its guarantees. The excuse begins with a fault that breaks
+//! Tells when a CPU is excused from its promises. The excuse begins with a fault that breaks
 //! them. It ends when the CPU has nothing left to do after the fault has healed: when it idles, or
 //! upcalls an activity that has no job (DWCS: for an event).
 //!
@@ -14,7 +14,7 @@ use upcall_core::time::Span;
 /// The excuses of one run.
 #[derive(Clone, Debug)]
 pub struct Excuse {
-    /// For each fault, whether it breaks guarantees.
+    /// For each fault, whether it breaks promises.
     breaks: Vec<bool>,
     cpus: BTreeMap<u32, CpuExcuse>,
     pending: Pending,

@@ -1,8 +1,8 @@
-//! Checkers of the guarantees, one file each, which read only the events.
+//! Checkers of the promises, one file each, which read only the events.
 //!
 //! A checker trusts neither the scheduler nor its counters. It uses the releases, which the
 //! simulator computes by itself, and the work of the CPU. Checkers read the events of one run in
-//! order, and stop at the first broken guarantee.
+//! order, and stop at the first broken promise.
 //!
 //! | checker | what must hold |
 //! |---|---|
@@ -14,7 +14,7 @@
 //! | [`windows`] | at most `x` of the `y` periods of a window are missed |
 //! | [`progress`] | after faults have healed, every activity makes progress |
 //!
-//! Faults excuse the guarantees that they break. The excuse lasts from the fault's beginning until
+//! Faults excuse the promises that they break. The excuse lasts from the fault's beginning until
 //! the CPU has nothing left to do after it healed ([`excuse`]).
 
 use crate::event::SimEvent;
@@ -85,7 +85,7 @@ impl Checkers {
     /// The first violation, including those at the end of the run.
     ///
     /// # Errors
-    /// A guarantee was broken.
+    /// A promise was broken.
     pub fn finish(mut self, end: Instant) -> Result<(), Violation> {
         if let Some(violation) = self.violation {
             return Err(violation);

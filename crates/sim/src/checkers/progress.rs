@@ -1,7 +1,7 @@
 //! Checks progress after faults have healed. Some time after the last fault, every CPU keeps its
-//! guarantees again, and every activity with jobs completes some.
+//! promises again, and every activity with jobs completes some.
 //!
-//! An activity with a guaranteed response completes a job every few releases. An activity without
+//! An activity with a promised response completes a job every few releases. An activity without
 //! one (adaptive, under PS) gets what others leave. It may fall behind without limit, but must get
 //! the CPU now and then.
 
@@ -11,10 +11,10 @@ use crate::event::{EventKind, SimEvent};
 use crate::spec::SimSpec;
 use upcall_core::time::Instant;
 
-/// Number of releases without a completed job that are allowed to a guaranteed activity.
+/// Number of releases without a completed job that are allowed to an activity with a promise.
 const RELEASES_WITHOUT_JOB_MAX: u64 = 3;
 
-/// Number of releases without any CPU that are allowed to an activity without a guarantee. Others
+/// Number of releases without any CPU that are allowed to an activity without a promise. Others
 /// have the CPU for a few of their periods at most, and the periods that `vopr` draws differ by a
 /// factor of fifteen at most.
 const RELEASES_WITHOUT_CPU_MAX: u64 = 64;
@@ -75,7 +75,7 @@ impl Checker for Progress {
     }
 
     fn finish(&mut self, end: Instant) -> Result<(), String> {
-        // Guaranteed activities were checked at each release. A run is long enough for every other
+        // Activities with a promise were checked at each release. A run is long enough for every other
         // activity to get the CPU: see `vopr`.
         let promised = self.promised.iter();
         let left_out = self

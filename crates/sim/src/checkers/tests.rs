@@ -238,7 +238,7 @@ fn an_activity_without_progress_after_healing_is_found() {
     promises.windows = false;
     // The first activity takes the whole CPU.
     starved.activities[0].execution = crate::Execution::Fixed(Span::from_millis(5));
-    // No activity has a guarantee, and 20 releases are too few.
+    // No activity has a promise, and 20 releases are too few.
     assert_eq!(verdict(&starved, &promises, &events_of(&starved)), Ok(()));
     promises.response_max = vec![Some(Span::from_secs(1000)); starved.activities.len()];
     let (checker, what) = broken(&starved, &promises, &events_of(&starved));
@@ -247,7 +247,7 @@ fn an_activity_without_progress_after_healing_is_found() {
 }
 
 #[test]
-fn an_activity_without_guarantee_that_never_runs_is_found() {
+fn an_activity_without_promise_that_never_runs_is_found() {
     let (mut starved, mut promises) = overloaded(Misses { misses: 4, periods: 5 });
     promises.windows = false;
     starved.activities[0].params.period = Span::from_millis(4);

@@ -122,7 +122,7 @@ impl Generator {
             let asked = trial.reserve(&activity.name, activity.params, &activity.terms);
             if let Ok(reservation) = asked {
                 activity.cpu = reservation.cpu;
-                // Admission accepts any activity without a guarantee, and gives the remaining CPU
+                // Admission accepts any activity without a promise, and gives the remaining CPU
                 // to one that may miss periods. On a full CPU, accumulated work would never finish.
                 let promised = trial.response_max(reservation.id).is_some();
                 if (faulty || !promised) && !fits(&activities, &activity, platform) {
@@ -374,7 +374,7 @@ struct Features {
 }
 
 /// Whether a CPU has enough for all its activities and one more, each quantum with two hand-offs,
-/// independent of guarantees.
+/// whatever was promised.
 fn fits(activities: &[SimActivity], more: &SimActivity, platform: &Platform) -> bool {
     let there = activities.iter().filter(|activity| activity.cpu == more.cpu);
     let used_ppm: u64 = there.chain([more]).map(|activity| used_ppm(activity, platform)).sum();
