@@ -75,8 +75,8 @@ impl Checker for Progress {
     }
 
     fn finish(&mut self, end: Instant) -> Result<(), String> {
-        // Activities with a promise were checked at each release. A run is long enough for every other
-        // activity to get the CPU: see `vopr`.
+        // Activities with a promise were checked at each release. A run is long enough for every
+        // other activity to get the CPU: see `vopr`.
         let promised = self.promised.iter();
         let left_out = self
             .waiting
