@@ -318,7 +318,8 @@ struct Inherited {
 
 impl Inherited {
     /// Copies `fd` to `number`, or to the next free number above. So `number` is in use while the
-    /// child starts: neither this process nor the standard library opens another file under it.
+    /// child starts: the standard library's own pipe to the child cannot get it and be overwritten
+    /// there.
     fn hold(fd: BorrowedFd<'_>, number: RawFd) -> Result<Inherited, OsError> {
         const OPERATION: &str = "fcntl(F_DUPFD_CLOEXEC)";
         if number < 3 {

@@ -24,8 +24,8 @@ pub(super) struct Control {
 }
 
 impl Control {
-    /// Reads `bytes`, the part that the kernel filled in. Skips unknown messages, and stops at a
-    /// message that does not fit.
+    /// Reads `bytes`, the part that the kernel filled in. Leaves out messages that are unknown or
+    /// do not fit.
     pub fn parse(mut bytes: &[u8]) -> Control {
         let mut control = Control::default();
         while let Some((length, level, kind)) = header(bytes) {
