@@ -1,4 +1,5 @@
-//! What a seed of `upcall sim --vopr` makes, its events, and what every checker says.
+//! Prints the scenario of one seed of `upcall sim --vopr`, its events, and the result of every
+//! checker.
 //!
 //! `cargo run --release -p upcall-sim --example scenario -- rmdp 70`
 

@@ -1,19 +1,20 @@
-//! Scheduling class and CPUs of another thread, of this process or another.
+//! Scheduling class and CPUs of another thread, of this process or of another process.
 //!
-//! Called by the daemon for threads of the processes that attached to it. A
-//! thread is named by its number ([`crate::process::thread_id`]); the caller knows that
-//! it is still the same thread (a pidfd of its process tells when it has ended).
+//! The daemon applies these functions to threads of the processes that attached to it. They take a
+//! thread number ([`crate::process::thread_id`]). The caller must know that the number still
+//! belongs to the same thread. A pidfd of the process shows when the process has ended.
 //!
-//! Whom one may change: without `CAP_SYS_NICE`, threads of the same user only, that have no
-//! capability that the caller lacks, and into `SCHED_FIFO` up to *their* `RLIMIT_RTPRIO`
-//! only. See sched(7).
+//! Without `CAP_SYS_NICE`, a process may change only threads of the same user that have no
+//! capability that it lacks itself. It may put them into `SCHED_FIFO` only up to *their*
+//! `RLIMIT_RTPRIO`. See sched(7).
 
-use super::{cpu_set, set_class_of};
+use super::affinity::cpu_set;
+use super::class::set_class_of;
 use crate::OsError;
 use core::mem::MaybeUninit;
 use rustix::thread::Pid;
 
-/// A scheduling class, as the kernel answers.
+/// A scheduling class, as the kernel reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Class {
@@ -21,7 +22,7 @@ pub enum Class {
     Ordinary,
     /// `SCHED_BATCH`: ordinary, and expected to use much CPU.
     Batch,
-    /// `SCHED_IDLE`: gets hardly anything while an ordinary thread runs.
+    /// `SCHED_IDLE`: gets almost no CPU while an ordinary thread runs.
     Idle,
     /// `SCHED_FIFO`.
     Fifo {
@@ -33,43 +34,42 @@ pub enum Class {
         /// 1 lowest to 99.
         priority: u8,
     },
-    /// `SCHED_DEADLINE`: before every other.
+    /// `SCHED_DEADLINE`: preempts every other class.
     Deadline,
-    /// One this does not know (`include/uapi/linux/sched.h`).
+    /// An unknown class (`include/uapi/linux/sched.h`).
     Other(u32),
 }
 
-/// Puts thread `tid` into `SCHED_FIFO` at `priority` (1 lowest to 99); what it starts
-/// inherits it.
+/// Puts thread `tid` into `SCHED_FIFO` at `priority` (1 lowest to 99). Threads that it starts
+/// inherit the class.
 ///
 /// # Errors
-/// `EPERM` without the right (see the module), `ESRCH` if there is no such thread,
-/// `EINVAL` for a priority outside the range.
+/// `EPERM` without the right (see the module). `ESRCH` if there is no such thread. `EINVAL` for a
+/// priority outside the range.
 pub fn set_fifo_of(tid: u32, priority: u8) -> Result<(), OsError> {
     set_class_of(thread(tid)?, libc::SCHED_FIFO, priority)
 }
 
-/// As [`set_fifo_of`], but the threads and processes that it starts from now on are
-/// ordinary (`SCHED_RESET_ON_FORK`). Without `CAP_SYS_NICE` it cannot undo that.
+/// As [`set_fifo_of`], but threads and processes that it starts from now on are ordinary
+/// (`SCHED_RESET_ON_FORK`). Without `CAP_SYS_NICE` the thread cannot undo that.
 ///
 /// # Errors
-/// As there.
+/// As [`set_fifo_of`].
 pub fn set_fifo_not_inherited_of(tid: u32, priority: u8) -> Result<(), OsError> {
     set_class_of(thread(tid)?, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, priority)
 }
 
-/// Puts thread `tid` into the ordinary class, `SCHED_OTHER`. Without `CAP_SYS_NICE` a
-/// class that is not inherited ([`set_fifo_not_inherited_of`]) stays one that is not
-/// inherited. One or two system calls.
+/// Puts thread `tid` into the ordinary class, `SCHED_OTHER`. A class set by
+/// [`set_fifo_not_inherited_of`] is not inherited; without `CAP_SYS_NICE` that property stays. One
+/// or two system calls.
 ///
 /// # Errors
-/// `EPERM` if it is another user's, or if it is in `SCHED_IDLE` and its `RLIMIT_NICE`
-/// does not allow its nice value; both without `CAP_SYS_NICE`. `ESRCH` if there is
-/// no such thread.
+/// `EPERM` if the thread belongs to another user, or if it is in `SCHED_IDLE` and its `RLIMIT_NICE`
+/// does not allow its nice value; both without `CAP_SYS_NICE`. `ESRCH` if there is no such thread.
 pub fn set_ordinary_of(tid: u32) -> Result<(), OsError> {
     let tid = thread(tid)?;
     match set_class_of(tid, libc::SCHED_OTHER, 0) {
-        // Only who has the capability may clear the flag; everyone may keep it.
+        // Clearing the flag needs the capability. Keeping it does not.
         Err(error) if error.raw_os_error() == libc::EPERM => {
             set_class_of(tid, libc::SCHED_OTHER | libc::SCHED_RESET_ON_FORK, 0)
         }
@@ -80,19 +80,19 @@ pub fn set_ordinary_of(tid: u32) -> Result<(), OsError> {
 /// Puts thread `tid` into `SCHED_IDLE`.
 ///
 /// # Errors
-/// `EPERM` as [`set_ordinary_of`] but for the last reason; `ESRCH` if there is no such
-/// thread.
+/// `EPERM` if the thread belongs to another user, without `CAP_SYS_NICE`. `ESRCH` if there is no
+/// such thread.
 pub fn set_idle_of(tid: u32) -> Result<(), OsError> {
     set_class_of(thread(tid)?, libc::SCHED_IDLE, 0)
 }
 
-/// The class thread `tid` is in now (sched_setattr(2)). One system call.
+/// The present class of thread `tid` (sched_setattr(2)). One system call.
 ///
 /// # Errors
 /// `ESRCH` if there is no such thread.
 pub fn class_of(tid: u32) -> Result<Class, OsError> {
     const OPERATION: &str = "sched_getattr";
-    // What `libc` knows of it is the first version, which every kernel fills.
+    // `libc` defines the first version of the structure, which every kernel fills.
     const BYTES: usize = size_of::<libc::sched_attr>();
     let tid = thread(tid)?.as_raw_pid();
     let mut attributes = MaybeUninit::<libc::sched_attr>::zeroed();
@@ -102,7 +102,7 @@ pub fn class_of(tid: u32) -> Result<Class, OsError> {
     if result != 0 {
         return Err(OsError::last(OPERATION));
     }
-    // SAFETY: zeroed, and written by the kernel; integers only.
+    // SAFETY: zeroed, then written by the kernel. The struct has only integers.
     let attributes = unsafe { attributes.assume_init() };
     let priority = u8::try_from(attributes.sched_priority)
         .map_err(|_| OsError::new(OPERATION, libc::ERANGE))?;
@@ -120,14 +120,14 @@ pub fn class_of(tid: u32) -> Result<Class, OsError> {
 /// Lets thread `tid` run on these CPUs only.
 ///
 /// # Errors
-/// As [`super::pin_thread`]; `EPERM` if it is another user's, `ESRCH` if there is no
+/// As [`super::pin_thread`]. `EPERM` if the thread belongs to another user, `ESRCH` if there is no
 /// such thread, `EBUSY` if it is in `SCHED_DEADLINE`.
 pub fn pin_thread_of(tid: u32, cpus: &[u32]) -> Result<(), OsError> {
     let (tid, set) = (thread(tid)?, cpu_set(cpus)?);
     rustix::thread::sched_setaffinity(Some(tid), &set).map_err(OsError::of("sched_setaffinity"))
 }
 
-/// A number as the kernel takes it. Not 0: that is whoever asks.
+/// Converts a thread number for the kernel. Refuses 0, which would be the calling thread.
 fn thread(tid: u32) -> Result<Pid, OsError> {
     let tid = i32::try_from(tid).ok().and_then(Pid::from_raw);
     tid.ok_or(OsError::new("sched_setscheduler", libc::ESRCH))
@@ -143,7 +143,7 @@ mod tests {
     use std::sync::mpsc::{Sender, channel};
     use std::thread::JoinHandle;
 
-    /// Runs `work` on a thread of its own when told, and ends.
+    /// Starts a thread that sends its number, waits for a message, and then runs `work`.
     fn started<T: Send + 'static>(
         work: impl FnOnce() -> T + Send + 'static,
     ) -> (u32, Sender<()>, JoinHandle<T>) {
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn another_thread_is_made_idle_and_this_one_stays_as_it_was() {
+    fn another_thread_becomes_idle_and_the_calling_thread_does_not() {
         let (tid, go, thread) = started(|| class_of(thread_id()));
         assert_eq!(class_of(tid), Ok(Class::Ordinary));
         set_idle_of(tid).unwrap();
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn another_thread_is_pinned_and_this_one_is_not() {
+    fn another_thread_is_pinned_and_the_calling_thread_is_not() {
         let (here, before) = (allowed_cpus().unwrap(), class_of(thread_id()));
         let cpu = here[0];
         let (tid, go, thread) = started(allowed_cpus);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_is_not_there_is_an_error_and_0_is_not_whoever_asks() {
+    fn a_missing_thread_is_an_error_and_0_is_not_the_caller() {
         let cpus = allowed_cpus().unwrap();
         // Beyond pid_max (4194304 on 64 bits), so it cannot exist.
         for tid in [0, 5_000_000, u32::MAX] {
@@ -234,7 +234,7 @@ mod tests {
             assert_eq!(thread.join().unwrap(), Ok(expected));
         }
     }
-    /// In a thread of its own: a capability that is dropped does not come back.
+    /// In a thread of its own, because a dropped capability does not come back.
     fn without_sys_nice(work: impl FnOnce() + Send + 'static) {
         let limited = move || {
             let mut sets = rustix::thread::capabilities(None).unwrap();
@@ -249,13 +249,13 @@ mod tests {
     #[test]
     #[ignore = "needs root and CAP_SYS_RESOURCE: drops a right and lives by a limit"]
     fn under_a_limit_a_thread_is_raised_demoted_and_raised_again_within_it() {
-        // Of the whole process; threads with the capability do not notice it.
+        // The limit applies to the whole process. Threads with the capability are unaffected.
         let set = |limit| rustix::process::setrlimit(Resource::Rtprio, limit).unwrap();
         let limit = |limit| set(Rlimit { current: Some(limit), maximum: Some(limit) });
         let before = rustix::process::getrlimit(Resource::Rtprio);
         limit(20);
         without_sys_nice(|| {
-            // Of a thread with more capabilities nothing may be changed.
+            // A thread with more capabilities cannot be changed.
             let (tid, go, thread) = started(|| ());
             let granted = RealTime::granted().unwrap();
             assert_eq!(granted.right, Right::Limit { priority_max: 20 });
