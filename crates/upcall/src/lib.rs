@@ -158,13 +158,13 @@
 //!
 //! # Papers
 //!
-//! The pages cite five papers by name and section, such as (rtu-1995 §6). The other sources are in
-//! `docs/bibliography.md`.
+//! The pages cite five papers by name and section, such as (rtu-1995 §6). The other sources are
+//! in `docs/bibliography.md`.
 //!
 //! - **rtu-1995**: R. Gopalakrishnan, G. M. Parulkar: *Real-time Upcalls: A Mechanism to Provide
 //!   Real-time Processing Guarantees*. Washington University, WUCS-95-06.
-//! - **rtu-1996**: R. Gopalakrishnan, G. M. Parulkar: *Efficient User Space Protocol Implementations with QoS Guarantees
-//!   using Real-time Upcalls*. WUCS-96-11.
+//! - **rtu-1996**: R. Gopalakrishnan, G. M. Parulkar: *Efficient User Space Protocol
+//!   Implementations with QoS Guarantees using Real-time Upcalls*. WUCS-96-11.
 //! - **split-level-1991**: R. Govindan, D. P. Anderson: *Scheduling and IPC Mechanisms for
 //!   Continuous Media*. University of California, Berkeley, UCB/CSD 91/622.
 //! - **ecalls-2001**: C. Poellabauer, K. Schwan, R. West: *Lightweight Kernel/User Communication
