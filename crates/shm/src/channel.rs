@@ -55,7 +55,7 @@ use crate::words::{LINE_WORDS, Words};
 use crate::{AtomicU64, LayoutError, Ordering, PeerFault};
 use Ordering::Relaxed;
 use core::fmt;
-use layout::{KIND, word};
+use layout::{KIND, SLOT_BITS, TYPE_BITS, word};
 
 pub mod counter;
 mod head;
@@ -139,8 +139,8 @@ impl Form {
     const fn mark_bits(self) -> u32 {
         match self {
             Form::Counter | Form::Ring { .. } => 0,
-            Form::Typed { .. } => marks::TYPE_BITS,
-            Form::Slots { .. } => marks::SLOT_BITS,
+            Form::Typed { .. } => TYPE_BITS,
+            Form::Slots { .. } => SLOT_BITS,
         }
     }
 
@@ -287,11 +287,6 @@ fn attach<W: AsRef<[AtomicU64]>>(words: W, form: Form) -> Result<Words<W>, Layou
     let (marked, bits) = (form.marked(), form.mark_bits());
     words.check_unused(KIND, |word| word::is_reserved(word, marked, bits))?;
     Ok(words)
-}
-
-/// A value of the peer's that cannot be.
-const fn fault(name: &'static str, found: u64, max: u64) -> PeerFault {
-    PeerFault::Value { page: KIND.page, name, found, max }
 }
 
 /// Writes the entry at word `at`. Relaxed: what follows hands it over, a mark or the count.

@@ -68,16 +68,18 @@
 
 use crate::words::Words;
 use crate::{AtomicU64, LayoutError, Ordering};
-use Ordering::{Acquire, Relaxed};
+use Ordering::Relaxed;
 use layout::{KIND, Shape, word};
-use wake::{DIED, ENDED};
+use wake::DIED;
 
 #[cfg_attr(
     all(target_arch = "x86_64", not(loom), not(miri)),
     expect(unsafe_code, reason = "wide copies of words that a peer may write")
 )]
 mod copy;
+mod end;
 mod fault;
+mod form;
 mod layout;
 #[cfg(loom)]
 #[cfg(test)]
@@ -90,129 +92,14 @@ mod tests;
 mod wake;
 mod writer;
 
+pub use end::{Due, End, Leaving, Wait};
 pub use fault::{Closed, StreamError, StreamFault};
+pub use form::StreamForm;
 pub use layout::{HEADER_BYTES, LAYOUT_VERSION};
 pub use payload::Payload;
 pub use reader::{Kept, Message, Reader};
 pub use wake::{WAITING, WATCHED};
 pub use writer::{WriteChunk, Writer};
-
-/// How data gets from one end to the other.
-///
-/// A stream is created with at least the sizes that are asked for: a count or a capacity is rounded
-/// up to a power of two, a ring to 64 bytes at least, and the bytes of a slot or buffer to a
-/// multiple of 8. [`StreamForm::rounded`] and the stream's own `way` tell the result. Zero and a size
-/// above the greatest are refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StreamForm {
-    /// Plain bytes, copied through a ring.
-    Bytes {
-        /// Bytes of the ring, 1 to 2^30.
-        capacity: u32,
-    },
-    /// Messages of any size, copied through a ring.
-    Messages {
-        /// Bytes of the ring, 1 to 2^30. A message takes 8 more than its own, up to a
-        /// multiple of 8.
-        capacity: u32,
-    },
-    /// Slots of a fixed size, used in place and in order.
-    Slots {
-        /// How many, 1 to 65,536.
-        slots: u32,
-        /// Most bytes of a message, 1 to 2^24.
-        slot_bytes: u32,
-    },
-    /// Buffers of a fixed size, used in place and given back in any order.
-    Buffers {
-        /// How many, 1 to 65,536.
-        buffers: u32,
-        /// Most bytes of a message, 1 to 2^24.
-        buffer_bytes: u32,
-    },
-}
-
-impl StreamForm {
-    /// Its sizes as a stream has them: the next that are allowed. O(1).
-    ///
-    /// # Errors
-    /// A size of 0, or above the greatest.
-    pub fn rounded(self) -> Result<StreamForm, LayoutError> {
-        layout::rounded(self)
-    }
-
-    /// Words of memory that a stream of this way needs, after rounding.
-    ///
-    /// # Errors
-    /// As [`StreamForm::rounded`].
-    pub fn words(self) -> Result<usize, LayoutError> {
-        Shape::new(self.rounded()?, 0).map(|shape| shape.words())
-    }
-}
-
-/// One end of a stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// Which writes.
-    Writer,
-    /// Which reads.
-    Reader,
-}
-
-impl End {
-    const fn line(self) -> usize {
-        match self {
-            End::Writer => word::WRITER,
-            End::Reader => word::READER,
-        }
-    }
-
-    /// The one at the other side.
-    pub const fn other(self) -> End {
-        match self {
-            End::Writer => End::Reader,
-            End::Reader => End::Writer,
-        }
-    }
-}
-
-/// How an end goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leaving {
-    /// In order: [`Closed::Ended`].
-    Ended,
-    /// It failed, and what it was to do is not all done: [`Closed::Died`].
-    Died,
-}
-
-impl Leaving {
-    const fn state(self) -> u64 {
-        match self {
-            Leaving::Ended => ENDED,
-            Leaving::Died => DIED,
-        }
-    }
-}
-
-/// What the caller is to do now, outside the stream.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[must_use = "who waits must be woken, and a source at rest started"]
-pub struct Due {
-    /// The other end waits and has what it waits for: make it eligible, or wake its futex.
-    pub wake: bool,
-    /// The source rests and is to go on: tell it. Of a reader only.
-    pub start: bool,
-}
-
-/// What became of a wish to wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wait {
-    /// What is due first.
-    pub due: Due,
-    /// Whether to sleep while the end's wait word is [`WAITING`]; then `finish_wait`. Otherwise what was
-    /// waited for is there, or the stream is closed: look.
-    pub sleep: bool,
-}
 
 /// The memory of a stream, as seen by neither end.
 ///
@@ -328,11 +215,4 @@ impl<W: AsRef<[AtomicU64]>> Stream<W> {
     pub fn wait_word(&self, end: End) -> &AtomicU64 {
         self.words.at(end.line() + word::WAIT)
     }
-}
-
-/// Takes the resting source for its start: `true` for one caller only.
-fn claim_start<W: AsRef<[AtomicU64]>>(words: &Words<W>) -> bool {
-    // Acquire pairs with the fence in `Writer::rest_until_started`: its wait word is found. Apart from
-    // that nothing is handed over; the fences decide who sees what.
-    words.at(word::ACTIVE).compare_exchange(0, 1, Acquire, Relaxed).is_ok()
 }

@@ -2,8 +2,8 @@
 //! taker has looked, and from both whether it must be told. The steps are
 //! numbered in the [channel's head](super).
 
-use super::layout::KIND;
-use super::{Form, attach, fault, word};
+use super::layout::{KIND, fault, word};
+use super::{Form, attach};
 use crate::edge::{Edge, barrier, ordering};
 use crate::words::{LINE_WORDS, Words};
 use crate::{AtomicU64, LayoutError, Ordering, PeerFault};

@@ -4,6 +4,7 @@
 //! are taken from them. Change anything here and [`LAYOUT_VERSION`] changes,
 //! and with it the golden tables in the tests.
 
+use crate::PeerFault;
 use crate::words::{Kind, LINE_BYTES};
 use core::mem::{offset_of, size_of};
 
@@ -16,6 +17,21 @@ pub(super) const HEAD_BYTES: usize = 192;
 /// `upcchan` and a zero, in memory on a little-endian machine.
 pub(super) const KIND: Kind =
     Kind { page: "channel", magic: u64::from_le_bytes(*b"upcchan\0"), version: LAYOUT_VERSION };
+
+/// A value of the peer's that cannot be.
+pub(super) const fn fault(name: &'static str, found: u64, max: u64) -> PeerFault {
+    PeerFault::Value { page: KIND.page, name, found, max }
+}
+
+/// Bits of a slot's number.
+pub(super) const SLOT_BITS: u32 = 1;
+/// Bits of a type's number. Fewer under loom, which is to find it full.
+pub(super) const TYPE_BITS: u32 = if cfg!(loom) { 2 } else { 8 };
+
+/// Words of the numbers of `entries`, of each end.
+pub(super) const fn words_of(entries: u32, bits: u32) -> usize {
+    (entries * bits).div_ceil(u64::BITS) as usize
+}
 
 #[repr(C, align(64))]
 struct Segment {
@@ -85,8 +101,7 @@ const _: () = {
 
 /// Numbers of words: offsets in bytes over 8.
 pub(super) mod word {
-    use super::super::marks;
-    use super::{HEAD_BYTES, Identity, RaiserLine, Segment, TakerLine, offset_of};
+    use super::{HEAD_BYTES, Identity, RaiserLine, Segment, TakerLine, offset_of, words_of};
     use crate::words::LINE_WORDS;
 
     pub const FORM: usize = offset_of!(Identity, form) / 8;
@@ -100,7 +115,7 @@ pub(super) mod word {
 
     /// The taker's marks, of so many entries with so many bits each.
     pub const fn taker_marks(entries: u32, bits: u32) -> usize {
-        MARKS + marks::words_of(entries, bits).next_multiple_of(LINE_WORDS)
+        MARKS + words_of(entries, bits).next_multiple_of(LINE_WORDS)
     }
 
     /// The first entry, behind such marks.
@@ -119,8 +134,8 @@ pub(super) mod word {
             0..RAISED => word >= IDENTITY,
             RAISED..TAKEN => word >= RAISER,
             TAKEN..MARKS => word >= TAKER,
-            _ if word < taker_marks => word >= MARKS + marks::words_of(of, bits),
-            _ => word < entries(of, bits) && word >= taker_marks + marks::words_of(of, bits),
+            _ if word < taker_marks => word >= MARKS + words_of(of, bits),
+            _ => word < entries(of, bits) && word >= taker_marks + words_of(of, bits),
         }
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p upcall-shm --release`
 
-use super::marks::{RaiserMarks, TYPE_BITS, TakerMarks};
+use super::marks::{RaiserMarks, TakerMarks};
 use super::wake_line::{WAKE_LINE_WORDS, WakeLine};
 use super::*;
 use crate::edge::{Edge, check, each_breaks};

@@ -23,21 +23,11 @@
 //! Slots have a bit an entry: there is never room, for a slot is written only while free ([`RaiserMarks::first_free`]).
 //! Typed entries have 8: from the 256th event on that finds nobody taking, each costs a fence.
 
-use super::{KIND, fault, word};
+use super::layout::{KIND, fault, word, words_of};
 use crate::edge::{Edge, barrier, ordering};
 use crate::words::Words;
 use crate::{AtomicU64, LayoutError, Ordering, PeerFault};
 use Ordering::{Acquire, Relaxed, Release, SeqCst};
-
-/// Bits of a slot's number.
-pub(super) const SLOT_BITS: u32 = 1;
-/// Bits of a type's number. Fewer under loom, which is to find it full.
-pub(super) const TYPE_BITS: u32 = if cfg!(loom) { 2 } else { 8 };
-
-/// Words of the numbers of `entries`, of each end.
-pub(super) const fn words_of(entries: u32, bits: u32) -> usize {
-    (entries * bits).div_ceil(u64::BITS) as usize
-}
 
 /// The raiser's numbers. `BITS` divides 64. What the taker says of its own is not checked: with what cannot be it
 /// loses events that were for itself.

@@ -5,8 +5,9 @@
 //! priority (ecalls-2001 §2.3, cases 1 and 2).
 
 use super::head::{RaiserHead, TakerHead};
-use super::marks::{Marked, RaiserMarks, SLOT_BITS, TakerMarks};
-use super::{Form, KIND, Payload, Posted, Raised, SegmentError, TRIES_MAX, TakenEvent};
+use super::layout::{KIND, SLOT_BITS};
+use super::marks::{Marked, RaiserMarks, TakerMarks};
+use super::{Form, Payload, Posted, Raised, SegmentError, TRIES_MAX, TakenEvent};
 use super::{load_payload, store_entry};
 use crate::{AtomicU64, LayoutError, Ordering, PeerFault};
 use Ordering::Relaxed;

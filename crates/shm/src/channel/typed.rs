@@ -2,9 +2,10 @@
 //! parameters (ecalls-2001 §2.3, case 3; §2.3.1 "only the most recent event is of interest").
 
 use super::head::{RaiserHead, TakerHead};
-use super::marks::{RaiserMarks, TYPE_BITS, TakerMarks, settle_entry};
-use super::{Form, KIND, Payload, Posted, Raised, SegmentError, TRIES_MAX, TakenEvent};
-use super::{fault, load_payload, store_payload};
+use super::layout::{KIND, TYPE_BITS, fault};
+use super::marks::{RaiserMarks, TakerMarks, settle_entry};
+use super::{Form, Payload, Posted, Raised, SegmentError, TRIES_MAX, TakenEvent};
+use super::{load_payload, store_payload};
 use crate::edge::{Edge, barrier, ordering};
 use crate::words::LINE_WORDS;
 use crate::{AtomicU64, LayoutError, Ordering, PeerFault};

@@ -4,7 +4,8 @@
 //! are taken from them. Change anything here and [`LAYOUT_VERSION`] changes,
 //! and with it the golden table in the tests.
 
-use super::{Payload, StreamForm};
+use super::form::StreamForm;
+use super::payload::Payload;
 use crate::words::{Kind, LINE_BYTES, LINE_WORDS, Words};
 use crate::{AtomicU64, LayoutError};
 use core::mem::{offset_of, size_of};
@@ -173,6 +174,24 @@ pub(super) struct Shape {
     stride: usize,
     /// Words of each of the two rings of buffers.
     ring_words: usize,
+}
+
+impl StreamForm {
+    /// Its sizes as a stream has them: the next that are allowed. O(1).
+    ///
+    /// # Errors
+    /// A size of 0, or above the greatest.
+    pub fn rounded(self) -> Result<StreamForm, LayoutError> {
+        rounded(self)
+    }
+
+    /// Words of memory that a stream of this way needs, after rounding.
+    ///
+    /// # Errors
+    /// As [`StreamForm::rounded`].
+    pub fn words(self) -> Result<usize, LayoutError> {
+        Shape::new(self.rounded()?, 0).map(|shape| shape.words())
+    }
 }
 
 impl Shape {

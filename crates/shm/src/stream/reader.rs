@@ -1,10 +1,11 @@
 //! The end that reads.
 
+use super::end::{Due, Leaving, Wait, claim_start};
+use super::fault::{Closed, StreamError, StreamFault};
+use super::form::StreamForm;
 use super::layout::{Shape, word};
+use super::payload::Payload;
 use super::wake::{ENDED, WAITING, WATCHED};
-use super::{
-    Closed, Due, Leaving, Payload, StreamError, StreamFault, StreamForm, Wait, claim_start,
-};
 use crate::AtomicU64;
 use crate::Ordering::Relaxed;
 use crate::words::Words;

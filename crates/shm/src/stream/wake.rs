@@ -18,8 +18,8 @@
 //! this word and others together, it makes each `WAITING`, and `WATCHED` again after. It is one
 //! word, so either (7) comes first and the exchange fails, or (7) finds `WAITING`.
 
+use super::fault::{Closed, StreamFault};
 use super::layout::{KIND, word};
-use super::{Closed, StreamFault};
 use crate::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use crate::edge::{Edge, barrier, ordering};
 use crate::words::Words;

@@ -16,14 +16,14 @@
 
 use std::collections::VecDeque;
 
-use super::{WireError, encode, flag, narrow};
+use super::frame::{WireError, encode, flag, narrow};
 use crate::kernel_area::State;
 use crate::user_area::{Counters, SlotState};
 
 /// The first of their kinds; those of a domain are apart.
 const CPU: u32 = 32;
 const DOMAIN: u32 = 33;
-const SEAT: u32 = 34;
+const VIRTUAL_PROCESSOR: u32 = 34;
 const ACTIVITY: u32 = 35;
 const END: u32 = 36;
 /// Their kinds.
@@ -144,7 +144,7 @@ impl StatusPart {
                 encode(DOMAIN, &[domain, *generation, pid, uid, *at_ns], &[name])
             }
             StatusPart::VirtualProcessor(virtual_processor) => {
-                encode(SEAT, &virtual_processor.words(), &[&virtual_processor.fault])
+                encode(VIRTUAL_PROCESSOR, &virtual_processor.words(), &[&virtual_processor.fault])
             }
             StatusPart::Activity(activity) => {
                 encode(ACTIVITY, &activity.words(), &[&activity.name])
@@ -174,11 +174,9 @@ impl StatusPart {
                 let name = text()?;
                 Ok(StatusPart::Domain(DomainStatus { domain, generation, pid, uid, at_ns, name }))
             }
-            (SEAT, words) => Ok(StatusPart::VirtualProcessor(VirtualProcessorStatus::of(
-                words,
-                text()?,
-                content,
-            )?)),
+            (VIRTUAL_PROCESSOR, words) => Ok(StatusPart::VirtualProcessor(
+                VirtualProcessorStatus::of(words, text()?, content)?,
+            )),
             (ACTIVITY, words) => {
                 Ok(StatusPart::Activity(ActivityStatus::of(words, text()?, content)?))
             }
