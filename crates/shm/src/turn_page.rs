@@ -1,9 +1,9 @@
-//! The page in which one user's domains on one CPU say whose turn it is.
+//! The turn page: which of one user's domains has the turn on one CPU.
 //!
-//! Created by the daemon, one for each user and CPU; attached to by each
-//! domain of that user. At any moment one of them, the *holder*, has the CPU;
-//! the others sleep, each on its [wake word](crate::wake_word). No function here waits, allocates or
-//! makes a system call. Every call is wait-free.
+//! The daemon creates one turn page for each user and CPU. Each domain of that user attaches to it.
+//! At any moment one of them, the *holder*, has the CPU. The others sleep, each on its [wake
+//! word](crate::wake_word). No function here waits, allocates or makes a system call. Every call is
+//! wait-free.
 //!
 //! ```text
 //!   A (holder)                                 B
@@ -24,32 +24,31 @@
 //! 6. Acknowledges, after a notification or a deadline. B then sees all that was stored before it
 //!    was notified, above all the turn.
 //!
-//! # A new look
+//! # Recheck
 //!
-//! Who becomes ready without having the turn (a datagram came, an activity was
-//! resumed) has whoever has the turn look again:
+//! A domain C may become ready while it does not have the turn: a datagram came, or an activity was
+//! resumed. C then asks the holder H to look at all user areas again.
 //!
 //! ```text
 //!   C                                          the holder H
 //!   (7) publishes in its user area
 //!   (8) request_recheck  -- Release/Acquire -> (9) take_recheck, at a boundary
-//!       nobody looks? notify the daemon            reads all user areas
+//!       daemon holds? notify the daemon            reads all user areas
 //! ```
 //!
-//! 8. Comes after `prepare_wait` where C is about to sleep: one that the daemon passed over
-//!    counts as there again by its wake word being `ASLEEP`, and H may look but once.
-//!    Sets the flag, then looks who has the turn. A domain looks at the flag at
-//!    its next boundary; the daemon must be woken for it.
-//! 9. Before it sleeps with the turn, the daemon takes the flag with
-//!    [`TurnPage::take_recheck_idle`]: either it finds the flag, or C finds
-//!    that the daemon has the turn. A fence on each side sees to that.
+//! 8. Sets the flag, then looks who has the turn. A domain looks at the flag at its next boundary.
+//!    The daemon does not, so it must be notified. If C is about to sleep, `prepare_wait` comes
+//!    first. If the daemon had passed over C as blocked, H counts C as back once C's wake word is
+//!    `ASLEEP`. H may look only once, so it must find `ASLEEP` then.
+//! 9. Before the daemon sleeps with the turn, it takes the flag with
+//!    [`TurnPage::take_recheck_idle`]. Either the daemon finds the flag, or C finds that the daemon
+//!    has the turn. A fence on each side ensures this.
 //!
 //! # Trust
 //!
-//! All domains of a user may write all of this page, and trust each other with
-//! it. A holder there cannot be is [`PeerFault`], and is put right by the daemon
-//! with [`TurnPage::reset`]. The head of [`crate::wake_word`] says what becomes of a wake word that
-//! holds no state.
+//! All domains of a user may write all of this page, and they trust each other with it. An
+//! impossible holder is a [`PeerFault`]. The daemon then repairs the turn with [`TurnPage::reset`].
+//! The head of [`crate::wake_word`] says what becomes of a wake word that holds no state.
 //!
 //! # Layout
 //!
@@ -82,7 +81,7 @@ pub use layout::{LAYOUT_VERSION, PAGE_BYTES};
 /// Words of a page.
 pub const PAGE_WORDS: usize = PAGE_BYTES / 8;
 
-/// Who has the turn, and the how manieth it is: the two change together.
+/// The holder of the turn and its serial number. The two change together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
     holder: DomainId,
@@ -90,13 +89,13 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// Whose it is.
+    /// The domain that has the turn.
     pub const fn holder(self) -> DomainId {
         self.holder
     }
 
-    /// How often the turn had been given or taken, modulo 2^32: equal twice,
-    /// the holder had it all the while.
+    /// How often the turn has changed hands, modulo 2^32. If it is the same twice, the holder kept
+    /// the turn in between.
     pub const fn serial(self) -> u32 {
         self.serial
     }
@@ -118,13 +117,13 @@ impl Turn {
         }
     }
 
-    /// The one after, of `to`.
+    /// The next turn, of `to`.
     const fn next(self, to: DomainId) -> Self {
         Turn { holder: to, serial: self.serial.wrapping_add(1) }
     }
 }
 
-/// One end of a turn page; all ends are alike.
+/// One end of a turn page. All ends are alike.
 ///
 /// `W` is the memory, owned or borrowed.
 #[derive(Debug)]
@@ -134,48 +133,48 @@ pub struct TurnPage<W> {
 }
 
 impl<W: AsRef<[AtomicU64]>> TurnPage<W> {
-    /// Makes `words`, all zero and shared with nobody yet, the turn page of
-    /// `cpu`. The daemon has the turn. O([`PAGE_WORDS`]).
+    /// Makes `words` the turn page of `cpu`. The words must be 0 and not shared yet. The daemon has
+    /// the turn. O([`PAGE_WORDS`]).
     ///
     /// # Errors
-    /// Wrong length, or a word that is not 0.
+    /// The length is wrong, or a word is not 0.
     pub fn create(words: W, cpu: u32) -> Result<Self, LayoutError> {
         let words = Words::create_of_cpu(KIND, words, PAGE_WORDS, cpu)?;
         Ok(TurnPage { words, cpu })
     }
 
-    /// Takes up the page that a daemon created in `words`; it may be in use.
+    /// Attaches to the page that a daemon created in `words`. The page may be in use.
     /// O([`PAGE_WORDS`]).
     ///
     /// # Errors
-    /// It is no such page, of another version, or its reserved words are used.
+    /// It is no turn page, has another version, or its reserved words are used.
     pub fn attach(words: W) -> Result<Self, LayoutError> {
         let (words, cpu) = Words::attach_of_cpu(KIND, words, PAGE_WORDS, word::is_reserved)?;
         Ok(TurnPage { words, cpu })
     }
 
-    /// The memory, to be handed to others.
+    /// The memory, to be handed to other processes.
     pub fn memory(&self) -> &W {
         &self.words.0
     }
 
-    /// Which CPU's turns these are.
+    /// The CPU of this page.
     pub fn cpu(&self) -> u32 {
         self.cpu
     }
 
-    /// Who has the turn. A load. Who finds that it is his own sees all that
-    /// was stored by whoever passed it.
+    /// The current turn. A load. A holder that finds its own number sees all that the previous
+    /// holder stored before it passed the turn.
     ///
     /// # Errors
-    /// A number that no domain has.
+    /// The holder's number belongs to no domain.
     #[inline]
     pub fn turn(&self) -> Result<Turn, PeerFault> {
         // Pairs with the Release in `pass` and `reset`.
         Turn::of_word(self.words.load(word::TURN, ordering(Edge::Holder, Acquire)))
     }
 
-    /// Who has the turn: [`Self::turn`] without the serial number.
+    /// The holder: [`Self::turn`] without the serial number.
     ///
     /// # Errors
     /// As [`Self::turn`].
@@ -184,27 +183,27 @@ impl<W: AsRef<[AtomicU64]>> TurnPage<W> {
         self.turn().map(Turn::holder)
     }
 
-    /// Gives the turn to `to`, if it still is as it was `seen`; then `to` must
-    /// be rung for. `false`: it has changed hands meanwhile, and nothing was done.
+    /// Passes the turn to `to`, if the turn is still as it was `seen`. Then `to` must be notified.
+    /// `false` if the turn has changed hands meanwhile: nothing was done.
     ///
-    /// By the holder; by the daemon, which has looked after a holder that is
-    /// blocked, stopped or gone and takes the turn from it; by nobody else.
+    /// Only the holder and the daemon call this. The daemon takes the turn from a holder that is
+    /// blocked, stopped or gone.
     #[inline]
     pub fn pass(&self, seen: Turn, to: DomainId) -> bool {
-        // Release pairs with the Acquire in `turn`. A failure hands over nothing.
+        // Release pairs with the Acquire in `turn`. A failed exchange hands over nothing.
         let next = seen.next(to).to_word();
         let release = ordering(Edge::Pass, Release);
         let turn = self.words.at(word::TURN);
         turn.compare_exchange(seen.to_word(), next, release, Relaxed).is_ok()
     }
 
-    /// Gives the turn to `to`, whatever stands there: when [`Self::turn`] finds
-    /// a fault. By the daemon only; with a sound turn it uses [`Self::pass`],
-    /// which cannot make two domains think that they have it.
+    /// Gives the turn to `to`, whatever the word holds. For the daemon alone, after [`Self::turn`]
+    /// returned a fault. With a valid turn the daemon uses [`Self::pass`], which never leaves two
+    /// domains that both believe they have the turn.
     pub fn reset(&self, to: DomainId) {
         let (serial, _) = halves(self.words.load(word::TURN, Relaxed));
         let turn = Turn { holder: to, serial: serial.wrapping_add(1) };
-        // Pairs with the Acquire in `turn`, as `pass` does.
+        // Pairs with the Acquire in `turn`, as in `pass`.
         self.words.store(word::TURN, turn.to_word(), ordering(Edge::Pass, Release));
     }
 
@@ -214,31 +213,31 @@ impl<W: AsRef<[AtomicU64]>> TurnPage<W> {
         WakeWord::new(self.words.at(word::wake(domain.line())))
     }
 
-    /// Asks whoever has the turn to look at all user areas again, after the
-    /// caller has published in its own. `true`: a domain that looks by itself
-    /// has it not, and the caller must notify the daemon's [wake word](Self::wake_word).
+    /// Asks the holder to look at all user areas again. The caller has published in its own area
+    /// before. Returns `true` if no domain has the turn. The caller must then notify the daemon's
+    /// [wake word](Self::wake_word), because the daemon does not look by itself.
     ///
-    /// From anyone; an exchange and a fence, some 20 ns.
+    /// For any domain. An exchange and a fence, some 20 ns.
     #[must_use = "the daemon does not look by itself"]
     pub fn request_recheck(&self) -> bool {
-        // Release pairs with the Acquire in `take_recheck`. An exchange, so that
-        // of two requests taken at once both are seen.
+        // Release pairs with the Acquire in `take_recheck`. An exchange continues the release
+        // sequence: a holder that takes two requests at once sees what both domains published.
         let recheck = self.words.at(word::RECHECK);
         recheck.swap(1, ordering(Edge::RecheckRequest, Release));
         // Pairs with the fence in `take_recheck_idle`.
         barrier(Edge::RequestFence, SeqCst);
-        // A holder there cannot be does not look either.
+        // An impossible holder does not look either.
         !self.holder().is_ok_and(|holder| holder != DomainId::DAEMON)
     }
 
-    /// Whether somebody asked for a new look. A Relaxed load, for each boundary.
+    /// Whether a recheck was requested. A Relaxed load, for each boundary.
     #[inline]
     pub fn is_recheck(&self) -> bool {
         self.words.load(word::RECHECK, Relaxed) != 0
     }
 
-    /// Takes the request, if there is one: `true`, and the user areas are to be
-    /// read now. By the holder; a load if there is none.
+    /// Takes the request, if there is one. Returns `true` if there was: the holder then reads the
+    /// user areas. For the holder. A load if there is no request.
     #[inline]
     pub fn take_recheck(&self) -> bool {
         // Acquire pairs with the Release in `request_recheck`.
@@ -246,31 +245,31 @@ impl<W: AsRef<[AtomicU64]>> TurnPage<W> {
         self.is_recheck() && self.words.at(word::RECHECK).swap(0, acquire) != 0
     }
 
-    /// As [`Self::take_recheck`], for the daemon once it has found the turn to be
-    /// its own and before it looks for how long it may sleep: whoever asks
-    /// later finds that the daemon has the turn, and rings.
+    /// As [`Self::take_recheck`], for the daemon before it sleeps. The daemon calls this after it
+    /// found that it has the turn, and before it computes how long it may sleep. A domain that
+    /// requests a recheck later finds that the daemon has the turn, and notifies it.
     pub fn take_recheck_idle(&self) -> bool {
-        // Pairs with the fence in `request_recheck`: of two fences one comes
-        // first, and what was stored before it is seen after the other.
+        // Pairs with the fence in `request_recheck`. One of the two fences comes first, and what
+        // was stored before it is seen after the other.
         barrier(Edge::IdleFence, SeqCst);
         self.take_recheck()
     }
 
-    /// Writes once more what identifies the page, and 0 to reserved words: after
-    /// [`Self::audit`] found them written. By the daemon. O([`PAGE_WORDS`]).
+    /// Writes the identity of the page again, and 0 to all reserved words, after [`Self::audit`]
+    /// found them changed. For the daemon. O([`PAGE_WORDS`]).
     pub fn repair(&self) {
-        // Relaxed, all of it: nobody has got anything by them.
+        // Relaxed, all of it: these words hand nothing over.
         self.words.mark_of_cpu(KIND, self.cpu);
         (0..PAGE_WORDS)
             .filter(|&word| word::is_reserved(word))
             .for_each(|word| self.words.store(word, 0, Relaxed));
     }
 
-    /// That no reserved word was written since, nor what identifies the page.
-    /// O([`PAGE_WORDS`]): now and then.
+    /// Checks that no domain changed the identity of the page or a reserved word.
+    /// O([`PAGE_WORDS`]), so for occasional use.
     ///
     /// # Errors
-    /// [`PeerFault::Reserved`]: some domain of the user scribbles.
+    /// [`PeerFault::Reserved`]: a domain of the user writes where it must not.
     pub fn audit(&self) -> Result<(), PeerFault> {
         if self.words.check_of_cpu(KIND) != Ok(self.cpu) {
             return Err(PeerFault::Reserved { page: KIND.page, offset: 0 });
@@ -282,7 +281,7 @@ impl<W: AsRef<[AtomicU64]>> TurnPage<W> {
     }
 }
 
-/// High and low half of a word.
+/// The high and the low half of a word.
 #[expect(clippy::cast_possible_truncation, reason = "the halves are what is wanted")]
 const fn halves(word: u64) -> (u32, u32) {
     ((word >> 32) as u32, word as u32)

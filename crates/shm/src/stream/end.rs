@@ -1,4 +1,4 @@
-//! The ends of a stream, and what a call of one tells its caller to do.
+//! The two ends of a stream, and what their calls tell the caller to do.
 
 use super::layout::word;
 use super::wake::{DIED, ENDED};
@@ -9,9 +9,9 @@ use crate::words::Words;
 /// One end of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Which writes.
+    /// The end that writes.
     Writer,
-    /// Which reads.
+    /// The end that reads.
     Reader,
 }
 
@@ -23,7 +23,7 @@ impl End {
         }
     }
 
-    /// The one at the other side.
+    /// The other end.
     pub const fn other(self) -> End {
         match self {
             End::Writer => End::Reader,
@@ -32,12 +32,13 @@ impl End {
     }
 }
 
-/// How an end goes.
+/// How an end leaves the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leaving {
-    /// In order: [`Closed::Ended`].
+    /// In order: the other end finds [`Closed::Ended`](super::Closed::Ended).
     Ended,
-    /// It failed, and what it was to do is not all done: [`Closed::Died`].
+    /// It failed before its work was done: the other end finds
+    /// [`Closed::Died`](super::Closed::Died).
     Died,
 }
 
@@ -50,29 +51,29 @@ impl Leaving {
     }
 }
 
-/// What the caller is to do now, outside the stream.
+/// What the caller must do now, outside the stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use = "who waits must be woken, and a source at rest started"]
 pub struct Due {
-    /// The other end waits and has what it waits for: make it eligible, or wake its futex.
+    /// The other end waits, and its level is reached: make it eligible, or wake its futex.
     pub wake: bool,
-    /// The source rests and is to go on: tell it. Of a reader only.
+    /// The source rests and must be started. Only a reader returns this.
     pub start: bool,
 }
 
-/// What became of a wish to wait.
+/// The result of a request to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// What is due first.
+    /// What the caller must do first.
     pub due: Due,
-    /// Whether to sleep while the end's wait word is [`WAITING`]; then `finish_wait`. Otherwise what was
-    /// waited for is there, or the stream is closed: look.
+    /// Whether to sleep while the end's wait word is [`WAITING`](super::WAITING), and to call
+    /// `finish_wait` afterwards. If `false`, the level is reached or the stream is closed: look.
     pub sleep: bool,
 }
 
-/// Takes the resting source for its start: `true` for one caller only.
+/// Claims the start of the resting source. `true` for one caller only.
 pub(super) fn claim_start<W: AsRef<[AtomicU64]>>(words: &Words<W>) -> bool {
-    // Acquire pairs with the fence in `Writer::rest_until_started`: its wait word is found. Apart from
-    // that nothing is handed over; the fences decide who sees what.
+    // Acquire pairs with the fence in `Writer::rest_until_started`, so the caller finds the
+    // writer's wait word. Nothing else is handed over. The fences decide which side sees what.
     words.at(word::ACTIVE).compare_exchange(0, 1, Acquire, Relaxed).is_ok()
 }

@@ -1,8 +1,7 @@
-//! Where everything stands in a turn page.
+//! The layout of a turn page.
 //!
-//! Written down once, as structures; the word numbers that the accessors use
-//! are taken from them. Change anything here and [`LAYOUT_VERSION`] changes,
-//! and with it the golden table in the tests.
+//! The structures below are its only definition. The word numbers for the accessors are computed
+//! from them. A change here requires a new [`LAYOUT_VERSION`] and a new golden table in the tests.
 
 use crate::domain::LINES;
 use crate::words::{CPU, DOMAINS, Kind, LINE_BYTES};
@@ -40,21 +39,21 @@ struct Identity {
 
 #[repr(C, align(64))]
 struct TurnLine {
-    /// Low half: the holder's number. High half: how often it changed hands.
+    /// Low half: the holder's number. High half: how often the turn changed hands.
     turn: u64,
     reserved: [u64; 7],
 }
 
 #[repr(C, align(64))]
 struct RecheckLine {
-    /// 0: nothing new.
+    /// 1 if a recheck was requested.
     recheck: u64,
     reserved: [u64; 7],
 }
 
 #[repr(C, align(64))]
 struct WakeLine {
-    /// Low half: a futex.
+    /// A wake word. Its low half is a futex.
     state: u64,
     reserved: [u64; 7],
 }

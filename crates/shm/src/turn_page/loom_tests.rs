@@ -1,7 +1,7 @@
-//! The protocols under every interleaving and every reordering that the memory
-//! model allows, and the proof that each ordering is needed.
+//! The protocols in every interleaving and every reordering that the memory model allows, and the
+//! proof that each ordering is needed.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p upcall-shm --release`
+//! `RUSTFLAGS="--cfg loom" cargo test -p upcall-shm --release turn_page`
 
 use super::*;
 use crate::edge::{check, check_up_to, each_breaks};
@@ -11,12 +11,12 @@ use loom::sync::{Condvar, Mutex};
 use loom::thread;
 use std::sync::Arc;
 
-/// Memory that all ends own; loom need not watch that. (Nor may it: it would
-/// panic for a second time when a model that is found to hang lets go of it.)
+/// Memory that all ends own. Loom does not track this `Arc`: its own `Arc` would panic a second
+/// time when a model that hangs is dropped.
 type Memory = Arc<[AtomicU64]>;
 
-/// A futex, as far as it matters: who waits compares the word where who wakes
-/// cannot come between, and a wake finds only who waits by then.
+/// A model of a futex. A waiter compares the word and begins to wait in one step. A wake reaches
+/// only threads that already wait.
 #[derive(Default)]
 struct Futex(Mutex<()>, Condvar);
 
@@ -40,7 +40,7 @@ struct Cpu {
     futexes: [Futex; 3],
     /// Handed on with the turn.
     work: AtomicU64,
-    /// How many act as the holder.
+    /// How many threads act as the holder.
     acting: AtomicU64,
 }
 
@@ -52,8 +52,8 @@ fn zeros(count: usize) -> Memory {
 }
 
 impl Cpu {
-    /// Of a new page, the turn at `holder`. Before any thread is started:
-    /// `load_page`'s loom tests say why.
+    /// A new page with the turn at `holder`. Made before any thread starts: the loom tests of
+    /// `load_page` say why.
     fn new(holder: DomainId) -> Arc<Cpu> {
         let page = TurnPage::create(zeros(PAGE_WORDS), 0).unwrap();
         page.reset(holder);
@@ -89,7 +89,7 @@ impl Cpu {
         }
     }
 
-    /// What the holder does: finds `work` as the one before left it.
+    /// Acts as the holder and checks that `work` is as the previous holder left it.
     fn act(&self, before: u64) {
         assert_eq!(self.acting.fetch_add(1, Relaxed), 0, "two act at once");
         assert_eq!(self.work.load(Relaxed), before, "passed too early");
@@ -98,7 +98,7 @@ impl Cpu {
     }
 }
 
-/// A passes to B, and B back to A; both sleep while it is not their turn.
+/// A passes to B, and B passes back to A. Each sleeps while it does not have the turn.
 fn there_and_back() {
     let cpu = Cpu::new(A);
     let first = cpu.page.turn().unwrap();
@@ -117,8 +117,7 @@ fn there_and_back() {
     b.join().unwrap();
 }
 
-/// A passes to B as the daemon takes the turn from A to give it to itself: it
-/// goes to one of them.
+/// A passes to B while the daemon takes the turn from A for itself. Exactly one of them succeeds.
 fn taken_amid_a_pass() {
     let cpu = Cpu::new(A);
     let seen = cpu.page.turn().unwrap();
@@ -133,7 +132,7 @@ fn taken_amid_a_pass() {
     assert_eq!(cpu.page.holder(), Ok(holder));
 }
 
-/// The daemon sleeps and looks in turn until it finds what B published.
+/// The daemon sleeps and looks by turns until it finds what B published.
 fn daemon_looks(cpu: &Cpu) {
     let daemon = DomainId::DAEMON;
     while !(cpu.page.holder() == Ok(daemon) && cpu.page.take_recheck_idle()) {
@@ -142,7 +141,7 @@ fn daemon_looks(cpu: &Cpu) {
     assert_eq!(cpu.work.load(Relaxed), 7, "looked too early");
 }
 
-/// B publishes, and asks for a new look.
+/// B publishes and requests a recheck.
 fn asks(cpu: Arc<Cpu>) -> thread::JoinHandle<()> {
     thread::spawn(move || {
         cpu.work.store(7, Relaxed);
@@ -152,8 +151,8 @@ fn asks(cpu: Arc<Cpu>) -> thread::JoinHandle<()> {
     })
 }
 
-/// B asks for a new look as the turn becomes the daemon's, which sleeps once it
-/// finds nothing to do.
+/// B requests a recheck while the turn becomes the daemon's. The daemon sleeps once it finds
+/// nothing to do.
 fn recheck_of_an_idle_cpu() {
     let cpu = Cpu::new(A);
     let turn = cpu.page.turn().unwrap();
@@ -163,7 +162,7 @@ fn recheck_of_an_idle_cpu() {
     b.join().unwrap();
 }
 
-/// The same with A as a third: it gives the daemon the turn, and wakes it.
+/// The same with A as a third thread, which passes the turn to the daemon and wakes it.
 fn recheck_as_the_cpu_goes_idle() {
     let cpu = Cpu::new(A);
     let turn = cpu.page.turn().unwrap();
@@ -177,8 +176,7 @@ fn recheck_as_the_cpu_goes_idle() {
     b.join().unwrap();
 }
 
-/// B publishes in its user area and asks for a new look; the holder takes the
-/// request and reads.
+/// B publishes in its user area and requests a recheck. The holder takes the request and reads.
 fn recheck_of_a_holder() {
     let cpu = Cpu::new(A);
     let area = zeros(crate::user_area::words_of(1));
@@ -198,8 +196,8 @@ fn recheck_of_a_holder() {
     b.join().unwrap();
 }
 
-/// B was passed over as blocked and is back. A, which takes it to be away as long as its
-/// wake word does not say that it sleeps, looks when it takes the request, and not again.
+/// B was passed over as blocked and is back. A counts B as blocked until B's wake word says
+/// `ASLEEP`. A looks when it takes the request, and not again.
 fn back_from_the_kernel(says_it_sleeps: fn(&Cpu), asks: fn(&Cpu)) {
     let cpu = Cpu::new(A);
     let b = {

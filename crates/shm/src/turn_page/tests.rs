@@ -177,7 +177,7 @@ proptest! {
         }
         page.reset(domain(number));
         prop_assert_eq!(page.holder(), Ok(domain(number)));
-        // One round replaces whatever stood in a wake word.
+        // One round replaces any value in a wake word.
         let wake_word = page.wake_word(domain(number));
         let _ = wake_word.notify();
         prop_assert!(wake_word.acknowledge());
