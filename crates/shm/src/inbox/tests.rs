@@ -22,7 +22,7 @@ fn events_are_taken_by_rank_and_equals_as_they_were_posted() {
     taker.find(|rank| shown.push(rank));
     assert_eq!(shown, [7, 3, 7, 3]);
     assert_eq!(taker.take(), Some(numbered(3, 1)));
-    // The entry that was given back is the lowest that is free.
+    // The lowest free entry is the one that was given back.
     inbox.post(&numbered(3, 4)).unwrap();
     assert_eq!(taker.take(), Some(numbered(3, 3)), "what was not looked for is not there");
     taker.find(|rank| assert_eq!(rank, 3));

@@ -1,8 +1,7 @@
-//! Where everything stands in a page of I/O events.
+//! The layout of a page of I/O events.
 //!
-//! Written down once, as structures; the word numbers that the accessors use
-//! are taken from them. Change anything here and [`LAYOUT_VERSION`] changes,
-//! and with it the golden table in the tests.
+//! The structures below are its only definition. The word numbers for the accessors are computed
+//! from them. A change here requires a new [`LAYOUT_VERSION`] and a new golden table in the tests.
 
 use crate::words::{Kind, LINE_BYTES};
 use core::mem::{offset_of, size_of};
@@ -10,7 +9,8 @@ use core::mem::{offset_of, size_of};
 /// Version of this layout.
 pub const LAYOUT_VERSION: u32 = 1;
 
-/// Descriptors have numbers below this: a top word of 32 used bits, 64 leaves each, of 32.
+/// Descriptors are numbered below this: a top word with 32 used bits, 64 leaves each, 32
+/// descriptors each.
 pub const DESCRIPTORS_MAX: u32 = 65_536;
 
 /// Bytes of a page: whole pages of the machine.
@@ -49,7 +49,7 @@ struct Identity {
     reserved: [u64; 5],
 }
 
-/// One word that is written often, away from others.
+/// One word that is written often, in a line of its own.
 #[repr(C, align(64))]
 struct CountLine {
     value: u64,

@@ -1,11 +1,11 @@
-//! The tree under every interleaving and every reordering that the memory
-//! model allows, and the proof that orderings and orders are needed.
+//! The tree in every interleaving and every reordering that the memory model allows, and the proof
+//! that its orderings and its order of levels are needed.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p upcall-shm --release io_events`
 //!
-//! Loom gives the exchanges of one word the order in which it ran them, so it cannot tell whether
-//! those of the summaries and of the top may be weaker than `AcqRel`; that they may not is argued in
-//! the module's head. What it can tell is shown: each edge by name, and the order of the levels.
+//! Loom orders the exchanges of one word as it ran them. So it cannot tell whether those of the
+//! summaries and of the top may be weaker than `AcqRel`. The module's head argues that they may
+//! not. These tests show what loom can tell: each edge by name, and the order of the levels.
 
 use super::tree::{Taker, Tree};
 use super::*;
@@ -13,7 +13,7 @@ use crate::edge::{Edge, check, each_breaks};
 use loom::thread;
 use std::sync::Arc;
 
-/// A tree of two leaves (descriptors 0 to 31 and 32 to 63), and what is handed over.
+/// A tree of two leaves (descriptors 0 to 31 and 32 to 63), and data to hand over.
 struct Shared {
     top: AtomicU64,
     summaries: [AtomicU64; 1],
@@ -32,7 +32,7 @@ impl Shared {
         Tree::of_parts(&self.top, &self.summaries, &self.leaves)
     }
 
-    /// Takes all there is, ORed together.
+    /// Takes everything, and ORs the bits together.
     fn take_all(&self, taker: &mut Taker, found: &mut [u8; 64]) {
         while let Some((descriptor, bits)) = taker.next(&self.tree()) {
             found[descriptor as usize] |= bits;
@@ -40,7 +40,7 @@ impl Shared {
     }
 }
 
-/// Two leaves are raised, one of them twice, while they are taken: nothing is left behind.
+/// Two leaves are raised, one of them twice, while they are taken. Nothing is left behind.
 fn raise_and_take() {
     let shared = Shared::new();
     let service = {
@@ -58,13 +58,15 @@ fn raise_and_take() {
     assert_eq!((found[1], found[40], found[2]), (READABLE, READABLE, WRITABLE), "lost");
 }
 
-/// Who takes a bit sees what was stored before it was raised: a statement of interest.
+/// A taker of a bit sees what was stored before the bit was raised, such as a statement of
+/// interest.
 fn hand_over() {
     let shared = Shared::new();
     let client = {
         let shared = shared.clone();
         thread::spawn(move || {
-            // The second finds the leaf in use and goes no further up: the leaf alone hands over.
+            // The second raise finds the leaf in use and goes no further up, so only the leaf hands
+            // over.
             shared.tree().raise(3, 1);
             shared.data.store(7, Relaxed);
             shared.tree().raise(4, 1);
@@ -78,7 +80,7 @@ fn hand_over() {
     client.join().unwrap();
 }
 
-/// As [`raise_and_take`], by a service that sets the summary first: the mutant.
+/// A mutant of [`raise_and_take`]: the service sets the summary first.
 fn summary_first() {
     let shared = Shared::new();
     let service = {
@@ -97,7 +99,7 @@ fn summary_first() {
     assert_eq!(found[0], 1, "lost");
 }
 
-/// As [`raise_and_take`], by a client that empties a leaf before its summary: the other mutant.
+/// A mutant of [`raise_and_take`]: the client empties a leaf before its summary.
 fn leaf_first() {
     let shared = Shared::new();
     let service = {

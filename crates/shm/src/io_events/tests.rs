@@ -52,7 +52,7 @@ fn every_byte_stands_where_version_1_has_it() {
     ] {
         golden[offset..offset + expected.len()].copy_from_slice(expected);
     }
-    // What the client has looked up and not said is in its cursor, not in the page.
+    // The client keeps descriptors it has taken and not returned in its cursor, not in the page.
     golden[256..260].copy_from_slice(&[1, 0, 0, 0]);
     golden[320..328].copy_from_slice(&[1, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!((LAYOUT_VERSION, DESCRIPTORS_MAX, PAGE_BYTES), (1, 65_536, 561_152));
@@ -128,7 +128,7 @@ fn a_new_statement_forgets_what_was_raised_for_the_old() {
     let (mut client, mut service) = ends(&words);
     [64, 65, 66, 2_000].iter().for_each(|&one| service.raise(one, READABLE));
     assert_eq!(client.take(), Some((64, READABLE)));
-    // In the cursor by now, and in the page still.
+    // These are in the cursor by now, and still in the page.
     assert!(client.state(65, both(2)) && client.state(2_000, both(2)));
     service.raise(65, WRITABLE);
     assert_eq!(client.take(), Some((66, READABLE)));
