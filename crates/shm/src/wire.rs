@@ -1,13 +1,14 @@
-//! What a domain and the daemon say to each other over their socket.
+//! The messages between a domain and the daemon on their socket.
 //!
-//! One datagram a message (`SOCK_SEQPACKET`), both ends on one machine. Descriptors
-//! travel beside it and are the caller's business. Used by the runtime (a domain's
-//! end) and the daemon; neither is on the path of a hand-off. Allocates.
+//! Each message is one datagram (`SOCK_SEQPACKET`), and both ends are on one machine. The caller
+//! handles the descriptors that travel with it. The runtime (the end of a domain) and the daemon
+//! use this module. No hand-off depends on it. It allocates.
 //!
 //! ```text
 //!   domain                                        daemon
 //!   Hello           ------------------------->
-//!                   <-------------------------    Welcome, then VirtualProcessor with three descriptors a CPU:
+//!                   <-------------------------    Welcome, then VirtualProcessor with three
+//!                                                 descriptors a CPU:
 //!                                                 turn page, own user area, kernel area
 //!                   <-------------------------    Peer with its user area to read, now and later
 //!   Thread          ------------------------->    (gives it the real-time class)
@@ -17,9 +18,9 @@
 //!                   <-------------------------    Offence, when the watchdog had to act
 //! ```
 //!
-//! Who is no domain may say Inspect instead, and is told how things stand: module
-//! `status`. A frame is a fixed head, so many words and so many texts; what each kind has is
-//! checked before anything is looked at.
+//! A process that is not a domain may send Inspect instead. The daemon replies with its state: see
+//! module `status`. A frame is a fixed head, then words, then texts. Each kind has a fixed number
+//! of both, which is checked before anything is used.
 //!
 //! | bytes | native order | |
 //! |---|---|---|
@@ -41,120 +42,121 @@ mod tests;
 pub use frame::{MESSAGE_BYTES_MAX, PROTOCOL_VERSION, TEXT_BYTES_MAX, WireError};
 pub use status::{ActivityStatus, CpuStatus, DomainStatus, StatusPart, VirtualProcessorStatus};
 
-/// The kind of [`ToDaemon::Inspect`], apart from a domain's own.
+/// The kind of [`ToDaemon::Inspect`], apart from the kinds that a domain sends.
 const INSPECT: u32 = 32;
-/// What an activity needs, in numbers that the daemon checks.
+/// The requirements of an activity, in numbers that the daemon checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Need {
-    /// Between two releases.
+    /// Time between two releases.
     pub period_ns: u64,
-    /// From a release to the end of the job.
+    /// Time from a release to the end of the job.
     pub deadline_ns: u64,
-    /// Before the first release.
+    /// Time before the first release.
     pub offset_ns: u64,
-    /// PDUs a period.
+    /// PDUs in a period.
     pub batch: u32,
     /// PDUs without preemption.
     pub quantum: u32,
-    /// Of one PDU.
+    /// Time for one PDU.
     pub pdu_cost_ns: u64,
     /// DWS: 0 real time, 1 interactive, 2 background.
     pub class: u32,
-    /// DWS: messages ahead.
+    /// DWS: the greatest number of messages ahead.
     pub workahead_max: u32,
-    /// DWS: from logical arrival to deadline; 0: the deadline.
+    /// DWS: time from logical arrival to deadline. 0: the deadline.
     pub delay_bound_ns: u64,
-    /// DWS: messages are said one by one.
+    /// DWS: messages are announced one by one.
     pub on_demand: bool,
-    /// RMDP and RM: among equals it goes first while an event waits for it.
+    /// RMDP and RM: it goes first among equals while an event waits for it.
     pub wins_ties: bool,
 }
 
-/// From a domain.
+/// A message from a domain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToDaemon {
     /// The first message.
     Hello {
-        /// Of the domain, for people.
+        /// The name of the domain, for display.
         name: String,
-        /// The policy it counts on.
+        /// The policy that the domain expects.
         policy: String,
     },
-    /// Its virtual processor of a CPU is this thread.
+    /// This thread is the domain's virtual processor on a CPU.
     Thread {
         /// Which CPU.
         cpu: u32,
-        /// The thread, as its own process sees it.
+        /// The thread, as its own process numbers it.
         tid: u32,
     },
-    /// It asks for a place for an activity.
+    /// Asks for a place for an activity.
     Create {
-        /// Comes back with the answer.
+        /// The reply carries the same number.
         request: u64,
-        /// To be placed even if the tests fail.
+        /// Place the activity even if the tests fail.
         unscreened: bool,
-        /// What it needs.
+        /// The requirements.
         need: Need,
-        /// For people.
+        /// The name, for display.
         name: String,
     },
-    /// It gives the place of an activity back.
+    /// Gives the place of an activity back.
     Close {
         /// As granted.
         order: u32,
     },
-    /// It has an activity since before this daemon was there: answered as `Create` is.
+    /// Claims a place that an earlier daemon granted. The reply is as to `Create`.
     Claim {
-        /// Comes back with the answer.
+        /// The reply carries the same number.
         request: u64,
-        /// As when it was created.
+        /// As at its creation.
         unscreened: bool,
-        /// Where it runs.
+        /// The CPU on which it runs.
         cpu: u32,
         /// As the former daemon granted.
         order: u32,
-        /// What it needs.
+        /// The requirements.
         need: Need,
-        /// For people.
+        /// The name, for display.
         name: String,
     },
-    /// It ends in order: the daemon detaches it and closes the connection. A connection
-    /// that closes without this message is that of a process that died, or left it out.
+    /// The domain ends in order: the daemon detaches it and closes the connection. A connection
+    /// that closes without this message belongs to a process that died or omitted it.
     Detach,
-    /// How do things stand? From who is no domain; answered by [`ToDomain::Status`]es.
+    /// Asks for the state of the daemon. Sent by a process that is not a domain. The reply is a
+    /// sequence of [`ToDomain::Status`].
     Inspect,
 }
 
-/// From the daemon.
+/// A message from the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToDomain {
-    /// It is attached.
+    /// The domain is attached.
     Welcome {
         /// Its number.
         domain: u32,
-        /// Tells it from the one that had the number before.
+        /// Tells it from an earlier domain with the same number.
         generation: u64,
         /// How many [`ToDomain::VirtualProcessor`]s follow.
         virtual_processors: u32,
         /// 1 if threads get the real-time class, 0 if they stay ordinary.
         real_time: bool,
-        /// What admission counts for a hand-off.
+        /// What admission charges for a hand-off.
         switch_cost_ns: u64,
-        /// For so long a domain may have released activities of others wait that outrank
-        /// what it goes on with; 0: not at all.
+        /// For how long the domain may let released activities of other domains wait that have a
+        /// higher rank than its own. 0: not at all.
         defer_preemption_ns: u64,
     },
-    /// It is not, and why; the daemon hangs up.
+    /// The domain is not attached. The daemon closes the connection.
     Rejected {
-        /// In a line.
+        /// Why, in one line.
         reason: String,
     },
-    /// Its pages on a CPU.
+    /// The pages of the domain on a CPU.
     VirtualProcessor {
         /// Which CPU.
         cpu: u32,
     },
-    /// Another domain of its user on a CPU.
+    /// Another domain of the same user on a CPU.
     Peer {
         /// Which CPU.
         cpu: u32,
@@ -167,18 +169,18 @@ pub enum ToDomain {
     Granted {
         /// As asked.
         request: u64,
-        /// Where.
+        /// The CPU of the activity.
         cpu: u32,
-        /// Its place in the order of admission, and its name from now on.
+        /// Its place in the order of admission. The domain names the activity by it from now on.
         order: u32,
-        /// Worst response as admitted; `u64::MAX` where nothing is promised.
+        /// The worst response time as admitted. `u64::MAX` if none is promised.
         response_max_ns: u64,
     },
     /// No place for an activity.
     Refused {
         /// As asked.
         request: u64,
-        /// Why, in a line.
+        /// Why, in one line.
         reason: String,
         /// What would fit, or empty.
         hint: String,
@@ -189,7 +191,7 @@ pub enum ToDomain {
         cpu: u32,
         /// The number of a [`Measure`](crate::Measure).
         measure: u32,
-        /// How long it had kept the turn after it should have yielded.
+        /// How long the domain had kept the turn after it should have yielded.
         held_ns: u64,
     },
     /// A part of the answer to [`ToDaemon::Inspect`].
@@ -197,7 +199,7 @@ pub enum ToDomain {
 }
 
 impl ToDaemon {
-    /// The datagram. Texts that are too long are cut.
+    /// Encodes the datagram. Cuts texts that are too long.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             ToDaemon::Hello { name, policy } => encode(1, &[], &[name, policy]),
@@ -219,7 +221,7 @@ impl ToDaemon {
         }
     }
 
-    /// The message of a datagram.
+    /// Decodes a datagram.
     ///
     /// # Errors
     /// See [`WireError`].
@@ -257,7 +259,7 @@ impl ToDaemon {
 }
 
 impl ToDomain {
-    /// The datagram. Texts that are too long are cut.
+    /// Encodes the datagram. Cuts texts that are too long.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             ToDomain::Welcome {
@@ -298,7 +300,7 @@ impl ToDomain {
         }
     }
 
-    /// The message of a datagram.
+    /// Decodes a datagram.
     ///
     /// # Errors
     /// See [`WireError`].

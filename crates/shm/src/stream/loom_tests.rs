@@ -1,7 +1,7 @@
-//! The protocol under every interleaving and every reordering that the memory
-//! model allows, and the proof that each ordering is needed.
+//! The protocol in every interleaving and every reordering that the memory model allows, and the
+//! proof that each ordering is needed.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p upcall-shm --release`
+//! `RUSTFLAGS="--cfg loom" cargo test -p upcall-shm --release stream`
 
 use super::*;
 use crate::edge::{Edge, check, each_breaks};
@@ -9,10 +9,10 @@ use loom::sync::{Condvar, Mutex};
 use loom::thread;
 use std::sync::Arc;
 
-/// Memory that both ends own; loom need not watch that.
+/// Memory that both ends own. Loom does not track this `Arc`.
 type Memory = Arc<[AtomicU64]>;
 
-/// As in the loom tests of the turn page.
+/// A model of a futex, as in the loom tests of the turn page.
 #[derive(Default)]
 struct Futex(Mutex<()>, Condvar);
 
@@ -40,7 +40,7 @@ fn ends(form: StreamForm, start_level: u64) -> (Writer<Memory>, Reader<Memory>) 
 const SLOTS: StreamForm = StreamForm::Slots { slots: 2, slot_bytes: 8 };
 const BUFFERS: StreamForm = StreamForm::Buffers { buffers: 1, buffer_bytes: 8 };
 
-/// A batch of two is written and the stream ended; the reader polls twice.
+/// The writer commits a batch of two and ends the stream. The reader polls twice.
 fn a_batch_is_handed_over() {
     let (mut writer, mut reader) = ends(SLOTS, 0);
     let other = thread::spawn(move || {
@@ -64,7 +64,7 @@ fn a_batch_is_handed_over() {
     other.join().unwrap();
 }
 
-/// The reader waits until two are there; each is committed by itself.
+/// The reader waits for two messages. Each is committed by itself.
 fn the_level_is_waited_for() {
     let (mut writer, mut reader) = ends(SLOTS, 0);
     let futex = Arc::new(Futex::default());
@@ -107,8 +107,8 @@ fn the_end_is_waited_for() {
     other.join().unwrap();
 }
 
-/// A buffer comes back while the other is the writer's already: what stood where its number
-/// is to stand names that one.
+/// A buffer comes back while the writer has the other one. The word that will hold its number held
+/// the number of the other.
 fn a_buffer_comes_back() {
     let (mut writer, mut reader) = ends(StreamForm::Buffers { buffers: 2, buffer_bytes: 8 }, 0);
     assert!(writer.push(&[1; 8]).unwrap() && writer.push(&[2; 8]).unwrap());
@@ -150,7 +150,7 @@ fn room_is_waited_for() {
     other.join().unwrap();
 }
 
-/// The reader watches its wait word, and then sleeps on it: it is woken if it does.
+/// The reader watches its wait word, and then sleeps on it. If it sleeps, it is woken.
 fn the_level_is_watched_for() {
     let words: Memory = (0..SLOTS.words().unwrap()).map(|_| AtomicU64::new(0)).collect();
     let stream = Stream::create(words.clone(), SLOTS, 0, 0).unwrap();
@@ -177,7 +177,8 @@ fn the_level_is_watched_for() {
     other.join().unwrap();
 }
 
-/// As [`the_level_is_watched_for`], of the writer and the room; or, with a `B_start`, of a source that rests.
+/// As [`the_level_is_watched_for`], for the writer and its room. With a `B_start`, for a source
+/// that rests.
 fn room_is_watched_for_with(start_level: u64) {
     let words: Memory = (0..BUFFERS.words().unwrap()).map(|_| AtomicU64::new(0)).collect();
     let stream = Stream::create(words.clone(), BUFFERS, 0, start_level).unwrap();
@@ -215,7 +216,7 @@ fn a_start_is_watched_for() {
     room_is_watched_for_with(1);
 }
 
-/// A source goes to rest and sleeps until it is started.
+/// A source rests and sleeps until it is started.
 fn a_source_waits_to_be_started() {
     let (mut writer, mut reader) = ends(SLOTS, 1);
     assert!(writer.push(&[1; 8]).unwrap());
@@ -240,7 +241,7 @@ fn a_source_waits_to_be_started() {
     assert_eq!(other.join().unwrap().0, wait.sleep, "started twice, or by nobody");
 }
 
-/// A source goes to rest above `B_start`, and the reader waits for more.
+/// A source rests above `B_start`, and the reader waits for more.
 fn a_source_at_rest_is_waited_for() {
     let (mut writer, mut reader) = ends(SLOTS, 1);
     let futexes = Arc::new((Futex::default(), Futex::default()));
@@ -271,7 +272,7 @@ fn a_source_at_rest_is_waited_for() {
     other.join().unwrap();
 }
 
-/// A source goes to rest as the level falls: one of the two has it go on.
+/// A source rests while the level falls. One of the two ends makes it go on.
 fn a_source_goes_to_rest() {
     let (mut writer, mut reader) = ends(SLOTS, 1);
     assert!(writer.push(&[1; 8]).unwrap());

@@ -157,7 +157,7 @@ fn sizes_are_rounded_up_to_the_next_that_are_allowed() {
         let words = blank(asked);
         assert_eq!(Stream::create(&words, asked, 7, 0).unwrap().form(), expected);
         assert_eq!(Stream::attach(&words, 7).unwrap().form(), expected);
-        // What a peer has written is not rounded.
+        // The sizes that a peer has written are not rounded.
         words[word::COUNT].store(48, Relaxed);
         assert!(Stream::attach(&words, 7).is_err());
     }
@@ -231,7 +231,7 @@ fn a_source_at_rest_is_started_once_and_below_its_level_only() {
         })
         .collect();
     assert_eq!(starts, [false, false, true, false], "4 left 3, 2, 1 and 0");
-    // Below the level it goes on by itself; nobody starts it a second time.
+    // Below the level the source goes on by itself. No reader starts it a second time.
     assert_eq!((writer.rest().1, reader.release().start), (true, false));
 }
 
@@ -267,11 +267,11 @@ fn who_was_rung_by_an_end_that_died_before_it_woke_it_is_woken_all_the_same() {
         let (mut writer, mut reader) = ends(&words);
         assert!(reader.wait(1).sleep);
         assert!(writer.push(b"last").unwrap());
-        // Killed here: nobody does what is due.
+        // Killed here, before it wakes the other end.
         assert!(writer.commit().unwrap().wake);
         let view = Stream::attach(&words, 7).unwrap();
         assert!(view.mark_dead(End::Writer), "the reader sleeps");
-        // The same for a writer that ended and died before it told.
+        // The same for a writer that ended and died before it woke the other end.
         let words = created(form, 0);
         let (writer, mut reader) = ends(&words);
         assert!(reader.wait(1).sleep && writer.end());
@@ -333,7 +333,7 @@ fn buffers_come_back_in_any_order() {
     }
 }
 
-/// What a model of a stream does: an end's calls, in any order.
+/// The calls of both ends in a model of a stream, in any order.
 #[derive(Clone, Debug)]
 enum Step {
     Push(usize),
@@ -453,7 +453,7 @@ proptest! {
     }
 }
 
-/// Its own number many times over, and a checksum.
+/// Its own number many times, and a checksum.
 fn message(number: u64) -> [u64; 3] {
     [number, number.wrapping_mul(0x9E37_79B9_7F4A_7C15), !number]
 }

@@ -1,41 +1,41 @@
-//! The frame of a message: its head, words and texts, and the checks on their lengths. The table is
-//! in the [module's head](super).
+//! The frame of a message: its head, words and texts, and the checks on their lengths. The
+//! [module's head](super) has the table.
 
 use core::fmt;
 use std::collections::VecDeque;
 
-/// Of the messages below.
+/// Version of the messages.
 pub const PROTOCOL_VERSION: u32 = 4;
-/// No message is longer.
+/// The greatest length of a message.
 pub const MESSAGE_BYTES_MAX: usize = 4096;
-/// No name or reason is longer, in bytes.
+/// The greatest length of a text, in bytes.
 pub const TEXT_BYTES_MAX: usize = 1024;
 
-/// What came is no message: the peer's fault.
+/// Why a datagram is not a message: a fault of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WireError {
-    /// Shorter or longer than its head says, or than any message is.
+    /// It is shorter or longer than its head says, or longer than any message.
     Length {
-        /// Bytes that came.
+        /// Bytes received.
         found: usize,
     },
-    /// Of another version.
+    /// It is of another version.
     Version {
-        /// That one.
+        /// The version found.
         found: u32,
     },
-    /// No such message at this end.
+    /// This end knows no such message.
     Kind {
-        /// That one.
+        /// The kind found.
         found: u32,
     },
-    /// Other words or texts than the kind has, or one out of its range.
+    /// The words or texts do not fit the kind, or one is out of its range.
     Content {
-        /// Of which kind.
+        /// The kind of the message.
         kind: u32,
     },
-    /// A text that is not UTF-8, or too long.
+    /// A text is not UTF-8, or is too long.
     Text,
 }
 
@@ -59,7 +59,7 @@ impl fmt::Display for WireError {
 
 impl core::error::Error for WireError {}
 
-/// A datagram taken apart, its lengths checked.
+/// A datagram in parts, with its lengths checked.
 pub(super) struct Frame {
     pub(super) kind: u32,
     pub(super) words: Vec<u64>,

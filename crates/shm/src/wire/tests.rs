@@ -149,7 +149,7 @@ fn what_is_wrong_is_named() {
     assert!(ToDaemon::decode(&vec![0; MESSAGE_BYTES_MAX + 1]).is_err());
 }
 
-/// What stands on the wire does not change by accident.
+/// The bytes of a message do not change by accident.
 #[test]
 fn a_part_of_the_status_is_these_bytes() {
     let part = StatusPart::Cpu(CpuStatus { cpu: 1, reserved_ppm: 450_000, limit_ppm: 900_000 });
@@ -190,7 +190,7 @@ proptest! {
     #[test]
     fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), at in 0..17usize) {
         let _ = (ToDaemon::decode(&bytes), ToDomain::decode(&bytes));
-        // Behind a good beginning, too.
+        // Also behind a valid beginning.
         let all: Vec<_> = from_domain().iter().map(ToDaemon::encode)
             .chain(to_domain().iter().map(ToDomain::encode)).collect();
         let mixed = [&all[at][..all[at].len() / 2], &bytes].concat();
