@@ -191,7 +191,7 @@ pub enum Posted {
 
 /// The result of raising an event: [`Posted`], and whether the taker must be notified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "the taker does not look by itself"]
+#[must_use = "the taker must be notified"]
 pub struct Raised {
     /// What became of the event.
     pub posted: Posted,

@@ -11,8 +11,8 @@
 //!   (2) writes it
 //!   (3) its bit: written    --- Release/Acq -->   (5) finds it; reads
 //!
-//!   (4) marks the inbox; must notify?             takes marks, looks into those inboxes
-//!           fence                                 prepare_wait: fence, then no mark is there, or no sleep
+//!   (4) marks the inbox; must notify?           takes marks, looks into those inboxes
+//!           fence                               prepare_wait: fence; no mark: may sleep
 //! ```
 //!
 //! 1. One of [`EVENTS_MAX`] entries, held until the handler *takes* the event. So the inbox bounds
@@ -213,7 +213,7 @@ impl Marks {
     /// Marks inbox `number` after an event was posted there. Returns `true` if the taker must be
     /// notified. For any thread. A read-modify-write, a fence and a load. Without effect if there
     /// is no such inbox.
-    #[must_use = "who sleeps must be woken"]
+    #[must_use = "a sleeping taker must be notified"]
     pub fn set(&self, number: u32) -> bool {
         let Some(word) = self.words.get(number as usize / 64) else { return false };
         // Release pairs with the Acquire in `take`: a taker that takes the mark finds the event.
@@ -237,7 +237,7 @@ impl Marks {
 
     /// Whether the taker may sleep now. From now on a poster notifies. After the sleep comes
     /// [`Self::cancel_wait`]. If this returns `false`, it does not.
-    #[must_use = "what is marked is not to be slept on"]
+    #[must_use = "the taker must not sleep while an inbox is marked"]
     pub fn prepare_wait(&self) -> bool {
         self.asleep.store(1, Relaxed);
         // Pairs with the fence in `set`. One of the two fences comes first, and what was stored

@@ -190,7 +190,7 @@ impl<W: AsRef<[AtomicU64]>> Stream<W> {
     /// sleeps: the dead end may have been killed after it notified and before it woke. What the
     /// dead end committed can still be read. For the monitor of both ends. An end that ended in
     /// order stays so.
-    #[must_use = "who waits must be woken"]
+    #[must_use = "the other end must be woken"]
     pub fn mark_dead(&self, end: End) -> bool {
         let other = end.other().line();
         self.words.leave(end.line(), DIED, other) || self.words.gone(other).is_none()

@@ -218,7 +218,7 @@ impl<W: AsRef<[AtomicU64]>> TurnPage<W> {
     /// [wake word](Self::wake_word), because the daemon does not look by itself.
     ///
     /// For any domain. An exchange and a fence, some 20 ns.
-    #[must_use = "the daemon does not look by itself"]
+    #[must_use = "the daemon must be notified"]
     pub fn request_recheck(&self) -> bool {
         // Release pairs with the Acquire in `take_recheck`. An exchange continues the release
         // sequence: a holder that takes two requests at once sees what both domains published.

@@ -25,8 +25,8 @@
 //! 3. Release, as (1). The notifier wakes one waiter of the futex.
 //! 4. Relaxed. The waiter then sleeps while the word is `ASLEEP`. All changes are exchanges of one
 //!    word, so they have one order. Either `notify` comes first and `prepare_wait` fails, or
-//!    `notify` finds `ASLEEP` and its caller wakes the waiter. A notification between `prepare_wait`
-//!    and the sleep changes the word, and the kernel then does not let the waiter sleep.
+//!    `notify` finds `ASLEEP` and its caller wakes the waiter. A notification between
+//!    `prepare_wait` and the sleep changes the word, so the kernel does not let the waiter sleep.
 //! 5. The waiter is awake, notified or not. `cancel_wait` (Relaxed) leaves a notification to be
 //!    acknowledged. `finish_wait` (Acquire, as (2)) also acknowledges it, in one exchange.
 //!

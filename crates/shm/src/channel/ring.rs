@@ -49,7 +49,7 @@ impl<W: AsRef<[AtomicU64]>> Raiser<W> {
     /// # Errors
     /// The taker wrote an impossible value.
     #[inline]
-    #[must_use = "the taker does not look by itself"]
+    #[must_use = "the taker must be notified"]
     pub fn must_notify(&mut self) -> Result<bool, PeerFault> {
         self.head.must_notify()
     }

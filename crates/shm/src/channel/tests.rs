@@ -39,7 +39,7 @@ const RING: Form = Form::Ring { slots: 4 };
 const FORMS: [Form; 4] = [Form::Counter, TYPED, SLOTS, RING];
 
 #[test]
-fn every_byte_of_a_counter_stands_where_version_2_has_it() {
+fn every_byte_of_a_counter_is_where_version_2_has_it() {
     let words = segment(Form::Counter);
     let mut raiser = counter::Raiser::attach(&words).unwrap();
     let mut taker = counter::Taker::attach(&words).unwrap();
@@ -53,7 +53,7 @@ fn every_byte_of_a_counter_stands_where_version_2_has_it() {
 }
 
 #[test]
-fn every_byte_of_typed_entries_stands_where_version_2_has_it() {
+fn every_byte_of_typed_entries_is_where_version_2_has_it() {
     let words = segment(TYPED);
     let mut raiser = typed::Raiser::attach(&words, 70).unwrap();
     raiser.post(69, &payload(0x21)).unwrap();
@@ -84,7 +84,7 @@ fn every_byte_of_typed_entries_stands_where_version_2_has_it() {
 }
 
 #[test]
-fn every_byte_of_slots_stands_where_version_2_has_it() {
+fn every_byte_of_slots_is_where_version_2_has_it() {
     let words = segment(SLOTS);
     let mut raiser = slots::Raiser::attach(&words, 3, 2).unwrap();
     let mut taker = slots::Taker::attach(&words, 3, 2).unwrap();
@@ -114,7 +114,7 @@ fn every_byte_of_slots_stands_where_version_2_has_it() {
 }
 
 #[test]
-fn every_byte_of_a_ring_stands_where_version_2_has_it() {
+fn every_byte_of_a_ring_is_where_version_2_has_it() {
     let words = segment(RING);
     let mut raiser = ring::Raiser::attach(&words, 4).unwrap();
     let mut taker = ring::Taker::attach(&words, 4).unwrap();
@@ -145,7 +145,7 @@ fn every_byte_of_a_ring_stands_where_version_2_has_it() {
 }
 
 #[test]
-fn only_forms_that_can_be_are_created_in_new_memory_of_their_size() {
+fn only_valid_forms_are_created_and_only_in_new_memory_of_their_size() {
     for (form, name, found, max) in [
         (Form::Typed { types: 0 }, "types", 0, 512),
         (Form::Typed { types: 513 }, "types", 513, 512),
@@ -175,7 +175,7 @@ fn only_forms_that_can_be_are_created_in_new_memory_of_their_size() {
 }
 
 #[test]
-fn only_segments_of_the_form_agreed_on_are_taken_up() {
+fn only_segments_of_the_agreed_form_are_attached() {
     for form in FORMS {
         for word in 0..form.words().min(form.entries_at() + 1) {
             let words = segment(form);
@@ -204,14 +204,14 @@ fn only_segments_of_the_form_agreed_on_are_taken_up() {
             assert_eq!(attach(&words, form).unwrap_err(), expected);
         }
     }
-    // Of the same length.
+    // A segment of the same length, but of another form.
     let words = segment(Form::Ring { slots: 8 });
     let error = typed::Taker::attach(&words[..], 6).unwrap_err();
     assert_eq!(error, LayoutError::Value { page: PAGE, name: "form", found: 4, min: 2, max: 2 });
 }
 
 #[test]
-fn many_events_are_told_of_once() {
+fn many_events_need_one_notification() {
     let words = segment(Form::Counter);
     let mut raiser = counter::Raiser::attach(&words).unwrap();
     let mut taker = counter::Taker::attach(&words).unwrap();
@@ -226,7 +226,7 @@ fn many_events_are_told_of_once() {
 }
 
 #[test]
-fn of_a_type_the_latest_counts_and_the_first_type_comes_first() {
+fn the_latest_event_of_a_type_counts_and_the_first_type_comes_first() {
     let words = segment(TYPED);
     let mut raiser = typed::Raiser::attach(&words, 70).unwrap();
     let mut taker = typed::Taker::attach(&words, 70).unwrap();
@@ -246,7 +246,7 @@ fn of_a_type_the_latest_counts_and_the_first_type_comes_first() {
 }
 
 #[test]
-fn a_full_level_loses_and_counts_and_the_others_go_on() {
+fn a_full_level_counts_lost_events_and_the_others_go_on() {
     let words = segment(SLOTS);
     let mut raiser = slots::Raiser::attach(&words, 3, 2).unwrap();
     let mut taker = slots::Taker::attach(&words, 3, 2).unwrap();
@@ -263,7 +263,7 @@ fn a_full_level_loses_and_counts_and_the_others_go_on() {
 }
 
 #[test]
-fn whoever_follows_an_end_that_died_goes_on_where_it_was() {
+fn a_new_end_continues_where_a_dead_one_stopped() {
     let words = segment(TYPED);
     let mut first = typed::Raiser::attach(&words, 70).unwrap();
     let mut dead = typed::Taker::attach(&words, 70).unwrap();
@@ -284,7 +284,7 @@ fn whoever_follows_an_end_that_died_goes_on_where_it_was() {
 }
 
 #[test]
-fn what_a_peer_cannot_say_is_a_fault_and_spoils_no_more_than_the_segment() {
+fn an_impossible_value_is_a_fault_and_harms_only_the_segment() {
     let fault = |name, found, max| PeerFault::Value { page: PAGE, name, found, max };
     let words = segment(RING);
     let mut raiser = ring::Raiser::attach(&words, 4).unwrap();
@@ -314,7 +314,7 @@ fn what_a_peer_cannot_say_is_a_fault_and_spoils_no_more_than_the_segment() {
     words[word::MARKS].store(1 << 6, Relaxed);
     assert_eq!(taker.take(), Err(fault("marks", 64, 63)));
     raiser.post(0, &payload(1)).unwrap();
-    // A taker that says what cannot be loses room, of its own.
+    // A taker that writes impossible marks loses only its own events.
     words[word::taker_marks(6, 1)].store(u64::MAX, Relaxed);
     assert_eq!(raiser.post(0, &payload(1)), Ok(Posted::Stored));
     assert_eq!(raiser.post(0, &payload(1)), Ok(Posted::Lost));
@@ -334,12 +334,12 @@ fn what_a_peer_cannot_say_is_a_fault_and_spoils_no_more_than_the_segment() {
 }
 
 #[test]
-fn of_a_type_more_are_merged_than_its_mark_can_say() {
+fn more_events_of_a_type_are_merged_than_its_mark_can_hold() {
     let words = segment(TYPED);
     let mut raiser = typed::Raiser::attach(&words, 70).unwrap();
     let mut taker = typed::Taker::attach(&words, 70).unwrap();
     let mut serial = 0;
-    // Around once and again, from wherever the mark stands.
+    // The marks wrap around more than once, from each place.
     for count in [1, 254, 255, 256, 257, 1_000, 1, 512] {
         for number in 0..count {
             let posted = raiser.post(68, &payload(serial)).unwrap();
@@ -351,7 +351,7 @@ fn of_a_type_more_are_merged_than_its_mark_can_say() {
         assert_eq!(found, (68, serial - 1, count - 1, payload(serial - 1)));
         assert_eq!(taker.take(), Ok(None));
     }
-    // Who follows counts what is pending, as far as the mark says.
+    // A new taker counts what is pending, as far as the mark holds it.
     for _ in 0..3 {
         raiser.post(0, &payload(1)).unwrap();
     }
@@ -365,8 +365,8 @@ fn segment_with(form: Form, word: usize, value: u64) -> Memory {
     words
 }
 
-/// A taker that sleeps unless it is told, and a raiser that tells only when it must, as fast as
-/// they can on this machine's own memory model.
+/// A taker that sleeps until it is notified, and a raiser that notifies only when it must. Both run
+/// as fast as they can, with this machine's own memory model.
 #[test]
 fn no_event_is_slept_through_between_threads() {
     const EVENTS: u64 = 20_000;

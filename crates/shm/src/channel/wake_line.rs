@@ -1,8 +1,8 @@
 //! The wake line of a segment: the cache line that holds the wake word of its taker.
 //!
-//! It stands in memory beside the segment. Both ends write it, and use it for nothing else. A raiser
-//! notifies it when it [must notify](super::ring::Raiser::must_notify) the taker. Either end may
-//! also use it for other news. [`crate::wake_word`] describes the states.
+//! It is in memory beside the segment, and holds nothing else. A raiser notifies the wake word when
+//! it [must notify](super::ring::Raiser::must_notify) the taker, and either end may notify it of
+//! other news. [`crate::wake_word`] describes the states.
 
 use crate::wake_word::WakeWord;
 use crate::words::{LINE_WORDS, Words};

@@ -12,7 +12,7 @@ fn all(taker: &mut Taker) -> Vec<u64> {
 }
 
 #[test]
-fn events_are_taken_by_rank_and_equals_as_they_were_posted() {
+fn events_are_taken_by_rank_and_then_in_order_of_posting() {
     let (inbox, mut taker) = Inbox::new();
     let numbered = |rank, number| PostedEvent { rank, words: [number, 0, 0, 0, 0] };
     for (number, rank) in [(0, 7), (1, 3), (2, 7), (3, 3)] {
@@ -31,7 +31,7 @@ fn events_are_taken_by_rank_and_equals_as_they_were_posted() {
 }
 
 #[test]
-fn a_full_inbox_says_so_until_an_event_is_taken_and_a_closed_one_for_good() {
+fn a_full_inbox_refuses_until_a_take_and_a_closed_one_forever() {
     let (inbox, mut taker) = Inbox::new();
     (0..EVENTS_MAX as u64).for_each(|rank| inbox.post(&ranked(rank)).unwrap());
     assert_eq!(inbox.post(&ranked(0)), Err(PostError::Full));
@@ -61,7 +61,7 @@ fn only_a_taker_that_prepared_to_wait_is_notified() {
 }
 
 #[test]
-fn of_many_posters_every_event_is_taken_once_and_whole() {
+fn every_event_of_many_posters_is_taken_once_and_whole() {
     const EACH: u32 = 20_000;
     let (inbox, mut taker) = Inbox::new();
     let mut seen = HashSet::new();

@@ -128,12 +128,12 @@ fn nothing_raised_is_left_behind() {
 }
 
 #[test]
-fn who_takes_a_bit_sees_what_was_stored_before() {
+fn a_taker_of_a_bit_sees_what_was_stored_before() {
     check(None, hand_over);
 }
 
 #[test]
-fn no_ordering_can_be_weaker_and_no_order_another() {
+fn no_ordering_can_be_weaker_and_no_level_can_be_reordered() {
     each_breaks(&[
         (Edge::IoLeafRaise, hand_over, "taken too early"),
         (Edge::IoLeafTake, hand_over, "taken too early"),

@@ -15,7 +15,7 @@ fn both(generation: u32) -> Interest {
 }
 
 #[test]
-fn every_byte_stands_where_version_1_has_it() {
+fn every_byte_is_where_version_1_has_it() {
     let words = blank();
     let (mut client, mut service) = ends(&words);
     assert!(client.state(0, both(7)));
@@ -62,7 +62,7 @@ fn every_byte_stands_where_version_1_has_it() {
 }
 
 #[test]
-fn only_new_pages_are_created_and_only_sound_ones_attached() {
+fn only_new_pages_are_created_and_only_valid_ones_attached() {
     let page = "page of I/O events";
     for found in [0, PAGE_WORDS - 1, PAGE_WORDS + 1] {
         let words: Vec<_> = (0..found).map(|_| AtomicU64::new(0)).collect();
@@ -91,7 +91,7 @@ fn only_new_pages_are_created_and_only_sound_ones_attached() {
 }
 
 #[test]
-fn what_was_raised_is_taken_once_with_all_its_bits() {
+fn a_raised_descriptor_is_taken_once_with_all_its_bits() {
     let words = blank();
     let (mut client, mut service) = ends(&words);
     assert_eq!((client.take(), client.active()), (None, 0));
@@ -106,7 +106,7 @@ fn what_was_raised_is_taken_once_with_all_its_bits() {
 }
 
 #[test]
-fn who_is_raised_again_and_again_comes_after_the_others() {
+fn a_descriptor_raised_repeatedly_comes_after_the_others() {
     let words = blank();
     let (mut client, mut service) = ends(&words);
     let crowd = [3, 4, 70, 3_000, 65_000];
@@ -123,7 +123,7 @@ fn who_is_raised_again_and_again_comes_after_the_others() {
 }
 
 #[test]
-fn a_new_statement_forgets_what_was_raised_for_the_old() {
+fn a_new_interest_forgets_readiness_of_the_old_one() {
     let words = blank();
     let (mut client, mut service) = ends(&words);
     [64, 65, 66, 2_000].iter().for_each(|&one| service.raise(one, READABLE));
@@ -137,7 +137,7 @@ fn a_new_statement_forgets_what_was_raised_for_the_old() {
 }
 
 #[test]
-fn the_service_finds_the_newest_statement_of_each_descriptor() {
+fn the_service_finds_the_newest_interest_of_each_descriptor() {
     let words = blank();
     let (mut client, mut service) = ends(&words);
     assert_eq!(service.take_update(), None);
@@ -179,7 +179,7 @@ fn a_page_full_of_ones_is_survived() {
 
 proptest! {
     #[test]
-    fn the_page_is_a_map_of_what_is_ready(
+    fn the_page_holds_exactly_the_ready_descriptors(
         steps in prop::collection::vec((0..4u8, 0..DESCRIPTORS_MAX, 1..4u8), 1..400),
         narrow in any::<bool>(),
     ) {

@@ -53,7 +53,7 @@ impl Leaving {
 
 /// What the caller must do now, outside the stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[must_use = "who waits must be woken, and a source at rest started"]
+#[must_use = "the other end must be woken, or a resting source started"]
 pub struct Due {
     /// The other end waits, and its level is reached: make it eligible, or wake its futex.
     pub wake: bool,

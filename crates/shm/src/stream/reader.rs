@@ -167,13 +167,13 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
     }
 
     /// Ends the stream as its reader. Returns `true` if the writer must be woken.
-    #[must_use = "who waits must be woken"]
+    #[must_use = "the other end must be woken"]
     pub fn end(self) -> bool {
         self.words.leave(word::READER, ENDED, word::WRITER)
     }
 
     /// As [`Self::end`], for a caller that keeps the reader. The writer will find `how`.
-    #[must_use = "who waits must be woken"]
+    #[must_use = "the other end must be woken"]
     pub fn leave(&mut self, how: Leaving) -> bool {
         self.words.leave(word::READER, how.state(), word::WRITER)
     }

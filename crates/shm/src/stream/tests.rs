@@ -28,7 +28,7 @@ fn created(form: StreamForm, start_level: u64) -> Memory {
 }
 
 #[test]
-fn every_byte_stands_where_version_1_has_it() {
+fn every_byte_is_where_version_1_has_it() {
     let form = StreamForm::Buffers { buffers: 2, buffer_bytes: 16 };
     let words = blank(form);
     let stream = Stream::create(&words, form, 0x0506, 1).unwrap();
@@ -76,7 +76,7 @@ fn every_byte_stands_where_version_1_has_it() {
 }
 
 #[test]
-fn the_data_of_each_way_stands_where_version_1_has_it() {
+fn the_data_of_each_form_is_where_version_1_has_it() {
     let places = |form: StreamForm| {
         let words = created(form, 0);
         let (mut writer, _reader) = ends(&words);
@@ -95,7 +95,7 @@ fn the_data_of_each_way_stands_where_version_1_has_it() {
 }
 
 #[test]
-fn only_what_was_created_is_attached() {
+fn only_created_streams_are_attached() {
     for form in WAYS {
         for word in 0..word::DATA {
             let words = created(form, 0);
@@ -188,7 +188,7 @@ fn a_batch_is_seen_only_once_committed() {
 }
 
 #[test]
-fn a_write_that_reaches_the_level_wakes_and_no_other() {
+fn only_a_write_that_reaches_the_level_wakes() {
     for form in &WAYS[2..] {
         let words = created(*form, 0);
         let (mut writer, mut reader) = ends(&words);
@@ -208,7 +208,7 @@ fn a_write_that_reaches_the_level_wakes_and_no_other() {
 }
 
 #[test]
-fn who_waits_for_more_than_can_be_is_woken_by_as_much_as_can_be() {
+fn a_wait_for_more_than_fits_ends_when_the_stream_is_full() {
     let words = created(WAYS[2], 0);
     let (mut writer, mut reader) = ends(&words);
     assert!(reader.wait(u64::MAX).sleep);
@@ -219,7 +219,7 @@ fn who_waits_for_more_than_can_be_is_woken_by_as_much_as_can_be() {
 }
 
 #[test]
-fn a_source_at_rest_is_started_once_and_below_its_level_only() {
+fn a_resting_source_is_started_once_and_only_below_its_level() {
     let words = created(WAYS[2], 2);
     let (mut writer, mut reader) = ends(&words);
     while writer.push(b"x").unwrap() {}
@@ -236,7 +236,7 @@ fn a_source_at_rest_is_started_once_and_below_its_level_only() {
 }
 
 #[test]
-fn what_was_committed_is_read_and_then_the_end_is_told() {
+fn the_end_is_reported_after_all_that_was_committed() {
     for form in WAYS {
         for (died, closed) in [(false, Closed::Ended), (true, Closed::Died)] {
             let words = created(form, 0);
@@ -261,7 +261,7 @@ fn what_was_committed_is_read_and_then_the_end_is_told() {
 }
 
 #[test]
-fn who_was_rung_by_an_end_that_died_before_it_woke_it_is_woken_all_the_same() {
+fn an_end_notified_by_a_dead_peer_that_did_not_wake_it_is_woken() {
     for form in WAYS {
         let words = created(form, 0);
         let (mut writer, mut reader) = ends(&words);
@@ -295,7 +295,7 @@ fn a_writer_learns_that_its_reader_is_gone() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_lost_by_nobody() {
+fn a_message_that_does_not_fit_is_refused_and_not_lost() {
     for form in &WAYS[1..] {
         let words = created(*form, 0);
         let (mut writer, mut reader) = ends(&words);
@@ -357,7 +357,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn what_is_read_is_what_was_committed(
+    fn exactly_the_committed_data_is_read(
         form in prop::sample::select(&WAYS[1..]), steps in prop::collection::vec(step(), 0..400),
     ) {
         let words = created(form, 0);
@@ -447,7 +447,9 @@ proptest! {
                 },
                 Step::Keep => kept.extend(reader.front().ok().flatten().and_then(Message::keep)),
                 Step::GiveBack(_) => if let Some(one) = kept.pop() { reader.give_back(one) },
-                Step::Release => { let _ = (reader.release(), reader.wait(at as u64), writer.wait(at % 50)); }
+                Step::Release => {
+                    let _ = (reader.release(), reader.wait(at as u64), writer.wait(at % 50));
+                }
             }
         }
     }

@@ -208,14 +208,14 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
     }
 
     /// As [`Self::end`], for a caller that keeps the writer. The reader will find `how`.
-    #[must_use = "who waits must be woken"]
+    #[must_use = "the other end must be woken"]
     pub fn leave(&mut self, how: Leaving) -> bool {
         self.words.leave(word::WRITER, how.state(), word::READER)
     }
 
     /// Ends the stream after all that was committed. Returns `true` if the reader must be woken.
     /// Messages that were only staged are dropped.
-    #[must_use = "who waits must be woken"]
+    #[must_use = "the other end must be woken"]
     pub fn end(self) -> bool {
         self.words.leave(word::WRITER, ENDED, word::READER)
     }

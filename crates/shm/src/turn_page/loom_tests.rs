@@ -118,7 +118,7 @@ fn there_and_back() {
 }
 
 /// A passes to B while the daemon takes the turn from A for itself. Exactly one of them succeeds.
-fn taken_amid_a_pass() {
+fn taken_during_a_pass() {
     let cpu = Cpu::new(A);
     let seen = cpu.page.turn().unwrap();
     let a = {
@@ -198,12 +198,12 @@ fn recheck_of_a_holder() {
 
 /// B was passed over as blocked and is back. A counts B as blocked until B's wake word says
 /// `ASLEEP`. A looks when it takes the request, and not again.
-fn back_from_the_kernel(says_it_sleeps: fn(&Cpu), asks: fn(&Cpu)) {
+fn back_from_the_kernel(prepares: fn(&Cpu), asks: fn(&Cpu)) {
     let cpu = Cpu::new(A);
     let b = {
         let cpu = cpu.clone();
         thread::spawn(move || {
-            says_it_sleeps(&cpu);
+            prepares(&cpu);
             asks(&cpu);
         })
     };
@@ -236,29 +236,29 @@ fn the_turn_goes_there_and_back_and_no_wake_is_lost() {
 
 #[test]
 fn a_turn_goes_to_one_domain_only() {
-    check(None, taken_amid_a_pass);
+    check(None, taken_during_a_pass);
 }
 
 #[test]
-fn no_request_for_a_new_look_is_slept_through() {
+fn no_recheck_request_is_slept_through() {
     check(None, recheck_of_an_idle_cpu);
     // Without a bound it passes too, in 2 minutes.
     check_up_to(3, recheck_as_the_cpu_goes_idle);
 }
 
 #[test]
-fn who_takes_the_request_sees_what_was_published() {
+fn a_holder_that_takes_the_request_sees_what_was_published() {
     check(None, recheck_of_a_holder);
 }
 
 #[test]
-fn who_is_back_from_the_kernel_is_seen_asleep_by_who_takes_its_request() {
+fn a_domain_back_from_the_kernel_is_found_asleep_with_its_request() {
     check(None, back_and_asleep);
 }
 
 #[test]
 #[should_panic(expected = "taken to be away")]
-fn who_asks_before_its_wake_word_says_that_it_sleeps_may_be_missed() {
+fn a_domain_that_asks_before_it_prepares_to_wait_may_be_missed() {
     check(None, back_and_asks_too_early);
 }
 

@@ -10,7 +10,7 @@ fn domain(number: u32) -> DomainId {
 }
 
 #[test]
-fn every_byte_stands_where_version_1_has_it() {
+fn every_byte_is_where_version_1_has_it() {
     let words = blank();
     let page = TurnPage::create(&words, 0x0304).unwrap();
     assert!(page.pass(page.turn().unwrap(), domain(32)));
@@ -90,7 +90,7 @@ fn a_page_in_use_is_attached() {
 }
 
 #[test]
-fn the_turn_is_passed_only_as_it_was_seen() {
+fn the_turn_is_passed_only_if_it_has_not_changed() {
     let words = blank();
     let page = TurnPage::create(&words, 0).unwrap();
     let first = page.turn().unwrap();
@@ -106,7 +106,7 @@ fn the_turn_is_passed_only_as_it_was_seen() {
 }
 
 #[test]
-fn a_serial_wraps_and_leaves_the_holder_alone() {
+fn a_serial_wraps_without_changing_the_holder() {
     let words = blank();
     let page = TurnPage::create(&words, 0).unwrap();
     words[word::TURN].store(u64::from(u32::MAX) << 32 | 5, Relaxed);
@@ -118,7 +118,7 @@ fn a_serial_wraps_and_leaves_the_holder_alone() {
 }
 
 #[test]
-fn a_holder_there_cannot_be_is_a_fault_until_the_daemon_resets_it() {
+fn an_impossible_holder_is_a_fault_until_the_daemon_resets_it() {
     for found in [33, 1 << 31, u32::MAX] {
         let words = blank();
         let page = TurnPage::create(&words, 0).unwrap();
@@ -161,7 +161,7 @@ fn the_daemon_is_notified_only_if_it_has_the_turn() {
 
 proptest! {
     #[test]
-    fn whatever_stands_in_the_page_the_answers_stay_in_range(
+    fn any_page_gives_answers_in_range(
         random in prop::collection::vec(any::<u64>(), PAGE_WORDS),
         number in 0..=DOMAINS_MAX,
     ) {
@@ -172,7 +172,9 @@ proptest! {
         }
         match page.turn() {
             Ok(turn) => prop_assert!(page.pass(turn, domain(number))),
-            Err(PeerFault::Value { name: "holder", found, max: 32, .. }) => prop_assert!(found > 32),
+            Err(PeerFault::Value { name: "holder", found, max: 32, .. }) => {
+                prop_assert!(found > 32);
+            }
             Err(fault) => prop_assert!(false, "{fault}"),
         }
         page.reset(domain(number));

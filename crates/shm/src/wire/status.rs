@@ -4,8 +4,8 @@
 //!   inspector (no domain)                         daemon
 //!   Inspect         ------------------------->
 //!                   <-------------------------    Cpu, for each CPU
-//!                   <-------------------------    Domain, then its VirtualProcessors, then its
-//!                                                 Activities; for each domain the inspector may see
+//!                   <-------------------------    for each domain the inspector may see:
+//!                                                 Domain, its VirtualProcessors, its Activities
 //!                   <-------------------------    End
 //! ```
 //!

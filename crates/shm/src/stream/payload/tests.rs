@@ -19,7 +19,7 @@ fn lengths() -> impl Iterator<Item = usize> {
 }
 
 #[test]
-fn what_is_filled_at_any_place_is_copied_out_as_it_was_and_nothing_beside_it_changes() {
+fn bytes_filled_anywhere_are_copied_out_and_nothing_else_changes() {
     const BYTES: usize = 4608;
     for len in lengths() {
         // The last ones continue at the start.
