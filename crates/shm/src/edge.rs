@@ -14,7 +14,7 @@ pub(crate) enum Edge {
     ChannelTaken,
     /// Channel: the fence between an event and the raiser's look at the taker. The fence between
     /// the taker's empty look and its second look for events.
-    ChannelTellFence,
+    ChannelNotifyFence,
     ChannelSettleFence,
     /// Channel: the raiser's mark of an entry, stored and loaded. The taker's mark, stored and
     /// loaded by a raiser that looks for a free entry.

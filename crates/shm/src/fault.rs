@@ -87,7 +87,7 @@ impl fmt::Display for LayoutError {
                 write!(f, "{page} has {name} {found}, expected {min} to {max}")
             }
             LayoutError::Used { page, offset } => {
-                write!(f, "{page} is not as new: the word at byte {offset} is not 0")
+                write!(f, "{page} is not new: the word at byte {offset} is not 0")
             }
         }
     }
@@ -135,7 +135,7 @@ impl fmt::Display for PeerFault {
                 write!(f, "{page} has {name} {found}, expected 0 to {max}")
             }
             PeerFault::Reserved { page, offset } => {
-                write!(f, "{page} has its reserved word at byte {offset} written")
+                write!(f, "{page} has a changed reserved word at byte {offset}")
             }
         }
     }

@@ -282,7 +282,7 @@ impl<W: AsRef<[AtomicU64]>> TurnPage<W> {
 }
 
 /// The high and the low half of a word.
-#[expect(clippy::cast_possible_truncation, reason = "the halves are what is wanted")]
+#[expect(clippy::cast_possible_truncation, reason = "each half is wanted")]
 const fn halves(word: u64) -> (u32, u32) {
     ((word >> 32) as u32, word as u32)
 }

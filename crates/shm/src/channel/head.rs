@@ -18,7 +18,7 @@ pub(super) struct RaiserHead<W> {
     /// The taker's word, as last loaded and checked.
     pub taken: u64,
     /// The value of `raised` up to which the taker was notified, or finds the events by itself.
-    told: u64,
+    notified: u64,
     /// The greatest number of events that can be pending.
     pending_max: u64,
     /// The word of the first entry.
@@ -36,7 +36,7 @@ impl<W: AsRef<[AtomicU64]>> RaiserHead<W> {
         // It is unknown what the previous raiser notified of, so this one notifies again of all
         // that is pending.
         let entries_at = form.entries_at();
-        Ok(RaiserHead { words, raised, lost, taken, told: taken, pending_max, entries_at })
+        Ok(RaiserHead { words, raised, lost, taken, notified: taken, pending_max, entries_at })
     }
 
     /// The first word of `entry`.
@@ -82,16 +82,16 @@ impl<W: AsRef<[AtomicU64]>> RaiserHead<W> {
 
     /// See [`super::ring::Raiser::must_notify`].
     pub fn must_notify(&mut self) -> Result<bool, PeerFault> {
-        if self.raised == self.told {
+        if self.raised == self.notified {
             return Ok(false);
         }
         // Pairs with the fence in `TakerHead::settle`.
-        barrier(Edge::ChannelTellFence, SeqCst);
+        barrier(Edge::ChannelNotifyFence, SeqCst);
         self.refresh()?;
-        let untold = self.raised.wrapping_sub(self.told);
-        self.told = self.raised;
+        let unnotified = self.raised.wrapping_sub(self.notified);
+        self.notified = self.raised;
         // From 1: the taker may have found the latest event by itself.
-        Ok((1..=untold).contains(&self.raised.wrapping_sub(self.taken)))
+        Ok((1..=unnotified).contains(&self.raised.wrapping_sub(self.taken)))
     }
 }
 

@@ -173,7 +173,7 @@ fn notified_of_types() {
     let must_notify = raises.join().unwrap().must_notify;
     if taken == Ok(None) {
         assert!(must_notify, "no notification");
-        assert_eq!(found(taker.take()).map(which), Some(2), "told too early");
+        assert_eq!(found(taker.take()).map(which), Some(2), "notified too early");
     }
 }
 
@@ -307,7 +307,7 @@ fn the_latest_event_of_a_type_is_found_whole() {
 #[test]
 fn no_ordering_can_be_weaker() {
     each_breaks(&[
-        (Edge::ChannelTellFence, notified_of_a_count, "no notification"),
+        (Edge::ChannelNotifyFence, notified_of_a_count, "no notification"),
         (Edge::ChannelSettleFence, notified_of_a_count, "no notification"),
         (Edge::ChannelRaised, count_hands_over, "not handed over"),
         (Edge::ChannelRaisedLoad, count_hands_over, "not handed over"),

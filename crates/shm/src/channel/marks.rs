@@ -66,7 +66,7 @@ impl<const BITS: u32> RaiserMarks<BITS> {
                 return true;
             }
         }
-        self.say(words, at, next);
+        self.store_own(words, at, next);
         (own ^ taken) & mask != 0
     }
 
@@ -74,10 +74,10 @@ impl<const BITS: u32> RaiserMarks<BITS> {
     #[inline]
     pub fn fill<W: AsRef<[AtomicU64]>>(&mut self, words: &Words<W>, entry: u32) {
         let (at, mask) = place::<BITS>(entry);
-        self.say(words, at, add_one::<BITS>(self.own[at], mask));
+        self.store_own(words, at, add_one::<BITS>(self.own[at], mask));
     }
 
-    fn say<W: AsRef<[AtomicU64]>>(&mut self, words: &Words<W>, at: usize, own: u64) {
+    fn store_own<W: AsRef<[AtomicU64]>>(&mut self, words: &Words<W>, at: usize, own: u64) {
         self.own[at] = own;
         // Pairs with the Acquire in `TakerMarks::first`.
         words.store(word::MARKS + at, own, ordering(Edge::MarkRaised, Release));
@@ -122,7 +122,7 @@ pub(super) struct TakerMarks<const BITS: u32> {
 pub(super) struct Marked {
     pub entry: u32,
     /// The raiser's word of its mark.
-    says: u64,
+    raised: u64,
 }
 
 impl<const BITS: u32> TakerMarks<BITS> {
@@ -143,9 +143,9 @@ impl<const BITS: u32> TakerMarks<BITS> {
         words: &Words<W>,
     ) -> Result<Option<Marked>, PeerFault> {
         for (at, own) in self.own.iter().enumerate() {
-            // Pairs with the Release in `RaiserMarks::say`.
-            let says = words.load(word::MARKS + at, ordering(Edge::MarkFound, Acquire));
-            let pending = says ^ own;
+            // Pairs with the Release in `RaiserMarks::store_own`.
+            let raised = words.load(word::MARKS + at, ordering(Edge::MarkFound, Acquire));
+            let pending = raised ^ own;
             if pending == 0 {
                 continue;
             }
@@ -154,7 +154,7 @@ impl<const BITS: u32> TakerMarks<BITS> {
                 return Err(fault("marks", pending, max));
             }
             let entry = number(at) * (64 / BITS) + pending.trailing_zeros() / BITS;
-            return Ok(Some(Marked { entry, says }));
+            return Ok(Some(Marked { entry, raised }));
         }
         Ok(None)
     }
@@ -164,7 +164,7 @@ impl<const BITS: u32> TakerMarks<BITS> {
     #[inline]
     pub fn take<W: AsRef<[AtomicU64]>>(&mut self, words: &Words<W>, marked: Marked) {
         let (at, mask) = place::<BITS>(marked.entry);
-        self.own[at] = self.own[at] & !mask | marked.says & mask;
+        self.own[at] = self.own[at] & !mask | marked.raised & mask;
         // Release pairs with the Acquire in `RaiserMarks::first_free`. Typed entries need none.
         words.store(self.own_at + at, self.own[at], ordering(Edge::MarkFree, Release));
     }
@@ -173,9 +173,9 @@ impl<const BITS: u32> TakerMarks<BITS> {
     pub fn pending<W: AsRef<[AtomicU64]>>(&self, words: &Words<W>, entry: u32) -> u64 {
         let (at, mask) = place::<BITS>(entry);
         // Relaxed: handing the memory over ordered it.
-        let says = words.load(word::MARKS + at, Relaxed);
+        let raised = words.load(word::MARKS + at, Relaxed);
         let of = |word: u64| (word & mask) >> mask.trailing_zeros();
-        of(says).wrapping_sub(of(self.own[at])) & of(u64::MAX)
+        of(raised).wrapping_sub(of(self.own[at])) & of(u64::MAX)
     }
 }
 

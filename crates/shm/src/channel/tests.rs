@@ -274,7 +274,7 @@ fn a_new_end_continues_where_a_dead_one_stopped() {
     words[TYPED.entries_at() + 6 * 8].store(5, Relaxed); // died as it wrote
     let mut raiser = typed::Raiser::attach(&words, 70).unwrap();
     let mut taker = typed::Taker::attach(&words, 70).unwrap();
-    assert_eq!(raiser.must_notify(), Ok(true), "it is not known whether the other told");
+    assert_eq!(raiser.must_notify(), Ok(true), "the dead raiser may not have notified");
     let event = taker.take().unwrap().unwrap();
     assert_eq!((event.row, event.serial, event.merged), (5, 1, 0));
     assert_eq!(taker.take(), Err(PeerFault::Torn { page: PAGE }));

@@ -24,7 +24,7 @@ fn events_are_taken_by_rank_and_then_in_order_of_posting() {
     assert_eq!(taker.take(), Some(numbered(3, 1)));
     // The lowest free entry is the one that was given back.
     inbox.post(&numbered(3, 4)).unwrap();
-    assert_eq!(taker.take(), Some(numbered(3, 3)), "what was not looked for is not there");
+    assert_eq!(taker.take(), Some(numbered(3, 3)), "not found yet");
     taker.find(|rank| assert_eq!(rank, 3));
     let rest: Vec<_> = core::iter::from_fn(|| taker.take()).map(|event| event.words[0]).collect();
     assert_eq!(rest, [4, 0, 2]);
@@ -36,7 +36,7 @@ fn a_full_inbox_refuses_until_a_take_and_a_closed_one_forever() {
     (0..EVENTS_MAX as u64).for_each(|rank| inbox.post(&ranked(rank)).unwrap());
     assert_eq!(inbox.post(&ranked(0)), Err(PostError::Full));
     taker.find(|_| {});
-    assert_eq!(inbox.post(&ranked(0)), Err(PostError::Full), "found is not taken");
+    assert_eq!(inbox.post(&ranked(0)), Err(PostError::Full), "found, but not taken");
     assert_eq!(taker.take(), Some(ranked(0)));
     inbox.post(&ranked(99)).unwrap();
     inbox.close();

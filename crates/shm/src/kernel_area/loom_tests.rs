@@ -55,7 +55,7 @@ fn epoch() {
     let (writer, reader) = ends();
     let daemon = thread::spawn(move || attach(&writer, 1));
     if reader.epoch() == 1 {
-        assert!(matches!(reader.entry(ME), Ok(Some(_))), "told too early");
+        assert!(matches!(reader.entry(ME), Ok(Some(_))), "notified too early");
     }
     daemon.join().unwrap();
 }
@@ -122,8 +122,8 @@ fn no_ordering_can_be_weaker() {
         (Edge::GenerationNew, replaced, "mixed"),
         (Edge::GenerationFirst, replaced, "mixed"),
         (Edge::GenerationSecond, replaced, "mixed"),
-        (Edge::EpochStore, epoch, "told too early"),
-        (Edge::EpochLoad, epoch, "told too early"),
+        (Edge::EpochStore, epoch, "notified too early"),
+        (Edge::EpochLoad, epoch, "notified too early"),
         (Edge::InterruptRaise, interrupt, "raised too early"),
         (Edge::InterruptLoad, interrupt, "raised too early"),
         (Edge::UnmaskFence, unmask, "neither saw the other"),

@@ -125,7 +125,7 @@ fn generations_tell_domains_with_one_number_apart() {
     writer.attach(me, generation(6), 1000, 42);
     let next = Entry { generation: generation(6), ..entry };
     assert_eq!((reader.epoch(), reader.entry(me)), (3, Ok(Some(next))));
-    assert_eq!(reader.yield_requests(me), 0, "asked of the one before");
+    assert_eq!(reader.yield_requests(me), 0, "asked of the domain before");
 }
 
 #[test]

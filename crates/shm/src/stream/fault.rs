@@ -81,7 +81,10 @@ impl fmt::Display for StreamFault {
                 write!(f, "stream has a message of {found} bytes, expected 0 to {max}")
             }
             StreamFault::Buffer { found, buffers } => {
-                write!(f, "stream hands over buffer {found}, expected one of {buffers} not had yet")
+                write!(
+                    f,
+                    "stream hands over buffer {found}, expected one of {buffers} that this end does not have"
+                )
             }
             StreamFault::State { found } => {
                 write!(f, "stream has an end in state {found}, expected 0 to 2")

@@ -93,7 +93,7 @@ pub(super) mod word {
     use crate::words::LINE_WORDS;
 
     pub const GENERATION: usize = offset_of!(Identity, generation) / 8;
-    pub const WAY: usize = offset_of!(Identity, form) / 8;
+    pub const FORM: usize = offset_of!(Identity, form) / 8;
     pub const COUNT: usize = offset_of!(Identity, count) / 8;
     pub const UNIT_BYTES: usize = offset_of!(Identity, unit_bytes) / 8;
     pub const START_LEVEL: usize = offset_of!(Identity, start_level) / 8;
@@ -228,7 +228,7 @@ impl Shape {
         let narrow = (0, u64::from(u32::MAX));
         let number = |name, word| words.identity(KIND, name, word, narrow);
         let half = |found: u64| u32::try_from(found).unwrap_or(u32::MAX); // was checked
-        let form = words.identity(KIND, "form", word::WAY, (1, 4))?;
+        let form = words.identity(KIND, "form", word::FORM, (1, 4))?;
         let count = half(number("capacity", word::COUNT)?);
         let unit_bytes = half(number("bytes of a unit", word::UNIT_BYTES)?);
         let form = match form {
@@ -243,7 +243,7 @@ impl Shape {
     pub(super) fn mark<W: AsRef<[AtomicU64]>>(&self, words: &Words<W>) {
         use crate::Ordering::Relaxed; // handing the memory over orders it
         let (form, count, unit_bytes) = numbers(self.form);
-        words.store(word::WAY, form, Relaxed);
+        words.store(word::FORM, form, Relaxed);
         words.store(word::COUNT, count, Relaxed);
         words.store(word::UNIT_BYTES, unit_bytes, Relaxed);
         words.store(word::START_LEVEL, self.start_level, Relaxed);
@@ -348,7 +348,7 @@ const fn value(name: &'static str, found: u64, (min, max): (u64, u64)) -> Layout
     LayoutError::Value { page: KIND.page, name, found, min, max }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "what is cast is at most 2^30")]
+#[expect(clippy::cast_possible_truncation, reason = "the number is at most 2^30")]
 const fn usize_of(number: u64) -> usize {
     number as usize
 }

@@ -68,7 +68,7 @@ impl Cpu {
     }
 
     fn pass(&self, seen: Turn, to: DomainId) {
-        assert!(self.page.pass(seen, to), "taken from the holder");
+        assert!(self.page.pass(seen, to), "the turn was taken from the holder");
         self.notify(to);
     }
 
@@ -142,7 +142,7 @@ fn daemon_looks(cpu: &Cpu) {
 }
 
 /// B publishes and requests a recheck.
-fn asks(cpu: Arc<Cpu>) -> thread::JoinHandle<()> {
+fn requests_recheck(cpu: Arc<Cpu>) -> thread::JoinHandle<()> {
     thread::spawn(move || {
         cpu.work.store(7, Relaxed);
         if cpu.page.request_recheck() {
@@ -156,7 +156,7 @@ fn asks(cpu: Arc<Cpu>) -> thread::JoinHandle<()> {
 fn recheck_of_an_idle_cpu() {
     let cpu = Cpu::new(A);
     let turn = cpu.page.turn().unwrap();
-    let b = asks(cpu.clone());
+    let b = requests_recheck(cpu.clone());
     assert!(cpu.page.pass(turn, DomainId::DAEMON));
     daemon_looks(&cpu);
     b.join().unwrap();
@@ -170,7 +170,7 @@ fn recheck_as_the_cpu_goes_idle() {
         let cpu = cpu.clone();
         thread::spawn(move || cpu.pass(turn, DomainId::DAEMON))
     };
-    let b = asks(cpu.clone());
+    let b = requests_recheck(cpu.clone());
     daemon_looks(&cpu);
     a.join().unwrap();
     b.join().unwrap();
@@ -208,7 +208,7 @@ fn back_from_the_kernel(prepares: fn(&Cpu), asks: fn(&Cpu)) {
         })
     };
     if cpu.page.take_recheck() {
-        assert!(cpu.page.wake_word(B).is_asleep(), "taken to be away");
+        assert!(cpu.page.wake_word(B).is_asleep(), "counted as blocked");
     }
     b.join().unwrap();
 }
@@ -257,7 +257,7 @@ fn a_domain_back_from_the_kernel_is_found_asleep_with_its_request() {
 }
 
 #[test]
-#[should_panic(expected = "taken to be away")]
+#[should_panic(expected = "counted as blocked")]
 fn a_domain_that_asks_before_it_prepares_to_wait_may_be_missed() {
     check(None, back_and_asks_too_early);
 }
@@ -273,7 +273,7 @@ fn no_ordering_can_be_weaker() {
         (Edge::IdleFence, recheck_of_an_idle_cpu, "deadlock"),
         (Edge::RecheckRequest, recheck_of_a_holder, "looked too early"),
         (Edge::RecheckTake, recheck_of_a_holder, "looked too early"),
-        (Edge::RecheckRequest, back_and_asleep, "taken to be away"),
-        (Edge::RecheckTake, back_and_asleep, "taken to be away"),
+        (Edge::RecheckRequest, back_and_asleep, "counted as blocked"),
+        (Edge::RecheckTake, back_and_asleep, "counted as blocked"),
     ]);
 }

@@ -96,11 +96,11 @@ fn the_turn_is_passed_only_if_it_has_not_changed() {
     let first = page.turn().unwrap();
     assert_eq!((first.holder(), first.serial()), (DomainId::DAEMON, 0));
     assert!(page.pass(first, domain(1)));
-    assert!(!page.pass(first, domain(2)), "not the daemon's any more");
+    assert!(!page.pass(first, domain(2)), "no longer the turn of the daemon");
     let second = page.turn().unwrap();
     assert!(page.pass(second, domain(2)));
     assert!(page.pass(page.turn().unwrap(), domain(1)));
-    assert!(!page.pass(second, domain(3)), "domain 1 has it again, and not as it had");
+    assert!(!page.pass(second, domain(3)), "domain 1 has a later turn");
     let now = page.turn().unwrap();
     assert_eq!((now.holder(), now.serial()), (domain(1), 3));
 }
@@ -125,7 +125,7 @@ fn an_impossible_holder_is_a_fault_until_the_daemon_resets_it() {
         words[word::TURN].store(7 << 32 | u64::from(found), Relaxed);
         let fault = page.turn().unwrap_err();
         assert_eq!(fault.to_string(), format!("turn page has holder {found}, expected 0 to 32"));
-        assert!(page.request_recheck(), "the daemon must put it right");
+        assert!(page.request_recheck(), "the daemon must repair it");
         page.reset(domain(4));
         let turn = page.turn().unwrap();
         assert_eq!((turn.holder(), turn.serial()), (domain(4), 8));

@@ -294,7 +294,7 @@ fn copies(slots: &[SlotWords]) -> impl Iterator<Item = SlotCopy> {
 
 /// The low and the high half of a word.
 #[inline]
-#[expect(clippy::cast_possible_truncation, reason = "the halves are what is wanted")]
+#[expect(clippy::cast_possible_truncation, reason = "each half is wanted")]
 const fn halves(word: u64) -> (u32, u32) {
     (word as u32, (word >> 32) as u32)
 }

@@ -353,7 +353,7 @@ fn impossible_slots_are_faults() {
     words[word::slot(0) + word::ORDER_STATE].store(1 | 5 << 32, Relaxed);
     let fault = PeerFault::Value { page: PAGE, name: "slot state", found: 5, max: 4 };
     assert_eq!(peer.slot(0), Err(fault));
-    assert_eq!(peer.best(1), Ok(Some(rank(1, 1))), "a state is for display");
+    assert_eq!(peer.best(1), Ok(Some(rank(1, 1))), "a state is only for display");
     for found in [129, 1 << 32, u64::MAX] {
         words[word::SLOTS_USED].store(found, Relaxed);
         let fault = PeerFault::Value { page: PAGE, name: "slots used", found, max: 128 };
@@ -460,7 +460,8 @@ proptest! {
         let words = blank(1);
         let (mut owner, peer) = ends(&words);
         let mut known = [Slot::FREE; 128];
-        let ready = ready.map(|(key, order, since_ns)| Pending { since_ns, ..rank(key, order).into() });
+        let pending = |(key, order, since_ns)| Pending { since_ns, ..rank(key, order).into() };
+        let ready = ready.map(pending);
         for sets in sets.chunks(each) {
             for &(index, release, key, order) in sets {
                 known[index] = slot(release, key, order);

@@ -43,7 +43,7 @@ impl fmt::Display for WireError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             WireError::Length { found } => {
-                write!(f, "a message of {found} bytes that is not whole")
+                write!(f, "an incomplete message of {found} bytes")
             }
             WireError::Version { found } => {
                 write!(f, "protocol version {found}, expected {PROTOCOL_VERSION}")
@@ -51,7 +51,7 @@ impl fmt::Display for WireError {
             WireError::Kind { found } => write!(f, "unknown message {found}"),
             WireError::Content { kind } => write!(f, "message {kind} with content out of range"),
             WireError::Text => {
-                write!(f, "a text that is no UTF-8 of at most {TEXT_BYTES_MAX} bytes")
+                write!(f, "a text that is not UTF-8 of at most {TEXT_BYTES_MAX} bytes")
             }
         }
     }

@@ -111,7 +111,7 @@ proptest! {
                 }
                 Step::Tell => {
                     let must_notify = raiser.must_notify().unwrap();
-                    prop_assert!(!(must_notify && awake.0), "told twice");
+                    prop_assert!(!(must_notify && awake.0), "notified twice");
                     awake.told(must_notify);
                 }
                 Step::Take if awake.0 => {
@@ -152,7 +152,7 @@ proptest! {
                 }
                 Step::Tell => {
                     let must_notify = raiser.must_notify().unwrap();
-                    prop_assert!(!(must_notify && awake.0), "told twice");
+                    prop_assert!(!(must_notify && awake.0), "notified twice");
                     awake.told(must_notify);
                 }
                 Step::Take if awake.0 => {
