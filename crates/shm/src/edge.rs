@@ -58,6 +58,11 @@ pub(crate) enum Edge {
     /// Wake word: a notification, stored and acknowledged.
     WakeNotify,
     WakeAcknowledge,
+    /// Load page: the start, stored and loaded. The state of the child, stored and loaded.
+    LoadStartStore,
+    LoadStartLoad,
+    LoadStateStore,
+    LoadStateLoad,
     /// User area: around what is published, and around what is read.
     SequenceOdd,
     SequenceEven,

@@ -41,6 +41,7 @@
 //!
 //! Reserved words are 0, and so are the lines of streams that do not exist.
 
+use crate::edge::{Edge, ordering};
 use crate::{AtomicU64, Ordering};
 use Ordering::{Acquire, Relaxed, Release};
 use layout::{MAGIC, word};
@@ -99,7 +100,7 @@ impl<W: AsRef<[AtomicU64]>> LoadParent<W> {
     /// sees what this process stored before.
     pub fn start(&self, at_ns: u64) {
         // Pairs with the Acquire in `LoadChild::start_at_ns`.
-        let order = ordering(Edge::StartStore, Release);
+        let order = ordering(Edge::LoadStartStore, Release);
         self.page.store(word::START_AT_NS, at_ns.max(1), order);
     }
 
@@ -120,7 +121,7 @@ impl<W: AsRef<[AtomicU64]>> LoadParent<W> {
     pub fn poll(&mut self) -> Result<State, PeerFault> {
         // Before the counters. Acquire pairs with the Release in `LoadChild::finish`, so the
         // counters of a finished child are final.
-        let state = self.page.load(word::STATE, ordering(Edge::StateLoad, Acquire));
+        let state = self.page.load(word::STATE, ordering(Edge::LoadStateLoad, Acquire));
         let state = self.check_state(state)?;
         self.check_reserved()?;
         let mut counters = self.counters;
@@ -232,7 +233,7 @@ impl<W: AsRef<[AtomicU64]>> LoadChild<W> {
     /// The time of the start (`CLOCK_MONOTONIC`). `None`: not known yet, so ask again.
     pub fn start_at_ns(&self) -> Option<u64> {
         // Pairs with the Release in `LoadParent::start`.
-        let at_ns = self.page.load(word::START_AT_NS, ordering(Edge::StartLoad, Acquire));
+        let at_ns = self.page.load(word::START_AT_NS, ordering(Edge::LoadStartLoad, Acquire));
         (at_ns != 0).then_some(at_ns)
     }
 
@@ -263,7 +264,7 @@ impl<W: AsRef<[AtomicU64]>> LoadChild<W> {
     fn store_state(&self, state: State) {
         // Release, after the counters: pairs with the Acquire in
         // `LoadParent::poll`.
-        self.page.store(word::STATE, state as u64, ordering(Edge::StateStore, Release));
+        self.page.store(word::STATE, state as u64, ordering(Edge::LoadStateStore, Release));
     }
 }
 
@@ -333,26 +334,4 @@ impl<W: AsRef<[AtomicU64]>> Page<W> {
             .find(|&word| word::is_reserved(word, streams) && self.load(word, Relaxed) != 0)
             .map(|word| word * 8)
     }
-}
-
-/// The stores and loads that hand data over. The loom tests weaken each by name and check that the
-/// protocol then breaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Edge {
-    StartStore,
-    StartLoad,
-    StateStore,
-    StateLoad,
-}
-
-/// The ordering of an edge: always the right one.
-#[cfg(not(all(test, loom)))]
-const fn ordering(_: Edge, right: Ordering) -> Ordering {
-    right
-}
-
-/// The ordering of an edge: the right one, or `Relaxed` if a test says so.
-#[cfg(all(test, loom))]
-fn ordering(edge: Edge, right: Ordering) -> Ordering {
-    if loom_tests::WEAKENED.get() == Some(edge) { Relaxed } else { right }
 }

@@ -373,14 +373,14 @@ fn no_event_is_slept_through_between_threads() {
     let words = segment(RING);
     let mut raiser = ring::Raiser::attach(&words, 4).unwrap();
     let mut taker = ring::Taker::attach(&words, 4).unwrap();
-    let (tell, told) = std::sync::mpsc::channel();
+    let (notify, notified) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
         scope.spawn(move || {
             for serial in 0..EVENTS {
                 loop {
                     let raised = raiser.raise(&payload(serial)).unwrap();
                     if raised.must_notify {
-                        tell.send(()).unwrap();
+                        notify.send(()).unwrap();
                     }
                     if raised.posted == Posted::Stored {
                         break;
@@ -391,7 +391,7 @@ fn no_event_is_slept_through_between_threads() {
         });
         let mut taken = 0;
         while taken < EVENTS {
-            told.recv().expect("the raiser left without telling");
+            notified.recv().expect("the raiser left without a notification");
             while let Some(event) = taker.take().unwrap() {
                 assert_eq!((event.serial, event.payload), (taken, payload(taken)));
                 taken += 1;

@@ -238,7 +238,7 @@ fn a_source_waits_to_be_started() {
         futex.wait(writer.wait_word());
         assert!(writer.finish_wait());
     }
-    assert_eq!(other.join().unwrap().0, wait.sleep, "started twice, or by nobody");
+    assert_eq!(other.join().unwrap().0, wait.sleep, "started twice, or not at all");
 }
 
 /// A source rests above `B_start`, and the reader waits for more.

@@ -28,7 +28,7 @@ impl Shared {
         WakeWord::new(&self.state)
     }
 
-    /// Starts a notifier that stores its data, notifies by `notify`, and wakes the waiter if told.
+    /// Starts a notifier. It stores its data, calls `notify`, and wakes the waiter if that says so.
     fn notifier(self: &Arc<Self>, at: usize, notify: fn(&Self) -> bool) -> JoinHandle<()> {
         let shared = self.clone();
         thread::spawn(move || {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Post(u32),
-    Tell,
+    Notify,
     /// Only if the taker is awake: it was notified, and has found events at every look since.
     Take,
 }
@@ -16,7 +16,7 @@ enum Step {
 fn steps(rows: u32) -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         3 => (0..rows).prop_map(Step::Post),
-        2 => Just(Step::Tell),
+        2 => Just(Step::Notify),
         4 => Just(Step::Take),
     ];
     prop::collection::vec(step, 0..200)
@@ -26,7 +26,7 @@ fn steps(rows: u32) -> impl Strategy<Value = Vec<Step>> {
 struct Awake(bool);
 
 impl Awake {
-    fn told(&mut self, must_notify: bool) {
+    fn notified(&mut self, must_notify: bool) {
         self.0 |= must_notify;
     }
 
@@ -42,10 +42,10 @@ proptest! {
         let mut raiser = counter::Raiser::attach(&words).unwrap();
         let mut taker = counter::Taker::attach(&words).unwrap();
         let (mut pending, mut awake) = (0, Awake(false));
-        for step in steps.into_iter().chain([Step::Tell]) {
+        for step in steps.into_iter().chain([Step::Notify]) {
             match step {
                 Step::Post(_) => { raiser.post(); pending += 1; }
-                Step::Tell => awake.told(raiser.must_notify().unwrap()),
+                Step::Notify => awake.notified(raiser.must_notify().unwrap()),
                 Step::Take if awake.0 => {
                     let taken = taker.take().unwrap();
                     prop_assert_eq!(taken.unwrap_or(0), pending);
@@ -55,7 +55,7 @@ proptest! {
                 Step::Take => {}
             }
         }
-        prop_assert!(pending == 0 || awake.0, "{} events and nobody told", pending);
+        prop_assert!(pending == 0 || awake.0, "{} events without a notification", pending);
     }
 
     #[test]
@@ -65,7 +65,7 @@ proptest! {
         let mut taker = ring::Taker::attach(&words, 4).unwrap();
         let (mut pending, mut serial, mut lost) = (VecDeque::new(), 0, 0);
         let mut awake = Awake(false);
-        for step in steps.into_iter().chain([Step::Tell]) {
+        for step in steps.into_iter().chain([Step::Notify]) {
             match step {
                 Step::Post(_) => match raiser.post(&payload(serial)).unwrap() {
                     Posted::Stored => { pending.push_back(serial); serial += 1; }
@@ -74,7 +74,7 @@ proptest! {
                         lost += 1;
                     }
                 },
-                Step::Tell => awake.told(raiser.must_notify().unwrap()),
+                Step::Notify => awake.notified(raiser.must_notify().unwrap()),
                 Step::Take if awake.0 => {
                     let taken = taker.take().unwrap();
                     let expected = pending.pop_front().map(|serial| {
@@ -87,7 +87,7 @@ proptest! {
             }
             prop_assert!(pending.len() <= 4);
         }
-        prop_assert!(pending.is_empty() || awake.0, "{:?} and nobody told", pending);
+        prop_assert!(pending.is_empty() || awake.0, "{:?} without a notification", pending);
         prop_assert_eq!(taker.lost(), lost);
     }
 
@@ -99,7 +99,7 @@ proptest! {
         // By type: how many events it stands for, and the payload.
         let mut pending: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
         let (mut serial, mut awake) = (0, Awake(false));
-        for step in steps.into_iter().chain([Step::Tell]) {
+        for step in steps.into_iter().chain([Step::Notify]) {
             match step {
                 Step::Post(kind) => {
                     serial += 1;
@@ -109,10 +109,10 @@ proptest! {
                     let expected = if before > 0 { Posted::Merged } else { Posted::Stored };
                     prop_assert_eq!(posted, expected);
                 }
-                Step::Tell => {
+                Step::Notify => {
                     let must_notify = raiser.must_notify().unwrap();
                     prop_assert!(!(must_notify && awake.0), "notified twice");
-                    awake.told(must_notify);
+                    awake.notified(must_notify);
                 }
                 Step::Take if awake.0 => {
                     let taken = taker.take().unwrap();
@@ -125,7 +125,7 @@ proptest! {
                 Step::Take => {}
             }
         }
-        prop_assert!(pending.is_empty() || awake.0, "{:?} and nobody told", pending);
+        prop_assert!(pending.is_empty() || awake.0, "{:?} without a notification", pending);
     }
 
     #[test]
@@ -136,7 +136,7 @@ proptest! {
         // Serial numbers by level.
         let mut pending: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
         let (mut serial, mut lost, mut awake) = (0, 0, Awake(false));
-        for step in steps.into_iter().chain([Step::Tell]) {
+        for step in steps.into_iter().chain([Step::Notify]) {
             match step {
                 Step::Post(level) => {
                     let posted = raiser.post(level, &payload(serial)).unwrap();
@@ -150,10 +150,10 @@ proptest! {
                         serial += 1;
                     }
                 }
-                Step::Tell => {
+                Step::Notify => {
                     let must_notify = raiser.must_notify().unwrap();
                     prop_assert!(!(must_notify && awake.0), "notified twice");
-                    awake.told(must_notify);
+                    awake.notified(must_notify);
                 }
                 Step::Take if awake.0 => {
                     let taken = taker.take().unwrap();
@@ -172,7 +172,7 @@ proptest! {
             }
         }
         let left: usize = pending.values().map(Vec::len).sum();
-        prop_assert!(left == 0 || awake.0, "{} events and nobody told", left);
+        prop_assert!(left == 0 || awake.0, "{} events without a notification", left);
         prop_assert_eq!(taker.lost(), lost);
     }
 
