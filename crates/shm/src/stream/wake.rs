@@ -18,8 +18,8 @@
 //! An end that waits for several things stores `WATCHED` in (2), and loads the word now and then.
 //! (7) then sets the word to 0 too, and the caller of (7) wakes nobody. Before such an end sleeps
 //! on several words, it changes each from `WATCHED` to `WAITING` (`prepare_wait`), and back
-//! afterwards (`cancel_wait`). All changes are exchanges of one word. Either (7) comes first and
-//! the change fails, or (7) finds `WAITING`.
+//! afterwards (`cancel_wait`). These changes and (7) are exchanges of one word. Either (7) comes
+//! first and the change fails, or (7) finds `WAITING`.
 //!
 //! This is another machine than [`crate::wake_word`]. An end is notified only once the index that
 //! it waits for is reached. So 0 means both "does not wait" and "notified", and a wake word's state
