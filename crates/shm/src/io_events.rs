@@ -170,8 +170,8 @@ impl<W: AsRef<[AtomicU64]>> IoClient<W> {
         // Comes before the service can see the new generation, so readiness of that generation
         // stays.
         let gone = tree(&self.words, word::ACTIVE).clear(descriptor);
-        let said = self.taker.forget(descriptor);
-        self.count_taken(u64::from(said) + u64::from(gone != 0));
+        let dropped = self.taker.forget(descriptor);
+        self.count_taken(u64::from(dropped) + u64::from(gone != 0));
         // Relaxed: the bit in the tree hands it over, (1) to (2).
         self.words.store(word::interest(descriptor), interest.to_word(), Relaxed);
         tree(&self.words, word::UPDATED).raise(descriptor, 1);
