@@ -6,16 +6,12 @@
 //! of a daemon the word is the bell in the turn page, which is also rung by who
 //! passes the turn on.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::AtomicU32;
 use upcall_core::time::Instant;
+use upcall_shm::wake_word::{ASLEEP, WakeWord};
 use upcall_sys::futex::{self, WaitSet};
 
 use crate::virtual_processor::Line;
-
-const SILENT: u32 = 0;
-const RUNG: u32 = 1;
-/// Silent, and the executor sleeps on it or is about to.
-const ASLEEP: u32 = 2;
 
 /// See the module's head.
 #[derive(Debug, Default)]
@@ -29,16 +25,15 @@ pub(crate) struct Doorbell {
 impl Doorbell {
     /// Of an executor among domains.
     pub(crate) fn among_domains(line: Line) -> Self {
-        Doorbell { word: AtomicU32::new(SILENT), line: Some(line) }
+        Doorbell { word: AtomicU32::new(0), line: Some(line) }
     }
 
     /// Asks for attention. From any thread; one system call if the executor sleeps.
-    pub(crate) fn ring(&self) {
+    pub(crate) fn notify(&self) {
         match &self.line {
-            Some(line) => line.ring(),
-            // Release: what was put into the ring before is seen by whoever
-            // acquires the word in `answer`.
-            None if self.word.swap(RUNG, Ordering::Release) == ASLEEP => {
+            Some(line) => line.notify(),
+            // What was put into the ring before is seen after `acknowledge`.
+            None if WakeWord::new(&self.word).notify() => {
                 futex::wake(&self.word, 1);
             }
             None => {}
@@ -47,18 +42,16 @@ impl Doorbell {
 
     /// Whether somebody wants attention. A load, among domains a few more; does not wait.
     #[inline]
-    pub(crate) fn is_rung(&self) -> bool {
+    pub(crate) fn is_notified(&self) -> bool {
         match &self.line {
-            Some(line) => line.is_rung(),
-            // Relaxed: only decides whether to look; `answer` synchronises.
-            None => self.word.load(Ordering::Relaxed) == RUNG,
+            Some(line) => line.is_notified(),
+            None => WakeWord::new(&self.word).is_notified(),
         }
     }
 
     /// Takes note: `true` if it was rung since the last time. Within one process.
-    pub(crate) fn answer(&self) -> bool {
-        // Acquire pairs with the Release in `ring`.
-        self.is_rung() && self.word.swap(SILENT, Ordering::Acquire) == RUNG
+    pub(crate) fn acknowledge(&self) -> bool {
+        WakeWord::new(&self.word).acknowledge()
     }
 
     /// Sleeps until it is rung or `deadline` has come. Returns at once if it is
@@ -78,14 +71,11 @@ impl Doorbell {
     }
 
     fn sleep_while<'a>(&'a self, sleep: impl FnOnce(&'a AtomicU32)) {
-        // Relaxed, both exchanges: a bell that was rung stays so until `answer`
-        // acquires it. Who rings between the first and the wait changes the word,
-        // and the kernel does not put to sleep.
-        let relaxed = Ordering::Relaxed;
-        if self.word.compare_exchange(SILENT, ASLEEP, relaxed, relaxed).is_ok() {
+        let wake_word = WakeWord::new(&self.word);
+        if wake_word.prepare_wait() {
             // Whatever ends the wait, the caller looks at clock and bell again.
             sleep(&self.word);
-            let _ = self.word.compare_exchange(ASLEEP, SILENT, relaxed, relaxed);
+            wake_word.cancel_wait();
         }
     }
 }

@@ -77,7 +77,7 @@ impl Poster {
     pub fn post_event(&self, event: &PostedEvent) -> Result<(), PostError> {
         self.inbox.post(event)?;
         if self.shared.marks.set(self.id.0) && self.rings {
-            self.shared.doorbell.ring();
+            self.shared.doorbell.notify();
         }
         Ok(())
     }

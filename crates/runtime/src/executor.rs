@@ -217,9 +217,9 @@ impl Shared {
         if let Some(word) = self.woken.get(id.0 as usize / 64) {
             // Release pairs with the Acquire in `take_woken`: what the task was
             // woken for is seen by its poll. The bell comes after the bit, so who
-            // answers it sees the bit (`Doorbell::ring`).
+            // answers it sees the bit (`Doorbell::notify`).
             word.fetch_or(1 << (id.0 % 64), Ordering::Release);
-            self.doorbell.ring();
+            self.doorbell.notify();
         }
     }
 
@@ -249,7 +249,7 @@ impl Shared {
     pub(crate) fn expect_events(&self) {
         // Relaxed: seen by whoever has heard the bell.
         self.expects_events.store(1, Ordering::Relaxed);
-        self.doorbell.ring();
+        self.doorbell.notify();
     }
 
     /// Whether events may be posted. By the executor; a load.
@@ -265,7 +265,7 @@ impl Shared {
         // Release pairs with the Acquire in `take_interrupts`. The bell comes after it,
         // as in `wake`.
         self.interrupts.fetch_or(bit(kind), Ordering::Release);
-        self.doorbell.ring();
+        self.doorbell.notify();
     }
 
     /// The user interrupts that were requested, which then are no longer. A load, if
@@ -448,7 +448,7 @@ impl Executor {
             if self.interrupts.watches.any() {
                 self.hear(now);
             }
-            if self.answer() && self.heed(now) == Obeyed::Quit {
+            if self.acknowledge() && self.heed(now) == Obeyed::Quit {
                 return self.outcomes(now);
             }
             if self.interrupts.serve(now, Moment::Scheduling) {
@@ -501,10 +501,10 @@ impl Executor {
 
     /// Takes note of its bell: whether it was rung.
     #[inline]
-    fn answer(&self) -> bool {
+    fn acknowledge(&self) -> bool {
         match &self.virtual_processor {
-            Some(virtual_processor) => virtual_processor.bell().answer(),
-            None => self.shared.doorbell.answer(),
+            Some(virtual_processor) => virtual_processor.wake_word().acknowledge(),
+            None => self.shared.doorbell.acknowledge(),
         }
     }
 
@@ -516,18 +516,18 @@ impl Executor {
         if !may_matter || !self.shared.expects_events() {
             return self.sleep(deadline);
         }
-        if !self.shared.marks.doze() {
-            return self.answer();
+        if !self.shared.marks.prepare_wait() {
+            return self.acknowledge();
         }
         let rung = self.sleep(deadline);
-        self.shared.marks.rouse();
+        self.shared.marks.cancel_wait();
         rung
     }
 
     fn sleep(&self, deadline: Option<Instant>) -> bool {
         if let Some(desk) = &self.interrupts.desk {
             if desk.is_due(clock::now()) {
-                return self.answer();
+                return self.acknowledge();
             }
             return self.sleep_on_all(deadline.into_iter().chain(desk.next_deadline()).min());
         }
@@ -550,7 +550,8 @@ impl Executor {
         let mut set = WaitSet::new();
         let watches = &self.interrupts.watches;
         let desk = self.interrupts.desk.as_deref();
-        let is_quiet = watches.doze(&mut set) & desk.is_none_or(|desk| desk.doze(&mut set));
+        let is_quiet =
+            watches.prepare_wait(&mut set) & desk.is_none_or(|desk| desk.prepare_wait(&mut set));
         let rung = match (&self.virtual_processor, is_quiet) {
             (_, false) => false,
             (Some(virtual_processor), true) => {
@@ -561,9 +562,9 @@ impl Executor {
                 false
             }
         };
-        watches.stir();
+        watches.cancel_wait();
         if let Some(desk) = desk {
-            desk.stir();
+            desk.cancel_wait();
         }
         rung
     }

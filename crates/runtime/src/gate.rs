@@ -49,11 +49,11 @@ impl Gate<'_> {
         if self.deliver(now) {
             now = crate::clock::now();
         }
-        let is_rung = match &self.virtual_processor {
-            Some(virtual_processor) => virtual_processor.bell().is_rung(),
-            None => self.doorbell.is_rung(),
+        let is_notified = match &self.virtual_processor {
+            Some(virtual_processor) => virtual_processor.wake_word().is_notified(),
+            None => self.doorbell.is_notified(),
         };
-        if is_rung {
+        if is_notified {
             return None;
         }
         let heard = self.hear(now);

@@ -232,7 +232,7 @@ impl Runtime {
         // waits as long as a real-time thread lets an ordinary one wait.
         started.dedup();
         for executor in started {
-            self.executors[executor].link.shared.doorbell.ring();
+            self.executors[executor].link.shared.doorbell.notify();
             self.launch(executor).map_err(CreateError::Thread)?;
         }
         Ok(())
@@ -455,7 +455,7 @@ impl Runtime {
 
     fn send(&mut self, executor: usize, control: Control) {
         self.post(executor, control);
-        self.executors[executor].link.shared.doorbell.ring();
+        self.executors[executor].link.shared.doorbell.notify();
     }
 
     /// Leaves a control for an executor, to be rung for later.
@@ -465,7 +465,7 @@ impl Runtime {
         // of controls; then this thread, of ordinary class, waits.
         while let Err(rtrb::PushError::Full(back)) = link.controls.push(control) {
             control = back;
-            link.shared.doorbell.ring();
+            link.shared.doorbell.notify();
             std::thread::sleep(Duration::from_millis(1));
         }
     }

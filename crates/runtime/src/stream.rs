@@ -289,7 +289,7 @@ impl Stream {
     pub fn mark_dead(&self, end: End) -> Result<(), StreamOpenError> {
         let stream = self.attach()?;
         if stream.mark_dead(end) {
-            futex::wake_shared(stream.bell(end.other()), 1);
+            futex::wake_shared(stream.wait_word(end.other()), 1);
         }
         Ok(())
     }
@@ -315,9 +315,9 @@ pub(crate) fn set_among_domains() {
     AMONG_DOMAINS.set(true);
 }
 
-/// Wakes the other end, which sleeps on `bell`. A system call or two.
-fn wake(bell: &AtomicU64) {
-    futex::wake_shared(bell, 1);
+/// Wakes the other end, which sleeps on `word`. A system call or two.
+fn wake(word: &AtomicU64) {
+    futex::wake_shared(word, 1);
     if AMONG_DOMAINS.get() {
         // Its domain may be on this CPU, of the same priority: it shows what it has, and a
         // wish for a look, and sleeps again.
@@ -325,10 +325,10 @@ fn wake(bell: &AtomicU64) {
     }
 }
 
-/// Sleeps on `bell` while its end waits, or until `deadline_ns`.
-fn sleep_on(bell: &AtomicU64, deadline_ns: Option<u64>) {
+/// Sleeps on `word` while its end waits, or until `deadline_ns`.
+fn sleep_on(word: &AtomicU64, deadline_ns: Option<u64>) {
     // Whatever ends the wait, the caller looks again.
-    let _ = futex::wait_shared_until(bell, shm::WAITING, deadline_ns);
+    let _ = futex::wait_shared_until(word, shm::WAITING, deadline_ns);
 }
 
 /// Whether the kernel lets an executor sleep on several bells.

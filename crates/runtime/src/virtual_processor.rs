@@ -19,10 +19,11 @@ use upcall_core::scheduler::Scheduler;
 use upcall_core::time::{Instant, Span};
 use upcall_shm::DomainId;
 use upcall_shm::kernel_area::{Interrupts, Reader, State};
-use upcall_shm::turn_page::{ASLEEP, TurnPage};
+use upcall_shm::turn_page::TurnPage;
 use upcall_shm::user_area::{
     Counters, LentMask, Mask, NEVER, Owner, Peer, Pending, Rank, Slot, SlotState,
 };
+use upcall_shm::wake_word::ASLEEP;
 use upcall_sys::futex;
 use upcall_sys::memfd::{ReadOnlyMapping, SharedMapping};
 
@@ -33,31 +34,30 @@ mod tests;
 
 /// The bell of a domain on a CPU, and how others get it to look.
 #[derive(Clone, Debug)]
-pub(crate) struct Bell {
+pub(crate) struct DomainWakeWord {
     page: Arc<TurnPage<SharedMapping>>,
     domain: DomainId,
 }
 
-impl Bell {
+impl DomainWakeWord {
     pub(crate) fn new(page: Arc<TurnPage<SharedMapping>>, domain: DomainId) -> Self {
-        Bell { page, domain }
+        DomainWakeWord { page, domain }
     }
 
     /// From any thread of this process; a system call if the executor sleeps.
-    pub(crate) fn ring(&self) {
-        ring(&self.page, self.domain);
+    pub(crate) fn notify(&self) {
+        notify(&self.page, self.domain);
     }
 
     /// A load.
     #[inline]
-    pub(crate) fn is_rung(&self) -> bool {
-        // Relaxed: only decides whether to look; `answer` synchronises.
-        self.page.bell(self.domain).load(Ordering::Relaxed) != 0
+    pub(crate) fn is_notified(&self) -> bool {
+        self.page.wake_word(self.domain).is_notified()
     }
 
     /// Takes note, by the executor.
-    pub(crate) fn answer(&self) -> bool {
-        self.page.answer(self.domain)
+    pub(crate) fn acknowledge(&self) -> bool {
+        self.page.wake_word(self.domain).acknowledge()
     }
 }
 
@@ -69,15 +69,15 @@ pub(crate) struct Line(Arc<Ends>);
 
 #[derive(Debug)]
 struct Ends {
-    bell: RwLock<Bell>,
+    wake_word: RwLock<DomainWakeWord>,
     /// Whether anything was left for the executor: a turn that is passed to it rings the
     /// same bell, and it need not look for messages then.
     asked: AtomicBool,
 }
 
 impl Line {
-    pub(crate) fn new(bell: Bell) -> Self {
-        Line(Arc::new(Ends { bell: RwLock::new(bell), asked: AtomicBool::new(false) }))
+    pub(crate) fn new(wake_word: DomainWakeWord) -> Self {
+        Line(Arc::new(Ends { wake_word: RwLock::new(wake_word), asked: AtomicBool::new(false) }))
     }
 
     /// Says that something was left for the executor. Then its bell is rung.
@@ -92,29 +92,29 @@ impl Line {
     #[inline]
     fn take_asked(&self) -> bool {
         // Relaxed: only spares the swap; whoever rang the bell that was heard is seen to have
-        // asked before (`TurnPage::ring`). Acquire pairs with the Release in `ask`.
+        // asked before (`WakeWord::notify`). Acquire pairs with the Release in `ask`.
         self.0.asked.load(Ordering::Relaxed) && self.0.asked.swap(false, Ordering::Acquire)
     }
 
-    /// As [`Bell::ring`]. What was left for the executor before is seen, whichever bell
+    /// As [`DomainWakeWord::notify`]. What was left for the executor before is seen, whichever bell
     /// it was: who rings the old one is done before [`Line::move_to`] is, and so
     /// before the executor has its new virtual processor.
-    pub(crate) fn ring(&self) {
+    pub(crate) fn notify(&self) {
         self.ask();
-        self.0.bell.read().unwrap_or_else(PoisonError::into_inner).ring();
+        self.0.wake_word.read().unwrap_or_else(PoisonError::into_inner).notify();
     }
 
-    /// As [`Bell::is_rung`]; `false` while it is being moved, for it is rung after. Does
+    /// As [`DomainWakeWord::is_notified`]; `false` while it is being moved, for it is rung after. Does
     /// not wait.
     #[inline]
-    pub(crate) fn is_rung(&self) -> bool {
-        self.0.bell.try_read().is_ok_and(|bell| bell.is_rung())
+    pub(crate) fn is_notified(&self) -> bool {
+        self.0.wake_word.try_read().is_ok_and(|wake_word| wake_word.is_notified())
     }
 
-    /// From now on `bell` is rung. To be called before the virtual processor is handed over, and the
+    /// From now on `wake_word` is notified. To be called before the virtual processor is handed over, and the
     /// old bell rung after that.
-    fn move_to(&self, bell: Bell) {
-        *self.0.bell.write().unwrap_or_else(PoisonError::into_inner) = bell;
+    fn move_to(&self, wake_word: DomainWakeWord) {
+        *self.0.wake_word.write().unwrap_or_else(PoisonError::into_inner) = wake_word;
     }
 }
 
@@ -142,7 +142,7 @@ pub(crate) enum Next {
 pub(crate) struct VirtualProcessor {
     pages: Pages,
     me: DomainId,
-    bell: Bell,
+    wake_word: DomainWakeWord,
     line: Line,
     /// Few: each is looked at in every hand-off.
     peers: Vec<Neighbour>,
@@ -192,7 +192,7 @@ const ARRIVALS_MAX: usize = 2 * upcall_shm::DOMAINS_MAX as usize;
 /// The listener's end of a virtual processor: see [`crate::domain`].
 pub(crate) struct Usher {
     line: Line,
-    bell: Bell,
+    wake_word: DomainWakeWord,
     arrivals: Producer<Neighbour>,
     successors: Producer<Box<VirtualProcessor>>,
     predecessors: Consumer<Box<VirtualProcessor>>,
@@ -200,19 +200,19 @@ pub(crate) struct Usher {
 
 impl Usher {
     /// Has the executor look.
-    pub(crate) fn ring(&self) {
+    pub(crate) fn notify(&self) {
         self.line.ask();
-        self.bell.ring();
+        self.wake_word.notify();
     }
 
     /// Tells of another domain. Waits if the executor has not looked for dozens of them.
     pub(crate) fn introduce(&mut self, mut neighbour: Neighbour) {
         while let Err(rtrb::PushError::Full(back)) = self.arrivals.push(neighbour) {
             neighbour = back;
-            self.ring();
+            self.notify();
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
-        self.ring();
+        self.notify();
     }
 
     /// Has the executor take `virtual processor` instead, whose usher is `next`; this one is of no
@@ -224,11 +224,11 @@ impl Usher {
     ) {
         next.line.clone_from(&self.line);
         virtual_processor.line.clone_from(&self.line);
-        self.line.move_to(next.bell.clone());
+        self.line.move_to(next.wake_word.clone());
         // There is room: a virtual processor has one successor.
         let pushed = self.successors.push(virtual_processor);
         debug_assert!(pushed.is_ok());
-        self.ring();
+        self.notify();
     }
 
     /// Unmaps the virtual processor that was given up, if the executor has left it.
@@ -252,11 +252,11 @@ impl VirtualProcessor {
         let orders = vec![None; ACTIVITIES_MAX as usize];
         let counters = Counters::default();
         let (orders_used, found, is_best, epoch) = (0, None, false, None);
-        let bell = Bell::new(pages.turn.clone(), me);
-        let line = Line::new(bell.clone());
+        let wake_word = DomainWakeWord::new(pages.turn.clone(), me);
+        let line = Line::new(wake_word.clone());
         let usher = Usher {
             line: line.clone(),
-            bell: bell.clone(),
+            wake_word: wake_word.clone(),
             arrivals: arrivals_in,
             successors: successors_in,
             predecessors: predecessors_out,
@@ -264,7 +264,7 @@ impl VirtualProcessor {
         let virtual_processor = VirtualProcessor {
             pages,
             me,
-            bell,
+            wake_word,
             line,
             peers,
             orders,
@@ -287,8 +287,8 @@ impl VirtualProcessor {
 
     /// Its bell, for the executor alone: it is the same as long as this is the virtual processor.
     #[inline]
-    pub(crate) fn bell(&self) -> &Bell {
-        &self.bell
+    pub(crate) fn wake_word(&self) -> &DomainWakeWord {
+        &self.wake_word
     }
 
     /// Whether anything was left for the executor since the last time, which has just heard
@@ -452,9 +452,9 @@ impl VirtualProcessor {
 
     /// Sleeps until it is rung or until `deadline_ns`; `true` if it was rung.
     pub(crate) fn sleep_until(&self, deadline_ns: Option<u64>) -> bool {
-        self.sleep(|bell| {
+        self.sleep(|word| {
             // Whatever ends the wait, the caller looks again.
-            let _ = futex::wait_shared_until(bell, ASLEEP, deadline_ns);
+            let _ = futex::wait_shared_until(word, ASLEEP, deadline_ns);
         })
     }
 
@@ -464,8 +464,8 @@ impl VirtualProcessor {
         others: &mut futex::WaitSet<'a>,
         deadline_ns: Option<u64>,
     ) -> bool {
-        self.sleep(|bell| {
-            others.add_shared(bell, ASLEEP);
+        self.sleep(|word| {
+            others.add_shared(word, ASLEEP);
             let _ = others.wait_until(deadline_ns);
         })
     }
@@ -476,18 +476,18 @@ impl VirtualProcessor {
     /// that looked before would not look again.
     #[inline]
     fn sleep<'a>(&'a self, wait: impl FnOnce(&'a AtomicU64)) -> bool {
-        let page = &self.pages.turn;
-        if page.doze(self.me) {
+        let wake_word = self.pages.turn.wake_word(self.me);
+        if wake_word.prepare_wait() {
             self.ask();
-            wait(page.bell(self.me));
+            wait(wake_word.word());
         }
-        page.rouse(self.me)
+        wake_word.finish_wait()
     }
 
     /// Has whoever has the turn look at all user areas, if what was published is not told yet.
     fn ask(&self) {
         if self.asks.take() && self.pages.turn.request_recheck() {
-            ring(&self.pages.turn, DomainId::DAEMON);
+            notify(&self.pages.turn, DomainId::DAEMON);
         }
     }
 
@@ -518,7 +518,7 @@ impl VirtualProcessor {
             self.counters.handoffs += 1;
             // Before the other runs: nobody may wake this domain again.
             self.pages.user.count(&self.counters);
-            ring(&self.pages.turn, to);
+            notify(&self.pages.turn, to);
         }
     }
 
@@ -627,10 +627,8 @@ impl VirtualProcessor {
     /// One that was blocked is back when it sleeps on its bell.
     #[cold]
     fn is_back(&self, domain: DomainId, state: Option<State>) -> bool {
-        let asleep = u64::from(ASLEEP);
-        // Relaxed: nothing is handed over with it.
         matches!(state, Some(State::Blocked | State::Stopped))
-            && self.pages.turn.bell(domain).load(Ordering::Relaxed) == asleep
+            && self.pages.turn.wake_word(domain).is_asleep()
     }
 
     fn rank(&self, standing: Standing) -> Option<Rank> {
@@ -674,8 +672,9 @@ fn slot(scheduler: &Scheduler, id: ActivityId, order: u32) -> Slot {
     }
 }
 
-fn ring(page: &TurnPage<SharedMapping>, domain: DomainId) {
-    if page.ring(domain) {
-        futex::wake_shared(page.bell(domain), 1);
+fn notify(page: &TurnPage<SharedMapping>, domain: DomainId) {
+    let wake_word = page.wake_word(domain);
+    if wake_word.notify() {
+        futex::wake_shared(wake_word.word(), 1);
     }
 }

@@ -11,7 +11,7 @@ use upcall_core::events::Counts;
 use upcall_core::time::{Instant, Span};
 use upcall_shm::PeerFault;
 use upcall_shm::channel::Posted;
-use upcall_shm::channel::bell::{ASLEEP, Bell};
+use upcall_shm::{channel::wake_line::WakeLine, wake_word::ASLEEP};
 use upcall_sys::futex;
 use upcall_sys::local::{Connection, Received};
 use upcall_sys::readiness::{self, Direction};
@@ -47,7 +47,7 @@ pub struct Client {
 /// How it is told.
 enum Told {
     /// It looks itself.
-    Polls { takes: Takes, bell: Arc<Bell<Part>> },
+    Polls { takes: Takes, wake_line: Arc<WakeLine<Part>> },
     /// Its handlers are invoked.
     Handles { line: Arc<Line>, server: Option<JoinHandle<()>> },
 }
@@ -152,7 +152,7 @@ impl Client {
         let link = Link {
             peer: out.peer,
             takes: pair.takes(Side::Client)?,
-            bell: pair.bell(Side::Client)?,
+            wake_line: pair.wake_line(Side::Client)?,
             out: out.clone(),
             is_local: calls.is_some(),
             connection: connection.clone(),
@@ -177,16 +177,16 @@ impl Client {
         let registered = register(name, signal, value)?;
         let out = registered.out(None)?;
         let Registered { connection, pair, calls } = registered;
-        let bell = Arc::new(pair.bell(Side::Client)?);
-        let (fate, rung) = (out.fate.clone(), bell.clone());
+        let wake_line = Arc::new(pair.wake_line(Side::Client)?);
+        let (fate, rung) = (out.fate.clone(), wake_line.clone());
         let told = move |gone| {
             fate.set(gone);
-            if rung.ring() {
-                futex::wake_shared(rung.word(), 1);
+            if rung.wake_word().notify() {
+                futex::wake_shared(rung.wake_word().word(), 1);
             }
         };
         let watched = Some(porter::watch(&connection, told)?);
-        let told = Told::Polls { takes: pair.takes(Side::Client)?, bell };
+        let told = Told::Polls { takes: pair.takes(Side::Client)?, wake_line };
         Ok(Client { out, told, connection, watched, calls })
     }
 
@@ -266,18 +266,21 @@ impl Client {
     /// Sleeps until it is told that there are events, the service is gone, or `deadline` has come: `false` only
     /// then, and at once of a client with handlers. After [`Client::take`] said `None`; one that is told by a signal waits for that.
     pub fn wait(&self, deadline: Option<Instant>) -> bool {
-        let Told::Polls { bell, .. } = &self.told else { return false };
+        let Told::Polls { wake_line, .. } = &self.told else { return false };
         loop {
-            if bell.answer() || self.out.fate.gone().is_some() {
+            if wake_line.wake_word().acknowledge() || self.out.fate.gone().is_some() {
                 return true;
             }
-            if bell.doze() {
-                let _ =
-                    futex::wait_shared_until(bell.word(), ASLEEP, deadline.map(Instant::as_nanos));
+            if wake_line.wake_word().prepare_wait() {
+                let _ = futex::wait_shared_until(
+                    wake_line.wake_word().word(),
+                    ASLEEP,
+                    deadline.map(Instant::as_nanos),
+                );
             }
-            bell.stir();
+            wake_line.wake_word().cancel_wait();
             if deadline.is_some_and(|deadline| clock::now() >= deadline) {
-                return bell.answer();
+                return wake_line.wake_word().acknowledge();
             }
         }
     }
@@ -324,8 +327,8 @@ impl Registered {
         Ok(Arc::new(Out {
             peer: PeerId::next(),
             raises: self.pair.raises(Side::Service)?.into(),
-            bell: self.pair.bell(Side::Service)?,
-            tell: Tell::Bell,
+            wake_line: self.pair.wake_line(Side::Service)?,
+            tell: Tell::WakeWord,
             fate: Arc::default(),
             behalf: None,
             system_calls: AtomicU64::new(0),

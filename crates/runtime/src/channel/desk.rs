@@ -28,7 +28,7 @@ use upcall_core::events::{
     AddError, Counts, Delivery, HANDLERS_MAX, HandlerId, HandlerTerms, ROUTE_MAX, SourceId, When,
 };
 use upcall_core::time::Instant;
-use upcall_shm::channel::bell::{ASLEEP, Bell};
+use upcall_shm::{channel::wake_line::WakeLine, wake_word::ASLEEP};
 use upcall_sys::futex::WaitSet;
 use upcall_sys::local::Connection;
 
@@ -64,7 +64,7 @@ pub(crate) enum Moment {
 pub(super) struct Link {
     pub(super) peer: PeerId,
     pub(super) takes: Takes,
-    pub(super) bell: Bell<Part>,
+    pub(super) wake_line: WakeLine<Part>,
     pub(super) out: Arc<Out>,
     /// Whether it is of this process: what it says of handlers is believed.
     pub(super) is_local: bool,
@@ -285,7 +285,8 @@ impl Desk {
         let mut heard = false;
         for link in &mut self.links {
             // One that has more than there is room for is not listened to.
-            let rung = link.at.rung || (!link.at.unfinished && link.bell.answer());
+            let rung =
+                link.at.rung || (!link.at.unfinished && link.wake_line.wake_word().acknowledge());
             link.at.rung = rung;
             heard |= rung;
         }
@@ -308,17 +309,17 @@ impl Desk {
         self.links.iter().any(|link| link.at.unfinished && self.has_room(link.at.party))
     }
 
-    /// Adds the bells to what is slept on; `false` if one was rung by now. Either way [`Desk::stir`] follows.
-    pub(crate) fn doze<'a>(&'a self, set: &mut WaitSet<'a>) -> bool {
+    /// Adds the bells to what is slept on; `false` if one was rung by now. Either way [`Desk::cancel_wait`] follows.
+    pub(crate) fn prepare_wait<'a>(&'a self, set: &mut WaitSet<'a>) -> bool {
         self.links.iter().filter(|link| !link.at.unfinished).all(|link| {
-            set.add_shared(link.bell.word(), ASLEEP);
-            !link.at.rung && link.bell.doze()
+            set.add_shared(link.wake_line.wake_word().word(), ASLEEP);
+            !link.at.rung && link.wake_line.wake_word().prepare_wait()
         })
     }
 
     /// Who serves it is awake.
-    pub(crate) fn stir(&self) {
-        self.links.iter().for_each(|link| link.bell.stir());
+    pub(crate) fn cancel_wait(&self) {
+        self.links.iter().for_each(|link| link.wake_line.wake_word().cancel_wait());
     }
 
     fn has_room(&self, party: usize) -> bool {

@@ -59,7 +59,7 @@ pub(super) fn may_wait() -> bool {
 /// Has whoever schedules this thread decide anew: the executor at the next boundary, or the kernel now.
 pub(super) fn invoke_scheduler() {
     let is_executor = EXECUTOR
-        .with_borrow(|shared| shared.as_ref().inspect(|shared| shared.doorbell.ring()).is_some());
+        .with_borrow(|shared| shared.as_ref().inspect(|shared| shared.doorbell.notify()).is_some());
     if !is_executor {
         std::thread::yield_now();
     }

@@ -25,10 +25,10 @@ pub(crate) enum Caller {
 
 impl Caller {
     /// Has it look at its lines, and at what has become of its peers.
-    pub(super) fn ring(&self) {
+    pub(super) fn notify(&self) {
         match self {
-            Caller::Executor(shared) => shared.doorbell.ring(),
-            Caller::Thread(doorbell) => doorbell.ring(),
+            Caller::Executor(shared) => shared.doorbell.notify(),
+            Caller::Thread(doorbell) => doorbell.notify(),
         }
     }
 }
@@ -165,13 +165,13 @@ impl Line {
         let is_in = ends.news.push(Some(link)).is_ok();
         ends.peers += usize::from(is_in);
         drop(ends);
-        self.caller.ring();
+        self.caller.notify();
         is_in
     }
 
     /// Has the desk look at what became of its peers, and drops what it handed back.
     pub(super) fn look(&self) {
-        self.caller.ring();
+        self.caller.notify();
         lock(&self.ends).sweep();
     }
 
@@ -189,7 +189,7 @@ impl Line {
     pub(super) fn leave(&self) {
         // There is room: a place more than peers.
         let _ = lock(&self.ends).news.push(None);
-        self.caller.ring();
+        self.caller.notify();
         // Acquire pairs with the Release in `set_left`.
         while here::may_wait()
             && !self.state.has_left.load(Ordering::Acquire)

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use upcall_core::events::{Verdict, When};
 use upcall_core::time::Span;
 use upcall_shm::PeerFault;
-use upcall_shm::channel::bell::Bell;
+use upcall_shm::channel::wake_line::WakeLine;
 use upcall_shm::channel::{Payload, Posted, SegmentError};
 use upcall_sys::futex;
 use upcall_sys::process::PidFd;
@@ -155,8 +155,8 @@ impl Fate {
 /// How the taker wants to be told.
 #[derive(Debug)]
 pub(super) enum Tell {
-    /// Its bell: it looks there, or sleeps on it.
-    Bell,
+    /// Its wake_line: it looks there, or sleeps on it.
+    WakeWord,
     /// A real-time signal with a value.
     Signal { process: PidFd, number: i32, value: i32 },
 }
@@ -168,7 +168,7 @@ pub(super) type Behalf = dyn Fn(PeerId, &Raise) -> Verdict + Send + Sync;
 pub(super) struct Out {
     pub(super) peer: PeerId,
     pub(super) raises: Mutex<Raises>,
-    pub(super) bell: Bell<Part>,
+    pub(super) wake_line: WakeLine<Part>,
     pub(super) tell: Tell,
     pub(super) fate: Arc<Fate>,
     pub(super) behalf: Option<Arc<Behalf>>,
@@ -214,7 +214,7 @@ impl Out {
     /// Tells if it must. The lock is given back first: who is told may answer at once, and an
     /// executor does not wait for it.
     fn tell(&self, mut raises: MutexGuard<'_, Raises>) -> Result<(), RaiseError> {
-        let must = raises.must_tell().map_err(|fault| self.failed(fault))?;
+        let must = raises.must_notify().map_err(|fault| self.failed(fault))?;
         drop(raises);
         // Relaxed, here and below: nothing is handed over with it; one that is missed is found
         // by the next.
@@ -223,7 +223,7 @@ impl Out {
             return Ok(());
         }
         match &self.tell {
-            Tell::Bell => self.ring(),
+            Tell::WakeWord => self.notify(),
             Tell::Signal { process, number, value } => {
                 // Relaxed: a number for itself.
                 self.system_calls.fetch_add(1, Ordering::Relaxed);
@@ -236,11 +236,11 @@ impl Out {
         Ok(())
     }
 
-    fn ring(&self) {
-        if self.bell.ring() {
+    fn notify(&self) {
+        if self.wake_line.wake_word().notify() {
             // Relaxed: a number for itself.
             self.system_calls.fetch_add(1, Ordering::Relaxed);
-            futex::wake_shared(self.bell.word(), 1);
+            futex::wake_shared(self.wake_line.wake_word().word(), 1);
         }
     }
 
@@ -258,7 +258,7 @@ impl Out {
     fn failed(&self, fault: PeerFault) -> RaiseError {
         self.fate.set(Gone::Fault(fault));
         if let Some(caller) = &self.caller {
-            caller.ring();
+            caller.notify();
         }
         RaiseError::Gone(Gone::Fault(fault))
     }

@@ -159,7 +159,7 @@ fn enter(
 ) -> Result<(Pair, Link), ServiceRefusal> {
     let out_of = |_| ServiceRefusal::Resources;
     let tell = match signal {
-        0 => Tell::Bell,
+        0 => Tell::WakeWord,
         number if real_time_signals().contains(&number) => {
             // Of the process that connected, and of no other: the client says for itself.
             let process = guest.connection.peer_pidfd().map_err(out_of)?;
@@ -174,7 +174,7 @@ fn enter(
     let out = Arc::new(Out {
         peer,
         raises: pair.raises(Side::Client).map_err(layout)?.into(),
-        bell: pair.bell(Side::Client).map_err(layout)?,
+        wake_line: pair.wake_line(Side::Client).map_err(layout)?,
         tell,
         fate: Arc::default(),
         behalf: hall.behalf.clone(),
@@ -185,7 +185,7 @@ fn enter(
     let link = Link {
         peer,
         takes: pair.takes(Side::Service).map_err(layout)?,
-        bell: pair.bell(Side::Service).map_err(layout)?,
+        wake_line: pair.wake_line(Side::Service).map_err(layout)?,
         out,
         is_local: local,
         connection: guest.connection.clone(),

@@ -13,8 +13,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use upcall_shm::channel::bell::{BELL_WORDS, Bell};
-use upcall_shm::channel::{self as shm, Event, Form, Payload, Posted, SegmentError};
+use upcall_shm::channel::wake_line::{WAKE_LINE_WORDS, WakeLine};
+use upcall_shm::channel::{self as shm, Form, Payload, Posted, SegmentError, TakenEvent};
 use upcall_shm::channel::{counter, ring, slots, typed};
 use upcall_shm::{LayoutError, PeerFault};
 use upcall_sys::memfd::SharedMapping;
@@ -47,7 +47,7 @@ pub struct Forms {
 
 impl Forms {
     fn bytes(self) -> usize {
-        (2 * BELL_WORDS + self.to_service.words() + self.to_client.words()) * 8
+        (2 * WAKE_LINE_WORDS + self.to_service.words() + self.to_client.words()) * 8
     }
 
     /// As a message has them.
@@ -105,9 +105,9 @@ impl Pair {
     }
 
     /// The bell of who takes at `side`.
-    pub(super) fn bell(&self, side: Side) -> Result<Bell<Part>, LayoutError> {
-        let from = if side == Side::Service { 0 } else { BELL_WORDS };
-        Bell::new(self.part(from, BELL_WORDS))
+    pub(super) fn wake_line(&self, side: Side) -> Result<WakeLine<Part>, LayoutError> {
+        let from = if side == Side::Service { 0 } else { WAKE_LINE_WORDS };
+        WakeLine::new(self.part(from, WAKE_LINE_WORDS))
     }
 
     /// What is taken at `side`.
@@ -144,8 +144,8 @@ impl Pair {
     fn segment(&self, side: Side) -> Part {
         let first = self.forms.to_service.words();
         match side {
-            Side::Service => self.part(2 * BELL_WORDS, first),
-            Side::Client => self.part(2 * BELL_WORDS + first, self.forms.to_client.words()),
+            Side::Service => self.part(2 * WAKE_LINE_WORDS, first),
+            Side::Client => self.part(2 * WAKE_LINE_WORDS + first, self.forms.to_client.words()),
         }
     }
 
@@ -179,12 +179,12 @@ impl Raises {
     }
 
     #[inline]
-    pub(super) fn must_tell(&mut self) -> Result<bool, PeerFault> {
+    pub(super) fn must_notify(&mut self) -> Result<bool, PeerFault> {
         match self {
-            Raises::Counter(raiser) => raiser.must_tell(),
-            Raises::Typed(raiser) => raiser.must_tell(),
-            Raises::Slots(raiser) => raiser.must_tell(),
-            Raises::Ring(raiser) => raiser.must_tell(),
+            Raises::Counter(raiser) => raiser.must_notify(),
+            Raises::Typed(raiser) => raiser.must_notify(),
+            Raises::Slots(raiser) => raiser.must_notify(),
+            Raises::Ring(raiser) => raiser.must_notify(),
         }
     }
 }
@@ -201,12 +201,12 @@ pub(super) enum Takes {
 impl Takes {
     /// The next; all that were counted at once.
     #[inline]
-    pub(super) fn take(&mut self) -> Result<Option<Event>, PeerFault> {
+    pub(super) fn take(&mut self) -> Result<Option<TakenEvent>, PeerFault> {
         match self {
             Takes::Typed(taker) => taker.take(),
             Takes::Slots(taker) => taker.take(),
             Takes::Ring(taker) => taker.take(),
-            Takes::Counter(taker) => Ok(taker.take()?.map(|count| Event {
+            Takes::Counter(taker) => Ok(taker.take()?.map(|count| TakenEvent {
                 row: 0,
                 serial: 0,
                 merged: count - 1,

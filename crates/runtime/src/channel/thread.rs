@@ -35,7 +35,7 @@ pub(super) fn start(
 
 fn serve(desk: &mut Desk, doorbell: &Doorbell) {
     loop {
-        if doorbell.answer() {
+        if doorbell.acknowledge() {
             desk.called();
             // Nobody rings for one that has left.
             if desk.is_empty() {
@@ -46,10 +46,10 @@ fn serve(desk: &mut Desk, doorbell: &Doorbell) {
         desk.serve(now, Moment::Scheduling);
         if !desk.is_due(now) {
             let mut set = WaitSet::new();
-            if desk.doze(&mut set) {
+            if desk.prepare_wait(&mut set) {
                 doorbell.sleep_among(&mut set, desk.next_deadline());
             }
-            desk.stir();
+            desk.cancel_wait();
         }
     }
 }

@@ -114,7 +114,7 @@ impl Listener {
     fn become_orphan(&self) {
         // Relaxed: the bell hands it over.
         self.orphaned.store(true, Ordering::Relaxed);
-        self.ushers.iter().for_each(|(_, usher)| usher.ring());
+        self.ushers.iter().for_each(|(_, usher)| usher.notify());
         let mut holdings = locked(&self.holdings);
         holdings.connection = None;
         // Under the lock: who has the next connection has this one behind it.

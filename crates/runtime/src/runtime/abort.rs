@@ -137,7 +137,7 @@ impl Runtime {
         // Also for the flags: a handler that runs returns at its next boundary, and is
         // called again with the news.
         for executor in &self.executors {
-            executor.link.shared.doorbell.ring();
+            executor.link.shared.doorbell.notify();
         }
     }
 

@@ -111,7 +111,7 @@ impl Cpu {
 
     fn run_until(&mut self, end: Instant) {
         while now() <= end {
-            self.shared.doorbell.answer();
+            self.shared.doorbell.acknowledge();
             let woken: Vec<_> = self.shared.take_woken().collect();
             for id in woken {
                 let next = self.tasks[id.0 as usize].woken(now(), self.shared.is_aborting(id));

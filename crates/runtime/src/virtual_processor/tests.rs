@@ -169,17 +169,17 @@ fn a_virtual_processor_that_moves_on_takes_its_orders_and_counts_along_and_no_ri
     }
     virtual_processor.counters.handoffs = 3;
     assert!(!virtual_processor.move_on());
-    let old_bell = virtual_processor.bell().clone();
+    let old_word = virtual_processor.wake_word().clone();
     next.set_unclaimed(vec![9]);
     usher.replace(Box::new(next), &mut next_usher);
     // The old bell says that there is something; who rings now rings the new one.
-    assert!(old_bell.answer());
-    line.ring();
-    assert!(!old_bell.is_rung());
+    assert!(old_word.acknowledge());
+    line.notify();
+    assert!(!old_word.is_notified());
     assert!(virtual_processor.move_on());
     assert!(!virtual_processor.move_on());
-    assert!(virtual_processor.bell().is_rung() && line.is_rung());
-    assert!(virtual_processor.bell().answer());
+    assert!(virtual_processor.wake_word().is_notified() && line.is_notified());
+    assert!(virtual_processor.wake_word().acknowledge());
     assert_eq!(virtual_processor.orders[..3], [Some(7), Some(u32::MAX), None]);
     assert_eq!(virtual_processor.handoffs(), 3);
     // It shows them on its new page.

@@ -88,7 +88,7 @@ impl Desk {
         }
     }
 
-    fn raise(&mut self, now: Instant, at: usize, event: upcall_shm::channel::Event) {
+    fn raise(&mut self, now: Instant, at: usize, event: upcall_shm::channel::TakenEvent) {
         let link = &mut self.links[at];
         let Some(source) = link.at.source else { return };
         let party = &self.parties[link.at.party];
