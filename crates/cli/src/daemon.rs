@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use upcall::policy::{DISCIPLINES, Discipline};
+use upcall::discipline::{DISCIPLINES, Discipline};
 use upcall::time::Span;
 use upcall_daemon::registry::Quota;
 use upcall_daemon::server::{Access, Config, Daemon, Event, Listener, Stopper};
@@ -255,9 +255,9 @@ fn end_if_nobody_comes(daemon: &Daemon) {
 
 /// One of the policies that hold across processes, by its name, which shells complete.
 fn policies() -> impl TypedValueParser<Value = &'static Discipline> {
-    let across = DISCIPLINES.iter().filter(|discipline| discipline.across_domains);
+    let across = DISCIPLINES.iter().filter(|discipline| discipline.compares_across_domains());
     PossibleValuesParser::new(across.map(|discipline| discipline.name)).try_map(|name| {
-        upcall::policy::discipline(&name).ok_or_else(|| format!("there is no policy {name}"))
+        upcall::discipline::by_name(&name).ok_or_else(|| format!("there is no policy {name}"))
     })
 }
 

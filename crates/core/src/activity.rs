@@ -5,6 +5,7 @@
 //! here are validated once, by [`ActivityParams::validated`], and are then
 //! trusted everywhere.
 
+use crate::share::Share;
 use crate::time::Span;
 use core::fmt;
 
@@ -29,7 +30,7 @@ pub struct ActivityId(pub u32);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Terms {
     /// PS: fixed share of the CPU, for real time.
-    pub share: Option<crate::admission::Share>,
+    pub share: Option<Share>,
     /// PS: weight, for the adaptive; 1 if neither is given. `>= 1`.
     pub weight: Option<u32>,
     /// PS: the group whose part it shares in, by its weight and without a share of its
@@ -66,7 +67,7 @@ pub struct GroupId(pub u16);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Claim {
     /// This part, whatever the others do: it is real-time.
-    Share(crate::admission::Share),
+    Share(Share),
     /// So much of what the real-time leave, compared with the other adaptive ones;
     /// 0 counts as 1.
     Weight(u32),

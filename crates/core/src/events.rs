@@ -35,7 +35,7 @@
 //! What goes through a channel to another process and is raised there anew has lost that
 //! knowledge; going in circles, it runs away.
 
-use crate::policy::heap::IndexedHeap;
+use crate::heap::IndexedHeap;
 use crate::time::Instant;
 use delayed::Delayed;
 use interface::Key;

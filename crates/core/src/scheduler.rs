@@ -54,8 +54,8 @@
 //! every state, and they change no state. What they change is whom the policy prefers.
 
 use crate::activity::{ActivityId, ActivityParams, Terms, WorkClass};
-use crate::policy::heap::IndexedHeap;
-use crate::policy::{Discipline, ExtraEnd, Policy, Ready, Standing};
+use crate::heap::IndexedHeap;
+use crate::policy::{ExtraEnd, Policy, PolicyFactory, Ready, Standing};
 use crate::time::{Instant, Span};
 use events::EventQueue;
 pub use events::{EVENTS_MAX, EVENTS_MAX_IN_ALL};
@@ -103,13 +103,18 @@ const COMMANDS_MAX: usize = 4;
 impl Scheduler {
     /// A scheduler for activities numbered `0..capacity` under `discipline`.
     /// Takes all memory it will ever need.
-    pub fn new(capacity: u32, discipline: &Discipline) -> Self {
+    pub fn new(capacity: u32, discipline: &impl PolicyFactory) -> Self {
+        Scheduler::with_policy(capacity, discipline.policy(capacity))
+    }
+
+    /// A scheduler for activities numbered `0..capacity` with `policy`, made for as many.
+    pub(crate) fn with_policy(capacity: u32, policy: Box<dyn Policy>) -> Self {
         let mut slots = Vec::new();
         slots.resize_with(capacity as usize, || None);
         Scheduler {
             slots,
             releases: IndexedHeap::with_capacity(capacity),
-            policy: (discipline.policy)(discipline, capacity),
+            policy,
             events: EventQueue::with_capacity(capacity),
             running: None,
             commands: VecDeque::with_capacity(COMMANDS_MAX),

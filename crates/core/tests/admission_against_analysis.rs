@@ -21,7 +21,7 @@ use response_time_analysis::wcet::Scalar;
 use upcall_core::activity::ActivityParams;
 use upcall_core::activity::Terms;
 use upcall_core::admission::{Platform, Reservations, Share};
-use upcall_core::policy::rmdp::RMDP;
+use upcall_core::discipline::RMDP;
 use upcall_core::time::Span;
 
 /// Above the length up to which that crate repeats each search by brute force

@@ -12,7 +12,7 @@ use proptest::test_runner::{Config, RngSeed};
 use upcall_core::activity::ActivityParams;
 use upcall_core::activity::Terms;
 use upcall_core::admission::{Platform, Reservations, Share};
-use upcall_core::policy::rmdp::RMDP;
+use upcall_core::discipline::RMDP;
 use upcall_core::time::{Instant, Span};
 use virtual_time::{Conditions, IDEAL, Wakeup, observe, terms};
 

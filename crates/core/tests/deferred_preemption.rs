@@ -5,7 +5,7 @@
 
 use upcall_core::activity::{ActivityParams, Terms};
 use upcall_core::admission::{Platform, Reservations, Share};
-use upcall_core::policy::rmdp::RMDP;
+use upcall_core::discipline::RMDP;
 use upcall_core::time::Span;
 
 const SETS: u64 = 400;

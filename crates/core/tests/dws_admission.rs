@@ -19,7 +19,7 @@ use response_time_analysis::time::{Duration, Service};
 use response_time_analysis::wcet::Scalar;
 use upcall_core::activity::{ActivityParams, Terms, WorkClass};
 use upcall_core::admission::{Platform, Reservations, Share};
-use upcall_core::policy::dws::DWS;
+use upcall_core::discipline::DWS;
 use upcall_core::time::Span;
 
 #[allow(dead_code, reason = "each test file uses its part")]

@@ -10,8 +10,8 @@ mod chance;
 use chance::Chance;
 use upcall_core::activity::{ActivityId, ActivityParams, Claim, Terms};
 use upcall_core::admission::{Platform, Reservations, Share};
-use upcall_core::policy::Discipline;
-use upcall_core::policy::ps::{self, PS};
+use upcall_core::discipline::Discipline;
+use upcall_core::discipline::{self, PS};
 use upcall_core::scheduler::{Command, Input, Outcome, Scheduler};
 use upcall_core::time::{Instant, Span};
 
@@ -173,7 +173,7 @@ fn admitted(
 }
 
 /// 5 ms, for PDUs of up to 3 ms.
-static COARSE: Discipline = ps::with_quantum(Span::from_millis(5));
+static COARSE: Discipline = discipline::ps_with_quantum(Span::from_millis(5));
 
 #[test]
 fn what_is_promised_to_real_time_activities_is_kept() {

@@ -10,7 +10,7 @@ use model::{CAPACITY, Op, compare};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};
 use upcall_core::activity::ActivityParams;
-use upcall_core::policy::{rm::RM, rmdp::RMDP};
+use upcall_core::discipline::{RM, RMDP};
 use upcall_core::scheduler::Outcome;
 use upcall_core::time::Span;
 

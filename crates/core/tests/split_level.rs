@@ -9,7 +9,8 @@
 
 use chance::Chance;
 use upcall_core::activity::{ActivityId, ActivityParams, Terms, WorkClass};
-use upcall_core::policy::{DISCIPLINES, Discipline, Standing, discipline};
+use upcall_core::discipline::{DISCIPLINES, Discipline, by_name};
+use upcall_core::policy::Standing;
 use upcall_core::scheduler::{Command, EVENTS_MAX, Input, Outcome, Scheduler};
 use upcall_core::time::{Instant, Span};
 
@@ -278,7 +279,7 @@ fn random_set(seed: u64) -> Vec<Member> {
 #[test]
 fn domains_together_upcall_what_one_scheduler_would() {
     for name in ["rmdp", "rm", "dws"] {
-        let discipline = discipline(name).unwrap();
+        let discipline = by_name(name).unwrap();
         let (mut upcalls, mut hand_offs) = (0, 0);
         for seed in 0..500 {
             let set = random_set(seed);
@@ -308,7 +309,7 @@ fn policies_whose_ranks_mean_nothing_elsewhere_say_so() {
     };
     let showing: Vec<_> = DISCIPLINES.iter().map(|d| (d.name, shows(d))).collect();
     for (discipline, (_, shown)) in DISCIPLINES.iter().zip(&showing) {
-        let across = discipline.across_domains;
+        let across = discipline.compares_across_domains();
         assert_eq!(*shown, (across, across), "{}", discipline.name);
     }
     let (yes, no) = ((true, true), (false, false));

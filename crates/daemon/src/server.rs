@@ -36,8 +36,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread::JoinHandle;
 
 use upcall_core::admission::{Platform, Share};
-use upcall_core::policy::Discipline;
-use upcall_core::policy::rmdp::RMDP;
+use upcall_core::discipline::Discipline;
+use upcall_core::discipline::RMDP;
 use upcall_core::time::{Instant, Span};
 use upcall_sys::grant::how_to_grant;
 use upcall_sys::local::Connection;
@@ -235,10 +235,10 @@ impl Daemon {
     }
 
     fn start_with(config: Config, passed: Option<Listener>) -> Result<Self, StartError> {
-        if !config.discipline.across_domains {
+        if !config.discipline.compares_across_domains() {
             return Err(StartError::Policy(config.discipline.name));
         }
-        if !config.defer_preemption.is_zero() && config.discipline.name != RMDP.name {
+        if !config.defer_preemption.is_zero() && !config.discipline.defers_preemption() {
             return Err(StartError::DeferPreemption(config.discipline.name));
         }
         let allowed = schedule::allowed_cpus()?;

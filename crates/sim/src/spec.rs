@@ -10,7 +10,7 @@ use crate::posting::Posting;
 use core::fmt;
 use upcall_core::activity::{ActivityParams, Claim, ParamError, Terms};
 use upcall_core::admission::{Refusal, Reservation, Reservations, Share};
-use upcall_core::policy::Discipline;
+use upcall_core::discipline::Discipline;
 use upcall_core::time::{Instant, Span};
 
 /// The most a clock may be off.
@@ -274,7 +274,7 @@ impl core::error::Error for SpecError {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use upcall_core::policy::rmdp::RMDP;
+    use upcall_core::discipline::RMDP;
 
     fn spec() -> SimSpec {
         let params = ActivityParams::new(Span::from_millis(10), Span::from_millis(1));

@@ -28,7 +28,8 @@
 
 use core::fmt;
 use upcall_core::activity::ActivityId;
-use upcall_core::policy::{Discipline, ps};
+use upcall_core::discipline::{self, Discipline};
+use upcall_core::policy::ps;
 use upcall_core::scheduler::Scheduler;
 use upcall_core::time::{Instant, Span};
 use upcall_core::trace::{Divergence, Replayed};
@@ -167,7 +168,8 @@ impl Trace {
         let same = *time_quantum == discipline.time_quantum && *groups == discipline.groups;
         // The reader takes no groups that cannot be.
         let other = time_quantum.filter(|_| !same);
-        let other = other.and_then(|quantum| ps::with_groups(quantum, groups.clone()).ok());
+        let other =
+            other.and_then(|quantum| discipline::ps_with_groups(quantum, groups.clone()).ok());
         let discipline = other.as_ref().unwrap_or(self.header.discipline);
         let cpus = self.header.cpus.iter().zip(&self.records);
         cpus.map(|(&(cpu, capacity), records)| {

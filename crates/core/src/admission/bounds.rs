@@ -6,8 +6,9 @@
 //! `sha-blocking` and `rmdp-bound` never do, and refuse much that fits. Costs
 //! include hand-offs, blocking includes one, as in `response_time`.
 
+use super::platform::Platform;
 use super::response_time::blocking;
-use super::{Platform, TestResult};
+use super::test_result::TestResult;
 use crate::activity::ActivityParams;
 
 /// The tests that apply to a CPU whose activities, best rank first, ask for

@@ -46,17 +46,20 @@
 //! What is compared with `cpu_limit` is the sum above. Jobs that may be missed
 //! run all the same while there is time, up to the whole CPU.
 
+use super::platform::Platform;
 use super::response_time::{Response, Steps, blocking};
+use super::test_result::TestResult;
 use super::utilization::{self, Demand};
-use super::verdict::{Failure, TestResult, Verdict, share};
-use super::{Platform, Share};
-use crate::activity::{ActivityParams, Terms, Window};
-use crate::policy::dwcs::window_of;
+use super::verdict::{Failure, Verdict, share};
+use crate::activity::{ActivityParams, Terms};
+use crate::share::Share;
 use crate::time::Span;
 use core::cmp::{Ordering, Reverse};
+use member::{Member, demand};
 use simulation::simulate;
 use std::collections::BinaryHeap;
 
+mod member;
 mod simulation;
 #[cfg(test)]
 mod tests;
@@ -145,50 +148,6 @@ pub(super) fn event_share(set: &[ActivityParams], platform: &Platform) -> Option
         }
     }
     Share::from_ppm(fitting)
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Member {
-    params: ActivityParams,
-    window: Window,
-}
-
-impl From<&(ActivityParams, Terms)> for Member {
-    fn from((params, terms): &(ActivityParams, Terms)) -> Self {
-        Member { params: *params, window: window_of(terms) }
-    }
-}
-
-impl Member {
-    /// `y - x`.
-    fn services(&self) -> u32 {
-        self.window.periods - self.window.misses
-    }
-
-    /// `(1 - x/y) C' / T`. Rounded up if it takes more than 64 bits, which it may
-    /// for windows of more than a million periods.
-    fn needed(&self, set: &[Member], platform: &Platform) -> Demand {
-        let preemptible = set.iter().any(|member| member.params.quantum < member.params.batch);
-        let all = demand(&self.params, preemptible, platform);
-        let mut cost = u128::from(all.cost_ns) * u128::from(self.services());
-        let mut period = u128::from(all.period_ns) * u128::from(self.window.periods);
-        let divisor = greatest_common_divisor(cost, period);
-        (cost, period) = (cost / divisor, period / divisor);
-        loop {
-            if let (Ok(cost_ns), Ok(period_ns)) = (u64::try_from(cost), u64::try_from(period)) {
-                return Demand { cost_ns, period_ns };
-            }
-            (cost, period) = (cost.div_ceil(2), (period / 2).max(1));
-        }
-    }
-}
-
-/// `C' / T`: a job's first upcall costs a hand-off, and so does the return to the
-/// one it interrupts, if anything can be.
-fn demand(params: &ActivityParams, preemptible: bool, platform: &Platform) -> Demand {
-    let hand_offs = platform.switch_cost.saturating_mul(1 + u64::from(preemptible));
-    let cost = params.compute() + hand_offs;
-    Demand { cost_ns: cost.as_nanos(), period_ns: params.period.as_nanos() }
 }
 
 /// The tests of one CPU, made one after the other until one decides.
@@ -417,11 +376,4 @@ impl<'a> EdfDemand<'a> {
         let product = u128::from(length_ns) * u128::from(server.cost_ns);
         u64::try_from(product.div_ceil(u128::from(server.period_ns))).ok()
     }
-}
-
-fn greatest_common_divisor(mut a: u128, mut b: u128) -> u128 {
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    a
 }

@@ -89,21 +89,18 @@
 //! if the test passes, and if the steps do not suffice for some `R_i`, `D_i` stands
 //! for it where the test has passed. To non-real-time activities no bound is given.
 
+use super::platform::Platform;
 use super::response_time::{Response, Steps};
-use super::verdict::{Failure, TestResult, Verdict, share};
-use super::{Platform, Share};
+use super::test_result::TestResult;
+use super::verdict::{Failure, Verdict, share};
 use crate::activity::{ActivityParams, Terms, WorkClass};
+use crate::share::Share;
 use crate::time::Span;
 use load::{Load, Outcome, Stream};
 
 mod load;
 #[cfg(test)]
 mod tests;
-
-/// From the logical arrival of a message to its deadline.
-pub(crate) fn delay_bound(params: &ActivityParams, terms: &Terms) -> Span {
-    terms.delay_bound.unwrap_or(params.deadline)
-}
 
 /// The shortest delay bound that `set[index]` can be offered on one CPU, with what
 /// the others of `set` are promised; what it asks for itself does not matter.

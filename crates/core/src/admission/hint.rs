@@ -7,11 +7,13 @@
 //! with these parameters (a smaller quantum can make its owner slower), so the
 //! searches may overlook a change; they never suggest one that does not fit.
 
+use super::cpu::Cpu;
+use super::platform::Platform;
 use super::response_time::{Response, Steps};
+use super::screen::AdmissionTest;
 use super::verdict::{Failure, Verdict};
-use super::{Cpu, Platform, Share};
 use crate::activity::{ActivityParams, PERIOD_MAX, Terms};
-use crate::policy::Discipline;
+use crate::share::Share;
 use crate::time::Span;
 use core::fmt;
 
@@ -96,7 +98,7 @@ impl fmt::Display for Hint {
 
 /// A limit above this starves whatever guards the machine, so it is
 /// the last thing to suggest.
-const CPU_LIMIT_SAFE: Share = Share(950_000);
+const CPU_LIMIT_SAFE: Share = Share::CPU_LIMIT_SAFE;
 
 /// Furthest that cost and period are changed.
 const FACTOR_MAX: u64 = 10;
@@ -105,13 +107,13 @@ const FACTOR_MAX: u64 = 10;
 /// the steps of one analysis.
 pub(super) fn find(
     cpu: &Cpu,
-    discipline: &Discipline,
+    test: &AdmissionTest,
     platform: &Platform,
     (asked, terms): (&ActivityParams, &Terms),
     verdict: &Verdict,
 ) -> Option<Hint> {
     let steps = Steps::of_analysis();
-    let mut trials = Trials { cpu, discipline, platform, asked, terms, steps };
+    let mut trials = Trials { cpu, test, platform, asked, terms, steps };
     let limit = match verdict.failure {
         Some(Failure::OverLimit) => trials.limit(verdict),
         _ => None,
@@ -132,7 +134,7 @@ pub(super) fn find(
 /// Changed parameters are tried one after the other until the steps run out.
 struct Trials<'a> {
     cpu: &'a Cpu,
-    discipline: &'a Discipline,
+    test: &'a AdmissionTest,
     platform: &'a Platform,
     asked: &'a ActivityParams,
     terms: &'a Terms,
@@ -145,9 +147,9 @@ impl Trials<'_> {
     }
 
     fn fits_on(&mut self, params: &ActivityParams, platform: &Platform) -> bool {
-        let set = self.cpu.ranked_with(self.discipline, params, self.terms);
+        let set = self.cpu.ranked_with(self.test, params, self.terms);
         let Cpu { number, events, .. } = *self.cpu;
-        self.discipline.screen(number, &set, events, platform, &mut self.steps).failure.is_none()
+        self.test.screen(number, &set, events, platform, &mut self.steps).failure.is_none()
     }
 
     /// The lowest limit, in tenths of a percent, within which the CPU fits.
@@ -188,7 +190,7 @@ impl Trials<'_> {
     /// A deadline is no part of anyone's response: the worst response itself is
     /// the answer.
     fn deadline(&mut self, verdict: &Verdict) -> Option<Hint> {
-        let place = self.cpu.place_of(self.discipline, self.asked);
+        let place = self.cpu.place_of(self.test, self.asked);
         let Response::Bounded(response) = verdict.responses[place] else { return None };
         let (from, period) = (self.asked.deadline, self.asked.period);
         let printable_ns = response.as_nanos().next_multiple_of(granule_ns(response));

@@ -52,11 +52,13 @@
 //! just `C / T` is asked for and `+-` a quantum accepted: who wants the
 //! deadline at the end of the period kept has to ask for a little more than `C / T`.
 
+use super::platform::Platform;
 use super::response_time::Response;
-use super::verdict::{Failure, TestResult, Verdict};
-use super::{Platform, Share};
+use super::test_result::TestResult;
+use super::verdict::{Failure, Verdict};
 use crate::activity::{ActivityParams, Claim, Terms};
 use crate::policy::ps::{Group, group_of, outermost, slice};
+use crate::share::Share;
 use crate::time::Span;
 
 /// The tests for what runs on `cpu` with a time quantum of `quantum`, in the order given.

@@ -1,10 +1,12 @@
 //! What is said of a refusal: which activity would miss, by how much, and one
 //! change that would fit.
 
+use super::hint::Hint;
 use super::response_time::STEPS_MAX;
+use super::test_result::TestResult;
 use super::verdict::{Failure, Verdict};
-use super::{Hint, Share, TestResult};
 use crate::activity::{ParamError, Window};
+use crate::share::{Share, percent};
 use crate::time::Span;
 use core::fmt;
 
@@ -224,15 +226,6 @@ impl core::error::Error for Refusal {
             Reason::Params(error) => Some(error),
             _ => None,
         }
-    }
-}
-
-/// Millionths as percent, without zeros at the end.
-pub(super) fn percent(ppm: u64) -> String {
-    let (whole, fraction) = (ppm / 10_000, format!("{:04}", ppm % 10_000));
-    match fraction.trim_end_matches('0') {
-        "" => format!("{whole} %"),
-        fraction => format!("{whole}.{fraction} %"),
     }
 }
 

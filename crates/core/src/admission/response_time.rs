@@ -79,9 +79,10 @@
 //! the search is bounded by [`Steps`], and its answer is then
 //! [`Response::AtLeast`].
 
+use super::platform::Platform;
 use super::utilization::{self, Demand};
-use super::{Platform, Share};
 use crate::activity::ActivityParams;
+use crate::share::Share;
 use crate::time::Span;
 use core::cmp::Ordering;
 

@@ -4,9 +4,14 @@
 //! The kind stays: to become real-time is to be promised a deadline, and to become
 //! adaptive is to give that up. Either is a new activity, and says so.
 
+use super::cpu::{Cpu, ReservationId};
+use super::hint::Hint;
+use super::refusal::{Reason, Refusal};
+use super::reservations::Reservations;
 use super::response_time::Steps;
-use super::{Cpu, Hint, Reason, Refusal, ReservationId, Reservations, Share, Verdict};
+use super::verdict::Verdict;
 use crate::activity::{ActivityParams, Claim, Terms};
+use crate::share::Share;
 
 impl Reservations {
     /// Gives an activity another share or weight (PS), where it is. A weight is
@@ -51,8 +56,8 @@ impl Reservations {
     }
 
     fn same_kind(&self, terms: &Terms, claim: Claim) -> Result<Terms, Reason> {
-        if self.discipline.time_quantum.is_none() {
-            return Err(Reason::NotShared { policy: self.discipline.name });
+        if !self.test.shares_time() {
+            return Err(Reason::NotShared { policy: self.test.policy });
         }
         let real_time = terms.share.is_some() && terms.group.is_none();
         terms.claiming(claim).ok_or(Reason::OtherKind { real_time })

@@ -3,8 +3,9 @@
 //! `tests/admission_against_*.rs`.
 
 use super::*;
-use crate::activity::Terms;
-use crate::policy::rmdp::RMDP;
+use crate::activity::{ActivityParams, Terms};
+use crate::discipline::RMDP;
+use crate::time::Span;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};
 

@@ -5,7 +5,7 @@
 //! above has none. Periods are arbitrary, so the common denominator of the sum
 //! does not fit any machine integer; the few long multiplications below do.
 
-use super::Share;
+use crate::share::Share;
 use core::cmp::Ordering;
 
 /// `cost_ns` of CPU time in every `period_ns`. `0 < period_ns`.

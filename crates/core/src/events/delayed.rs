@@ -1,6 +1,6 @@
 //! Events with a delay, by when it is over.
 
-use super::HandlerId;
+use super::interface::HandlerId;
 use crate::time::Instant;
 use core::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -1,7 +1,7 @@
 //! The events that wait for one handler: bounded, by rank, then in the order in which they came.
 
-use super::{Event, Key};
-use crate::policy::heap::IndexedHeap;
+use super::interface::{Event, Key};
+use crate::heap::IndexedHeap;
 use std::collections::VecDeque;
 
 /// Places for events, each free, deferred or ripe. Memory is taken once, at creation.

@@ -67,10 +67,10 @@
 //!
 //! The event server (`server`) serves events ahead of jobs.
 
-use super::heap::IndexedHeap;
-use super::{Discipline, EventRank, ExtraEnd, Policy, Ready};
+use super::{EventRank, ExtraEnd, Policy, Ready};
 use crate::activity::{ActivityId, ActivityParams, Terms, Window};
-use crate::admission::{Share, dwcs};
+use crate::heap::IndexedHeap;
+use crate::share::Share;
 use crate::time::{Instant, Span};
 use server::Server;
 use window::{Order, Progress};
@@ -79,22 +79,6 @@ mod server;
 #[cfg(test)]
 mod tests;
 mod window;
-
-/// Dynamic window-constrained scheduling: of each `y` periods at most `x` may be missed. For
-/// handlers without streams, in one process.
-pub static DWCS: Discipline = Discipline {
-    name: "dwcs",
-    preemptive: false,
-    time_quantum: None,
-    across_domains: false,
-    groups: Vec::new(),
-    policy: |_, capacity| Box::new(WindowConstrained::new(capacity)),
-    // Ties are by creation, and the verdict knows no ranks.
-    order: |_| 0,
-    verdict: |_, cpu, set, events, platform, steps| {
-        dwcs::verdict(cpu, set, events, platform, steps)
-    },
-};
 
 /// No miss allowed: what an activity without a window gets.
 pub(crate) const NO_MISSES: Window = Window { misses: 0, periods: 1 };

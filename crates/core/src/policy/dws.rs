@@ -39,25 +39,10 @@
 //! The *hard* variant is admission by [`crate::admission::dws`]; the *soft* one is
 //! `reserve_unscreened`, and lateness stands in the job records and counters.
 
-use super::heap::IndexedHeap;
-use super::{Discipline, EventRank, Policy, Rank, Ready, Standing};
+use super::{EventRank, Policy, Rank, Ready, Standing};
 use crate::activity::{ActivityId, ActivityParams, Terms, WorkClass};
-use crate::admission::dws;
+use crate::heap::IndexedHeap;
 use crate::time::{Instant, Span};
-
-/// Deadline/workahead with delayed preemption: the earlier deadline goes first. Tasks need it; it
-/// takes handlers, also of streams, alone and under a daemon.
-pub static DWS: Discipline = Discipline {
-    name: "dws",
-    preemptive: false,
-    time_quantum: None,
-    across_domains: true,
-    groups: Vec::new(),
-    policy: |_, capacity| Box::new(DeadlineWorkahead::new(capacity)),
-    // Ranks change from message to message: the order means nothing to `verdict`.
-    order: |params| params.deadline.as_nanos(),
-    verdict: |_, cpu, set, _, platform, steps| dws::verdict(cpu, set, platform, steps),
-};
 
 /// The queues, best first.
 const CRITICAL: usize = 0;
@@ -70,10 +55,24 @@ fn level(queue: usize) -> u64 {
     (queue as u64) << 62
 }
 
+/// From the logical arrival of a message to its deadline.
+pub(crate) fn delay_bound(params: &ActivityParams, terms: &Terms) -> Span {
+    terms.delay_bound.unwrap_or(params.deadline)
+}
+
+/// The smallest key of such an activity in the order of all domains, at a release at 0.
+pub(crate) fn key_min(params: &ActivityParams, terms: &Terms) -> u64 {
+    match terms.class {
+        WorkClass::RealTime => level(CRITICAL) | delay_bound(params, terms).as_nanos(),
+        WorkClass::Interactive => level(INTERACTIVE),
+        WorkClass::Background => level(BACKGROUND),
+    }
+}
+
 /// One CPU's order. Every call is O(log n), or O(k log n) if k activities have
 /// become critical since the last.
 #[derive(Debug)]
-struct DeadlineWorkahead {
+pub(crate) struct DeadlineWorkahead {
     /// By activity number; meaningful for those that joined.
     members: Vec<Member>,
     /// Invariant: a ready activity is in exactly one; who is in `WORKAHEAD` was
@@ -118,7 +117,7 @@ impl Member {
 }
 
 impl DeadlineWorkahead {
-    fn new(capacity: u32) -> Self {
+    pub(crate) fn new(capacity: u32) -> Self {
         let job = Ready { release: Instant::ZERO, deadline: Instant::ZERO };
         let class = WorkClass::RealTime;
         let nobody = Member { class, workahead_max: 0, tie: 0, job, first: None, served: None };
@@ -264,7 +263,7 @@ impl Policy for DeadlineWorkahead {
     }
 
     fn relative_deadline(&self, params: &ActivityParams, terms: &Terms) -> Span {
-        dws::delay_bound(params, terms)
+        delay_bound(params, terms)
     }
 
     fn workahead_max(&self, id: ActivityId) -> u32 {

@@ -6,85 +6,29 @@
 //! asks it who is next. A policy knows no handler, no record and no clock, and
 //! never calls out.
 //!
-//! A policy is added by a file with a [`Discipline`] in it and a line in
-//! [`DISCIPLINES`]; nothing else is touched.
+//! To add a policy, write a file here and a static in [`crate::discipline`].
 
 use core::fmt;
 
 use crate::activity::{ActivityId, ActivityParams, Claim, Terms};
-use crate::admission::{Platform, Share, Steps, Verdict};
+use crate::share::Share;
 use crate::time::{Instant, Span};
 
 pub mod dwcs;
 pub mod dws;
 pub mod ps;
-pub mod rm;
 pub mod rmdp;
 
-pub(crate) mod heap;
-
-/// Every policy there is, by the name a spec file calls it.
-pub static DISCIPLINES: &[&Discipline] = &[&rmdp::RMDP, &rm::RM, &dws::DWS, &ps::PS, &dwcs::DWCS];
-
-/// The discipline of that name.
-pub fn discipline(name: &str) -> Option<&'static Discipline> {
-    DISCIPLINES.iter().copied().find(|discipline| discipline.name == name)
+/// Makes the policy of each CPU.
+pub trait PolicyFactory {
+    /// One CPU's policy for activities numbered `0..capacity`. Takes all memory that the policy
+    /// will ever need.
+    fn policy(&self, capacity: u32) -> Box<dyn Policy>;
 }
 
-/// A policy: who goes first, and by which test a set of activities is admitted. A program names one
-/// of the statics, such as [`rmdp::RMDP`], in its configuration.
-pub struct Discipline {
-    /// The word for it in spec files and JSON.
-    pub name: &'static str,
-    /// Whether a handler may lose the CPU inside a quantum. Only the simulator
-    /// and the kernel can do that; in the runtime it yields after each PDU.
-    pub preemptive: bool,
-    /// The longest an activity is served before another may be, where the policy
-    /// shares time out; `None` where it does not.
-    pub time_quantum: Option<Span>,
-    /// Whether its ranks compare between schedulers ([`Policy::standing`]), so that the
-    /// domains of a CPU can be put in one order.
-    pub across_domains: bool,
-    /// PS: groups of activities that share one part of the CPU.
-    pub groups: Vec<ps::Group>,
-    /// One CPU's policy for activities numbered `0..capacity`; takes all memory
-    /// it will ever need.
-    pub(crate) policy: fn(&Discipline, capacity: u32) -> Box<dyn Policy>,
-    /// Sorts activities for `verdict`, best first; equals in order of creation.
-    pub(crate) order: fn(&ActivityParams) -> u64,
-    /// What admission says of a set on one CPU, sorted by `order`.
-    pub(crate) verdict: Screen,
-}
-
-/// The tests of one CPU: its number, the set, what its event server may spend, the
-/// machine, and the steps that may be taken.
-pub(crate) type Screen = fn(
-    &Discipline,
-    u32,
-    &[(ActivityParams, Terms)],
-    Option<Share>,
-    &Platform,
-    &mut Steps,
-) -> Verdict;
-
-impl Discipline {
-    /// What admission says of a set on `cpu`, sorted by `order`, and an event server
-    /// (DWCS) beside it.
-    pub(crate) fn screen(
-        &self,
-        cpu: u32,
-        set: &[(ActivityParams, Terms)],
-        events: Option<Share>,
-        platform: &Platform,
-        steps: &mut Steps,
-    ) -> Verdict {
-        (self.verdict)(self, cpu, set, events, platform, steps)
-    }
-}
-
-impl fmt::Debug for Discipline {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name)
+impl<F: PolicyFactory> PolicyFactory for &F {
+    fn policy(&self, capacity: u32) -> Box<dyn Policy> {
+        F::policy(self, capacity)
     }
 }
 

@@ -36,7 +36,7 @@
 //! Should the shares reach 1, which admission prevents, the rest is left with a
 //! millionth and every share shrinks in proportion.
 //!
-//! **Groups** ([`with_groups`]). A group is an account in the top, if it claims a share, or in the
+//! **Groups** ([`Group`]). A group is an account in the top, if it claims a share, or in the
 //! rest or in another group, by weight. Its members share by weight what it gets, and only
 //! that; their lag is to their part of it. To those outside it is one client more, so an
 //! overload inside is paid inside. A group that nobody of is ready leaves its part to
@@ -83,16 +83,15 @@
 //! The order is decided at boundaries only, as under RMDP: activities of one CPU
 //! share data without locks.
 
-use super::{Discipline, Policy, Ready};
+use super::{Policy, Ready};
 use crate::activity::{ActivityId, ActivityParams, Claim, GroupId, Terms};
-use crate::admission;
 use crate::cost::CostEstimate;
 use crate::time::{Instant, Span};
-pub use group::{GROUPS_MAX, Group, GroupError, with_groups};
+pub(crate) use group::check_groups;
+pub use group::{GROUPS_MAX, Group, GroupError};
 pub(crate) use group::{group_of, outermost};
 pub use instance::{FRACTION_BITS, Instance};
 
-use group::quantum_of;
 use tree::{REST, TOP, Tree};
 
 mod group;
@@ -103,33 +102,6 @@ mod tree;
 
 /// The time quantum, if nothing else is said: 1 ms (proportional-share-1998 §4.2).
 pub const QUANTUM_DEFAULT: Span = Span::from_millis(1);
-
-/// Proportional share with [`QUANTUM_DEFAULT`]: each activity gets its share, or a part by its
-/// weight. For handlers without streams, in one process.
-pub static PS: Discipline = with_quantum(QUANTUM_DEFAULT);
-
-/// Proportional share with that time quantum; 0 counts as 1 ns. A driver asks
-/// for `&'static`: a constant goes into a `static`, a number read at the start
-/// of a program through `Box::leak`.
-pub const fn with_quantum(quantum: Span) -> Discipline {
-    Discipline {
-        name: "ps",
-        preemptive: false,
-        time_quantum: Some(quantum),
-        across_domains: false,
-        policy: |discipline, capacity| {
-            let quantum = quantum_of(discipline);
-            Box::new(ProportionalShare::with_groups(capacity, quantum, &discipline.groups))
-        },
-        groups: Vec::new(),
-        // Nobody ranks before another: the order of creation.
-        order: |_| 0,
-        verdict: |discipline, cpu, set, _, platform, _| {
-            let quantum = quantum_of(discipline);
-            admission::ps::verdict(cpu, set, platform, quantum, &discipline.groups)
-        },
-    }
-}
 
 /// What is served at a time of an activity with such stretches: whole ones that fit
 /// into the quantum, at least one.
@@ -223,7 +195,7 @@ impl ProportionalShare {
         ProportionalShare::with_groups(capacity, quantum, &[])
     }
 
-    /// The same with groups, as [`with_groups`] takes them.
+    /// The same with groups, each behind its parent.
     pub fn with_groups(capacity: u32, quantum: Span, groups: &[Group]) -> Self {
         let quantum = quantum.max(Span::from_nanos(1));
         ProportionalShare {

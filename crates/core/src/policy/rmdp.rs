@@ -19,30 +19,14 @@
 //!   events were taken meanwhile: an earlier one of the same period does not preempt it.
 //! - Between different periods events count for nothing.
 
-use super::heap::IndexedHeap;
-use super::{Discipline, EventRank, Policy, Rank, Ready, Standing};
+use super::{EventRank, Policy, Rank, Ready, Standing};
 use crate::activity::{ActivityId, ActivityParams, Terms};
-use crate::admission::Verdict;
+use crate::heap::IndexedHeap;
 use crate::time::Instant;
-
-/// Rate monotonic with delayed preemption: the default. The shorter period goes first, and preempts
-/// at the end of a quantum only. For handlers, also of streams, alone and under a daemon.
-pub static RMDP: Discipline = Discipline {
-    name: "rmdp",
-    preemptive: false,
-    time_quantum: None,
-    across_domains: true,
-    groups: Vec::new(),
-    policy: |_, capacity| Box::new(RateMonotonic::new(capacity)),
-    order: |params| params.period.as_nanos(),
-    verdict: |_, cpu, set, _, platform, steps| {
-        Verdict::of_fixed_priority(cpu, set, platform, steps, true)
-    },
-};
 
 /// Ranks by period. Every call is O(log n).
 #[derive(Debug)]
-pub(super) struct RateMonotonic {
+pub(crate) struct RateMonotonic {
     /// By activity number; meaningful for those that joined.
     members: Vec<Member>,
     ready: IndexedHeap<Rank>,
@@ -71,7 +55,7 @@ impl Member {
 }
 
 impl RateMonotonic {
-    pub(super) fn new(capacity: u32) -> Self {
+    pub(crate) fn new(capacity: u32) -> Self {
         let rank = Rank { key: 0, tie: 0 };
         let nobody = Member { rank, wins_ties: false, first: None, served: None };
         RateMonotonic {

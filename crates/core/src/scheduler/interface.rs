@@ -4,8 +4,8 @@
 //! trace. Values only: what they do is in [`super`].
 
 use crate::activity::{ActivityId, ActivityParams, Claim, Terms};
-use crate::admission::Share;
 use crate::record::JobRecord;
+use crate::share::Share;
 use crate::time::Instant;
 use core::fmt;
 

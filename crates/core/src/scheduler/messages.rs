@@ -22,7 +22,8 @@
 //! too much. A message that comes sooner is ahead of its logical arrival, and work
 //! ahead. Those that are promised nothing come when they like, in order.
 
-use super::{InputError, Scheduler};
+use super::Scheduler;
+use super::interface::InputError;
 use crate::activity::ActivityId;
 use crate::time::Instant;
 

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::activity::Terms;
-use crate::policy::rmdp::RMDP;
+use crate::discipline::RMDP;
 use crate::record::JobRecord;
 
 const A: ActivityId = ActivityId(0);
@@ -270,7 +270,7 @@ fn suspending_what_is_ready_drops_its_job() {
 #[test]
 fn what_was_lost_is_told_before_its_activity_is_inactive_or_gone() {
     for close in [false, true] {
-        let mut scheduler = Scheduler::new(2, &crate::policy::dwcs::DWCS);
+        let mut scheduler = Scheduler::new(2, &crate::discipline::DWCS);
         let tell = |scheduler: &mut Scheduler, now: u64, input| {
             scheduler.handle(at(now), input).unwrap();
             core::iter::from_fn(|| scheduler.poll_notice()).collect::<Vec<_>>()

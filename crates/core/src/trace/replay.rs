@@ -1,8 +1,8 @@
 //! The same inputs again, and whether the same commands come out.
 
-use super::{Crossing, Record};
+use super::crossing::{Crossing, Record};
 use crate::activity::Terms;
-use crate::policy::Discipline;
+use crate::policy::PolicyFactory;
 use crate::scheduler::{Command, Input, InputError, Scheduler};
 use crate::time::Instant;
 use core::fmt;
@@ -85,7 +85,7 @@ impl core::error::Error for Divergence {}
 /// # Errors
 /// The first record that is not what the core says.
 pub fn replay(
-    discipline: &Discipline,
+    discipline: &impl PolicyFactory,
     capacity: u32,
     records: impl IntoIterator<Item = Record>,
 ) -> Result<Replayed, Box<Divergence>> {
@@ -98,7 +98,7 @@ pub fn replay(
 /// # Errors
 /// See [`replay`].
 pub fn replay_seen(
-    discipline: &Discipline,
+    discipline: &impl PolicyFactory,
     capacity: u32,
     records: impl IntoIterator<Item = Record>,
     mut seen: impl FnMut(&Scheduler, &Record),

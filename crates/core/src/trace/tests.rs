@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::activity::{ActivityId, ActivityParams, Terms};
-use crate::policy::DISCIPLINES;
-use crate::scheduler::Outcome;
-use crate::time::Span;
+use crate::discipline::{DISCIPLINES, Discipline};
+use crate::scheduler::{Command, Input, Outcome, Scheduler};
+use crate::time::{Instant, Span};
 
 const CAPACITY: u32 = 4;
 

@@ -8,7 +8,7 @@ mod chance;
 pub use chance::Chance;
 use upcall_core::activity::{ActivityId, ActivityParams, Terms, Window};
 use upcall_core::admission::{Platform, Reservations, Share, TestResult};
-use upcall_core::policy::dwcs::DWCS;
+use upcall_core::discipline::DWCS;
 use upcall_core::scheduler::{Command, Counters, EVENTS_MAX, Input, Outcome, Scheduler};
 use upcall_core::time::{Instant, Span};
 

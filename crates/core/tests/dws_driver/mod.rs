@@ -11,7 +11,7 @@ mod chance;
 
 use chance::Chance;
 use upcall_core::activity::{ActivityId, ActivityParams, Terms, WorkClass};
-use upcall_core::policy::dws::DWS;
+use upcall_core::discipline::DWS;
 use upcall_core::scheduler::{Command, Counters, EVENTS_MAX, Input, Outcome, Scheduler};
 use upcall_core::time::{Instant, Span};
 

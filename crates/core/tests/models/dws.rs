@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use upcall_core::activity::{ActivityId, ActivityParams, Terms, WorkClass};
-use upcall_core::policy::dws::DWS;
+use upcall_core::discipline::DWS;
 use upcall_core::scheduler::{Command, EVENTS_MAX, Input, Outcome, Scheduler};
 use upcall_core::time::Instant;
 

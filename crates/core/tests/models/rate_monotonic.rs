@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 use upcall_core::activity::{ActivityId, ActivityParams, Terms};
-use upcall_core::policy::Discipline;
+use upcall_core::discipline::Discipline;
 use upcall_core::scheduler::{Command, EVENTS_MAX, Input, Outcome, Scheduler};
 use upcall_core::time::Instant;
 

@@ -12,7 +12,7 @@ mod chance;
 use chance::Chance;
 use upcall_core::activity::Terms;
 use upcall_core::activity::{ActivityId, ActivityParams};
-use upcall_core::policy::rmdp::RMDP;
+use upcall_core::discipline::RMDP;
 use upcall_core::scheduler::{Command, Counters, EVENTS_MAX, Input, Outcome, Scheduler};
 use upcall_core::time::{Instant, Span};
 

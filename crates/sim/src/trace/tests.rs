@@ -8,7 +8,7 @@ use crate::vopr::scenario;
 use proptest::prelude::*;
 use upcall_core::activity::{ActivityParams, Claim, GroupId, Terms, Window, WorkClass};
 use upcall_core::admission::Share;
-use upcall_core::policy::DISCIPLINES;
+use upcall_core::discipline::DISCIPLINES;
 use upcall_core::policy::ps::Group;
 use upcall_core::record::JobRecord;
 use upcall_core::scheduler::{Command, Input, Outcome};
@@ -221,7 +221,7 @@ fn processes_are_kept_apart_however_their_packets_are_mixed() {
 
 /// As it would be after `with_groups`.
 fn grouped(groups: Vec<Group>) -> Header {
-    let ps = upcall_core::policy::discipline("ps").unwrap();
+    let ps = discipline::by_name("ps").unwrap();
     Header { discipline: ps, time_quantum: ps.time_quantum, groups, ..header() }
 }
 

@@ -6,10 +6,10 @@
 //! could not be done in time. So if no window was violated until then, all is as
 //! it was at 0, and goes on like that for ever.
 
-use super::{Member, greatest_common_divisor};
+use super::member::{Member, greatest_common_divisor};
 use crate::activity::{ActivityId, Terms};
 use crate::admission::response_time::Steps;
-use crate::policy::dwcs::DWCS;
+use crate::policy::dwcs::WindowConstrained;
 use crate::scheduler::{Command, Input, InputError, Outcome, Scheduler};
 use crate::time::{Instant, Span};
 
@@ -49,7 +49,9 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     fn new(set: &'a [Member]) -> Result<Self, InputError> {
         let capacity = u32::try_from(set.len()).unwrap_or(u32::MAX);
-        let mut run = Run { set, scheduler: Scheduler::new(capacity, &DWCS), now: Instant::ZERO };
+        let policy = Box::new(WindowConstrained::new(capacity));
+        let mut run =
+            Run { set, scheduler: Scheduler::with_policy(capacity, policy), now: Instant::ZERO };
         for (member, id) in set.iter().zip((0..).map(ActivityId)) {
             let terms = Terms { window: Some(member.window), ..Terms::default() };
             let params = member.params.offset(Span::ZERO);

@@ -1,10 +1,11 @@
 //! What is said of sets that can be judged by hand.
 
 use super::*;
+use crate::activity::Window;
 use crate::admission::Reservations;
 use crate::admission::{Hint, Reason, ReservationId};
-use crate::policy::dwcs::DWCS;
-use crate::policy::rmdp::RMDP;
+use crate::discipline::DWCS;
+use crate::discipline::RMDP;
 
 fn platform(limit_ppm: u32, switch_ns: u64, wakeup_ns: u64) -> Platform {
     Platform {

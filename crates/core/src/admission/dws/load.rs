@@ -4,11 +4,12 @@
 //! Made and asked by `super` alone. Every product and sum is checked: what does not
 //! fit has no answer.
 
-use super::delay_bound;
 use crate::activity::{ActivityParams, Terms, WorkClass};
+use crate::admission::platform::Platform;
 use crate::admission::response_time::{Steps, greatest_common_divisor};
 use crate::admission::utilization::{self, Demand};
-use crate::admission::{Platform, Share};
+use crate::policy::dws::delay_bound;
+use crate::share::Share;
 use crate::time::Span;
 use core::cmp::Ordering;
 

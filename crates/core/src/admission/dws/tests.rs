@@ -4,7 +4,8 @@
 use super::*;
 use crate::admission::utilization;
 use crate::admission::{Hint, Reason, Reservations};
-use crate::policy::dws::DWS;
+use crate::discipline::DWS;
+use crate::policy::dws::delay_bound;
 use core::cmp::Ordering;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};

@@ -4,7 +4,7 @@
 use super::super::{Hint, Reason, Reservations};
 use super::*;
 use crate::activity::GroupId;
-use crate::policy::ps::{PS, with_groups};
+use crate::discipline::{PS, ps_with_groups};
 
 const fn us(us: u64) -> Span {
     Span::from_micros(us)
@@ -186,7 +186,7 @@ fn the_kind_of_a_claim_stays() {
     reservations.reweigh(adaptive, Claim::Weight(8)).unwrap();
     let hint = reservations.reweigh(real_time, Claim::Share(Share::WHOLE)).unwrap_err().hint;
     assert_eq!(hint, None, "what it has does not fit either");
-    let mut other = Reservations::new(platform(FREE, FREE), &crate::policy::rmdp::RMDP);
+    let mut other = Reservations::new(platform(FREE, FREE), &crate::discipline::RMDP);
     let id = other.reserve("t", audio(), &Terms::default()).unwrap().id;
     let refusal = other.reweigh(id, Claim::Weight(2)).unwrap_err();
     assert_eq!(refusal.reason, Reason::NotShared { policy: "rmdp" });
@@ -202,7 +202,7 @@ fn the_share_of_a_group_is_given_away_where_it_has_members() {
         Group { claim: share_of(50), parent: None },
         Group { claim: Claim::Weight(9), parent: None },
     ];
-    let ps: &_ = Box::leak(Box::new(with_groups(us(1_000), groups).unwrap()));
+    let ps: &_ = Box::leak(Box::new(ps_with_groups(us(1_000), groups).unwrap()));
     let member = |group| Terms { group: Some(GroupId(group)), ..share(90) };
     let mut reservations = Reservations::new(platform(FREE, FREE), ps);
     let given_away = |reservations: &Reservations| reservations.load()[0].utilization;

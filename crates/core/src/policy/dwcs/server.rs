@@ -13,7 +13,7 @@
 //! left by the utilization test alone would break promises:
 //! [`crate::admission::Reservations::event_share`] says what would not.
 
-use crate::admission::Share;
+use crate::share::Share;
 use crate::time::{Instant, Span};
 
 /// A share, and what of it is spent. Each call is O(1).

@@ -2,6 +2,7 @@
 //! of operations against a model is in `tests/dwcs_model.rs`.
 
 use super::*;
+use crate::discipline::DWCS;
 use crate::scheduler::{Command, Input, Outcome, Scheduler};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};

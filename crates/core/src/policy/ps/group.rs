@@ -1,12 +1,10 @@
 //! Groups: activities that share one part of the CPU among them.
 //!
-//! Said once, when a discipline is made ([`super::with_groups`]); which group an
+//! Said once, when a discipline is made ([`crate::discipline::ps_with_groups`]); which group an
 //! activity is of stands in its terms. Admission counts their shares, the policy
 //! makes an account of each.
 
-use super::{Discipline, QUANTUM_DEFAULT, with_quantum};
 use crate::activity::{Claim, GroupId, Terms};
-use crate::time::Span;
 use core::fmt;
 
 /// Most groups of a discipline: each takes memory for every activity.
@@ -60,12 +58,8 @@ crate::debug_as_display!(GroupError);
 
 impl core::error::Error for GroupError {}
 
-/// As [`with_quantum`], with groups. Each CPU has all of them; a group counts on a CPU
-/// while it has a member there. Allocates.
-///
-/// # Errors
-/// See [`GroupError`].
-pub fn with_groups(quantum: Span, groups: Vec<Group>) -> Result<Discipline, GroupError> {
+/// Checks the groups of a discipline.
+pub(crate) fn check_groups(groups: &[Group]) -> Result<(), GroupError> {
     if groups.len() > GROUPS_MAX {
         return Err(GroupError::TooMany(groups.len()));
     }
@@ -78,7 +72,7 @@ pub fn with_groups(quantum: Span, groups: Vec<Group>) -> Result<Discipline, Grou
             _ => {}
         }
     }
-    Ok(Discipline { groups, ..with_quantum(quantum) })
+    Ok(())
 }
 
 /// The place of the group that the terms name, if there is one.
@@ -92,9 +86,4 @@ pub(crate) fn outermost(mut group: usize, groups: &[Group]) -> usize {
         group = usize::from(parent.0);
     }
     group
-}
-
-/// The quantum of a discipline of proportional share.
-pub(super) fn quantum_of(discipline: &Discipline) -> Span {
-    discipline.time_quantum.unwrap_or(QUANTUM_DEFAULT)
 }

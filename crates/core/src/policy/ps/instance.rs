@@ -70,7 +70,7 @@
 //! the tie is broken by order, not by rounding. For the same reason a start that is
 //! later than `V` by less than that counts as `V`.
 
-use crate::policy::heap::IndexedHeap;
+use crate::heap::IndexedHeap;
 use crate::time::Span;
 use core::cmp::Ordering;
 

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::admission::Share;
+use crate::discipline::ps_with_groups;
 
 const fn us(us: u64) -> Span {
     Span::from_micros(us)
@@ -345,7 +346,7 @@ fn a_group_that_the_policy_does_not_have_counts_as_none() {
 
 #[test]
 fn groups_that_cannot_be_are_refused() {
-    let made = |groups: Vec<Group>| with_groups(QUANTUM_DEFAULT, groups).map(|made| made.name);
+    let made = |groups: Vec<Group>| ps_with_groups(QUANTUM_DEFAULT, groups).map(|made| made.name);
     assert_eq!(made(vec![group(share_of(1)), within(0, 1), within(1, 1)]), Ok("ps"));
     assert_eq!(made(vec![within(0, 1)]), Err(GroupError::Parent { group: 0 }));
     let inside = Group { claim: share_of(1), parent: Some(GroupId(0)) };

@@ -16,10 +16,10 @@
 //! while its group has a member. A weight counts only while somebody competes by it, so
 //! groups that have one are there from the start, and keep what they are ahead.
 
-use super::Group;
+use super::group::Group;
 use super::instance::Instance;
 use crate::activity::Claim;
-use crate::admission::Share;
+use crate::share::Share;
 use crate::time::Span;
 
 /// The account of the whole.

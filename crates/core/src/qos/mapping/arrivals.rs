@@ -4,9 +4,10 @@
 //! the period, the batch and the buffers. The formulas and their proofs stand in
 //! the head of [`super`]; here they are computed, exactly, in `u128`.
 
-use super::{MapError, PERIOD_LONGEST};
+use super::error::MapError;
+use super::limits::PERIOD_LONGEST;
 use crate::activity::{BATCH_MAX, PERIOD_MAX};
-use crate::qos::{Class, Flow, Rate, StreamSpec};
+use crate::qos::spec::{Class, Flow, Rate, StreamSpec};
 use crate::time::Span;
 
 const NANOS_PER_SEC: u128 = 1_000_000_000;

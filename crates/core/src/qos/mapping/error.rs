@@ -1,6 +1,6 @@
 //! Why a specification has no mapping, in the terms of whoever wrote it.
 
-use super::{BULK_DELAY, PDU_BYTES_MAX};
+use super::limits::{BULK_DELAY, PDU_BYTES_MAX};
 use crate::activity::BATCH_MAX;
 use crate::time::Span;
 use core::fmt;

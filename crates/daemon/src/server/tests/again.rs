@@ -215,7 +215,7 @@ fn a_daemon_that_schedules_otherwise_does_not_get_the_orphans() {
     daemon.end();
     daemon.begin_again(|config| {
         priced(config);
-        config.discipline = &upcall_core::policy::dws::DWS;
+        config.discipline = &upcall_core::discipline::DWS;
     });
     all_go_on(&mut domains, &handlers);
     let events = daemon.end();

@@ -2,7 +2,7 @@
 
 use super::*;
 use upcall_core::activity::Terms;
-use upcall_core::policy::dws::DWS;
+use upcall_core::discipline::DWS;
 use upcall_runtime::{HandlerId, Poster};
 
 /// A domain may be looked at while it writes, by who was given the CPU amid that, and then counts as having
@@ -30,7 +30,7 @@ impl Players {
             config.discipline = discipline;
             config.switch_cost = Some(Span::from_micros(20));
         });
-        let terms = Terms { wins_ties: discipline.name != DWS.name, ..Terms::default() };
+        let terms = Terms { wins_ties: !discipline.takes_tasks(), ..Terms::default() };
         let domains = handlers.into_iter().enumerate().map(|(at, handler)| {
             let attach = Attach { socket: daemon.socket.clone(), name: format!("player {at}") };
             let config =

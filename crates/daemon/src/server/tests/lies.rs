@@ -132,7 +132,7 @@ fn another_domain_s_place_in_the_order_is_not_to_be_shown() {
 
 #[test]
 fn activities_that_come_and_go_are_no_lies() {
-    for discipline in [&RMDP, &upcall_core::policy::rm::RM, &upcall_core::policy::dws::DWS] {
+    for discipline in [&RMDP, &upcall_core::discipline::RM, &upcall_core::discipline::DWS] {
         let daemon = Running::start(|config| {
             config.discipline = discipline;
             config.switch_cost = Some(Span::from_micros(20));
