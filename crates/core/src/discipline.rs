@@ -14,7 +14,7 @@ use crate::policy::dwcs::WindowConstrained;
 use crate::policy::dws::{self, DeadlineWorkahead};
 use crate::policy::ps::{Group, GroupError, ProportionalShare, QUANTUM_DEFAULT, check_groups};
 use crate::policy::rmdp::RateMonotonic;
-use crate::policy::{Policy, PolicyFactory};
+use crate::policy::{Checked, Policy, PolicyFactory};
 use crate::time::Span;
 use core::fmt;
 
@@ -197,22 +197,48 @@ impl Discipline {
         by_deadline.then(|| dws::delay_bound(params, terms))
     }
 
+    /// The same discipline, whose policies panic where their call protocol is broken.
+    pub fn checked(&self) -> CheckedDiscipline<'_> {
+        CheckedDiscipline(self)
+    }
+
+    fn new_policy(&self, capacity: u32, checked: bool) -> Box<dyn Policy> {
+        match self.kind {
+            Kind::RateMonotonic => boxed(RateMonotonic::new(capacity), capacity, checked),
+            Kind::DeadlineWorkahead => boxed(DeadlineWorkahead::new(capacity), capacity, checked),
+            Kind::ProportionalShare => {
+                let (quantum, groups) = (self.quantum(), &self.groups);
+                let policy = ProportionalShare::with_groups(capacity, quantum, groups);
+                boxed(policy, capacity, checked)
+            }
+            Kind::WindowConstrained => boxed(WindowConstrained::new(capacity), capacity, checked),
+        }
+    }
+
     fn quantum(&self) -> Span {
         self.time_quantum.unwrap_or(QUANTUM_DEFAULT)
     }
 }
 
 impl PolicyFactory for Discipline {
+    /// In debug builds the policy checks its call protocol.
     fn policy(&self, capacity: u32) -> Box<dyn Policy> {
-        match self.kind {
-            Kind::RateMonotonic => Box::new(RateMonotonic::new(capacity)),
-            Kind::DeadlineWorkahead => Box::new(DeadlineWorkahead::new(capacity)),
-            Kind::ProportionalShare => {
-                Box::new(ProportionalShare::with_groups(capacity, self.quantum(), &self.groups))
-            }
-            Kind::WindowConstrained => Box::new(WindowConstrained::new(capacity)),
-        }
+        self.new_policy(capacity, cfg!(debug_assertions))
     }
+}
+
+/// A discipline whose policies check their call protocol in release builds too.
+#[derive(Clone, Copy, Debug)]
+pub struct CheckedDiscipline<'a>(&'a Discipline);
+
+impl PolicyFactory for CheckedDiscipline<'_> {
+    fn policy(&self, capacity: u32) -> Box<dyn Policy> {
+        self.0.new_policy(capacity, true)
+    }
+}
+
+fn boxed<P: Policy + 'static>(policy: P, capacity: u32, checked: bool) -> Box<dyn Policy> {
+    if checked { Box::new(Checked::new(policy, capacity)) } else { Box::new(policy) }
 }
 
 impl From<&Discipline> for AdmissionTest {

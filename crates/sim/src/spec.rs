@@ -33,6 +33,9 @@ pub struct SimSpec {
     pub faults: Vec<Fault>,
     /// DWCS: what the event servers of CPUs may spend. Taken as admitted.
     pub event_servers: Vec<(u32, Share)>,
+    /// Whether the policies panic where their call protocol is broken, also in release builds
+    /// ([`upcall_core::policy::Checked`]).
+    pub checked: bool,
     /// For all that is left to chance. Arrivals and costs depend on it and on an
     /// activity's place, not on the policy.
     pub seed: u64,
@@ -48,6 +51,7 @@ impl SimSpec {
             activities,
             faults: Vec::new(),
             event_servers: Vec::new(),
+            checked: false,
             seed: 0,
         }
     }

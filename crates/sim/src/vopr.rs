@@ -165,6 +165,7 @@ pub fn scenario(discipline: &'static Discipline, seed: u64) -> Scenario {
         activities,
         faults,
         event_servers,
+        checked: true,
         seed,
     };
     Scenario { spec, duration: FAULTY + settled_after + CALM, promises }

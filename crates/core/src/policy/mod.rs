@@ -14,10 +14,13 @@ use crate::activity::{ActivityId, ActivityParams, Claim, Terms};
 use crate::share::Share;
 use crate::time::{Instant, Span};
 
+mod checked;
 pub mod dwcs;
 pub mod dws;
 pub mod ps;
 pub mod rmdp;
+
+pub use checked::Checked;
 
 /// Makes the policy of each CPU.
 pub trait PolicyFactory {

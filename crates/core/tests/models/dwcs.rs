@@ -5,7 +5,7 @@
 use upcall_core::activity::{ActivityId, ActivityParams, Terms, Window};
 use upcall_core::admission::Share;
 use upcall_core::policy::dwcs::WindowConstrained;
-use upcall_core::policy::{EventRank, ExtraEnd, Policy, Ready};
+use upcall_core::policy::{Checked, EventRank, ExtraEnd, Policy, Ready};
 use upcall_core::time::{Instant, Span};
 
 /// What a task is: cost of a PDU in ns, batch, `x`, `y - x`, whether work-conserving.
@@ -58,6 +58,8 @@ enum Runs {
 struct Model {
     all: Vec<Activity>,
     running: Option<(usize, Runs)>,
+    /// When it was picked.
+    since: u64,
     share: Option<u32>,
     spent_until: u64,
     begun: Option<u64>,
@@ -228,7 +230,7 @@ impl Model {
 
 /// Does the operations on both, as a scheduler might. Panics where they differ.
 pub fn compare(tasks: &[Task], share: Option<u32>, operations: &[Operation]) {
-    let mut policy = WindowConstrained::new(8);
+    let mut policy = Checked::new(WindowConstrained::new(8), 8);
     let mut model = Model::default();
     let mut now = 0;
     for (&(cost, batch, misses, more, work_conserving), id) in
@@ -271,7 +273,7 @@ pub fn compare(tasks: &[Task], share: Option<u32>, operations: &[Operation]) {
     }
 }
 
-fn agree(policy: &mut WindowConstrained, model: &Model, now: u64) {
+fn agree(policy: &mut Checked<WindowConstrained>, model: &Model, now: u64) {
     let at = Instant::from_nanos(now);
     assert_eq!(policy.has_ready(), model.most_urgent().is_some());
     let next = model.ready().map_or(Instant::FAR, |a| Instant::from_nanos(model.all[a].deadline));
@@ -281,12 +283,15 @@ fn agree(policy: &mut WindowConstrained, model: &Model, now: u64) {
     }
     if let Some((a, _)) = model.running {
         let id = ActivityId(u32::try_from(a).unwrap_or(0));
-        assert_eq!(policy.gives_way(id, at, at), model.gives_way(now));
+        assert_eq!(
+            policy.gives_way(id, Instant::from_nanos(model.since), at),
+            model.gives_way(now)
+        );
     }
 }
 
 fn operate(
-    policy: &mut WindowConstrained,
+    policy: &mut Checked<WindowConstrained>,
     model: &mut Model,
     now: &mut u64,
     operation: u32,
@@ -334,7 +339,7 @@ fn operate(
     }
 }
 
-fn choose(policy: &mut WindowConstrained, model: &mut Model, now: u64, amount: u64) {
+fn choose(policy: &mut Checked<WindowConstrained>, model: &mut Model, now: u64, amount: u64) {
     let at = Instant::from_nanos(now);
     while let Some(best) = model.ready() {
         let activity = &mut model.all[best];
@@ -355,6 +360,7 @@ fn choose(policy: &mut WindowConstrained, model: &mut Model, now: u64, amount: u
     let picked = model.pick(now);
     let number = |a: usize| ActivityId(u32::try_from(a).unwrap_or(0));
     assert_eq!(policy.pick(at), picked.map(|(a, ..)| number(a)));
+    model.since = now;
     if let Some(picked) = picked {
         model.begin(picked);
         return;
@@ -369,12 +375,13 @@ fn choose(policy: &mut WindowConstrained, model: &mut Model, now: u64, amount: u
 }
 
 /// The running handler returns: its batch done, or with some of it left.
-fn finish(policy: &mut WindowConstrained, model: &mut Model, now: u64, amount: u64) {
+fn finish(policy: &mut Checked<WindowConstrained>, model: &mut Model, now: u64, amount: u64) {
     let Some((a, runs)) = model.running.take() else { return };
     let at = Instant::from_nanos(now);
     let id = ActivityId(u32::try_from(a).unwrap_or(0));
     let activity = &mut model.all[a];
-    policy.ran(id, Span::from_nanos(amount), at);
+    let used = amount.min(now - model.since);
+    policy.ran(id, Span::from_nanos(used), at);
     let end = match amount % 4 {
         0 => ExtraEnd::Yielded,
         2 => ExtraEnd::Filled,
@@ -383,7 +390,7 @@ fn finish(policy: &mut WindowConstrained, model: &mut Model, now: u64, amount: u
     let more = amount.is_multiple_of(2);
     match runs {
         Runs::Job(_) => {
-            activity.left = activity.left.saturating_sub(amount);
+            activity.left = activity.left.saturating_sub(used);
             if more {
                 policy.resume(id, at);
                 activity.state = State::Ready;

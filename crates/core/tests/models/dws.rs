@@ -403,7 +403,7 @@ impl Model {
 /// rules is upcalled whenever nothing runs, a boundary is answered rightly, every
 /// job is recorded rightly, and nothing is miscounted.
 pub fn compare(ops: &[Op]) {
-    let mut scheduler = Scheduler::new(CAPACITY, &DWS);
+    let mut scheduler = Scheduler::new(CAPACITY, &DWS.checked());
     let mut model = Model { known: vec![None; CAPACITY as usize], ..Model::default() };
     let mut now = 0;
     for &op in ops {

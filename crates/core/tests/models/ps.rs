@@ -7,7 +7,7 @@ use upcall_core::activity::{ActivityId, ActivityParams, Claim, GroupId, Terms};
 use upcall_core::admission::Share;
 use upcall_core::cost::CostEstimate;
 use upcall_core::policy::ps::{Group, ProportionalShare};
-use upcall_core::policy::{Policy, Ready};
+use upcall_core::policy::{Checked, Policy, Ready};
 use upcall_core::time::{Instant, Span};
 
 /// How many activities there may be.
@@ -322,7 +322,7 @@ impl ModelPolicy {
 
 /// The policy and the model side by side.
 struct Both {
-    policy: ProportionalShare,
+    policy: Checked<ProportionalShare>,
     model: ModelPolicy,
     now: Instant,
 }
@@ -340,6 +340,7 @@ impl Both {
         let groups: Vec<_> = model.nodes[2..].iter().map(group).collect();
         let quantum = Span::from_nanos(QUANTUM_NS);
         let policy = ProportionalShare::with_groups(COUNT, quantum, &groups);
+        let policy = Checked::new(policy, COUNT);
         let mut both = Both { policy, model, now: Instant::ZERO };
         for number in 0..COUNT {
             both.join(number, number % 3);
@@ -431,7 +432,7 @@ impl Both {
                 self.pass(ns);
                 self.stop(running);
                 let id = ActivityId(running.number);
-                self.policy.done(id, self.now, self.now);
+                self.policy.done(id, JOB.deadline, self.now);
                 let member = self.model.of(running.number);
                 member.estimate.observe(Span::from_nanos(member.used_ns), 1);
                 self.model.retire(running.number);
@@ -497,7 +498,7 @@ pub fn compare(grouped: bool, ops: &[Op]) -> usize {
         }
         for group in 0..both.model.nodes.len() - 2 {
             let id = GroupId(u16::try_from(group).expect("a few"));
-            let found = both.policy.group_lag_ns(id, both.now);
+            let found = both.policy.policy().group_lag_ns(id, both.now);
             let expected = both.model.group_lag_ns(group);
             assert_eq!(found.is_some(), expected.is_some());
             let difference = found.unwrap_or(0) - expected.unwrap_or(0);

@@ -296,7 +296,7 @@ fn input(now: u64, op: Op) -> Input {
 /// activity is upcalled whenever nothing runs, a boundary is answered rightly, and
 /// nothing is miscounted.
 pub fn compare(discipline: &Discipline, ops: &[Op]) {
-    let mut scheduler = Scheduler::new(CAPACITY, discipline);
+    let mut scheduler = Scheduler::new(CAPACITY, &discipline.checked());
     let mut model = Model { known: vec![None; CAPACITY as usize], ..Model::default() };
     let mut now = 0;
     for &op in ops {
