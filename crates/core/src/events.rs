@@ -30,7 +30,7 @@
 //!
 //! # Recursion
 //!
-//! An event knows the handlers that led to it ([`Event::led_by`], which a handler gives to what it
+//! An event knows the handlers that led to it ([`QueuedEvent::led_by`], which a handler gives to what it
 //! raises). Raised towards one of them it leads back to where it came from, and is refused.
 //! What goes through a channel to another process and is raised there anew has lost that
 //! knowledge; going in circles, it runs away.
@@ -50,8 +50,8 @@ mod pending;
 mod tests;
 
 pub use interface::{
-    AddError, Ancestry, Counts, Event, HANDLERS_MAX, HandlerId, HandlerTerms, INVOCATIONS_MAX,
-    Next, PENDING_MAX, ROUTE_MAX, Refused, SourceId, Verdict, When,
+    AddError, Ancestry, Counts, EventHandlerId, HANDLERS_MAX, HandlerTerms, INVOCATIONS_MAX, Next,
+    PENDING_MAX, QueuedEvent, ROUTE_MAX, Refused, SourceId, Verdict, When,
 };
 
 #[derive(Debug)]
@@ -64,13 +64,13 @@ struct Handler {
 
 #[derive(Debug)]
 struct Source {
-    route: Box<[HandlerId]>,
+    route: Box<[EventHandlerId]>,
     /// Where the last event is that came to each handler of the route, if it still waits.
     newest: [Option<u32>; ROUTE_MAX],
 }
 
 /// An event that is not ripe: for whom, and in which place.
-type Deferred = (HandlerId, u32);
+type Deferred = (EventHandlerId, u32);
 
 /// See the [module's head](self).
 #[derive(Debug)]
@@ -112,7 +112,7 @@ impl Delivery {
     ///
     /// # Errors
     /// Too many handlers, or a value out of its range.
-    pub fn add_handler(&mut self, terms: HandlerTerms) -> Result<HandlerId, AddError> {
+    pub fn add_handler(&mut self, terms: HandlerTerms) -> Result<EventHandlerId, AddError> {
         let ranges = [
             ("pending_max", u64::from(terms.pending_max), u64::from(PENDING_MAX)),
             ("invocations_max", u64::from(terms.invocations_max), u64::from(INVOCATIONS_MAX)),
@@ -139,15 +139,15 @@ impl Delivery {
             is_held: false,
             counts: Counts::default(),
         });
-        Ok(HandlerId(number))
+        Ok(EventHandlerId(number))
     }
 
     /// Adds a source whose events go along `route`. Allocates.
     ///
     /// # Errors
     /// Too many sources, or no such route.
-    pub fn add_source(&mut self, route: &[HandlerId]) -> Result<SourceId, AddError> {
-        let exists = |handler: &HandlerId| (handler.0 as usize) < self.handlers.len();
+    pub fn add_source(&mut self, route: &[EventHandlerId]) -> Result<SourceId, AddError> {
+        let exists = |handler: &EventHandlerId| (handler.0 as usize) < self.handlers.len();
         let twice = (1..route.len()).any(|at| route[..at].contains(&route[at]));
         if !(1..=ROUTE_MAX).contains(&route.len()) || !route.iter().all(exists) || twice {
             return Err(AddError::Route);
@@ -161,8 +161,8 @@ impl Delivery {
     ///
     /// # Errors
     /// There is no such source, recursion, or no room.
-    pub fn raise(&mut self, now: Instant, event: Event, when: When) -> Result<(), Refused> {
-        self.enter(now, Event { stage: 0, ..event }, when)
+    pub fn raise(&mut self, now: Instant, event: QueuedEvent, when: When) -> Result<(), Refused> {
+        self.enter(now, QueuedEvent { stage: 0, ..event }, when)
     }
 
     /// Whether `handler` may be called at once, not as an event (the *fast* call of §2.3.1), by
@@ -173,7 +173,7 @@ impl Delivery {
     pub fn call(
         &mut self,
         now: Instant,
-        handler: HandlerId,
+        handler: EventHandlerId,
         ancestry: Ancestry,
     ) -> Result<Ancestry, Refused> {
         let known = self.handlers.get_mut(handler.0 as usize).ok_or(Refused::Handler(handler))?;
@@ -213,10 +213,10 @@ impl Delivery {
         while let Some((_, number)) = self.held.peek().filter(|&(until, _)| until <= now) {
             self.held.remove(number);
             self.handlers[number as usize].is_held = false;
-            self.place(HandlerId(number));
+            self.place(EventHandlerId(number));
         }
         let (_, number) = self.ready.peek()?;
-        let handler = HandlerId(number);
+        let handler = EventHandlerId(number);
         let found = &mut self.handlers[number as usize];
         match found.limit.invoke(now) {
             Ok(()) => Some(Next::Invoke(handler)),
@@ -238,7 +238,7 @@ impl Delivery {
 
     /// The most urgent ripe event of `handler`, which is being invoked. Afterwards
     /// comes [`Self::conclude`]. O(log n).
-    pub fn take(&mut self, handler: HandlerId) -> Option<Event> {
+    pub fn take(&mut self, handler: EventHandlerId) -> Option<QueuedEvent> {
         let pending = &mut self.handlers.get_mut(handler.0 as usize)?.pending;
         let (_, place) = pending.peek()?;
         self.remove(handler, place)
@@ -251,9 +251,9 @@ impl Delivery {
     pub fn conclude(
         &mut self,
         now: Instant,
-        event: Event,
+        event: QueuedEvent,
         verdict: Verdict,
-    ) -> Result<Option<HandlerId>, Refused> {
+    ) -> Result<Option<EventHandlerId>, Refused> {
         let source = self.source(event.source)?;
         let (stage, next) = (event.stage as usize, event.stage as usize + 1);
         let at = *source.route.get(stage).ok_or(Refused::Source(event.source))?;
@@ -268,7 +268,7 @@ impl Delivery {
             (Verdict::Merge, Some(to)) => (to, newest),
             (Verdict::Pass, Some(to)) => (to, None),
         };
-        let event = Event { stage: event.stage + 1, ancestry: event.led_by(at), ..event };
+        let event = QueuedEvent { stage: event.stage + 1, ancestry: event.led_by(at), ..event };
         match newest {
             Some(place) if !event.ancestry.contains(to) => {
                 let found = &mut self.handlers[to.0 as usize];
@@ -283,7 +283,7 @@ impl Delivery {
 
     /// Removes all events of a source whose client or service is gone. O(n).
     pub fn withdraw(&mut self, source: SourceId) {
-        let is = |event: &Event| event.source == source;
+        let is = |event: &QueuedEvent| event.source == source;
         for stage in 0..ROUTE_MAX {
             let found = self.sources.get(source.0 as usize);
             let Some(&handler) = found.and_then(|found| found.route.get(stage)) else { return };
@@ -299,17 +299,17 @@ impl Delivery {
 
     /// Whose event is the most urgent of those that are ripe, and its rank: what a
     /// scheduler looks at (§2.1). O(1).
-    pub fn best(&self) -> Option<(HandlerId, u64)> {
-        self.ready.peek().map(|((rank, _), number)| (HandlerId(number), rank))
+    pub fn best(&self) -> Option<(EventHandlerId, u64)> {
+        self.ready.peek().map(|((rank, _), number)| (EventHandlerId(number), rank))
     }
 
     /// How many events wait for `handler`, deferred ones included. O(1).
-    pub fn pending(&self, handler: HandlerId) -> usize {
+    pub fn pending(&self, handler: EventHandlerId) -> usize {
         self.handlers.get(handler.0 as usize).map_or(0, |found| found.pending.count())
     }
 
     /// What happened at `handler` so far; `None`: there is none. O(1).
-    pub fn counts(&self, handler: HandlerId) -> Option<Counts> {
+    pub fn counts(&self, handler: EventHandlerId) -> Option<Counts> {
         let found = self.handlers.get(handler.0 as usize)?;
         Some(Counts { invocations: found.limit.invocations(), ..found.counts })
     }
@@ -320,7 +320,7 @@ impl Delivery {
 
     /// Puts an event before the handler of its stage.
     #[inline]
-    fn enter(&mut self, now: Instant, event: Event, when: When) -> Result<(), Refused> {
+    fn enter(&mut self, now: Instant, event: QueuedEvent, when: When) -> Result<(), Refused> {
         let stage = event.stage as usize;
         let handler = self.source(event.source)?.route[stage];
         let found = &mut self.handlers[handler.0 as usize];
@@ -329,7 +329,7 @@ impl Delivery {
             return Err(Refused::Recursion(handler));
         }
         let serial = self.serial;
-        let Some(place) = found.pending.put(Event { serial, ..event }) else {
+        let Some(place) = found.pending.put(QueuedEvent { serial, ..event }) else {
             found.counts.lost += 1;
             return Err(Refused::Full(handler));
         };
@@ -353,13 +353,13 @@ impl Delivery {
     }
 
     #[inline]
-    fn ripen(&mut self, handler: HandlerId, place: u32) {
+    fn ripen(&mut self, handler: EventHandlerId, place: u32) {
         self.handlers[handler.0 as usize].pending.ripen(place);
         self.place(handler);
     }
 
     #[inline]
-    fn remove(&mut self, handler: HandlerId, place: u32) -> Option<Event> {
+    fn remove(&mut self, handler: EventHandlerId, place: u32) -> Option<QueuedEvent> {
         let event = self.handlers[handler.0 as usize].pending.remove(place)?;
         let newest = &mut self.sources[event.source.0 as usize].newest[event.stage as usize];
         if *newest == Some(place) {
@@ -371,7 +371,7 @@ impl Delivery {
 
     /// Puts `handler` among the ready where its most urgent event wants it.
     #[inline]
-    fn place(&mut self, handler: HandlerId) {
+    fn place(&mut self, handler: EventHandlerId) {
         let found = &self.handlers[handler.0 as usize];
         match found.pending.peek() {
             Some((key, _)) if !found.is_held => self.ready.set(key, handler.0),

@@ -1,13 +1,13 @@
 //! Events with a delay, by when it is over.
 
-use super::interface::HandlerId;
+use super::interface::EventHandlerId;
 use crate::time::Instant;
 use core::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// At most as many as there is room for: one for each place of a handler.
 #[derive(Debug, Default)]
-pub(super) struct Delayed(BinaryHeap<Reverse<(Instant, u64, HandlerId, u32)>>);
+pub(super) struct Delayed(BinaryHeap<Reverse<(Instant, u64, EventHandlerId, u32)>>);
 
 impl Delayed {
     /// Makes room for `count` more, so that no later call allocates.
@@ -16,7 +16,7 @@ impl Delayed {
     }
 
     /// Adds one, the `serial`th. O(log n).
-    pub fn push(&mut self, due: Instant, serial: u64, handler: HandlerId, place: u32) {
+    pub fn push(&mut self, due: Instant, serial: u64, handler: EventHandlerId, place: u32) {
         self.0.push(Reverse((due, serial, handler, place)));
     }
 
@@ -26,13 +26,13 @@ impl Delayed {
     }
 
     /// Takes the first that is due by `now`. O(log n).
-    pub fn pop(&mut self, now: Instant) -> Option<(HandlerId, u32)> {
+    pub fn pop(&mut self, now: Instant) -> Option<(EventHandlerId, u32)> {
         self.next().filter(|&due| due <= now)?;
         self.0.pop().map(|Reverse((_, _, handler, place))| (handler, place))
     }
 
     /// Removes what stands in `place` of `handler`. O(n).
-    pub fn remove(&mut self, handler: HandlerId, place: u32) {
+    pub fn remove(&mut self, handler: EventHandlerId, place: u32) {
         self.0.retain(|Reverse((_, _, of, at))| (*of, *at) != (handler, place));
     }
 }

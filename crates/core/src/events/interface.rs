@@ -20,7 +20,7 @@ pub(super) type Key = (u64, u64);
 
 /// Names a handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct HandlerId(pub(super) u32);
+pub struct EventHandlerId(pub(super) u32);
 
 /// Names a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -65,18 +65,18 @@ impl Ancestry {
     }
 
     /// Whether `handler` is one of them.
-    pub const fn contains(self, handler: HandlerId) -> bool {
+    pub const fn contains(self, handler: EventHandlerId) -> bool {
         self.0 >> handler.0 & 1 != 0
     }
 
-    pub(super) const fn with(self, handler: HandlerId) -> Self {
+    pub(super) const fn with(self, handler: EventHandlerId) -> Self {
         Ancestry(self.0 | 1 << handler.0)
     }
 }
 
 /// An event, as it is raised and as it is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
+pub struct QueuedEvent {
     /// What it is.
     pub source: SourceId,
     /// Smaller first; equal ones in the order in which they were raised.
@@ -92,11 +92,11 @@ pub struct Event {
     pub(super) serial: u64,
 }
 
-impl Event {
+impl QueuedEvent {
     /// An event that no handler led to.
     pub const fn new(source: SourceId, rank: u64, token: u64) -> Self {
         let ancestry = Ancestry::NONE;
-        Event { source, rank, token, merged: 0, ancestry, stage: 0, serial: 0 }
+        QueuedEvent { source, rank, token, merged: 0, ancestry, stage: 0, serial: 0 }
     }
 
     /// The same, raised by handlers in `ancestry` ([`Self::led_by`]).
@@ -108,7 +108,7 @@ impl Event {
 
     /// What `handler` gives to events that it raises because of this one.
     #[must_use]
-    pub const fn led_by(&self, handler: HandlerId) -> Ancestry {
+    pub const fn led_by(&self, handler: EventHandlerId) -> Ancestry {
         self.ancestry.with(handler)
     }
 
@@ -133,11 +133,11 @@ pub enum Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Invoke the handler, and have it [`take`](super::Delivery::take).
-    Invoke(HandlerId),
+    Invoke(EventHandlerId),
     /// The handler has run away; said once. It is held until then.
     RunAway {
         /// Which.
-        handler: HandlerId,
+        handler: EventHandlerId,
         /// When it may be invoked again.
         until: Instant,
     },
@@ -150,15 +150,15 @@ pub enum Refused {
     /// There is no such source.
     Source(SourceId),
     /// There is no such handler.
-    Handler(HandlerId),
+    Handler(EventHandlerId),
     /// As many wait for the handler as it declared; counted.
-    Full(HandlerId),
+    Full(EventHandlerId),
     /// It would lead back to a handler that led to it; counted.
-    Recursion(HandlerId),
+    Recursion(EventHandlerId),
     /// The handler has been called as often in its span as it declared; counted.
     RunAway {
         /// Which.
-        handler: HandlerId,
+        handler: EventHandlerId,
         /// When it may be called again.
         until: Instant,
     },
@@ -168,14 +168,14 @@ impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Refused::Source(SourceId(source)) => write!(f, "there is no source {source}"),
-            Refused::Handler(HandlerId(handler)) => write!(f, "there is no handler {handler}"),
-            Refused::Full(HandlerId(handler)) => {
+            Refused::Handler(EventHandlerId(handler)) => write!(f, "there is no handler {handler}"),
+            Refused::Full(EventHandlerId(handler)) => {
                 write!(f, "as many events wait for handler {handler} as it declared")
             }
-            Refused::Recursion(HandlerId(handler)) => {
+            Refused::Recursion(EventHandlerId(handler)) => {
                 write!(f, "the event leads back to handler {handler}, which led to it")
             }
-            Refused::RunAway { handler: HandlerId(handler), until } => {
+            Refused::RunAway { handler: EventHandlerId(handler), until } => {
                 write!(f, "handler {handler} has run away, held until {} ns", until.as_nanos())
             }
         }

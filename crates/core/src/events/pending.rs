@@ -1,13 +1,13 @@
 //! The events that wait for one handler: bounded, by rank, then in the order in which they came.
 
-use super::interface::{Event, Key};
+use super::interface::{Key, QueuedEvent};
 use crate::heap::IndexedHeap;
 use std::collections::VecDeque;
 
 /// Places for events, each free, deferred or ripe. Memory is taken once, at creation.
 #[derive(Debug)]
 pub(super) struct Pending {
-    places: Box<[Option<Event>]>,
+    places: Box<[Option<QueuedEvent>]>,
     free: Vec<u32>,
     /// Those that may be taken and became so in order, as events of equal rank do: no heap is needed for them. What
     /// does not agree with its place any more is passed over; the first does.
@@ -39,7 +39,7 @@ impl Pending {
 
     /// Puts `event` in a place, not to be taken yet; `None`: there is none free. O(1).
     #[inline]
-    pub fn put(&mut self, event: Event) -> Option<u32> {
+    pub fn put(&mut self, event: QueuedEvent) -> Option<u32> {
         let place = self.free.pop()?;
         self.places[place as usize] = Some(event);
         Some(place)
@@ -69,7 +69,7 @@ impl Pending {
 
     /// Takes the event out of `place`. O(1) if it is the first of those in order, else O(log n).
     #[inline]
-    pub fn remove(&mut self, place: u32) -> Option<Event> {
+    pub fn remove(&mut self, place: u32) -> Option<QueuedEvent> {
         let event = self.places[place as usize].take()?;
         self.rest.remove(place);
         self.free.push(place);
@@ -79,7 +79,7 @@ impl Pending {
 
     /// Merges `event` into the one in `place`, which is ripe: the more urgent rank and the
     /// newer token count. O(log n).
-    pub fn merge(&mut self, place: u32, event: Event) {
+    pub fn merge(&mut self, place: u32, event: QueuedEvent) {
         let Some(pending) = &mut self.places[place as usize] else { return };
         let before = pending.key();
         pending.rank = pending.rank.min(event.rank);
@@ -105,7 +105,7 @@ impl Pending {
     }
 
     /// The first place whose event `is` so. O(n).
-    pub fn find(&self, is: impl Fn(&Event) -> bool) -> Option<u32> {
+    pub fn find(&self, is: impl Fn(&QueuedEvent) -> bool) -> Option<u32> {
         let place = self.places.iter().position(|event| event.as_ref().is_some_and(&is))?;
         u32::try_from(place).ok()
     }
