@@ -1,13 +1,12 @@
-//! What crosses the core's interface, one fixed-size record a crossing.
+//! The calls that cross the core's interface, one fixed-size record each.
 //!
-//! A driver that holds its [`Scheduler`] in a [`Traced`] has every call and every
-//! answer noted by a [`Sink`]; [`replay`] gives the same inputs to a fresh
-//! scheduler and compares the answers. The core knows nothing but its inputs,
-//! so they determine all it says: a live run can be looked at
-//! again, step by step, on another machine.
+//! A driver that holds its [`Scheduler`](crate::scheduler::Scheduler) in a [`Traced`] has a
+//! [`Sink`] note every call and every answer. [`replay`] gives the same inputs to a fresh scheduler
+//! and compares the answers. The core's answers depend on its inputs only, so a live run can be
+//! examined again, step by step, on another machine.
 //!
-//! Nothing here reads a clock, writes a file or knows a name; the file format is
-//! the simulator's (`upcall_sim::trace`).
+//! Nothing here reads a clock, writes a file or knows a name. The file format is that of the
+//! simulator (`upcall_sim::trace`).
 
 mod crossing;
 mod replay;

@@ -1,21 +1,21 @@
-//! What is reserved on one CPU.
+//! The reservations on one CPU.
 
 use super::screen::AdmissionTest;
 use super::verdict::Verdict;
 use crate::activity::{ActivityParams, Terms};
 use crate::share::Share;
 
-/// Names one reservation of a [`Reservations`]; never reused.
+/// Identifies one reservation of a [`Reservations`](super::Reservations); never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReservationId(pub(super) u64);
 
-/// What is reserved on one CPU.
+/// The reservations on one CPU.
 #[derive(Clone, Debug)]
 pub(super) struct Cpu {
     pub(super) number: u32,
     /// In the order of their ranks.
     pub(super) members: Vec<Member>,
-    /// DWCS: of its event server.
+    /// DWCS: the share of its event server.
     pub(super) events: Option<Share>,
     pub(super) verdict: Verdict,
 }
@@ -29,33 +29,34 @@ pub(super) struct Member {
 }
 
 impl Cpu {
-    /// Where a newcomer of these parameters stands among the members: it is created
-    /// after them all, so among equals it is the last.
+    /// The place of a new activity with these parameters among the members. It is created last, so
+    /// it is the last among equals.
     pub(super) fn place_of(&self, test: &AdmissionTest, params: &ActivityParams) -> usize {
         let key = test.order(params);
         self.members.partition_point(|member| test.order(&member.params) <= key)
     }
 
-    /// The same, but before those of its equals that are among `juniors`.
+    /// The same, but before those of its equals that are in `lower_ranked`.
     pub(super) fn place_before(
         &self,
         test: &AdmissionTest,
         params: &ActivityParams,
-        juniors: &[ReservationId],
+        lower_ranked: &[ReservationId],
     ) -> usize {
         let key = test.order(params);
         let end = self.place_of(test, params);
-        let junior =
-            |member: &&Member| test.order(&member.params) == key && juniors.contains(&member.id);
-        end - self.members[..end].iter().rev().take_while(junior).count()
+        let ranks_lower = |member: &&Member| {
+            test.order(&member.params) == key && lower_ranked.contains(&member.id)
+        };
+        end - self.members[..end].iter().rev().take_while(ranks_lower).count()
     }
 
-    /// What the members ask for, best first.
+    /// The parameters of the members, best rank first.
     pub(super) fn ranked(&self) -> Vec<(ActivityParams, Terms)> {
         self.members.iter().map(|member| (member.params, member.terms)).collect()
     }
 
-    /// The same with a newcomer at its place.
+    /// The same with a new activity at its place.
     pub(super) fn ranked_with(
         &self,
         test: &AdmissionTest,

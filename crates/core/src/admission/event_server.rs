@@ -1,5 +1,5 @@
-//! What the event server of a CPU may spend (DWCS; ecalls-2001 §2.4: the *ECall server*):
-//! admitted as anything else is, and kept from whoever comes later.
+//! The share of a CPU's event server (DWCS; ecalls-2001 §2.4: the *ECall server*). It is admitted
+//! like an activity, and later activities get the rest.
 
 use super::dwcs;
 use super::refusal::{Reason, Refusal};
@@ -7,16 +7,16 @@ use super::reservations::Reservations;
 use super::response_time::Steps;
 use crate::share::Share;
 
-/// Whose place is refused, where it is the server's.
+/// The name in a refusal of the event server.
 const NAME: &str = "event server";
 
 impl Reservations {
-    /// Most that [`Reservations::reserve_events`] can grant on `cpu` beside the activities
-    /// there, the paper's *rest utilization*; what is granted already counts as free.
-    /// Some 20 analyses.
+    /// The most that [`Reservations::reserve_events`] can grant on `cpu` beside the activities
+    /// there: the paper's *rest utilization*. A share that is granted already counts as free. Takes
+    /// about 20 analyses.
     ///
-    /// `None` if that is nothing: also where jobs are missed as a matter of
-    /// course, under another policy than DWCS, or if there is no activity or no such CPU.
+    /// `None` if that is nothing. Also `None` where the windows let jobs be missed, under another
+    /// policy than DWCS, without an activity, or if there is no such CPU.
     pub fn event_share(&self, cpu: u32) -> Option<Share> {
         let cpu = self.cpus.iter().find(|candidate| candidate.number == cpu)?;
         if !self.test.has_event_server() || cpu.members.is_empty() {
@@ -26,13 +26,13 @@ impl Reservations {
         dwcs::event_share(&set, &self.platform)
     }
 
-    /// Gives the event server of `cpu` this share in place of what it had; `None` takes it
-    /// back. Every deadline is kept all the same, and whoever asks for a place later gets what is
-    /// left. Once granted, tell the scheduler by [`crate::scheduler::Input::EventServer`]. No
-    /// effect if there is no such CPU. One analysis.
+    /// Gives the event server of `cpu` this share instead of its former one; `None` takes the share
+    /// back. Every deadline is still kept, and activities that come later get the rest. Once
+    /// granted, tell the scheduler by [`crate::scheduler::Input::EventServer`]. No effect if there
+    /// is no such CPU. One analysis.
     ///
     /// # Errors
-    /// It does not fit beside what is reserved, or the policy has no event server. Nothing
+    /// The share does not fit beside the reservations, or the policy has no event server. Nothing
     /// changed.
     pub fn reserve_events(&mut self, cpu: u32, share: Option<Share>) -> Result<(), Refusal> {
         if share.is_some() && !self.test.has_event_server() {

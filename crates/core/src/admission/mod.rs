@@ -1,25 +1,28 @@
-//! Admission: whether a set keeps every deadline, and where each activity runs.
+//! Admission: whether a set keeps every deadline, and on which CPU each activity runs.
 //!
-//! Called by `upcall plan`, by the runtime when an activity is created
-//! (`rts_creat`, rtu-1995 §6), and by whoever wants the worst response of what
-//! runs already. It decides from numbers alone and starts nothing.
+//! `upcall plan` calls it, the runtime when it creates an activity (`rts_creat`, rtu-1995 §6), and
+//! any code that needs the worst responses of the activities that run. Admission decides from
+//! numbers alone and starts nothing.
 //!
-//! | file | what it holds |
+//! | file | content |
 //! |---|---|
+//! | `platform`, `cpu` | the machine, and the reservations on one CPU |
+//! | `reservations` | all CPUs: reserve, release, report |
+//! | `screen` | which test admits under which policy |
 //! | `response_time` | the exact test: worst response under deferred preemption |
 //! | [`dws`] | the same for DWS: the exact demand-bound test, and delay bounds |
-//! | `bounds` | the three sufficient tests, reported beside it |
+//! | `bounds` | the three sufficient tests, reported beside the exact one |
 //! | `utilization` | sums of shares of a CPU, compared without rounding |
 //! | `verdict` | all tests of one CPU, and which of them decides |
 //! | `ps` | the tests for proportional share |
-//! | `dwcs` | the same for windows |
-//! | `event_server` | what a CPU's event server may spend |
+//! | `dwcs` | the tests for windows |
+//! | `event_server` | the share of a CPU's event server |
 //! | `hint` | one change that would make a refused activity fit |
-//! | `reweigh` | another claim of one that is reserved |
-//! | `refusal` | what is said of a refusal |
+//! | `reweigh` | another claim of a reserved activity |
+//! | `refusal`, `test_result` | the reason for a refusal, and the outcome of a test |
 //!
-//! Activities are spread over the CPUs first-fit: each goes to the first CPU,
-//! in the order given, where the exact test passes for all that would be there.
+//! Activities are assigned to CPUs first-fit: each goes to the first CPU, in the order given, on
+//! which the exact test passes for all activities that would be there.
 
 mod bounds;
 mod cpu;

@@ -11,43 +11,41 @@ use super::verdict::Verdict;
 use crate::activity::{ActivityParams, Terms};
 use crate::time::Span;
 
-/// What admission granted: a place on a CPU.
+/// A granted place on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reservation {
-    /// To release it by.
+    /// For releasing it.
     pub id: ReservationId,
-    /// The CPU it runs on.
+    /// The CPU on which the activity runs.
     pub cpu: u32,
 }
 
-/// Where an activity is to be again: it was admitted there before, by somebody who
-/// does not know any more.
+/// The former place of an activity that was admitted before, by a daemon that has ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Spot<'a> {
-    /// On this CPU and no other.
+    /// The only CPU to use.
     pub cpu: u32,
-    /// Among equals it stands before these.
-    pub juniors: &'a [ReservationId],
+    /// Among equals the activity ranks before these.
+    pub lower_ranked: &'a [ReservationId],
 }
 
-/// How much of one CPU is given away.
+/// How much of one CPU is granted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CpuLoad {
-    /// Which one.
+    /// The CPU.
     pub cpu: u32,
-    /// Sum of `C / T`, each job's hand-offs included; `sum C/T` where they are
-    /// free.
+    /// Sum of `C / T`, each job's hand-offs included; `sum C/T` where they are free.
     pub utilization: f64,
-    /// The most it may be.
+    /// The upper limit of `utilization`.
     pub limit: f64,
 }
 
-/// What runs on the CPUs, and what may be added.
+/// The activities on the CPUs, and a test for further ones.
 ///
-/// Every call that changes it analyses one CPU anew (a refusal: every CPU).
-/// That takes time in proportion to `n^2 * k` for `n` activities on the CPU
-/// with `k` jobs in their busiest period, and is bounded where a CPU is so
-/// nearly full that `k` explodes. Allocates.
+/// Every call that changes the reservations analyses one CPU anew (a refusal: every CPU). That
+/// takes time in proportion to `n^2 * k` for `n` activities on the CPU with `k` jobs in their
+/// busiest period. The analysis is bounded for a CPU that is so nearly full that `k` explodes.
+/// Allocates.
 #[derive(Clone, Debug)]
 pub struct Reservations {
     pub(super) test: AdmissionTest,
@@ -57,8 +55,8 @@ pub struct Reservations {
 }
 
 impl Reservations {
-    /// Nothing reserved on any of the platform's CPUs, to be admitted as
-    /// `discipline` asks.
+    /// No reservation on any CPU of the platform. `test` is the admission test, usually of a
+    /// [`Discipline`](crate::discipline::Discipline).
     pub fn new(platform: Platform, test: impl Into<AdmissionTest>) -> Self {
         let test = test.into();
         let mut cpus: Vec<Cpu> = Vec::new();
@@ -72,7 +70,7 @@ impl Reservations {
         Reservations { test, platform, cpus, next_id: 0 }
     }
 
-    /// Reserves a place on the first CPU where the exact test passes for all.
+    /// Reserves a place on the first CPU where the exact test passes for all activities.
     ///
     /// # Errors
     /// Why no CPU can take it, and one change that would fit. Nothing changed.
@@ -104,9 +102,9 @@ impl Reservations {
         Err(self.refusal(cpu, place, name, params, terms, verdict))
     }
 
-    /// Places it on the least utilized CPU whatever the tests say (`--soft`).
+    /// Reserves a place on the least utilized CPU, whatever the tests say (`--soft`).
     ///
-    /// `params` must be valid, as [`crate::scheduler::Input::Create`] asks.
+    /// `params` must be valid, as [`crate::scheduler::Input::Create`] requires.
     pub fn reserve_unscreened(
         &mut self,
         name: &str,
@@ -125,11 +123,11 @@ impl Reservations {
         self.place(at, place, name, params, terms, verdict)
     }
 
-    /// As [`Reservations::reserve`], but at `spot` and nowhere else.
+    /// Like [`Reservations::reserve`], but only at `spot`.
     ///
     /// # Errors
-    /// `None`: the platform has no such CPU. Else why the CPU cannot take it, and one
-    /// change that would fit. Nothing changed.
+    /// `None` if the platform has no such CPU. Else why the CPU cannot take it, and one change that
+    /// would fit. Nothing changed.
     pub fn reserve_at(
         &mut self,
         spot: Spot<'_>,
@@ -147,8 +145,8 @@ impl Reservations {
         Ok(self.place(at, place, name, params, terms, verdict))
     }
 
-    /// Places it at `spot` whatever the tests say; `None` if the platform has no such
-    /// CPU. `params` must be valid.
+    /// Reserves a place at `spot`, whatever the tests say; `None` if the platform has no such CPU.
+    /// `params` must be valid.
     pub fn reserve_unscreened_at(
         &mut self,
         spot: Spot<'_>,
@@ -161,7 +159,7 @@ impl Reservations {
         Some(self.place(at, place, name, params, terms, verdict))
     }
 
-    /// The CPU and the place on it that `spot` means, and what the tests say of it.
+    /// The CPU and the place that `spot` means, and the verdict on them.
     fn tried_at(
         &self,
         spot: Spot<'_>,
@@ -170,18 +168,17 @@ impl Reservations {
     ) -> Option<(usize, usize, Verdict)> {
         let at = self.cpus.iter().position(|cpu| cpu.number == spot.cpu)?;
         let cpu = &self.cpus[at];
-        let place = cpu.place_before(&self.test, params, spot.juniors);
+        let place = cpu.place_before(&self.test, params, spot.lower_ranked);
         let mut ranked = cpu.ranked();
         ranked.insert(place, (*params, *terms));
         let steps = &mut Steps::of_analysis();
         Some((at, place, self.screened(at, &ranked, steps)))
     }
 
-    /// Takes a reservation back; no effect if it is gone already.
+    /// Releases a reservation; no effect if it is gone already.
     ///
-    /// Release it once the scheduler has told
-    /// [`crate::scheduler::Command::Closed`]: until then a last quantum may run
-    /// that nothing was reserved for.
+    /// Call it after the scheduler has reported [`crate::scheduler::Command::Closed`]. Until then a
+    /// last quantum may run, which needs the reservation.
     pub fn release(&mut self, id: ReservationId) {
         for at in 0..self.cpus.len() {
             let members = &mut self.cpus[at].members;
@@ -193,7 +190,7 @@ impl Reservations {
         }
     }
 
-    /// What the tests say of such a set on that CPU, with its event server.
+    /// The verdict on such a set on that CPU, with its event server.
     pub(super) fn screened(
         &self,
         at: usize,
@@ -204,11 +201,12 @@ impl Reservations {
         self.test.screen(number, ranked, events, &self.platform, steps)
     }
 
-    /// Worst time from release to end over all jobs, with what is reserved now.
+    /// The worst time from release to end over all jobs, with the present reservations.
     ///
-    /// `None` if there is no such reservation, if there is no bound because
-    /// more is asked than the CPU has, if none was found within the step bound,
-    /// or if nothing is promised to it (DWS: not real time). After `reserve_unscreened` it may be longer than the deadline.
+    /// `None` if there is no such reservation, or no bound because more is asked of the CPU than it
+    /// has. `None` also if no bound was found within the step limit, or if nothing is promised to
+    /// the activity (DWS: not real time). After `reserve_unscreened` the response may be longer
+    /// than the deadline.
     pub fn response_max(&self, id: ReservationId) -> Option<Span> {
         let (cpu, place) = self.cpus.iter().find_map(|cpu| {
             let place = cpu.members.iter().position(|member| member.id == id)?;
@@ -220,7 +218,7 @@ impl Reservations {
         }
     }
 
-    /// What it charges for a hand-off.
+    /// The cost of a hand-off that admission assumes.
     pub fn switch_cost(&self) -> Span {
         self.platform.switch_cost
     }
@@ -234,8 +232,8 @@ impl Reservations {
             .collect()
     }
 
-    /// Every test that applies to what is reserved now, CPU by CPU; none for a
-    /// CPU with nothing on it. Exactly one a CPU is marked as deciding.
+    /// Every test that applies to the present reservations, CPU by CPU; none for a CPU without
+    /// reservations. Exactly one test a CPU is marked as deciding.
     pub fn tests(&self) -> Vec<TestResult> {
         self.cpus.iter().flat_map(|cpu| cpu.verdict.tests.iter().copied()).collect()
     }

@@ -1,7 +1,6 @@
 //! The outcome of one schedulability test.
 
-/// Outcome of one schedulability test on one CPU. `passed` agrees with `value
-/// <= bound`.
+/// The outcome of one schedulability test on one CPU. `passed` equals `value <= bound`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TestResult {
     /// `liu-layland`, `sha-blocking`, `rmdp-bound`, `response-time`,
@@ -12,15 +11,14 @@ pub struct TestResult {
     pub cpu: u32,
     /// Whether the test accepts the set.
     pub passed: bool,
-    /// What was found: a utilization, for `response-time` and `demand-bound`
-    /// the largest response in deadlines, for `edf-demand` the largest part of a length of
-    /// time that is due within it, for `window-slots` the part of the slots that
-    /// is needed, for the simulations the windows violated. Infinite if a
-    /// response has no bound, or none was found.
+    /// The tested value. For `response-time` and `demand-bound`: the largest response in deadlines.
+    /// For `edf-demand`: the largest part of an interval that is due within it. For `window-slots`:
+    /// the part of the slots that is needed. For the simulations: the number of violated windows.
+    /// For all others: a utilization. Infinite if a response has no bound, or if none was found.
     pub value: f64,
-    /// The most it may be.
+    /// The upper limit of `value`.
     pub bound: f64,
-    /// Whether admission goes by it: `response-time` or `demand-bound`, under DWCS the test that
-    /// proved or refused, or `cpu-limit` where that alone refuses.
+    /// Whether this test decides: `response-time` or `demand-bound`; under DWCS the test that
+    /// proved or refused; or `cpu-limit` where only that refuses.
     pub deciding: bool,
 }

@@ -433,9 +433,9 @@ fn what_is_put_back_stands_where_it_stood_whatever_comes_first() {
     let mut after = Reservations::new(platform(&[0, 1]), &RMDP);
     let mut back: Vec<(usize, ReservationId)> = Vec::new();
     for at in [3, 0, 2, 1] {
-        let juniors: Vec<_> =
+        let lower_ranked: Vec<_> =
             back.iter().filter(|(other, _)| *other > at).map(|(_, id)| *id).collect();
-        let spot = Spot { cpu: 0, juniors: &juniors };
+        let spot = Spot { cpu: 0, lower_ranked: &lower_ranked };
         let put = after.reserve_at(spot, "t", set[at], &Terms::default()).unwrap();
         assert_eq!(put.cpu, 0);
         back.push((at, put.id));
@@ -449,7 +449,7 @@ fn what_is_put_back_stands_where_it_stood_whatever_comes_first() {
 fn what_does_not_fit_back_is_refused_on_its_own_cpu_unless_nothing_is_screened() {
     let mut reservations = Reservations::new(platform(&[0, 1]), &RMDP);
     reservations.reserve("a", task(10, 8), &Terms::default()).unwrap();
-    let spot = |cpu| Spot { cpu, juniors: &[] };
+    let spot = |cpu| Spot { cpu, lower_ranked: &[] };
     let refusal = reservations.reserve_at(spot(0), "b", task(10, 2), &Terms::default());
     assert_eq!(refusal.unwrap_err().unwrap().name, "b");
     let stranger = reservations.reserve_at(spot(7), "b", task(10, 2), &Terms::default());

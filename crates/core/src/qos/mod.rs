@@ -1,14 +1,12 @@
-//! QoS specification: what a user of a stream says (rtu-1996 §2).
+//! QoS specification: the parameters that the user of a stream states (rtu-1996 §2).
 //!
-//! Four application classes, each with the parameters a user of that class
-//! knows. [`mapping`] derives everything else: "applications can only specify
-//! high level parameters, and other low level parameters must be derived
-//! automatically" (rtu-1996 §2). Written by spec files and by programs; read by
-//! the mapping only. Nothing here is checked before [`map`] checks it.
+//! There are four application classes, each with the parameters that a user of that class knows.
+//! [`mapping`] derives everything else: "applications can only specify high level parameters, and
+//! other low level parameters must be derived automatically" (rtu-1996 §2). Spec files and programs
+//! write specifications; only the mapping reads them. [`map`] checks all values.
 //!
-//! What is declared is a most: the rate is the highest that may come, the PDU
-//! the largest, the cost the longest. What comes beyond it is not promised
-//! anything, and what it does to the promise stands in [`mapping`].
+//! Declared values are upper limits: the highest rate, the largest PDU, the longest cost. Nothing
+//! is promised to PDUs beyond the limits. [`mapping`] describes how they affect the promise.
 
 pub mod mapping;
 mod spec;

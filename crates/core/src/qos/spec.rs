@@ -23,23 +23,22 @@ impl Rate {
     }
 }
 
-/// What a user says of one stream, who need not know period and batch. `Runtime::handler` takes
-/// it as it is; [`map`](super::map) shows what is derived from it.
+/// The specification of one stream. Its user need not know period and batch. `Runtime::handler`
+/// takes it directly; [`map`](super::map) shows what is derived from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamSpec {
-    /// What kind of stream it is, and what users of that kind know.
+    /// The class of the stream, with the parameters of that class.
     pub class: Class,
-    /// Largest PDU in bytes: the unit of work.
-    /// `1 ..=` [`super::mapping::PDU_BYTES_MAX`].
+    /// The largest PDU in bytes: the unit of work. `1 ..=` [`super::mapping::PDU_BYTES_MAX`].
     pub pdu_bytes: u32,
-    /// Most time from the arrival of a PDU (of the last PDU of a frame or
-    /// message) to the end of its processing; `>= 2 ns`. Mandatory for all
-    /// classes but bulk, where it is [`super::mapping::BULK_DELAY`] if absent.
+    /// The longest time from the arrival of a PDU (for a frame or message: of its last PDU) to the
+    /// end of its processing; `>= 2 ns`. Mandatory for all classes but bulk, whose default is
+    /// [`super::mapping::BULK_DELAY`].
     pub delay: Option<Span>,
-    /// CPU time one PDU takes. `> 0`.
+    /// The CPU time of one PDU. `> 0`.
     pub pdu_cost: Span,
-    /// Preemption-free PDUs, where the user insists; else derived. At least 1,
-    /// at most the batch that the mapping derives.
+    /// The number of PDUs without preemption; derived if absent. At least 1, at most the batch that
+    /// the mapping derives.
     pub quantum: Option<u32>,
 }
 
@@ -49,54 +48,51 @@ pub struct StreamSpec {
 pub enum Class {
     /// Audio, video, sensors: a steady flow.
     ContinuousMedia(Flow),
-    /// Files, backups: throughput counts, delay hardly.
+    /// Files, backups: throughput matters, delay hardly.
     Bulk(Flow),
-    /// Requests at low bandwidth, arriving when they like: response time counts.
+    /// Requests at low bandwidth that arrive at any time: response time matters.
     Transaction {
-        /// Most requests a second, on average. `> 0`.
+        /// The highest rate of requests, on average. `> 0`.
         rate: Rate,
-        /// Most requests that arrive at once, each one PDU.
-        /// `1 ..=` [`crate::activity::BATCH_MAX`]. Within any time `t` at most
-        /// `burst + rate * t` arrive.
+        /// The most requests that arrive at once, each one PDU. `1 ..=`
+        /// [`crate::activity::BATCH_MAX`]. Within any time `t` at most `burst + rate * t` requests
+        /// arrive.
         burst: u32,
     },
     /// Large messages at high bandwidth, each cut into PDUs that arrive at once.
     MessageStream {
         /// Messages a second. `> 0`.
         message_rate: Rate,
-        /// Largest message in bytes. `> 0`, and at most
-        /// [`crate::activity::BATCH_MAX`] PDUs.
+        /// The largest message in bytes. `> 0`, and at most [`crate::activity::BATCH_MAX`] PDUs.
         message_bytes: u64,
     },
 }
 
-/// How much flows, in the terms the user has it in.
+/// The amount of data, in the units that the user knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Flow {
     /// PDUs a second. `> 0`.
     PduRate(Rate),
-    /// Bits of payload a second, in PDUs of the stated size. Smaller PDUs at the
-    /// same bandwidth are more PDUs: whoever sends those states a
-    /// [`Flow::PduRate`].
+    /// Bits of payload a second, in PDUs of the stated size. Smaller PDUs at the same bandwidth are
+    /// more PDUs; for those state a [`Flow::PduRate`].
     Bandwidth {
         /// Bits a second. `> 0`.
         bits_per_second: u64,
     },
-    /// Media frames a second, each of at most so many bytes, cut into PDUs.
+    /// Media frames a second, each of at most `frame_bytes`, cut into PDUs.
     Frames {
         /// Frames a second. `> 0`.
         frame_rate: Rate,
-        /// Largest frame in bytes. `> 0`, and at most
-        /// [`crate::activity::BATCH_MAX`] PDUs.
+        /// The largest frame in bytes. `> 0`, and at most [`crate::activity::BATCH_MAX`] PDUs.
         frame_bytes: u64,
     },
-    /// So much within so long, sent evenly. The last PDU *arrives* within that
-    /// time; its processing ends at most the delay later.
+    /// An amount of data within a time, sent evenly. The last PDU *arrives* within that time; its
+    /// processing ends at most the delay later.
     Transfer {
         /// Bytes in all. `> 0`.
         bytes: u64,
-        /// Time it may take. `> 0`.
+        /// The time for the transfer. `> 0`.
         within: Span,
     },
 }

@@ -3,45 +3,45 @@
 use crate::scheduler::{Command, Input};
 use crate::time::Instant;
 
-/// One crossing, and when. Plain data, at most 128 bytes.
+/// One crossing and its time. Plain data, at most 128 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// The `now` of the call; where a call has none, that of the call before.
+    /// The `now` of the call. For a call without one, the `now` of the previous call.
     pub now: Instant,
-    /// What went in or came out.
+    /// The call and its answer.
     pub crossing: Crossing,
 }
 
 /// A call and its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crossing {
-    /// [`Scheduler::handle`].
+    /// A call of `Scheduler::handle`.
     Input {
-        /// What was told.
+        /// The input.
         input: Input,
-        /// Whether it did not fit, and changed nothing.
+        /// Whether the scheduler refused it and changed nothing.
         refused: bool,
     },
-    /// [`Scheduler::poll_command`].
+    /// A call of `Scheduler::poll_command`.
     Command(Option<Command>),
-    /// [`Scheduler::poll_notice`].
+    /// A call of `Scheduler::poll_notice`.
     Notice(Option<Command>),
-    /// Not a call: so many crossings were not noted, because the sink was full.
+    /// Not a call: this many crossings were not noted, because the sink was full.
     Lost {
-        /// How many; at least 1.
+        /// At least 1.
         records: u64,
     },
 }
 
-/// Takes records. Called on the path of the scheduler: must not block, and in a
-/// runtime not allocate.
+/// Takes records. The scheduler's path calls it: it must not block, and in a runtime it must not
+/// allocate.
 pub trait Sink {
-    /// One more record.
+    /// Takes one more record.
     fn note(&mut self, record: Record);
 }
 
 impl Sink for Vec<Record> {
-    /// Keeps all of them. Allocates.
+    /// Keeps all records. Allocates.
     fn note(&mut self, record: Record) {
         self.push(record);
     }

@@ -1,4 +1,4 @@
-//! What one activity demands of a CPU under DWCS.
+//! The demand of one activity under DWCS.
 
 use crate::activity::{ActivityParams, Terms, Window};
 use crate::admission::platform::Platform;
@@ -24,8 +24,8 @@ impl Member {
         self.window.periods - self.window.misses
     }
 
-    /// `(1 - x/y) C' / T`. Rounded up if it takes more than 64 bits, which it may
-    /// for windows of more than a million periods.
+    /// `(1 - x/y) C' / T`. Rounded up if it needs more than 64 bits, which is possible for windows
+    /// of more than a million periods.
     pub(super) fn needed(&self, set: &[Member], platform: &Platform) -> Demand {
         let preemptible = set.iter().any(|member| member.params.quantum < member.params.batch);
         let all = demand(&self.params, preemptible, platform);
@@ -42,8 +42,8 @@ impl Member {
     }
 }
 
-/// `C' / T`: a job's first upcall costs a hand-off, and so does the return to the
-/// one it interrupts, if anything can be.
+/// `C' / T`. The first upcall of a job costs a hand-off. So does the return to the job that it
+/// interrupts, if any job can be interrupted.
 pub(super) fn demand(params: &ActivityParams, preemptible: bool, platform: &Platform) -> Demand {
     let hand_offs = platform.switch_cost.saturating_mul(1 + u64::from(preemptible));
     let cost = params.compute() + hand_offs;
