@@ -1,4 +1,5 @@
-//! DWCS against a model that looks at everything anew: any sequence of operations.
+//! DWCS against a model without queues, which examines everything at each call: any sequence of
+//! operations.
 
 #[path = "models/dwcs.rs"]
 mod model;

@@ -1,5 +1,5 @@
-//! The scheduler under RMDP and RM against a model that looks at everything anew
-//! each time: any sequence of inputs.
+//! The scheduler under RMDP and RM against a model without queues, which examines everything at
+//! each call: any sequence of inputs.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
