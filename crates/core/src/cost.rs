@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_steady_cost_is_found_exactly_and_a_new_one_is_approached() {
+    fn a_steady_cost_is_found_exactly_and_a_new_one_gradually() {
         let mut estimate = CostEstimate::default();
         assert_eq!(estimate.mean(), None);
         for _ in 0..50 {

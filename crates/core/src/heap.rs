@@ -135,7 +135,9 @@ mod tests {
     proptest! {
         /// After any sequence of `set` and `remove` the top is that of a sorted map.
         #[test]
-        fn behaves_like_a_sorted_map(ops in prop::collection::vec((any::<bool>(), 0u64..50, 0u32..20), 0..200)) {
+        fn behaves_like_a_sorted_map(
+            ops in prop::collection::vec((any::<bool>(), 0u64..50, 0u32..20), 0..200),
+        ) {
             let mut heap = IndexedHeap::with_capacity(20);
             let mut model = BTreeMap::new();
             for (insert, key, number) in ops {

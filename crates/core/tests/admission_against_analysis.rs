@@ -82,7 +82,10 @@ prop_compose! {
         let batch = batch.min(u32::try_from(period / pdu_cost_ns).unwrap());
         let compute_ns = pdu_cost_ns * u64::from(batch);
         let deadline_ns =
-            if constrained { compute_ns + deadline_seed % (period - compute_ns + 1) } else { period };
+            match constrained {
+                true => compute_ns + deadline_seed % (period - compute_ns + 1),
+                false => period,
+            };
         ActivityParams::new(Span::from_nanos(period), Span::from_nanos(pdu_cost_ns))
             .batch(batch)
             .quantum(1 + quantum_seed % batch)
@@ -103,7 +106,13 @@ fn ranked_set() -> impl Strategy<Value = Vec<ActivityParams>> {
 }
 
 proptest! {
-    #![proptest_config(Config { cases: 4_000, failure_persistence: None, max_global_rejects: 100_000, rng_seed: RngSeed::Fixed(2020), ..Config::default() })]
+    #![proptest_config(Config {
+        cases: 4_000,
+        failure_persistence: None,
+        max_global_rejects: 100_000,
+        rng_seed: RngSeed::Fixed(2020),
+        ..Config::default()
+    })]
 
     #[test]
     fn every_response_is_the_one_the_other_analysis_finds(set in ranked_set()) {
@@ -139,7 +148,8 @@ proptest! {
             order.rotate_left(at);
         }
         let mut reservations = reservations(Share::WHOLE);
-        let admitted = order.iter().all(|&params| reservations.reserve("", params, &Terms::default()).is_ok());
+        let mut reserve = |params| reservations.reserve("", params, &Terms::default());
+        let admitted = order.iter().all(|&params| reserve(params).is_ok());
         prop_assert_eq!(admitted, kept);
     }
 }

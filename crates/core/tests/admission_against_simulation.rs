@@ -250,7 +250,7 @@ proptest! {
 /// A would end within its quantum and be due then. The job that goes before it by its event takes
 /// longer than that. So A is not admitted beside it, except with a later deadline.
 #[test]
-fn who_may_win_ties_is_reckoned_with_for_those_it_may_go_before() {
+fn the_analysis_includes_activities_that_win_ties() {
     let (a, b) = (ActivityParams::new(ns(100), ns(10)), ActivityParams::new(ns(100), ns(40)));
     let eager = terms(1, 0);
     let mut reservations = Reservations::new(platform(0, 0), &RMDP);
@@ -334,7 +334,7 @@ proptest! {
     #![proptest_config(cases(2_000))]
 
     #[test]
-    fn what_is_admitted_misses_no_deadline(
+    fn admitted_sets_miss_no_deadline(
         wanted in prop::collection::vec(constrained(), 2..9),
         switch_ns in prop_oneof![Just(0u64), 1u64..12],
         wakeup_ns in prop_oneof![Just(0u64), 1u64..60],
@@ -346,7 +346,7 @@ proptest! {
 
     /// Few periods, so that there are ties, which events win all the time.
     #[test]
-    fn what_is_admitted_misses_no_deadline_whoever_wins_ties_by_events(
+    fn admitted_sets_miss_no_deadline_whichever_ties_events_win(
         wanted in prop::collection::vec(tied(), 2..9),
         switch_ns in prop_oneof![Just(0u64), 1u64..12],
         wakeup_ns in prop_oneof![Just(0u64), 1u64..60],

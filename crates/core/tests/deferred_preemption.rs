@@ -143,7 +143,7 @@ fn no_response_is_longer_than_admitted_and_switches_are_spared() {
 }
 
 #[test]
-fn deferred_preemption_costs_what_it_may_take_from_the_deadline() {
+fn deferred_preemption_costs_at_most_its_length() {
     let with = |defer_preemption_us| {
         let mut reservations = reservations(Span::from_micros(defer_preemption_us));
         let params = ActivityParams::new(Span::from_millis(10), Span::from_millis(4));

@@ -190,7 +190,7 @@ fn equal_periods_keep_their_windows_whatever_happens() {
 
 /// Periods of all kinds, with windows, more than the CPU can do.
 #[test]
-fn what_is_admitted_by_simulation_keeps_its_windows_cycle_after_cycle() {
+fn sets_admitted_by_simulation_keep_their_windows_in_every_cycle() {
     let mut chance = Chance(2004);
     let (mut admitted, mut refused) = (0, 0);
     while admitted < 60 {
@@ -229,7 +229,7 @@ fn what_is_admitted_by_simulation_keeps_its_windows_cycle_after_cycle() {
 /// job need be missed misses none. Events are served besides, from the remaining share, and out of
 /// turn.
 #[test]
-fn what_is_admitted_as_earliest_deadline_first_misses_nothing_while_events_are_served() {
+fn sets_admitted_by_edf_demand_miss_nothing_while_events_are_served() {
     let mut chance = Chance(1973);
     let (mut admitted, mut with_share, mut extras, mut events) = (0, 0, 0, 0);
     while admitted < 1_500 {
@@ -281,7 +281,8 @@ fn what_is_admitted_as_earliest_deadline_first_misses_nothing_while_events_are_s
         with_share += u32::from(share.is_some());
     }
     println!(
-        "{admitted} admitted, {with_share} with a share for events, {extras} extra services, {events} events"
+        "{admitted} admitted, {with_share} with a share for events, {extras} extra services, \
+         {events} events"
     );
     assert!(with_share > 100 && extras > 5_000 && events > 5_000);
 }
@@ -312,7 +313,7 @@ fn the_count_of_violations_is_that_of_the_recorded_jobs_however_overloaded() {
 }
 
 #[test]
-fn three_that_must_have_two_thirds_of_one_slot_are_not_hurt_by_the_events_of_one() {
+fn the_events_of_one_activity_break_no_window_of_a_full_slot() {
     let set = [task(3, 3, 2, 3), task(3, 3, 2, 3), task(3, 3, 2, 3)];
     assert!(admit(&set, &Conditions::default()).1);
     for seed in 0..50 {

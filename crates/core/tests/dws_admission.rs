@@ -90,7 +90,10 @@ prop_compose! {
         let bound = ns((period_ns * bound_percent / 100).max(params.compute().as_nanos()));
         match bound <= params.period {
             true => (params.deadline(bound), Terms { workahead_max, ..Terms::default() }),
-            false => (params, Terms { workahead_max, delay_bound: Some(bound), ..Terms::default() }),
+            false => {
+                let delay_bound = Some(bound);
+                (params, Terms { workahead_max, delay_bound, ..Terms::default() })
+            }
         }
     }
 }
@@ -117,7 +120,7 @@ proptest! {
     #![proptest_config(cases(2_000))]
 
     #[test]
-    fn what_is_admitted_misses_no_deadline_however_early_messages_and_events_come(
+    fn admitted_sets_miss_no_deadline_however_early_messages_and_events_come(
         wanted in wanted(),
         switch_ns in prop_oneof![3 => Just(0u64), 1 => 1u64..4],
         wakeup_ns in prop_oneof![3 => Just(0u64), 1 => 1u64..12],
@@ -183,7 +186,7 @@ fn misses(set: [Activity; 2], conditions: Conditions) -> bool {
 }
 
 #[test]
-fn of_every_pair_with_periods_up_to_five_just_those_are_refused_that_can_miss() {
+fn of_all_pairs_with_periods_up_to_five_exactly_those_that_can_miss_are_refused() {
     let all: Vec<_> = (1..=5).flat_map(all_of_period).collect();
     let (mut kept, mut refused) = (0, 0);
     for (at, first) in all.iter().enumerate() {
@@ -273,7 +276,10 @@ proptest! {
 
     /// The CPU limit changes no verdict while hand-offs are free.
     #[test]
-    fn working_ahead_costs_nobody_anything(wanted in wanted(), limits in prop::array::uniform8(0u32..9)) {
+    fn working_ahead_costs_the_others_nothing(
+        wanted in wanted(),
+        limits in prop::array::uniform8(0u32..9),
+    ) {
         let changed: Vec<_> = wanted
             .iter()
             .zip(limits)
@@ -323,7 +329,7 @@ proptest! {
 /// 110, and continues at 125: it ends at 136. If it never worked ahead, it would end by then at the
 /// latest: 12 and 15 are charged, and 27 is less than 30.
 #[test]
-fn only_the_hand_off_to_a_message_ahead_is_to_be_reckoned_with() {
+fn work_ahead_costs_only_the_hand_off_to_it() {
     let bound = |bound_ns| Some(ns(bound_ns));
     let a = ActivityParams::new(ns(200), ns(1)).batch(2).offset(ns(105));
     let b = ActivityParams::new(ns(200), ns(5)).offset(ns(100));

@@ -182,7 +182,7 @@ fn upcall(id: ActivityId, pdus_max: u32, check_at: u64) -> Command {
 }
 
 #[test]
-fn a_message_that_ends_before_its_logical_arrival_has_no_response_and_all_its_slack() {
+fn a_job_that_ends_before_its_logical_arrival_has_response_0_and_full_slack() {
     let (mut bench, _) = Bench::running(&[offset(due(task(10, 2), 8), 5)], &DWS);
     assert_eq!(bench.arrived(1, A, 1), [upcall(A, 2, 15)]);
     let (record, after) = bench.done(3, 2);
@@ -217,7 +217,7 @@ fn messages_beyond_the_limit_wait_for_their_releases() {
 }
 
 #[test]
-fn messages_that_are_early_do_not_count_where_nothing_works_ahead() {
+fn early_messages_do_not_count_under_policies_that_do_not_work_ahead() {
     let realtime = offset(task(10, 1), 5);
     let (params, terms) = realtime;
     let never = (params, Terms { workahead_max: 0, ..terms });
@@ -257,7 +257,7 @@ fn a_handler_asks_when_one_that_waits_becomes_critical() {
 /// Logical arrivals at 5, 15 and 25, all messages present at 1; due 8 later. The first ends at 20,
 /// when the second should have begun. The second ends at 24, before the third's logical arrival.
 #[test]
-fn an_early_message_counts_as_overrun_only_where_its_logical_arrival_finds_the_one_before() {
+fn an_early_message_is_an_overrun_only_if_the_previous_one_is_unfinished_at_its_logical_arrival() {
     let (params, terms) = offset(due(task(10, 4), 8), 5);
     let set = [(params, Terms { workahead_max: 3, ..terms })];
     let (mut bench, _) = Bench::running(&set, &DWS);
@@ -326,7 +326,12 @@ prop_compose! {
 }
 
 proptest! {
-    #![proptest_config(Config { cases: 300, failure_persistence: None, rng_seed: RngSeed::Fixed(1991), ..Config::default() })]
+    #![proptest_config(Config {
+        cases: 300,
+        failure_persistence: None,
+        rng_seed: RngSeed::Fixed(1991),
+        ..Config::default()
+    })]
 
     /// One stream, due soonest of all, never early. Whatever the others do ahead or in the
     /// background, it waits for at most the rest of one quantum.

@@ -373,7 +373,7 @@ fn lags_of_groups_and_in_them(seed: u64, reweighs: u64) -> u64 {
 }
 
 #[test]
-fn no_lag_in_a_group_leaves_a_quantum_and_none_of_a_group_much_more() {
+fn no_lag_in_a_group_exceeds_a_quantum_and_no_lag_of_a_group_much_more() {
     let all_had_to_wait: u64 =
         (0..8).map(|seed| lags_of_groups_and_in_them(seed, seed % 2 * 300)).sum();
     assert!(all_had_to_wait > 0);
@@ -390,7 +390,7 @@ fn lags_of_groups_and_in_them_in_400_crowds() {
 
 /// One honest member and one activity outside, and a flood of others, in the group or not.
 #[test]
-fn a_flood_in_a_group_hurts_nobody_outside() {
+fn a_flood_in_a_group_does_not_affect_activities_outside() {
     let own = |share_percent, group| Habit { share_percent, group, ..BUSY };
     let quiet = vec![own(30, None), own(0, None), own(0, Some(0)), own(0, Some(4))];
     let flood = Habit { weight: 20, stretches: 9, wakes: 7, leaves: true, group: Some(0), ..BUSY };
@@ -439,7 +439,7 @@ fn no_lag_leaves_a_quantum_while_weights_change_in_a_million_operations() {
 
 /// Four changes a quantum: more often than any activity is served, which is beyond EEVDF's theorem.
 #[test]
-fn a_storm_of_new_weights_moves_no_lag_by_another_quarter_of_a_quantum() {
+fn very_frequent_weight_changes_add_less_than_a_quarter_of_a_quantum_to_any_lag() {
     no_lag_leaves(QUANTUM_NS + QUANTUM_NS / 4, 60_000, 3);
 }
 
@@ -511,7 +511,7 @@ fn a_fixed_share_is_constant_to_a_percent(reweighs: u64) {
 /// The activity declares that a job takes 20 us in pieces of 10 us. In fact it takes seconds in
 /// pieces of 300 us (and an honest one would get just as much).
 #[test]
-fn who_underestimates_its_cost_gains_nothing_and_hurts_no_one() {
+fn an_underestimated_cost_gains_nothing_and_harms_no_other() {
     let honest = [
         Habit { share_percent: 30, ..BUSY },
         Habit { share_percent: 10, stretches: 5, wakes: 10, ..BUSY },
@@ -540,7 +540,7 @@ fn who_underestimates_its_cost_gains_nothing_and_hurts_no_one() {
 }
 
 #[test]
-fn who_overestimates_its_cost_hurts_no_one() {
+fn an_overestimated_cost_harms_no_activity() {
     let sleeper = Habit { stretches: 4, wakes: 8, ..BUSY };
     let habits = [
         Habit { share_percent: 30, ..sleeper },

@@ -176,7 +176,7 @@ fn admitted(
 static COARSE: Discipline = discipline::ps_with_quantum(Span::from_millis(5));
 
 #[test]
-fn what_is_promised_to_real_time_activities_is_kept() {
+fn promises_to_real_time_activities_are_kept() {
     let (mut promised, mut nearest) = (0, 0.0f64);
     for seed in 0..150 {
         let mut chance = Chance(seed);
@@ -242,7 +242,7 @@ fn no_lag_leaves_a_quantum_while_activities_are_created_and_closed() {
 /// Half of the CPU's time for a second, then a fifth of it, then half again. A suspended activity
 /// can be reweighed too, and a claim of the other kind has no effect.
 #[test]
-fn a_share_that_changes_is_what_its_owner_gets_from_then_on() {
+fn a_changed_share_holds_at_once() {
     let busy = ActivityParams::new(Span::from_millis(100), Span::from_micros(100)).batch(1_000);
     let share = |percent: u32| Share::from_ppm(percent * 10_000).unwrap();
     let terms = Terms { share: Some(share(50)), ..Terms::default() };

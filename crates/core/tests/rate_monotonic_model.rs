@@ -40,10 +40,17 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 proptest! {
-    #![proptest_config(Config { cases: 1_000, failure_persistence: None, rng_seed: RngSeed::Fixed(1996), ..Config::default() })]
+    #![proptest_config(Config {
+        cases: 1_000,
+        failure_persistence: None,
+        rng_seed: RngSeed::Fixed(1996),
+        ..Config::default()
+    })]
 
     #[test]
-    fn any_sequence_of_inputs_gives_what_the_model_gives(ops in prop::collection::vec(op(), 0..120)) {
+    fn any_sequence_of_inputs_has_the_results_of_the_model(
+        ops in prop::collection::vec(op(), 0..120),
+    ) {
         compare(&RMDP, &ops);
         compare(&RM, &ops);
     }

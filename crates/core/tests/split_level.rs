@@ -278,7 +278,7 @@ fn random_set(seed: u64) -> Vec<Member> {
 }
 
 #[test]
-fn domains_together_upcall_what_one_scheduler_would() {
+fn domains_together_make_the_upcalls_of_one_scheduler() {
     for name in ["rmdp", "rm", "dws"] {
         let discipline = by_name(name).unwrap();
         let (mut upcalls, mut hand_offs) = (0, 0);
@@ -297,7 +297,7 @@ fn domains_together_upcall_what_one_scheduler_would() {
 }
 
 #[test]
-fn policies_whose_ranks_mean_nothing_elsewhere_say_so() {
+fn policies_whose_ranks_are_local_report_it() {
     let shows = |discipline: &Discipline| {
         let mut scheduler = Scheduler::new(1, discipline);
         let params = ActivityParams::new(Span::from_nanos(10), Span::from_nanos(1));

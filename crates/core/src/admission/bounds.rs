@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_left_out_where_a_deadline_is_not_the_period() {
+    fn the_bounds_are_left_out_if_a_deadline_is_not_the_period() {
         let [first, second, third] = set();
         let ranked = [first, second.deadline(Span::from_nanos(149)), third];
         assert_eq!(tests(0, &ranked, 0.5, &platform(0, 0)), []);

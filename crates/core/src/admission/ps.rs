@@ -27,9 +27,9 @@
 //!   noticed late, by at most `J`. In that case the start of this job is late by the same amount,
 //!   not by a further one. Starts move by `u / f` for used time. So the virtual deadline of the
 //!   last request is `G / f` after the start, where `G` is the earlier use plus that request.
-//!   Requests end where the job is expected or declared to end, but are whole stretches. So `G < C
-//!   + s`, whatever was expected. The virtual time of shares is the service given, and a busy CPU
-//!   gives all its time.
+//!   Requests end where the job is expected or declared to end, but are whole stretches. So
+//!   `G < C + s`, whatever was expected. The virtual time of shares is the service given, and a
+//!   busy CPU gives all its time.
 //! - **B.** A request is served by its virtual deadline plus the longest request of another
 //!   activity, which may have begun just before (EEVDF, Stoica et al. 1996: lags are above `-q` and
 //!   below `q`). The demand due by a deadline `D` from activities that start at `t` or later is at

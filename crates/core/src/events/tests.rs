@@ -10,7 +10,7 @@ const fn terms(pending_max: u32, invocations_max: u32, span_ns: u64) -> HandlerT
     HandlerTerms { pending_max, invocations_max, span: Span::from_nanos(span_ns) }
 }
 
-/// Handlers of room for 8 that may be invoked as often as they like, and a source for
+/// A delivery with handlers that hold 8 events and have no limit of invocations, and a source for
 /// each route.
 fn delivery<const N: usize>(handlers: u32, routes: [&[u32]; N]) -> (Delivery, [SourceId; N]) {
     let mut delivery = Delivery::new();
@@ -115,7 +115,7 @@ fn an_event_that_leads_back_to_its_handler_is_refused() {
     let back = QueuedEvent::new(to_service, 0, 4).because(reply.led_by(client));
     assert_eq!(raise(&mut delivery, back), Err(Refused::Recursion(service)));
     assert_eq!(delivery.counts(service).unwrap().recursions, 2);
-    // The same called at once.
+    // The same, called directly.
     let within = delivery.call(at(0), service, Ancestry::NONE).unwrap();
     let deeper = delivery.call(at(0), client, within).unwrap();
     assert_eq!(delivery.call(at(0), service, deeper), Err(Refused::Recursion(service)));
@@ -123,7 +123,7 @@ fn an_event_that_leads_back_to_its_handler_is_refused() {
 }
 
 #[test]
-fn a_route_that_leads_back_is_cut_where_it_does() {
+fn a_route_that_leads_back_is_cut_at_that_handler() {
     let (mut delivery, [a]) = delivery(2, [&[0, 1]]);
     let led = QueuedEvent::new(a, 0, 1).led_by(EventHandlerId(1));
     raise(&mut delivery, QueuedEvent::new(a, 0, 2).because(led)).unwrap();
@@ -162,7 +162,7 @@ fn a_handler_that_runs_away_is_held_and_the_others_go_on() {
 }
 
 #[test]
-fn who_floods_fills_no_more_than_its_own_room() {
+fn a_flood_fills_only_the_queue_of_its_handler() {
     let (mut delivery, [a, b]) = delivery(2, [&[0], &[1]]);
     let refused = Err(Refused::Full(EventHandlerId(0)));
     for token in 0..10 {
@@ -178,7 +178,7 @@ fn who_floods_fills_no_more_than_its_own_room() {
 }
 
 #[test]
-fn only_what_can_be_is_added() {
+fn invalid_handlers_and_sources_are_not_added() {
     let mut delivery = Delivery::new();
     for (wrong, name, found, max) in [
         (terms(0, 1, 1), "pending_max", 0, 65_536),
@@ -202,7 +202,7 @@ fn only_what_can_be_is_added() {
     );
 }
 
-/// What may happen.
+/// The operations.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Raise {
@@ -214,7 +214,7 @@ enum Step {
     Crossing,
     Scheduling,
     Pass(u64),
-    /// Next; an invoked handler takes so many, with this verdict on each.
+    /// Calls `next`; an invoked handler takes this many events, with this verdict on each.
     Next {
         takes: u8,
         verdict: u8,
@@ -308,7 +308,8 @@ impl Model {
         Some(self.waiting.remove(index).1)
     }
 
-    /// The last of the source to come to a stage, if it still waits: `last` knows its serial.
+    /// `last` is the serial of the last event of the source that came to a stage, whether it still
+    /// waits or not.
     fn conclude(
         &mut self,
         event: QueuedEvent,
@@ -338,7 +339,7 @@ impl Model {
 }
 
 proptest! {
-    /// Any sequence of steps gives what lists searched from end to end give.
+    /// Any sequence of steps has the same result as lists searched from end to end.
     #[test]
     fn behaves_like_lists(steps in steps()) {
         let mut delivery = Delivery::new();
@@ -367,7 +368,8 @@ proptest! {
                 Step::Raise { source, rank, when, cause } => {
                     token += 1;
                     let event = QueuedEvent::new(SourceId(source), rank, token);
-                    let event = if cause { event.because(event.led_by(EventHandlerId(1))) } else { event };
+                    let led = event.led_by(EventHandlerId(1));
+                    let event = if cause { event.because(led) } else { event };
                     let delay = Span::from_nanos(4);
                     let (when, ripe) = match when {
                         0 => (When::Now, Ripe::Now),
@@ -395,7 +397,8 @@ proptest! {
                         let event = delivery.take(handler);
                         prop_assert_eq!(event, model.take(handler.0));
                         let Some(event) = event else { break };
-                        let verdict = [Verdict::Drop, Verdict::Merge, Verdict::Pass][verdict as usize];
+                        let verdicts = [Verdict::Drop, Verdict::Merge, Verdict::Pass];
+                        let verdict = verdicts[verdict as usize];
                         let newest = &mut last[event.source.0 as usize][event.stage as usize + 1];
                         let before = model.serial;
                         let expected = model.conclude(event, verdict, *newest);

@@ -1,22 +1,20 @@
 //! A policy whose call protocol is asserted.
 //!
 //! [`Checked`] wraps a policy and panics at the first call, or answer, that breaks the protocol of
-//! [`Policy`]. Debug builds use it for every policy; the random tests of the simulator (VOPR) and
-//! the fuzz targets use it in release builds too. Other release builds do not contain a check.
+//! [`Policy`]. Debug builds use it for every policy. The random tests of the simulator (VOPR) and
+//! the fuzz targets use it in release builds too. All other release builds run no check.
 //!
-//! States of an activity, as the protocol has them:
+//! States of an activity in the protocol:
 //!
 //! ```text
-//!            (1) join            (2) ready                  (4) pick
-//!   [absent] --------> Idle -------------------> Ready -----------------> Picked
-//!      ^              | ^ ^ ^   (3) withdraw,    |   ^                      |
-//!      | (8) leave    | | | |       lost         |   |                      | (5) ran
-//!      +--------------+ | | +--------------------+   |                      v
-//!                       | |                          +-------------------- Ran
-//!                       | |           (6) done          (7) resume          |
-//!                       | +-------------------------------------------------+
-//!                       |
-//!                       +--- (9) pick, pick_extra: PickedExtra, ran: RanExtra, extra_done: Idle
+//!            (1) join              (2) ready                   (4) pick
+//!   [absent] ----------> Idle --------------------> Ready -----------------> Picked
+//!      ^                 |  ^  (3) withdraw, lost    |  ^                      |
+//!      |   (8) leave     |  +------------------------+  | (7) resume           | (5) ran
+//!      +-----------------+                              |                      v
+//!                        ^                              +-------------------- Ran
+//!                        |                (6) done                             |
+//!                        +-----------------------------------------------------+
 //! ```
 //!
 //! 1. The number is below the capacity and not in use; the parameters are valid.
@@ -27,7 +25,8 @@
 //! 6. `done` names the deadline of the job.
 //! 7. The job stays the same.
 //! 8. Only an idle activity leaves or is suspended.
-//! 9. A service without a job. It ends with `extra_done`.
+//! 9. Not drawn: `pick` and `pick_extra` may pick an idle activity. After `ran`, `extra_done` ends
+//!    this service without a job.
 
 use super::{EventRank, ExtraEnd, Policy, Ready, Standing};
 use crate::activity::{ActivityId, ActivityParams, Claim, Terms};

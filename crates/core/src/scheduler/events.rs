@@ -148,7 +148,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn one_activity_does_not_use_up_what_all_have_together() {
+    fn one_activity_cannot_use_up_the_common_pool() {
         let mut queue = EventQueue::with_capacity(2_000);
         let all = |queue: &mut EventQueue, id| {
             (0..u64::from(EVENTS_MAX) + 1).filter(|&rank| queue.post(id, rank).is_some()).count()
@@ -165,7 +165,9 @@ mod tests {
     proptest! {
         /// After any posts and takes the queue holds what sorted lists hold, in the same memory.
         #[test]
-        fn behaves_like_sorted_lists(ops in prop::collection::vec((0u32..3, 0u64..9, 0u32..12), 0..400)) {
+        fn behaves_like_sorted_lists(
+            ops in prop::collection::vec((0u32..3, 0u64..9, 0u32..12), 0..400),
+        ) {
             let mut queue = EventQueue::with_capacity(3);
             let (capacity, mut posted) = (queue.pool.capacity(), 0);
             let mut lists = vec![Vec::new(); 3];

@@ -1,6 +1,5 @@
-//! DWCS as one would write it down: no queues, nothing kept that can be computed,
-//! fractions as fractions. It plays the scheduler's part, too, within the rules
-//! that [`Policy`] states.
+//! DWCS in its simplest form: no queues, no stored values that can be computed, fractions as
+//! fractions. The model also plays the scheduler's part, within the protocol of [`Policy`].
 
 use upcall_core::activity::{ActivityId, ActivityParams, Terms, Window};
 use upcall_core::admission::Share;
@@ -8,13 +7,13 @@ use upcall_core::policy::dwcs::WindowConstrained;
 use upcall_core::policy::{Checked, EventRank, ExtraEnd, Policy, Ready};
 use upcall_core::time::{Instant, Span};
 
-/// What a task is: cost of a PDU in ns, batch, `x`, `y - x`, whether work-conserving.
+/// A task: cost of a PDU in ns, batch, `x`, `y - x`, whether work-conserving.
 pub type Task = (u64, u32, u32, u32, bool);
 
-/// An operation: which, on whom, and how much of it.
+/// An operation: its number, its task, and an amount.
 pub type Operation = (u32, u32, u64);
 
-/// How many operations there are to choose among.
+/// The number of operations.
 pub const OPERATIONS: u32 = 12;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,16 +36,16 @@ struct Activity {
     active: bool,
     deadline: u64,
     left: u64,
-    /// Events that wait.
+    /// The waiting events.
     events: Vec<EventRank>,
     seen: bool,
-    /// Yielded amid a service for this one.
+    /// The event during whose service it yielded.
     again: Option<EventRank>,
     exhausted: bool,
 }
 
-/// What runs: a job by its urgency, an event by the server's, or an extra
-/// service until then, for an event or for work.
+/// The running service: a job with its urgency, an event with the server's urgency, or an extra
+/// service until an instant, for an event or for work.
 #[derive(Clone, Copy, Debug)]
 enum Runs {
     Job(u64),
@@ -136,7 +135,7 @@ impl Model {
         self.best(|activity| activity.state == State::Ready)
     }
 
-    /// Who has an event, does not run and could be served.
+    /// The activity that has an event, does not run and could be served.
     fn with_event(&self) -> Option<usize> {
         self.most_urgent_event(|activity| {
             let idle = activity.state == State::Idle && activity.active;
@@ -153,7 +152,7 @@ impl Model {
         self.most_urgent_event(Activity::wants_extra).or_else(|| self.best(Activity::wants_extra))
     }
 
-    /// After every operation: since when an event waits for the server.
+    /// After every operation: notes since when an event waits for the server.
     fn note(&mut self, now: u64) {
         self.begun = match (self.share, self.with_event()) {
             (Some(_), Some(_)) => Some(self.begun.unwrap_or(now.max(self.spent_until))),
@@ -171,7 +170,7 @@ impl Model {
         ready.into_iter().chain(self.server_deadline()).min()
     }
 
-    /// Who runs next, and the deadline that the server is charged.
+    /// The activity that runs next, and the deadline that the server is charged.
     fn pick(&self, now: u64) -> Option<(usize, Runs, Option<u64>)> {
         let best = self.ready();
         if let (Some(first), Some(deadline)) = (self.with_event(), self.server_deadline()) {
@@ -228,7 +227,7 @@ impl Model {
     }
 }
 
-/// Does the operations on both, as a scheduler might. Panics where they differ.
+/// Applies the operations to both, like a scheduler. Panics where they differ.
 pub fn compare(tasks: &[Task], share: Option<u32>, operations: &[Operation]) {
     let mut policy = Checked::new(WindowConstrained::new(8), 8);
     let mut model = Model::default();
@@ -301,7 +300,7 @@ fn operate(
     let a = id.0 as usize;
     let at = Instant::from_nanos(*now);
     match operation {
-        // Time passes; whoever runs has run meanwhile.
+        // Time passes while the running activity runs.
         0..=2 => *now += amount,
         3..=5 if model.all[a].state == State::Idle => {
             let deadline = *now + 4 * amount + 1;

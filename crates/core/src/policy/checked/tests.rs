@@ -16,7 +16,7 @@ fn params() -> ActivityParams {
     ActivityParams::new(Span::from_millis(40), Span::from_millis(1))
 }
 
-/// A policy with one activity, which answers whatever the test told it to answer.
+/// A policy with one activity, whose answers the test sets.
 #[derive(Debug, Default)]
 struct Faulty {
     picks: Option<ActivityId>,
@@ -91,7 +91,7 @@ fn extra() -> Checked<Faulty> {
     policy
 }
 
-/// `A` is ready, and its job has no value any more.
+/// `A` is ready, and its job has lost its value.
 fn overdue() -> Checked<Faulty> {
     let mut policy = ready(Faulty { overdue: Some(A), has_ready: true, ..Faulty::default() });
     assert_eq!(policy.overdue(at(2), false), Some(A));
