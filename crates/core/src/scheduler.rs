@@ -422,26 +422,15 @@ impl Scheduler {
             return Err(InputError::TooManyPdus { pdus, pdus_max: running.pdus_max });
         }
         self.running = None;
+        if running.extra {
+            return self.extra_returned(now, running, pdus, outcome);
+        }
         let id = running.id;
         let Some(slot) = self.slots.get_mut(id.0 as usize).and_then(Option::as_mut) else {
             return Err(InputError::Unknown(id));
         };
         let used = now.since(running.since);
         self.policy.ran(id, used, now);
-        if running.extra {
-            slot.counters.pdus += u64::from(pdus);
-            let end = match outcome {
-                Outcome::Yielded => ExtraEnd::Yielded,
-                _ if pdus == running.pdus_max => ExtraEnd::Filled,
-                _ => ExtraEnd::Done,
-            };
-            self.policy.extra_done(id, end, now);
-            if slot.unfinished > 0 {
-                self.policy.ready(id, slot.oldest(), now);
-            }
-            self.stop_returned(now, running, outcome);
-            return Ok(());
-        }
         slot.job.pdus += pdus;
         slot.job.run += used;
         slot.counters.pdus += u64::from(pdus);
@@ -465,6 +454,33 @@ impl Scheduler {
         if !completed {
             // The job was stopped halfway. For the policy it is ready again, and is then withdrawn.
             self.policy.resume(id, now);
+        }
+        self.stop_returned(now, running, outcome);
+        Ok(())
+    }
+
+    /// The handler returned from a service without a job.
+    fn extra_returned(
+        &mut self,
+        now: Instant,
+        running: Running,
+        pdus: u32,
+        outcome: Outcome,
+    ) -> Result<(), InputError> {
+        let id = running.id;
+        let Some(slot) = self.slots.get_mut(id.0 as usize).and_then(Option::as_mut) else {
+            return Err(InputError::Unknown(id));
+        };
+        self.policy.ran(id, now.since(running.since), now);
+        slot.counters.pdus += u64::from(pdus);
+        let end = match outcome {
+            Outcome::Yielded => ExtraEnd::Yielded,
+            _ if pdus == running.pdus_max => ExtraEnd::Filled,
+            _ => ExtraEnd::Done,
+        };
+        self.policy.extra_done(id, end, now);
+        if slot.unfinished > 0 {
+            self.policy.ready(id, slot.oldest(), now);
         }
         self.stop_returned(now, running, outcome);
         Ok(())
