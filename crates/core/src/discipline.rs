@@ -202,16 +202,14 @@ impl Discipline {
         CheckedDiscipline(self)
     }
 
-    fn new_policy(&self, capacity: u32, checked: bool) -> Box<dyn Policy> {
+    fn new_policy(&self, capacity: u32) -> Box<dyn Policy> {
         match self.kind {
-            Kind::RateMonotonic => boxed(RateMonotonic::new(capacity), capacity, checked),
-            Kind::DeadlineWorkahead => boxed(DeadlineWorkahead::new(capacity), capacity, checked),
+            Kind::RateMonotonic => Box::new(RateMonotonic::new(capacity)),
+            Kind::DeadlineWorkahead => Box::new(DeadlineWorkahead::new(capacity)),
             Kind::ProportionalShare => {
-                let (quantum, groups) = (self.quantum(), &self.groups);
-                let policy = ProportionalShare::with_groups(capacity, quantum, groups);
-                boxed(policy, capacity, checked)
+                Box::new(ProportionalShare::with_groups(capacity, self.quantum(), &self.groups))
             }
-            Kind::WindowConstrained => boxed(WindowConstrained::new(capacity), capacity, checked),
+            Kind::WindowConstrained => Box::new(WindowConstrained::new(capacity)),
         }
     }
 
@@ -223,7 +221,10 @@ impl Discipline {
 impl PolicyFactory for Discipline {
     /// In debug builds the policy checks its call protocol.
     fn policy(&self, capacity: u32) -> Box<dyn Policy> {
-        self.new_policy(capacity, cfg!(debug_assertions))
+        match cfg!(debug_assertions) {
+            true => self.checked().policy(capacity),
+            false => self.new_policy(capacity),
+        }
     }
 }
 
@@ -233,12 +234,9 @@ pub struct CheckedDiscipline<'a>(&'a Discipline);
 
 impl PolicyFactory for CheckedDiscipline<'_> {
     fn policy(&self, capacity: u32) -> Box<dyn Policy> {
-        self.0.new_policy(capacity, true)
+        // A `Checked` of each policy type would change how the compiler inlines the policies.
+        Box::new(Checked::new(self.0.new_policy(capacity), capacity))
     }
-}
-
-fn boxed<P: Policy + 'static>(policy: P, capacity: u32, checked: bool) -> Box<dyn Policy> {
-    if checked { Box::new(Checked::new(policy, capacity)) } else { Box::new(policy) }
 }
 
 impl From<&Discipline> for AdmissionTest {

@@ -56,8 +56,8 @@ struct Picked {
 
 /// A policy that panics where its call protocol is broken: see the [module](self).
 #[derive(Debug)]
-pub struct Checked<P> {
-    policy: P,
+pub struct Checked<P: ?Sized> {
+    policy: Box<P>,
     /// By activity number. The picked activity is `Idle` here.
     states: Vec<State>,
     ready: usize,
@@ -67,9 +67,9 @@ pub struct Checked<P> {
     now: Instant,
 }
 
-impl<P: Policy> Checked<P> {
+impl<P: Policy + ?Sized> Checked<P> {
     /// Wraps `policy`, which was made for activities numbered `0..capacity`. Allocates.
-    pub fn new(policy: P, capacity: u32) -> Self {
+    pub fn new(policy: Box<P>, capacity: u32) -> Self {
         Checked {
             policy,
             states: vec![State::Absent; capacity as usize],
@@ -159,7 +159,7 @@ impl<P: Policy> Checked<P> {
     }
 }
 
-impl<P: Policy> Policy for Checked<P> {
+impl<P: Policy + ?Sized> Policy for Checked<P> {
     fn join(&mut self, id: ActivityId, params: &ActivityParams, terms: &Terms, now: Instant) {
         self.begin(now);
         assert!(self.state(id) == State::Absent, "policy: activity {} joins twice", id.0);

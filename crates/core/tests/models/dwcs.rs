@@ -229,7 +229,7 @@ impl Model {
 
 /// Applies the operations to both, like a scheduler. Panics where they differ.
 pub fn compare(tasks: &[Task], share: Option<u32>, operations: &[Operation]) {
-    let mut policy = Checked::new(WindowConstrained::new(8), 8);
+    let mut policy = Checked::new(Box::new(WindowConstrained::new(8)), 8);
     let mut model = Model::default();
     let mut now = 0;
     for (&(cost, batch, misses, more, work_conserving), id) in

@@ -338,7 +338,7 @@ impl Both {
         let groups: Vec<_> = model.nodes[2..].iter().map(group).collect();
         let quantum = Span::from_nanos(QUANTUM_NS);
         let policy = ProportionalShare::with_groups(COUNT, quantum, &groups);
-        let policy = Checked::new(policy, COUNT);
+        let policy = Checked::new(Box::new(policy), COUNT);
         let mut both = Both { policy, model, now: Instant::ZERO };
         for number in 0..COUNT {
             both.join(number, number % 3);

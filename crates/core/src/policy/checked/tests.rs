@@ -58,7 +58,7 @@ impl Policy for Faulty {
 
 /// `A` has joined.
 fn joined<P: Policy>(policy: P) -> Checked<P> {
-    let mut policy = Checked::new(policy, 2);
+    let mut policy = Checked::new(Box::new(policy), 2);
     policy.join(A, &params(), &Terms::default(), at(1));
     policy
 }

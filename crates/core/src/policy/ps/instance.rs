@@ -103,7 +103,7 @@ impl PartialOrd for Virtual {
 
 /// The state of a client; the [module](self) describes the states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum ClientState {
     Idle,
     Lingering,
     Ready,
@@ -118,7 +118,7 @@ struct Client {
     left: bool,
     /// Breaks ties; the smaller value goes first.
     tie: u32,
-    standing: Standing,
+    state: ClientState,
     start: Virtual,
     /// The clock when the client retired after service with a lag of 0 or more.
     retired: Option<Virtual>,
@@ -130,7 +130,7 @@ impl Client {
         weight: 0,
         left: false,
         tie: 0,
-        standing: Standing::Idle,
+        state: ClientState::Idle,
         start: Virtual(0),
         retired: None,
         request_ns: 0,
@@ -210,7 +210,7 @@ impl Instance {
     pub fn join(&mut self, client: u32, weight: u32, tie: u32) {
         self.leave(client);
         let Some(place) = self.clients.get(client as usize) else { return };
-        if place.standing == Standing::Lingering {
+        if place.standing == ClientState::Lingering {
             // The debt of the previous client with this number is written off.
             self.drop_out(client);
         }
@@ -246,7 +246,7 @@ impl Instance {
         place.start = Virtual(clock.0 + ahead.div_euclid(i128::from(weight)));
         let (standing, start) = (place.standing, place.start);
         self.start_max = self.start_max.max(start);
-        if counts_idle || standing != Standing::Idle {
+        if counts_idle || standing != ClientState::Idle {
             self.total = self.total - u64::from(before) + u64::from(weight);
         }
         self.replace(client, standing);
@@ -258,17 +258,17 @@ impl Instance {
         let (clock, shares) = (self.clock, self.shares);
         let Some(place) = self.client_mut(client) else { return };
         place.request_ns = clamped_ns(length);
-        let standing = core::mem::replace(&mut place.standing, Standing::Ready);
+        let standing = core::mem::replace(&mut place.standing, ClientState::Ready);
         let weight = u64::from(place.weight);
         // At the instant at which it retired: it never stopped competing.
-        if standing == Standing::Idle && place.retired != Some(clock) {
+        if standing == ClientState::Idle && place.retired != Some(clock) {
             place.start = place.start.max(clock);
         }
         match standing {
-            Standing::Idle if !shares => self.total += weight,
-            Standing::Picked => self.picked -= 1,
-            Standing::Lingering => self.lingering.remove(client),
-            Standing::Idle | Standing::Ready => {}
+            ClientState::Idle if !shares => self.total += weight,
+            ClientState::Picked => self.picked -= 1,
+            ClientState::Lingering => self.lingering.remove(client),
+            ClientState::Idle | ClientState::Ready => {}
         }
         self.enqueue(client);
     }
@@ -279,19 +279,19 @@ impl Instance {
         let Some(place) = self.client_mut(client) else { return };
         let ahead = place.start > clock;
         let (standing, start, weight) = (place.standing, place.start, u64::from(place.weight));
-        if matches!(standing, Standing::Idle | Standing::Lingering) {
+        if matches!(standing, ClientState::Idle | ClientState::Lingering) {
             return;
         }
         let lingers = ahead && !shares;
-        place.standing = if lingers { Standing::Lingering } else { Standing::Idle };
-        place.retired = (standing == Standing::Picked).then_some(clock);
+        place.standing = if lingers { ClientState::Lingering } else { ClientState::Idle };
+        place.retired = (standing == ClientState::Picked).then_some(clock);
         if lingers {
             self.lingering.set(start, client);
         } else if !shares {
             self.total -= weight;
         }
         match standing {
-            Standing::Picked => self.picked -= 1,
+            ClientState::Picked => self.picked -= 1,
             _ => self.dequeue(client),
         }
     }
@@ -323,8 +323,8 @@ impl Instance {
     /// Takes out this client, if it is ready. O(log n).
     pub fn take(&mut self, client: u32) {
         let Some(place) = self.client_mut(client) else { return };
-        if place.standing == Standing::Ready {
-            place.standing = Standing::Picked;
+        if place.standing == ClientState::Ready {
+            place.standing = ClientState::Picked;
             self.picked += 1;
             self.dequeue(client);
         }
@@ -334,7 +334,7 @@ impl Instance {
     pub fn charge(&mut self, client: u32, used: Span) {
         let used_ns = clamped_ns(used);
         let Some(place) = self.client_mut(client) else { return };
-        debug_assert_eq!(place.standing, Standing::Picked, "only who was picked is served");
+        debug_assert_eq!(place.standing, ClientState::Picked, "only who was picked is served");
         place.start.0 += place.stretch(used_ns);
         let start = place.start;
         self.start_max = self.start_max.max(start);
@@ -346,7 +346,7 @@ impl Instance {
     pub fn forgive(&mut self, client: u32) {
         let clock = self.clock;
         let Some(place) = self.client_mut(client) else { return };
-        if place.standing == Standing::Ready && place.start > clock {
+        if place.standing == ClientState::Ready && place.start > clock {
             place.start = clock;
             self.enqueue(client);
         }
@@ -383,7 +383,7 @@ impl Instance {
 
     /// Whether this client is ready. O(1).
     pub fn is_ready(&self, client: u32) -> bool {
-        self.clients.get(client as usize).is_some_and(|place| place.standing == Standing::Ready)
+        self.clients.get(client as usize).is_some_and(|place| place.standing == ClientState::Ready)
     }
 
     /// Whether a ready client is eligible. O(log n) amortized, as `pick`.
@@ -408,8 +408,8 @@ impl Instance {
         let lag = (clock - start).saturating_mul(i128::from(place.weight)) >> FRACTION_BITS;
         let lag = match place.standing {
             // Such a client is due nothing, and may have a debt.
-            Standing::Idle | Standing::Lingering => lag.min(0),
-            Standing::Ready | Standing::Picked => lag,
+            ClientState::Idle | ClientState::Lingering => lag.min(0),
+            ClientState::Ready | ClientState::Picked => lag,
         };
         Some(i64::try_from(lag).unwrap_or(if lag < 0 { i64::MIN } else { i64::MAX }))
     }
@@ -440,16 +440,16 @@ impl Instance {
     fn drop_out(&mut self, client: u32) {
         self.lingering.remove(client);
         let place = &mut self.clients[client as usize];
-        place.standing = Standing::Idle;
+        place.standing = ClientState::Idle;
         self.total -= u64::from(place.weight);
     }
 
     /// Moves a client whose start or weight changed.
-    fn replace(&mut self, client: u32, standing: Standing) {
+    fn replace(&mut self, client: u32, state: ClientState) {
         match standing {
-            Standing::Ready => self.enqueue(client),
-            Standing::Lingering => self.lingering.set(self.clients[client as usize].start, client),
-            Standing::Idle | Standing::Picked => {}
+            ClientState::Ready => self.enqueue(client),
+            ClientState::Lingering => self.lingering.set(self.clients[client as usize].start, client),
+            ClientState::Idle | ClientState::Picked => {}
         }
     }
 
