@@ -1,7 +1,7 @@
 //! The calls that cross the core's interface, one fixed-size record each.
 //!
 //! A driver that holds its [`Scheduler`](crate::scheduler::Scheduler) in a [`Traced`] has a
-//! [`Sink`] note every call and every answer. [`replay`] gives the same inputs to a fresh scheduler
+//! [`Sink`] note every call and every answer. [`replay()`] gives the same inputs to a fresh scheduler
 //! and compares the answers. The core's answers depend on its inputs only, so a live run can be
 //! examined again, step by step, on another machine.
 //!

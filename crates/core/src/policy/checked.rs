@@ -54,7 +54,7 @@ struct Picked {
     charged: bool,
 }
 
-/// A policy that panics where its call protocol is broken: see the [module](self).
+/// A policy that panics where its call protocol is broken: see [`Policy`] for the protocol.
 #[derive(Debug)]
 pub struct Checked<P: ?Sized> {
     policy: Box<P>,

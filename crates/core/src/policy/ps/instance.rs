@@ -210,7 +210,7 @@ impl Instance {
     pub fn join(&mut self, client: u32, weight: u32, tie: u32) {
         self.leave(client);
         let Some(place) = self.clients.get(client as usize) else { return };
-        if place.standing == ClientState::Lingering {
+        if place.state == ClientState::Lingering {
             // The debt of the previous client with this number is written off.
             self.drop_out(client);
         }
@@ -244,12 +244,12 @@ impl Instance {
         // Rounded down, like every start.
         let ahead = (place.start.0 - clock.0).saturating_mul(i128::from(before));
         place.start = Virtual(clock.0 + ahead.div_euclid(i128::from(weight)));
-        let (standing, start) = (place.standing, place.start);
+        let (state, start) = (place.state, place.start);
         self.start_max = self.start_max.max(start);
-        if counts_idle || standing != ClientState::Idle {
+        if counts_idle || state != ClientState::Idle {
             self.total = self.total - u64::from(before) + u64::from(weight);
         }
-        self.replace(client, standing);
+        self.replace(client, state);
     }
 
     /// The client requests service for `length`. This replaces the request of a client that is
@@ -258,13 +258,13 @@ impl Instance {
         let (clock, shares) = (self.clock, self.shares);
         let Some(place) = self.client_mut(client) else { return };
         place.request_ns = clamped_ns(length);
-        let standing = core::mem::replace(&mut place.standing, ClientState::Ready);
+        let state = core::mem::replace(&mut place.state, ClientState::Ready);
         let weight = u64::from(place.weight);
         // At the instant at which it retired: it never stopped competing.
-        if standing == ClientState::Idle && place.retired != Some(clock) {
+        if state == ClientState::Idle && place.retired != Some(clock) {
             place.start = place.start.max(clock);
         }
-        match standing {
+        match state {
             ClientState::Idle if !shares => self.total += weight,
             ClientState::Picked => self.picked -= 1,
             ClientState::Lingering => self.lingering.remove(client),
@@ -278,19 +278,19 @@ impl Instance {
         let (clock, shares) = (self.clock, self.shares);
         let Some(place) = self.client_mut(client) else { return };
         let ahead = place.start > clock;
-        let (standing, start, weight) = (place.standing, place.start, u64::from(place.weight));
-        if matches!(standing, ClientState::Idle | ClientState::Lingering) {
+        let (state, start, weight) = (place.state, place.start, u64::from(place.weight));
+        if matches!(state, ClientState::Idle | ClientState::Lingering) {
             return;
         }
         let lingers = ahead && !shares;
-        place.standing = if lingers { ClientState::Lingering } else { ClientState::Idle };
-        place.retired = (standing == ClientState::Picked).then_some(clock);
+        place.state = if lingers { ClientState::Lingering } else { ClientState::Idle };
+        place.retired = (state == ClientState::Picked).then_some(clock);
         if lingers {
             self.lingering.set(start, client);
         } else if !shares {
             self.total -= weight;
         }
-        match standing {
+        match state {
             ClientState::Picked => self.picked -= 1,
             _ => self.dequeue(client),
         }
@@ -323,8 +323,8 @@ impl Instance {
     /// Takes out this client, if it is ready. O(log n).
     pub fn take(&mut self, client: u32) {
         let Some(place) = self.client_mut(client) else { return };
-        if place.standing == ClientState::Ready {
-            place.standing = ClientState::Picked;
+        if place.state == ClientState::Ready {
+            place.state = ClientState::Picked;
             self.picked += 1;
             self.dequeue(client);
         }
@@ -334,7 +334,7 @@ impl Instance {
     pub fn charge(&mut self, client: u32, used: Span) {
         let used_ns = clamped_ns(used);
         let Some(place) = self.client_mut(client) else { return };
-        debug_assert_eq!(place.standing, ClientState::Picked, "only who was picked is served");
+        debug_assert_eq!(place.state, ClientState::Picked, "only who was picked is served");
         place.start.0 += place.stretch(used_ns);
         let start = place.start;
         self.start_max = self.start_max.max(start);
@@ -346,7 +346,7 @@ impl Instance {
     pub fn forgive(&mut self, client: u32) {
         let clock = self.clock;
         let Some(place) = self.client_mut(client) else { return };
-        if place.standing == ClientState::Ready && place.start > clock {
+        if place.state == ClientState::Ready && place.start > clock {
             place.start = clock;
             self.enqueue(client);
         }
@@ -358,9 +358,9 @@ impl Instance {
         let clock = self.clock;
         let Some(place) = self.client_mut(client) else { return };
         place.start = Virtual(place.start.max(clock).0 + place.stretch(clamped_ns(debt)));
-        let (standing, start) = (place.standing, place.start);
+        let (state, start) = (place.state, place.start);
         self.start_max = self.start_max.max(start);
-        self.replace(client, standing);
+        self.replace(client, state);
     }
 
     /// If no client is ready or picked, the next ones begin with lag 0, whatever their lag was.
@@ -383,7 +383,7 @@ impl Instance {
 
     /// Whether this client is ready. O(1).
     pub fn is_ready(&self, client: u32) -> bool {
-        self.clients.get(client as usize).is_some_and(|place| place.standing == ClientState::Ready)
+        self.clients.get(client as usize).is_some_and(|place| place.state == ClientState::Ready)
     }
 
     /// Whether a ready client is eligible. O(log n) amortized, as `pick`.
@@ -406,7 +406,7 @@ impl Instance {
             start += place.stretch(pending_ns);
         }
         let lag = (clock - start).saturating_mul(i128::from(place.weight)) >> FRACTION_BITS;
-        let lag = match place.standing {
+        let lag = match place.state {
             // Such a client is due nothing, and may have a debt.
             ClientState::Idle | ClientState::Lingering => lag.min(0),
             ClientState::Ready | ClientState::Picked => lag,
@@ -440,15 +440,17 @@ impl Instance {
     fn drop_out(&mut self, client: u32) {
         self.lingering.remove(client);
         let place = &mut self.clients[client as usize];
-        place.standing = ClientState::Idle;
+        place.state = ClientState::Idle;
         self.total -= u64::from(place.weight);
     }
 
     /// Moves a client whose start or weight changed.
     fn replace(&mut self, client: u32, state: ClientState) {
-        match standing {
+        match state {
             ClientState::Ready => self.enqueue(client),
-            ClientState::Lingering => self.lingering.set(self.clients[client as usize].start, client),
+            ClientState::Lingering => {
+                self.lingering.set(self.clients[client as usize].start, client)
+            }
             ClientState::Idle | ClientState::Picked => {}
         }
     }
