@@ -199,7 +199,7 @@ impl World {
     /// One upcall: stretch after stretch until the job is done or it gives way.
     fn step(&mut self) {
         let Some(id) = self.policy.pick(self.now) else {
-            assert!(!self.policy.has_ready(), "nobody is picked though somebody is ready");
+            assert!(!self.policy.has_ready(), "no activity is picked although one is ready");
             self.now += Span::from_nanos(1 + self.chance.below(QUANTUM_NS));
             self.mingle();
             return;

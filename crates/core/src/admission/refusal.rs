@@ -164,7 +164,7 @@ impl fmt::Display for Reason {
             ),
             Reason::OverLimit { cpu, utilization, limit } => write!(
                 f,
-                "with it, {} of CPU {cpu} would be given away, more than the limit of {limit}",
+                "with it, {} of CPU {cpu} would be reserved, more than the limit of {limit}",
                 percent_above(*utilization, *limit)
             ),
             Reason::Undecided { cpu, victim } => write!(
@@ -186,7 +186,7 @@ impl fmt::Display for Reason {
                 write!(f, "the policy `{policy}` has no event server, expected `dwcs`")
             }
             Reason::NotShared { policy } => {
-                write!(f, "the policy `{policy}` knows neither shares nor weights, expected `ps`")
+                write!(f, "the policy `{policy}` takes neither shares nor weights, expected `ps`")
             }
             Reason::OtherKind { real_time: true } => f.write_str(
                 "it was admitted with a share and can claim another share, not a weight",
@@ -196,9 +196,8 @@ impl fmt::Display for Reason {
             ),
             Reason::WindowsUnproven { cpu } => write!(
                 f,
-                "with it, CPU {cpu} could not do every job, and nothing shows that only those \
-                 would be missed that may be: that is known where periods, deadlines and \
-                 offsets are alike"
+                "with it, CPU {cpu} could not do every job, and no test shows that only permitted \
+                 periods would be missed: such a test needs equal periods, deadlines and offsets"
             ),
         }
     }

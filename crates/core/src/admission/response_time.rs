@@ -121,7 +121,7 @@ pub(super) fn responses<'a>(
     platform: &'a Platform,
     steps: &'a mut Steps,
 ) -> impl Iterator<Item = Response> + 'a {
-    let all = given_away(ranked, platform);
+    let all = granted(ranked, platform);
     let fullness = utilization::compare(&all, Share::WHOLE);
     (0..ranked.len()).map(move |index| {
         let level = Level::of(ranked, wins_ties, index, platform);
@@ -137,7 +137,7 @@ pub(super) fn responses<'a>(
 }
 
 /// The demand of all activities of one CPU, hand-offs included.
-pub(super) fn given_away(ranked: &[ActivityParams], platform: &Platform) -> Vec<Demand> {
+pub(super) fn granted(ranked: &[ActivityParams], platform: &Platform) -> Vec<Demand> {
     match ranked.len() {
         0 => Vec::new(),
         count => Level::of(ranked, &[], count - 1, platform).demands,

@@ -77,7 +77,7 @@ fn exactly_the_limit_is_within_it_and_a_nanosecond_more_is_not() {
     assert!(response_time.passed);
     assert_eq!(
         refusal.to_string(),
-        "`one` is refused: with it, 90.1 % of CPU 0 would be given away, more than the limit \
+        "`one` is refused: with it, 90.1 % of CPU 0 would be reserved, more than the limit \
          of 90 %; a cpu_limit of 90.1 % instead of 90 % would fit"
     );
 }
@@ -243,7 +243,7 @@ fn apply(hint: Hint, asked: ActivityParams, platform: &mut Platform) -> Activity
             platform.cpu_limit = to;
             asked
         }
-        Hint::Share { .. } => unreachable!("nobody here has one"),
+        Hint::Share { .. } => unreachable!("no activity here has a share"),
     }
 }
 

@@ -59,7 +59,7 @@ impl Verdict {
         let responses: Vec<_> =
             response_time::responses(ranked, &wins_ties, platform, steps).collect();
         let (utilization, within_limit) =
-            share(&response_time::given_away(ranked, platform), platform.cpu_limit);
+            share(&response_time::granted(ranked, platform), platform.cpu_limit);
         let failure = failure(ranked, &responses, within_limit);
         let mut tests = Vec::new();
         if !ranked.is_empty() {

@@ -118,9 +118,9 @@ impl DeadlineWorkahead {
     pub(crate) fn new(capacity: u32) -> Self {
         let job = Ready { release: Instant::ZERO, deadline: Instant::ZERO };
         let class = WorkClass::RealTime;
-        let nobody = Member { class, workahead_max: 0, tie: 0, job, first: None, served: None };
+        let empty = Member { class, workahead_max: 0, tie: 0, job, first: None, served: None };
         DeadlineWorkahead {
-            members: vec![nobody; capacity as usize],
+            members: vec![empty; capacity as usize],
             queues: core::array::from_fn(|_| IndexedHeap::with_capacity(capacity)),
             eager: IndexedHeap::with_capacity(capacity),
             created: 0,

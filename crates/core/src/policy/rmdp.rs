@@ -56,9 +56,9 @@ impl Member {
 impl RateMonotonic {
     pub(crate) fn new(capacity: u32) -> Self {
         let rank = Rank { key: 0, tie: 0 };
-        let nobody = Member { rank, wins_ties: false, first: None, served: None };
+        let empty = Member { rank, wins_ties: false, first: None, served: None };
         RateMonotonic {
-            members: vec![nobody; capacity as usize],
+            members: vec![empty; capacity as usize],
             ready: IndexedHeap::with_capacity(capacity),
             eager: IndexedHeap::with_capacity(capacity),
             created: 0,

@@ -468,7 +468,7 @@ impl Both {
                 self.policy.resume(id, self.now);
                 self.model.request(running.number);
             }
-            (_, None) => unreachable!("whoever ran is ready"),
+            (_, None) => unreachable!("the activity that ran is ready"),
         }
     }
 }

@@ -116,8 +116,8 @@ fn exactly_one_test_is_marked_as_deciding() {
     assert_eq!(late.failure, Some(misses));
     assert!(judged(&[], &platform(0, 0)).tests.is_empty());
     assert_eq!(judged(&[], &platform(0, 0)).failure, None);
-    let nobody = judged(&[class(half, WorkClass::Background)], &platform(0, 0));
-    assert_eq!((names(&nobody), nobody.failure), (vec![("demand-bound", true)], None));
+    let empty = judged(&[class(half, WorkClass::Background)], &platform(0, 0));
+    assert_eq!((names(&empty), empty.failure), (vec![("demand-bound", true)], None));
 }
 
 /// On a full CPU, delay bounds beyond the next message make up for permanent blocking: 20 due in

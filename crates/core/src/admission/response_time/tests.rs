@@ -37,7 +37,7 @@ fn bounded(spans_ns: &[u64]) -> Vec<Response> {
 /// A: T = 2.5 ms, B: T = 3.5 ms, C: T = 3.5 ms, each takes 1 ms; below, 1 is
 /// 0.1 ms. A waits for a message that began one tick before: 9 + 10 = 19. B for
 /// the same, then for A: `W = 9 + 10`, and at 19 there is no other A: 29. C is
-/// blocked by nobody. Active period: 10+10+10 -> 20+10+10 -> 20+20+20 ->
+/// not blocked. Active period: 10+10+10 -> 20+10+10 -> 20+20+20 ->
 /// 30+20+20 = 70, so two jobs. First: `W = 10 + 10`, ends at 30. Second,
 /// released at 35: `W = 10 + 10 (floor(W/25)+1) + 10 (floor(W/35)+1)`: 30 -> 40
 /// -> 50 -> 60, and at 60: 10 + 30 + 20. Ends at 70: 35.
@@ -100,7 +100,7 @@ fn hand_offs_are_charged_to_their_cause() {
     assert_eq!(found(&set, &platform(3, 0)), bounded(&[55, 56]));
     // Granted: 16/100 + 43/200, and 13/100 + 43/200.
     let costs = |quantum| {
-        let demands = given_away(&[set[0], set[1].quantum(quantum)], &platform(3, 0));
+        let demands = granted(&[set[0], set[1].quantum(quantum)], &platform(3, 0));
         demands.iter().map(|demand| demand.cost_ns).collect::<Vec<_>>()
     };
     assert_eq!((costs(1), costs(2)), (vec![16, 43], vec![13, 43]));

@@ -334,7 +334,7 @@ impl Instance {
     pub fn charge(&mut self, client: u32, used: Span) {
         let used_ns = clamped_ns(used);
         let Some(place) = self.client_mut(client) else { return };
-        debug_assert_eq!(place.state, ClientState::Picked, "only who was picked is served");
+        debug_assert_eq!(place.state, ClientState::Picked, "only a picked client is served");
         place.start.0 += place.stretch(used_ns);
         let start = place.start;
         self.start_max = self.start_max.max(start);

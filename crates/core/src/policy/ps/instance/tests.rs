@@ -176,7 +176,7 @@ fn without_requests_all_debts_are_forgiven() {
         }
         assert_eq!(serve(&mut instance, ms(1)), 0);
         instance.settle();
-        assert_eq!(lag(&instance, 0), -500_000, "somebody is picked and ready");
+        assert_eq!(lag(&instance, 0), -500_000, "one client is picked and ready");
         instance.retire(0);
         assert_eq!(serve(&mut instance, Span::from_micros(10)), 1);
         instance.retire(1);
