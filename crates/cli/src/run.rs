@@ -153,7 +153,7 @@ pub fn domains<'s>(plan: &Plan<'s>) -> Vec<&'s str> {
 /// Whether each domain gets a process of its own. Where the kernel decides, ranks need
 /// not compare.
 pub fn is_across_processes(plan: &Plan<'_>, mode: Mode) -> bool {
-    domains(plan).len() > 1 && (mode != Mode::Upcall || plan.discipline.across_domains)
+    domains(plan).len() > 1 && (mode != Mode::Upcall || plan.discipline.compares_across_domains())
 }
 
 /// Runs `plan` and says how it went. `started` is called when all is set up and

@@ -48,7 +48,7 @@ use std::io::{self, Read};
 use std::ops::Range;
 use std::path::Path;
 use toml::de::DeTable;
-use upcall::policy::Discipline;
+use upcall::discipline::Discipline;
 use upcall::time::Span;
 
 /// Largest file that is read, in bytes.

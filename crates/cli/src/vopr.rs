@@ -1,7 +1,7 @@
 //! `upcall sim --vopr N`: random machines, sets and faults under every checker.
 
 use indicatif::{ProgressBar, ProgressStyle};
-use upcall::policy::{DISCIPLINES, Discipline};
+use upcall::discipline::{DISCIPLINES, Discipline};
 use upcall_sim::vopr::{Counts, vopr};
 
 use crate::output;

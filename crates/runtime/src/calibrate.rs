@@ -5,7 +5,7 @@
 //! added; the running estimate ([`crate::cost`]) then shows what is true.
 
 use upcall_core::activity::{ActivityId, ActivityParams, Terms};
-use upcall_core::policy::rmdp::RMDP;
+use upcall_core::discipline::RMDP;
 use upcall_core::scheduler::{Command, Input, Outcome};
 use upcall_core::time::{Instant, Span};
 use upcall_core::trace::Traced;

@@ -1,8 +1,8 @@
 //! How a runtime is set up.
 
 use upcall_core::admission::Share;
-use upcall_core::policy::Discipline;
-use upcall_core::policy::rmdp::RMDP;
+use upcall_core::discipline::Discipline;
+use upcall_core::discipline::RMDP;
 use upcall_core::time::Span;
 use upcall_sys::schedule::Band;
 
@@ -86,7 +86,7 @@ impl MemoryLock {
 ///
 /// ```no_run
 /// # extern crate upcall_runtime as upcall;
-/// use upcall::policy::dws::DWS;
+/// use upcall::discipline::DWS;
 /// use upcall::{Attach, Config, Runtime, daemon_socket};
 ///
 /// // One CPU, and the policy that tasks need.
@@ -108,9 +108,9 @@ pub struct Config {
     /// Longest wake-up latency that admission allows for; zero by default.
     pub wakeup_latency: Span,
     /// The policy, in upcall mode; admission goes by it in every mode. One of [`RMDP`] (rate
-    /// monotonic, delayed preemption; the default), [`RM`](upcall_core::policy::rm::RM),
-    /// [`DWS`](upcall_core::policy::dws::DWS) (deadlines; tasks need it),
-    /// [`PS`](upcall_core::policy::ps::PS) (shares) and [`DWCS`](upcall_core::policy::dwcs::DWCS)
+    /// monotonic, delayed preemption; the default), [`RM`](upcall_core::discipline::RM),
+    /// [`DWS`](upcall_core::discipline::DWS) (deadlines; tasks need it),
+    /// [`PS`](upcall_core::discipline::PS) (shares) and [`DWCS`](upcall_core::discipline::DWCS)
     /// (windows).
     pub discipline: &'static Discipline,
     /// Who decides.

@@ -24,8 +24,7 @@
 use std::sync::Arc;
 
 use upcall_core::activity::{ActivityId, Terms};
-use upcall_core::policy::dwcs::DWCS;
-use upcall_core::policy::dws::DWS;
+use upcall_core::discipline::Discipline;
 use upcall_shm::inbox::{Inbox, Taker};
 
 pub use upcall_shm::inbox::{EVENTS_MAX, PostError, PostedEvent};
@@ -92,9 +91,9 @@ pub(crate) struct Posts {
 
 impl Posts {
     /// And the executor's end. Allocates.
-    pub(crate) fn new(policy: &str, terms: &Terms) -> (Self, Taker) {
+    pub(crate) fn new(discipline: &Discipline, terms: &Terms) -> (Self, Taker) {
         let (inbox, taker) = Inbox::new();
-        let rings = terms.wins_ties || policy == DWS.name || policy == DWCS.name;
+        let rings = discipline.prefers_events(terms);
         (Posts { inbox, rings }, taker)
     }
 
@@ -121,10 +120,10 @@ pub(crate) struct Inboxes {
 }
 
 impl Inboxes {
-    pub(crate) fn new(policy: &str, shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(discipline: &Discipline, shared: Arc<Shared>) -> Self {
         let mut takers = Vec::new();
         takers.resize_with(ACTIVITIES_MAX as usize, || None);
-        Inboxes { takers, shared, interrupt: policy == DWCS.name }
+        Inboxes { takers, shared, interrupt: discipline.yields_to_events() }
     }
 
     /// An activity comes, whose events are looked for at once, or goes, and then it is for

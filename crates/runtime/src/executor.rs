@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use rtrb::{Consumer, Producer};
 use upcall_core::activity::{ActivityId, ActivityParams, Claim, Terms};
 use upcall_core::admission::Share;
-use upcall_core::policy::Discipline;
+use upcall_core::discipline::Discipline;
 use upcall_core::record::JobRecord;
 use upcall_core::scheduler::{Command, Counters, Input, Outcome};
 use upcall_core::time::{Instant, Span};
@@ -421,7 +421,7 @@ impl Executor {
             meter_cpu,
             wakeup: Latency::default(),
             interrupts: Interrupts::new(shared.clone(), virtual_processor.as_ref()),
-            inboxes: Inboxes::new(discipline.name, shared.clone()),
+            inboxes: Inboxes::new(discipline, shared.clone()),
             heard: Vec::with_capacity(WATCHES_MAX),
             virtual_processor,
         };

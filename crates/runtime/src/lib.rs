@@ -60,7 +60,9 @@ pub use upcall_sys::schedule::{Band, FifoRefusal, RealTime, Right, allowed_cpus}
 pub use upcall_core::debug_as_display;
 /// Records of what crosses the core's interface; see [`Config::trace`].
 pub use upcall_core::trace::Record;
-pub use upcall_core::{activity, admission, cost, policy, qos, record, scheduler, time};
+pub use upcall_core::{
+    activity, admission, cost, discipline, policy, qos, record, scheduler, time,
+};
 
 pub use batch::Batch;
 pub use calibrate::switch_cost;

@@ -260,7 +260,7 @@ impl Runtime {
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;
     /// use upcall::{Config, Need, Runtime, activity::{ActivityParams, Claim, Terms}};
-    /// use upcall::{admission::Share, policy::ps::PS, time::Span};
+    /// use upcall::{admission::Share, discipline::PS, time::Span};
     /// let mut runtime = Runtime::start(Config { discipline: &PS, ..Config::default() })?;
     /// let params = ActivityParams::new(Span::from_millis(20), Span::from_micros(100));
     /// let terms = Terms { share: Share::from_ppm(200_000), ..Terms::default() };
@@ -293,7 +293,7 @@ impl Runtime {
     ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;
-    /// use upcall::{Config, Runtime, policy::dwcs::DWCS};
+    /// use upcall::{Config, Runtime, discipline::DWCS};
     /// let mut runtime = Runtime::start(Config { discipline: &DWCS, cpus: vec![1], ..Config::default() })?;
     /// // Once the handlers are created: whatever they leave.
     /// runtime.reserve_events(1, runtime.reservations().event_share(1))?;

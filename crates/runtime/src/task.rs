@@ -70,7 +70,7 @@ mod work;
 /// go first.
 ///
 /// A task is an `async` function that the scheduler polls by deadline. Create one with
-/// [`Runtime::task`](crate::Runtime::task), under the policy [`DWS`](crate::policy::dws::DWS). It
+/// [`Runtime::task`](crate::Runtime::task), under the policy [`DWS`](crate::discipline::DWS). It
 /// handles one *message* after the other. Each of the waits below ends a message, and says when the
 /// next is due:
 ///

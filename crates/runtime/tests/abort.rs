@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, MutexGuard};
 
 use upcall_runtime::activity::ActivityParams;
-use upcall_runtime::policy::dws::DWS;
+use upcall_runtime::discipline::DWS;
 use upcall_runtime::time::Span;
 use upcall_runtime::{Batch, Config, HandlerId, Mode, Runtime, Task, clock};
 

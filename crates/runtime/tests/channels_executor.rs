@@ -14,7 +14,7 @@ use upcall_runtime::channel::{
     ChannelOpenError, Client, FastAnswer, FastError, Form, Forms, Gone, HANDLER_TERMS,
     HandlerTerms, Posted, Raise, Raiser, Route, Service, ServiceTerms, When,
 };
-use upcall_runtime::policy::dws::DWS;
+use upcall_runtime::discipline::DWS;
 use upcall_runtime::stream::{Stream, StreamForm};
 use upcall_runtime::time::Span;
 use upcall_runtime::{Config, HandlerId, Mode, Runtime, clock};

@@ -12,11 +12,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use upcall_runtime::activity::{ActivityParams, Terms};
 use upcall_runtime::admission::Share;
 use upcall_runtime::channel::{Form, Forms, Raise, Route, Service, ServiceTerms};
-use upcall_runtime::policy::Discipline;
-use upcall_runtime::policy::dwcs::DWCS;
-use upcall_runtime::policy::dws::DWS;
-use upcall_runtime::policy::rm::RM;
-use upcall_runtime::policy::rmdp::RMDP;
+use upcall_runtime::discipline::DWCS;
+use upcall_runtime::discipline::DWS;
+use upcall_runtime::discipline::Discipline;
+use upcall_runtime::discipline::RM;
+use upcall_runtime::discipline::RMDP;
 use upcall_runtime::time::Span;
 use upcall_runtime::{
     Config, EVENTS_MAX, HandlerId, PostError, PostedEvent, Poster, Runtime, clock,

@@ -12,7 +12,7 @@ use std::time::Duration;
 use upcall_core::trace::Crossing;
 use upcall_runtime::activity::{ActivityParams, Claim, Terms};
 use upcall_runtime::admission::Share;
-use upcall_runtime::policy::ps::PS;
+use upcall_runtime::discipline::PS;
 use upcall_runtime::scheduler::Input;
 use upcall_runtime::time::Span;
 use upcall_runtime::{

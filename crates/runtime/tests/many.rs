@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use upcall_runtime::activity::{ActivityParams, Terms, WorkClass};
-use upcall_runtime::policy::dws::DWS;
+use upcall_runtime::discipline::DWS;
 use upcall_runtime::time::Span;
 use upcall_runtime::{ACTIVITIES_MAX, Config, CreateError, Need, Runtime, clock};
 use upcall_shm::user_area::{AREA_BYTES, PAGE_BYTES, PAGE_SLOTS, words_of};

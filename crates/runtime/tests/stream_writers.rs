@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use upcall_runtime::policy::{Discipline, dws::DWS, ps::PS, rmdp::RMDP};
+use upcall_runtime::discipline::{DWS, Discipline, PS, RMDP};
 use upcall_runtime::stream::{Closed, Stream, StreamReader, StreamWriter};
 use upcall_runtime::{Batch, Config, CreateError, Interrupt, Mode, Runtime};
 

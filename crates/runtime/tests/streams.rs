@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use upcall_runtime::activity::{Terms, WorkClass};
-use upcall_runtime::policy::{Discipline, dws::DWS, ps::PS, rmdp::RMDP};
+use upcall_runtime::discipline::{DWS, Discipline, PS, RMDP};
 use upcall_runtime::stream::{
     Closed, End, Stream, StreamListener, StreamListenerError, StreamReader, StreamWriter,
 };

@@ -16,7 +16,7 @@ use std::thread::ThreadId;
 use std::time::Duration;
 
 use upcall_runtime::activity::{ActivityParams, Terms, WorkClass};
-use upcall_runtime::policy::dws::DWS;
+use upcall_runtime::discipline::DWS;
 use upcall_runtime::scheduler::Counters;
 use upcall_runtime::time::Span;
 use upcall_runtime::{Config, CreateError, HandlerId, Mode, Runtime, clock};

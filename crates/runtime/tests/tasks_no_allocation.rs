@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use upcall_runtime::activity::{ActivityParams, Terms, WorkClass};
-use upcall_runtime::policy::dws::DWS;
+use upcall_runtime::discipline::DWS;
 use upcall_runtime::time::Span;
 use upcall_runtime::{Config, Runtime, clock};
 

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use upcall_core::activity::{ActivityParams, Terms};
 use upcall_core::admission::{Platform, Reservations, Share};
-use upcall_core::policy::dws::DWS;
+use upcall_core::discipline::DWS;
 use upcall_core::time::Span;
 use upcall_sim::chance::Chance;
 use upcall_sim::{SimActivity, SimSpec, Simulation};

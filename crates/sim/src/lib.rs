@@ -10,7 +10,7 @@
 //!
 //! ```
 //! use upcall_core::activity::ActivityParams;
-//! use upcall_core::policy::rmdp::RMDP;
+//! use upcall_core::discipline::RMDP;
 //! use upcall_core::time::Span;
 //! use upcall_sim::{SimActivity, SimSpec, Simulation};
 //!

@@ -9,7 +9,7 @@ use crate::posting::Posting;
 use core::fmt;
 use upcall_core::activity::{ActivityParams, Claim, ParamError, Terms};
 use upcall_core::admission::{Refusal, Reservation, Reservations, Share};
-use upcall_core::policy::Discipline;
+use upcall_core::discipline::Discipline;
 use upcall_core::time::{Instant, Span};
 
 /// The largest allowed error of a clock.
@@ -31,6 +31,9 @@ pub struct SimSpec {
     pub faults: Vec<Fault>,
     /// DWCS: the shares of the CPUs' event servers. They must be admitted already.
     pub event_servers: Vec<(u32, Share)>,
+    /// Whether the policies panic where their call protocol is broken, also in release builds
+    /// ([`upcall_core::policy::Checked`]).
+    pub checked: bool,
     /// Seed of all random numbers. Arrivals and costs depend on it and on an activity's index, but
     /// not on the policy.
     pub seed: u64,
@@ -46,6 +49,7 @@ impl SimSpec {
             activities,
             faults: Vec::new(),
             event_servers: Vec::new(),
+            checked: false,
             seed: 0,
         }
     }
@@ -280,7 +284,7 @@ impl core::error::Error for SpecError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use upcall_core::policy::rmdp::RMDP;
+    use upcall_core::discipline::RMDP;
 
     fn spec() -> SimSpec {
         let params = ActivityParams::new(Span::from_millis(10), Span::from_millis(1));

@@ -19,7 +19,7 @@ use generator::{
 };
 use upcall_core::activity::{ActivityId, ActivityParams, Terms};
 use upcall_core::admission::{Platform, Reservations, Share};
-use upcall_core::policy::Discipline;
+use upcall_core::discipline::Discipline;
 use upcall_core::scheduler::{Input, Scheduler};
 use upcall_core::time::{Instant, Span};
 
@@ -155,6 +155,7 @@ pub fn scenario(discipline: &'static Discipline, seed: u64) -> Scenario {
         activities,
         faults,
         event_servers,
+        checked: true,
         seed,
     };
     Scenario { spec, duration: FAULTY + settled_after + CALM, promises }

@@ -7,9 +7,9 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};
 use std::collections::BTreeMap;
 use upcall_core::activity::ActivityParams;
-use upcall_core::policy::DISCIPLINES;
-use upcall_core::policy::rm::RM;
-use upcall_core::policy::rmdp::RMDP;
+use upcall_core::discipline::DISCIPLINES;
+use upcall_core::discipline::RM;
+use upcall_core::discipline::RMDP;
 use upcall_core::scheduler::Counters;
 use upcall_core::time::{Instant, Span};
 use upcall_sim::{
@@ -404,7 +404,7 @@ fn an_activity_created_again_is_last_among_equals() {
 fn a_fixed_share_stays_while_others_are_reweighed() {
     use upcall_core::activity::{Claim, Terms};
     use upcall_core::admission::Share;
-    let ps = upcall_core::policy::discipline("ps").unwrap();
+    let ps = upcall_core::discipline::by_name("ps").unwrap();
     let busy = task(1_000_000_000, 100_000, 10_000, 1);
     let percent = |percent: u32| Share::from_ppm(percent * 10_000).unwrap();
     let with = |name: &str, terms| SimActivity { terms, ..SimActivity::new(name, busy) };

@@ -2,9 +2,9 @@
 
 use set::{BATCH, PERIODS_MS, Trial, activities, all_misses, misses, run};
 use upcall_core::admission::{Platform, Reservations, Share};
-use upcall_core::policy::Discipline;
-use upcall_core::policy::rm::RM;
-use upcall_core::policy::rmdp::RMDP;
+use upcall_core::discipline::Discipline;
+use upcall_core::discipline::RM;
+use upcall_core::discipline::RMDP;
 use upcall_core::time::Span;
 use upcall_sim::place;
 

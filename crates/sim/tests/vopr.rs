@@ -1,6 +1,6 @@
 //! Random machines, sets and faults under every policy, and named seeds that failed once.
 
-use upcall_core::policy::DISCIPLINES;
+use upcall_core::discipline::DISCIPLINES;
 use upcall_sim::vopr::vopr;
 
 /// Takes a few seconds in a debug build.
@@ -10,7 +10,7 @@ const SEEDS: u64 = 300;
 /// though it had no promise.
 #[test]
 fn seed_2_an_activity_without_a_promise_may_fall_behind() {
-    let ps = upcall_core::policy::discipline("ps").expect("it is listed");
+    let ps = upcall_core::discipline::by_name("ps").expect("it is listed");
     vopr(ps, [2]).expect("no promise is broken");
 }
 
@@ -18,14 +18,14 @@ fn seed_2_an_activity_without_a_promise_may_fall_behind() {
 /// for activities that come and go.
 #[test]
 fn seed_946_simulated_windows_hold_in_the_simulated_order() {
-    let dwcs = upcall_core::policy::discipline("dwcs").expect("it is listed");
+    let dwcs = upcall_core::discipline::by_name("dwcs").expect("it is listed");
     vopr(dwcs, [946]).expect("no promise is broken");
 }
 
 /// A job was lost while another handler ran. The scheduler reported it after the activity had left.
 #[test]
 fn seed_2610_a_lost_job_is_reported_before_its_activity_leaves() {
-    let dwcs = upcall_core::policy::discipline("dwcs").expect("it is listed");
+    let dwcs = upcall_core::discipline::by_name("dwcs").expect("it is listed");
     vopr(dwcs, [2610]).expect("no promise is broken");
 }
 
@@ -33,7 +33,7 @@ fn seed_2610_a_lost_job_is_reported_before_its_activity_leaves() {
 /// stall.
 #[test]
 fn seed_7743_a_full_cpu_does_not_catch_up() {
-    let dwcs = upcall_core::policy::discipline("dwcs").expect("it is listed");
+    let dwcs = upcall_core::discipline::by_name("dwcs").expect("it is listed");
     vopr(dwcs, [7743]).expect("no promise is broken");
 }
 
@@ -41,7 +41,7 @@ fn seed_7743_a_full_cpu_does_not_catch_up() {
 /// its first job was late from the beginning.
 #[test]
 fn seed_11_a_start_is_not_in_the_past_of_the_clock() {
-    let dwcs = upcall_core::policy::discipline("dwcs").expect("it is listed");
+    let dwcs = upcall_core::discipline::by_name("dwcs").expect("it is listed");
     vopr(dwcs, [11]).expect("no promise is broken");
 }
 
@@ -49,7 +49,7 @@ fn seed_11_a_start_is_not_in_the_past_of_the_clock() {
 /// clock for the last time.
 #[test]
 fn seed_3680_a_clock_is_read_before_it_is_set() {
-    let dwcs = upcall_core::policy::discipline("dwcs").expect("it is listed");
+    let dwcs = upcall_core::discipline::by_name("dwcs").expect("it is listed");
     vopr(dwcs, [3680]).expect("no promise is broken");
 }
 
@@ -57,14 +57,14 @@ fn seed_3680_a_clock_is_read_before_it_is_set() {
 /// settled.
 #[test]
 fn seed_758_services_for_events_are_no_accumulated_work() {
-    let dwcs = upcall_core::policy::discipline("dwcs").expect("it is listed");
+    let dwcs = upcall_core::discipline::by_name("dwcs").expect("it is listed");
     vopr(dwcs, [758]).expect("no promise is broken");
 }
 
 /// The checker expected lags within a quantum, though weights changed while lags were not 0.
 #[test]
 fn seed_24929_new_weights_may_move_a_lag_beyond_the_quantum() {
-    let ps = upcall_core::policy::discipline("ps").expect("it is listed");
+    let ps = upcall_core::discipline::by_name("ps").expect("it is listed");
     vopr(ps, [24929]).expect("no promise is broken");
 }
 

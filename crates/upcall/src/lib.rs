@@ -134,7 +134,7 @@
 //!
 //! ```
 //! # use upcall::{Config, Runtime, activity::ActivityParams, clock, time::Span};
-//! use upcall::policy::dws::DWS;
+//! use upcall::discipline::DWS;
 //! let mut upcall = Runtime::start(Config { discipline: &DWS, ..Config::default() })?;
 //! # let need = ActivityParams::new(Span::from_millis(5), Span::from_micros(50));
 //! let blink = upcall.task("blink", need, async move |task| {
@@ -186,7 +186,7 @@ pub use upcall_runtime::{
     MemoryLock, Mode, Need, Notice, Offence, OsError, PostError, PostedEvent, Poster,
     PreemptionMask, RealTime, Record, Report, Right, Runtime, StartError, Statistics, Task,
     TimeAdvance, TimedSleep, VirtualReport, VirtualStatistics, activity, admission, allowed_cpus,
-    channel, clock, cost, daemon_answers, daemon_socket, default_cpus, io_events, load,
+    channel, clock, cost, daemon_answers, daemon_socket, default_cpus, discipline, io_events, load,
     own_daemon_socket, policy, qos, record, scheduler, status, stream, switch_cost,
     system_daemon_socket, thread_cpu_ns, time, udp,
 };

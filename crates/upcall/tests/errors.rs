@@ -13,10 +13,10 @@ use upcall::admission::{Platform, Refusal, Reservations, Share};
 use upcall::channel::{
     AddError, CallError, ChannelOpenError, FastError, Gone, RaiseError, ServiceRefusal, TakeError,
 };
+use upcall::discipline::RMDP;
 use upcall::io_events::{InterestError, PollerError};
 use upcall::load::LoadError;
 use upcall::policy::ps::GroupError;
-use upcall::policy::rmdp::RMDP;
 use upcall::qos::MapError;
 use upcall::scheduler::InputError;
 use upcall::status::StatusError;

@@ -4,7 +4,7 @@
 use crate::bytes::{Bytes, Printed};
 use crate::{dwcs_model, dws_model, ps_instance, ps_model, rate_monotonic_model};
 use upcall_core::activity::{ActivityParams, Terms, WorkClass};
-use upcall_core::policy::{Discipline, rm::RM, rmdp::RMDP};
+use upcall_core::discipline::{Discipline, RM, RMDP};
 use upcall_core::scheduler::Outcome;
 use upcall_core::time::Span;
 

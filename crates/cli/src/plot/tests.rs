@@ -2,7 +2,7 @@
 
 use super::*;
 use upcall::activity::ActivityParams;
-use upcall::policy::rmdp::RMDP;
+use upcall::discipline::RMDP;
 use upcall_sim::trace::{Header, Writer, read};
 use upcall_sim::{SimActivity, SimSpec, Simulation};
 

@@ -102,7 +102,7 @@ pub fn run(
 fn one_process(plan: &Plan<'_>, mode: Mode) -> Option<String> {
     let domains = domains(plan).len();
     let policy = plan.discipline.name;
-    (mode == Mode::Upcall && domains > 1 && !plan.discipline.across_domains).then(|| {
+    (mode == Mode::Upcall && domains > 1 && !plan.discipline.compares_across_domains()).then(|| {
         format!(
             "the {domains} domains run in one process: ranks under {policy} do not compare across processes"
         )

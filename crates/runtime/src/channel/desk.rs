@@ -25,7 +25,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use upcall_core::events::{
-    AddError, Counts, Delivery, HANDLERS_MAX, HandlerId, HandlerTerms, ROUTE_MAX, SourceId, When,
+    AddError, Counts, Delivery, EventHandlerId as HandlerId, HANDLERS_MAX, HandlerTerms, ROUTE_MAX,
+    SourceId, When,
 };
 use upcall_core::time::Instant;
 use upcall_shm::{channel::wake_line::WakeLine, wake_word::ASLEEP};

@@ -20,7 +20,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, TryLockError, Weak};
 
 use upcall_core::events::{
-    Ancestry, Counts, Delivery, Event as CoreEvent, HandlerId, HandlerTerms, Refused, SourceId,
+    Ancestry, Counts, Delivery, EventHandlerId as HandlerId, HandlerTerms,
+    QueuedEvent as CoreEvent, Refused, SourceId,
 };
 use upcall_core::time::Instant;
 use upcall_sys::local::{Connection, ReceiveError, Received};

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use upcall_core::policy::rmdp::RMDP;
+use upcall_core::discipline::RMDP;
 use upcall_core::time::Span;
 use upcall_core::trace::Traced;
 

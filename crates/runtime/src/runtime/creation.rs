@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use upcall_core::activity::{ActivityId, ActivityParams, BATCH_MAX, ParamError, Terms};
 use upcall_core::admission::Reservation;
-use upcall_core::policy::dws::DWS;
 use upcall_core::time::Span;
 
 use crate::batch::Batch;
@@ -89,7 +88,7 @@ impl Runtime {
     ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;
-    /// use upcall::{Config, Runtime, activity::ActivityParams, policy::dws::DWS};
+    /// use upcall::{Config, Runtime, activity::ActivityParams, discipline::DWS};
     /// use upcall::{clock, time::Span};
     /// let mut runtime = Runtime::start(Config { discipline: &DWS, ..Config::default() })?;
     /// let need = ActivityParams::new(Span::from_millis(20), Span::from_micros(100));
@@ -116,7 +115,7 @@ impl Runtime {
         T: Future<Output = ()> + Send + 'static,
     {
         self.check_name(name)?;
-        if self.config.discipline.name != DWS.name {
+        if !self.config.discipline.takes_tasks() {
             return Err(CreateError::NotForTasks { policy: self.config.discipline.name });
         }
         let need = need.into();
@@ -232,7 +231,7 @@ impl Runtime {
         work: StreamWork,
     ) -> Result<HandlerId, CreateError> {
         self.check_name(name)?;
-        if !self.config.discipline.across_domains {
+        if !self.config.discipline.compares_across_domains() {
             return Err(CreateError::NotForStreams { policy: self.config.discipline.name });
         }
         stream::check_kernel().map_err(CreateError::NoStreams)?;
@@ -410,8 +409,7 @@ impl Runtime {
             Reserved::Here(_) => None,
         };
         let events = !matches!(work, Work::Task(_));
-        let (posts, inbox) =
-            events.then(|| Posts::new(self.config.discipline.name, &terms)).unzip();
+        let (posts, inbox) = events.then(|| Posts::new(self.config.discipline, &terms)).unzip();
         self.send(executor, Control::Create { id, params, terms, work, order, inbox });
         let statistics = Statistics::default();
         let name = name.to_owned();

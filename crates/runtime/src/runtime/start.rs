@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 
 use upcall_core::admission::{Platform, Reservations};
-use upcall_core::policy::rmdp::RMDP;
+use upcall_core::discipline::RMDP;
 use upcall_core::time::Span;
 use upcall_sys::schedule::{FifoRefusal, RealTime};
 
@@ -130,7 +130,7 @@ impl Runtime {
             None => (None, Vec::new()),
             Some(daemon) => {
                 let (mode, policy) = (config.mode, config.discipline.name);
-                if mode != Mode::Upcall || !config.discipline.across_domains {
+                if mode != Mode::Upcall || !config.discipline.compares_across_domains() {
                     return Err(StartError::NotAcrossDomains { mode, policy });
                 }
                 let attached = Domain::attach(&daemon.socket, &daemon.name, policy)

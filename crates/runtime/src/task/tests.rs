@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 
 use upcall_core::activity::{ActivityId, ActivityParams, Terms, WorkClass};
-use upcall_core::policy::dws::DWS;
+use upcall_core::discipline::DWS;
 use upcall_core::scheduler::{Command, Counters, Input};
 use upcall_core::time::{Instant, Span};
 use upcall_core::trace::Traced;

@@ -16,7 +16,7 @@ use crate::interrupt::{Interrupt, Interrupts};
 use crate::task::{Address, Task, TaskCell, TaskWork};
 use crate::trace::Ring;
 use upcall_core::activity::{ActivityParams, Terms};
-use upcall_core::policy::rmdp::RMDP;
+use upcall_core::discipline::RMDP;
 use upcall_core::scheduler::{Input, Outcome};
 use upcall_core::time::Span;
 use upcall_core::trace::Traced;

@@ -4,8 +4,8 @@
 //! `cargo run --release -p upcall-sim --example experiment2`
 
 use set::{BATCH, PERIODS_MS, Trial, all_misses, late_handlers, run, slack_ns_min};
-use upcall_core::policy::rm::RM;
-use upcall_core::policy::rmdp::RMDP;
+use upcall_core::discipline::RM;
+use upcall_core::discipline::RMDP;
 use upcall_core::time::Span;
 
 mod set;

@@ -6,7 +6,7 @@
 //! coincided. Upcall has no tick.)
 
 use upcall_core::activity::ActivityParams;
-use upcall_core::policy::Discipline;
+use upcall_core::discipline::Discipline;
 use upcall_core::time::Span;
 use upcall_sim::{Outcome, SimActivity, SimSpec, Simulation};
 

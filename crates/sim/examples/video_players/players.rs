@@ -14,10 +14,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, LazyLock};
 use upcall_core::activity::{ActivityParams, Terms, Window};
 use upcall_core::admission::{Platform, Reservations, Share};
-use upcall_core::policy::Discipline;
-use upcall_core::policy::dwcs::DWCS;
-use upcall_core::policy::ps;
-use upcall_core::policy::rmdp::RMDP;
+use upcall_core::discipline::{self, DWCS, Discipline, RMDP};
 use upcall_core::time::{Instant, Span};
 use upcall_sim::chance::Chance;
 use upcall_sim::{
@@ -40,7 +37,7 @@ const SWITCH_COST: Span = Span::from_micros(10);
 /// Counted seconds, after one second that is not counted.
 pub const SECONDS: u64 = 20;
 
-static ROUND_ROBIN: LazyLock<Discipline> = LazyLock::new(|| ps::with_quantum(SLICE));
+static ROUND_ROBIN: LazyLock<Discipline> = LazyLock::new(|| discipline::ps_with_quantum(SLICE));
 
 /// The scheduling of the players.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,8 +9,8 @@ use crate::posting::{PostRank, Posting};
 use crate::simulation::Simulation;
 use crate::spec::SimActivity;
 use upcall_core::activity::{ActivityParams, Window as Misses};
-use upcall_core::policy::rm::RM;
-use upcall_core::policy::rmdp::RMDP;
+use upcall_core::discipline::RM;
+use upcall_core::discipline::RMDP;
 use upcall_core::time::Span;
 
 const MS: u64 = 1_000_000;

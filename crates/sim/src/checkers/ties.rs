@@ -15,24 +15,18 @@ use super::pending::{Pending, PendingJob};
 use crate::event::{EventKind, SimEvent};
 use crate::spec::SimSpec;
 use upcall_core::activity::WorkClass;
+use upcall_core::discipline::EventTie;
 use upcall_core::time::{Instant, Span};
 
 /// The checker of ties; see the module.
 #[derive(Debug)]
 pub struct Ties {
-    equal: Equal,
+    equal: EventTie,
     activities: Vec<Standing>,
     pending: Pending,
     /// Number of events posted so far.
     posted: u64,
     excuse: Excuse,
-}
-
-/// The property that must be equal for a tie.
-#[derive(Clone, Copy, Debug)]
-enum Equal {
-    Period,
-    Urgency,
 }
 
 #[derive(Clone, Debug)]
@@ -58,17 +52,13 @@ impl Standing {
 impl Ties {
     /// The checker for `spec`; `None` if its policy has no such rule.
     pub fn new(spec: &SimSpec, promises: &Promises) -> Option<Self> {
-        let equal = match spec.discipline.name {
-            "rmdp" | "rm" => Equal::Period,
-            "dws" => Equal::Urgency,
-            _ => return None,
-        };
+        let equal = spec.discipline.event_tie()?;
         let activities = spec.activities.iter().map(|activity| Standing {
             cpu: activity.cpu,
             period: activity.params.period,
             class: activity.terms.class,
             bound: activity.terms.delay_bound.unwrap_or(activity.params.deadline),
-            wins_ties: activity.terms.wins_ties || matches!(equal, Equal::Urgency),
+            wins_ties: spec.discipline.wins_ties(&activity.terms),
             events: Vec::new(),
             served: None,
         });
@@ -86,10 +76,10 @@ impl Ties {
         let standing = &self.activities[job.activity as usize];
         let due = |span: Span| (job.release + span).max(Instant::ZERO).as_nanos();
         match (self.equal, standing.class) {
-            (Equal::Period, _) => (0, standing.period.as_nanos()),
-            (Equal::Urgency, WorkClass::RealTime) => (0, due(standing.bound)),
-            (Equal::Urgency, WorkClass::Interactive) => (1, due(Span::ZERO)),
-            (Equal::Urgency, WorkClass::Background) => (3, due(Span::ZERO)),
+            (EventTie::Period, _) => (0, standing.period.as_nanos()),
+            (EventTie::Urgency, WorkClass::RealTime) => (0, due(standing.bound)),
+            (EventTie::Urgency, WorkClass::Interactive) => (1, due(Span::ZERO)),
+            (EventTie::Urgency, WorkClass::Background) => (3, due(Span::ZERO)),
         }
     }
 

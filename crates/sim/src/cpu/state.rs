@@ -81,7 +81,10 @@ impl Cpu {
             .collect();
         Cpu {
             number,
-            scheduler: Traced::new(count(actors.len()), spec.discipline),
+            scheduler: match spec.checked {
+                true => Traced::new(count(actors.len()), &spec.discipline.checked()),
+                false => Traced::new(count(actors.len()), spec.discipline),
+            },
             state: State::Asleep { until: machine.stalls.clear(Instant::ZERO) },
             now: Instant::ZERO,
             clock: Clock::of(&spec.faults),

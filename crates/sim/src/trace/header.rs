@@ -3,7 +3,8 @@
 use crate::spec::SimSpec;
 use core::fmt;
 use upcall_core::activity::ActivityId;
-use upcall_core::policy::{Discipline, ps};
+use upcall_core::discipline::Discipline;
+use upcall_core::policy::ps;
 use upcall_core::time::{Instant, Span};
 
 /// Number of the format. A reader refuses other numbers.

@@ -10,7 +10,8 @@ use core::fmt;
 use prost::Message;
 use std::collections::BTreeMap;
 use upcall_core::activity::ActivityId;
-use upcall_core::policy::{Discipline, discipline, ps};
+use upcall_core::discipline::{self, Discipline};
+use upcall_core::policy::ps::Group;
 use upcall_core::time::{Instant, Span};
 use upcall_core::trace::Record;
 
@@ -185,7 +186,7 @@ struct Reader {
 #[derive(Default)]
 struct Process {
     known: Option<(&'static Discipline, Option<Span>, Clock, Instant)>,
-    groups: Vec<ps::Group>,
+    groups: Vec<Group>,
     cpus: Vec<(u32, u32)>,
     /// Index of a CPU in `cpus`.
     places: BTreeMap<u32, usize>,
@@ -282,7 +283,7 @@ impl Process {
             found: found.chars().take(64).collect(),
         };
         let policy = texts.one(Field::Policy)?;
-        let discipline = discipline(policy).ok_or_else(|| word(Field::Policy, policy))?;
+        let discipline = discipline::by_name(policy).ok_or_else(|| word(Field::Policy, policy))?;
         let time_quantum = values.number(Field::TimeQuantum).ok().map(Span::from_nanos);
         let another = time_quantum != discipline.time_quantum;
         if let Some(quantum) = time_quantum.filter(|&quantum| {
@@ -298,7 +299,9 @@ impl Process {
         // All CPUs have one policy and one clock.
         match self.known {
             None => self.known = Some((discipline, time_quantum, clock, start)),
-            Some((first, ..)) if first.name != policy => return Err(word(Field::Policy, policy)),
+            Some((first, ..)) if !first.is_named(policy) => {
+                return Err(word(Field::Policy, policy));
+            }
             Some((_, first, ..)) if first != time_quantum => {
                 return Err(Cause::Twice("the time quantum"));
             }
@@ -322,7 +325,7 @@ impl Process {
         let taken = elsewhere + self.taken();
         let quantum = self.known.and_then(|(_, quantum, ..)| quantum);
         let quantum = quantum.filter(|_| taken <= u64::from(CAPACITY_MAX));
-        match quantum.map(|quantum| ps::with_groups(quantum, self.groups.clone())) {
+        match quantum.map(|quantum| discipline::ps_with_groups(quantum, self.groups.clone())) {
             Some(Ok(_)) => Ok(()),
             _ => Err(range(Field::Group, place.into())),
         }

@@ -1,7 +1,7 @@
 //! A trace that was read, and its replay.
 
 use super::header::Header;
-use upcall_core::policy::ps;
+use upcall_core::discipline;
 use upcall_core::scheduler::Scheduler;
 use upcall_core::trace::{Divergence, Record, Replayed};
 
@@ -38,7 +38,8 @@ impl Trace {
         let same = *time_quantum == discipline.time_quantum && *groups == discipline.groups;
         // The reader has refused invalid groups.
         let other = time_quantum.filter(|_| !same);
-        let other = other.and_then(|quantum| ps::with_groups(quantum, groups.clone()).ok());
+        let other =
+            other.and_then(|quantum| discipline::ps_with_groups(quantum, groups.clone()).ok());
         let discipline = other.as_ref().unwrap_or(self.header.discipline);
         let cpus = self.header.cpus.iter().zip(&self.records);
         cpus.map(|(&(cpu, capacity), records)| {

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use upcall_core::activity::ActivityId;
 use upcall_core::activity::{ActivityParams, Claim, GroupId, Terms, Window, WorkClass};
 use upcall_core::admission::Share;
-use upcall_core::policy::DISCIPLINES;
+use upcall_core::discipline::DISCIPLINES;
 use upcall_core::policy::ps::Group;
 use upcall_core::record::JobRecord;
 use upcall_core::scheduler::{Command, Input, Outcome};
@@ -222,7 +222,7 @@ fn processes_are_separated_in_any_order_of_packets() {
 
 /// The header that `with_groups` would give.
 fn grouped(groups: Vec<Group>) -> Header {
-    let ps = upcall_core::policy::discipline("ps").unwrap();
+    let ps = upcall_core::discipline::by_name("ps").unwrap();
     Header { discipline: ps, time_quantum: ps.time_quantum, groups, ..header() }
 }
 

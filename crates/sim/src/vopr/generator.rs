@@ -9,7 +9,7 @@ use crate::spec::SimActivity;
 use std::sync::LazyLock;
 use upcall_core::activity::{self, ActivityParams, Claim, GroupId, Terms};
 use upcall_core::admission::{Platform, ReservationId, Reservations, Share};
-use upcall_core::policy::Discipline;
+use upcall_core::discipline::{self, Discipline};
 use upcall_core::policy::ps::{self, Group};
 use upcall_core::time::{Instant, Span};
 
@@ -49,7 +49,8 @@ static GROUPED: LazyLock<Vec<Discipline>> = LazyLock::new(|| {
         vec![alone(Some(Claim::Weight(3))), within(0, 2)],
         vec![alone(share(30)), alone(share(10)), within(0, 1), within(2, 3), alone(None)],
     ];
-    let made = sets.into_iter().map(|groups| ps::with_groups(ps::QUANTUM_DEFAULT, groups));
+    let made =
+        sets.into_iter().map(|groups| discipline::ps_with_groups(ps::QUANTUM_DEFAULT, groups));
     made.filter_map(Result::ok).collect()
 });
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use newcomer::{Outcome, expect, print_notices};
 use upcall::activity::{ActivityParams, Terms, WorkClass};
-use upcall::policy::dws::DWS;
+use upcall::discipline::DWS;
 use upcall::time::Span;
 use upcall::{Config, Runtime, clock};
 

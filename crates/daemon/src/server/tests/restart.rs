@@ -220,7 +220,7 @@ fn domains_do_not_attach_to_a_daemon_with_another_policy() {
     daemon.end();
     daemon.restart(|config| {
         priced(config);
-        config.discipline = &upcall_core::policy::dws::DWS;
+        config.discipline = &upcall_core::discipline::DWS;
     });
     wait_for_jobs(&mut domains, &handlers);
     let events = daemon.end();

@@ -1,6 +1,6 @@
 //! What a handler holds while it is invoked.
 
-use upcall_core::events::{Event as CoreEvent, Verdict};
+use upcall_core::events::{QueuedEvent as CoreEvent, Verdict};
 use upcall_core::time::Instant;
 use upcall_shm::channel::Posted;
 

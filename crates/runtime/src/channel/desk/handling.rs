@@ -1,7 +1,8 @@
 //! How a desk takes events out of segments, has handlers invoked with them, and lets peers go.
 
 use upcall_core::events::{
-    Ancestry, Counts, Event as CoreEvent, HandlerId, Next, SourceId, Verdict, When,
+    Ancestry, Counts, EventHandlerId as HandlerId, Next, QueuedEvent as CoreEvent, SourceId,
+    Verdict, When,
 };
 use upcall_core::time::Instant;
 use upcall_shm::PeerFault;

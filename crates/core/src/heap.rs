@@ -1,8 +1,8 @@
-//! A binary heap of activities with removal by name.
+//! A binary heap of activities with removal by number.
 //!
-//! Used by the scheduler and by policies for their queues. The smallest key is on top. Every
-//! activity is in it at most once. Memory is taken once, at creation: no
-//! operation allocates.
+//! The scheduler and the policies use it for their queues. The smallest key is on top. Every
+//! activity is in the heap at most once. The heap takes its memory once, at creation; no operation
+//! allocates.
 
 /// Marks an activity that is not in the heap.
 const ABSENT: u32 = u32::MAX;
@@ -11,8 +11,8 @@ const ABSENT: u32 = u32::MAX;
 #[derive(Debug)]
 pub(crate) struct IndexedHeap<K> {
     entries: Vec<(K, u32)>,
-    /// Where each activity stands in `entries`. Invariant: for each `i` in
-    /// range, `place[entries[i].1] == i`, and every other place is `ABSENT`.
+    /// The index of each activity in `entries`. Invariant: for each `i` in range,
+    /// `place[entries[i].1] == i`, and every other place is `ABSENT`.
     place: Vec<u32>,
 }
 
@@ -29,18 +29,18 @@ impl<K: Ord + Copy> IndexedHeap<K> {
         self.entries.first().copied()
     }
 
-    /// Whether there is no entry. O(1).
+    /// Whether the heap is empty. O(1).
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Whether `number` is in. O(1).
+    /// Whether `number` is in the heap. O(1).
     pub(crate) fn contains(&self, number: u32) -> bool {
         self.place[number as usize] != ABSENT
     }
 
-    /// Puts `number` in, or moves it if it is in already. O(log n).
+    /// Inserts `number`, or moves it if it is in the heap already. O(log n).
     #[inline]
     pub(crate) fn set(&mut self, key: K, number: u32) {
         let at = match self.place[number as usize] {
@@ -56,7 +56,7 @@ impl<K: Ord + Copy> IndexedHeap<K> {
         self.settle(at);
     }
 
-    /// Takes `number` out, if it is in. O(log n).
+    /// Removes `number`, if it is in the heap. O(log n).
     #[inline]
     pub(crate) fn remove(&mut self, number: u32) {
         let at = self.place[number as usize];
@@ -71,13 +71,13 @@ impl<K: Ord + Copy> IndexedHeap<K> {
         }
     }
 
-    /// Shows `visit` all whose key is below `bound`, in no particular order, until
-    /// it says `false`; whether it never did. O(k) for k that are shown.
+    /// Calls `visit` for every number whose key is below `bound`, in no particular order, until
+    /// `visit` returns `false`. Returns whether `visit` never did. O(k) for k visited entries.
     pub(crate) fn all_below(&self, bound: K, visit: &mut impl FnMut(u32) -> bool) -> bool {
         self.all_below_from(0, bound, visit)
     }
 
-    /// The same from `at` downwards, as deep as the heap: log n.
+    /// Does the same from the entry at `at` downwards. The recursion is as deep as the heap: log n.
     fn all_below_from(&self, at: usize, bound: K, visit: &mut impl FnMut(u32) -> bool) -> bool {
         match self.entries.get(at) {
             Some(&(key, number)) if key < bound => {
@@ -89,7 +89,7 @@ impl<K: Ord + Copy> IndexedHeap<K> {
         }
     }
 
-    /// Moves the entry at `at` to where the order wants it.
+    /// Moves the entry at `at` to its place in the order.
     fn settle(&mut self, mut at: usize) {
         while at > 0 {
             let parent = (at - 1) / 2;
@@ -133,9 +133,11 @@ mod tests {
     use std::collections::BTreeMap;
 
     proptest! {
-        /// Any sequence of `set` and `remove` leaves the top that a sorted map has.
+        /// After any sequence of `set` and `remove` the top is that of a sorted map.
         #[test]
-        fn behaves_like_a_sorted_map(ops in prop::collection::vec((any::<bool>(), 0u64..50, 0u32..20), 0..200)) {
+        fn behaves_like_a_sorted_map(
+            ops in prop::collection::vec((any::<bool>(), 0u64..50, 0u32..20), 0..200),
+        ) {
             let mut heap = IndexedHeap::with_capacity(20);
             let mut model = BTreeMap::new();
             for (insert, key, number) in ops {
