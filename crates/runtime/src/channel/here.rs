@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use crate::executor::Shared;
+use crate::mailbox::Shared;
 
 /// Whose handler runs in this thread, and the handlers that led to what it handles: a bit for each.
 #[derive(Clone, Copy, Debug, Default)]
@@ -59,7 +59,7 @@ pub(super) fn may_wait() -> bool {
 /// Has whoever schedules this thread decide anew: the executor at the next boundary, or the kernel now.
 pub(super) fn invoke_scheduler() {
     let is_executor = EXECUTOR
-        .with_borrow(|shared| shared.as_ref().inspect(|shared| shared.doorbell.ring()).is_some());
+        .with_borrow(|shared| shared.as_ref().inspect(|shared| shared.notifier.notify()).is_some());
     if !is_executor {
         std::thread::yield_now();
     }

@@ -13,22 +13,22 @@ use super::desk::Link;
 use super::here;
 use super::raise::lock;
 use super::route::{Code, OnGone, Route};
-use crate::doorbell::Doorbell;
-use crate::executor::Shared;
+use crate::mailbox::Shared;
+use crate::notify::Notifier;
 
 /// How who serves a desk is called.
 #[derive(Clone, Debug)]
 pub(crate) enum Caller {
     Executor(Arc<Shared>),
-    Thread(Arc<Doorbell>),
+    Thread(Arc<Notifier>),
 }
 
 impl Caller {
     /// Has it look at its lines, and at what has become of its peers.
     pub(super) fn ring(&self) {
         match self {
-            Caller::Executor(shared) => shared.doorbell.ring(),
-            Caller::Thread(doorbell) => doorbell.ring(),
+            Caller::Executor(shared) => shared.notifier.notify(),
+            Caller::Thread(notifier) => notifier.notify(),
         }
     }
 }

@@ -9,7 +9,7 @@ use super::ChannelOpenError;
 use super::desk::{Desk, Moment};
 use super::line::{Caller, Newcomer};
 use crate::clock;
-use crate::doorbell::Doorbell;
+use crate::notify::Notifier;
 
 /// Who calls it, before there is one.
 pub(super) fn caller() -> Caller {
@@ -22,20 +22,20 @@ pub(super) fn start(
     caller: &Caller,
     newcomer: Newcomer,
 ) -> Result<JoinHandle<()>, ChannelOpenError> {
-    let Caller::Thread(doorbell) = caller else {
+    let Caller::Thread(notifier) = caller else {
         return Err(ChannelOpenError::Thread(String::new()));
     };
     let mut desk = Desk::new();
     desk.admit(newcomer)?;
-    let doorbell = doorbell.clone();
+    let notifier = notifier.clone();
     let named = std::thread::Builder::new().name("upcall-events".to_owned());
-    let thread = named.spawn(move || serve(&mut desk, &doorbell));
+    let thread = named.spawn(move || serve(&mut desk, &notifier));
     thread.map_err(|error| ChannelOpenError::Thread(error.to_string()))
 }
 
-fn serve(desk: &mut Desk, doorbell: &Doorbell) {
+fn serve(desk: &mut Desk, notifier: &Notifier) {
     loop {
-        if doorbell.answer() {
+        if notifier.acknowledge() {
             desk.called();
             // Nobody rings for one that has left.
             if desk.is_empty() {
@@ -47,7 +47,7 @@ fn serve(desk: &mut Desk, doorbell: &Doorbell) {
         if !desk.is_due(now) {
             let mut set = WaitSet::new();
             if desk.doze(&mut set) {
-                doorbell.sleep_among(&mut set, desk.next_deadline());
+                notifier.sleep_among(&mut set, desk.next_deadline());
             }
             desk.stir();
         }

@@ -4,8 +4,8 @@ use upcall_core::time::Instant;
 use upcall_shm::stream::{Due, Leaving, Reader, Wait};
 
 use super::{Closed, Kept, Memory, Message, Payload, Stream, StreamError, sleep_on, wake};
-use crate::batch::Batch;
 use crate::clock;
+use crate::work::batch::Batch;
 
 /// The end of a stream that reads. From [`Stream::reader`]; each stream has one.
 ///

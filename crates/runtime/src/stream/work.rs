@@ -6,8 +6,8 @@ use upcall_core::scheduler::Outcome;
 use upcall_shm::stream as shm;
 
 use super::{End, Memory, StreamOpenError, StreamReader, StreamWriter};
-use crate::batch::{Batch, Use};
 use crate::clock;
+use crate::work::batch::{Batch, Use};
 
 /// A handler, and its end of a stream: called when the level is reached, or the stream is closed.
 pub(crate) struct StreamWork {

@@ -4,8 +4,8 @@ use upcall_core::time::Instant;
 use upcall_shm::stream::{Due, Leaving, Wait, Writer};
 
 use super::{Closed, Memory, Stream, StreamError, WriteChunk, sleep_on, wake};
-use crate::batch::Batch;
 use crate::clock;
+use crate::work::batch::Batch;
 
 /// The end of a stream that writes. From [`Stream::writer`]; each stream has one.
 ///
