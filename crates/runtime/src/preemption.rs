@@ -67,7 +67,7 @@ impl PreemptionPoint<'_> {
             && !self
                 .virtual_processor
                 .as_ref()
-                .is_some_and(|virtual_processor| virtual_processor.wants_a_look())
+                .is_some_and(|virtual_processor| virtual_processor.must_look())
         {
             return Some(check_at);
         }

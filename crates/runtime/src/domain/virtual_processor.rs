@@ -1,18 +1,16 @@
-//! An executor's virtual processor among the domains of its CPU (docs/decisions/0008).
+//! A domain's place on a CPU among the other domains there (docs/decisions/0008).
 //!
-//! Used by the executor of a domain that is attached to a daemon. It shows the others
-//! what the executor's scheduler has, finds out who comes next, and passes the turn
-//! on. Nothing here allocates, takes a lock or waits, but for [`VirtualProcessor::sleep_until`];
-//! a system call is made only to wake who sleeps.
-//!
-//! What peers wrote is copied and checked by the shm room. A peer that is at fault
-//! counts as having nothing: its own promise may break, nobody else's does.
+//! The executor of a domain that is attached to a daemon uses it. A virtual processor publishes
+//! what the executor's scheduler has to run, finds the domain that comes next, and passes the turn
+//! on. It allocates nothing and takes no lock. It waits only in
+//! [`VirtualProcessor::sleep_until`] and [`VirtualProcessor::sleep_among`], and makes a system call
+//! only there and to wake a domain that sleeps.
 
-use rtrb::{Consumer, Producer};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use rtrb::{Consumer, Producer};
 use upcall_core::activity::ActivityId;
 use upcall_core::policy::Standing;
 use upcall_core::scheduler::Scheduler;
@@ -26,28 +24,40 @@ use upcall_shm::user_area::{
 use upcall_sys::futex;
 use upcall_sys::memfd::{ReadOnlyMapping, SharedMapping};
 
+use super::peers::{PeerDomain, Peers, best_of, rivals_of};
 use crate::mailbox::ACTIVITIES_MAX;
 use crate::notify::{SharedNotifier, WakeHandle, notify_domain};
 
 #[cfg(test)]
 mod tests;
 
-/// The pages of a domain on a CPU, as they come from the daemon.
+/// The pages of a domain on a CPU, as the daemon sent them.
 #[derive(Debug)]
 pub(crate) struct Pages {
     pub(crate) turn: Arc<TurnPage<SharedMapping>>,
     pub(crate) user: Owner<SharedMapping>,
-    /// Of the own area, for tasks.
+    /// The masks of the own user area, for tasks.
     pub(crate) mask: Arc<LentMask<SharedMapping>>,
     pub(crate) kernel: Reader<ReadOnlyMapping>,
 }
 
-/// Who is to have the turn now.
+/// The executor's ends of the rings to and from the controller end.
+#[derive(Debug)]
+pub(super) struct Mail {
+    /// Domains that were attached since. A notification follows each.
+    pub(super) arrivals: Consumer<PeerDomain>,
+    /// The virtual processor to go over to, once there is another daemon. A notification follows.
+    pub(super) successors: Consumer<Box<VirtualProcessor>>,
+    /// Takes this virtual processor once the executor has left it.
+    pub(super) predecessors: Producer<Box<VirtualProcessor>>,
+}
+
+/// The domain that is to have the turn now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// This domain: its scheduler has the best.
+    /// This domain: its scheduler has the best rank.
     Own,
-    /// Another, or the daemon if nobody has anything to do.
+    /// Another domain, or the daemon if no domain has anything to run.
     Other(DomainId),
 }
 
@@ -58,177 +68,97 @@ pub(crate) struct VirtualProcessor {
     me: DomainId,
     notifier: SharedNotifier,
     handle: WakeHandle,
-    /// Few: each is looked at in every hand-off.
-    peers: Vec<PeerDomain>,
-    /// Of each activity its place in the order of admission; `None`: there is none.
+    mail: Mail,
+    peers: Peers,
+    /// For each activity, its place in the order of admission; `None`: there is no activity.
     orders: Vec<Option<u32>>,
-    /// Activities from this number on never were.
+    /// No activity ever had this number or a higher one.
     orders_used: usize,
-    /// What was published is not yet told to whoever has the turn.
-    asks: Cell<bool>,
-    /// Who was found to outrank the handler that was told to yield.
+    /// The holder of the turn has not been asked yet to look at what was published.
+    must_ask: Cell<bool>,
+    /// The peer that was found to outrank the handler that was told to yield.
     found: Option<(Rank, DomainId)>,
-    /// Whoever passed the turn found this domain to be best of all, and nothing has
-    /// changed since.
+    /// The domain that passed the turn found this domain to be best of all, and nothing has changed
+    /// since.
     is_best: bool,
-    /// Set when the daemon has gone: there is nobody to take turns by.
+    /// Set when the daemon has gone: no turns are passed any more.
     orphaned: Arc<AtomicBool>,
-    /// Domains that were attached since; rung for.
-    arrivals: Consumer<PeerDomain>,
-    /// The virtual processor to take instead, once there is another daemon; rung for.
-    successors: Consumer<Box<VirtualProcessor>>,
-    /// Where this one goes then.
-    predecessors: Producer<Box<VirtualProcessor>>,
     /// Places of activities that the daemon of this virtual processor does not know.
     unclaimed: Vec<u32>,
-    /// Of the kernel area, when the peers were last compared with it; `None`: not yet.
-    epoch: Option<u64>,
-    /// Requests to yield that there were when it looked last at a boundary.
-    heeded: u64,
-    /// For so long others may wait that outrank what this domain goes on with (decision 0014).
+    /// The count of requests to yield at the last look at a boundary.
+    yields_seen: u64,
+    /// For so long a better domain may wait while this domain goes on (decision 0014).
     defer_preemption: Span,
     counters: Counters,
 }
 
-/// Another domain of the CPU.
-#[derive(Debug)]
-pub(crate) struct PeerDomain {
-    pub(crate) domain: DomainId,
-    pub(crate) generation: u64,
-    pub(crate) area: Peer<ReadOnlyMapping>,
-    /// As the kernel area said when it last changed.
-    pub(crate) is_there: bool,
-}
-
-/// Most domains that may come before the executor looks.
-const ARRIVALS_MAX: usize = 2 * upcall_shm::DOMAINS_MAX as usize;
-
-/// The listener's end of a virtual processor: see [`crate::domain`].
-pub(crate) struct VirtualProcessorControl {
-    handle: WakeHandle,
-    notifier: SharedNotifier,
-    arrivals: Producer<PeerDomain>,
-    successors: Producer<Box<VirtualProcessor>>,
-    predecessors: Consumer<Box<VirtualProcessor>>,
-}
-
-impl VirtualProcessorControl {
-    /// Has the executor look.
-    pub(crate) fn notify(&self) {
-        self.handle.mark_message();
-        self.notifier.notify();
-    }
-
-    /// Tells of another domain. Waits if the executor has not looked for dozens of them.
-    pub(crate) fn introduce(&mut self, mut peer: PeerDomain) {
-        while let Err(rtrb::PushError::Full(back)) = self.arrivals.push(peer) {
-            peer = back;
-            self.notify();
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
-        self.notify();
-    }
-
-    /// Has the executor take `virtual processor` instead, whose control is `next`; this one is of no
-    /// use after.
-    pub(crate) fn replace(
-        &mut self,
-        mut virtual_processor: Box<VirtualProcessor>,
-        next: &mut VirtualProcessorControl,
-    ) {
-        next.handle.clone_from(&self.handle);
-        virtual_processor.handle.clone_from(&self.handle);
-        self.handle.move_to(next.notifier.clone());
-        // There is room: a virtual processor has one successor.
-        let pushed = self.successors.push(virtual_processor);
-        debug_assert!(pushed.is_ok());
-        self.notify();
-    }
-
-    /// Unmaps the virtual processor that was given up, if the executor has left it.
-    pub(crate) fn clear(&mut self) {
-        drop(self.predecessors.pop());
-    }
-}
-
 impl VirtualProcessor {
-    /// The virtual processor of domain `me`, and the other end of it. Allocates.
-    pub(crate) fn new(
+    /// The virtual processor of domain `me`. Allocates.
+    pub(super) fn new(
         pages: Pages,
         me: DomainId,
         defer_preemption: Span,
         orphaned: Arc<AtomicBool>,
-    ) -> (Self, VirtualProcessorControl) {
-        let (arrivals_in, arrivals) = rtrb::RingBuffer::new(ARRIVALS_MAX);
-        let (successors_in, successors) = rtrb::RingBuffer::new(1);
-        let (predecessors, predecessors_out) = rtrb::RingBuffer::new(1);
-        let peers = Vec::with_capacity(upcall_shm::DOMAINS_MAX as usize + 1);
-        let orders = vec![None; ACTIVITIES_MAX as usize];
-        let counters = Counters::default();
-        let (orders_used, found, is_best, epoch) = (0, None, false, None);
+        mail: Mail,
+    ) -> Self {
         let notifier = SharedNotifier::new(pages.turn.clone(), me);
         let handle = WakeHandle::new(notifier.clone());
-        let control = VirtualProcessorControl {
-            handle: handle.clone(),
-            notifier: notifier.clone(),
-            arrivals: arrivals_in,
-            successors: successors_in,
-            predecessors: predecessors_out,
-        };
-        let virtual_processor = VirtualProcessor {
+        VirtualProcessor {
             pages,
             me,
             notifier,
             handle,
-            peers,
-            orders,
-            orders_used,
-            asks: Cell::new(false),
-            found,
-            is_best,
+            mail,
+            peers: Peers::new(),
+            orders: vec![None; ACTIVITIES_MAX as usize],
+            orders_used: 0,
+            must_ask: Cell::new(false),
+            found: None,
+            is_best: false,
             orphaned,
-            arrivals,
-            successors,
-            predecessors,
             unclaimed: Vec::new(),
-            epoch,
-            heeded: 0,
+            yields_seen: 0,
             defer_preemption,
-            counters,
-        };
-        (virtual_processor, control)
+            counters: Counters::default(),
+        }
     }
 
-    /// Its bell, for the executor alone: it is the same as long as this is the virtual processor.
+    /// Its notifier, for the executor alone. It stays the same for the life of this virtual
+    /// processor.
     #[inline]
     pub(crate) fn notifier(&self) -> &SharedNotifier {
         &self.notifier
     }
 
-    /// Whether anything was left for the executor since the last time, which has just heard
-    /// its bell. A load, if not.
+    /// Whether a message was left for the executor since the last time. For the executor, after it
+    /// acknowledged a notification. A load if there is none.
     #[inline]
     pub(crate) fn take_message(&self) -> bool {
         self.handle.take_message()
     }
 
-    /// Its bell, for all others.
+    /// Its notifier, for all other threads.
     pub(crate) fn wake_handle(&self) -> WakeHandle {
         self.handle.clone()
     }
 
-    /// The daemon of this virtual processor refused to have these places back. Allocates.
+    /// Other threads use the handle of the previous virtual processor from now on.
+    pub(super) fn set_wake_handle(&mut self, handle: &WakeHandle) {
+        self.handle.clone_from(handle);
+    }
+
+    /// The daemon of this virtual processor refused these places. Allocates.
     pub(crate) fn set_unclaimed(&mut self, orders: Vec<u32>) {
         self.unclaimed = orders;
     }
 
-    /// Moves to the next virtual processor, if the listener has found one; whether it has. What the
-    /// domain has and has counted goes along. A load, if there is none.
+    /// Goes over to the next virtual processor, if the listener has sent one; whether it did. The
+    /// domain's orders and counters go along. A load if there is none.
     pub(crate) fn move_on(&mut self) -> bool {
-        let Ok(mut next) = self.successors.pop() else { return false };
+        let Ok(mut next) = self.mail.successors.pop() else { return false };
         std::mem::swap(&mut next.orders, &mut self.orders);
         for order in next.orders.iter_mut().flatten() {
-            // Somebody else may have that place: it is the last among equals.
+            // Another activity may have that place: this one becomes the last among its equals.
             if next.unclaimed.contains(order) {
                 *order = u32::MAX;
             }
@@ -237,67 +167,49 @@ impl VirtualProcessor {
         next.counters = self.counters;
         std::mem::swap(self, &mut *next);
         // There is room: this virtual processor has one predecessor.
-        let pushed = self.predecessors.push(next);
+        let pushed = self.mail.predecessors.push(next);
         debug_assert!(pushed.is_ok());
         true
     }
 
-    /// Where a task that is polled shows its mask, since the virtual processor is not at hand then.
+    /// Where a task shows its mask while it is polled: the virtual processor is not at hand then.
     pub(crate) fn lent_mask(&self) -> Arc<LentMask<SharedMapping>> {
         self.pages.mask.clone()
     }
 
-    /// Takes up the domains that have come; whether any has.
+    /// Takes in the domains that have arrived; whether any has.
     pub(crate) fn take_in_peers(&mut self) -> bool {
         let mut any = false;
-        while let Ok(peer) = self.arrivals.pop() {
-            self.peers.retain(|peer| peer.domain != peer.domain);
-            // There is room: one of each number at most.
-            self.peers.push(peer);
-            // Whether it is there is looked up again.
-            self.epoch = None;
+        while let Ok(peer) = self.mail.arrivals.pop() {
+            self.peers.add(peer);
             any = true;
         }
         any
     }
 
-    /// Sees who has come and gone. A load, if nobody has.
-    #[inline]
-    fn see_peers(&mut self) {
-        let epoch = self.pages.kernel.epoch();
-        if self.epoch != Some(epoch) {
-            self.epoch = Some(epoch);
-            let kernel = &self.pages.kernel;
-            for peer in &mut self.peers {
-                let entry = kernel.entry(peer.domain).ok().flatten();
-                peer.is_there = entry.is_some_and(|of| of.generation.get() == peer.generation);
-            }
-        }
-    }
-
-    /// Gives up its place: it has nothing to do any more.
+    /// Gives up its place, because it has nothing to run any more.
     pub(crate) fn leave(&mut self, scheduler: &Scheduler) {
         self.orders.fill(None);
         self.publish(scheduler);
-        self.ask();
+        self.ask_holder();
         self.pass(DomainId::DAEMON);
     }
 
-    /// An activity comes, with its place in the order of admission, or goes.
+    /// An activity is created, with its place in the order of admission, or closed.
     pub(crate) fn set_order(&mut self, id: ActivityId, order: Option<u32>) {
         self.orders[id.0 as usize] = order;
         self.orders_used = self.orders_used.max(id.0 as usize + 1);
     }
 
-    /// It wakes, and was asked nothing meanwhile: the turn it has was just passed to it.
+    /// The executor woke without a message: if this domain has the turn, a peer passed it just now.
     pub(crate) fn woken_by_turn(&mut self) {
         self.is_best = self.has_turn();
     }
 
-    /// Whether the domain runs without turns: its daemon has gone, or has put it
-    /// into an ordinary class.
+    /// Whether the domain runs without turns, because its daemon has gone or has put it into an
+    /// ordinary class.
     pub(crate) fn is_alone(&self) -> bool {
-        // Relaxed: nothing is handed over with it.
+        // Relaxed: no other data is read because of it.
         self.orphaned.load(Ordering::Relaxed)
             || self.pages.kernel.state(self.me) == Ok(Some(State::Demoted))
     }
@@ -308,25 +220,25 @@ impl VirtualProcessor {
         self.pages.turn.holder() == Ok(self.me)
     }
 
-    /// Whether the handler that runs should look further than at its clock: the
-    /// turn was taken, or somebody asks for a look. Three loads.
+    /// Whether the handler that runs must look further than at its clock, because the turn was taken
+    /// or a look was requested. Three loads.
     #[inline]
-    pub(crate) fn wants_a_look(&self) -> bool {
+    pub(crate) fn must_look(&self) -> bool {
         !self.has_turn()
             || self.pages.turn.is_recheck()
-            || self.pages.kernel.yield_requests(self.me) != self.heeded
+            || self.pages.kernel.yield_requests(self.me) != self.yields_seen
     }
 
-    /// Shows one level more of `mask`. A store.
+    /// Publishes one level more of `mask`. A store.
     pub(crate) fn raise_mask(&mut self, mask: Mask) {
         self.pages.user.mask(mask);
     }
 
-    /// One level less. A store, and at the last level a fence: a request that came
-    /// meanwhile is seen from now on, by [`VirtualProcessor::wants_a_look`] or in
+    /// Publishes one level less. A store, and at the last level a fence: from now on a request that
+    /// came meanwhile is seen, by [`VirtualProcessor::must_look`] or in
     /// [`VirtualProcessor::interrupts`].
     pub(crate) fn lower_mask(&mut self, mask: Mask) {
-        // Not looked for here: the point does.
+        // The preemption point looks for requests, not this method.
         let _ = self.pages.user.unmask(mask);
     }
 
@@ -336,12 +248,12 @@ impl VirtualProcessor {
         self.pages.kernel.interrupts(self.me)
     }
 
-    /// Shows what `scheduler` has. O(activities there ever were at once).
+    /// Publishes what `scheduler` has to run. O(activities that ever existed at once).
     pub(crate) fn publish(&mut self, scheduler: &Scheduler) {
         for (number, order) in self.orders[..self.orders_used].iter().enumerate() {
             let id = ActivityId(u32::try_from(number).unwrap_or(u32::MAX));
             let slot = order.map_or(Slot::FREE, |order| slot(scheduler, id, order));
-            // As many slots as orders were made.
+            // The area has a slot for each order.
             let set = self.pages.user.set(number, slot);
             debug_assert!(set.is_ok());
         }
@@ -351,63 +263,67 @@ impl VirtualProcessor {
             Some(Pending { rank, first, since_ns: self.pending_since_ns(scheduler) })
         });
         let changed = self.pages.user.publish(ready);
-        // Also if nothing changed: it may have been passed over, and is there again.
+        // Ask even if nothing changed: the holder may have passed over this domain, which is ready
+        // again.
         let wanted = changed || ready.is_some();
         if self.has_turn() {
-            // It looks itself.
-            self.asks.set(false);
+            // This domain looks itself.
+            self.must_ask.set(false);
             return;
         }
-        // What was found is of another turn.
+        // What was found belongs to another turn.
         self.found = None;
-        // When it sleeps.
-        self.asks.set(wanted || self.asks.get());
+        // The holder is asked when this domain goes to sleep.
+        self.must_ask.set(wanted || self.must_ask.get());
     }
 
-    /// Sleeps until it is rung or until `deadline_ns`; `true` if it was rung.
+    /// Sleeps until a notification or `deadline_ns`; `true` if there was a notification.
     pub(crate) fn sleep_until(&self, deadline_ns: Option<u64>) -> bool {
-        self.sleep(|bell| {
+        self.sleep(|word| {
             // Whatever ends the wait, the caller looks again.
-            let _ = futex::wait_shared_until(bell, ASLEEP, deadline_ns);
+            let _ = futex::wait_shared_until(word, ASLEEP, deadline_ns);
         })
     }
 
-    /// As [`Self::sleep_until`], or until a word of `others` changes. The own one is then among them.
+    /// As [`Self::sleep_until`], but also wakes when a word of `others` changes. Adds its own word
+    /// to `others`.
     pub(crate) fn sleep_among<'a>(
         &'a self,
         others: &mut futex::WaitSet<'a>,
         deadline_ns: Option<u64>,
     ) -> bool {
-        self.sleep(|bell| {
-            others.add_shared(bell, ASLEEP);
+        self.sleep(|word| {
+            others.add_shared(word, ASLEEP);
             let _ = others.wait_until(deadline_ns);
         })
     }
 
-    /// Does `wait` unless it was rung by now; whether it was in the end. Whoever has the turn is asked to
-    /// look, if it is to, when the bell says already that this domain sleeps: one that was
-    /// blocked in the kernel is taken to be back by that ([`Self::is_back`]), and a holder
-    /// that looked before would not look again.
+    /// Does `wait` unless there is a notification already; whether there was one in the end.
+    ///
+    /// The holder of the turn is asked to look only after the wake word says that this domain
+    /// sleeps. That word tells peers that a domain that was blocked in the kernel is back. A holder
+    /// that looked earlier would not look again.
     #[inline]
     fn sleep<'a>(&'a self, wait: impl FnOnce(&'a AtomicU64)) -> bool {
         let page = &self.pages.turn;
         if page.doze(self.me) {
-            self.ask();
+            self.ask_holder();
             wait(page.bell(self.me));
         }
         page.rouse(self.me)
     }
 
-    /// Has whoever has the turn look at all user areas, if what was published is not told yet.
-    fn ask(&self) {
-        if self.asks.take() && self.pages.turn.request_recheck() {
+    /// Asks the holder of the turn to look at all user areas, if it has not been asked since the
+    /// last publication.
+    fn ask_holder(&self) {
+        if self.must_ask.take() && self.pages.turn.request_recheck() {
             notify_domain(&self.pages.turn, DomainId::DAEMON);
         }
     }
 
-    /// Who is best of all at `now`. O(slots in use of all peers).
+    /// The best domain at `now`. O(slots in use of all peers).
     pub(crate) fn next(&mut self, scheduler: &Scheduler, now: Instant) -> Next {
-        self.see_peers();
+        self.peers.update(&self.pages.kernel);
         let own = scheduler.best().and_then(|standing| self.rank(standing));
         let found = self.found.take();
         let asked = self.pages.turn.take_recheck();
@@ -415,8 +331,8 @@ impl VirtualProcessor {
             return Next::Own;
         }
         let by = if own.is_some() { self.deferred_until(now) } else { now };
-        // Nobody gets worse while this domain has the turn.
-        let other = if asked { None } else { found }.or_else(|| self.best_other(by));
+        // No rank gets worse while this domain has the turn.
+        let other = if asked { None } else { found }.or_else(|| best_of(self.ready_peers(), by));
         match (own, other) {
             (Some(own), Some((other, _))) if own < other => Next::Own,
             (_, Some((_, domain))) => Next::Other(domain),
@@ -425,25 +341,24 @@ impl VirtualProcessor {
         }
     }
 
-    /// Gives the turn to another; nothing if it was taken meanwhile.
+    /// Gives the turn to another domain; does nothing if the turn was taken meanwhile.
     pub(crate) fn pass(&mut self, to: DomainId) {
         let Ok(turn) = self.pages.turn.turn() else { return };
         if turn.holder() == self.me && self.pages.turn.pass(turn, to) {
             self.counters.handoffs += 1;
-            // Before the other runs: nobody may wake this domain again.
+            // Before the other domain runs: this one may never wake again.
             self.pages.user.count(&self.counters);
             notify_domain(&self.pages.turn, to);
         }
     }
 
-    /// Turns passed on so far: to other domains and, with nothing to do, to the daemon.
+    /// Turns passed on so far: to peers and, with nothing to run, to the daemon.
     pub(crate) fn handoffs(&self) -> u64 {
         self.counters.handoffs
     }
 
-    /// Notes an upcall, and says until when no other domain need be thought of: with
-    /// others, until the first boundary. An upcall of one quantum has none, and is
-    /// spared the look at their slots.
+    /// Notes an upcall. Returns until when peers need not be looked at: with peers, until the first
+    /// boundary. An upcall of one quantum has no boundary, and spares the look at their slots.
     pub(crate) fn upcall(&mut self, scheduler: &Scheduler, now: Instant) -> Instant {
         self.counters.upcalls += 1;
         let running = scheduler.running();
@@ -456,13 +371,13 @@ impl VirtualProcessor {
         self.pages.user.set_running(None, now.as_nanos());
     }
 
-    /// Shows what was counted, the jobs that the last upcall ended among it. Some stores.
+    /// Publishes the counters, with the jobs that the last upcall ended. Some stores.
     pub(crate) fn count(&mut self, switches: u64) {
         self.counters.switches = switches;
         self.pages.user.count(&self.counters);
     }
 
-    /// A job ended.
+    /// Counts a job that ended.
     pub(crate) fn job_done(&mut self, record: &upcall_core::record::JobRecord) {
         let counters = &mut self.counters;
         counters.jobs += 1;
@@ -471,41 +386,33 @@ impl VirtualProcessor {
         counters.slack_ns_min = counters.slack_ns_min.min(record.slack_ns());
     }
 
-    /// At a boundary: until when the handler may go on as far as other domains are
-    /// concerned; `None` if one outranks it, or the turn was taken.
+    /// At a boundary: until when peers let the handler go on. `None` if a peer outranks it or the
+    /// turn was taken.
     pub(crate) fn may_go_on(&mut self, scheduler: &Scheduler, now: Instant) -> Option<Instant> {
         self.pages.user.set_asked(now.as_nanos());
-        self.heeded = self.pages.kernel.yield_requests(self.me);
-        self.see_peers();
+        self.yields_seen = self.pages.kernel.yield_requests(self.me);
+        self.peers.update(&self.pages.kernel);
         let _ = self.pages.turn.take_recheck();
         let own = scheduler.running_standing(now).and_then(|standing| self.rank(standing))?;
         let by = self.deferred_until(now);
-        let (preempted_at, best) = self.rivals(own, by);
+        let (preempted_at, best) = rivals_of(self.ready_peers(), own, by);
         self.found = best.filter(|_| preempted_at <= by);
         (self.has_turn() && preempted_at > by).then(|| preempted_at + self.defer_preemption)
     }
 
-    /// The earliest moment at which something of another domain's preempts `own`, which may be past, and the best of
-    /// all others, of what was there by `by`.
-    fn rivals(&self, own: Rank, by: Instant) -> (Instant, Option<(Rank, DomainId)>) {
-        let mut preempted_at_ns = NEVER;
-        let mut best = None;
-        for (domain, peer) in self.present() {
-            if let Ok(rival) = peer.rival(own, by.as_nanos()) {
-                preempted_at_ns = preempted_at_ns.min(rival.preempts_at_ns);
-                best = better(best, rival.best, domain);
-            }
-        }
-        (Instant::from_nanos(preempted_at_ns), best)
+    #[inline]
+    fn ready_peers(&self) -> impl Iterator<Item = (DomainId, &Peer<ReadOnlyMapping>)> {
+        self.peers.ready(&self.pages.kernel, &self.pages.turn)
     }
 
-    /// What was released after this moment may wait at `now`.
+    /// A release after this moment may wait at `now`.
     #[inline]
     fn deferred_until(&self, now: Instant) -> Instant {
         Instant::from_nanos(now.as_nanos().saturating_sub(self.defer_preemption.as_nanos()))
     }
 
-    /// Since when anything that the domain has to run was released; 0: nobody asks.
+    /// When the earliest of what the domain has to run was released; 0 without deferral, where no
+    /// peer uses it.
     fn pending_since_ns(&self, scheduler: &Scheduler) -> u64 {
         if self.defer_preemption.is_zero() {
             return 0;
@@ -513,38 +420,6 @@ impl VirtualProcessor {
         let ids = (0u32..).map(ActivityId).take(self.orders_used);
         let since = ids.filter_map(|id| scheduler.pending_since(id)).min();
         since.map_or(0, |since| since.min(scheduler.clock()).as_nanos())
-    }
-
-    /// The best of all others, of what was there by `by`.
-    fn best_other(&self, by: Instant) -> Option<(Rank, DomainId)> {
-        let all = self.present();
-        all.fold(None, |best, (domain, peer)| {
-            better(best, peer.best(by.as_nanos()).ok().flatten(), domain)
-        })
-    }
-
-    /// The peers that would run if they had the turn.
-    #[inline]
-    fn present(&self) -> impl Iterator<Item = (DomainId, &Peer<ReadOnlyMapping>)> {
-        let there = self.peers.iter().filter(|peer| peer.is_there);
-        there.filter(|peer| self.would_run(peer.domain)).map(|peer| (peer.domain, &peer.area))
-    }
-
-    #[inline]
-    fn would_run(&self, domain: DomainId) -> bool {
-        match self.pages.kernel.state(domain) {
-            Ok(Some(State::Attached)) => true,
-            state => self.is_back(domain, state.ok().flatten()),
-        }
-    }
-
-    /// One that was blocked is back when it sleeps on its bell.
-    #[cold]
-    fn is_back(&self, domain: DomainId, state: Option<State>) -> bool {
-        let asleep = u64::from(ASLEEP);
-        // Relaxed: nothing is handed over with it.
-        matches!(state, Some(State::Blocked | State::Stopped))
-            && self.pages.turn.bell(domain).load(Ordering::Relaxed) == asleep
     }
 
     fn rank(&self, standing: Standing) -> Option<Rank> {
@@ -556,18 +431,8 @@ impl VirtualProcessor {
     }
 }
 
-/// The better of the best so far and what `domain` has.
-#[inline]
-fn better(
-    best: Option<(Rank, DomainId)>,
-    rank: Option<Rank>,
-    domain: DomainId,
-) -> Option<(Rank, DomainId)> {
-    let rank = rank.filter(|&rank| best.is_none_or(|(least, _)| rank < least));
-    rank.map(|rank| (rank, domain)).or(best)
-}
-
-/// What it is among all domains. The last event there can be is as good as the one before.
+/// The rank among all domains. `NEVER` means no event, so an event that late ranks with the moment
+/// before.
 fn rank(standing: Standing, order: u32) -> Rank {
     let event = standing.event.map_or(NEVER, |event| event.min(NEVER - 1));
     Rank { key: standing.key, event, order }

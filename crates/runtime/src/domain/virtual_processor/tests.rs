@@ -8,6 +8,7 @@ use upcall_shm::turn_page;
 use upcall_shm::user_area;
 
 use super::*;
+use crate::domain::control::VirtualProcessorControl;
 use crate::mailbox::Shared;
 use crate::notify::Notifier;
 use crate::preemption::PreemptionPoint;
@@ -59,7 +60,7 @@ fn virtual_processor_and_control(
     // It has the turn: nothing but a request makes it look.
     assert!(pages.turn.pass(pages.turn.turn().unwrap(), me));
     let (virtual_processor, control) =
-        VirtualProcessor::new(pages, me, defer_preemption, Arc::default());
+        VirtualProcessorControl::pair(pages, me, defer_preemption, Arc::default());
     (virtual_processor, control, peer, writer)
 }
 
@@ -104,9 +105,9 @@ fn a_request_to_yield_makes_it_look_once_though_nobody_takes_it_back() {
     let (mut virtual_processor, _, daemon) = virtual_processor();
     let scheduler: Traced<Ring> = Traced::new(1, &RMDP);
     for request in 0..3 {
-        assert!(!virtual_processor.wants_a_look(), "{request}");
+        assert!(!virtual_processor.must_look(), "{request}");
         daemon.request_yield(DomainId::new(ME).unwrap());
-        assert!(virtual_processor.wants_a_look(), "{request}");
+        assert!(virtual_processor.must_look(), "{request}");
         // Nothing runs there that might go on.
         assert_eq!(virtual_processor.may_go_on(&scheduler, crate::clock::now()), None);
     }
@@ -165,7 +166,7 @@ fn what_the_daemon_raises_is_delivered_once_when_the_mask_goes() {
 #[test]
 fn a_virtual_processor_that_moves_on_takes_its_orders_and_counts_along_and_no_ring_is_lost() {
     let (mut virtual_processor, mut control, _, _) = virtual_processor_and_control(Span::ZERO);
-    let (mut next, mut next_usher, peer, _) = virtual_processor_and_control(Span::ZERO);
+    let (mut next, mut next_control, peer, _) = virtual_processor_and_control(Span::ZERO);
     let handle = virtual_processor.wake_handle();
     for (id, order) in [(0, 7), (1, 9)] {
         virtual_processor.set_order(ActivityId(id), Some(order));
@@ -174,7 +175,7 @@ fn a_virtual_processor_that_moves_on_takes_its_orders_and_counts_along_and_no_ri
     assert!(!virtual_processor.move_on());
     let old = virtual_processor.notifier().clone();
     next.set_unclaimed(vec![9]);
-    control.replace(Box::new(next), &mut next_usher);
+    control.replace(Box::new(next), &mut next_control);
     // The old bell says that there is something; who rings now rings the new one.
     assert!(old.acknowledge());
     handle.notify();
@@ -189,8 +190,8 @@ fn a_virtual_processor_that_moves_on_takes_its_orders_and_counts_along_and_no_ri
     virtual_processor.publish(&Scheduler::new(ACTIVITIES_MAX, &RMDP));
     let shown = |slot| peer.slot(slot).unwrap().rank.order;
     assert_eq!((shown(0), shown(1)), (7, u32::MAX));
-    next_usher.clear();
-    assert!(next_usher.predecessors.pop().is_err());
+    next_control.clear();
+    assert!(next_control.predecessors.pop().is_err());
 }
 
 #[test]
@@ -250,7 +251,7 @@ fn peer_domain(daemon: &Writer<SharedMapping>) -> (PeerDomain, Owner<SharedMappi
     let owner = Owner::create(memory, domain, GENERATION.get()).unwrap();
     let mapped = ReadOnlyMapping::from_fd(fd, user_area::AREA_BYTES).unwrap();
     let area = Peer::attach(mapped, domain, GENERATION.get()).unwrap();
-    (PeerDomain { domain, generation: GENERATION.get(), area, is_there: false }, owner)
+    (PeerDomain { domain, generation: GENERATION.get(), area, is_present: false }, owner)
 }
 
 fn at(ms: u64) -> Instant {
@@ -346,7 +347,7 @@ fn who_runs_with_an_event_yields_to_no_equal_and_who_is_chosen_goes_by_events() 
 fn a_domain_says_since_when_it_waits_if_preemption_is_deferred() {
     for (defer_preemption, since) in [(Span::from_millis(5), at(100)), (Span::ZERO, Instant::ZERO)]
     {
-        let (mut virtual_processor, _usher, peer, _daemon) =
+        let (mut virtual_processor, _control, peer, _daemon) =
             virtual_processor_and_control(defer_preemption);
         let mut scheduler = released(&mut virtual_processor);
         scheduler.handle(at(103), Input::Tick).unwrap();
