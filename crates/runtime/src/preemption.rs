@@ -1,7 +1,17 @@
-//! Whom a handler or task asks at a quantum boundary whether it may go on.
+//! The preemption point: where a handler or task asks at a quantum boundary whether it goes on.
 //!
-//! Made by the executor for each upcall; asked by [`crate::Batch`] and by tasks.
-//! It never blocks, allocates or makes a system call.
+//! The executor makes one for each upcall; [`crate::Batch`] and tasks ask it. It never blocks,
+//! allocates or makes a system call.
+//!
+//! A handler goes on unless one of these outranks it:
+//!
+//! 1. a controller that notified the executor: the handler returns at once;
+//! 2. a stream whose level is reached by now, or an event posted by now;
+//! 3. a release of this domain that came due (`check_at`);
+//! 4. a peer domain, if there are any.
+//!
+//! User interrupts and the handlers of event channels run here too, on top of the handler that
+//! asks.
 
 use upcall_core::activity::ActivityId;
 use upcall_core::scheduler::{Command, Input};
@@ -10,29 +20,31 @@ use upcall_core::trace::Traced;
 use upcall_shm::user_area::Mask;
 
 use crate::channel::Moment;
+use crate::domain::virtual_processor::VirtualProcessor;
 use crate::events::{Inboxes, PostedEvent};
 use crate::notify::Notifier;
+use crate::trace::Ring;
 use interrupts::{Interrupt, Interrupts};
 
 pub(crate) mod interrupts;
-use crate::domain::virtual_processor::VirtualProcessor;
-use crate::trace::Ring;
 
-/// The scheduler of this CPU, the notifier that others ring for it, and the other
-/// domains there, if there are any.
+/// See the module's head.
 #[derive(Debug)]
 pub(crate) struct PreemptionPoint<'a> {
+    /// The scheduler of this CPU.
     pub(crate) scheduler: &'a mut Traced<Ring>,
+    /// By which other threads of the process ask for attention.
     pub(crate) notifier: &'a Notifier,
+    /// If there are other domains on this CPU.
     pub(crate) virtual_processor: Option<&'a mut VirtualProcessor>,
-    /// Delivered at each boundary; `None`: on trial.
+    /// Delivered at each boundary; `None` in a trial run.
     pub(crate) interrupts: Option<&'a mut Interrupts>,
-    /// `None`: on trial.
+    /// `None` in a trial run.
     pub(crate) inboxes: Option<&'a mut Inboxes>,
 }
 
 impl<'a> PreemptionPoint<'a> {
-    /// Delivers nothing: on trial.
+    /// For a trial run: delivers nothing.
     pub(crate) fn on_trial(
         scheduler: &'a mut Traced<Ring>,
         notifier: &'a Notifier,
@@ -43,25 +55,25 @@ impl<'a> PreemptionPoint<'a> {
 }
 
 impl PreemptionPoint<'_> {
-    /// From when on it must ask again; `None` if it must return now. Nothing can
-    /// have changed before `check_at` unless somebody said so: that is some loads.
-    /// Else O(log n), with other domains O(their slots in use).
+    /// Until when the handler may go on without asking; `None` if it must return now. Before
+    /// `check_at` nothing can have changed unless another thread left a mark, so this is some loads.
+    /// Otherwise O(log n), with other domains O(their slots in use).
     #[inline]
     pub(crate) fn go_on(&mut self, mut now: Instant, check_at: Instant) -> Option<Instant> {
         if self.deliver(now) {
             now = crate::clock::now();
         }
-        let is_rung = match &self.virtual_processor {
+        let is_notified = match &self.virtual_processor {
             Some(virtual_processor) => virtual_processor.notifier().is_notified(),
             None => self.notifier.is_notified(),
         };
-        if is_rung {
+        if is_notified {
             return None;
         }
-        let heard = self.poll_streams(now);
+        let reached = self.poll_streams(now);
         let posted =
             self.inboxes.as_ref().is_some_and(|all| all.interrupt) && self.poll_events(now);
-        if !heard
+        if !reached
             && !posted
             && now < check_at
             && !self
@@ -72,43 +84,45 @@ impl PreemptionPoint<'_> {
             return Some(check_at);
         }
         let answer = self.ask(now);
-        if let (true, None, Some(interrupts)) = (heard, answer, &mut self.interrupts) {
-            interrupts.note(Interrupt::IoReady);
+        if let (true, None, Some(interrupts)) = (reached, answer, &mut self.interrupts) {
+            interrupts.request(Interrupt::IoReady);
         }
         answer
     }
 
-    /// Makes eligible what reads a stream whose level is reached by now; whether there was any.
+    /// Makes the handlers eligible whose streams have reached their level by now; whether there
+    /// were any.
     #[inline]
     fn poll_streams(&mut self, now: Instant) -> bool {
         let Some(interrupts) = &mut self.interrupts else { return false };
         let mut any = false;
         interrupts.watches.hear(now, |id, at| {
             any = true;
-            // While something runs, it leaves no command.
+            // While a handler runs, the input causes no command.
             let _ = self.scheduler.handle(now, Input::Message { id, critical: at, from: at });
         });
         any
     }
 
-    /// Tells the core of events that were posted since; whether there are any.
+    /// Hands the core the events that were posted since the last time; whether there were any.
     fn poll_events(&mut self, now: Instant) -> bool {
         let PreemptionPoint { scheduler, inboxes, .. } = self;
         let Some(inboxes) = inboxes else { return false };
         inboxes.poll(|id, rank| post(scheduler, now, id, rank))
     }
 
-    /// The most urgent event of what runs, which is then taken. O(k) for k that wait.
+    /// Takes the most urgent event of the handler that runs. O(k) for k waiting events.
     pub(crate) fn take_event(&mut self) -> Option<PostedEvent> {
         let id = self.scheduler.running()?;
         let now = crate::clock::now();
         self.poll_events(now);
         let event = self.inboxes.as_mut()?.take(id)?;
-        // While something runs, it leaves no command.
+        // While a handler runs, the input causes no command.
         let _ = self.scheduler.handle(now, Input::Taken { id, events: 1 });
         Some(event)
     }
 
+    /// Delivers user interrupts and events of channels; whether any may have been.
     fn deliver(&mut self, now: Instant) -> bool {
         let virtual_processor = self.virtual_processor.as_deref();
         self.interrupts.as_mut().is_some_and(|interrupts| {
@@ -126,8 +140,8 @@ impl PreemptionPoint<'_> {
         }
     }
 
-    /// One level less. What came meanwhile is seen by [`Self::go_on`] from now on;
-    /// interrupts are delivered when their last level goes.
+    /// One level less. From now on [`Self::go_on`] sees what came under the mask. When the last
+    /// level of the interrupts' mask goes, the interrupts are delivered.
     pub(crate) fn lower_mask(&mut self, mask: Mask) {
         if let Some(virtual_processor) = &mut self.virtual_processor {
             virtual_processor.lower_mask(mask);
@@ -138,8 +152,9 @@ impl PreemptionPoint<'_> {
         }
     }
 
+    /// Asks the peer domains and the core whether the handler goes on.
     fn ask(&mut self, now: Instant) -> Option<Instant> {
-        let others = match self
+        let peers = match self
             .virtual_processor
             .as_deref_mut()
             .filter(|virtual_processor| !virtual_processor.is_alone())
@@ -149,7 +164,7 @@ impl PreemptionPoint<'_> {
         };
         self.scheduler.handle(now, Input::Boundary).ok()?;
         match self.scheduler.poll_command(now) {
-            Some(Command::Proceed { check_at }) => Some(check_at.min(others)),
+            Some(Command::Proceed { check_at }) => Some(check_at.min(peers)),
             _ => None,
         }
     }

@@ -1,16 +1,16 @@
 //! User interrupts of a virtual processor: a timer, a ready descriptor, its own return
 //! (split-level-1991 §3.2.1, §3.3).
 //!
-//! A stream whose level is reached, too, interrupts only where it would outrank what runs: the
-//! executor watches its bell ([`Watches`]) at the same places, tells the core, and requests
-//! [`Interrupt::IoReady`] if what runs must yield to it.
+//! An executor has one [`Interrupts`]; [`Runtime::on_interrupt`](crate::Runtime::on_interrupt) gives
+//! it its handler. The reactor requests an interrupt by a bit, the daemon by a count in the kernel
+//! area, a controller by a time. The executor looks for requests between two upcalls, and the
+//! handler that runs looks at its boundaries. The interrupt is delivered there, on top of that
+//! handler as a signal would be, but never inside a quantum. While the mask is up nothing is taken;
+//! lowering the mask delivers.
 //!
-//! An executor has one [`Interrupts`]; its handler is given by
-//! [`Runtime::on_interrupt`](crate::Runtime::on_interrupt). Who raises one sets a bit (the
-//! reactor), counts in the kernel area (the daemon), or set a time (a controller). The
-//! executor looks between two upcalls, and each handler that it upcalls at its boundaries:
-//! the interrupt is delivered there, on top of it, as a signal would be, but never inside a
-//! quantum. While the mask is up nothing is taken; the one who lowers it delivers.
+//! A stream whose level is reached interrupts only if its handler outranks the one that runs. The
+//! executor watches the stream's wake word ([`Watches`]) at the same places and tells the core. It
+//! requests [`Interrupt::IoReady`] if the running handler must yield.
 //!
 //! ```text
 //!            raised                      boundary or turn, mask down
@@ -21,7 +21,7 @@
 //! ```
 //!
 //! 1. Once for each kind, however often it is raised.
-//! 2. No system call, as everywhere here: loads, and a store for a level.
+//! 2. No system call: loads, and a store for each level of the mask.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -39,7 +39,7 @@ use crate::stream::Watches;
 #[cfg(test)]
 mod tests;
 
-/// What is called with each interrupt.
+/// The user's code that is called with each interrupt.
 pub(crate) type InterruptHandler = Box<dyn FnMut(Interrupt) + Send>;
 
 /// In the order of delivery.
@@ -47,20 +47,20 @@ const KINDS: [Interrupt; 3] = [Interrupt::Timer, Interrupt::IoReady, Interrupt::
 
 /// See the module's head. The executor's end.
 pub(crate) struct Interrupts {
-    /// `None`: requests wait for one, or it panicked.
+    /// `None`: requests wait for a handler, or the handler panicked.
     handler: Option<InterruptHandler>,
     shared: Arc<Shared>,
     /// When the timer elapses.
     timer: Instant,
     /// Levels of the mask.
     masks: u32,
-    /// Of the kernel area.
+    /// The counts of the kernel area at the last look.
     seen: kernel_area::Interrupts,
     /// Requested by the executor itself.
-    noted: u32,
-    /// The streams that may interrupt what runs.
+    requested: u32,
+    /// The streams that may interrupt the running handler.
     pub(crate) watches: Watches,
-    /// The event channels whose handlers may, if there are any.
+    /// The event channels whose handlers may interrupt it, if there are any.
     pub(crate) desk: Option<Box<Desk>>,
 }
 
@@ -72,8 +72,8 @@ impl std::fmt::Debug for Interrupts {
 }
 
 impl Interrupts {
-    /// Nothing is requested. What the daemon raised before was for whoever had the
-    /// place.
+    /// Nothing is requested. What the daemon raised before belonged to an earlier domain with this
+    /// number.
     pub(crate) fn new(shared: Arc<Shared>, virtual_processor: Option<&VirtualProcessor>) -> Self {
         let seen = virtual_processor.map(VirtualProcessor::interrupts).unwrap_or_default();
         let watches = Watches::new();
@@ -83,7 +83,7 @@ impl Interrupts {
             timer: Instant::FAR,
             masks: 0,
             seen,
-            noted: 0,
+            requested: 0,
             watches,
             desk: None,
         }
@@ -93,37 +93,38 @@ impl Interrupts {
         self.handler = Some(handler);
     }
 
-    /// The executor is among the domains of another daemon: as for a new one.
+    /// The executor went over to another daemon: starts as [`Interrupts::new`] does.
     pub(crate) fn moved_to(&mut self, virtual_processor: &VirtualProcessor) {
         self.seen = virtual_processor.interrupts();
     }
 
-    /// Asks for [`Interrupt::Timer`] at `at`, and at no other time.
+    /// Requests [`Interrupt::Timer`] at `at`, and at no other time.
     pub(crate) fn set_timer(&mut self, at: Instant) {
         self.timer = at;
     }
 
-    /// Until when the executor may sleep.
+    /// Until when the timer lets the executor sleep.
     pub(crate) fn timer(&self) -> Instant {
         self.timer
     }
 
-    /// Requests an interrupt, to be delivered where the next are looked for.
-    pub(crate) fn note(&mut self, kind: Interrupt) {
-        self.noted |= bit(kind);
+    /// Requests an interrupt. It is delivered at the next look.
+    pub(crate) fn request(&mut self, kind: Interrupt) {
+        self.requested |= bit(kind);
     }
 
     pub(crate) fn raise_mask(&mut self) {
         self.masks += 1;
     }
 
-    /// Says how many levels are left. At 0 the caller delivers.
+    /// Returns how many levels are left. At 0 the caller delivers.
     pub(crate) fn lower_mask(&mut self) -> u32 {
         self.masks -= 1;
         self.masks
     }
 
-    /// Invokes what handlers of events are to be, unless interrupts are masked; `true`: some may have been.
+    /// Invokes the handlers of event channels that are due, unless interrupts are masked. `true`:
+    /// some may have been invoked.
     #[inline]
     pub(crate) fn serve(&mut self, now: Instant, moment: Moment) -> bool {
         match &mut self.desk {
@@ -132,9 +133,8 @@ impl Interrupts {
         }
     }
 
-    /// Delivers what was requested, unless it is masked; `true`: something was.
-    /// Two loads and a comparison, if there is nothing. A handler that panics is not
-    /// called again.
+    /// Delivers the requested interrupts, unless they are masked; whether there were any. Two loads
+    /// and a comparison if there are none. A handler that panics is not called again.
     #[inline]
     pub(crate) fn deliver(
         &mut self,
@@ -144,7 +144,7 @@ impl Interrupts {
         if self.handler.is_none() || self.masks > 0 {
             return false;
         }
-        let mut requests = self.shared.take_interrupts() | std::mem::take(&mut self.noted);
+        let mut requests = self.shared.take_interrupts() | std::mem::take(&mut self.requested);
         if now >= self.timer {
             self.timer = Instant::FAR;
             requests |= bit(Interrupt::Timer);
@@ -159,7 +159,7 @@ impl Interrupts {
         }
         for kind in KINDS.into_iter().filter(|&kind| requests & bit(kind) != 0) {
             let Some(handler) = &mut self.handler else { break };
-            // Nothing of ours is borrowed inside.
+            // The closure borrows nothing of the runtime.
             if catch_unwind(AssertUnwindSafe(|| handler(kind))).is_err() {
                 self.handler = None;
             }

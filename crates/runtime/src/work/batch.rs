@@ -1,8 +1,8 @@
-//! What a handler holds while it runs: its share of the present period.
+//! A handler's share of the present period, which it holds while it runs.
 //!
-//! Made by the executor for each upcall, used by the handler, read back by
-//! the executor. It is the paper's loop over the PDUs of one invocation
-//! (rtu-1995 Figure 5) turned into one method, [`Batch::proceed`].
+//! The executor makes a batch for each upcall, the handler uses it, and the executor reads it back.
+//! The paper's loop over the PDUs of one invocation (rtu-1995 Figure 5) became one method,
+//! [`Batch::proceed`].
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -16,11 +16,10 @@ use crate::preemption::PreemptionPoint;
 #[cfg(test)]
 mod tests;
 
-/// What a handler is given: how many PDUs it may process in this upcall, and the question whether
-/// to go on.
+/// What a handler is given: how many PDUs it may process in this upcall, and whether it may go on.
 ///
-/// A PDU (protocol data unit) is what the program says it is: a packet, a block of samples, a
-/// frame. A handler calls [`Batch::proceed`] before each PDU and returns when the answer is
+/// A PDU (protocol data unit) is a unit of work that the program chooses: a packet, a block of
+/// samples, a frame. A handler calls [`Batch::proceed`] before each PDU and returns when the answer is
 /// `false`.
 ///
 /// ```no_run
@@ -42,7 +41,7 @@ pub struct Batch<'a> {
     /// Further PDUs of the present quantum that need no permission.
     quantum_left: u32,
     quantum: u32,
-    /// Before this moment nothing can outrank the handler.
+    /// Before this moment no other work can outrank the handler.
     check_at: Instant,
     quantum_start: Instant,
     quantum_cost: Span,
@@ -66,7 +65,7 @@ pub(crate) enum Authority<'a> {
     VirtualTime(&'a AtomicBool),
 }
 
-/// What an upcall is given.
+/// The terms of an upcall, as the executor grants it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grant {
     pub(crate) pdus_max: u32,
@@ -78,7 +77,7 @@ pub(crate) struct Grant {
     pub(crate) aborting: bool,
 }
 
-/// What came of an upcall.
+/// What an upcall used, and how it ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Use {
     pub(crate) pdus: u32,
@@ -107,14 +106,12 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Whether the handler may process one more PDU now. On `false` it must
-    /// return.
+    /// Whether the handler may process one more PDU now. On `false` it must return.
     ///
-    /// Call it once before each PDU, and only when there is a PDU to process:
-    /// each `true` counts as one. Within a quantum it is a decrement; at a
-    /// quantum's end it reads the clock and one flag; only when something was
-    /// released meanwhile does it ask the scheduler, O(log n). It never blocks,
-    /// allocates, or makes a system call (the clock is read in the vDSO).
+    /// Call it once before each PDU, and only when there is a PDU to process: each `true` counts as
+    /// one. Within a quantum it is a decrement. At the end of a quantum it reads the clock and one
+    /// flag. It asks the scheduler, O(log n), only if something was released meanwhile. It never
+    /// blocks, allocates, or makes a system call (it reads the clock in the vDSO).
     #[inline]
     pub fn proceed(&mut self) -> bool {
         if self.quantum_left > 0 {
@@ -125,10 +122,10 @@ impl<'a> Batch<'a> {
         self.boundary()
     }
 
-    /// As [`Batch::proceed`], for all that is left of the present quantum, or the
-    /// whole next one, at once: how many PDUs the handler may process now; on 0 it
-    /// must return. For callers that count by themselves, such as C code; what
-    /// they do not process they put back. Costs what `proceed` does.
+    /// As [`Batch::proceed`], but for the rest of the present quantum, or the whole next one, at
+    /// once. Returns how many PDUs the handler may process now; on 0 it must return. For callers
+    /// that count by themselves, such as C code: they put back the PDUs that they do not process.
+    /// Costs as much as `proceed`.
     pub fn proceed_quantum(&mut self) -> u32 {
         let begun = self.begun;
         if self.proceed() {
@@ -137,22 +134,21 @@ impl<'a> Batch<'a> {
         self.begun - begun
     }
 
-    /// Gives back PDUs of the quantum that [`Batch::proceed_quantum`] gave last and
-    /// that were not begun: they may be begun later in this upcall, and do not
-    /// count. At most as many as it gave.
+    /// Gives back PDUs that [`Batch::proceed_quantum`] gave last and that the handler did not begin.
+    /// They do not count, and may be begun later in this upcall. At most as many as it gave.
     pub fn put_back(&mut self, pdus: u32) {
         let pdus = pdus.min(self.begun).min(self.quantum - self.quantum_left);
         self.begun -= pdus;
         self.quantum_left += pdus;
     }
 
-    /// Before this moment nothing can outrank the handler; from then on
-    /// [`Batch::proceed`] asks the scheduler at the end of a quantum.
+    /// Before this moment no other work can outrank the handler. From then on [`Batch::proceed`] asks
+    /// the scheduler at the end of a quantum.
     pub fn check_at(&self) -> Instant {
         self.check_at
     }
 
-    /// PDUs that may still be begun in this upcall, if nobody outranks it.
+    /// PDUs that may still be begun in this upcall, if nothing outranks the handler.
     pub fn remaining(&self) -> u32 {
         self.pdus_max - self.begun
     }
@@ -162,10 +158,12 @@ impl<'a> Batch<'a> {
         self.resumed
     }
 
-    /// The most urgent event that was posted to this handler ([`crate::Poster`]) and not taken yet: the one of the
-    /// smallest rank, of equals the first. Then it counts no more for who goes next; being upcalled
-    /// takes none. A handler that was chosen with an event keeps its place until its job is
-    /// done, whatever it takes. A clock reading and O(k) for k that wait; does not wait or
+    /// Takes the most urgent event that was posted to this handler ([`crate::Poster`]): the one of
+    /// the smallest rank, and of equals the first.
+    ///
+    /// A taken event no longer counts when the next handler is chosen. The upcall itself takes no
+    /// event. A handler that was chosen because of an event keeps its place until its job is done,
+    /// whatever it takes. Costs a clock reading and O(k) for k waiting events; does not block or
     /// allocate. `None` also in a trial run and in virtual time.
     ///
     /// ```no_run
@@ -188,17 +186,17 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Whether the process ends, and the handler is to bring what it does to an end and
-    /// then [`finish`](Batch::finish) (rtu-1996 §7.3, the *abort* field). Only of
-    /// handlers that [`Runtime::give_abort_phase`](crate::Runtime::give_abort_phase)
-    /// gave the phase. Settled when an upcall begins; one that runs when the end comes
-    /// is asked to yield, and called again.
+    /// Whether the process ends (rtu-1996 §7.3, the *abort* field). The handler should then end its
+    /// work and call [`finish`](Batch::finish). Only for handlers to which
+    /// [`Runtime::give_abort_phase`](crate::Runtime::give_abort_phase) gave the phase. The value is
+    /// settled when an upcall begins. A handler that runs when the process ends is asked to yield,
+    /// and is called again.
     pub fn aborting(&self) -> bool {
         self.aborting
     }
 
-    /// Says that the handler wants no further upcalls: when it returns, the job
-    /// is done and the activity suspended, as by `rts_suspend` (rtu-1995 §6).
+    /// Ends the upcalls of this handler: when it returns, its job is done and the activity is
+    /// suspended, as by `rts_suspend` (rtu-1995 §6).
     pub fn finish(&mut self) {
         self.finished = true;
     }
@@ -210,8 +208,8 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Whoever waits is seen at the next boundary: at once, if one was passed over,
-    /// for then nothing is left of the quantum.
+    /// Other work is seen at the next boundary. If a boundary was passed over under the mask, that is
+    /// the next `proceed`, because nothing is left of the quantum.
     pub(crate) fn lower_mask(&mut self, mask: Mask) {
         self.masks[mask as usize] -= 1;
         if let Authority::Scheduler(point) = &mut self.authority {
@@ -227,7 +225,7 @@ impl<'a> Batch<'a> {
             self.begun += 1;
             return true;
         }
-        // The first quantum needs no permission: the upcall was it.
+        // The upcall itself is the permission for the first quantum.
         if self.begun > 0 {
             let now = crate::clock::now();
             self.meter(now);
@@ -241,7 +239,7 @@ impl<'a> Batch<'a> {
         true
     }
 
-    /// Closes the account of a quantum.
+    /// Counts an overrun if the quantum that ends took longer than declared.
     fn meter(&mut self, now: Instant) {
         if now.since(self.quantum_start) > self.quantum_cost {
             self.quantum_overruns += 1;
@@ -253,7 +251,7 @@ impl<'a> Batch<'a> {
         let goes_on = match &mut self.authority {
             Authority::Trial => Some(self.check_at),
             Authority::Scheduler(point) => point.go_on(now, self.check_at),
-            // Relaxed: only decides whether to return, see `virtual_time`.
+            // Relaxed: only decides whether to return; see `virtual_time`.
             Authority::VirtualTime(over) => {
                 (!over.load(Ordering::Relaxed)).then_some(self.check_at)
             }
@@ -264,7 +262,7 @@ impl<'a> Batch<'a> {
 
     /// Ends the upcall at `end`.
     pub(crate) fn close(mut self, end: Instant) -> Use {
-        // A guard that was forgotten.
+        // Guards that were forgotten (`std::mem::forget`).
         for mask in [Mask::Preemption, Mask::Interrupts] {
             while self.masks[mask as usize] > 0 {
                 self.lower_mask(mask);

@@ -1,15 +1,16 @@
-//! Virtual masking (split-level-1991 §3.3): a handler keeps the CPU past the end of its
-//! quantum, or user interrupts away, without a system call.
+//! Virtual masking (split-level-1991 §3.3): a handler keeps the CPU past the end of its quantum, or
+//! keeps user interrupts away, without a system call.
 //!
-//! Used by handlers through [`Batch::mask_preemption`] and
-//! [`Batch::mask_interrupts`]; a task has [`crate::Task::mask_preemption`], whose level
-//! stands in its cell and, while it is polled, in the user area too. The level stands in the batch,
-//! which asks nobody while it is above 0; among domains also in the user area, where
-//! the daemon and the others see it. A request that comes meanwhile is not lost: it stays
-//! where it is made (the bell, the clock, the yield request in the kernel area), and
-//! the first boundary after the mask looks there (for interrupts, the end of the mask
-//! does). So masking only ever delays, and what it
-//! delays too long the watchdog ends, as it does for who never asks.
+//! Handlers use [`Batch::mask_preemption`] and [`Batch::mask_interrupts`]. A task has
+//! [`crate::Task::mask_preemption`]; its level is kept in its cell and, while the task is polled, in
+//! the user area too.
+//!
+//! The batch keeps the level, and asks nothing at a boundary while the level is above 0. With other
+//! domains the level is also in the user area, where the daemon and the peers see it. A request that
+//! comes meanwhile is not lost. It stays where it was made: in the wake word, the clock, or the yield
+//! request of the kernel area. The first boundary after the mask looks there; for interrupts, the
+//! end of the mask does. So masking only delays. The watchdog ends a delay that is too long, as it
+//! does for a handler that never asks.
 
 use std::ops::{Deref, DerefMut};
 
@@ -17,7 +18,7 @@ use upcall_shm::user_area::Mask;
 
 use crate::work::batch::Batch;
 
-/// A batch while something is masked, until this is dropped. See
+/// A batch with preemption or interrupts masked until this is dropped. See
 /// [`Batch::mask_preemption`] and [`Batch::mask_interrupts`].
 #[derive(Debug)]
 #[must_use = "it is masked only as long as this lives"]
@@ -27,15 +28,15 @@ pub struct MaskedBatch<'m, 'a> {
 }
 
 impl<'a> Batch<'a> {
-    /// Until the guard is dropped, [`Batch::proceed`] goes on past the end of a quantum
-    /// whoever else waits, as far as the batch goes (split-level-1991 §3.3). What was to
-    /// come first meanwhile comes at the first `proceed` after, if a quantum ended
-    /// under the mask, and else at the end of the quantum: masking only delays.
-    /// May be nested. Also true of other domains; nothing masks the kernel.
+    /// Until the guard is dropped, [`Batch::proceed`] goes on past the end of a quantum even if more
+    /// urgent work waits, up to the end of the batch (split-level-1991 §3.3). That work comes at the
+    /// first `proceed` after the mask if a quantum ended under the mask, and otherwise at the end of
+    /// the quantum: masking only delays. Guards may be nested. The mask holds for other domains too;
+    /// nothing masks the kernel.
     ///
-    /// A masked stretch is one quantum, and if it takes longer than declared, one
-    /// quantum overrun; with a daemon, the watchdog's grace is that long too. A store
-    /// or two and, among domains, a fence at the end; no system call.
+    /// A masked stretch is one quantum, and one quantum overrun if it takes longer than declared.
+    /// With a daemon, the watchdog's grace is that long too. Costs a store or two, with other
+    /// domains also a fence at the end; no system call.
     ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;
@@ -55,10 +56,10 @@ impl<'a> Batch<'a> {
         MaskedBatch::new(self, Mask::Preemption)
     }
 
-    /// Until the guard is dropped, no user interrupt is delivered at the boundaries of
-    /// this handler; one that was requested meanwhile is when the last such guard goes
-    /// (split-level-1991 §3.3). May be nested. Does not mask preemption; no effect
-    /// in virtual time, where none is delivered. Costs what [`Batch::mask_preemption`] does.
+    /// Until the guard is dropped, no user interrupt is delivered at the boundaries of this handler
+    /// (split-level-1991 §3.3). An interrupt that was requested meanwhile is delivered when the last
+    /// such guard goes. Guards may be nested. Does not mask preemption. No effect in virtual time,
+    /// where no interrupts are delivered. Costs as much as [`Batch::mask_preemption`].
     pub fn mask_interrupts(&mut self) -> MaskedBatch<'_, 'a> {
         MaskedBatch::new(self, Mask::Interrupts)
     }

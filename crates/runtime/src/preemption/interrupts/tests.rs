@@ -1,4 +1,4 @@
-//! When an interrupt is delivered, with requests that the test makes itself.
+//! When an interrupt is delivered. The tests make the requests themselves.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -75,7 +75,7 @@ fn a_handler_that_panics_is_not_called_again() {
 }
 
 #[test]
-fn while_masked_none_is_delivered_and_when_the_last_mask_goes_all_are() {
+fn interrupts_wait_for_the_end_of_the_last_mask() {
     let (mut interrupts, shared, seen) = interrupts();
     let mut scheduler: Traced<Ring> = Traced::new(1, &RMDP);
     // Another than the one that the requests ring: it is silent, and the batch goes on.

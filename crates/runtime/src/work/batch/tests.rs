@@ -1,4 +1,4 @@
-//! Masks of a batch, against a request that the test makes itself.
+//! Masks of a batch. The tests make the requests themselves.
 
 use std::sync::atomic::AtomicBool;
 
@@ -23,14 +23,14 @@ fn proceed_times(batch: &mut Batch<'_>, times: u32) {
 }
 
 #[test]
-fn a_request_that_comes_while_masked_is_heard_at_the_first_proceed_after() {
+fn a_request_under_the_mask_is_seen_at_the_first_proceed_after_it() {
     let request = AtomicBool::new(false);
     let mut batch = Batch::new(Authority::VirtualTime(&request), grant(100, 4));
     proceed_times(&mut batch, 3);
     {
         let mut masked = batch.mask_preemption();
         request.store(true, Ordering::Relaxed);
-        // Past the boundaries at 4 and 8.
+        // Passes the boundaries at 4 and 8.
         proceed_times(&mut masked, 7);
     }
     assert!(!batch.proceed());
@@ -45,7 +45,7 @@ fn without_a_request_a_new_quantum_begins_after_the_mask() {
     let mut batch = Batch::new(Authority::VirtualTime(&request), grant(100, 4));
     proceed_times(&mut batch.mask_preemption(), 6);
     assert!(batch.proceed());
-    // Inside the new quantum it is not heard.
+    // Inside the new quantum the request is not seen.
     request.store(true, Ordering::Relaxed);
     proceed_times(&mut batch, 3);
     assert!(!batch.proceed());
