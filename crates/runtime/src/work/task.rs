@@ -1,10 +1,10 @@
 //! Tasks: lightweight processes as Rust futures (split-level-1991 §3.1).
 //!
-//! Created by [`Runtime::task`](crate::Runtime::task), polled by the executor of
-//! one CPU, inside an upcall, when the DWS policy puts them before all else. A
-//! task handles one message after the other, and says itself when the next is due;
-//! between two messages it holds nothing of the executor. [`Task`] is what its
-//! code is given; [`TaskCell`] is what both sides see; `work` is the executor's side.
+//! [`Runtime::task`](crate::Runtime::task) creates a task. The executor of one CPU polls it, inside
+//! an upcall, when the DWS policy ranks it first. A task handles one message after the other, and
+//! says itself when the next is due. Between two messages it holds no resource of the executor. The
+//! code of a task is given a [`Task`]; both sides see the [`TaskCell`]; `work` is the executor's
+//! side.
 //!
 //! ```text
 //!            (1) created         (2) run                (3) chosen
@@ -21,32 +21,31 @@
 //!
 //! 1. Admitted; nothing is polled before `run`.
 //! 2. Its first message logically arrives at the moment of `run`, plus the offset.
-//! 3. `Set` is a message that was said to the core: it is `Ready` when that has come,
-//!    or is near enough to work ahead. The best rank is polled. Wake-ups that come
-//!    in `Set`, `Ready` or `Running` change nothing: the poll will see what they were for.
-//! 4. The message is done, the next one's logical arrival is known. If nobody
-//!    outranks the task it is polled again at once: a return, a decision, a call.
-//! 5. At a quantum boundary somebody outranks it: its message is not done, and is
-//!    gone on with later. Otherwise the checkpoint is a decrement or a clock read.
-//! 6. The message is done, the next is not known: it comes at the end of the sleep,
-//!    or with a wake-up. `Waiting` for something that is none of ours (a channel,
-//!    a lock, a timer of another library) is the same.
-//! 7. By any thread, through a bit and the notifier; the new message logically
-//!    arrives now, or when `io_wait_at` said. It takes the place of the end of a sleep.
-//! 8. The message is dropped. A `run` makes it `Set` again, and polls the future anew.
-//! 9. The future is not touched again but to be dropped, by who closes the task.
+//! 3. `Set`: the core knows the next message. The task is `Ready` when that message arrives, or is
+//!    near enough to work ahead. The task with the best rank is polled. Wake-ups in `Set`, `Ready`
+//!    or `Running` change nothing: the next poll sees their cause.
+//! 4. The message is done, and the next one's logical arrival is known. If nothing outranks the
+//!    task, it is polled again at once: a return, a decision, a call.
+//! 5. At a quantum boundary other work outranks the task. Its message is not done, and goes on
+//!    later. Otherwise the checkpoint is a decrement or a clock read.
+//! 6. The message is done, and the next is not known. It comes at the end of the sleep, or with a
+//!    wake-up. `Waiting` for something outside this crate (a channel, a lock, a timer of another
+//!    library) is the same.
+//! 7. Any thread wakes the task, through a bit and the notifier. The new message logically arrives
+//!    now, or at the time that `io_wait_at` named. It replaces the end of a sleep.
+//! 8. The message is dropped. A `run` makes the task `Set` again, and polls the future anew.
+//! 9. The future is not polled again. The thread that closes the task drops it.
 //!
-//! The declared rate holds for real-time tasks: a message whose critical time is
-//! less than a period after the last one's is taken as arriving a period after it,
-//! and handled before only as work ahead. `Terms::workahead_max` = 0 therefore
-//! means: at most one message a period, and whatever ends a message, a wait for a
-//! lock as well as `io_wait`, uses one up. Interactive and background tasks have no
-//! such limit.
+//! The declared rate holds for real-time tasks. If the critical time of a message is less than a
+//! period after that of the last one, the message counts as arriving a period after it. Before that
+//! time it is handled only as work ahead. So `Terms::workahead_max` = 0 allows at most one message a
+//! period. Every wait ends a message: `io_wait`, but also a wait for a lock. Interactive and
+//! background tasks have no such limit.
 //!
-//! When the process ends in an orderly way, a task that was given an abort phase
-//! ([`Runtime::give_abort_phase`](crate::Runtime::give_abort_phase)) is woken with
-//! [`Task::aborting`] true, out of whatever it waits for, and then polled as before
-//! until it ends or the bound has passed. All others are suspended, and dropped.
+//! The abort phase ([`Runtime::give_abort_phase`](crate::Runtime::give_abort_phase)) begins when the
+//! process ends in an orderly way. A task with the phase is woken with [`Task::aborting`] true, out
+//! of any wait. Then it is polled as before until it ends or the bound has passed. All other tasks
+//! are suspended, and dropped.
 
 use std::future::Future;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -66,28 +65,27 @@ mod cell;
 mod tests;
 mod work;
 
-/// What the code of a task is given: the calls by which a task waits, and by which it lets others
-/// go first.
+/// What the code of a task is given: the calls by which a task waits, and by which it lets more
+/// urgent work go first.
 ///
 /// A task is an `async` function that the scheduler polls by deadline. Create one with
 /// [`Runtime::task`](crate::Runtime::task), under the policy [`DWS`](crate::policy::dws::DWS). It
 /// handles one *message* after the other. Each of the waits below ends a message, and says when the
 /// next is due:
 ///
-/// | wait | the next message is there |
+/// | wait | the next message comes |
 /// |---|---|
 /// | [`time_advance`](Task::time_advance) | now; its time is the one given, so it may be worked ahead |
 /// | [`timed_sleep`](Task::timed_sleep) | at the time given, never before |
 /// | [`io_wait`](Task::io_wait) | when a descriptor is ready |
 /// | another future's | when that future wakes the task |
 ///
-/// Between two messages a real-time task waits for the declared period at least, unless
+/// Between two messages a real-time task waits at least for the declared period, unless
 /// [`Terms::workahead_max`](crate::activity::Terms::workahead_max) lets it work ahead. A task must
 /// not block its thread: use non-blocking descriptors and futures.
 ///
-/// Its futures are to be awaited by that task; awaited by another they do not
-/// complete, or complete at the wrong time. They allocate nothing, and each may
-/// be dropped unfinished.
+/// Await its futures in this task only: in another task they do not complete, or complete at the
+/// wrong time. They allocate nothing, and each may be dropped unfinished.
 ///
 /// ```no_run
 /// # extern crate upcall_runtime as upcall;
@@ -112,16 +110,15 @@ impl Task {
         Task { cell }
     }
 
-    /// Ends the present message; the next one is there, and its logical arrival is
-    /// `critical`. Goes on when that message is the best of all: at once if nobody
-    /// outranks it, without a system call, and before `critical` as far as
-    /// `Terms::workahead_max` allows.
+    /// Ends the present message; the next one is there, and its logical arrival is `critical`. The
+    /// task goes on when that message ranks first: at once if nothing outranks it, without a system
+    /// call, and before `critical` as far as `Terms::workahead_max` allows.
     pub fn time_advance(&self, critical: Instant) -> TimeAdvance<'_> {
-        TimeAdvance { cell: &self.cell, critical, said: false }
+        TimeAdvance { cell: &self.cell, critical, begun: false }
     }
 
-    /// Ends the present message; the next one logically arrives at `until`. Never
-    /// goes on before that.
+    /// Ends the present message; the next one logically arrives at `until`. The task never goes on
+    /// before that.
     pub fn timed_sleep(&self, until: Instant) -> TimedSleep<'_> {
         TimedSleep { cell: &self.cell, until, wait: None }
     }
@@ -167,8 +164,8 @@ impl Task {
     }
 
     /// As [`Task::io_wait`], for a message whose critical time the task knows beforehand, such as
-    /// that of a frame in a recording: it logically arrives at `critical`, not when `fd` is ready.
-    /// `critical` may have passed or be still to come. The deadline is the delay bound after
+    /// that of a frame in a recording. The message logically arrives at `critical`, not when `fd` is
+    /// ready. `critical` may be in the past or in the future. The deadline is the delay bound after
     /// `critical`, so a message that comes later than that counts as missed.
     ///
     /// # Errors
@@ -177,42 +174,39 @@ impl Task {
         self.wait_for(fd.as_fd(), Direction::Readable, Some(critical))
     }
 
-    /// A point where the task may be preempted: to be passed once a PDU. Within a
-    /// quantum it is a decrement; at a quantum's end it reads one flag and the
-    /// clock (in the vDSO); only past the next release is the scheduler asked,
-    /// O(log n), and only if somebody outranks the task does it yield.
+    /// A point where the task may be preempted; pass it once for each PDU. Within a quantum it is a
+    /// decrement. At the end of a quantum it reads one flag and the clock (in the vDSO). Only past
+    /// the next release it asks the scheduler, O(log n). The task yields only if other work outranks
+    /// it.
     pub fn checkpoint(&self) -> Checkpoint<'_> {
         Checkpoint { cell: &self.cell, asked: false }
     }
 
-    /// Until the guard is dropped, [`Task::checkpoint`] does not yield. What was to
-    /// come first meanwhile comes at the first checkpoint after. May be nested.
+    /// Until the guard is dropped, [`Task::checkpoint`] does not yield. More urgent work comes at the
+    /// first checkpoint after the mask. Guards may be nested.
     ///
-    /// A masked stretch is one quantum, and if it takes longer than declared, one
-    /// quantum overrun. The other waits end a message and let others run even so.
-    /// Among domains the mask is seen by the others, as that of
-    /// [`Batch::mask_preemption`](crate::Batch::mask_preemption) is: a store more, and a
-    /// fence at the end.
+    /// A masked stretch is one quantum, and one quantum overrun if it takes longer than declared. The
+    /// other waits end a message and let other work run even under the mask. Peer domains see the
+    /// mask, as that of [`Batch::mask_preemption`](crate::Batch::mask_preemption): a store more, and
+    /// a fence at the end.
     pub fn mask_preemption(&self) -> PreemptionMask<'_> {
         self.cell.mask(true);
         PreemptionMask { cell: &self.cell }
     }
 
-    /// Whether the process ends, and the task should come to its end too (rtu-1996 §7.3):
-    /// only if it was given an abort phase
-    /// ([`Runtime::give_abort_phase`](crate::Runtime::give_abort_phase)). Once true it
+    /// Whether the process ends and the task should end too (rtu-1996 §7.3). Only for a task with an
+    /// abort phase ([`Runtime::give_abort_phase`](crate::Runtime::give_abort_phase)). Once true it
     /// stays so. A load.
     ///
-    /// What the task awaits when the phase begins is cut short, so that it can look:
-    /// `time_advance` and `timed_sleep` return before their time, and `io_wait` with
-    /// `ECANCELED` unless its descriptor is ready. Waits that begin in the phase are
-    /// whole ones.
+    /// The beginning of the phase cuts short the wait that the task is in. `time_advance` and
+    /// `timed_sleep` return before their time. `io_wait` returns `ECANCELED` unless its descriptor is
+    /// ready. Waits that begin in the phase are not cut short.
     pub fn aborting(&self) -> bool {
         self.cell.is_aborting()
     }
 
-    /// Completes when [`Task::aborting`] becomes true: to be raced with what is none of
-    /// ours, such as a channel. Awaited alone it ends the message.
+    /// Completes when [`Task::aborting`] becomes true. Race it with a future from outside this crate,
+    /// such as a channel. Awaited alone it ends the message.
     ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;
@@ -225,7 +219,7 @@ impl Task {
     /// # async fn serve(task: Task) {
     /// let mut end = pin!(task.aborted());
     /// let mut order = pin!(next_order());
-    /// // `select!` of a library does the same.
+    /// // The `select!` of a library does the same.
     /// let order = poll_fn(|context| match end.as_mut().poll(context) {
     ///     Poll::Ready(()) => Poll::Ready(None),
     ///     Poll::Pending => order.as_mut().poll(context).map(Some),
@@ -236,7 +230,7 @@ impl Task {
     /// # }
     /// ```
     pub async fn aborted(&self) {
-        // The phase begins with a wake-up, so no waker need be kept.
+        // The phase begins with a wake-up, so no waker is kept.
         let is_there = |_: &mut Context<'_>| match self.aborting() {
             true => Poll::Ready(()),
             false => Poll::Pending,
@@ -244,7 +238,7 @@ impl Task {
         std::future::poll_fn(is_there).await;
     }
 
-    /// When it was polled, without a look at the clock.
+    /// When the task was polled last. Does not read the clock.
     pub fn now(&self) -> Instant {
         self.cell.polled_at()
     }
@@ -272,35 +266,35 @@ impl Drop for PreemptionMask<'_> {
     }
 }
 
-/// The future of [`Task::time_advance`]. For that task alone.
+/// The future of [`Task::time_advance`]. Only for that task.
 #[derive(Debug)]
 #[must_use = "a future does nothing unless awaited"]
 pub struct TimeAdvance<'a> {
     cell: &'a TaskCell,
     critical: Instant,
-    said: bool,
+    begun: bool,
 }
 
 impl Future for TimeAdvance<'_> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
-        if self.said {
+        if self.begun {
             return Poll::Ready(());
         }
-        self.said = true;
-        self.cell.say_advance(self.critical);
+        self.begun = true;
+        self.cell.request_advance(self.critical);
         Poll::Pending
     }
 }
 
-/// The future of [`Task::timed_sleep`]. For that task alone.
+/// The future of [`Task::timed_sleep`]. Only for that task.
 #[derive(Debug)]
 #[must_use = "a future does nothing unless awaited"]
 pub struct TimedSleep<'a> {
     cell: &'a TaskCell,
     until: Instant,
-    /// Once it was polled.
+    /// Set by the first poll.
     wait: Option<Wait>,
 }
 
@@ -325,7 +319,7 @@ impl Future for TimedSleep<'_> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
-        // Also if it is over already: the message before ends here.
+        // Waits once even if the time is over already: the message before ends here.
         if let Some(wait) = self.wait
             && (self.cell.polled_at() >= self.until || wait.is_cut_short(self.cell))
         {
@@ -333,29 +327,29 @@ impl Future for TimedSleep<'_> {
         }
         let cell = self.cell;
         self.wait.get_or_insert_with(|| Wait::begin(cell));
-        self.cell.say_sleep(self.until);
+        self.cell.request_sleep(self.until);
         Poll::Pending
     }
 }
 
-/// The future of [`Task::io_wait`] and its relatives. For that task alone.
+/// The future of [`Task::io_wait`] and its relatives. Only for that task.
 #[derive(Debug)]
 #[must_use = "a future does nothing unless awaited"]
 pub struct IoWait<'a> {
     cell: &'a TaskCell,
     fd: BorrowedFd<'a>,
     direction: Direction,
-    /// `None`: when the descriptor is found ready.
+    /// `None`: the moment at which the descriptor is found ready.
     critical: Option<Instant>,
     state: IoState,
-    /// Once it was polled.
+    /// Set by the first poll.
     wait: Option<Wait>,
 }
 
 #[derive(Debug)]
 enum IoState {
     New,
-    /// It was ready at once: it only takes its place in the order.
+    /// The descriptor was ready at once: the message only takes its place in the order.
     Advanced,
     Watched(Watch),
 }
@@ -368,31 +362,31 @@ impl IoWait<'_> {
             IoState::Advanced => return Ok(Poll::Ready(())),
             IoState::Watched(watch) if watch.is_ready()? => return Ok(Poll::Ready(())),
             IoState::Watched(_) if wait.is_cut_short(cell) => return Err(CUT_SHORT),
-            // Polled for another reason, or another was faster.
+            // The poll had another cause, or another reader was faster.
             IoState::Watched(watch) => watch.arm()?,
             IoState::New if is_ready(self.fd, self.direction)? => {
                 self.state = IoState::Advanced;
-                self.cell.say_advance(self.critical.unwrap_or_else(|| cell.now()));
+                self.cell.request_advance(self.critical.unwrap_or_else(|| cell.now()));
                 return Ok(Poll::Pending);
             }
             IoState::New => {
-                let (readiness, number) = self.cell.watcher().ok_or(NOBODY)?;
+                let (readiness, number) = self.cell.watcher().ok_or(NO_RUNTIME)?;
                 self.state =
                     IoState::Watched(Watch::new(readiness, self.fd, self.direction, number)?);
             }
         }
-        // Said by nobody, it is the moment of the wake-up.
+        // Without it, the critical time is the moment of the wake-up.
         if let Some(critical) = self.critical {
-            cell.say_io(critical);
+            cell.request_io(critical);
         }
         Ok(Poll::Pending)
     }
 }
 
-/// What is said of a wait that the abort phase ends: `ECANCELED`.
+/// The error of a wait that the abort phase cuts short: `ECANCELED`.
 const CUT_SHORT: OsError = OsError::new("io_wait at the end of the process", 125);
-/// What is said where nobody watches descriptors, outside a runtime: `ENXIO`.
-const NOBODY: OsError = OsError::new("io_wait outside a runtime", 6);
+/// The error outside a runtime, where no thread watches descriptors: `ENXIO`.
+const NO_RUNTIME: OsError = OsError::new("io_wait outside a runtime", 6);
 
 impl Future for IoWait<'_> {
     type Output = Result<(), OsError>;
@@ -406,7 +400,7 @@ impl Future for IoWait<'_> {
     }
 }
 
-/// The future of [`Task::checkpoint`]. For that task alone.
+/// The future of [`Task::checkpoint`]. Only for that task.
 #[derive(Debug)]
 #[must_use = "a future does nothing unless awaited"]
 pub struct Checkpoint<'a> {
@@ -423,7 +417,7 @@ impl Future for Checkpoint<'_> {
             return Poll::Ready(());
         }
         self.asked = true;
-        self.cell.say_checkpoint();
+        self.cell.request_checkpoint();
         Poll::Pending
     }
 }

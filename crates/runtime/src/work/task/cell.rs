@@ -1,8 +1,8 @@
-//! What a task and its executor see of each other.
+//! The state that a task and its executor share.
 //!
-//! While the task is polled its code writes here what it waits for, and reads what
-//! it was granted; before and after, the executor does. Both in one thread, one
-//! after the other; only waking is anybody's.
+//! While the task is polled, its code reads here what it was granted, and writes what it waits for.
+//! Before and after the poll the executor does. Both run in one thread, one after the other. Any
+//! thread may wake the task.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -15,8 +15,8 @@ use upcall_sys::readiness::Readiness;
 use crate::mailbox::Shared;
 use crate::work::batch::Grant;
 
-/// A number that one thread at a time uses: whoever polls the task. Atomic only
-/// so that a [`Task`](super::Task) may live in a future that goes to that thread.
+/// A number that only the thread that polls the task uses. It is atomic only so that a
+/// [`Task`](super::Task) may live in a future that moves to that thread.
 #[derive(Debug)]
 struct Word(AtomicU64);
 
@@ -25,8 +25,8 @@ impl Word {
         Word(AtomicU64::new(value))
     }
 
-    // Relaxed, both: there is nobody at the same time to pair with. From the thread
-    // that creates the task to the executor, the control ring orders.
+    // Relaxed, both: no other thread uses the word at the same time. The control ring orders the
+    // thread that creates the task before the executor.
     fn load(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -36,12 +36,12 @@ impl Word {
     }
 }
 
-/// Where wake-ups of a task go.
+/// Where the wake-ups of a task go.
 #[derive(Debug)]
 pub(crate) struct Address {
     pub(crate) shared: Arc<Shared>,
     pub(crate) id: ActivityId,
-    /// Who watches descriptors, and what it is to say.
+    /// What watches descriptors, and the number by which it wakes the task.
     pub(crate) watcher: Option<(Arc<Readiness>, u64)>,
 }
 
@@ -50,24 +50,24 @@ pub(crate) struct Address {
 pub(crate) struct TaskCell {
     clock: fn() -> Instant,
     address: OnceLock<Address>,
-    /// Not 0 once the activity's number may be another's.
+    /// Not 0 once another activity may have the number.
     closed: Word,
     polled_at: Word,
     check_at: Word,
     quantum: Word,
-    /// Checkpoints that may still be passed without a look.
+    /// Checkpoints that the task may still pass without a look.
     quantum_left: Word,
     quantum_start: Word,
     quantum_cost: Word,
     quantum_overruns: Word,
     pdus: Word,
-    /// Masks that are held.
+    /// Masks that the task holds.
     masks: Word,
-    /// What the task said in this poll, as instants; `FAR` if nothing.
+    /// The instants that the task named in this poll; `FAR` if none.
     advance: Word,
     sleep: Word,
     io: Word,
-    /// Not 0 if it waits in a checkpoint.
+    /// Not 0 if the task waits in a checkpoint.
     checkpoint: Word,
 }
 
@@ -96,7 +96,7 @@ impl TaskCell {
         }
     }
 
-    /// Once, before it is polled.
+    /// Called once, before the first poll.
     pub(crate) fn bind(&self, address: Address) {
         let bound = self.address.set(address);
         debug_assert!(bound.is_ok());
@@ -126,19 +126,19 @@ impl TaskCell {
         Instant::from_nanos(self.polled_at.load())
     }
 
-    pub(crate) fn say_advance(&self, critical: Instant) {
+    pub(crate) fn request_advance(&self, critical: Instant) {
         earlier(&self.advance, critical);
     }
 
-    pub(crate) fn say_sleep(&self, until: Instant) {
+    pub(crate) fn request_sleep(&self, until: Instant) {
         earlier(&self.sleep, until);
     }
 
-    pub(crate) fn say_io(&self, critical: Instant) {
+    pub(crate) fn request_io(&self, critical: Instant) {
         earlier(&self.io, critical);
     }
 
-    pub(crate) fn say_checkpoint(&self) {
+    pub(crate) fn request_checkpoint(&self) {
         self.checkpoint.store(1);
     }
 
@@ -148,21 +148,21 @@ impl TaskCell {
         self.show_mask(self.masks.load());
     }
 
-    /// Shows other domains that the task holds so many masks.
+    /// Shows peer domains that the task holds so many masks.
     fn show_mask(&self, masks: u64) {
         if let Some(mask) = self.address.get().and_then(|address| address.shared.mask.as_ref()) {
             mask.show(u32::try_from(masks).unwrap_or(u32::MAX));
         }
     }
 
-    /// Whether others may ask for the CPU in other ways than by the notifier and the
-    /// clock: at each quantum's end the executor is asked.
-    fn has_neighbours(&self) -> bool {
+    /// Whether there are peer domains. They ask for the CPU in other ways than by the notifier and
+    /// the clock, so the task asks the executor at the end of each quantum.
+    fn has_peers(&self) -> bool {
         self.address.get().is_some_and(|address| address.shared.mask.is_some())
     }
 
-    /// At a checkpoint: a PDU is done. While masked the quantum stays used up, and
-    /// so the first checkpoint after looks.
+    /// At a checkpoint: a PDU is done. Under a mask the quantum stays used up, so the first checkpoint
+    /// after the mask looks.
     pub(crate) fn may_go_on(&self) -> bool {
         self.pdus.store(self.pdus.load() + 1);
         let left = self.quantum_left.load();
@@ -175,8 +175,8 @@ impl TaskCell {
         }
         let now = self.now();
         self.meter(now);
-        if self.is_rung()
-            || self.has_neighbours()
+        if self.is_notified()
+            || self.has_peers()
             || self.has_watches()
             || now.as_nanos() >= self.check_at.load()
         {
@@ -186,12 +186,13 @@ impl TaskCell {
         true
     }
 
-    /// Whether streams may ask for the CPU: at each quantum's end the executor is asked.
+    /// Whether streams may ask for the CPU. Then the task asks the executor at the end of each
+    /// quantum.
     fn has_watches(&self) -> bool {
         self.address.get().is_some_and(|address| address.shared.has_watches())
     }
 
-    fn is_rung(&self) -> bool {
+    fn is_notified(&self) -> bool {
         self.address.get().is_some_and(|address| address.shared.notifier.is_notified())
     }
 
@@ -209,26 +210,26 @@ impl TaskCell {
         self.quantum_overruns.store(0);
         self.pdus.store(0);
         self.go_on(grant.check_at);
-        // A guard that it held when it ended a message.
+        // Guards that the task held when it ended a message.
         let masks = self.masks.load();
         if masks > 0 {
             self.show_mask(masks);
         }
     }
 
-    /// An upcall ends: a mask that it still holds is nobody's till the next.
+    /// An upcall ends: until the next one, masks that the task still holds mask nothing.
     pub(crate) fn release(&self) {
         if self.masks.load() > 0 {
             self.show_mask(0);
         }
     }
 
-    /// Until when nobody outranks it, as it was told last.
+    /// Until when nothing outranks the task, as the executor said last.
     pub(crate) fn check_at(&self) -> Instant {
         Instant::from_nanos(self.check_at.load())
     }
 
-    /// Nobody outranks it before `check_at`.
+    /// Nothing outranks the task before `check_at`.
     pub(crate) fn go_on(&self, check_at: Instant) {
         self.check_at.store(check_at.as_nanos());
         self.next_quantum();
@@ -243,7 +244,7 @@ impl TaskCell {
         self.checkpoint.store(0);
     }
 
-    /// Closes the account of a quantum.
+    /// Counts an overrun if the quantum that ends took longer than declared.
     pub(crate) fn meter(&self, now: Instant) {
         let took = now.since(Instant::from_nanos(self.quantum_start.load()));
         if took > Span::from_nanos(self.quantum_cost.load()) {
@@ -252,19 +253,19 @@ impl TaskCell {
         self.quantum_start.store(now.as_nanos());
     }
 
-    pub(crate) fn said_advance(&self) -> Option<Instant> {
-        said(&self.advance)
+    pub(crate) fn requested_advance(&self) -> Option<Instant> {
+        requested(&self.advance)
     }
 
-    pub(crate) fn said_sleep(&self) -> Option<Instant> {
-        said(&self.sleep)
+    pub(crate) fn requested_sleep(&self) -> Option<Instant> {
+        requested(&self.sleep)
     }
 
-    pub(crate) fn said_io(&self) -> Option<Instant> {
-        said(&self.io)
+    pub(crate) fn requested_io(&self) -> Option<Instant> {
+        requested(&self.io)
     }
 
-    pub(crate) fn said_checkpoint(&self) -> bool {
+    pub(crate) fn requested_checkpoint(&self) -> bool {
         self.checkpoint.load() != 0
     }
 
@@ -275,12 +276,12 @@ impl TaskCell {
     }
 }
 
-/// `FAR` itself cannot be said: it means nothing was.
+/// `FAR` itself cannot be named: it means that no instant was.
 fn earlier(word: &Word, at: Instant) {
     word.store(word.load().min(at.as_nanos()).min(FAR - 1));
 }
 
-fn said(word: &Word) -> Option<Instant> {
+fn requested(word: &Word) -> Option<Instant> {
     Some(Instant::from_nanos(word.load())).filter(|&at| at < Instant::FAR)
 }
 
@@ -289,10 +290,10 @@ impl Wake for TaskCell {
         self.wake_by_ref();
     }
 
-    /// From any thread, wait-free. A system call only if the executor sleeps.
+    /// From any thread; wait-free. Makes a system call only if the executor sleeps.
     fn wake_by_ref(self: &Arc<Self>) {
-        // `closed` spares a stranger's poll, and nothing hangs on it. Before it is
-        // bound nothing waits: the first poll is still to come.
+        // `closed` only spares the poll of another activity. Before the cell is bound the task does
+        // not wait: its first poll is still to come.
         if let Some(address) = self.address.get().filter(|_| self.closed.load() == 0) {
             address.shared.wake(address.id);
         }

@@ -81,31 +81,31 @@ impl Cpu {
         }
     }
 
-    /// Created, and run from time 0 on.
+    /// Creates a task and runs it from time 0 on.
     fn task<T>(&mut self, params: ActivityParams, terms: Terms, code: impl FnOnce(Task) -> T)
     where
         T: Future<Output = ()> + Send + 'static,
     {
         let id = ActivityId(u32::try_from(self.tasks.len()).unwrap());
         let cell = Arc::new(TaskCell::new(now));
-        // Nobody waits at it: a test wakes by itself what it made ready.
+        // No thread waits at it: a test wakes the tasks itself.
         let watcher = Some((self.readiness.clone(), u64::from(id.0)));
         cell.bind(Address { shared: self.shared.clone(), id, watcher });
         self.tasks.push(TaskWork::new(cell.clone(), code(Task::new(cell))));
         self.params.push(params);
         let terms = Terms { on_demand: true, ..terms };
-        self.tell(Input::Create { id, params, terms });
-        self.tell(Input::Run { id, at: Instant::ZERO });
+        self.handle(Input::Create { id, params, terms });
+        self.handle(Input::Run { id, at: Instant::ZERO });
     }
 
-    fn tell(&mut self, input: Input) {
+    fn handle(&mut self, input: Input) {
         self.scheduler.handle(now(), input).unwrap();
         while self.scheduler.poll_notice().is_some() {}
     }
 
-    fn tell_next(&mut self, id: ActivityId, next: Option<NextMessage>) {
+    fn handle_message(&mut self, id: ActivityId, next: Option<NextMessage>) {
         if let Some(NextMessage { critical, from }) = next {
-            self.tell(Input::Message { id, critical, from });
+            self.handle(Input::Message { id, critical, from });
         }
     }
 
@@ -115,14 +115,14 @@ impl Cpu {
             let woken: Vec<_> = self.shared.take_woken().collect();
             for id in woken {
                 let next = self.tasks[id.0 as usize].woken(now(), self.shared.is_aborting(id));
-                self.tell_next(id, next);
+                self.handle_message(id, next);
             }
             if let Some(command) = self.scheduler.poll_command(now()) {
                 self.upcall(command);
             } else {
                 let due = self.scheduler.next_deadline().unwrap_or(Instant::FAR);
                 NOW_NS.set(due.min(end + Span::from_nanos(1)).max(now()).as_nanos());
-                self.tell(Input::Tick);
+                self.handle(Input::Tick);
             }
         }
     }
@@ -146,8 +146,8 @@ impl Cpu {
         let turn = task.upcall(&mut point, &grant);
         assert!(!turn.panicked);
         self.quantum_overruns += turn.used.quantum_overruns;
-        self.tell(Input::Returned { pdus: turn.used.pdus, outcome: turn.used.outcome });
-        self.tell_next(id, turn.next);
+        self.handle(Input::Returned { pdus: turn.used.pdus, outcome: turn.used.outcome });
+        self.handle_message(id, turn.next);
     }
 
     fn counters(&self, id: u32) -> Counters {
@@ -168,7 +168,7 @@ fn ahead(workahead_max: u32) -> Terms {
 }
 
 #[test]
-fn messages_are_handled_ahead_as_far_as_the_terms_allow_and_then_at_that_distance() {
+fn messages_are_handled_ahead_at_most_as_far_as_the_terms_allow() {
     let (mut cpu, log) = (Cpu::new(), Log::default());
     let noted = log.clone();
     cpu.task(every(10), ahead(2), async move |task| {
@@ -190,7 +190,7 @@ fn a_real_time_task_cannot_go_beyond_its_declared_rate() {
     cpu.task(every(10), ahead(0), async move |task| {
         for _ in 0..4 {
             noted.note("m");
-            // It says that all are critical at once.
+            // The task names the same critical time for all messages.
             task.time_advance(Instant::ZERO).await;
         }
     });
@@ -214,7 +214,7 @@ fn critical_before_interactive_before_workahead_before_background() {
 }
 
 #[test]
-fn a_sleep_ends_at_its_moment_whatever_wakes_the_task_before() {
+fn a_sleep_ends_at_its_moment_even_if_the_task_is_woken_before() {
     let (mut cpu, log) = (Cpu::new(), Log::default());
     let noted = log.clone();
     let shared = cpu.shared.clone();
@@ -232,7 +232,7 @@ fn a_sleep_ends_at_its_moment_whatever_wakes_the_task_before() {
     assert_eq!(log.seen(), [(40, "slept".to_owned()), (40, "past".to_owned())]);
 }
 
-/// One that works in steps of 3 ms, and one that is due at 5 ms and is more urgent.
+/// A task that works in steps of 3 ms, and a more urgent one that is due at 5 ms.
 fn long_and_urgent(masked_steps: u64) -> (Cpu, Log) {
     let (mut cpu, log) = (Cpu::new(), Log::default());
     let (long, urgent) = (log.clone(), log.clone());
@@ -260,7 +260,7 @@ fn long_and_urgent(masked_steps: u64) -> (Cpu, Log) {
 }
 
 #[test]
-fn a_checkpoint_yields_to_who_outranks_it_and_to_nobody_else() {
+fn a_checkpoint_yields_only_to_a_task_that_outranks_it() {
     let (cpu, log) = long_and_urgent(0);
     assert_eq!(log.order(), ["long", "long", "urgent", "long", "long"]);
     let long = cpu.counters(0);
@@ -269,7 +269,7 @@ fn a_checkpoint_yields_to_who_outranks_it_and_to_nobody_else() {
 }
 
 #[test]
-fn a_mask_delays_the_yield_to_the_first_checkpoint_after_and_is_one_long_quantum() {
+fn a_mask_delays_the_yield_to_the_first_checkpoint_after_it_and_is_one_quantum() {
     let (cpu, log) = long_and_urgent(3);
     assert_eq!(log.order(), ["masked", "masked", "masked", "long", "urgent"]);
     assert_eq!((cpu.counters(0).preemptions, cpu.quantum_overruns), (1, 1));
@@ -294,8 +294,9 @@ fn more_checkpoints_than_the_batch_do_not_end_the_message() {
     assert_eq!(cpu.counters(1).completed, 10);
 }
 
-/// How an echo fares, whose delay bound is 2 ms, with 20 questions 13 ms apart. Its task waits as
-/// `names_now` says: for a message that is critical at the moment of the wait, or when it comes.
+/// The counters of an echo task with a delay bound of 2 ms, after 20 questions 13 ms apart.
+/// `names_now`: the task names the moment of the wait as the critical time. Otherwise the arrival
+/// of the message is its critical time.
 fn echoed(names_now: bool) -> Counters {
     let mut cpu = Cpu::new();
     let (mut asker, mut peer) = UnixStream::pair().unwrap();
@@ -329,7 +330,7 @@ fn echoed(names_now: bool) -> Counters {
 }
 
 #[test]
-fn a_message_that_io_brings_is_due_its_delay_bound_after_it_came() {
+fn the_deadline_of_an_io_message_is_the_delay_bound_after_its_arrival() {
     // The first message is the task's start.
     let when_it_comes = echoed(false);
     assert_eq!((when_it_comes.completed, when_it_comes.misses), (21, 0));
@@ -338,13 +339,13 @@ fn a_message_that_io_brings_is_due_its_delay_bound_after_it_came() {
 }
 
 #[test]
-fn a_message_that_is_there_at_the_wait_comes_then() {
+fn a_message_that_waits_already_arrives_at_the_wait() {
     let mut cpu = Cpu::new();
     let (mut asker, mut peer) = UnixStream::pair().unwrap();
     asker.write_all(&[7; 20]).unwrap();
     cpu.task(every(10).deadline(Span::from_millis(2)), ahead(1), async move |task| {
         for _ in 0..20 {
-            // It looks late at each.
+            // The task looks late at each message.
             task.timed_sleep(now() + Span::from_millis(15)).await;
             task.io_wait(&peer).await.unwrap();
             peer.read_exact(&mut [0]).unwrap();
@@ -354,7 +355,7 @@ fn a_message_that_is_there_at_the_wait_comes_then() {
     assert_eq!((cpu.counters(0).completed, cpu.counters(0).misses), (41, 0));
 }
 
-/// What each of four tasks, which wait for a second, notes once the process ends at 5 ms.
+/// What four tasks note that wait for a second, when the process ends at 5 ms.
 fn ended_at_5(has_phase: bool) -> Vec<(u64, String)> {
     let (mut cpu, log) = (Cpu::new(), Log::default());
     let [sleeps, advances, awaits, goes_on] = std::array::from_fn(|_| log.clone());
@@ -387,7 +388,7 @@ fn ended_at_5(has_phase: bool) -> Vec<(u64, String)> {
         cpu.shared.wake(id);
     }
     cpu.run_until(at(15));
-    // Whoever wakes it then: only the first time was news.
+    // A second wake-up cuts nothing short: only the first one begins the phase.
     cpu.shared.wake(ActivityId(3));
     cpu.run_until(at(25));
     cpu.shared.wake(ActivityId(3));
@@ -396,7 +397,7 @@ fn ended_at_5(has_phase: bool) -> Vec<(u64, String)> {
 }
 
 #[test]
-fn the_abort_phase_cuts_short_what_is_awaited_and_nothing_that_begins_in_it() {
+fn the_abort_phase_cuts_short_only_waits_that_began_before_it() {
     let expected =
         [(5, "slept true"), (5, "advanced true"), (5, "aborted"), (20, "slept"), (30, "advanced")];
     let seen = ended_at_5(true);

@@ -1,4 +1,4 @@
-//! The executor's side of a task: polls it, and says what is to happen next.
+//! The executor's side of a task: polls it, and returns its next message.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,23 +13,23 @@ use super::cell::TaskCell;
 use crate::preemption::PreemptionPoint;
 use crate::work::batch::{Grant, Use};
 
-/// A task's future, and where it stands.
+/// A task's future and state.
 pub(crate) struct TaskWork {
     future: Pin<Box<dyn Future<Output = ()> + Send>>,
     cell: Arc<TaskCell>,
     waker: Waker,
     state: State,
-    /// Whether it was polled, or is about to be, with the news that the process ends.
+    /// Whether the task was polled, or is about to be, after the abort phase began.
     knows_of_abort: bool,
 }
 
-/// As drawn in the head of [`super`], as far as the core does not know it.
+/// As in the diagram of [`super`], as far as the core does not know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Still, set, ready or running.
     Set,
-    /// The next message comes with a wake-up, and this is its critical time if
-    /// `io_wait_at` said one.
+    /// The next message comes with a wake-up. `critical` is its critical time if `io_wait_at` named
+    /// one.
     Waiting {
         critical: Option<Instant>,
     },
@@ -43,16 +43,16 @@ pub(crate) struct NextMessage {
     pub(crate) from: Instant,
 }
 
-/// What came of an upcall.
+/// The result of an upcall.
 pub(crate) struct Polled {
     pub(crate) used: Use,
     pub(crate) panicked: bool,
-    /// What is known of the next message.
+    /// The next message, if it is known.
     pub(crate) next: Option<NextMessage>,
 }
 
 impl TaskWork {
-    /// Allocates, and takes the future's memory; nothing later does.
+    /// Allocates the future's memory; no later call allocates.
     pub(crate) fn new(
         cell: Arc<TaskCell>,
         future: impl Future<Output = ()> + Send + 'static,
@@ -65,18 +65,18 @@ impl TaskWork {
         self.state == State::Ended
     }
 
-    /// It is run, and was not active: wake-ups do not come before its release.
+    /// The task was inactive and is run. Until its release, wake-ups do not bring a message.
     pub(crate) fn set(&mut self) {
         self.state = State::Set;
     }
 
-    /// Its number will be another's.
+    /// Another activity will get its number.
     pub(crate) fn close(&self) {
         self.cell.close();
     }
 
-    /// What a wake-up brings it. The first one in the abort phase brings the news of that,
-    /// and does not wait for a message that is to come.
+    /// The message that a wake-up brings. The first wake-up in the abort phase brings one at once,
+    /// even if another message is still to come.
     pub(crate) fn woken(&mut self, now: Instant, aborting: bool) -> Option<NextMessage> {
         let is_news = aborting && !std::mem::replace(&mut self.knows_of_abort, aborting);
         match self.state {
@@ -88,7 +88,7 @@ impl TaskWork {
         }
     }
 
-    /// Polls until the message is done or somebody outranks it.
+    /// Polls until the message is done or other work outranks the task.
     pub(crate) fn upcall(&mut self, point: &mut PreemptionPoint<'_>, grant: &Grant) -> Polled {
         self.cell.grant(grant);
         self.state = State::Set;
@@ -97,24 +97,24 @@ impl TaskWork {
         loop {
             self.cell.listen(now);
             let mut context = Context::from_waker(&self.waker);
-            // The future is not polled again after a panic: nobody sees what it broke.
+            // The future is not polled again after a panic, so no code sees its broken state.
             let polled = catch_unwind(AssertUnwindSafe(|| self.future.as_mut().poll(&mut context)));
             now = self.cell.now();
             match polled {
-                Ok(Poll::Pending) if self.cell.said_advance().is_some() => {
-                    let critical = self.cell.said_advance().unwrap_or(now);
+                Ok(Poll::Pending) if self.cell.requested_advance().is_some() => {
+                    let critical = self.cell.requested_advance().unwrap_or(now);
                     let next = NextMessage { critical, from: now };
                     return self.turn(grant, now, Outcome::Done, Some(next));
                 }
-                Ok(Poll::Pending) if self.cell.said_checkpoint() => {
+                Ok(Poll::Pending) if self.cell.requested_checkpoint() => {
                     match point.go_on(now, self.cell.check_at()) {
                         Some(check_at) => self.cell.go_on(check_at),
                         None => return self.turn(grant, now, Outcome::Yielded, None),
                     }
                 }
                 Ok(Poll::Pending) => {
-                    self.state = State::Waiting { critical: self.cell.said_io() };
-                    let sleep = self.cell.said_sleep();
+                    self.state = State::Waiting { critical: self.cell.requested_io() };
+                    let sleep = self.cell.requested_sleep();
                     let next = sleep.map(|until| NextMessage { critical: until, from: until });
                     return self.turn(grant, now, Outcome::Done, next);
                 }
@@ -139,8 +139,8 @@ impl TaskWork {
             self.cell.meter(end);
         }
         let (checkpoints, quantum_overruns) = self.cell.used();
-        // A message is done when its task says so, not when it has passed so many
-        // checkpoints: the last PDU is kept for the end.
+        // Only the task ends a message, not the number of checkpoints it passed. So the last PDU is
+        // kept for the end.
         let pdus = match outcome {
             Outcome::Yielded => checkpoints.min(grant.pdus_max - 1),
             _ => checkpoints.saturating_add(1).min(grant.pdus_max),
