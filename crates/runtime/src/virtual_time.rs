@@ -42,6 +42,7 @@ use upcall_core::time::{Instant, Span};
 use crate::clock;
 use crate::id::HandlerId;
 use crate::mailbox::Epoch;
+use crate::thread_error::ThreadError;
 use crate::work::batch::{Authority, Batch, Grant, Use};
 use crate::work::handler::{self, Handler};
 
@@ -122,7 +123,7 @@ impl VirtualTime {
     ///
     /// # Errors
     /// What the system said.
-    pub(crate) fn start(inactive_epoch: Arc<Epoch>) -> Result<Self, String> {
+    pub(crate) fn start(inactive_epoch: Arc<Epoch>) -> Result<Self, ThreadError> {
         let board = Arc::new(Board {
             table: Mutex::default(),
             changed: Condvar::new(),
@@ -130,15 +131,13 @@ impl VirtualTime {
             inactive_epoch,
         });
         let served = board.clone();
-        let thread = std::thread::Builder::new()
-            .name("upcall-virtual".to_owned())
-            .spawn(move || {
+        let thread =
+            std::thread::Builder::new().name("upcall-virtual".to_owned()).spawn(move || {
                 // Whoever made it may be of another class, which a thread inherits. To
                 // give up a class needs no right.
                 let _ = upcall_sys::schedule::set_ordinary();
                 served.serve();
-            })
-            .map_err(|error| error.to_string())?;
+            })?;
         Ok(VirtualTime { board, thread })
     }
 

@@ -241,7 +241,7 @@ impl Runtime {
         stream::check_kernel().map_err(CreateError::NoStreams)?;
         let params = need.params(self.config.switch_cost.unwrap_or_default())?;
         let terms = Terms { on_demand: true, ..need.terms() };
-        work.watched().map_err(|error| CreateError::Stream(error.to_string()))?;
+        work.watched().map_err(|error| CreateError::Stream(Arc::new(error)))?;
         let admitted = self.admit(name, params, &terms)?;
         let here = |known: &&Activity| known.has_stream && known.executor == admitted.executor;
         let peers = self.executors[admitted.executor].peers_reserved.unwrap_or(0);
@@ -363,7 +363,7 @@ impl Runtime {
     ) -> Result<(Reserved, u32), CreateError> {
         if let Some(domain) = &mut self.domain {
             let asked = domain.create(name, &params, terms, self.config.unscreened);
-            return match asked.map_err(|error| CreateError::Daemon(error.to_string()))? {
+            return match asked.map_err(|error| CreateError::Daemon(Arc::new(error)))? {
                 Ok(place) => Ok((Reserved::There(place.order), place.cpu)),
                 Err(no) => Err(CreateError::RefusedThere { reason: no.reason, hint: no.hint }),
             };

@@ -4,13 +4,14 @@ use std::fmt;
 use std::os::fd::AsFd;
 
 use upcall_core::time::Instant;
+use upcall_shm::kernel_area::Interrupt;
 use upcall_sys::OsError;
 use upcall_sys::readiness::{Direction, Watch};
 
 use super::Runtime;
 use crate::config::Mode;
 use crate::cpu::link::Control;
-use upcall_shm::kernel_area::Interrupt;
+use crate::thread_error::ThreadError;
 
 impl Runtime {
     /// Has `handler` called with each user interrupt of the scheduling thread of `cpu`: in
@@ -135,7 +136,7 @@ pub enum InterruptError {
         cpu: u32,
     },
     /// The thread that waits for descriptors did not start.
-    Thread(String),
+    Thread(ThreadError),
     /// The descriptor cannot be waited for.
     Watch(OsError),
 }
@@ -167,6 +168,7 @@ upcall_core::debug_as_display!(InterruptError);
 impl std::error::Error for InterruptError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
+            InterruptError::Thread(error) => Some(error),
             InterruptError::Watch(error) => Some(error),
             _ => None,
         }

@@ -18,6 +18,7 @@ use crate::mailbox::ACTIVITIES_MAX;
 use crate::panics;
 use crate::reactor::Reactor;
 use crate::rights::Notice;
+use crate::thread_error::ThreadError;
 
 use super::{ExecutorThread, Runtime};
 
@@ -39,8 +40,8 @@ pub enum StartError {
     CpuTwice(u32),
     /// [`Config::trace`] in a mode in which the kernel decides.
     NothingToTrace(Mode),
-    /// A scheduling thread did not start.
-    Thread(String),
+    /// A thread of the runtime did not start.
+    Thread(ThreadError),
     /// [`Config::daemon`] in a mode in which the kernel decides, or under a policy
     /// whose ranks mean nothing to other processes (PS, DWCS).
     NotAcrossDomains {
@@ -87,6 +88,7 @@ impl std::error::Error for StartError {
         match self {
             StartError::Attach(error) => Some(error.as_ref()),
             StartError::Cpus(error) => Some(error),
+            StartError::Thread(error) => Some(error),
             _ => None,
         }
     }
@@ -121,7 +123,7 @@ impl Runtime {
     /// See [`StartError`].
     pub fn start(mut config: Config) -> Result<Self, StartError> {
         let mut notices = Vec::new();
-        panics::install().map_err(|error| StartError::Thread(error.to_string()))?;
+        panics::install().map_err(|error| StartError::Thread(error.into()))?;
         // Before areas are mapped: it would fault in all that there is of them.
         let locked = match config.memory_lock {
             MemoryLock::All => upcall_sys::memory::lock_all(),
@@ -243,12 +245,12 @@ impl Runtime {
     }
 
     /// Starts the thread that waits for descriptors, above handlers where that is granted.
-    pub(super) fn start_reactor(&self) -> Result<Reactor, String> {
+    pub(super) fn start_reactor(&self) -> Result<Reactor, ThreadError> {
         Reactor::start(self.real_time.map(|real_time| real_time.band.reactor()))
     }
 
     /// Starts the thread of an executor, if it does not run yet.
-    pub(super) fn launch(&mut self, index: usize) -> Result<(), String> {
+    pub(super) fn launch(&mut self, index: usize) -> Result<(), ThreadError> {
         let highest = self.real_time.map(|real_time| real_time.band.handlers());
         let fifo_priority = match self.config.mode {
             // The daemon gives it its class.
@@ -261,19 +263,17 @@ impl Runtime {
         let Some(waiting) = executor.waiting.take() else { return Ok(()) };
         let cpu = executor.cpu;
         let (notices_in, notices) = mpsc::channel();
-        let thread = std::thread::Builder::new()
-            .name(format!("upcall-cpu{cpu}"))
-            .spawn(move || {
+        let thread =
+            std::thread::Builder::new().name(format!("upcall-cpu{cpu}")).spawn(move || {
                 let tid = upcall_sys::process::thread_id();
                 let _ = notices_in.send((tid, prepare_thread(cpu, fifo_priority)));
                 let outcomes = waiting.run();
                 (outcomes, upcall_sys::schedule::thread_switches())
-            })
-            .map_err(|error| error.to_string())?;
+            })?;
         executor.thread = Some(thread);
-        let (tid, found) = notices.recv().map_err(|error| error.to_string())?;
+        let (tid, found) = notices.recv().map_err(|_| ThreadError::Ended)?;
         if let Some(domain) = &self.domain {
-            domain.thread(cpu, tid).map_err(|error| error.to_string())?;
+            domain.thread(cpu, tid)?;
         }
         for notice in found {
             let known = self
