@@ -28,7 +28,7 @@ use upcall::time::Span;
 use upcall::work::{Reject, UnknownWork, WorkError};
 use upcall::{
     AttachError, CreateError, FifoRefusal, FolderError, InterruptError, Mode, OsError, PostError,
-    StartError,
+    StartError, ThreadError,
 };
 
 /// Errors between the crates, which no application gets.
