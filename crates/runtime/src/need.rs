@@ -116,7 +116,7 @@ pub enum CreateError {
     /// A thread of the runtime did not start.
     Thread(ThreadError),
     /// The daemon's admission refused.
-    RefusedThere {
+    RefusedByDaemon {
         /// The reason, in a line.
         reason: String,
         /// One change that would fit; empty if there is none.
@@ -156,8 +156,8 @@ impl fmt::Display for CreateError {
             }
             CreateError::Stream(error) => error.fmt(f),
             CreateError::Thread(error) => write!(f, "a scheduling thread did not start: {error}"),
-            CreateError::RefusedThere { reason, hint } if hint.is_empty() => f.write_str(reason),
-            CreateError::RefusedThere { reason, hint } => write!(f, "{reason}; {hint}"),
+            CreateError::RefusedByDaemon { reason, hint } if hint.is_empty() => f.write_str(reason),
+            CreateError::RefusedByDaemon { reason, hint } => write!(f, "{reason}; {hint}"),
             CreateError::Daemon(error) => error.fmt(f),
         }
     }

@@ -347,10 +347,10 @@ fn what_runs_elsewhere_takes_its_place_and_nothing_else() {
         drop(runtime);
         let config = Config { mode, cpus, ..Config::default() };
         let mut runtime = Runtime::start(config).expect("the CPU is allowed");
-        runtime.reserve_elsewhere("theirs", every(10, 7_000)).expect("there is room");
+        runtime.reserve_remote("theirs", every(10, 7_000)).expect("there is room");
         let refused = runtime.handler("ours", every(10, 4_000), |_| {});
         assert!(matches!(refused, Err(CreateError::Refused(_))), "{refused:?}");
-        let refused = runtime.reserve_elsewhere("theirs too", every(10, 4_000));
+        let refused = runtime.reserve_remote("theirs too", every(10, 4_000));
         assert!(matches!(refused, Err(CreateError::Refused(_))), "{refused:?}");
         runtime.handler("ours", every(10, 500), |_| {}).expect("there is room for this");
         let report = runtime.stop(|_, _| {});

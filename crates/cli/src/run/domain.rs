@@ -161,7 +161,7 @@ fn create_all(
                     return Err(out_of_place(&ToDomain::Elsewhere { activity }));
                 };
                 let need = (planned.params, planned.terms);
-                let reserved = ours.runtime.reserve_elsewhere(planned.name(), need);
+                let reserved = ours.runtime.reserve_remote(planned.name(), need);
                 reserved.map_err(Failure::new)?;
                 continue;
             }
@@ -177,7 +177,7 @@ fn create_all(
                 let cpu = place.map_or(0, |(cpu, _)| cpu);
                 say(&FromDomain::Created { cpu })?;
             }
-            Err(CreateError::RefusedThere { reason, hint }) => {
+            Err(CreateError::RefusedByDaemon { reason, hint }) => {
                 say(&FromDomain::Refused { reason, hint })?;
             }
             Err(error) => return Err(Failure::new(error).into()),

@@ -18,18 +18,14 @@ impl Runtime {
     /// # Errors
     /// [`CreateError::Params`] and [`CreateError::Refused`], as [`Runtime::handler`] of
     /// this need. A cost must be declared.
-    pub fn reserve_elsewhere(
-        &mut self,
-        name: &str,
-        need: impl Into<Need>,
-    ) -> Result<(), CreateError> {
+    pub fn reserve_remote(&mut self, name: &str, need: impl Into<Need>) -> Result<(), CreateError> {
         if self.domain.is_some() {
             return Ok(());
         }
         let need = need.into();
         let params = need.params(self.config.switch_cost.unwrap_or_default())?;
-        self.reserve_here(name, params, &need.terms())?;
-        self.elsewhere.push(params.period);
+        self.reserve_local(name, params, &need.terms())?;
+        self.remote_periods.push(params.period);
         Ok(())
     }
 
@@ -42,7 +38,7 @@ impl Runtime {
         };
         let mut shorter: Vec<Span> = live()
             .map(|other| other.params.period)
-            .chain(self.elsewhere.iter().copied())
+            .chain(self.remote_periods.iter().copied())
             .filter(|&period| period < own.params.period)
             .collect();
         shorter.sort_unstable();

@@ -190,7 +190,7 @@ impl Runtime {
             domain,
             executors: Vec::new(),
             activities: Vec::new(),
-            elsewhere: Vec::new(),
+            remote_periods: Vec::new(),
             inactive_epoch: Arc::default(),
             notices,
             real_time,

@@ -129,7 +129,7 @@ fn domains_outlive_their_daemon_and_lose_no_reservation_to_the_next() {
     let mut newcomer = daemon.domain("newcomer");
     let wide = ActivityParams::new(Span::from_millis(10), Span::from_millis(4));
     let error = newcomer.handler("wide", wide, spin).unwrap_err();
-    assert!(matches!(error, CreateError::RefusedThere { .. }), "{error:?}");
+    assert!(matches!(error, CreateError::RefusedByDaemon { .. }), "{error:?}");
     // What is created now comes behind, and what is closed is gone.
     let small = domains[1].handler("small", params(100), spin).unwrap();
     domains[1].run(small).unwrap();
