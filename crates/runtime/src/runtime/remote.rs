@@ -1,6 +1,8 @@
-//! What runs in other processes that no daemon knows of either: in the modes in which the
-//! kernel decides, one set may lie in several. Each reserves for all of it, and so
-//! all have the same CPUs and priorities in mind. Nothing here speaks with them.
+//! Handlers in other processes, without a daemon.
+//!
+//! In the modes in which the kernel decides, the handlers of one set may run in several processes.
+//! Each process reserves for the whole set, so all of them compute the same CPUs and priorities. The
+//! processes do not communicate.
 
 use upcall_core::time::Span;
 
@@ -8,16 +10,17 @@ use super::Runtime;
 use crate::need::{CreateError, Need};
 
 impl Runtime {
-    /// Reserves for what runs in another process, which no daemon knows either: one set
-    /// is placed on the CPUs alike in each of its processes if all of them name it in
-    /// the same order, and in mode `fifo` its threads have priorities by period among
-    /// all. The reservation is held as long as the runtime is. Does nothing under a
-    /// daemon, which knows of all. Must come before the handlers are run: a thread that
-    /// runs keeps its priority. Allocates; O(n) analyses.
+    /// Reserves for a handler that runs in another process, without a daemon.
+    ///
+    /// If all processes of a set name its handlers in the same order, each process places the set on
+    /// the CPUs in the same way. In mode `fifo` the threads of all processes then have priorities by
+    /// period. The reservation lasts as long as the runtime. Call this before the handlers are run: a
+    /// thread that runs keeps its priority. Does nothing under a daemon, which knows all handlers.
+    /// Allocates; O(n) analyses.
     ///
     /// # Errors
-    /// [`CreateError::Params`] and [`CreateError::Refused`], as [`Runtime::handler`] of
-    /// this need. A cost must be declared.
+    /// [`CreateError::Params`] and [`CreateError::Refused`], as [`Runtime::handler`] with this need. A
+    /// cost must be declared.
     pub fn reserve_remote(&mut self, name: &str, need: impl Into<Need>) -> Result<(), CreateError> {
         if self.domain.is_some() {
             return Ok(());
@@ -29,8 +32,8 @@ impl Runtime {
         Ok(())
     }
 
-    /// Priority of a handler's own thread: one below the next shorter period, `highest`
-    /// for the shortest, and 1 for all that come later than that reaches.
+    /// Priority of a handler's own thread: `highest` for the shortest period, one less for each longer
+    /// one, and at least 1.
     pub(super) fn rate_monotonic_priority(&self, index: usize, highest: u8) -> u8 {
         let live = || self.activities.iter().flatten();
         let Some(own) = live().find(|activity| activity.executor == index) else {

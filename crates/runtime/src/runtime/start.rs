@@ -1,4 +1,4 @@
-//! How a runtime starts, and each of its scheduling threads.
+//! How a runtime and its scheduling threads start.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -29,14 +29,14 @@ const STACK_BYTES: usize = 256 * 1024;
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum StartError {
-    /// A CPU was named that this process may not use.
+    /// The configuration names a CPU that this process may not use.
     CpuNotAllowed {
-        /// That one.
+        /// The CPU.
         cpu: u32,
-        /// The ones it may use.
+        /// The CPUs that it may use.
         allowed: Vec<u32>,
     },
-    /// A CPU was named twice.
+    /// The configuration names a CPU twice.
     CpuTwice(u32),
     /// [`Config::trace`] in a mode in which the kernel decides.
     NothingToTrace(Mode),
@@ -52,7 +52,7 @@ pub enum StartError {
     },
     /// The daemon did not attach this process.
     Attach(Arc<AttachError>),
-    /// The CPUs this process may use could not be found out.
+    /// The system did not tell which CPUs this process may use.
     Cpus(upcall_sys::OsError),
 }
 
@@ -94,11 +94,11 @@ impl std::error::Error for StartError {
     }
 }
 
-/// The CPUs handlers use when nobody names any: all that are allowed but CPU 0,
-/// or CPU 0 if it is alone.
+/// The CPUs that handlers use by default: all that are allowed but CPU 0, or CPU 0 if it is the only
+/// one.
 ///
 /// # Errors
-/// The system does not tell.
+/// The system does not tell which CPUs this process may use.
 pub fn default_cpus() -> Result<Vec<u32>, StartError> {
     let allowed = upcall_sys::schedule::allowed_cpus().map_err(StartError::Cpus)?;
     let rest: Vec<u32> = allowed.iter().copied().filter(|&cpu| cpu != 0).collect();
@@ -106,17 +106,16 @@ pub fn default_cpus() -> Result<Vec<u32>, StartError> {
 }
 
 impl Runtime {
-    /// Starts the scheduling threads and takes what rights there are; what was
-    /// not granted is in [`Runtime::notices`]. Blocks for a few milliseconds.
+    /// Starts the scheduling threads with the rights that this process has. [`Runtime::notices`] says
+    /// what was not granted. Blocks for a few milliseconds.
     ///
-    /// The first call in a process sets a panic hook (`std::panic::set_hook`). If a handler
-    /// panics in a scheduling thread, the hook only notes message, location and the addresses of the
-    /// backtrace (if `RUST_BACKTRACE` asks for one), and the thread `upcall-panics` writes them to
-    /// standard error. Noting takes some 50 us, and resolving the names 150 ms and more, which the
-    /// other handlers would lose.
-    /// In all other threads the hook runs the one that was there before. A hook that the program
-    /// sets later takes the place of both, in scheduling threads too. A handler's message is in its
-    /// report ([`ActivityReport::panic`](crate::ActivityReport::panic)). A process that ends without
+    /// The first call in a process sets a panic hook (`std::panic::set_hook`). If a handler panics in
+    /// a scheduling thread, the hook only notes the message, the location, and the addresses of the
+    /// backtrace if `RUST_BACKTRACE` asks for one. The thread `upcall-panics` then writes them to
+    /// standard error. Noting takes about 50 us. Resolving the names takes 150 ms and more, which the
+    /// other handlers would lose. In all other threads the hook calls the previous hook. A hook that
+    /// the program sets later replaces both, in scheduling threads too. A handler's report holds its
+    /// message ([`ActivityReport::panic`](crate::ActivityReport::panic)). A process that ends without
     /// [`Runtime::stop`] or drop may end before the message is written.
     ///
     /// # Errors
@@ -124,7 +123,7 @@ impl Runtime {
     pub fn start(mut config: Config) -> Result<Self, StartError> {
         let mut notices = Vec::new();
         panics::install().map_err(|error| StartError::Thread(error.into()))?;
-        // Before areas are mapped: it would fault in all that there is of them.
+        // Before the areas are mapped: the lock would fault in all of their pages.
         let locked = match config.memory_lock {
             MemoryLock::All => upcall_sys::memory::lock_all(),
             MemoryLock::OnFault => upcall_sys::memory::lock_on_fault(),
@@ -172,7 +171,7 @@ impl Runtime {
                 }
             },
         };
-        // Behind the class, which matters more.
+        // After the notice of the class, which matters more.
         notices.extend(locked.err().map(Notice::NoMemoryLock));
         let switch_cost = *config.switch_cost.get_or_insert_with(calibrate::switch_cost);
         let platform = Platform {
@@ -180,7 +179,7 @@ impl Runtime {
             cpu_limit: config.cpu_limit,
             switch_cost,
             wakeup_latency: config.wakeup_latency,
-            // Of domains there is one.
+            // There is one domain, so no preemption between domains.
             defer_preemption: Span::ZERO,
         };
         let reservations = Reservations::new(platform, config.discipline);
@@ -218,7 +217,7 @@ impl Runtime {
         cpu: u32,
         virtual_processor: Option<VirtualProcessor>,
     ) -> usize {
-        // Alone on its thread, a handler needs no policy: the kernel has its own.
+        // A handler alone on its thread needs no policy: the kernel schedules it.
         let (meter_cpu, discipline) = match self.config.mode {
             Mode::Upcall => (false, self.config.discipline),
             Mode::Threads | Mode::Fifo => (true, &RMDP),
@@ -244,16 +243,16 @@ impl Runtime {
         self.executors.len() - 1
     }
 
-    /// Starts the thread that waits for descriptors, above handlers where that is granted.
+    /// Starts the thread that waits for descriptors, at a priority above the handlers if granted.
     pub(super) fn start_reactor(&self) -> Result<Reactor, ThreadError> {
         Reactor::start(self.real_time.map(|real_time| real_time.band.reactor()))
     }
 
-    /// Starts the thread of an executor, if it does not run yet.
+    /// Starts the thread of an executor, if it was not started yet.
     pub(super) fn launch(&mut self, index: usize) -> Result<(), ThreadError> {
         let highest = self.real_time.map(|real_time| real_time.band.handlers());
         let fifo_priority = match self.config.mode {
-            // The daemon gives it its class.
+            // The daemon gives the thread its class.
             Mode::Upcall if self.domain.is_some() => None,
             Mode::Upcall => highest,
             Mode::Threads => None,
@@ -288,7 +287,8 @@ impl Runtime {
     }
 }
 
-/// Pins, raises, and pre-faults the calling thread; says what was not granted.
+/// Pins the calling thread, raises its priority and faults in its stack. Returns what was not
+/// granted.
 fn prepare_thread(cpu: u32, fifo_priority: Option<u8>) -> Vec<Notice> {
     let mut notices = Vec::new();
     if let Err(error) = upcall_sys::schedule::pin_thread(&[cpu]) {
