@@ -129,60 +129,29 @@ impl Runtime {
             MemoryLock::OnFault => upcall_sys::memory::lock_on_fault(),
             MemoryLock::Off => Ok(()),
         };
-        let (domain, virtual_processors) = match &config.daemon {
-            None => (None, Vec::new()),
-            Some(daemon) => {
-                let (mode, policy) = (config.mode, config.discipline.name);
-                if mode != Mode::Upcall || !config.discipline.across_domains {
-                    return Err(StartError::NotAcrossDomains { mode, policy });
-                }
-                let attached = Domain::attach(&daemon.socket, &daemon.name, policy)
-                    .map_err(|error| StartError::Attach(Arc::new(error)))?;
-                config.cpus = attached.virtual_processors.iter().map(|(cpu, _)| *cpu).collect();
-                config.switch_cost = Some(attached.switch_cost);
-                notices.extend(attached.missing);
-                (Some(attached.domain), attached.virtual_processors)
-            }
-        };
+        let (domain, virtual_processors) = attach(&mut config, &mut notices)?;
         if config.cpus.is_empty() {
             config.cpus = default_cpus()?;
         }
         if config.trace && config.mode != Mode::Upcall {
             return Err(StartError::NothingToTrace(config.mode));
         }
-        let allowed = upcall_sys::schedule::allowed_cpus().map_err(StartError::Cpus)?;
-        for (position, &cpu) in config.cpus.iter().enumerate() {
-            if config.cpus[..position].contains(&cpu) {
-                return Err(StartError::CpuTwice(cpu));
-            }
-            if !allowed.contains(&cpu) {
-                return Err(StartError::CpuNotAllowed { cpu, allowed });
-            }
-        }
+        check_cpus(&config.cpus)?;
         let real_time = match config.mode {
             Mode::Threads => None,
             Mode::Upcall | Mode::Fifo => match RealTime::granted() {
                 Ok(granted) => Some(granted),
                 Err(refusal) => {
                     // The daemon gives domains their class, and says if it cannot.
-                    let ours = domain.is_none().then_some(Notice::NoRealTimeClass(refusal));
-                    notices.extend(ours);
+                    let notice = domain.is_none().then_some(Notice::NoRealTimeClass(refusal));
+                    notices.extend(notice);
                     None
                 }
             },
         };
         // After the notice of the class, which matters more.
         notices.extend(locked.err().map(Notice::NoMemoryLock));
-        let switch_cost = *config.switch_cost.get_or_insert_with(calibrate::switch_cost);
-        let platform = Platform {
-            cpus: config.cpus.clone(),
-            cpu_limit: config.cpu_limit,
-            switch_cost,
-            wakeup_latency: config.wakeup_latency,
-            // There is one domain, so no preemption between domains.
-            defer_preemption: Span::ZERO,
-        };
-        let reservations = Reservations::new(platform, config.discipline);
+        let reservations = reservations(&mut config);
         let mut runtime = Runtime {
             config,
             reservations,
@@ -197,19 +166,22 @@ impl Runtime {
             virtual_time: None,
         };
         if runtime.config.mode == Mode::Upcall {
-            let mut virtual_processors: Vec<Option<VirtualProcessor>> = virtual_processors
-                .into_iter()
-                .map(|(_, virtual_processor)| Some(virtual_processor))
-                .collect();
-            virtual_processors.resize_with(runtime.config.cpus.len(), || None);
-            for (cpu, virtual_processor) in
-                runtime.config.cpus.clone().into_iter().zip(virtual_processors)
-            {
-                let executor = runtime.add_executor(cpu, virtual_processor);
-                runtime.launch(executor).map_err(StartError::Thread)?;
-            }
+            runtime.start_executors(virtual_processors).map_err(StartError::Thread)?;
         }
         Ok(runtime)
+    }
+
+    /// Starts an executor on each CPU, each with its virtual processor if there is a daemon.
+    fn start_executors(
+        &mut self,
+        virtual_processors: Vec<VirtualProcessor>,
+    ) -> Result<(), ThreadError> {
+        let mut virtual_processors = virtual_processors.into_iter();
+        for cpu in self.config.cpus.clone() {
+            let executor = self.add_executor(cpu, virtual_processors.next());
+            self.launch(executor)?;
+        }
+        Ok(())
     }
 
     pub(super) fn add_executor(
@@ -285,6 +257,54 @@ impl Runtime {
         }
         Ok(())
     }
+}
+
+/// Attaches to the daemon that `config` names, if any. Fills in the CPUs and the cost of a hand-off,
+/// which are the daemon's, and adds what the daemon cannot grant.
+fn attach(
+    config: &mut Config,
+    notices: &mut Vec<Notice>,
+) -> Result<(Option<Domain>, Vec<VirtualProcessor>), StartError> {
+    let Some(daemon) = &config.daemon else { return Ok((None, Vec::new())) };
+    let (mode, policy) = (config.mode, config.discipline.name);
+    if mode != Mode::Upcall || !config.discipline.across_domains {
+        return Err(StartError::NotAcrossDomains { mode, policy });
+    }
+    let attached = Domain::attach(&daemon.socket, &daemon.name, policy)
+        .map_err(|error| StartError::Attach(Arc::new(error)))?;
+    let (cpus, virtual_processors) = attached.virtual_processors.into_iter().unzip();
+    config.cpus = cpus;
+    config.switch_cost = Some(attached.switch_cost);
+    notices.extend(attached.missing);
+    Ok((Some(attached.domain), virtual_processors))
+}
+
+/// Checks that each CPU is named once and that this process may use it.
+fn check_cpus(cpus: &[u32]) -> Result<(), StartError> {
+    let allowed = upcall_sys::schedule::allowed_cpus().map_err(StartError::Cpus)?;
+    for (position, &cpu) in cpus.iter().enumerate() {
+        if cpus[..position].contains(&cpu) {
+            return Err(StartError::CpuTwice(cpu));
+        }
+        if !allowed.contains(&cpu) {
+            return Err(StartError::CpuNotAllowed { cpu, allowed });
+        }
+    }
+    Ok(())
+}
+
+/// The empty reservations of `config`. Measures the cost of a hand-off if it is not given.
+fn reservations(config: &mut Config) -> Reservations {
+    let switch_cost = *config.switch_cost.get_or_insert_with(calibrate::switch_cost);
+    let platform = Platform {
+        cpus: config.cpus.clone(),
+        cpu_limit: config.cpu_limit,
+        switch_cost,
+        wakeup_latency: config.wakeup_latency,
+        // There is one domain, so no preemption between domains.
+        defer_preemption: Span::ZERO,
+    };
+    Reservations::new(platform, config.discipline)
 }
 
 /// Pins the calling thread, raises its priority and faults in its stack. Returns what was not
