@@ -1,7 +1,7 @@
 //! Measures costs that the program did not declare: of a hand-off, and of a PDU.
 //!
-//! Runs before admission, on the caller's thread, before anything is promised. The machine is shared
-//! and noisy, so the result is a high percentile with a margin. The running estimate
+//! Runs before admission, on the caller's thread, before anything is promised. The machine is
+//! shared and noisy, so the result is a high percentile with a margin. The running estimate
 //! ([`crate::cost`]) shows the true cost later.
 
 use upcall_core::activity::{ActivityId, ActivityParams, Terms};
@@ -101,8 +101,8 @@ fn handle(scheduler: &mut Traced<Ring>, now: Instant, input: Input) {
     debug_assert!(handled.is_ok(), "{handled:?}");
 }
 
-/// CPU time of one PDU of `handler`, from trial runs of `batch_max` PDUs each. `None` if the handler
-/// found no PDU to process.
+/// CPU time of one PDU of `handler`, from trial runs of `batch_max` PDUs each. `None` if the
+/// handler found no PDU to process.
 ///
 /// The handler consumes the PDUs that it processes. Blocks as long as the handler does.
 pub(crate) fn pdu_cost(handler: &mut Handler, batch_max: u32) -> Option<Span> {

@@ -16,9 +16,9 @@
 //! 2. The daemon knows the domain's threads, and the domain takes part.
 //! 3. The domain goes on without turns: each executor runs by itself. A daemon that ends in order
 //!    puts the threads into the ordinary class. After a daemon that was killed the threads keep
-//!    their class, because what was promised to the activities still stands. Orphans on one CPU then
-//!    share it as FIFO threads of one priority do: the first runs until it sleeps. No watchdog guards
-//!    them. What was admitted bounds them, and the kernel's limit on the real-time classes.
+//!    their class, because what was promised to the activities still stands. Orphans on one CPU
+//!    then share it as FIFO threads of one priority do: the first runs until it sleeps. No watchdog
+//!    guards them. What was admitted bounds them, and the kernel's limit on the real-time classes.
 //! 4. The listener tries to connect again and again. It claims the places of the domain's
 //!    activities. When the daemon has taken up its threads, it hands each executor its new virtual
 //!    processor ([`virtual_processor`]). Until then the executors go on as orphans. A claim that is
@@ -127,8 +127,8 @@ impl Domain {
         Ok(Attached { domain, virtual_processors: taken, missing, switch_cost })
     }
 
-    /// Tells the daemon the thread of the virtual processor of a CPU. The daemon gives the thread its
-    /// class.
+    /// Tells the daemon the thread of the virtual processor of a CPU. The daemon gives the thread
+    /// its class.
     pub(crate) fn thread(&self, cpu: u32, tid: u32) -> Result<(), AttachError> {
         let mut state = lock(&self.state);
         state.threads.insert(cpu, tid);
@@ -186,8 +186,8 @@ impl Domain {
         self.offences.try_iter()
     }
 
-    /// Gives a place back. If the daemon has gone, the listener does not claim the place of the next
-    /// one.
+    /// Gives a place back. If the daemon has gone, the listener does not claim the place of the
+    /// next one.
     pub(crate) fn close(&self, order: u32) {
         let mut state = lock(&self.state);
         state.admitted.remove(&order);

@@ -1,23 +1,41 @@
 //! Upcall's user-level scheduler: upcalls handlers on time inside one process.
 //!
 //! ```text
-//!   your threads (ordinary class)              one thread a CPU (SCHED_FIFO)
-//!   +---------+   control ring + notifier   +-----------+  handle/poll  +------+
+//!   your threads (ordinary class)            one thread for each CPU (SCHED_FIFO)
+//!   +---------+   control ring + notifier   +----------+  handle/poll  +------+
 //!   | Runtime | --------------------------> | Executor | <-----------> | core |
-//!   |         | <-------------------------- |           |               +------+
-//!   +---------+        job records          +-----------+
+//!   |         | <-------------------------- |          |               +------+
+//!   +---------+        job records          +----------+
 //!                                             | upcall, in rank order
 //!                                             v
 //!                                           handler(&mut Batch)
 //! ```
 //!
-//! Beside handlers, under DWS, stand tasks: futures that the executor polls in the
-//! same order ([`Task`]), and handlers that are upcalled when a stream's level is reached
-//! ([`Runtime::stream_reader_handler`]). And beneath them all, for work that needs no promise, handlers
-//! in virtual time ([`Runtime::virtual_handler`]).
+//! There are four kinds of work:
 //!
-//! [`Runtime`] admits and controls, the executor runs, the core decides. Used
-//! by the facade `upcall`; in-process mode needs nothing else.
+//! - handlers, upcalled once a period ([`Runtime::handler`]);
+//! - under DWS, tasks: futures that the executor polls in the same order ([`Task`]);
+//! - handlers that are upcalled when a stream's level is reached
+//!   ([`Runtime::stream_reader_handler`]);
+//! - for work that needs no promise, handlers in virtual time ([`Runtime::virtual_handler`]).
+//!
+//! [`Runtime`] admits and controls, the executor runs, the core decides. The facade `upcall`
+//! re-exports this crate; in-process mode needs nothing else.
+//!
+//! The modules, bottom first; a module uses only modules above it in this list:
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `clock`, `config`, `folder`, `latency`, `offence`, `rights`, `trace`, `panics` | leaves |
+//! | `notify`, `mailbox`, `events` | what controllers and executors share |
+//! | `domain` | a process among the domains of a daemon; its virtual processors |
+//! | [`channel`], the memory and watches of [`stream`] | event channels and streams |
+//! | `preemption` | what a handler asks at a quantum boundary; user interrupts |
+//! | `work` | batch, mask, tasks |
+//! | [`stream`] | readers, writers, the handlers of streams |
+//! | `cpu` | the executor of a CPU |
+//! | `virtual_time`, `reactor`, `calibrate`, `statistics` | beside the executors |
+//! | `runtime` | [`Runtime`] |
 
 #![forbid(unsafe_code)]
 
@@ -57,7 +75,7 @@ pub use upcall_sys::schedule::{Band, FifoRefusal, RealTime, Right, allowed_cpus}
 
 #[doc(hidden)]
 pub use upcall_core::debug_as_display;
-/// Records of what crosses the core's interface; see [`Config::trace`].
+/// Records of the core's inputs and commands; see [`Config::trace`].
 pub use upcall_core::trace::Record;
 pub use upcall_core::{activity, admission, cost, policy, qos, record, scheduler, time};
 

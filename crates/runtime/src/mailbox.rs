@@ -1,7 +1,7 @@
 //! What the controllers of an executor and the executor itself both see: flags, bits and counters.
 //!
-//! Lies below everything that runs or controls an activity, and knows only the notifier. The messages
-//! between both sides are above it, in `cpu::link`: a message carries a handler or a task.
+//! Lies below everything that runs or controls an activity, and knows only the notifier. The
+//! messages between both sides are above it, in `cpu::link`: a message carries a handler or a task.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

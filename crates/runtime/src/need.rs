@@ -145,8 +145,8 @@ impl fmt::Display for CreateError {
             }
             CreateError::NotForStreams { policy } => write!(
                 f,
-                "handlers of streams need the policy `dws`, `rmdp` or `rm`, the runtime was started \
-                 with `{policy}`"
+                "handlers of streams need the policy `dws`, `rmdp` or `rm`, the runtime was \
+                 started with `{policy}`"
             ),
             CreateError::TooManyStreams { streams_max } => {
                 write!(f, "a CPU reads at most {streams_max} streams")

@@ -56,8 +56,8 @@ impl<'a> PreemptionPoint<'a> {
 
 impl PreemptionPoint<'_> {
     /// Until when the handler may go on without asking; `None` if it must return now. Before
-    /// `check_at` nothing can have changed unless another thread left a mark, so this is some loads.
-    /// Otherwise O(log n), with other domains O(their slots in use).
+    /// `check_at` nothing can have changed unless another thread left a mark, so this is some
+    /// loads. Otherwise O(log n), with other domains O(their slots in use).
     #[inline]
     pub(crate) fn go_on(&mut self, mut now: Instant, check_at: Instant) -> Option<Instant> {
         if self.deliver(now) {

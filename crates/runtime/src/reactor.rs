@@ -19,8 +19,8 @@ const INTERRUPT: u32 = u32::MAX;
 /// See the module's head. The thread ends when the value is dropped.
 pub(crate) struct Reactor {
     readiness: Arc<Readiness>,
-    /// The executors to notify, by number. Controllers and the thread lock the list, executors never
-    /// do.
+    /// The executors to notify, by number. Controllers and the thread lock the list, executors
+    /// never do.
     executors: Arc<Mutex<Vec<Arc<Shared>>>>,
     thread: Option<JoinHandle<()>>,
 }

@@ -97,8 +97,8 @@ impl fmt::Display for Notice {
             ),
             Notice::NotTakenOver { activity, reason } => write!(
                 f,
-                "the daemon was started again and did not take over `{activity}` ({reason}): it goes \
-                 on, and nothing is promised to it; close it and create it again"
+                "the daemon was started again and did not take over `{activity}` ({reason}): it \
+                 goes on, and nothing is promised to it; close it and create it again"
             ),
             Notice::NoPinning { cpu, error } => write!(
                 f,

@@ -6,8 +6,8 @@
 //!
 //! This file holds the runtime's state, delivery and queries. `start`, `creation` and `ending` hold
 //! the rest of its life, `abort` the abort phase before the end of a process. `channels`,
-//! `interrupts` and `remote` hold the calls for event channels, for user interrupts, and for handlers
-//! in other processes.
+//! `interrupts` and `remote` hold the calls for event channels, for user interrupts, and for
+//! handlers in other processes.
 
 mod abort;
 mod channels;
@@ -183,8 +183,8 @@ impl Runtime {
         &self.notices
     }
 
-    /// By which right this process has the real-time class, and at which priorities. `None` if it has
-    /// no right, in mode `threads`, and under a daemon, which gives domains their class.
+    /// By which right this process has the real-time class, and at which priorities. `None` if it
+    /// has no right, in mode `threads`, and under a daemon, which gives domains their class.
     pub fn real_time(&self) -> Option<RealTime> {
         self.real_time.filter(|_| self.domain.is_none())
     }
@@ -207,8 +207,8 @@ impl Runtime {
         self.run_at(&[id], clock::now())
     }
 
-    /// Delivers several handlers. The first release of each is at `at` plus its offset, so that they
-    /// are in phase. A virtual-time handler has no release, and is delivered from now on.
+    /// Delivers several handlers. The first release of each is at `at` plus its offset, so that
+    /// they are in phase. A virtual-time handler has no release, and is delivered from now on.
     ///
     /// # Errors
     /// As [`Runtime::run`].
@@ -224,9 +224,9 @@ impl Runtime {
             self.post(executor, Control::Run { id, at });
             started.push(executor);
         }
-        // All controls are posted before the first notification. The executor may take this thread's
-        // CPU at the notification. A control that is not posted by then waits as long as a real-time
-        // thread makes an ordinary one wait.
+        // All controls are posted before the first notification. The executor may take this
+        // thread's CPU at the notification. A control that is not posted by then waits as long as a
+        // real-time thread makes an ordinary one wait.
         started.dedup();
         for executor in started {
             self.executors[executor].link.shared.notifier.notify();
@@ -235,8 +235,8 @@ impl Runtime {
         Ok(())
     }
 
-    /// Stops delivering a handler (`rts_suspend`). A pending upcall is dropped. A running one is told
-    /// to return at its next quantum boundary. Does not wait for it.
+    /// Stops delivering a handler (`rts_suspend`). A pending upcall is dropped. A running one is
+    /// told to return at its next quantum boundary. Does not wait for it.
     pub fn suspend(&mut self, id: HandlerId) {
         if let Some(activity) = &self.activities[id.0] {
             let (executor, id) = (activity.executor, activity.id);
@@ -246,11 +246,11 @@ impl Runtime {
         }
     }
 
-    /// Gives a handler another share or weight, if admission grants it (PS). The kind stays: a share
-    /// for a share, a weight for a weight. The handler may run meanwhile. It keeps its lag, and goes
-    /// on until its present request ends. No effect on a handler that is closed. In the baseline
-    /// modes the call does not change the order of execution, which the kernel decides. Does not wait
-    /// for the executor. Allocates; one analysis of the CPU, about 20 for a refusal.
+    /// Gives a handler another share or weight, if admission grants it (PS). The kind stays: a
+    /// share for a share, a weight for a weight. The handler may run meanwhile. It keeps its lag,
+    /// and goes on until its present request ends. No effect on a handler that is closed. In the
+    /// baseline modes the call does not change the order of execution, which the kernel decides.
+    /// Does not wait for the executor. Allocates; one analysis of the CPU, about 20 for a refusal.
     ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;
@@ -282,15 +282,16 @@ impl Runtime {
     }
 
     /// Gives the event server of `cpu` this share of the CPU, if admission grants it (DWCS). The
-    /// share replaces the earlier one. Events may use it ahead of jobs, and every job still meets its
-    /// deadline. `None` takes the share back: then events are served where nothing is ready, or in
-    /// order of deadlines. No effect if there is no such CPU. Does not wait for the executor.
+    /// share replaces the earlier one. Events may use it ahead of jobs, and every job still meets
+    /// its deadline. `None` takes the share back: then events are served where nothing is ready, or
+    /// in order of deadlines. No effect if there is no such CPU. Does not wait for the executor.
     /// Allocates; one analysis.
     ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;
     /// use upcall::{Config, Runtime, policy::dwcs::DWCS};
-    /// let mut runtime = Runtime::start(Config { discipline: &DWCS, cpus: vec![1], ..Config::default() })?;
+    /// let config = Config { discipline: &DWCS, cpus: vec![1], ..Config::default() };
+    /// let mut runtime = Runtime::start(config)?;
     /// // After the handlers are created: the share that they leave.
     /// runtime.reserve_events(1, runtime.reservations().event_share(1))?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -309,11 +310,11 @@ impl Runtime {
     /// A [`Poster`] that posts events to a handler, from any thread of this process. `None` if the
     /// handler is closed, a task or a virtual-time handler.
     ///
-    /// An event releases nothing. While it waits, the handler goes before handlers of equal rank that
-    /// have no event, or a later one. This holds at every choice, among the domains of a daemon too.
-    /// Under RMDP and RM it holds only for handlers with
-    /// [`activity::Terms::wins_ties`](crate::activity::Terms::wins_ties), which admission takes into
-    /// account. Under DWS and DWCS it holds for any handler. Under PS events do not count. The
+    /// An event releases nothing. While it waits, the handler goes before handlers of equal rank
+    /// that have no event, or a later one. This holds at every choice, among the domains of a
+    /// daemon too. Under RMDP and RM it holds only for handlers with
+    /// [`activity::Terms::wins_ties`](crate::activity::Terms::wins_ties), which admission takes
+    /// into account. Under DWS and DWCS it holds for any handler. Under PS events do not count. The
     /// handler takes its events by [`Batch::take_event`](crate::Batch::take_event).
     ///
     /// ```no_run
@@ -343,14 +344,15 @@ impl Runtime {
         Some(activity.posts.as_ref()?.poster(shared, activity.id))
     }
 
-    /// What a virtual-time handler has done. `None` if it is closed, or for another kind of handler.
+    /// What a virtual-time handler has done. `None` if it is closed, or for another kind of
+    /// handler.
     pub fn virtual_statistics(&self, id: HandlerId) -> Option<VirtualStatistics> {
         self.virtual_time.as_ref()?.statistics(id)
     }
 
     /// Blocks until at least one of `ids` is no longer delivered, and returns those (`rts_sleep`,
-    /// rtu-1995 §6 item 5). An empty list means that `deadline` has come; `None` is no limit. Returns
-    /// at once if one is inactive already. Allocates.
+    /// rtu-1995 §6 item 5). An empty list means that `deadline` has come; `None` is no limit.
+    /// Returns at once if one is inactive already. Allocates.
     pub fn wait(&mut self, ids: &[HandlerId], deadline: Option<Instant>) -> Vec<HandlerId> {
         loop {
             let seen = self.inactive_epoch.now();
@@ -368,14 +370,14 @@ impl Runtime {
         }
     }
 
-    /// The count of handlers that became inactive. A thread can wait for it without the runtime: see
-    /// [`Endings`].
+    /// The count of handlers that became inactive. A thread can wait for it without the runtime:
+    /// see [`Endings`].
     pub fn endings(&self) -> Endings {
         Endings(self.inactive_epoch.clone())
     }
 
-    /// Whether a handler is delivered: it was run, and was not suspended or closed and did not finish
-    /// since.
+    /// Whether a handler is delivered: it was run, and was not suspended or closed and did not
+    /// finish since.
     pub fn is_active(&self, id: HandlerId) -> bool {
         let Some(activity) = &self.activities[id.0] else {
             return self.virtual_time.as_ref().is_some_and(|known| known.is_active(id));
@@ -404,9 +406,9 @@ impl Runtime {
     }
 
     /// Takes the records of the core's inputs and commands since the last call, and shows each with
-    /// its CPU to `on_record`, each CPU's records in their order. Without [`Config::trace`] there are
-    /// none. Records that are not taken in time are lost, and one record in their place says how many
-    /// were. Ten calls a second suffice for 300,000 records a second and CPU.
+    /// its CPU to `on_record`, each CPU's records in their order. Without [`Config::trace`] there
+    /// are none. Records that are not taken in time are lost, and one record in their place says
+    /// how many were. Ten calls a second suffice for 300,000 records a second and CPU.
     pub fn poll_trace(&mut self, mut on_record: impl FnMut(u32, &Record)) {
         for thread in &mut self.executors {
             let Some(records) = &mut thread.link.records else { continue };
@@ -423,8 +425,8 @@ impl Runtime {
         self.domain.as_mut().map(|domain| domain.offences().collect()).unwrap_or_default()
     }
 
-    /// The CPU of a handler and its number there, which records use. `None` if the handler is closed;
-    /// then another handler may get the number.
+    /// The CPU of a handler and its number there, which records use. `None` if the handler is
+    /// closed; then another handler may get the number.
     pub fn place(&self, id: HandlerId) -> Option<(u32, ActivityId)> {
         let activity = self.activities[id.0].as_ref()?;
         Some((self.executors[activity.executor].cpu, activity.id))

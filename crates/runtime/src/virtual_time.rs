@@ -1,10 +1,10 @@
 //! Virtual-time upcalls: handlers without a period and without a rank, upcalled
 //! whenever the process would run anyway (rtu-1995 §9).
 //!
-//! The runtime starts one thread, `upcall-virtual`, with the first virtual-time handler. That thread
-//! upcalls them all. It is of the ordinary class: it runs when the kernel runs the process as one of
-//! many, and nothing is promised to it. It takes the handlers in turn, in the order of their
-//! creation, each for a quantum.
+//! The runtime starts one thread, `upcall-virtual`, with the first virtual-time handler. That
+//! thread upcalls them all. It is of the ordinary class: it runs when the kernel runs the process
+//! as one of many, and nothing is promised to it. It takes the handlers in turn, in the order of
+//! their creation, each for a quantum.
 //!
 //! ```text
 //!              run (1)               turn comes (2)
@@ -27,8 +27,9 @@
 //! ([`Runtime::abort`](crate::Runtime::abort)), so that a protocol closes with its peer.
 //!
 //! By (2) two virtual handlers of a process share data without a lock. Real-time handlers need one:
-//! they preempt this thread as they do any thread of the process. The lock of this module belongs to
-//! the controllers and this thread. No executor takes it, and it is not held while a handler runs.
+//! they preempt this thread as they do any thread of the process. The lock of this module belongs
+//! to the controllers and this thread. No executor takes it, and it is not held while a handler
+//! runs.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -255,8 +256,8 @@ impl VirtualTime {
         !self.thread.is_finished()
     }
 
-    /// The reports of all handlers, in the order of creation. A handler that does not return is left
-    /// behind.
+    /// The reports of all handlers, in the order of creation. A handler that does not return is
+    /// left behind.
     pub(crate) fn into_reports(self) -> Vec<VirtualReport> {
         let mut table = self.board.lock();
         let (handlers, running) = (std::mem::take(&mut table.handlers), table.running);

@@ -212,8 +212,8 @@ impl Executor {
         (now, drained)
     }
 
-    /// Sleeps until the next release or interrupt of the timer, or until a notification. Returns the
-    /// time, and what controllers asked.
+    /// Sleeps until the next release or interrupt of the timer, or until a notification. Returns
+    /// the time, and what controllers asked.
     #[inline]
     fn await_release(&mut self) -> (Instant, Drained) {
         let deadline = self.scheduler.next_deadline();
@@ -230,8 +230,8 @@ impl Executor {
         (now, if notified { self.poll_controls(now) } else { Drained::Nothing })
     }
 
-    /// Whether this domain is to run now. If a peer is, the executor publishes what this domain has,
-    /// and passes the turn on if it held it.
+    /// Whether this domain is to run now. If a peer is, the executor publishes what this domain
+    /// has, and passes the turn on if it held it.
     fn turn(&mut self, now: Instant) -> Turn {
         let Some(virtual_processor) = self
             .virtual_processor
@@ -269,9 +269,9 @@ impl Executor {
         }
     }
 
-    /// Hands an input to the core and carries out the core's commands, upcalls excepted. Inputs come
-    /// from the controller, which keeps the core's rules. An input that the core refuses is a bug,
-    /// and changes nothing.
+    /// Hands an input to the core and carries out the core's commands, upcalls excepted. Inputs
+    /// come from the controller, which keeps the core's rules. An input that the core refuses is a
+    /// bug, and changes nothing.
     pub(super) fn handle_input(&mut self, now: Instant, input: Input) {
         let handled = self.scheduler.handle(now, input);
         debug_assert!(handled.is_ok(), "{handled:?}");

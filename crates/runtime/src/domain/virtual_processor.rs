@@ -220,8 +220,8 @@ impl VirtualProcessor {
         self.pages.turn.holder() == Ok(self.me)
     }
 
-    /// Whether the handler that runs must look further than at its clock, because the turn was taken
-    /// or a look was requested. Three loads.
+    /// Whether the handler that runs must look further than at its clock, because the turn was
+    /// taken or a look was requested. Three loads.
     #[inline]
     pub(crate) fn must_look(&self) -> bool {
         !self.has_turn()

@@ -1,10 +1,10 @@
 //! User interrupts of a virtual processor: a timer, a ready descriptor, its own return
 //! (split-level-1991 §3.2.1, §3.3).
 //!
-//! An executor has one [`Interrupts`]; [`Runtime::on_interrupt`](crate::Runtime::on_interrupt) gives
-//! it its handler. The reactor requests an interrupt by a bit, the daemon by a count in the kernel
-//! area, a controller by a time. The executor looks for requests between two upcalls, and the
-//! handler that runs looks at its boundaries. The interrupt is delivered there, on top of that
+//! An executor has one [`Interrupts`]; [`Runtime::on_interrupt`](crate::Runtime::on_interrupt)
+//! gives it its handler. The reactor requests an interrupt by a bit, the daemon by a count in the
+//! kernel area, a controller by a time. The executor looks for requests between two upcalls, and
+//! the handler that runs looks at its boundaries. The interrupt is delivered there, on top of that
 //! handler as a signal would be, but never inside a quantum. While the mask is up nothing is taken;
 //! lowering the mask delivers.
 //!

@@ -34,16 +34,16 @@ pub(super) const WITHIN_AT_PANIC: Span = Span::from_millis(500);
 impl Runtime {
     /// Gives a handler or task an abort phase (rtu-1996 §7.3).
     ///
-    /// If a handler with the phase is active when the process ends in an orderly way, it is upcalled
-    /// further, with [`Batch::aborting`](crate::Batch::aborting) true, until it calls
+    /// If a handler with the phase is active when the process ends in an orderly way, it is
+    /// upcalled further, with [`Batch::aborting`](crate::Batch::aborting) true, until it calls
     /// [`Batch::finish`](crate::Batch::finish). A task is polled further, with
-    /// [`Task::aborting`](crate::Task::aborting) true and its present wait cut short, until it ends.
-    /// No effect on a handler that is closed.
+    /// [`Task::aborting`](crate::Task::aborting) true and its present wait cut short, until it
+    /// ends. No effect on a handler that is closed.
     ///
-    /// An orderly end is [`Runtime::abort`], or a panic that drops the runtime while it unwinds. In a
-    /// panic the phase lasts at most half a second. [`Runtime::stop`] and an ordinary drop are not the
-    /// end of the process, and end delivery at once. The program itself must catch signals and call
-    /// `abort`.
+    /// An orderly end is [`Runtime::abort`], or a panic that drops the runtime while it unwinds. In
+    /// a panic the phase lasts at most half a second. [`Runtime::stop`] and an ordinary drop are
+    /// not the end of the process, and end delivery at once. The program itself must catch signals
+    /// and call `abort`.
     ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;
@@ -77,11 +77,11 @@ impl Runtime {
         }
     }
 
-    /// Ends the process's handlers in an orderly way, and returns the report. Waits until `deadline`
-    /// for the handlers with an abort phase (`None`: until all have finished). Then it ends all
-    /// delivery as [`Runtime::stop`] does. [`Report::unfinished`] names the handlers that did not
-    /// finish in time; tasks are dropped. A handler whose next period begins after `deadline` is not
-    /// upcalled any more. Blocks at most until `deadline` and half a second more.
+    /// Ends the process's handlers in an orderly way, and returns the report. Waits until
+    /// `deadline` for the handlers with an abort phase (`None`: until all have finished). Then it
+    /// ends all delivery as [`Runtime::stop`] does. [`Report::unfinished`] names the handlers that
+    /// did not finish in time; tasks are dropped. A handler whose next period begins after
+    /// `deadline` is not upcalled any more. Blocks at most until `deadline` and half a second more.
     pub fn abort(
         mut self,
         deadline: Option<Instant>,
@@ -132,12 +132,13 @@ impl Runtime {
             }
         }
         for activity in self.activities.iter().flatten().filter(|known| known.abort_phase) {
-            // Wakes tasks and handlers of streams; other handlers ignore it. The flag was set before.
+            // Wakes tasks and handlers of streams; other handlers ignore it. The flag was set
+            // before.
             let shared = &self.executors[activity.executor].link.shared;
             shared.wake(activity.id);
         }
-        // The flags need the notification too: a handler that runs returns at its next boundary, and
-        // is called again with `aborting` true.
+        // The flags need the notification too: a handler that runs returns at its next boundary,
+        // and is called again with `aborting` true.
         for executor in &self.executors {
             executor.link.shared.notifier.notify();
         }

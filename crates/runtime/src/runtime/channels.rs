@@ -1,4 +1,4 @@
-//! A runtime's calls for event channels whose handlers an executor invokes (ecalls-2001 §2).
+//! A runtime's calls for event channels with handlers that an executor invokes (ecalls-2001 §2).
 
 use std::time::Duration;
 
@@ -11,10 +11,11 @@ use crate::cpu::link::Control;
 use crate::stream::{self, WATCHES_MAX};
 
 impl Runtime {
-    /// Registers a service under `name` whose handlers the scheduling thread of `cpu` invokes: between two upcalls and, if its
-    /// route says so, at quantum boundaries of what runs, never inside a quantum. They are not
-    /// admitted and must not block; [`Route::terms`] holds them back. Allocates; waits for the executor, whose
-    /// other events wait meanwhile.
+    /// Registers a service under `name`. The scheduling thread of `cpu` invokes its handlers:
+    /// between two upcalls and, if the route says so, at quantum boundaries of the handler that
+    /// runs, never inside a quantum. The handlers of events are not admitted and must not block;
+    /// [`Route::terms`] limits them. Allocates. Waits for the executor; the other events of that
+    /// executor wait meanwhile.
     ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;
@@ -23,7 +24,7 @@ impl Runtime {
     /// let mut runtime = Runtime::start(Config::default())?;
     /// # let cpu = runtime.config().cpus[0];
     ///
-    /// // Of each parameter the latest counts, and before the next decision is soon enough.
+    /// // Keep the latest value of each parameter, and deliver it before the next decision.
     /// let forms = Forms { to_service: Form::Typed { types: 8 }, to_client: Form::Counter };
     /// let route = Route::to(|events| {
     ///     while let Some(event) = events.take() {
@@ -49,8 +50,8 @@ impl Runtime {
         })
     }
 
-    /// Registers a client of the service `name` whose handlers the scheduling thread of `cpu` invokes, as
-    /// [`Runtime::service`] has it.
+    /// Registers a client of the service `name`. The scheduling thread of `cpu` invokes its
+    /// handlers, as for [`Runtime::service`].
     ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;

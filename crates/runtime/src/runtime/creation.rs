@@ -34,8 +34,8 @@ impl Runtime {
     /// Creates a handler, suspended, if admission finds room for it (`rts_creat`, rtu-1995 §6). May
     /// be called while others run.
     ///
-    /// A need without a cost is measured first: the handler runs on trial in this thread, for at most
-    /// half a second, and consumes the PDUs that it processes. Allocates; O(n) analyses for n
+    /// A need without a cost is measured first: the handler runs on trial in this thread, for at
+    /// most half a second, and consumes the PDUs that it processes. Allocates; O(n) analyses for n
     /// handlers.
     ///
     /// ```
@@ -86,9 +86,9 @@ impl Runtime {
 
     /// Creates a task, suspended, if admission finds room for it. A task is a lightweight process
     /// (split-level-1991 §3.1); its code is the future that `task` returns. The calls that run,
-    /// suspend, close and wait for handlers do the same with tasks. A task ends when its future does.
-    /// The cost of a PDU must be declared; a PDU is the work between two checkpoints. May be called
-    /// while others run. Allocates.
+    /// suspend, close and wait for handlers do the same with tasks. A task ends when its future
+    /// does. The cost of a PDU must be declared; a PDU is the work between two checkpoints. May be
+    /// called while others run. Allocates.
     ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;
@@ -141,11 +141,11 @@ impl Runtime {
     /// Creates a handler that reads a stream, suspended, if admission finds room for it.
     ///
     /// The handler is upcalled when at least `level` can be read, or when the stream has ended, and
-    /// not before. `level` (`B_wakeup`) counts bytes, slots or descriptors; it is at least 1, and at
-    /// most the capacity of the stream. The calls that run, suspend, close and wait for other handlers
-    /// do the same with this one. The handler finishes when it finds the end of the stream. A writer
-    /// that waits for room should find it while the level is not reached: choose `level` so that one
-    /// more message fits in.
+    /// not before. `level` (`B_wakeup`) counts bytes, slots or descriptors; it is at least 1, and
+    /// at most the capacity of the stream. The calls that run, suspend, close and wait for other
+    /// handlers do the same with this one. The handler finishes when it finds the end of the
+    /// stream. A writer that waits for room should find it while the level is not reached: choose
+    /// `level` so that one more message fits in.
     ///
     /// The message that reaches the level logically arrives at that moment, or one period after the
     /// message before, because the declared rate holds. `Terms::workahead_max` says how much sooner
@@ -161,7 +161,8 @@ impl Runtime {
     /// let mut runtime = Runtime::start(Config::default())?;
     /// let stream = Stream::create(StreamForm::Slots { slots: 64, slot_bytes: 1024 }, 0)?;
     /// let need = ActivityParams::new(Span::from_millis(10), Span::from_micros(50)).batch(8);
-    /// let video = runtime.stream_reader_handler("video", need, stream.reader()?, 8, |reader, batch| {
+    /// let reader = stream.reader()?;
+    /// let video = runtime.stream_reader_handler("video", need, reader, 8, |reader, batch| {
     ///     while let Some(message) = reader.next(batch) {
     ///         message.done();
     ///     }
@@ -170,9 +171,9 @@ impl Runtime {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// # Errors
-    /// As [`Runtime::handler`]; [`CreateError::NotForStreams`] under PS and DWCS,
-    /// [`CreateError::TooManyStreams`] beyond 127 on a CPU, [`CreateError::NoStreams`] before Linux 5.16.
+    /// # Errors As [`Runtime::handler`]; [`CreateError::NotForStreams`] under PS and DWCS,
+    /// [`CreateError::TooManyStreams`] beyond 127 on a CPU, [`CreateError::NoStreams`] before Linux
+    /// 5.16.
     pub fn stream_reader_handler<F>(
         &mut self,
         name: &str,
@@ -190,18 +191,19 @@ impl Runtime {
     /// Creates a handler that writes a stream, suspended, if admission finds room for it.
     ///
     /// The handler is upcalled when there is room for `level`, or when the reader is gone, and not
-    /// before. `level` counts bytes, slots or descriptors; it is at least 1, and at most the capacity
-    /// of the stream. With a large `level` the handler is upcalled seldom, and writes much.
+    /// before. `level` counts bytes, slots or descriptors; it is at least 1, and at most the
+    /// capacity of the stream. With a large `level` the handler is upcalled seldom, and writes
+    /// much.
     ///
     /// If the stream has a `B_start`, the handler is a source that rests. When it leaves less room
     /// than `level`, it rests until the reader has emptied the stream below `B_start`, or waits for
-    /// more. Without `B_start`, reader and writer must not both wait: the levels of the two together
-    /// should be at most the capacity.
+    /// more. Without `B_start`, reader and writer must not both wait: the levels of the two
+    /// together should be at most the capacity.
     ///
-    /// The return of the handler commits what it wrote, if the handler did not commit it before. The
-    /// handler finishes when it finds that the reader is gone, or when it ends the stream itself
-    /// ([`StreamWriter::end`]). All else is as for [`Runtime::stream_reader_handler`]: if there still
-    /// is room for `level`, the next upcall comes at the declared rate. Allocates.
+    /// The return of the handler commits what it wrote, if the handler did not commit it before.
+    /// The handler finishes when it finds that the reader is gone, or when it ends the stream
+    /// itself ([`StreamWriter::end`]). All else is as for [`Runtime::stream_reader_handler`]: if
+    /// there still is room for `level`, the next upcall comes at the declared rate. Allocates.
     ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;
@@ -210,7 +212,8 @@ impl Runtime {
     /// let mut runtime = Runtime::start(Config::default())?;
     /// let stream = Stream::create(StreamForm::Slots { slots: 64, slot_bytes: 1024 }, 0)?;
     /// let need = ActivityParams::new(Span::from_millis(10), Span::from_micros(50)).batch(32);
-    /// let tone = runtime.stream_writer_handler("tone", need, stream.writer()?, 32, |writer, batch| {
+    /// let writer = stream.writer()?;
+    /// let tone = runtime.stream_writer_handler("tone", need, writer, 32, |writer, batch| {
     ///     while let Some(room) = writer.next(1024, batch) {
     ///         room.payload().fill(0, &[0; 1024]);
     ///         room.stage(1024);
@@ -264,22 +267,22 @@ impl Runtime {
         Ok(self.enter(name, admitted, params, terms, Work::Stream(Box::new(work))))
     }
 
-    /// Creates a virtual-time handler, suspended: a handler without a period and without a real-time
-    /// rank, for protocols that need no guarantee (rtu-1995 §9).
+    /// Creates a virtual-time handler, suspended: a handler without a period and without a
+    /// real-time rank, for protocols that need no guarantee (rtu-1995 §9).
     ///
     /// While the handler is delivered, it is upcalled whenever the kernel runs this process as an
     /// ordinary one. All virtual handlers share the thread `upcall-virtual`, and take turns in the
     /// order of their creation. [`Batch::proceed`] returns `false` at the end of `quantum` PDUs if
-    /// another handler waits. Nothing is promised to it and nothing is reserved for it, so admission
-    /// does not decide about it.
+    /// another handler waits. Nothing is promised to it and nothing is reserved for it, so
+    /// admission does not decide about it.
     ///
     /// Virtual handlers of a process never interleave inside a quantum, and share data without a
     /// lock. Real-time handlers and tasks preempt them anywhere, as they do every ordinary thread.
     ///
     /// The calls that run, suspend, wait for and stop other handlers do the same with this one;
-    /// [`Runtime::close_virtual`] closes it. A handler without work should call [`Batch::finish`], and
-    /// be run again when there is work: otherwise it is upcalled over and over. It may have an abort
-    /// phase ([`Runtime::give_abort_phase`]). May be called while others run. Allocates.
+    /// [`Runtime::close_virtual`] closes it. A handler without work should call [`Batch::finish`],
+    /// and be run again when there is work: otherwise it is upcalled over and over. It may have an
+    /// abort phase ([`Runtime::give_abort_phase`]). May be called while others run. Allocates.
     ///
     /// ```
     /// # extern crate upcall_runtime as upcall;

@@ -24,8 +24,8 @@ const STOP_GRACE: Duration = Duration::from_millis(500);
 const STOP_LOOKS_MIN: u32 = 20;
 
 impl Drop for Runtime {
-    /// Ends all delivery, as [`Runtime::stop`] does. In a thread that panics, the handlers' abort phase
-    /// comes first: see [`Runtime::give_abort_phase`].
+    /// Ends all delivery, as [`Runtime::stop`] does. In a thread that panics, the handlers' abort
+    /// phase comes first: see [`Runtime::give_abort_phase`].
     fn drop(&mut self) {
         if std::thread::panicking() {
             let deadline = clock::after(abort::WITHIN_AT_PANIC);
@@ -40,9 +40,9 @@ impl Runtime {
     /// Suspends a handler, gives back its reservation (`rts_close`), and returns its report. Blocks
     /// until the executor has released the handler, normally for a quantum.
     ///
-    /// `None` if the handler is closed already, or if it did not yield within half a second: then it
-    /// keeps its reservation, and may be closed again. Also `None` for a virtual-time handler, which
-    /// is closed nevertheless: [`Runtime::close_virtual`] returns its report.
+    /// `None` if the handler is closed already, or if it did not yield within half a second: then
+    /// it keeps its reservation, and may be closed again. Also `None` for a virtual-time handler,
+    /// which is closed nevertheless: [`Runtime::close_virtual`] returns its report.
     pub fn close(&mut self, id: HandlerId) -> Option<ActivityReport> {
         let Some(activity) = &self.activities[id.0] else {
             let _ = self.close_virtual(id);
@@ -83,11 +83,11 @@ impl Runtime {
         }
     }
 
-    /// Suspends a virtual-time handler, drops it, and returns its report. Blocks until the handler has
-    /// returned, normally for a quantum.
+    /// Suspends a virtual-time handler, drops it, and returns its report. Blocks until the handler
+    /// has returned, normally for a quantum.
     ///
-    /// `None` for a handler that is closed already or of another kind, or that did not return within
-    /// half a second. The last may be closed again.
+    /// `None` for a handler that is closed already or of another kind, or that did not return
+    /// within half a second. The last may be closed again.
     pub fn close_virtual(&mut self, id: HandlerId) -> Option<VirtualReport> {
         let virtual_time = self.virtual_time.as_ref().filter(|known| known.has(id))?;
         virtual_time.suspend(id);
@@ -101,9 +101,9 @@ impl Runtime {
         }
     }
 
-    /// Ends all delivery and returns the report. Waits half a second for handlers to yield. A handler
-    /// that does not yield is left behind, and the report names its CPU. If handlers panicked, waits
-    /// up to two seconds more until their messages are written.
+    /// Ends all delivery and returns the report. Waits half a second for handlers to yield. A
+    /// handler that does not yield is left behind, and the report names its CPU. If handlers
+    /// panicked, waits up to two seconds more until their messages are written.
     pub fn stop(mut self, on_job: impl FnMut(HandlerId, &Job)) -> Report {
         self.quit();
         self.poll(on_job);

@@ -14,10 +14,10 @@ use crate::cpu::link::Control;
 use crate::thread_error::ThreadError;
 
 impl Runtime {
-    /// Calls `handler` with each user interrupt of the scheduling thread of `cpu`. That thread calls
-    /// it between two upcalls or at a quantum boundary of the handler that runs, never inside a
-    /// quantum. The interrupt handler is not admitted and uses the time of the handler that runs, so
-    /// it should be short. A panic ends the interrupt handler only. While
+    /// Calls `handler` with each user interrupt of the scheduling thread of `cpu`. That thread
+    /// calls it between two upcalls or at a quantum boundary of the handler that runs, never inside
+    /// a quantum. The interrupt handler is not admitted and uses the time of the handler that runs,
+    /// so it should be short. A panic ends the interrupt handler only. While
     /// [`Batch::mask_interrupts`](crate::Batch::mask_interrupts) holds, interrupts wait.
     ///
     /// Under a daemon the interrupt handler is called while this domain has the turn.
@@ -69,9 +69,9 @@ impl Runtime {
         Ok(())
     }
 
-    /// Requests [`Interrupt::IoReady`] on `cpu` once, when `fd` is readable, has reached its end, or
-    /// has failed. Interrupts at once if that is the case already. [`IoInterrupt::arm`] requests it
-    /// again.
+    /// Requests [`Interrupt::IoReady`] on `cpu` once, when `fd` is readable, has reached its end,
+    /// or has failed. Interrupts at once if that is the case already. [`IoInterrupt::arm`] requests
+    /// it again.
     ///
     /// # Errors
     /// See [`InterruptError`].

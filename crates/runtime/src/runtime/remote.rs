@@ -1,8 +1,8 @@
 //! Handlers in other processes, without a daemon.
 //!
 //! In the modes in which the kernel decides, the handlers of one set may run in several processes.
-//! Each process reserves for the whole set, so all of them compute the same CPUs and priorities. The
-//! processes do not communicate.
+//! Each process reserves for the whole set, so all of them compute the same CPUs and priorities.
+//! The processes do not communicate.
 
 use upcall_core::time::Span;
 
@@ -12,15 +12,14 @@ use crate::need::{CreateError, Need};
 impl Runtime {
     /// Reserves for a handler that runs in another process, without a daemon.
     ///
-    /// If all processes of a set name its handlers in the same order, each process places the set on
-    /// the CPUs in the same way. In mode `fifo` the threads of all processes then have priorities by
-    /// period. The reservation lasts as long as the runtime. Call this before the handlers are run: a
-    /// thread that runs keeps its priority. Does nothing under a daemon, which knows all handlers.
-    /// Allocates; O(n) analyses.
+    /// If all processes of a set name its handlers in the same order, each process places the set
+    /// on the CPUs in the same way. In mode `fifo` the threads of all processes then have
+    /// priorities by period. The reservation lasts as long as the runtime. Call this before the
+    /// handlers are run: a thread that runs keeps its priority. Does nothing under a daemon, which
+    /// knows all handlers. Allocates; O(n) analyses.
     ///
-    /// # Errors
-    /// [`CreateError::Params`] and [`CreateError::Refused`], as [`Runtime::handler`] with this need. A
-    /// cost must be declared.
+    /// # Errors [`CreateError::Params`] and [`CreateError::Refused`], as [`Runtime::handler`] with
+    /// this need. A cost must be declared.
     pub fn reserve_remote(&mut self, name: &str, need: impl Into<Need>) -> Result<(), CreateError> {
         if self.domain.is_some() {
             return Ok(());
@@ -32,8 +31,8 @@ impl Runtime {
         Ok(())
     }
 
-    /// Priority of a handler's own thread: `highest` for the shortest period, one less for each longer
-    /// one, and at least 1.
+    /// Priority of a handler's own thread: `highest` for the shortest period, one less for each
+    /// longer one, and at least 1.
     pub(super) fn rate_monotonic_priority(&self, index: usize, highest: u8) -> u8 {
         let live = || self.activities.iter().flatten();
         let Some(own) = live().find(|activity| activity.executor == index) else {

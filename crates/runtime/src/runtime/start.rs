@@ -69,8 +69,8 @@ impl std::fmt::Display for StartError {
             StartError::Thread(error) => write!(f, "a scheduling thread did not start: {error}"),
             StartError::NotAcrossDomains { mode, policy } => write!(
                 f,
-                "a daemon cannot schedule mode {} under `{policy}`, expected mode upcall under rmdp, \
-                 rm or dws",
+                "a daemon cannot schedule mode {} under `{policy}`, expected mode upcall under \
+                 rmdp, rm or dws",
                 mode.name()
             ),
             StartError::Attach(error) => error.fmt(f),
@@ -94,8 +94,8 @@ impl std::error::Error for StartError {
     }
 }
 
-/// The CPUs that handlers use by default: all that are allowed but CPU 0, or CPU 0 if it is the only
-/// one.
+/// The CPUs that handlers use by default: all that are allowed but CPU 0, or CPU 0 if it is the
+/// only one.
 ///
 /// # Errors
 /// The system does not tell which CPUs this process may use.
@@ -106,17 +106,17 @@ pub fn default_cpus() -> Result<Vec<u32>, StartError> {
 }
 
 impl Runtime {
-    /// Starts the scheduling threads with the rights that this process has. [`Runtime::notices`] says
-    /// what was not granted. Blocks for a few milliseconds.
+    /// Starts the scheduling threads with the rights that this process has. [`Runtime::notices`]
+    /// says what was not granted. Blocks for a few milliseconds.
     ///
-    /// The first call in a process sets a panic hook (`std::panic::set_hook`). If a handler panics in
-    /// a scheduling thread, the hook only notes the message, the location, and the addresses of the
-    /// backtrace if `RUST_BACKTRACE` asks for one. The thread `upcall-panics` then writes them to
-    /// standard error. Noting takes about 50 us. Resolving the names takes 150 ms and more, which the
-    /// other handlers would lose. In all other threads the hook calls the previous hook. A hook that
-    /// the program sets later replaces both, in scheduling threads too. A handler's report holds its
-    /// message ([`ActivityReport::panic`](crate::ActivityReport::panic)). A process that ends without
-    /// [`Runtime::stop`] or drop may end before the message is written.
+    /// The first call in a process sets a panic hook (`std::panic::set_hook`). If a handler panics
+    /// in a scheduling thread, the hook only notes the message, the location, and the addresses of
+    /// the backtrace if `RUST_BACKTRACE` asks for one. The thread `upcall-panics` then writes them
+    /// to standard error. Noting takes about 50 us. Resolving the names takes 150 ms and more,
+    /// which the other handlers would lose. In all other threads the hook calls the previous hook.
+    /// A hook that the program sets later replaces both, in scheduling threads too. A handler's
+    /// report holds its message ([`ActivityReport::panic`](crate::ActivityReport::panic)). A
+    /// process that ends without [`Runtime::stop`] or drop may end before the message is written.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -259,8 +259,8 @@ impl Runtime {
     }
 }
 
-/// Attaches to the daemon that `config` names, if any. Fills in the CPUs and the cost of a hand-off,
-/// which are the daemon's, and adds what the daemon cannot grant.
+/// Attaches to the daemon that `config` names, if any. Fills in the CPUs and the cost of a
+/// hand-off, which are the daemon's, and adds what the daemon cannot grant.
 fn attach(
     config: &mut Config,
     notices: &mut Vec<Notice>,

@@ -19,8 +19,8 @@ mod tests;
 /// What a handler is given: how many PDUs it may process in this upcall, and whether it may go on.
 ///
 /// A PDU (protocol data unit) is a unit of work that the program chooses: a packet, a block of
-/// samples, a frame. A handler calls [`Batch::proceed`] before each PDU and returns when the answer is
-/// `false`.
+/// samples, a frame. A handler calls [`Batch::proceed`] before each PDU and returns when the answer
+/// is `false`.
 ///
 /// ```no_run
 /// # extern crate upcall_runtime as upcall;
@@ -134,16 +134,16 @@ impl<'a> Batch<'a> {
         self.begun - begun
     }
 
-    /// Gives back PDUs that [`Batch::proceed_quantum`] gave last and that the handler did not begin.
-    /// They do not count, and may be begun later in this upcall. At most as many as it gave.
+    /// Gives back PDUs that [`Batch::proceed_quantum`] gave last and that the handler did not
+    /// begin. They do not count, and may be begun later in this upcall. At most as many as it gave.
     pub fn put_back(&mut self, pdus: u32) {
         let pdus = pdus.min(self.begun).min(self.quantum - self.quantum_left);
         self.begun -= pdus;
         self.quantum_left += pdus;
     }
 
-    /// Before this moment no other work can outrank the handler. From then on [`Batch::proceed`] asks
-    /// the scheduler at the end of a quantum.
+    /// Before this moment no other work can outrank the handler. From then on [`Batch::proceed`]
+    /// asks the scheduler at the end of a quantum.
     pub fn check_at(&self) -> Instant {
         self.check_at
     }
@@ -208,8 +208,8 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Other work is seen at the next boundary. If a boundary was passed over under the mask, that is
-    /// the next `proceed`, because nothing is left of the quantum.
+    /// Other work is seen at the next boundary. If a boundary was passed over under the mask, that
+    /// is the next `proceed`, because nothing is left of the quantum.
     pub(crate) fn lower_mask(&mut self, mask: Mask) {
         self.masks[mask as usize] -= 1;
         if let Authority::Scheduler(point) = &mut self.authority {

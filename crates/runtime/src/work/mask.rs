@@ -2,15 +2,15 @@
 //! keeps user interrupts away, without a system call.
 //!
 //! Handlers use [`Batch::mask_preemption`] and [`Batch::mask_interrupts`]. A task has
-//! [`crate::Task::mask_preemption`]; its level is kept in its cell and, while the task is polled, in
-//! the user area too.
+//! [`crate::Task::mask_preemption`]; its level is kept in its cell and, while the task is polled,
+//! in the user area too.
 //!
 //! The batch keeps the level, and asks nothing at a boundary while the level is above 0. With other
-//! domains the level is also in the user area, where the daemon and the peers see it. A request that
-//! comes meanwhile is not lost. It stays where it was made: in the wake word, the clock, or the yield
-//! request of the kernel area. The first boundary after the mask looks there; for interrupts, the
-//! end of the mask does. So masking only delays. The watchdog ends a delay that is too long, as it
-//! does for a handler that never asks.
+//! domains the level is also in the user area, where the daemon and the peers see it. A request
+//! that comes meanwhile is not lost. It stays where it was made: in the wake word, the clock, or
+//! the yield request of the kernel area. The first boundary after the mask looks there; for
+//! interrupts, the end of the mask does. So masking only delays. The watchdog ends a delay that is
+//! too long, as it does for a handler that never asks.
 
 use std::ops::{Deref, DerefMut};
 
@@ -28,11 +28,11 @@ pub struct MaskedBatch<'m, 'a> {
 }
 
 impl<'a> Batch<'a> {
-    /// Until the guard is dropped, [`Batch::proceed`] goes on past the end of a quantum even if more
-    /// urgent work waits, up to the end of the batch (split-level-1991 §3.3). That work comes at the
-    /// first `proceed` after the mask if a quantum ended under the mask, and otherwise at the end of
-    /// the quantum: masking only delays. Guards may be nested. The mask holds for other domains too;
-    /// nothing masks the kernel.
+    /// Until the guard is dropped, [`Batch::proceed`] goes on past the end of a quantum even if
+    /// more urgent work waits, up to the end of the batch (split-level-1991 §3.3). That work comes
+    /// at the first `proceed` after the mask if a quantum ended under the mask, and otherwise at
+    /// the end of the quantum: masking only delays. Guards may be nested. The mask holds for other
+    /// domains too; nothing masks the kernel.
     ///
     /// A masked stretch is one quantum, and one quantum overrun if it takes longer than declared.
     /// With a daemon, the watchdog's grace is that long too. Costs a store or two, with other
@@ -57,9 +57,9 @@ impl<'a> Batch<'a> {
     }
 
     /// Until the guard is dropped, no user interrupt is delivered at the boundaries of this handler
-    /// (split-level-1991 §3.3). An interrupt that was requested meanwhile is delivered when the last
-    /// such guard goes. Guards may be nested. Does not mask preemption. No effect in virtual time,
-    /// where no interrupts are delivered. Costs as much as [`Batch::mask_preemption`].
+    /// (split-level-1991 §3.3). An interrupt that was requested meanwhile is delivered when the
+    /// last such guard goes. Guards may be nested. Does not mask preemption. No effect in virtual
+    /// time, where no interrupts are delivered. Costs as much as [`Batch::mask_preemption`].
     pub fn mask_interrupts(&mut self) -> MaskedBatch<'_, 'a> {
         MaskedBatch::new(self, Mask::Interrupts)
     }

@@ -38,14 +38,14 @@
 //!
 //! The declared rate holds for real-time tasks. If the critical time of a message is less than a
 //! period after that of the last one, the message counts as arriving a period after it. Before that
-//! time it is handled only as work ahead. So `Terms::workahead_max` = 0 allows at most one message a
-//! period. Every wait ends a message: `io_wait`, but also a wait for a lock. Interactive and
+//! time it is handled only as work ahead. So `Terms::workahead_max` = 0 allows at most one message
+//! a period. Every wait ends a message: `io_wait`, but also a wait for a lock. Interactive and
 //! background tasks have no such limit.
 //!
-//! The abort phase ([`Runtime::give_abort_phase`](crate::Runtime::give_abort_phase)) begins when the
-//! process ends in an orderly way. A task with the phase is woken with [`Task::aborting`] true, out
-//! of any wait. Then it is polled as before until it ends or the bound has passed. All other tasks
-//! are suspended, and dropped.
+//! The abort phase ([`Runtime::give_abort_phase`](crate::Runtime::give_abort_phase)) begins when
+//! the process ends in an orderly way. A task with the phase is woken with [`Task::aborting`] true,
+//! out of any wait. Then it is polled as before until it ends or the bound has passed. All other
+//! tasks are suspended, and dropped.
 
 use std::future::Future;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -164,9 +164,9 @@ impl Task {
     }
 
     /// As [`Task::io_wait`], for a message whose critical time the task knows beforehand, such as
-    /// that of a frame in a recording. The message logically arrives at `critical`, not when `fd` is
-    /// ready. `critical` may be in the past or in the future. The deadline is the delay bound after
-    /// `critical`, so a message that comes later than that counts as missed.
+    /// that of a frame in a recording. The message logically arrives at `critical`, not when `fd`
+    /// is ready. `critical` may be in the past or in the future. The deadline is the delay bound
+    /// after `critical`, so a message that comes later than that counts as missed.
     ///
     /// # Errors
     /// As [`Task::io_wait`].
@@ -176,37 +176,37 @@ impl Task {
 
     /// A point where the task may be preempted; pass it once for each PDU. Within a quantum it is a
     /// decrement. At the end of a quantum it reads one flag and the clock (in the vDSO). Only past
-    /// the next release it asks the scheduler, O(log n). The task yields only if other work outranks
-    /// it.
+    /// the next release it asks the scheduler, O(log n). The task yields only if other work
+    /// outranks it.
     pub fn checkpoint(&self) -> Checkpoint<'_> {
         Checkpoint { cell: &self.cell, asked: false }
     }
 
-    /// Until the guard is dropped, [`Task::checkpoint`] does not yield. More urgent work comes at the
-    /// first checkpoint after the mask. Guards may be nested.
+    /// Until the guard is dropped, [`Task::checkpoint`] does not yield. More urgent work comes at
+    /// the first checkpoint after the mask. Guards may be nested.
     ///
-    /// A masked stretch is one quantum, and one quantum overrun if it takes longer than declared. The
-    /// other waits end a message and let other work run even under the mask. Peer domains see the
-    /// mask, as that of [`Batch::mask_preemption`](crate::Batch::mask_preemption): a store more, and
-    /// a fence at the end.
+    /// A masked stretch is one quantum, and one quantum overrun if it takes longer than declared.
+    /// The other waits end a message and let other work run even under the mask. Peer domains see
+    /// the mask, as that of [`Batch::mask_preemption`](crate::Batch::mask_preemption): a store
+    /// more, and a fence at the end.
     pub fn mask_preemption(&self) -> PreemptionMask<'_> {
         self.cell.mask(true);
         PreemptionMask { cell: &self.cell }
     }
 
-    /// Whether the process ends and the task should end too (rtu-1996 §7.3). Only for a task with an
-    /// abort phase ([`Runtime::give_abort_phase`](crate::Runtime::give_abort_phase)). Once true it
-    /// stays so. A load.
+    /// Whether the process ends and the task should end too (rtu-1996 §7.3). Only for a task with
+    /// an abort phase ([`Runtime::give_abort_phase`](crate::Runtime::give_abort_phase)). Once true
+    /// it stays so. A load.
     ///
     /// The beginning of the phase cuts short the wait that the task is in. `time_advance` and
-    /// `timed_sleep` return before their time. `io_wait` returns `ECANCELED` unless its descriptor is
-    /// ready. Waits that begin in the phase are not cut short.
+    /// `timed_sleep` return before their time. `io_wait` returns `ECANCELED` unless its descriptor
+    /// is ready. Waits that begin in the phase are not cut short.
     pub fn aborting(&self) -> bool {
         self.cell.is_aborting()
     }
 
-    /// Completes when [`Task::aborting`] becomes true. Race it with a future from outside this crate,
-    /// such as a channel. Awaited alone it ends the message.
+    /// Completes when [`Task::aborting`] becomes true. Race it with a future from outside this
+    /// crate, such as a channel. Awaited alone it ends the message.
     ///
     /// ```no_run
     /// # extern crate upcall_runtime as upcall;

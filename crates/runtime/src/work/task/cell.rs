@@ -161,8 +161,8 @@ impl TaskCell {
         self.address.get().is_some_and(|address| address.shared.mask.is_some())
     }
 
-    /// At a checkpoint: a PDU is done. Under a mask the quantum stays used up, so the first checkpoint
-    /// after the mask looks.
+    /// At a checkpoint: a PDU is done. Under a mask the quantum stays used up, so the first
+    /// checkpoint after the mask looks.
     pub(crate) fn may_go_on(&self) -> bool {
         self.pdus.store(self.pdus.load() + 1);
         let left = self.quantum_left.load();
