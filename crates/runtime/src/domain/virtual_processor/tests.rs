@@ -1,4 +1,5 @@
-//! What a virtual processor shows of its masks, on real pages.
+//! Virtual processors on real pages: masks, going over to another daemon, and the choice among
+//! domains.
 
 use std::num::NonZeroU64;
 use std::sync::Mutex;
@@ -22,11 +23,11 @@ use upcall_core::scheduler::{Input, Outcome};
 use upcall_core::time::Span;
 use upcall_core::trace::Traced;
 
-/// The domain of the virtual processor.
+/// The number of the virtual processor's domain.
 const ME: u32 = 1;
 const GENERATION: NonZeroU64 = NonZeroU64::MIN;
 
-/// A virtual processor, and what a peer and the daemon have of it.
+/// A virtual processor, and a peer's and the daemon's ends of its pages.
 fn virtual_processor() -> (VirtualProcessor, Peer<SharedMapping>, Writer<SharedMapping>) {
     let (virtual_processor, _, peer, writer) = virtual_processor_and_control(Span::ZERO);
     (virtual_processor, peer, writer)
@@ -57,7 +58,7 @@ fn virtual_processor_and_control(
         mask: Arc::new(LentMask::attach(lent).unwrap()),
         kernel: Reader::attach(kernel).unwrap(),
     };
-    // It has the turn: nothing but a request makes it look.
+    // The domain has the turn: only a request makes it look.
     assert!(pages.turn.pass(pages.turn.turn().unwrap(), me));
     let (virtual_processor, control) =
         VirtualProcessorControl::pair(pages, me, defer_preemption, Arc::default());
@@ -77,14 +78,14 @@ fn grant() -> Grant {
 }
 
 #[test]
-fn others_see_the_mask_as_long_as_it_is_held_and_the_request_is_heard_after() {
+fn peers_see_the_mask_of_a_batch_and_the_request_counts_after_it() {
     let (mut virtual_processor, peer, daemon) = virtual_processor();
     let mut scheduler: Traced<Ring> = Traced::new(1, &RMDP);
     let notifier = Notifier::default();
     let point = PreemptionPoint::on_trial(&mut scheduler, &notifier, Some(&mut virtual_processor));
     let mut batch = Batch::new(Authority::Scheduler(point), grant());
     let is_masked = || peer.is_masked(Mask::Preemption);
-    assert!(batch.proceed() && batch.proceed(), "a boundary that nobody asks at");
+    assert!(batch.proceed() && batch.proceed(), "a boundary without a request");
     assert!(!is_masked());
     {
         let mut outer = batch.mask_preemption();
@@ -95,26 +96,26 @@ fn others_see_the_mask_as_long_as_it_is_held_and_the_request_is_heard_after() {
         assert!(outer.proceed() && outer.proceed());
     }
     assert!(!is_masked());
-    // The scheduler was asked, and knows of nothing that runs.
+    // The batch asked the scheduler, in which no handler runs.
     assert!(!batch.proceed());
     assert!(!peer.is_masked(Mask::Interrupts));
 }
 
 #[test]
-fn a_request_to_yield_makes_it_look_once_though_nobody_takes_it_back() {
+fn each_request_to_yield_causes_one_look() {
     let (mut virtual_processor, _, daemon) = virtual_processor();
     let scheduler: Traced<Ring> = Traced::new(1, &RMDP);
     for request in 0..3 {
         assert!(!virtual_processor.must_look(), "{request}");
         daemon.request_yield(DomainId::new(ME).unwrap());
         assert!(virtual_processor.must_look(), "{request}");
-        // Nothing runs there that might go on.
+        // No handler runs that might go on.
         assert_eq!(virtual_processor.may_go_on(&scheduler, crate::clock::now()), None);
     }
 }
 
 #[test]
-fn a_guard_that_is_never_dropped_masks_to_the_end_of_the_upcall_and_no_longer() {
+fn a_forgotten_guard_masks_only_to_the_end_of_the_upcall() {
     let (mut virtual_processor, peer, _daemon) = virtual_processor();
     let mut scheduler: Traced<Ring> = Traced::new(1, &RMDP);
     let notifier = Notifier::default();
@@ -128,10 +129,10 @@ fn a_guard_that_is_never_dropped_masks_to_the_end_of_the_upcall_and_no_longer() 
 }
 
 #[test]
-fn what_the_daemon_raises_is_delivered_once_when_the_mask_goes() {
+fn an_interrupt_of_the_daemon_is_delivered_once_when_the_mask_goes() {
     let (mut virtual_processor, peer, daemon) = virtual_processor();
     let me = DomainId::new(ME).unwrap();
-    // For whoever was there before.
+    // Belongs to an earlier domain with this number.
     daemon.interrupt(me, Interrupt::Resume);
     let shared = Arc::new(Shared::new(Notifier::default(), Arc::default()));
     let mut interrupts = Interrupts::new(shared, Some(&virtual_processor));
@@ -164,7 +165,7 @@ fn what_the_daemon_raises_is_delivered_once_when_the_mask_goes() {
 }
 
 #[test]
-fn a_virtual_processor_that_moves_on_takes_its_orders_and_counts_along_and_no_ring_is_lost() {
+fn moving_on_keeps_orders_and_counters_and_loses_no_notification() {
     let (mut virtual_processor, mut control, _, _) = virtual_processor_and_control(Span::ZERO);
     let (mut next, mut next_control, peer, _) = virtual_processor_and_control(Span::ZERO);
     let handle = virtual_processor.wake_handle();
@@ -176,7 +177,7 @@ fn a_virtual_processor_that_moves_on_takes_its_orders_and_counts_along_and_no_ri
     let old = virtual_processor.notifier().clone();
     next.set_unclaimed(vec![9]);
     control.replace(Box::new(next), &mut next_control);
-    // The old bell says that there is something; who rings now rings the new one.
+    // The old wake word was notified. From now on the handle notifies the new one.
     assert!(old.acknowledge());
     handle.notify();
     assert!(!old.is_notified());
@@ -186,7 +187,7 @@ fn a_virtual_processor_that_moves_on_takes_its_orders_and_counts_along_and_no_ri
     assert!(virtual_processor.notifier().acknowledge());
     assert_eq!(virtual_processor.orders[..3], [Some(7), Some(u32::MAX), None]);
     assert_eq!(virtual_processor.handoffs(), 3);
-    // It shows them on its new page.
+    // It publishes the orders on its new page.
     virtual_processor.publish(&Scheduler::new(ACTIVITIES_MAX, &RMDP));
     let shown = |slot| peer.slot(slot).unwrap().rank.order;
     assert_eq!((shown(0), shown(1)), (7, u32::MAX));
@@ -195,7 +196,7 @@ fn a_virtual_processor_that_moves_on_takes_its_orders_and_counts_along_and_no_ri
 }
 
 #[test]
-fn others_see_the_mask_of_a_task_while_it_is_polled_and_the_request_is_heard_after() {
+fn peers_see_the_mask_of_a_task_while_it_is_polled_and_the_request_counts_after_it() {
     let (mut virtual_processor, peer, daemon) = virtual_processor();
     let mut shared = Shared::new(Notifier::default(), Arc::default());
     shared.mask = Some(virtual_processor.lent_mask());
@@ -216,7 +217,7 @@ fn others_see_the_mask_of_a_task_while_it_is_polled_and_the_request_is_heard_aft
         drop(inner);
         note("masked");
         task.checkpoint().await;
-        // A wait that ends the message, the guard in hand.
+        // A wait that ends the message while the task holds the guard.
         task.timed_sleep(Instant::from_nanos(1)).await;
         note("again");
         drop(outer);
@@ -230,18 +231,18 @@ fn others_see_the_mask_of_a_task_while_it_is_polled_and_the_request_is_heard_aft
         let mut point =
             PreemptionPoint::on_trial(&mut scheduler, notifier, Some(&mut virtual_processor));
         let outcome = work.upcall(&mut point, &grant()).used.outcome;
-        assert!(!peer.is_masked(Mask::Preemption), "nobody runs");
+        assert!(!peer.is_masked(Mask::Preemption), "no task is polled");
         outcome
     };
     assert_eq!(upcall(), Outcome::Done);
-    // The scheduler was asked at the first checkpoint after, and knows of nothing that runs.
+    // The first checkpoint after the mask asked the scheduler, in which no task runs.
     assert_eq!(upcall(), Outcome::Yielded);
     let seen = seen.lock().unwrap();
     let expected = [("before", false), ("masked", true), ("again", true), ("after", false)];
     assert_eq!(*seen, expected);
 }
 
-/// Another domain of the CPU, and how to say what it has.
+/// A peer domain of the CPU, and the owner's end of its user area.
 fn peer_domain(daemon: &Writer<SharedMapping>) -> (PeerDomain, Owner<SharedMapping>) {
     let domain = DomainId::new(ME + 1).unwrap();
     daemon.attach(domain, GENERATION, 1_000, 2);
@@ -278,7 +279,7 @@ fn a_deferring_domain_goes_on_while_a_better_rank_has_waited_less() {
     control.introduce(other);
     assert!(virtual_processor.take_in_peers());
     let mut scheduler = released(&mut virtual_processor);
-    // Released at 110 ms, of a better rank.
+    // The peer's handler is released at 110 ms, with a better rank.
     let rank = Rank::new(40_000_000, 1);
     let slot = Slot { next_release_ns: at(110).as_nanos(), rank, state: SlotState::Waiting };
     theirs.set(0, slot).unwrap();
@@ -286,16 +287,17 @@ fn a_deferring_domain_goes_on_while_a_better_rank_has_waited_less() {
     assert_eq!(virtual_processor.next(&scheduler, at(109)), Next::Own);
     assert_eq!(virtual_processor.next(&scheduler, at(114)), Next::Own, "it has waited for 4 ms");
     assert_eq!(virtual_processor.next(&scheduler, at(115)), Next::Other(domain));
-    // At a boundary, too, and it says from when on it is to ask again.
+    // The same at a boundary, which also returns when to ask again.
     let _ = scheduler.poll_command(at(115));
     assert_eq!(virtual_processor.may_go_on(&scheduler, at(114)), Some(at(115)));
     assert_eq!(virtual_processor.may_go_on(&scheduler, at(115)), None);
-    // The same of what was ready when it lost the turn, since when it says.
+    // The same for a handler that was ready when the peer lost the turn: the peer published since
+    // when.
     theirs.set(0, Slot::FREE).unwrap();
     theirs.publish(Some(Pending { since_ns: at(112).as_nanos(), ..rank.into() }));
     assert_eq!(virtual_processor.may_go_on(&scheduler, at(116)), Some(at(117)));
     assert_eq!(virtual_processor.may_go_on(&scheduler, at(117)), None);
-    // Who has nothing better to do keeps nobody waiting.
+    // A domain with nothing to run defers no peer.
     let returned = Input::Returned { pdus: 1, outcome: Outcome::Done };
     scheduler.handle(at(113), returned).unwrap();
     while scheduler.poll_notice().is_some() {}
@@ -304,7 +306,7 @@ fn a_deferring_domain_goes_on_while_a_better_rank_has_waited_less() {
 }
 
 #[test]
-fn who_runs_with_an_event_yields_to_no_equal_and_who_is_chosen_goes_by_events() {
+fn events_decide_among_equals_at_a_choice_and_never_at_a_boundary() {
     for defer_preemption in [Span::ZERO, Span::from_millis(5)] {
         let (mut virtual_processor, mut control, peer, daemon) =
             virtual_processor_and_control(defer_preemption);
@@ -315,15 +317,15 @@ fn who_runs_with_an_event_yields_to_no_equal_and_who_is_chosen_goes_by_events() 
         let (id, mut scheduler) = (ActivityId(0), Scheduler::new(ACTIVITIES_MAX, &RMDP));
         let params = ActivityParams::new(Span::from_millis(90), Span::from_millis(1));
         let terms = Terms { wins_ties: true, ..Terms::default() };
-        let mut tell = |input| scheduler.handle(at(100), input).unwrap();
-        tell(Input::Create { id, params, terms });
-        tell(Input::Run { id, at: at(100) });
-        tell(Input::Posted { id, rank: 20 });
+        let mut handle = |input| scheduler.handle(at(100), input).unwrap();
+        handle(Input::Create { id, params, terms });
+        handle(Input::Run { id, at: at(100) });
+        handle(Input::Posted { id, rank: 20 });
         virtual_processor.set_order(id, Some(4));
         virtual_processor.publish(&scheduler);
         let shown = Rank { event: 20, ..Rank::new(90_000_000, 4) };
         assert_eq!(peer.best(at(100).as_nanos()), Ok(Some(shown)));
-        // Of the same period; of a better place, or with a more urgent event.
+        // Both of the same period: one with a better place, one with a more urgent event.
         let first = Rank::new(90_000_000, 3);
         let urgent = Rank { event: 10, ..Rank::new(90_000_000, 5) };
         let mut show = |rank: Rank| theirs.publish(Some(rank.into()));
@@ -331,7 +333,7 @@ fn who_runs_with_an_event_yields_to_no_equal_and_who_is_chosen_goes_by_events() 
         assert_eq!(virtual_processor.next(&scheduler, at(110)), Next::Own);
         show(urgent);
         assert_eq!(virtual_processor.next(&scheduler, at(110)), Next::Other(domain));
-        // It was chosen with its event, and then takes it.
+        // The handler was chosen with its event, and then takes it.
         let _ = scheduler.poll_command(at(110));
         scheduler.handle(at(110), Input::Taken { id, events: 1 }).unwrap();
         for equal in [first, urgent] {
@@ -344,7 +346,7 @@ fn who_runs_with_an_event_yields_to_no_equal_and_who_is_chosen_goes_by_events() 
 }
 
 #[test]
-fn a_domain_says_since_when_it_waits_if_preemption_is_deferred() {
+fn a_domain_publishes_since_when_it_waits_if_preemption_is_deferred() {
     for (defer_preemption, since) in [(Span::from_millis(5), at(100)), (Span::ZERO, Instant::ZERO)]
     {
         let (mut virtual_processor, _control, peer, _daemon) =
