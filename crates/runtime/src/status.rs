@@ -31,7 +31,7 @@ pub struct Status {
     pub real_time: bool,
     /// The cost of a hand-off in the daemon's admission.
     pub switch_cost_ns: u64,
-    /// The CPUs it schedules.
+    /// The CPUs that the daemon schedules.
     pub cpus: Vec<CpuStatus>,
     /// The domains that the caller may see, by number. Root and the daemon's own user see all
     /// domains, other users their own.
@@ -80,6 +80,8 @@ pub enum StatusError {
     Daemon(String),
     /// The daemon sent a message that no daemon of this version sends.
     Wire(WireError),
+    /// The daemon sent a message that cannot be received.
+    Receive(ReceiveError),
     /// The connection failed.
     Os(OsError),
 }
@@ -94,6 +96,9 @@ impl fmt::Display for StatusError {
             StatusError::Closed => f.write_str("the daemon ended before it had answered"),
             StatusError::Daemon(what) => {
                 write!(f, "the daemon is another version or wrong: {what}")
+            }
+            StatusError::Receive(error) => {
+                write!(f, "the daemon is another version or wrong: {error}")
             }
             StatusError::Wire(error) => {
                 write!(f, "the daemon is another version or wrong: {error}")
@@ -112,6 +117,7 @@ impl std::error::Error for StatusError {
         match self {
             StatusError::Connect { error, .. } | StatusError::Os(error) => Some(error),
             StatusError::Wire(error) => Some(error),
+            StatusError::Receive(error) => Some(error),
             _ => None,
         }
     }
@@ -260,6 +266,6 @@ fn next_part(connection: &Connection, until: Instant) -> Result<StatusPart, Stat
             other => Err(StatusError::Daemon(format!("{other:?} out of place"))),
         },
         Err(ReceiveError::Os(error)) => Err(error.into()),
-        Err(error) => Err(StatusError::Daemon(error.to_string())),
+        Err(error) => Err(StatusError::Receive(error)),
     }
 }

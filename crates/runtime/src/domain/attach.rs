@@ -118,7 +118,7 @@ fn pages(received: Received, me: DomainId, generation: u64) -> Result<Pages, Att
         return Err(AttachError::Daemon("a virtual processor without its pages".to_owned()));
     };
     let turn = SharedMapping::from_fd(turn, turn_page::PAGE_BYTES)?;
-    let again = user.try_clone().map_err(|error| AttachError::Daemon(error.to_string()))?;
+    let again = user.try_clone().map_err(AttachError::Descriptor)?;
     let user = SharedMapping::from_fd(user, user_area::AREA_BYTES)?;
     let lent = SharedMapping::from_fd(again, user_area::AREA_BYTES)?;
     let kernel = ReadOnlyMapping::from_fd(kernel, kernel_area::PAGE_BYTES)?;

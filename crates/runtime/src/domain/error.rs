@@ -35,6 +35,8 @@ pub enum AttachError {
     Receive(ReceiveError),
     /// The daemon's pages are laid out in another way.
     Layout(LayoutError),
+    /// The descriptor of a page could not be duplicated.
+    Descriptor(std::io::Error),
     /// Its pages could not be mapped.
     Map(MapError),
     /// The thread that listens to the daemon did not start.
@@ -64,6 +66,9 @@ impl fmt::Display for AttachError {
             AttachError::Wire(error) => wrong(f, error),
             AttachError::Receive(error) => wrong(f, error),
             AttachError::Layout(error) => wrong(f, error),
+            AttachError::Descriptor(error) => {
+                write!(f, "the descriptor of a page cannot be duplicated: {error}")
+            }
             AttachError::Map(error) => {
                 write!(f, "the pages of the daemon cannot be mapped: {error}")
             }
@@ -87,7 +92,7 @@ impl std::error::Error for AttachError {
             AttachError::Receive(error) => Some(error),
             AttachError::Layout(error) => Some(error),
             AttachError::Map(error) => Some(error),
-            AttachError::Thread(error) => Some(error),
+            AttachError::Descriptor(error) | AttachError::Thread(error) => Some(error),
             AttachError::Rejected(_)
             | AttachError::Silent
             | AttachError::Closed

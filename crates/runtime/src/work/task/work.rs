@@ -36,7 +36,7 @@ enum State {
     Ended,
 }
 
-/// The next message, for [`Input::Message`].
+/// The next message, for [`Input::Message`](upcall_core::scheduler::Input::Message).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NextMessage {
     pub(crate) critical: Instant,
