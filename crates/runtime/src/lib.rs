@@ -35,6 +35,7 @@ mod gate;
 mod interrupt;
 pub mod io_events;
 mod latency;
+mod liveness;
 pub mod load;
 mod mask;
 mod need;

@@ -6,21 +6,18 @@
 //! any peer: copied once, then validated. Every process started here ends with
 //! its handle, and with the thread that started it.
 
-use std::fmt;
-use std::net::SocketAddr;
-use std::str::FromStr;
-
 use upcall_core::time::{Instant, Span};
-use upcall_shm::load_page::{
-    LayoutError, LoadParent, PAGE_BYTES, PeerFault, State, StreamCounters,
-};
+use upcall_shm::load_page::{LoadParent, PAGE_BYTES, State, StreamCounters};
 use upcall_sys::OsError;
 use upcall_sys::clock::{monotonic_ns, sleep_until_ns};
-use upcall_sys::memfd::{MapError, SharedMapping};
+use upcall_sys::memfd::SharedMapping;
 use upcall_sys::process::{self, Child, SpawnOptions, Stream};
 
+mod plan;
 mod sender;
 
+use plan::PAGE_FD;
+pub use plan::{LoadError, SenderPlan};
 pub use sender::serve;
 
 /// Time the senders' process has to get ready, and to end. One that died is
@@ -28,26 +25,6 @@ pub use sender::serve;
 const READY_WITHIN: Span = Span::from_secs(60);
 /// Time a background program has to end by itself.
 const END_WITHIN: Span = Span::from_millis(100);
-/// Descriptor under which the senders' process finds the page.
-const PAGE_FD: i32 = 3;
-
-/// What one embedded sender does: `burst` datagrams every `interval`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SenderPlan {
-    /// Where it sends to.
-    pub target: SocketAddr,
-    /// Time between two bursts.
-    pub interval: Span,
-    /// Datagrams sent at once.
-    pub burst: u32,
-    /// Largest PDU in bytes.
-    pub pdu_bytes: u32,
-    /// Largest datagram in bytes.
-    pub datagram_bytes: u32,
-    /// Named processor whose payload is sent.
-    pub work: String,
-}
-
 /// What one embedded sender did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SenderCounts {
@@ -55,115 +32,6 @@ pub struct SenderCounts {
     pub offered: u64,
     /// Times it was late and moved its schedule.
     pub slips: u64,
-}
-
-/// Why load could not be started or ended in order.
-#[derive(Clone)]
-#[non_exhaustive]
-pub enum LoadError {
-    /// The system refused something.
-    System(OsError),
-    /// The page could not be shared.
-    Map(MapError),
-    /// The page cannot serve: too many streams, another version.
-    Layout(LayoutError),
-    /// The senders' process wrote nonsense into the page.
-    Peer(PeerFault),
-    /// The senders' process did not answer in time, or is gone.
-    Silent,
-    /// A sender's plan that cannot be read.
-    Plan(String),
-}
-
-impl fmt::Display for LoadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LoadError::System(error) => write!(f, "load could not be started or ended: {error}"),
-            LoadError::Map(error) => write!(f, "the senders' page cannot be shared: {error}"),
-            LoadError::Layout(error) => write!(f, "the senders' page cannot serve: {error}"),
-            LoadError::Peer(error) => write!(f, "the senders' process is at fault: {error}"),
-            LoadError::Silent => f.write_str("the senders' process does not answer"),
-            LoadError::Plan(text) => write!(f, "found `{text}`, expected the plan of a sender"),
-        }
-    }
-}
-
-upcall_core::debug_as_display!(LoadError);
-
-impl std::error::Error for LoadError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            LoadError::System(error) => Some(error),
-            LoadError::Map(error) => Some(error),
-            LoadError::Layout(error) => Some(error),
-            LoadError::Peer(error) => Some(error),
-            _ => None,
-        }
-    }
-}
-
-impl From<OsError> for LoadError {
-    fn from(error: OsError) -> Self {
-        LoadError::System(error)
-    }
-}
-
-impl From<MapError> for LoadError {
-    fn from(error: MapError) -> Self {
-        LoadError::Map(error)
-    }
-}
-
-impl From<LayoutError> for LoadError {
-    fn from(error: LayoutError) -> Self {
-        LoadError::Layout(error)
-    }
-}
-
-impl From<PeerFault> for LoadError {
-    fn from(fault: PeerFault) -> Self {
-        LoadError::Peer(fault)
-    }
-}
-
-impl fmt::Display for SenderPlan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{},{},{},{},{},{}",
-            self.target,
-            self.interval.as_nanos(),
-            self.burst,
-            self.pdu_bytes,
-            self.datagram_bytes,
-            self.work
-        )
-    }
-}
-
-impl FromStr for SenderPlan {
-    type Err = LoadError;
-
-    fn from_str(text: &str) -> Result<Self, LoadError> {
-        let bad = || LoadError::Plan(text.to_owned());
-        let fields: Vec<&str> = text.split(',').collect();
-        let &[target, interval_ns, burst, pdu_bytes, datagram_bytes, work] = fields.as_slice()
-        else {
-            return Err(bad());
-        };
-        let plan = SenderPlan {
-            target: target.parse().map_err(|_| bad())?,
-            interval: Span::from_nanos(interval_ns.parse().map_err(|_| bad())?),
-            burst: burst.parse().map_err(|_| bad())?,
-            pdu_bytes: pdu_bytes.parse().map_err(|_| bad())?,
-            datagram_bytes: datagram_bytes.parse().map_err(|_| bad())?,
-            work: work.to_owned(),
-        };
-        if plan.interval.is_zero() || plan.burst == 0 || plan.datagram_bytes == 0 {
-            return Err(bad());
-        }
-        Ok(plan)
-    }
 }
 
 /// The senders' process, seen from its parent.
@@ -237,12 +105,6 @@ impl From<&StreamCounters> for SenderCounts {
     fn from(counters: &StreamCounters) -> Self {
         SenderCounts { offered: counters.offered, slips: counters.slips }
     }
-}
-
-/// The page, in the senders' process.
-fn attach_page() -> Result<SharedMapping, LoadError> {
-    let fd = process::inherited_fd(PAGE_FD)?;
-    Ok(SharedMapping::from_fd(fd, PAGE_BYTES)?)
 }
 
 /// A program that competes for the CPU, outside of any promise.

@@ -12,23 +12,27 @@ use upcall_core::time::{Instant, Span};
 use upcall_shm::PeerFault;
 use upcall_shm::channel::Posted;
 use upcall_shm::channel::bell::{ASLEEP, Bell};
+use upcall_sys::OsError;
 use upcall_sys::futex;
 use upcall_sys::local::{Connection, Received};
 use upcall_sys::readiness::{self, Direction};
 
-use super::desk::{Link, Place};
-use super::fast::{self, Calls};
-use super::line::{Caller, Line, Newcomer};
+use super::dispatcher::Newcomer;
+use super::errors::{ChannelOpenError, FastError, RaiseError, ServiceRefusal, TakeError};
+use super::event::{ChannelEvent, Words};
+use super::fast::{self, Calls, FastDone};
+use super::link::{Link, Place};
 use super::message::{BYTES_MAX, ToClient, ToService};
-use super::porter::{self, Watched};
-use super::raise::{Out, Tell};
+use super::notifier::Caller;
+use super::peer::{Gone, PeerId};
+use super::raise::Raise;
+use super::raiser::{Out, Raiser, Tell};
+use super::registration::Line;
 use super::route::Route;
 use super::segment::{Pair, Part, Side, Takes};
-use super::{
-    ChannelEvent, ChannelOpenError, FastDone, FastError, Gone, PeerId, Raise, RaiseError, Raiser,
-    TakeError, Words, here, name, thread,
-};
+use super::{handler_thread as thread, name, thread_context as here};
 use crate::clock;
+use crate::liveness::{self, WatchEntry};
 
 /// How long a service may take to answer: it is an ordinary thread.
 const ANSWER_WITHIN: Span = Span::from_secs(10);
@@ -39,7 +43,7 @@ pub struct Client {
     out: Arc<Out>,
     told: Told,
     connection: Arc<Connection>,
-    watched: Option<Watched>,
+    watched: Option<WatchEntry>,
     /// Of a service in this process.
     calls: Option<Arc<Calls>>,
 }
@@ -97,7 +101,7 @@ impl Client {
     /// As there, and if it is no real-time signal.
     pub fn signalled(name: &str, number: i32, value: i32) -> Result<Self, ChannelOpenError> {
         if number == 0 {
-            return Err(ChannelOpenError::Refused(super::ServiceRefusal::Signal));
+            return Err(ChannelOpenError::Refused(ServiceRefusal::Signal));
         }
         Client::that_looks(name, number, value)
     }
@@ -169,7 +173,7 @@ impl Client {
                 line.look();
             }
         };
-        client.watched = Some(porter::watch(&client.connection, told)?);
+        client.watched = Some(watch(&client.connection, told)?);
         Ok(client)
     }
 
@@ -185,7 +189,7 @@ impl Client {
                 futex::wake_shared(rung.word(), 1);
             }
         };
-        let watched = Some(porter::watch(&connection, told)?);
+        let watched = Some(watch(&connection, told)?);
         let told = Told::Polls { takes: pair.takes(Side::Client)?, bell };
         Ok(Client { out, told, connection, watched, calls })
     }
@@ -333,6 +337,20 @@ impl Registered {
             caller,
         }))
     }
+}
+
+/// Has `told` called once, when the service at the other end of `connection` is gone.
+fn watch(
+    connection: &Arc<Connection>,
+    told: impl FnOnce(Gone) + Send + 'static,
+) -> Result<WatchEntry, OsError> {
+    let received = connection.clone();
+    liveness::watch(connection.as_fd(), move || {
+        let mut bytes = [0; BYTES_MAX];
+        let said = received.receive(&mut bytes).ok();
+        let bye = said.and_then(|received| ToClient::decode(&bytes[..received.len]));
+        told(if bye == Some(ToClient::Bye) { Gone::Ended } else { Gone::Died });
+    })
 }
 
 /// Asks the service for a channel.

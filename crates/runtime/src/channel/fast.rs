@@ -15,6 +15,7 @@
 //! 2. Not in a scheduling thread, which must not block. The handler was only optimistic: also if another
 //!    thread is in it.
 
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, TryLockError, Weak};
@@ -26,11 +27,12 @@ use upcall_core::time::Instant;
 use upcall_sys::local::{Connection, ReceiveError, Received};
 use upcall_sys::readiness::{self, Direction};
 
+use super::errors::{CallError, ChannelOpenError, FastError};
+use super::event::Words;
+use super::lock::lock;
 use super::message::{BYTES_MAX, ToClient, ToService};
-use super::raise::lock;
-use super::{CallError, ChannelOpenError, FastError, Words, here, name};
+use super::{name, thread_context as here};
 use crate::clock;
-use std::os::fd::AsFd;
 
 /// What a fast handler answers, and what is to be done before the call returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

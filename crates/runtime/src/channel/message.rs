@@ -3,7 +3,8 @@
 //! A message is 9 bytes, which are the version and its kind, and numbers in native order: both are on
 //! one machine.
 
-use super::Words;
+use super::errors::ServiceRefusal;
+use super::event::Words;
 use super::segment::Forms;
 
 const VERSION: &[u8; 8] = b"upchan01";
@@ -31,20 +32,6 @@ pub(super) enum ToClient {
     Answer(Words),
     Refused(ServiceRefusal),
     Bye,
-}
-
-/// Why a service does not do what it was asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ServiceRefusal {
-    /// It has as many clients as it can.
-    Full,
-    /// It is not called, it only takes events.
-    NoCall,
-    /// The signal is no real-time signal.
-    Signal,
-    /// It has no memory or descriptors left.
-    Resources,
 }
 
 /// A message as it is sent.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::ChannelOpenError;
+use super::errors::ChannelOpenError;
 use crate::folder;
 
 /// Bytes of the longest name.

@@ -18,12 +18,14 @@ use upcall_sys::local::{Connection, Listener};
 use upcall_sys::process::real_time_signals;
 use upcall_sys::readiness::{Direction, Watch};
 
-use super::desk::{Link, Place};
-use super::message::{BYTES_MAX, ServiceRefusal, ToClient, ToService};
-use super::raise::{Fate, Out, Tell, lock};
+use super::errors::ServiceRefusal;
+use super::link::{Link, Place};
+use super::lock::lock;
+use super::message::{BYTES_MAX, ToClient, ToService};
+use super::peer::{Fate, Gone, PeerId};
+use super::raiser::{Out, Tell};
 use super::segment::{Pair, Side};
-use super::service::Hall;
-use super::{Gone, PeerId};
+use super::service_state::Hall;
 
 /// The number of the listener's watch.
 pub(super) const LISTENER: u64 = 0;

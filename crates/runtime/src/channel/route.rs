@@ -3,13 +3,9 @@
 use upcall_core::events::{AddError, HandlerTerms, ROUTE_MAX, When};
 use upcall_core::time::Span;
 
-use super::{Events, Gone, PeerId};
+use super::dispatcher::{Code, Events, OnGone};
+use super::peer::{Gone, PeerId};
 use crate::events::{PostedEvent, Poster};
-
-/// A user's code: takes what events it likes.
-pub(super) type Code = Box<dyn FnMut(&mut Events<'_>) + Send>;
-/// A user's code: told that a peer is gone.
-pub(super) type OnGone = Box<dyn FnMut(PeerId, Gone) + Send>;
 
 /// What a handler is held to that declares nothing: 64 events may wait for it, and it may be invoked a
 /// thousand times in any 10 ms.

@@ -19,7 +19,7 @@ use upcall_shm::channel::{counter, ring, slots, typed};
 use upcall_shm::{LayoutError, PeerFault};
 use upcall_sys::memfd::SharedMapping;
 
-use super::ChannelOpenError;
+use super::errors::ChannelOpenError;
 
 /// Part of a channel's memory.
 #[derive(Clone, Debug)]

@@ -14,14 +14,22 @@ use upcall_sys::OsError;
 use upcall_sys::local::{Access, Listener};
 use upcall_sys::readiness::{Direction, Readiness, Watch};
 
-use super::Holder;
+use super::dispatcher::Newcomer;
+use super::errors::{ChannelOpenError, RaiseError};
+use super::event::Words;
 use super::fast::{self, CallHandler, Calls, FastAnswer, FastHandler};
-use super::line::{Caller, Line, Newcomer};
-use super::raise::{Behalf, Out, lock};
+use super::lock::lock;
+use super::notifier::Caller;
+use super::owner::Holder;
+use super::peer::PeerId;
+use super::raise::Raise;
+use super::raiser::{Behalf, Raiser};
 use super::registrar::{self, LISTENER};
+use super::registration::Line;
 use super::route::{HANDLER_TERMS, Route};
 use super::segment::{Forms, Pair};
-use super::{ChannelOpenError, PeerId, Raise, RaiseError, Raiser, Words, here, name, thread};
+use super::service_state::Hall;
+use super::{handler_thread as thread, name, thread_context as here};
 
 /// Clients of a service, if it does not say how many.
 const CLIENTS_MAX: usize = 16;
@@ -119,19 +127,6 @@ impl ServiceTerms {
         self.behalf = Some(Arc::new(handler));
         self
     }
-}
-
-/// What the service's threads share.
-pub(super) struct Hall {
-    pub(super) forms: Forms,
-    pub(super) line: Line,
-    pub(super) outs: Mutex<Vec<(PeerId, Arc<Out>)>>,
-    pub(super) calls: Arc<Calls>,
-    pub(super) behalf: Option<Arc<Behalf>>,
-    pub(super) readiness: Arc<Readiness>,
-    pub(super) clients_max: usize,
-    /// It ends because it wants to.
-    pub(super) ends: AtomicBool,
 }
 
 /// A registered service. From [`Service::in_thread`] or

@@ -24,8 +24,8 @@ use std::thread::JoinHandle;
 use upcall_shm::io_events::IoService;
 use upcall_sys::{OsError, clock, futex};
 
-use super::Memory;
 use super::feeder::{Feeder, Source};
+use super::memory::Memory;
 
 /// How long to leave the kernel alone after it refused to wait (`ENOMEM`).
 const REFUSED_NS: u64 = 1_000_000;

@@ -6,14 +6,15 @@
 //! receiver then loses, it lost by itself.
 
 use upcall_core::time::{Instant, Span};
-use upcall_shm::load_page::{LoadChild, StreamCounters};
+use upcall_shm::load_page::{LoadChild, PAGE_BYTES, StreamCounters};
 use upcall_sys::OsError;
 use upcall_sys::clock::{monotonic_ns, sleep_until_ns};
 use upcall_sys::memfd::SharedMapping;
+use upcall_sys::process;
 use upcall_sys::schedule::RealTime;
 use upcall_sys::udp::{SendBatch, UdpSocket};
 
-use super::{LoadError, SenderPlan, attach_page};
+use super::plan::{LoadError, PAGE_FD, SenderPlan};
 
 /// Longest sleep, so that a request to stop is seen soon.
 const LOOK_EVERY: Span = Span::from_millis(20);
@@ -58,6 +59,12 @@ pub fn serve(
     }
     page.finish();
     Ok(())
+}
+
+/// The page, in the senders' process.
+fn attach_page() -> Result<SharedMapping, LoadError> {
+    let fd = process::inherited_fd(PAGE_FD)?;
+    Ok(SharedMapping::from_fd(fd, PAGE_BYTES)?)
 }
 
 /// The moment to start, `None` if told to stop before.

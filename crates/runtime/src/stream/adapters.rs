@@ -10,13 +10,13 @@ use std::task::{Context, Poll};
 
 use futures_core::Stream as FuturesStream;
 use futures_io::{AsyncRead, AsyncWrite};
-use upcall_shm::stream as shm;
+use upcall_shm::stream::{self as shm, Closed, End, StreamError, StreamForm};
 
+use super::handle::{Stream, StreamOpenError};
 use super::io_pump::{Desk, IoPump, IoPumpError};
-use super::{
-    Closed, End, Memory, Stream, StreamError, StreamForm, StreamOpenError, StreamReader,
-    StreamWriter,
-};
+use super::memory::Memory;
+use super::reader::StreamReader;
+use super::writer::StreamWriter;
 
 /// A reader to be awaited, by tokio or any other executor: the messages of a stream, or its bytes.
 /// From [`IoPump::reader`].

@@ -9,11 +9,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
 use upcall_core::time::Instant;
+use upcall_shm::stream::End;
 use upcall_sys::OsError;
 use upcall_sys::local::{Access, Connection, Listener, ReceiveError, Received};
 use upcall_sys::readiness::{self, Direction};
 
-use super::{End, Stream, StreamOpenError};
+use super::handle::{Stream, StreamOpenError};
 
 /// What an offer begins with; the end that the other is to take follows.
 const OFFER: &[u8; 8] = b"upstrm01";

@@ -1,9 +1,11 @@
 //! The end that reads, and wakes who it makes room for.
 
 use upcall_core::time::Instant;
-use upcall_shm::stream::{Due, Leaving, Reader, Wait};
+use upcall_shm::stream::{Closed, Due, Kept, Leaving, Payload, Reader, StreamError, Wait};
 
-use super::{Closed, Kept, Memory, Message, Payload, Stream, StreamError, sleep_on, wake};
+use super::handle::{Stream, StreamOpenError};
+use super::memory::{Memory, Message};
+use super::wait::{sleep_on, wake};
 use crate::batch::Batch;
 use crate::clock;
 
@@ -22,8 +24,18 @@ pub struct StreamReader {
     starts: u64,
 }
 
+impl Stream {
+    /// The end that reads. Allocates for [`StreamForm::Buffers`].
+    ///
+    /// # Errors
+    /// It was taken up before, here or elsewhere.
+    pub fn reader(&self) -> Result<StreamReader, StreamOpenError> {
+        Ok(StreamReader::new(self.attach()?.reader()?, self.clone()))
+    }
+}
+
 impl StreamReader {
-    pub(super) fn new(reader: Reader<Memory>, stream: Stream) -> Self {
+    fn new(reader: Reader<Memory>, stream: Stream) -> Self {
         StreamReader { reader, stream, closed: None, wakes: 0, starts: 0 }
     }
 

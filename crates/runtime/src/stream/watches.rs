@@ -8,7 +8,7 @@ use upcall_core::time::Instant;
 use upcall_shm::stream::{self as shm, End, WAITING};
 use upcall_sys::futex::WaitSet;
 
-use super::Memory;
+use super::memory::Memory;
 
 /// Most ends of streams that one executor has: its own bell is one of the words it sleeps on.
 pub(crate) const WATCHES_MAX: usize = WaitSet::WORDS_MAX - 1;

@@ -3,9 +3,12 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use upcall_core::scheduler::Outcome;
-use upcall_shm::stream as shm;
+use upcall_shm::stream::{self as shm, End};
 
-use super::{End, Memory, StreamOpenError, StreamReader, StreamWriter};
+use super::handle::StreamOpenError;
+use super::memory::Memory;
+use super::reader::StreamReader;
+use super::writer::StreamWriter;
 use crate::batch::{Batch, Use};
 use crate::clock;
 

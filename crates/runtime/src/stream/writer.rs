@@ -1,9 +1,11 @@
 //! The end that writes, and wakes who has what it waits for.
 
 use upcall_core::time::Instant;
-use upcall_shm::stream::{Due, Leaving, Wait, Writer};
+use upcall_shm::stream::{Closed, Due, Leaving, StreamError, Wait, Writer};
 
-use super::{Closed, Memory, Stream, StreamError, WriteChunk, sleep_on, wake};
+use super::handle::{Stream, StreamOpenError};
+use super::memory::{Memory, WriteChunk};
+use super::wait::{sleep_on, wake};
 use crate::batch::Batch;
 use crate::clock;
 
@@ -22,8 +24,18 @@ pub struct StreamWriter {
     wakes: u64,
 }
 
+impl Stream {
+    /// The end that writes. Allocates for [`StreamForm::Buffers`].
+    ///
+    /// # Errors
+    /// It was taken up before, here or elsewhere.
+    pub fn writer(&self) -> Result<StreamWriter, StreamOpenError> {
+        Ok(StreamWriter::new(self.attach()?.writer()?, self.clone()))
+    }
+}
+
 impl StreamWriter {
-    pub(super) fn new(writer: Writer<Memory>, stream: Stream) -> Self {
+    fn new(writer: Writer<Memory>, stream: Stream) -> Self {
         StreamWriter { writer, stream, closed: None, wakes: 0 }
     }
 

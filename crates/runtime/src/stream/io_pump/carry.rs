@@ -12,13 +12,16 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::AtomicU64;
 
-use upcall_shm::stream as shm;
+use upcall_shm::stream::{self as shm, Closed, End, StreamError, StreamForm};
 use upcall_sys::OsError;
 use upcall_sys::transfer::NonBlocking;
 
-use super::{Carried, CarryEnd, IoPumpError, is_waiting};
+use super::outcome::{Carried, CarryEnd, IoPumpError};
 use crate::io_events::Interest;
-use crate::stream::{Closed, End, Memory, StreamError, StreamForm, StreamReader, StreamWriter};
+use crate::stream::memory::Memory;
+use crate::stream::reader::StreamReader;
+use crate::stream::wait::is_waiting;
+use crate::stream::writer::StreamWriter;
 
 /// Most bytes of one read or write.
 const BLOCK_BYTES: usize = 64 * 1024;

@@ -5,9 +5,9 @@ use std::thread::JoinHandle;
 
 use upcall_sys::futex::WaitSet;
 
-use super::ChannelOpenError;
-use super::desk::{Desk, Moment};
-use super::line::{Caller, Newcomer};
+use super::dispatcher::{Desk, Moment, Newcomer};
+use super::errors::ChannelOpenError;
+use super::notifier::Caller;
 use crate::clock;
 use crate::doorbell::Doorbell;
 

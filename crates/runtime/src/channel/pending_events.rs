@@ -1,6 +1,7 @@
 //! What events carry that wait at a desk: the core knows them by number.
 
-use super::{PeerId, Words};
+use super::event::Words;
+use super::peer::PeerId;
 
 /// Of one event.
 #[derive(Clone, Copy, Debug)]

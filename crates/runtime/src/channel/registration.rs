@@ -2,122 +2,19 @@
 //!
 //! The desk's end neither waits nor allocates: what goes is handed back, to be dropped elsewhere.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rtrb::{Consumer, Producer, RingBuffer};
-use upcall_core::events::{Counts, HandlerTerms, ROUTE_MAX, When};
+use upcall_core::events::{Counts, ROUTE_MAX};
 
-use super::desk::Link;
-use super::here;
-use super::raise::lock;
-use super::route::{Code, OnGone, Route};
-use crate::doorbell::Doorbell;
-use crate::executor::Shared;
-
-/// How who serves a desk is called.
-#[derive(Clone, Debug)]
-pub(crate) enum Caller {
-    Executor(Arc<Shared>),
-    Thread(Arc<Doorbell>),
-}
-
-impl Caller {
-    /// Has it look at its lines, and at what has become of its peers.
-    pub(super) fn ring(&self) {
-        match self {
-            Caller::Executor(shared) => shared.doorbell.ring(),
-            Caller::Thread(doorbell) => doorbell.ring(),
-        }
-    }
-}
-
-/// What the desk is told: who joins; `None`: all is to be handed back.
-pub(super) type News = Option<Link>;
-
-/// What the desk hands back, only to be dropped.
-#[derive(Default)]
-pub(super) struct Retired {
-    pub(super) link: Option<Link>,
-    pub(super) _code: Option<Code>,
-    pub(super) _on_gone: Option<OnGone>,
-}
-
-/// Of each handler of a route, what [`Counts`] says.
-#[derive(Debug, Default)]
-pub(super) struct Tally([[AtomicU64; 6]; ROUTE_MAX]);
-
-impl Tally {
-    // Relaxed, both: numbers for themselves.
-
-    pub(super) fn store(&self, stage: usize, counts: &Counts) {
-        let Counts { invocations, lost, dropped, merged, recursions, run_aways } = *counts;
-        let values = [invocations, lost, dropped, merged, recursions, run_aways];
-        for (word, value) in self.0[stage].iter().zip(values) {
-            word.store(value, Ordering::Relaxed);
-        }
-    }
-
-    fn load(&self, stage: usize) -> Counts {
-        let word = |at: usize| self.0[stage][at].load(Ordering::Relaxed);
-        Counts {
-            invocations: word(0),
-            lost: word(1),
-            dropped: word(2),
-            merged: word(3),
-            recursions: word(4),
-            run_aways: word(5),
-        }
-    }
-}
-
-/// What a party is, before it is at its desk.
-pub(crate) struct Newcomer {
-    pub(super) steps: Vec<(HandlerTerms, Code)>,
-    pub(super) on_gone: OnGone,
-    pub(super) when: When,
-    /// Most peers at a time.
-    pub(crate) peers_max: usize,
-    pub(super) end: DeskEnd,
-}
-
-/// The desk's end.
-pub(super) struct DeskEnd {
-    pub(super) news: Consumer<News>,
-    pub(super) retired: Producer<Retired>,
-    pub(super) state: Arc<State>,
-}
-
-/// What both ends see.
-#[derive(Default)]
-pub(super) struct State {
-    pub(super) tally: Tally,
-    /// The desk has handed everything back.
-    has_left: AtomicBool,
-    /// What hangs up, once a handler panicked or the desk is gone.
-    on_over: OnceLock<Box<dyn Fn() + Send + Sync>>,
-}
-
-impl std::fmt::Debug for State {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("State").field("tally", &self.tally).finish_non_exhaustive()
-    }
-}
-
-impl State {
-    pub(super) fn set_left(&self) {
-        // Release pairs with the Acquire in `Line::leave`: what was handed back is there.
-        self.has_left.store(true, Ordering::Release);
-    }
-
-    /// Nothing is handled any more: its peers are to find that it died. A system call.
-    pub(super) fn over(&self) {
-        if let Some(on_over) = self.on_over.get() {
-            on_over();
-        }
-    }
-}
+use super::dispatcher::{DeskEnd, Newcomer, News, Retired, State};
+use super::link::Link;
+use super::lock::lock;
+use super::notifier::Caller;
+use super::route::Route;
+use super::thread_context as here;
 
 /// The registrant's end.
 pub(super) struct Line {

@@ -6,13 +6,12 @@ use upcall_core::events::{
 use upcall_core::time::Instant;
 use upcall_shm::PeerFault;
 
-use super::{Desk, Events, IDLE_MAX, Installed, Moment, Place, ROUNDS};
-use crate::channel::Gone;
-use crate::channel::here;
-use crate::channel::line::Retired;
-use crate::channel::notes::Note;
+use super::state::{Code, Desk, Events, IDLE_MAX, Installed, Moment, ROUNDS, Retired};
+use crate::channel::link::Place;
+use crate::channel::peer::Gone;
+use crate::channel::pending_events::Note;
 use crate::channel::raise::Label;
-use crate::channel::route::Code;
+use crate::channel::thread_context as here;
 
 impl Desk {
     pub(super) fn act(&mut self, now: Instant, moment: Moment) {

@@ -1,22 +1,14 @@
 //! What a handler holds while it is invoked.
 
-use upcall_core::events::{Event as CoreEvent, Verdict};
-use upcall_core::time::Instant;
+use upcall_core::events::Verdict;
 use upcall_shm::channel::Posted;
 
-use super::Desk;
-use crate::channel::here::{self, Origin};
-use crate::channel::{ChannelEvent, PeerId, Raise, RaiseError};
-
-/// What the handler of a [`Route`](crate::channel::Route) is given: the events that wait for it, to
-/// be taken one by one.
-pub struct Events<'a> {
-    pub(super) desk: &'a mut Desk,
-    /// Of the handler.
-    pub(super) at: usize,
-    pub(super) now: Instant,
-    pub(super) current: Option<CoreEvent>,
-}
+use super::state::Events;
+use crate::channel::errors::RaiseError;
+use crate::channel::event::ChannelEvent;
+use crate::channel::peer::PeerId;
+use crate::channel::raise::Raise;
+use crate::channel::thread_context::{self as here, Origin};
 
 impl std::fmt::Debug for Events<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -1,0 +1,365 @@
+//! The poller.
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use upcall_core::time::Instant;
+use upcall_shm::io_events::{
+    ASLEEP, DESCRIPTORS_MAX, Interest as Stated, IoClient, IoService, PAGE_BYTES, READABLE,
+    WRITABLE,
+};
+use upcall_sys::memfd::SharedMapping;
+use upcall_sys::{OsError, futex};
+
+use super::errors::{InterestError, PollerError};
+use super::event::{Feed, Interest, IoEvent};
+use super::feeder::{Feeder, Source};
+use super::memory::Memory;
+use super::notifier::{Ear, Notifier};
+use super::service::Service;
+use crate::clock;
+
+/// Events that one [`Poller::wait_many`] says at most.
+const EVENTS_MAX: usize = 256;
+
+/// What the loop said of a number.
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry {
+    key: usize,
+    generation: u32,
+    added: bool,
+}
+
+#[derive(Debug)]
+enum Feeding {
+    Own(Box<Feeder<Memory>>),
+    Thread(Service),
+}
+
+/// Says which of many descriptors are ready. One loop has one; dropped, it watches no more. It stays on
+/// the thread that made it, which io_uring serves alone; others have a [`Notifier`].
+///
+/// For who comes from the crate `polling`: `add`, `modify`, `delete` take a key and an interest, [`Poller::wait_many`]
+/// is its `wait` with a deadline, [`Notifier::notify`] its `notify`; events are edges (its `PollMode::Edge`, and as in `mio`).
+///
+/// ```
+/// # extern crate upcall_runtime as upcall;
+/// use std::collections::HashMap;
+/// use std::io::{ErrorKind, Read, Write};
+/// use std::net::{TcpListener, TcpStream};
+/// use upcall::io_events::{Interest, Poller};
+///
+/// const LISTENER: usize = 0;
+/// let listener = TcpListener::bind("127.0.0.1:0")?;
+/// listener.set_nonblocking(true)?;
+/// let address = listener.local_addr()?;
+/// let mut poller = Poller::new()?;
+/// poller.add(&listener, LISTENER, Interest::Readable)?;
+/// let notifier = poller.notifier()?;
+/// let client = std::thread::spawn(move || -> std::io::Result<[u8; 5]> {
+///     let (mut stream, mut echo) = (TcpStream::connect(address)?, [0; 5]);
+///     stream.write_all(b"hello")?;
+///     stream.read_exact(&mut echo)?;
+///     notifier.notify(); // ends the loop
+///     Ok(echo)
+/// });
+///
+/// let (mut connections, mut events) = (HashMap::new(), Vec::new());
+/// let mut bytes = [0; 1024];
+/// while poller.wait_many(&mut events, None)? > 0 {
+///     for event in &events {
+///         if event.key == LISTENER {
+///             // Until it would block: only then another event is promised.
+///             while let Ok((stream, _)) = listener.accept() {
+///                 stream.set_nonblocking(true)?;
+///                 let key = LISTENER + 1 + connections.len();
+///                 poller.add(&stream, key, Interest::Readable)?;
+///                 connections.insert(key, stream);
+///             }
+///             continue;
+///         }
+///         let Some(stream) = connections.get_mut(&event.key) else { continue };
+///         loop {
+///             match stream.read(&mut bytes) {
+///                 Ok(len) if len > 0 => stream.write_all(&bytes[..len])?,
+///                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+///                 _ => {
+///                     poller.delete(&*stream)?; // before it is closed
+///                     connections.remove(&event.key);
+///                     break;
+///                 }
+///             }
+///         }
+///     }
+/// }
+/// assert_eq!(&client.join().unwrap()?, b"hello");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Poller {
+    client: IoClient<Memory>,
+    feeding: Feeding,
+    /// By the descriptor's number.
+    entries: Vec<Entry>,
+    /// Interest was stated that the feeder was not told of.
+    changed: bool,
+    /// Where notifiers are heard, once there was one.
+    ear: Option<Ear>,
+    /// It was, and no wait has returned for it.
+    notified: bool,
+}
+
+impl Poller {
+    /// A poller by [`Feed::Ring`], or by [`Feed::EpollThread`] where io_uring is refused. Two
+    /// descriptors and 548 KiB, or five and a thread. Allocates.
+    ///
+    /// # Errors
+    /// No memory, no descriptors.
+    pub fn new() -> Result<Self, PollerError> {
+        Poller::fed_by(Feed::Ring).or_else(|_| Poller::fed_by(Feed::EpollThread))
+    }
+
+    /// A poller fed so and not otherwise.
+    ///
+    /// # Errors
+    /// As [`Poller::new`]; io_uring is refused (`EPERM`, `ENOSYS`, `EINVAL` before Linux 6.1).
+    pub fn fed_by(feed: Feed) -> Result<Self, PollerError> {
+        let memory = SharedMapping::create("upcall-io-events", PAGE_BYTES);
+        let memory = Memory(Arc::new(memory.map_err(PollerError::Memory)?));
+        let client = IoClient::create(memory.clone()).map_err(PollerError::Layout)?;
+        let page = IoService::attach(memory).map_err(PollerError::Layout)?;
+        let feeding = match feed {
+            Feed::Ring => {
+                Source::ring().map(|source| Feeding::Own(Box::new(Feeder::new(page, source))))
+            }
+            Feed::RingThread => Service::start(page, Source::ring).map(Feeding::Thread),
+            Feed::EpollThread => Service::start(page, Source::epoll).map(Feeding::Thread),
+        };
+        let feeding = feeding.map_err(PollerError::Os)?;
+        let entries = Vec::new();
+        Ok(Poller { client, feeding, entries, changed: false, ear: None, notified: false })
+    }
+
+    /// Watches `fd` under `key`, any number, from the next [`Poller::try_next`] or [`Poller::wait`] on; at
+    /// once ready is said at once. In place of whatever was added under the same number. No
+    /// system call here; may allocate.
+    ///
+    /// # Errors
+    /// [`InterestError::TooLarge`]: 65,536 or more.
+    pub fn add(
+        &mut self,
+        fd: impl AsFd,
+        key: usize,
+        interest: Interest,
+    ) -> Result<(), InterestError> {
+        let found = fd.as_fd().as_raw_fd();
+        let number =
+            usize::try_from(found).ok().filter(|&number| number < DESCRIPTORS_MAX as usize);
+        let number = number.ok_or(InterestError::TooLarge { found })?;
+        if number >= self.entries.len() {
+            self.entries.resize(number + 1, Entry::default());
+        }
+        self.entries[number].key = key;
+        self.state(number, interest.bits());
+        Ok(())
+    }
+
+    /// Another key or interest for a descriptor that was added; what is still ready is said again. No
+    /// system call here; does not allocate.
+    ///
+    /// # Errors
+    /// [`InterestError::NotAdded`].
+    pub fn modify(
+        &mut self,
+        fd: impl AsFd,
+        key: usize,
+        interest: Interest,
+    ) -> Result<(), InterestError> {
+        let number = self.added(fd)?;
+        self.entries[number].key = key;
+        self.state(number, interest.bits());
+        Ok(())
+    }
+
+    /// Watches `fd` no more: it may be closed now. Nothing more is said of it. No system call
+    /// here; does not allocate.
+    ///
+    /// # Errors
+    /// [`InterestError::NotAdded`].
+    pub fn delete(&mut self, fd: impl AsFd) -> Result<(), InterestError> {
+        let number = self.added(fd)?;
+        self.state(number, 0);
+        Ok(())
+    }
+
+    /// The next event, if there is one by now. Does not block or allocate. No system call if nothing
+    /// came, and none for a readiness by itself: with [`Feed::Ring`] one for each 20 that came together (the
+    /// kernel's measure), when those known before have been taken. Interest that has changed costs another, all of it together. Two
+    /// loads where nothing came; else O(words touched).
+    #[inline]
+    pub fn try_next(&mut self) -> Option<IoEvent> {
+        if self.changed {
+            self.flush();
+        }
+        loop {
+            if let Some(event) = self.take() {
+                return Some(event);
+            }
+            let heard = match &mut self.feeding {
+                Feeding::Own(feeder) => feeder.harvest(),
+                Feeding::Thread(_) => false,
+            };
+            if !heard {
+                return None;
+            }
+        }
+    }
+
+    /// By which other threads end a wait. Two descriptors, once; allocates.
+    ///
+    /// # Errors
+    /// [`PollerError::Os`]: `EMFILE`; `EBADF`, if there is none below 65,536.
+    pub fn notifier(&mut self) -> Result<Notifier, PollerError> {
+        if self.ear.is_none() {
+            let ear = Ear::new().map_err(PollerError::Os)?;
+            // Its key is not looked at.
+            self.add(&ear, 0, Interest::Readable)
+                .map_err(|_| PollerError::Os(OsError::new("socketpair", 9)))?;
+            self.ear = Some(ear);
+        }
+        // It is there.
+        let ear = self.ear.as_ref().ok_or(PollerError::Os(OsError::new("socketpair", 0)))?;
+        Ok(ear.notifier())
+    }
+
+    /// Puts the events that there are in place of those in `events`, and returns their number.
+    /// Blocks until there is one, a [`Notifier`] notifies, or `deadline` has come; `None` is no
+    /// limit. 256 events at most, so that the loop has its turn; the others come next. Allocates
+    /// until `events` has room for as many.
+    ///
+    /// # Errors
+    /// As [`Poller::wait`].
+    pub fn wait_many(
+        &mut self,
+        events: &mut Vec<IoEvent>,
+        deadline: Option<Instant>,
+    ) -> Result<usize, OsError> {
+        events.clear();
+        if let Some(first) = self.wait(deadline)? {
+            events.push(first);
+            events.extend(std::iter::from_fn(|| self.try_next()).take(EVENTS_MAX - 1));
+        }
+        Ok(events.len())
+    }
+
+    /// The next event. Blocks until there is one, a [`Notifier`] notifies, or `deadline` has come;
+    /// `None` is no limit. The answer is `None` after a notification, and at the deadline. At
+    /// most one system call for what [`Poller::try_next`] has not.
+    ///
+    /// # Errors
+    /// What the kernel said (`ENOMEM`, `EAGAIN`): nothing is lost, it may be called again.
+    pub fn wait(&mut self, deadline: Option<Instant>) -> Result<Option<IoEvent>, OsError> {
+        let deadline_ns = deadline.map(Instant::as_nanos);
+        loop {
+            if let Feeding::Thread(_) = self.feeding {
+                // Before the look: who raises after it rings again.
+                self.client.rouse();
+            }
+            if let Some(event) = self.try_next() {
+                return Ok(Some(event));
+            }
+            if std::mem::take(&mut self.notified) {
+                return Ok(None);
+            }
+            if deadline.is_some_and(|deadline| clock::now() >= deadline) {
+                return Ok(None);
+            }
+            match &mut self.feeding {
+                Feeding::Own(feeder) => feeder.wait(deadline_ns)?,
+                Feeding::Thread(_) => {
+                    if self.client.doze() {
+                        // Why it returns does not matter: all is looked at again.
+                        futex::wait_shared_until(self.client.bell(), ASLEEP, deadline_ns);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Before the events are taken by who then sleeps on [`Poller::bell`] and other words.
+    pub(crate) fn rouse(&mut self) {
+        if let Feeding::Thread(_) = self.feeding {
+            self.client.rouse();
+        }
+    }
+
+    /// The word that changes when an event comes, and the value while which to sleep; `None`: one has come.
+    /// Only where a thread feeds it: the loop's own would have to ask the kernel.
+    pub(crate) fn bell(&mut self) -> Option<(&AtomicU64, u32)> {
+        let quiet = matches!(self.feeding, Feeding::Thread(_)) && self.client.doze();
+        quiet.then(|| (self.client.bell(), ASLEEP))
+    }
+
+    /// How many descriptors are known to be ready: the paper's `flag`. Two loads; a hint, for
+    /// [`Poller::try_next`] looks further.
+    pub fn active(&self) -> u64 {
+        self.client.active()
+    }
+
+    /// System calls that the loop's own thread made through this poller, sleeping in a futex
+    /// left out. For tests and benches.
+    pub fn kernel_calls(&self) -> u64 {
+        match &self.feeding {
+            Feeding::Own(feeder) => feeder.kernel_calls(),
+            Feeding::Thread(service) => service.doorbell_calls(),
+        }
+    }
+
+    fn added(&self, fd: impl AsFd) -> Result<usize, InterestError> {
+        let found = fd.as_fd().as_raw_fd();
+        usize::try_from(found)
+            .ok()
+            .filter(|&number| self.entries.get(number).is_some_and(|entry| entry.added))
+            .ok_or(InterestError::NotAdded { found })
+    }
+
+    /// Of a number that has an entry.
+    fn state(&mut self, number: usize, bits: u8) {
+        let entry = &mut self.entries[number];
+        // 0 is for never; a watch of 2^32 - 1 registrations ago is long gone.
+        entry.generation = entry.generation.wrapping_add(1).max(1);
+        entry.added = bits != 0;
+        let stated = Stated { bits, generation: entry.generation };
+        // Below 65536, or there were no entry.
+        self.changed |= u32::try_from(number).is_ok_and(|number| self.client.state(number, stated));
+    }
+
+    #[inline]
+    fn take(&mut self) -> Option<IoEvent> {
+        loop {
+            let (number, bits) = self.client.take()?;
+            if let Some(ear) = self.ear.as_mut().filter(|ear| ear.number() == number) {
+                ear.listen();
+                self.notified = true;
+                continue;
+            }
+            // A service that is behind may say what was deleted.
+            if let Some(entry) = self.entries.get(number as usize).filter(|entry| entry.added) {
+                let (readable, writable) = (bits & READABLE != 0, bits & WRITABLE != 0);
+                return Some(IoEvent { key: entry.key, readable, writable });
+            }
+        }
+    }
+
+    #[cold]
+    fn flush(&mut self) {
+        match &mut self.feeding {
+            Feeding::Own(feeder) => self.changed = !feeder.apply(),
+            Feeding::Thread(service) => {
+                service.ring();
+                self.changed = false;
+            }
+        }
+    }
+}

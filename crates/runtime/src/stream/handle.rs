@@ -1,0 +1,170 @@
+//! A stream as a whole, from which its ends are taken.
+
+use std::fmt;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, PoisonError};
+
+use upcall_shm::LayoutError;
+use upcall_shm::stream as shm;
+use upcall_shm::stream::{End, StreamForm};
+use upcall_sys::memfd::{MapError, SharedMapping};
+use upcall_sys::{OsError, futex};
+
+use super::memory::Memory;
+use crate::liveness;
+
+/// Each stream has memory of its own, which is not used again.
+const GENERATION: u64 = 1;
+
+/// A stream as a whole: what its two ends are taken from, and what is handed to another process.
+///
+/// Cheap to clone; its memory goes with the last clone and end. Example: [the module's](self).
+#[derive(Clone, Debug)]
+pub struct Stream {
+    memory: Memory,
+}
+
+/// Why there is no stream, or no end of it.
+#[non_exhaustive]
+pub enum StreamOpenError {
+    /// No memory, or a descriptor that cannot be one of a stream.
+    Memory(MapError),
+    /// The memory is no stream, a size is out of range, or the end was taken up before.
+    Layout(LayoutError),
+    /// The descriptor's size could not be found out.
+    Size(std::io::Error),
+}
+
+impl fmt::Display for StreamOpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StreamOpenError::Memory(error) => write!(f, "a stream has no memory: {error}"),
+            StreamOpenError::Layout(error) => write!(f, "a stream cannot be opened: {error}"),
+            StreamOpenError::Size(error) => {
+                write!(f, "the size of a stream's memory is unknown: {error}")
+            }
+        }
+    }
+}
+
+upcall_core::debug_as_display!(StreamOpenError);
+
+impl std::error::Error for StreamOpenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            StreamOpenError::Memory(error) => Some(error),
+            StreamOpenError::Layout(error) => Some(error),
+            StreamOpenError::Size(error) => Some(error),
+        }
+    }
+}
+
+impl From<MapError> for StreamOpenError {
+    fn from(error: MapError) -> Self {
+        StreamOpenError::Memory(error)
+    }
+}
+
+impl From<LayoutError> for StreamOpenError {
+    fn from(error: LayoutError) -> Self {
+        StreamOpenError::Layout(error)
+    }
+}
+
+impl Stream {
+    /// A new one. A passive source that rests is started again once the reader has brought
+    /// the level below `start_level` (`B_start`, in units of the indexes); 0: no source
+    /// rests. The sizes of `way` are rounded up to the next that are allowed, and
+    /// [`Stream::way`] tells the result. Some system calls; allocates the memory, which is
+    /// faulted in as it is used.
+    ///
+    /// # Errors
+    /// See [`StreamOpenError`]; [`StreamOpenError::Layout`] for a size that is 0 or above the
+    /// greatest, see [`StreamForm`].
+    ///
+    /// ```
+    /// # extern crate upcall_runtime as upcall;
+    /// use upcall::stream::{Stream, StreamForm};
+    ///
+    /// let stream = Stream::create(StreamForm::Slots { slots: 48, slot_bytes: 1500 }, 0)?;
+    /// assert_eq!(stream.form()?, StreamForm::Slots { slots: 64, slot_bytes: 1504 });
+    /// # Ok::<(), upcall::stream::StreamOpenError>(())
+    /// ```
+    pub fn create(form: StreamForm, start_level: u64) -> Result<Self, StreamOpenError> {
+        let bytes = form.words()? * 8;
+        let memory = Memory::new(SharedMapping::create("upcall-stream", bytes)?);
+        shm::Stream::create(memory.clone(), form, GENERATION, start_level)?;
+        Ok(Stream { memory })
+    }
+
+    /// The stream that another process created, by the descriptor that it handed over: inherited, or
+    /// through a socket (unix(7), `SCM_RIGHTS`). It may be in use.
+    ///
+    /// # Errors
+    /// See [`StreamOpenError`].
+    pub fn from_fd(fd: OwnedFd) -> Result<Self, StreamOpenError> {
+        let file = File::from(fd);
+        let bytes = file.metadata().map_err(StreamOpenError::Size)?.len();
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let memory = Memory::new(SharedMapping::from_fd(file.into(), bytes)?);
+        shm::Stream::attach(memory.clone(), GENERATION)?;
+        Ok(Stream { memory })
+    }
+
+    /// The descriptor, to hand to another process, which may then write to the stream's memory. Closed
+    /// on exec.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.memory.0.mapping.fd()
+    }
+
+    /// How its data moves.
+    ///
+    /// # Errors
+    /// The memory was spoilt meanwhile.
+    pub fn form(&self) -> Result<StreamForm, StreamOpenError> {
+        Ok(self.attach()?.form())
+    }
+
+    /// `end` is in another process, which is gone once `fd` is readable or hangs up: a pidfd, or a
+    /// pipe or socket whose other side it alone has. Then [`Stream::mark_dead`] is called, by the thread
+    /// `upcall-sentry`. As long as a copy or an end of this stream is here; `fd` itself may be closed. A
+    /// stream that went through a [`StreamListener`] is guarded so by both processes. Allocates.
+    ///
+    /// # Errors
+    /// `EMFILE`, `EAGAIN` (no thread), `EPERM` (a file that is always readable).
+    pub fn guard(&self, fd: &impl AsFd, end: End) -> Result<(), OsError> {
+        let memory = Arc::downgrade(&self.memory.0);
+        let guard = liveness::watch(fd.as_fd(), move || {
+            if let Some(memory) = memory.upgrade() {
+                // A spoilt stream has nobody who could be told.
+                let _ = Stream { memory: Memory(memory) }.mark_dead(end);
+            }
+        })?;
+        self.memory.0.guards.lock().unwrap_or_else(PoisonError::into_inner).push(guard);
+        Ok(())
+    }
+
+    /// Says that an end's process is gone, and wakes the other end: for whoever knows by other means than
+    /// [`Stream::guard`]. One that ended in order stays so. What it committed is read first.
+    ///
+    /// # Errors
+    /// The memory was spoilt meanwhile.
+    pub fn mark_dead(&self, end: End) -> Result<(), StreamOpenError> {
+        let stream = self.attach()?;
+        if stream.mark_dead(end) {
+            futex::wake_shared(stream.bell(end.other()), 1);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn attach(&self) -> Result<shm::Stream<Memory>, LayoutError> {
+        shm::Stream::attach(self.memory.clone(), GENERATION)
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd()
+    }
+}

@@ -1,0 +1,162 @@
+//! The I/O pump as a program has it.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, PoisonError, mpsc};
+use std::thread::JoinHandle;
+
+use upcall_core::time::Instant;
+use upcall_sys::futex::WaitSet;
+use upcall_sys::transfer::NonBlocking;
+
+use super::carry::Carry;
+use super::outcome::{Carried, IoPumpError};
+use super::requests::{Desk, Order};
+use super::worker::Round;
+use crate::clock;
+use crate::io_events::{Feed, Poller};
+use crate::stream::reader::StreamReader;
+use crate::stream::writer::StreamWriter;
+
+/// A thread that carries bytes between streams and files, pipes, sockets or terminals, and wakes
+/// those that await a stream.
+///
+/// Start one a program; the thread, `upcall-io-pump`, is of the ordinary class, and a second one
+/// watches the descriptors. One pump serves up to 126 streams.
+///
+/// - A *source* ([`IoPump::source`]) reads a descriptor and writes a stream. So a socket can feed
+///   a handler that is upcalled when enough is there, and the handler makes no system call.
+/// - A *sink* ([`IoPump::sink`]) reads a stream and writes a descriptor.
+/// - [`IoPump::reader`] and [`IoPump::writer`] make an end of a stream that `async` code of another
+///   executor, such as tokio, can await.
+///
+/// ```
+/// # extern crate upcall_runtime as upcall;
+/// use std::io::Write;
+/// use upcall::clock;
+/// use upcall::stream::{Closed, IoPump, Stream, StreamForm};
+/// use upcall::time::Span;
+///
+/// let stream = Stream::create(StreamForm::Messages { capacity: 4096 }, 0)?;
+/// let mut reader = stream.reader()?;
+/// let pump = IoPump::start()?;
+/// let (input, mut output) = std::io::pipe()?;
+/// let _source = pump.source(input, stream.writer()?)?;
+/// output.write_all(b"hello")?;
+/// drop(output); // the end of the input ends the stream
+///
+/// let mut bytes = [0; 16];
+/// assert!(reader.wait(1, Some(clock::now() + Span::from_secs(10))));
+/// assert_eq!(reader.pop(&mut bytes)?, Some(5));
+/// assert!(reader.wait(1, Some(clock::now() + Span::from_secs(10))));
+/// assert_eq!(reader.front().err(), Some(Closed::Ended));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Dropped, it stops: a stream that was not carried to its end has [died](Closed::Died).
+#[derive(Debug)]
+pub struct IoPump {
+    desk: Arc<Desk>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The end of what [`IoPump::source`] or [`IoPump::sink`] carries, to be waited for. Dropped, the
+/// pump carries on.
+#[derive(Debug)]
+pub struct Wait(mpsc::Receiver<Carried>);
+
+impl Wait {
+    /// Blocks until the carry has ended, or until `deadline`; `None` is no limit. The answer is
+    /// `None` where `deadline` has come, or the I/O pump was dropped. Does not allocate.
+    pub fn wait(&self, deadline: Option<Instant>) -> Option<Carried> {
+        match deadline {
+            None => self.0.recv().ok(),
+            Some(deadline) => self.0.recv_timeout(deadline.since(clock::now()).into()).ok(),
+        }
+    }
+}
+
+impl IoPump {
+    /// Starts its thread and the one that watches its descriptors. Allocates.
+    ///
+    /// # Errors
+    /// See [`IoPumpError`].
+    pub fn start() -> Result<Self, IoPumpError> {
+        WaitSet::is_known()?;
+        let desk = Arc::new(Desk::default());
+        let (told, tells) = mpsc::channel();
+        let at = desk.clone();
+        let thread = std::thread::Builder::new()
+            .name("upcall-io-pump".to_owned())
+            .spawn(move || {
+                let poller = Poller::fed_by(Feed::RingThread);
+                match poller.or_else(|_| Poller::fed_by(Feed::EpollThread)) {
+                    Ok(poller) => {
+                        let _ = told.send(Ok(()));
+                        Round::new(at, poller).run();
+                    }
+                    Err(error) => drop(told.send(Err(error))),
+                }
+            })
+            .map_err(IoPumpError::Thread)?;
+        match tells.recv() {
+            Ok(Ok(())) => Ok(IoPump { desk, thread: Some(thread) }),
+            Ok(Err(error)) => Err(IoPumpError::Poller(error)),
+            Err(_) => Err(IoPumpError::Thread(std::io::ErrorKind::Other.into())),
+        }
+    }
+
+    /// Carries what `fd` gives into a stream, until it ends: plain bytes, or what one read gives (at most
+    /// a message's room) as one message. `fd` does not block meanwhile, which others who have the same
+    /// open file find too. A file is read by this thread, and the others wait for its disk.
+    ///
+    /// Of a socket for datagrams, such as a `std::net::UdpSocket`, each datagram is one message, also
+    /// one without bytes. The message holds the payload alone, not the sender's address; a handler
+    /// that needs it has a [`Receiver`](crate::udp::Receiver). A datagram longer than a message may
+    /// be is dropped and counted in [`Carried::too_long`]: longer than a slot, a buffer, or a
+    /// quarter of the capacity of [`StreamForm::Messages`](crate::stream::StreamForm::Messages) and
+    /// [`StreamForm::Bytes`](crate::stream::StreamForm::Bytes), and in any case than 64 KiB. While the stream has no room
+    /// for the longest, datagrams wait in the socket, and the kernel drops what finds no room there.
+    /// So a reader of messages or bytes must not wait for more than three quarters of the capacity.
+    ///
+    /// # Errors
+    /// See [`IoPumpError`].
+    pub fn source(
+        &self,
+        fd: impl Into<OwnedFd>,
+        writer: StreamWriter,
+    ) -> Result<Wait, IoPumpError> {
+        self.carry(Carry::source(NonBlocking::new(fd.into())?, writer)?)
+    }
+
+    /// Carries what a stream gives to `fd`, until it ends: messages one after the other, of a stream socket or a
+    /// pipe their bounds are lost. Otherwise as [`IoPump::source`].
+    ///
+    /// # Errors
+    /// See [`IoPumpError`].
+    pub fn sink(&self, reader: StreamReader, fd: impl Into<OwnedFd>) -> Result<Wait, IoPumpError> {
+        self.carry(Carry::sink(reader, NonBlocking::new(fd.into())?)?)
+    }
+
+    fn carry(&self, carry: Carry) -> Result<Wait, IoPumpError> {
+        self.desk.take_bell()?;
+        let (ended, ends) = mpsc::channel();
+        self.desk.order(Order::Carry(Box::new(carry), ended));
+        Ok(Wait(ends))
+    }
+
+    /// Where others ask to be woken.
+    pub(in crate::stream) fn desk(&self) -> &Arc<Desk> {
+        &self.desk
+    }
+}
+
+impl Drop for IoPump {
+    fn drop(&mut self) {
+        self.desk.orders.lock().unwrap_or_else(PoisonError::into_inner).stop = true;
+        self.desk.ring();
+        if let Some(thread) = self.thread.take() {
+            // It does not wait for anybody.
+            let _ = thread.join();
+        }
+    }
+}
