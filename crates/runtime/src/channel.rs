@@ -102,7 +102,7 @@ pub use errors::{CallError, ChannelOpenError, FastError, RaiseError, ServiceRefu
 pub use event::{ChannelEvent, Words};
 pub use fast::{FastAnswer, FastDone, call};
 pub use name::services_folder;
-pub use owner::Holder;
+pub use owner::ServiceOwner;
 pub use peer::{Gone, PeerId};
 pub use raise::Raise;
 pub use raiser::Raiser;
@@ -110,6 +110,8 @@ pub use route::{HANDLER_TERMS, Route};
 pub use segment::Forms;
 pub use service::{Service, ServiceTerms};
 
-pub(crate) use dispatcher::{Desk, Moment, Newcomer};
-pub(crate) use notifier::Caller;
+pub(crate) use dispatcher::{
+    DispatchPoint as Moment, EventDispatcher as Desk, NewRegistrant as Newcomer,
+};
+pub(crate) use notifier::DispatcherNotifier as Caller;
 pub(crate) use thread_context::set_executor;

@@ -87,7 +87,7 @@ impl Gate {
         let held = self.held.recv_timeout(std::time::Duration::from_secs(60));
         held.expect("nobody is ever held");
         posts();
-        raiser.tell().expect("it is there");
+        raiser.notify().expect("it is there");
         self.go_on.send(()).expect("it is held");
     }
 }
@@ -158,8 +158,8 @@ fn many_deferred_events_cost_one_invocation_and_at_most_one_system_call() {
     gate.while_held(&raiser, || {
         let before = raiser.system_calls();
         (0..50).for_each(|number| assert_eq!(raiser.post(&raise(number)), Ok(Posted::Stored)));
-        raiser.tell().unwrap();
-        raiser.tell().unwrap();
+        raiser.notify().unwrap();
+        raiser.notify().unwrap();
         assert!(raiser.system_calls() <= before + 1);
     });
     assert_eq!((0..50).map(|_| next_word(&seen)).collect::<Vec<_>>(), (0..50).collect::<Vec<_>>());
@@ -506,7 +506,7 @@ fn what_cannot_be_is_refused() {
     std::fs::write(channel::services_folder().join(&file), "").unwrap();
     let blocked = Service::in_thread(&file, ServiceTerms::new(RINGS, route())).unwrap_err();
     std::fs::remove_file(channel::services_folder().join(&file)).unwrap();
-    assert!(matches!(blocked, ChannelOpenError::Taken { holder: None, .. }), "{blocked}");
+    assert!(matches!(blocked, ChannelOpenError::Taken { owner: None, .. }), "{blocked}");
     let forms = Forms { to_service: Form::Ring { slots: 3 }, ..RINGS };
     let odd = Service::in_thread(&name("odd"), ServiceTerms::new(forms, route())).unwrap_err();
     assert!(matches!(odd, ChannelOpenError::Layout(_)), "{odd}");

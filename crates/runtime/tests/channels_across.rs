@@ -195,12 +195,12 @@ fn a_name_that_another_process_serves_is_refused_with_that_process() {
     let client = client_of(&name);
     let route = Route::to(|_| {});
     let refused = Service::in_thread(&name, ServiceTerms::new(RINGS, route)).unwrap_err();
-    let ChannelOpenError::Taken { holder: Some(holder), .. } = &refused else {
+    let ChannelOpenError::Taken { owner: Some(owner), .. } = &refused else {
         panic!("{refused}")
     };
-    assert_eq!((holder.pid, holder.uid), (child.pid(), process::effective_user()));
+    assert_eq!((owner.pid, owner.uid), (child.pid(), process::effective_user()));
     let command = std::fs::read_to_string("/proc/self/comm").unwrap();
-    assert_eq!(holder.command.as_deref(), Some(command.trim_end()));
+    assert_eq!(owner.command.as_deref(), Some(command.trim_end()));
     assert!(refused.to_string().contains(&format!("process {} (", child.pid())), "{refused}");
     // The service is not harmed.
     drop(client);

@@ -1,25 +1,28 @@
-//! Where events are handed to handlers: the paper's event dispatcher (ecalls-2001 §2.1), one for each
-//! thread that serves channels.
+//! Hands events to handlers: the paper's event dispatcher (ecalls-2001 §2.1). Each thread that
+//! serves channels has one.
 //!
-//! Served by an executor, between two upcalls and at the boundaries of what runs, or by a thread of
-//! its own ([`super::thread`]). It takes events out of the segments whose bells were rung, and has
-//! [`Delivery`] say which handler is invoked next and with which.
+//! An executor serves its dispatcher between two upcalls and at the boundaries of the running
+//! upcall. A handler thread ([`super::handler_thread`]) serves its own. The dispatcher takes events
+//! out of the segments whose peers have notified. [`Delivery`](upcall_core::events::Delivery)
+//! decides which handler is invoked next, and with which event.
 //!
 //! ```text
-//!   segment --(1) bell--> hear --(2)--> drain --(3)--> Delivery --(4)--> handler --(5)--> next of the route
-//!                                         |                                       \--> done: the note is free
-//!                                         +--(6) the peer is at fault or gone --> handled, told, detached
+//!   segment --(1) notified--> poll --(2)--> drain --(3)--> Delivery --(4)--> handler --(5)--> next of the route
+//!                                             |                                       \--> done: the slot is free
+//!                                             +--(6) peer at fault or gone --> handled, reported, detached
 //! ```
 //!
-//! 1. A load for each peer, if none was rung.
-//! 2. As many as find room; of the rest its raiser finds its segment full.
-//! 3. What an event carries stays here, in a note; the core has its number.
+//! 1. One load per peer if no peer has notified.
+//! 2. As many events as there are free slots. The others stay in the segment, and its raiser finds
+//!    the segment full.
+//! 3. The dispatcher keeps the contents of an event as a pending event. The core has its number.
 //! 4. Not inside a handler, and not while interrupts are masked.
-//! 5. Passed on, merged into the one before, or dropped, as the handler says.
-//! 6. What it raised before it died is handled first; of one at fault nothing more is believed.
+//! 5. The handler passes the event on, merges it into the one before, or drops it.
+//! 6. Events that a peer raised before it died are handled first. Events of a peer at fault are not.
 //!
-//! Once a party is here nothing allocates or waits. A peer that raises more than handlers may be
-//! invoked for is not listened to until they may.
+//! After a registrant is admitted, the dispatcher neither allocates nor waits. If a peer raises more
+//! events than its handlers may be invoked for, the dispatcher does not poll the peer until they may
+//! be invoked again.
 
 mod events;
 mod handling;
@@ -28,7 +31,7 @@ mod registrants;
 mod shared;
 mod state;
 
-pub(super) use shared::State;
+pub(super) use shared::RegistrationState;
 pub use state::Events;
-pub(super) use state::{Code, DeskEnd, News, OnGone, Retired};
-pub(crate) use state::{Desk, Moment, Newcomer};
+pub(super) use state::{Code, DispatcherEnd, DispatcherRequest, OnGone, Retired};
+pub(crate) use state::{DispatchPoint, EventDispatcher, NewRegistrant};

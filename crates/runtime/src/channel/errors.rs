@@ -8,7 +8,7 @@ use upcall_shm::channel::SegmentError;
 use upcall_sys::OsError;
 use upcall_sys::memfd::MapError;
 
-use super::owner::Holder;
+use super::owner::ServiceOwner;
 use super::peer::{Gone, PeerId};
 use crate::config::Mode;
 use crate::folder::FolderError;
@@ -46,7 +46,7 @@ pub enum ChannelOpenError {
         /// Where its socket is.
         socket: std::path::PathBuf,
         /// The process that serves it; `None`: none listens there.
-        holder: Option<Holder>,
+        owner: Option<ServiceOwner>,
     },
     /// There is no folder for sockets ([`services_folder`]), or others may write to it.
     Folder(FolderError),
@@ -70,9 +70,9 @@ pub enum ChannelOpenError {
     /// In this mode the kernel decides, and threads are handlers'.
     NotInMode(Mode),
     /// Streams and peers of the scheduling thread are together too many to sleep on.
-    TooManyBells {
+    TooManyPeers {
         /// Most there may be.
-        bells_max: usize,
+        peers_max: usize,
     },
     /// What the service said.
     Refused(ServiceRefusal),
@@ -84,10 +84,10 @@ impl fmt::Display for ChannelOpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ChannelOpenError::Name(name) => write_no_name(f, name),
-            ChannelOpenError::Taken { name, holder: Some(holder), .. } => {
-                write!(f, "the name `{name}` is taken: {holder} serves it")
+            ChannelOpenError::Taken { name, owner: Some(owner), .. } => {
+                write!(f, "the name `{name}` is taken: {owner} serves it")
             }
-            ChannelOpenError::Taken { name, socket, holder: None } => write!(
+            ChannelOpenError::Taken { name, socket, owner: None } => write!(
                 f,
                 "the name `{name}` is taken: there is a file at {}, and no service answers there",
                 socket.display()
@@ -109,8 +109,8 @@ impl fmt::Display for ChannelOpenError {
             ChannelOpenError::NotInMode(mode) => {
                 write!(f, "mode {} has no handlers of channels, expected mode upcall", mode.name())
             }
-            ChannelOpenError::TooManyBells { bells_max } => {
-                write!(f, "a CPU has at most {bells_max} streams and peers of channels")
+            ChannelOpenError::TooManyPeers { peers_max } => {
+                write!(f, "a CPU has at most {peers_max} streams and peers of channels")
             }
             ChannelOpenError::Refused(refusal) => refusal.fmt(f),
             ChannelOpenError::NoAnswer => f.write_str(NO_ANSWER),

@@ -1,55 +1,56 @@
-//! A desk with a thread of its own, whose handlers may block: the paper's *kernel handler thread*.
+//! A dispatcher with a thread of its own, whose handlers may block: the paper's *kernel handler
+//! thread*.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use upcall_sys::futex::WaitSet;
 
-use super::dispatcher::{Desk, Moment, Newcomer};
+use super::dispatcher::{DispatchPoint, EventDispatcher, NewRegistrant};
 use super::errors::ChannelOpenError;
-use super::notifier::Caller;
+use super::notifier::DispatcherNotifier;
 use crate::clock;
 use crate::doorbell::Doorbell;
 
-/// Who calls it, before there is one.
-pub(super) fn caller() -> Caller {
-    Caller::Thread(Arc::default())
+/// The notifier of a handler thread that is yet to start.
+pub(super) fn notifier() -> DispatcherNotifier {
+    DispatcherNotifier::Thread(Arc::default())
 }
 
-/// Starts the thread that serves `newcomer` and nobody else, until it leaves. It is of the ordinary class, or
-/// the caller's. Allocates.
+/// Starts the thread that serves `registrant` alone, until the registrant leaves. The thread has
+/// the caller's scheduling class, usually the ordinary one. Allocates.
 pub(super) fn start(
-    caller: &Caller,
-    newcomer: Newcomer,
+    notifier: &DispatcherNotifier,
+    registrant: NewRegistrant,
 ) -> Result<JoinHandle<()>, ChannelOpenError> {
-    let Caller::Thread(doorbell) = caller else {
+    let DispatcherNotifier::Thread(doorbell) = notifier else {
         return Err(ChannelOpenError::Thread(String::new()));
     };
-    let mut desk = Desk::new();
-    desk.admit(newcomer)?;
+    let mut dispatcher = EventDispatcher::new();
+    dispatcher.admit(registrant)?;
     let doorbell = doorbell.clone();
     let named = std::thread::Builder::new().name("upcall-events".to_owned());
-    let thread = named.spawn(move || serve(&mut desk, &doorbell));
+    let thread = named.spawn(move || serve(&mut dispatcher, &doorbell));
     thread.map_err(|error| ChannelOpenError::Thread(error.to_string()))
 }
 
-fn serve(desk: &mut Desk, doorbell: &Doorbell) {
+fn serve(dispatcher: &mut EventDispatcher, doorbell: &Doorbell) {
     loop {
         if doorbell.answer() {
-            desk.called();
-            // Nobody rings for one that has left.
-            if desk.is_empty() {
+            dispatcher.called();
+            // The registrant has left, so no thread notifies this one any more.
+            if dispatcher.is_empty() {
                 return;
             }
         }
         let now = clock::now();
-        desk.serve(now, Moment::Scheduling);
-        if !desk.is_due(now) {
+        dispatcher.serve(now, DispatchPoint::Scheduling);
+        if !dispatcher.is_due(now) {
             let mut set = WaitSet::new();
-            if desk.doze(&mut set) {
-                doorbell.sleep_among(&mut set, desk.next_deadline());
+            if dispatcher.doze(&mut set) {
+                doorbell.sleep_among(&mut set, dispatcher.next_deadline());
             }
-            desk.stir();
+            dispatcher.stir();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One peer of a dispatcher: its channel's end here.
+//! This process's end of a channel, as its dispatcher holds it: one per peer.
 
 use std::sync::Arc;
 
@@ -7,35 +7,37 @@ use upcall_shm::channel::bell::Bell;
 use upcall_sys::local::Connection;
 
 use super::peer::{Gone, PeerId};
-use super::raiser::Out;
-use super::segment::{Part, Takes};
+use super::raiser::RaisingEnd;
+use super::segment::{Part, SegmentTaker};
 
-/// One peer: its channel's end here.
+/// See the module's head.
 pub(super) struct Link {
     pub(super) peer: PeerId,
-    pub(super) takes: Takes,
+    pub(super) taker: SegmentTaker,
     pub(super) bell: Bell<Part>,
-    pub(super) out: Arc<Out>,
-    /// Whether it is of this process: what it says of handlers is believed.
+    pub(super) raising_end: Arc<RaisingEnd>,
+    /// Whether the peer is in this process. Only then the dispatcher believes which handlers led to
+    /// its events.
     pub(super) is_local: bool,
     pub(super) connection: Arc<Connection>,
-    pub(super) at: Place,
+    pub(super) state: LinkState,
 }
 
-/// What a desk knows of a link.
+/// The dispatcher's own state of a link.
 #[derive(Debug, Default)]
-pub(super) struct Place {
-    pub(super) party: usize,
+pub(super) struct LinkState {
+    /// The slot of the registrant.
+    pub(super) slot: usize,
     pub(super) source: Option<SourceId>,
-    /// Its bell was rung.
-    pub(super) rung: bool,
-    /// There may be more that it was told of: its bell says nothing until it was looked at.
-    pub(super) unfinished: bool,
-    /// Rings for nothing, in a row.
-    pub(super) idle: u32,
+    /// The peer has notified.
+    pub(super) notified: bool,
+    /// The segment may hold more events. The wake word is not read until they are taken.
+    pub(super) more_to_take: bool,
+    /// Notifications without an event, in a row.
+    pub(super) empty_notifications: u32,
     pub(super) gone: Option<Gone>,
-    /// Notes of its events.
-    pub(super) notes: u32,
-    /// The last that came to each handler of the route.
+    /// How many of the peer's events are pending.
+    pub(super) pending: u32,
+    /// The newest event at each handler of the route.
     pub(super) newest: [Option<u64>; ROUTE_MAX],
 }

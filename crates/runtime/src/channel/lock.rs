@@ -1,8 +1,8 @@
-//! Locks a mutex.
+//! Locks a mutex whatever happened to its last holder.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What a thread that panicked left is as good as before.
+/// Ignores poison: the state behind these locks stays valid across panics.
 pub(super) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

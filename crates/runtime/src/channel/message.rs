@@ -29,7 +29,7 @@ pub(super) enum ToService {
 pub(super) enum ToClient {
     /// With the descriptor of the channel's memory.
     Registered(Forms),
-    Answer(Words),
+    Reply(Words),
     Refused(ServiceRefusal),
     Bye,
 }
@@ -90,7 +90,7 @@ impl ToClient {
             ToClient::Registered(forms) => {
                 Encoded::new(1, &forms.to_words().map(u32::to_ne_bytes).concat())
             }
-            ToClient::Answer(words) => Encoded::new(2, &words.map(u64::to_ne_bytes).concat()),
+            ToClient::Reply(words) => Encoded::new(2, &words.map(u64::to_ne_bytes).concat()),
             ToClient::Refused(refusal) => Encoded::new(
                 3,
                 &[match refusal {
@@ -117,7 +117,7 @@ impl ToClient {
                 }
                 Some(ToClient::Registered(Forms::from_words(found)?))
             }
-            (2, numbers) => Some(ToClient::Answer(words(numbers)?)),
+            (2, numbers) => Some(ToClient::Reply(words(numbers)?)),
             (3, [1]) => Some(ToClient::Refused(ServiceRefusal::Full)),
             (3, [2]) => Some(ToClient::Refused(ServiceRefusal::NoCall)),
             (3, [3]) => Some(ToClient::Refused(ServiceRefusal::Signal)),
@@ -172,7 +172,7 @@ mod tests {
             ServiceRefusal::Signal,
             ServiceRefusal::Resources,
         ];
-        let said = [ToClient::Registered(forms), ToClient::Answer(words), ToClient::Bye];
+        let said = [ToClient::Registered(forms), ToClient::Reply(words), ToClient::Bye];
         for said in said.into_iter().chain(refusals.map(ToClient::Refused)) {
             let bytes = said.encode();
             assert_eq!(ToClient::decode(bytes.bytes()), Some(said));

@@ -1,23 +1,23 @@
-//! How the thread that serves a dispatcher is notified.
+//! How other threads notify the thread that serves a dispatcher.
 
 use std::sync::Arc;
 
 use crate::doorbell::Doorbell;
 use crate::executor::Shared;
 
-/// How who serves a desk is called.
+/// Notifies the thread that serves a dispatcher: an executor, or a handler thread.
 #[derive(Clone, Debug)]
-pub(crate) enum Caller {
+pub(crate) enum DispatcherNotifier {
     Executor(Arc<Shared>),
     Thread(Arc<Doorbell>),
 }
 
-impl Caller {
-    /// Has it look at its lines, and at what has become of its peers.
-    pub(super) fn ring(&self) {
+impl DispatcherNotifier {
+    /// Asks the dispatcher to take requests, and to look which peers are gone.
+    pub(super) fn notify(&self) {
         match self {
-            Caller::Executor(shared) => shared.doorbell.ring(),
-            Caller::Thread(doorbell) => doorbell.ring(),
+            DispatcherNotifier::Executor(shared) => shared.doorbell.ring(),
+            DispatcherNotifier::Thread(doorbell) => doorbell.ring(),
         }
     }
 }

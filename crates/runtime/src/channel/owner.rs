@@ -8,7 +8,7 @@ use upcall_sys::local::{Connection, Credentials};
 /// A process that listens at the socket of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Holder {
+pub struct ServiceOwner {
     /// Its number; 0 where this process cannot see it (another PID namespace).
     pub pid: u32,
     /// The user it had when it began to listen.
@@ -17,7 +17,7 @@ pub struct Holder {
     pub command: Option<String>,
 }
 
-impl Holder {
+impl ServiceOwner {
     /// The process that listens at `socket` now; `None` if none does, or it has no room for
     /// one more connection. Connects for a moment, reads a file of `/proc`; allocates.
     pub(super) fn of(socket: &Path) -> Option<Self> {
@@ -30,11 +30,11 @@ impl Holder {
             let visible = name.trim_end().chars();
             visible.map(|c| if c.is_control() { '?' } else { c }).collect()
         });
-        Some(Holder { pid, uid, command })
+        Some(ServiceOwner { pid, uid, command })
     }
 }
 
-impl fmt::Display for Holder {
+impl fmt::Display for ServiceOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.pid, &self.command) {
             (0, _) => f.write_str("a process of another PID namespace")?,

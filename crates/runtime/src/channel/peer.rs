@@ -8,27 +8,29 @@ use upcall_shm::PeerFault;
 
 use super::lock::lock;
 
-/// Names a peer: of a service its client, of a client its service. Never used again in a process.
+/// Names a peer: a client of a service, or the service of a client. A process never uses a number
+/// twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerId(pub(super) u64);
 
 impl PeerId {
     pub(super) fn next() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        // Relaxed: a number for itself.
+        // Relaxed: the counter orders nothing else.
         PeerId(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 }
 
-/// How the other end went.
+/// How the other end of a channel went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Gone {
-    /// Because it wanted to.
+    /// It ended in order.
     Ended,
-    /// Its process died, its handler panicked, or it said what none of this version does.
+    /// Its process died, its handler panicked, or it sent a message that this version does not
+    /// know.
     Died,
-    /// It wrote what cannot be, and was detached.
+    /// It wrote an invalid value, and was detached.
     Fault(PeerFault),
 }
 
@@ -42,18 +44,18 @@ impl fmt::Display for Gone {
     }
 }
 
-/// What has become of the other end. Of this process, and so no peer's.
+/// Whether the other end is gone, and how. Only this process writes it, not the peer.
 #[derive(Debug, Default)]
-pub(super) struct Fate {
+pub(super) struct ExitState {
     word: AtomicU32,
     fault: Mutex<Option<PeerFault>>,
 }
 
-impl Fate {
-    /// A load, while it is there.
+impl ExitState {
+    /// How the other end went. One load while it is there.
     #[inline]
     pub(super) fn gone(&self) -> Option<Gone> {
-        // Acquire pairs with the Release in `set`: the fault is there.
+        // Acquire pairs with the Release in `set`: the fault is stored by then.
         match self.word.load(Ordering::Acquire) {
             0 => None,
             1 => Some(Gone::Ended),
@@ -62,7 +64,7 @@ impl Fate {
         }
     }
 
-    /// Says so; the first to say so says how.
+    /// Stores how the other end went. Only the first call counts.
     pub(super) fn set(&self, gone: Gone) {
         let word = match gone {
             Gone::Ended => 1,
@@ -72,7 +74,7 @@ impl Fate {
                 3
             }
         };
-        // Release pairs with the Acquire in `gone`; a failure says nothing.
+        // Release pairs with the Acquire in `gone`. A failed exchange synchronises nothing.
         let _ = self.word.compare_exchange(0, word, Ordering::Release, Ordering::Relaxed);
     }
 }
@@ -82,16 +84,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_to_say_what_has_become_of_a_peer_says_how() {
-        let fate = Fate::default();
-        assert_eq!(fate.gone(), None);
+    fn the_first_report_of_an_exit_counts() {
+        let exit = ExitState::default();
+        assert_eq!(exit.gone(), None);
         let fault = PeerFault::Torn { page: "channel" };
-        fate.set(Gone::Fault(fault));
-        fate.set(Gone::Died);
-        assert_eq!(fate.gone(), Some(Gone::Fault(fault)));
-        let fate = Fate::default();
-        fate.set(Gone::Ended);
-        fate.set(Gone::Fault(fault));
-        assert_eq!(fate.gone(), Some(Gone::Ended));
+        exit.set(Gone::Fault(fault));
+        exit.set(Gone::Died);
+        assert_eq!(exit.gone(), Some(Gone::Fault(fault)));
+        let exit = ExitState::default();
+        exit.set(Gone::Ended);
+        exit.set(Gone::Fault(fault));
+        assert_eq!(exit.gone(), Some(Gone::Ended));
     }
 }

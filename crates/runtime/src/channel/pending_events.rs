@@ -1,60 +1,60 @@
-//! What events carry that wait at a desk: the core knows them by number.
+//! The contents of the events that wait at a dispatcher. The core knows each event by a number.
 
 use super::event::Words;
 use super::peer::PeerId;
 
-/// Of one event.
+/// The contents of one event.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Note {
+pub(super) struct PendingEvent {
     pub(super) peer: PeerId,
     pub(super) row: u32,
     pub(super) merged: u64,
     pub(super) words: Words,
 }
 
-/// As many as can wait. Memory is taken as parties come.
+/// As many events as may wait. Memory is allocated when registrants come.
 #[derive(Debug, Default)]
-pub(super) struct Notes {
-    places: Vec<Option<Note>>,
+pub(super) struct PendingEvents {
+    slots: Vec<Option<PendingEvent>>,
     free: Vec<usize>,
 }
 
-impl Notes {
-    /// Room for `count` more. Allocates.
-    pub(super) fn make_room(&mut self, count: usize) {
-        let from = self.places.len();
-        self.places.resize(from + count, None);
-        self.free.reserve(self.places.len());
+impl PendingEvents {
+    /// Reserves slots for `count` more events. Allocates.
+    pub(super) fn reserve(&mut self, count: usize) {
+        let from = self.slots.len();
+        self.slots.resize(from + count, None);
+        self.free.reserve(self.slots.len());
         self.free.extend(from..from + count);
     }
 
-    /// Keeps a note; `None`: there is no room.
-    pub(super) fn put(&mut self, note: Note) -> Option<u64> {
-        let place = self.free.pop()?;
-        self.places[place] = Some(note);
-        Some(place as u64)
+    /// Stores an event and returns its number, or `None` if all slots are taken.
+    pub(super) fn put(&mut self, event: PendingEvent) -> Option<u64> {
+        let slot = self.free.pop()?;
+        self.slots[slot] = Some(event);
+        Some(slot as u64)
     }
 
-    pub(super) fn at(&self, token: u64) -> Option<&Note> {
-        self.places.get(usize::try_from(token).ok()?)?.as_ref()
+    pub(super) fn at(&self, token: u64) -> Option<&PendingEvent> {
+        self.slots.get(usize::try_from(token).ok()?)?.as_ref()
     }
 
-    /// Forgets one; whether it was there.
+    /// Frees the slot of one event. Returns whether there was an event.
     pub(super) fn free(&mut self, token: u64) -> bool {
-        let Ok(place) = usize::try_from(token) else { return false };
-        let was = self.places.get_mut(place).and_then(Option::take).is_some();
+        let Ok(slot) = usize::try_from(token) else { return false };
+        let was = self.slots.get_mut(slot).and_then(Option::take).is_some();
         if was {
-            self.free.push(place);
+            self.free.push(slot);
         }
         was
     }
 
-    /// Forgets all of a peer. O(n).
+    /// Frees the slots of all events of a peer. O(n).
     pub(super) fn free_all(&mut self, peer: PeerId) {
-        for place in 0..self.places.len() {
-            if self.places[place].is_some_and(|note| note.peer == peer) {
-                self.places[place] = None;
-                self.free.push(place);
+        for slot in 0..self.slots.len() {
+            if self.slots[slot].is_some_and(|event| event.peer == peer) {
+                self.slots[slot] = None;
+                self.free.push(slot);
             }
         }
     }

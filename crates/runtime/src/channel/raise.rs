@@ -5,7 +5,7 @@ use upcall_core::time::Span;
 use upcall_shm::channel::Payload;
 
 use super::event::Words;
-use super::thread_context as here;
+use super::thread_context;
 
 /// An event to be raised.
 ///
@@ -30,35 +30,35 @@ impl Default for Raise {
 }
 
 impl Raise {
-    /// Of this type or level; 0 in a ring and in a counter.
+    /// An event of this type or level. Rings and counters have row 0 only.
     pub const fn row(row: u32) -> Self {
         Raise { row, words: [0; 5], rank: None, when: None }
     }
 
-    /// With these words, which a counter does not carry.
+    /// Sets the words that the event carries. A counter does not carry them.
     #[must_use]
     pub const fn words(mut self, words: Words) -> Self {
         self.words = words;
         self
     }
 
-    /// Smaller ones are handled first; the type or level, if none is given.
+    /// Sets the rank: events of smaller rank are handled first. The default is the type or level.
     #[must_use]
     pub const fn rank(mut self, rank: u16) -> Self {
         self.rank = Some(rank);
         self
     }
 
-    /// When its handler is to be invoked (§2.3.1), in place of what the taker registered. A delay is rounded
-    /// up to microseconds, at most 2^32 - 1 of them, and counted from when the taker finds
-    /// the event: at its next crossing, at once if it sleeps.
+    /// Sets when the handler is invoked (§2.3.1), in place of what the taker registered. A delay is
+    /// rounded up to microseconds, at most 2^32 - 1 of them. It counts from when the taker finds
+    /// the event: at its next crossing, or at once if it sleeps.
     #[must_use]
     pub const fn when(mut self, when: When) -> Self {
         self.when = Some(when);
         self
     }
 
-    /// As the segment holds it: the last two words are the channel's.
+    /// The payload in the segment. The channel itself uses the last two words.
     pub(super) fn payload(&self) -> Payload {
         let (kind, delay_us) = match self.when {
             None => (0, 0),
@@ -70,24 +70,25 @@ impl Raise {
             }
         };
         let rank = self.rank.unwrap_or(u16::try_from(self.row).unwrap_or(u16::MAX));
-        let from = here::origin();
-        let head = kind | u64::from(from.desk & DESK_MAX) << 4 | u64::from(rank) << 16;
+        let from = thread_context::origin();
+        let head =
+            kind | u64::from(from.dispatcher & DISPATCHER_NUMBER_MAX) << 4 | u64::from(rank) << 16;
         let [a, b, c, d, e] = self.words;
         [a, b, c, d, e, head | delay_us << 32, from.led_by]
     }
 }
 
-/// Desks have numbers up to this; 0 is none.
-pub(super) const DESK_MAX: u16 = 0xFFF;
+/// The greatest number of a dispatcher. 0 stands for no dispatcher.
+pub(super) const DISPATCHER_NUMBER_MAX: u16 = 0xFFF;
 
-/// What a raiser wrote behind its words. Nothing in it can be wrong: at worst it is
-/// another event than its raiser meant.
+/// What a raiser wrote behind its words. Every value is valid. A wrong one yields an event that its
+/// raiser did not mean, and nothing worse.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Label {
     pub(super) when: Option<When>,
     pub(super) rank: u64,
-    /// The desk whose handlers led to it, 0: none; and which.
-    pub(super) desk: u16,
+    /// The dispatcher whose handlers led to the event, 0 for none, and those handlers.
+    pub(super) dispatcher: u16,
     pub(super) led_by: u64,
 }
 
@@ -102,7 +103,12 @@ impl Label {
             4 => Some(When::After(Span::from_micros(head >> 32))),
             _ => None,
         };
-        Label { when, rank: head >> 16 & 0xFFFF, desk: (head >> 4) as u16 & DESK_MAX, led_by }
+        Label {
+            when,
+            rank: head >> 16 & 0xFFFF,
+            dispatcher: (head >> 4) as u16 & DISPATCHER_NUMBER_MAX,
+            led_by,
+        }
     }
 }
 
@@ -111,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_raiser_says_of_its_event_is_read_again() {
+    fn a_label_decodes_to_what_was_encoded() {
         let late = Span::from_micros(u64::from(u32::MAX));
         for (when, read) in [
             (When::Now, When::Now),
@@ -122,15 +128,18 @@ mod tests {
         ] {
             let payload = Raise::row(3).words([1, 2, 3, 4, u64::MAX]).when(when).payload();
             let label = Label::of(&payload);
-            assert_eq!((label.when, label.rank, label.desk), (Some(read), 3, 0));
+            assert_eq!((label.when, label.rank, label.dispatcher), (Some(read), 3, 0));
             assert_eq!(payload[..5], [1, 2, 3, 4, u64::MAX]);
         }
-        here::set_origin(here::Origin { desk: DESK_MAX, led_by: 5 });
+        thread_context::set_origin(thread_context::Origin {
+            dispatcher: DISPATCHER_NUMBER_MAX,
+            led_by: 5,
+        });
         let label = Label::of(&Raise::row(70_000).rank(u16::MAX).payload());
-        here::set_origin(here::Origin::default());
+        thread_context::set_origin(thread_context::Origin::default());
         assert_eq!((label.when, label.rank), (None, u64::from(u16::MAX)));
-        assert_eq!((label.desk, label.led_by), (DESK_MAX, 5));
-        // Anything can be read, and means something.
+        assert_eq!((label.dispatcher, label.led_by), (DISPATCHER_NUMBER_MAX, 5));
+        // Any payload decodes to a valid label.
         assert_eq!(Label::of(&[u64::MAX; 7]).when, None);
     }
 }

@@ -1,7 +1,7 @@
-//! The end that raises: posts into its segment, and tells the taker if it must.
+//! The raising end of a channel: posts events into a segment, and notifies the taker if it must.
 //!
-//! Used from any thread of the process; by handlers, too. One raises at a time: an ordinary thread
-//! waits for the other, a scheduling thread never does ([`RaiseError::Busy`]).
+//! Any thread of the process may use it, and handlers may, too. One thread raises at a time. An
+//! ordinary thread waits for the other one. A scheduling thread never waits ([`RaiseError::Busy`]).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
@@ -15,89 +15,84 @@ use upcall_sys::process::PidFd;
 
 use super::errors::RaiseError;
 use super::lock::lock;
-use super::notifier::Caller;
-use super::peer::{Fate, Gone, PeerId};
+use super::notifier::DispatcherNotifier;
+use super::peer::{ExitState, Gone, PeerId};
 use super::raise::Raise;
-use super::segment::{Part, Raises};
-use super::thread_context as here;
+use super::segment::{Part, SegmentRaiser};
+use super::thread_context;
 
-/// How the taker wants to be told.
+/// How the taker wants to be notified.
 #[derive(Debug)]
-pub(super) enum Tell {
-    /// Its bell: it looks there, or sleeps on it.
+pub(super) enum Notification {
+    /// By its wake word, which it polls or sleeps on.
     Bell,
-    /// A real-time signal with a value.
+    /// By a real-time signal with a value.
     Signal { process: PidFd, number: i32, value: i32 },
 }
 
-/// What decides in the raiser's process, on the taker's behalf.
-pub(super) type Behalf = dyn Fn(PeerId, &Raise) -> Verdict + Send + Sync;
+/// A handler that decides in the raiser's process, on the taker's behalf.
+pub(super) type OnBehalf = dyn Fn(PeerId, &Raise) -> Verdict + Send + Sync;
 
-/// One raising end. Used by its handle, and by handlers that answer.
-pub(super) struct Out {
+/// One raising end, shared by its handle and by handlers that reply.
+pub(super) struct RaisingEnd {
     pub(super) peer: PeerId,
-    pub(super) raises: Mutex<Raises>,
+    pub(super) raiser: Mutex<SegmentRaiser>,
     pub(super) bell: Bell<Part>,
-    pub(super) tell: Tell,
-    pub(super) fate: Arc<Fate>,
-    pub(super) behalf: Option<Arc<Behalf>>,
+    pub(super) notification: Notification,
+    pub(super) exit: Arc<ExitState>,
+    pub(super) on_behalf: Option<Arc<OnBehalf>>,
     pub(super) system_calls: AtomicU64,
-    /// The taker was to be told, and its signal could not be sent.
-    pub(super) owed: AtomicBool,
-    /// Who takes on this side, if a desk does: it detaches a peer that is found at fault.
-    pub(super) caller: Option<Caller>,
+    /// The taker was to get a signal, and sending it failed.
+    pub(super) signal_owed: AtomicBool,
+    /// The dispatcher that takes on this side, if there is one. It detaches a peer at fault.
+    pub(super) own_dispatcher: Option<DispatcherNotifier>,
 }
 
-impl Out {
+impl RaisingEnd {
     pub(super) fn raise(&self, raise: &Raise) -> Result<Posted, RaiseError> {
-        self.put(raise, true)
+        self.post(raise, true)
     }
 
-    /// Posts, and tells if `tell`.
-    pub(super) fn put(&self, raise: &Raise, tell: bool) -> Result<Posted, RaiseError> {
-        if let Some(gone) = self.fate.gone() {
+    /// Posts an event, and notifies the taker if `notify` is set.
+    fn post(&self, raise: &Raise, notify: bool) -> Result<Posted, RaiseError> {
+        if let Some(gone) = self.exit.gone() {
             return Err(RaiseError::Gone(gone));
         }
         let verdict =
-            self.behalf.as_ref().map_or(Verdict::Pass, |decides| decides(self.peer, raise));
+            self.on_behalf.as_ref().map_or(Verdict::Pass, |decides| decides(self.peer, raise));
         if verdict == Verdict::Drop {
             return Err(RaiseError::Dropped);
         }
-        let mut raises = self.raises()?;
-        let posted = raises.post(raise.row, &raise.payload()).map_err(|error| match error {
+        let mut raiser = self.lock_raiser()?;
+        let posted = raiser.post(raise.row, &raise.payload()).map_err(|error| match error {
             SegmentError::Peer(fault) => self.failed(fault),
             error => RaiseError::Post(error),
         })?;
-        if tell && verdict == Verdict::Pass {
-            self.tell(raises)?;
+        if notify && verdict == Verdict::Pass {
+            self.notify(raiser)?;
         }
         Ok(posted)
     }
 
-    /// Tells of all that was posted, if the taker must be told.
-    pub(super) fn tell_now(&self) -> Result<(), RaiseError> {
-        let raises = self.raises()?;
-        self.tell(raises)
-    }
-
-    /// Tells if it must. The lock is given back first: who is told may answer at once, and an
-    /// executor does not wait for it.
-    fn tell(&self, mut raises: MutexGuard<'_, Raises>) -> Result<(), RaiseError> {
-        let must = raises.must_tell().map_err(|fault| self.failed(fault))?;
-        drop(raises);
-        // Relaxed, here and below: nothing is handed over with it; one that is missed is found
-        // by the next.
-        let owed = self.owed.load(Ordering::Relaxed) && self.owed.swap(false, Ordering::Relaxed);
+    /// Notifies the taker of all posted events if it must. Releases the lock first: the taker may
+    /// reply at once, and an executor does not wait for the lock.
+    fn notify(&self, mut raiser: MutexGuard<'_, SegmentRaiser>) -> Result<(), RaiseError> {
+        let must = raiser.must_notify().map_err(|fault| self.failed(fault))?;
+        drop(raiser);
+        // Relaxed, here and below: the flag hands nothing over. A raise that misses it leaves it to
+        // the next raise.
+        let owed = self.signal_owed.load(Ordering::Relaxed)
+            && self.signal_owed.swap(false, Ordering::Relaxed);
         if !must && !owed {
             return Ok(());
         }
-        match &self.tell {
-            Tell::Bell => self.ring(),
-            Tell::Signal { process, number, value } => {
-                // Relaxed: a number for itself.
+        match &self.notification {
+            Notification::Bell => self.notify_wake_word(),
+            Notification::Signal { process, number, value } => {
+                // Relaxed: the counter orders nothing else.
                 self.system_calls.fetch_add(1, Ordering::Relaxed);
                 process.queue_signal(*number, *value).map_err(|error| {
-                    self.owed.store(true, Ordering::Relaxed);
+                    self.signal_owed.store(true, Ordering::Relaxed);
                     RaiseError::Signal(error)
                 })?;
             }
@@ -105,49 +100,49 @@ impl Out {
         Ok(())
     }
 
-    fn ring(&self) {
+    fn notify_wake_word(&self) {
         if self.bell.ring() {
-            // Relaxed: a number for itself.
+            // Relaxed: the counter orders nothing else.
             self.system_calls.fetch_add(1, Ordering::Relaxed);
             futex::wake_shared(self.bell.word(), 1);
         }
     }
 
-    fn raises(&self) -> Result<MutexGuard<'_, Raises>, RaiseError> {
-        if !here::is_executor() {
-            return Ok(lock(&self.raises));
+    fn lock_raiser(&self) -> Result<MutexGuard<'_, SegmentRaiser>, RaiseError> {
+        if !thread_context::is_executor() {
+            return Ok(lock(&self.raiser));
         }
-        match self.raises.try_lock() {
-            Ok(raises) => Ok(raises),
+        match self.raiser.try_lock() {
+            Ok(raiser) => Ok(raiser),
             Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => Err(RaiseError::Busy),
         }
     }
 
     fn failed(&self, fault: PeerFault) -> RaiseError {
-        self.fate.set(Gone::Fault(fault));
-        if let Some(caller) = &self.caller {
-            caller.ring();
+        self.exit.set(Gone::Fault(fault));
+        if let Some(own_dispatcher) = &self.own_dispatcher {
+            own_dispatcher.notify();
         }
         RaiseError::Gone(Gone::Fault(fault))
     }
 }
 
 /// Raises events towards one peer: the service of a [`Client`](super::Client), or a client of a
-/// [`Service`](super::Service). Cheap to clone; for any thread, and for handlers.
+/// [`Service`](super::Service). Cheap to clone. Any thread and any handler may use it.
 #[derive(Clone)]
-pub struct Raiser(pub(super) Arc<Out>);
+pub struct Raiser(pub(super) Arc<RaisingEnd>);
 
 impl std::fmt::Debug for Raiser {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Raiser").field("gone", &self.0.fate.gone()).finish()
+        f.debug_struct("Raiser").field("gone", &self.0.exit.gone()).finish()
     }
 }
 
 impl Raiser {
-    /// Posts an event, and tells the taker if it has taken all that it was told of: a store to its bell, and
-    /// a system call only if it sleeps or wants a signal. Never waits for the taker; allocates
-    /// nothing.
+    /// Posts an event. Notifies the taker if it has taken all earlier events: by a store to its wake
+    /// word, and by a system call only if it sleeps or wants a signal. Never waits for the taker,
+    /// and does not allocate.
     ///
     /// # Errors
     /// See [`RaiseError`].
@@ -155,30 +150,32 @@ impl Raiser {
         self.0.raise(raise)
     }
 
-    /// Posts an event and tells nobody: the taker finds it when it is next told, by [`Raiser::tell`] or a raise.
+    /// Posts an event without notifying. The taker finds the event after the next
+    /// [`Raiser::notify`] or raise.
     ///
     /// # Errors
     /// See [`RaiseError`].
     pub fn post(&self, raise: &Raise) -> Result<Posted, RaiseError> {
-        self.0.put(raise, false)
+        self.0.post(raise, false)
     }
 
-    /// Tells of all that was posted, if the taker must be told.
+    /// Notifies the taker of all posted events, if it must be notified.
     ///
     /// # Errors
     /// See [`RaiseError`].
-    pub fn tell(&self) -> Result<(), RaiseError> {
-        self.0.tell_now()
+    pub fn notify(&self) -> Result<(), RaiseError> {
+        let raiser = self.0.lock_raiser()?;
+        self.0.notify(raiser)
     }
 
-    /// System calls that it made to wake its taker, or to send it a signal.
+    /// How many system calls this end made to wake its taker, or to send it a signal.
     pub fn system_calls(&self) -> u64 {
-        // Relaxed: a number for itself.
+        // Relaxed: the counter orders nothing else.
         self.0.system_calls.load(Ordering::Relaxed)
     }
 
-    /// What has become of the other end; `None`: it is there, as far as is known. A load.
+    /// How the other end went. `None` if this end knows of no such event. A load.
     pub fn gone(&self) -> Option<Gone> {
-        self.0.fate.gone()
+        self.0.exit.gone()
     }
 }

@@ -1,105 +1,113 @@
-//! Between a desk and who registered something with it: peers that come, what is to be dropped, counts.
+//! The registrant's end towards its dispatcher: hands peers over, drops what comes back, reads counts.
 //!
-//! The desk's end neither waits nor allocates: what goes is handed back, to be dropped elsewhere.
+//! The dispatcher's end neither waits nor allocates. It hands values back, and this end drops them.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rtrb::{Consumer, Producer, RingBuffer};
 use upcall_core::events::{Counts, ROUTE_MAX};
 
-use super::dispatcher::{DeskEnd, Newcomer, News, Retired, State};
+use super::dispatcher::{
+    DispatcherEnd, DispatcherRequest, NewRegistrant, RegistrationState, Retired,
+};
 use super::link::Link;
 use super::lock::lock;
-use super::notifier::Caller;
+use super::notifier::DispatcherNotifier;
 use super::route::Route;
-use super::thread_context as here;
+use super::thread_context;
 
-/// The registrant's end.
-pub(super) struct Line {
-    caller: Caller,
-    state: Arc<State>,
+/// How long [`Registration::leave`] sleeps before it looks again.
+const LEAVE_POLL: Duration = Duration::from_micros(200);
+
+/// See the module's head.
+pub(super) struct Registration {
+    notifier: DispatcherNotifier,
+    state: Arc<RegistrationState>,
     ends: Mutex<Ends>,
     stages: usize,
 }
 
 struct Ends {
-    news: Producer<News>,
+    requests: Producer<DispatcherRequest>,
     retired: Consumer<Retired>,
-    /// Peers at the desk, those included that wait to be dropped.
+    /// Peers at the dispatcher, including those that are handed back and not yet dropped.
     peers: usize,
     peers_max: usize,
 }
 
-impl Line {
-    /// A line to the desk that `caller` calls, and what is to be brought to it. Allocates.
-    pub(super) fn new(caller: Caller, route: Route, peers_max: usize) -> (Line, Newcomer) {
+impl Registration {
+    /// A registration at the dispatcher of `notifier`, and the registrant to admit there. Allocates.
+    pub(super) fn new(
+        notifier: DispatcherNotifier,
+        route: Route,
+        peers_max: usize,
+    ) -> (Registration, NewRegistrant) {
         let (steps, on_gone, when) = route.into_steps();
         let steps: Vec<_> = steps.into_iter().map(|step| (step.terms, step.code)).collect();
-        let (news_in, news) = RingBuffer::new(peers_max + 1);
-        // Each peer, each handler, and one for the peers that are gone.
-        let (retired, retired_out) = RingBuffer::new(peers_max + ROUTE_MAX + 1);
-        let state = Arc::new(State::default());
-        let ends = Ends { news: news_in, retired: retired_out, peers: 0, peers_max };
-        let line =
-            Line { caller, state: state.clone(), ends: Mutex::new(ends), stages: steps.len() };
-        let end = DeskEnd { news, retired, state };
-        (line, Newcomer { steps, on_gone, when, peers_max, end })
+        let (requests, taken) = RingBuffer::new(peers_max + 1);
+        // One place per peer, one per handler, and one for the code that reports gone peers.
+        let (handed_back, retired) = RingBuffer::new(peers_max + ROUTE_MAX + 1);
+        let state = Arc::new(RegistrationState::default());
+        let ends = Mutex::new(Ends { requests, retired, peers: 0, peers_max });
+        let end = DispatcherEnd { requests: taken, retired: handed_back, state: state.clone() };
+        let registration = Registration { notifier, state, ends, stages: steps.len() };
+        (registration, NewRegistrant { steps, on_gone, when, peers_max, end })
     }
 
-    pub(super) fn caller(&self) -> Caller {
-        self.caller.clone()
+    pub(super) fn notifier(&self) -> DispatcherNotifier {
+        self.notifier.clone()
     }
 
-    /// Hands a peer to the desk; `false`: it has as many as it can, or is closed.
+    /// Hands a peer to the dispatcher. Returns `false` if the registrant has as many peers as it may
+    /// have, or the dispatcher is gone.
     pub(super) fn join(&self, link: Link) -> bool {
         let mut ends = lock(&self.ends);
-        ends.sweep();
-        if ends.peers >= ends.peers_max || ends.news.is_abandoned() {
+        ends.drop_retired();
+        if ends.peers >= ends.peers_max || ends.requests.is_abandoned() {
             return false;
         }
-        let is_in = ends.news.push(Some(link)).is_ok();
+        let is_in = ends.requests.push(DispatcherRequest::Join(link)).is_ok();
         ends.peers += usize::from(is_in);
         drop(ends);
-        self.caller.ring();
+        self.notifier.notify();
         is_in
     }
 
-    /// Has the desk look at what became of its peers, and drops what it handed back.
-    pub(super) fn look(&self) {
-        self.caller.ring();
-        lock(&self.ends).sweep();
+    /// Asks the dispatcher to look which peers are gone, and drops what it handed back.
+    pub(super) fn check_peers(&self) {
+        self.notifier.notify();
+        lock(&self.ends).drop_retired();
     }
 
-    /// Of each handler, filters first.
+    /// The counts of each handler, filters first.
     pub(super) fn counts(&self) -> Vec<Counts> {
-        (0..self.stages).map(|stage| self.state.tally.load(stage)).collect()
+        (0..self.stages).map(|stage| self.state.counts.load(stage)).collect()
     }
 
-    /// Has `hang_up` called once nothing is handled any more. Once.
-    pub(super) fn on_over(&self, hang_up: impl Fn() + Send + Sync + 'static) {
-        let _ = self.state.on_over.set(Box::new(hang_up));
+    /// Calls `hang_up` after a handler has panicked, or the dispatcher is gone. To be set once.
+    pub(super) fn on_hang_up(&self, hang_up: impl Fn() + Send + Sync + 'static) {
+        self.state.set_on_hang_up(Box::new(hang_up));
     }
 
-    /// Takes everything back; waits until the desk has given it, but not in a handler or a scheduling thread.
+    /// Takes everything back. Waits until the dispatcher has handed it back, except in a handler or
+    /// a scheduling thread.
     pub(super) fn leave(&self) {
-        // There is room: a place more than peers.
-        let _ = lock(&self.ends).news.push(None);
-        self.caller.ring();
-        // Acquire pairs with the Release in `set_left`.
-        while here::may_wait()
-            && !self.state.has_left.load(Ordering::Acquire)
-            && !lock(&self.ends).news.is_abandoned()
+        // The queue has one place more than there are peers.
+        let _ = lock(&self.ends).requests.push(DispatcherRequest::Leave);
+        self.notifier.notify();
+        while thread_context::may_wait()
+            && !self.state.has_left()
+            && !lock(&self.ends).requests.is_abandoned()
         {
-            std::thread::sleep(Duration::from_micros(200));
+            std::thread::sleep(LEAVE_POLL);
         }
-        lock(&self.ends).sweep();
+        lock(&self.ends).drop_retired();
     }
 }
 
 impl Ends {
-    fn sweep(&mut self) {
+    fn drop_retired(&mut self) {
         while let Ok(retired) = self.retired.pop() {
             self.peers -= usize::from(retired.link.is_some());
         }

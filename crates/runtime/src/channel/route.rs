@@ -121,7 +121,7 @@ impl Route {
         self
     }
 
-    /// Told of each peer that is gone, once, after what it raised was handled. Invoked where handlers are.
+    /// Reception of each peer that is gone, once, after what it raised was handled. Invoked where handlers are.
     #[must_use]
     pub fn on_gone(mut self, told: impl FnMut(PeerId, Gone) + Send + 'static) -> Self {
         self.on_gone = Box::new(told);

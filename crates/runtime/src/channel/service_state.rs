@@ -1,4 +1,4 @@
-//! What a service's handle and its threads share.
+//! The state that a service's handle shares with its registrar thread.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -7,19 +7,19 @@ use upcall_sys::readiness::Readiness;
 
 use super::fast::Calls;
 use super::peer::PeerId;
-use super::raiser::{Behalf, Out};
-use super::registration::Line;
+use super::raiser::{OnBehalf, RaisingEnd};
+use super::registration::Registration;
 use super::segment::Forms;
 
-/// What the service's threads share.
-pub(super) struct Hall {
+/// See the module's head.
+pub(super) struct ServiceState {
     pub(super) forms: Forms,
-    pub(super) line: Line,
-    pub(super) outs: Mutex<Vec<(PeerId, Arc<Out>)>>,
+    pub(super) registration: Registration,
+    pub(super) raising_ends: Mutex<Vec<(PeerId, Arc<RaisingEnd>)>>,
     pub(super) calls: Arc<Calls>,
-    pub(super) behalf: Option<Arc<Behalf>>,
+    pub(super) on_behalf: Option<Arc<OnBehalf>>,
     pub(super) readiness: Arc<Readiness>,
     pub(super) clients_max: usize,
-    /// It ends because it wants to.
-    pub(super) ends: AtomicBool,
+    /// Whether the service ends in order. The registrar then says goodbye to the clients.
+    pub(super) says_bye: AtomicBool,
 }

@@ -74,7 +74,7 @@ impl Runtime {
         route: Route,
     ) -> Result<Client, ChannelOpenError> {
         let (executor, caller) = self.events_of(cpu)?;
-        Client::that_handles(name, route, &caller, |newcomer| {
+        Client::with_handlers(name, route, &caller, |newcomer| {
             self.seat_party(executor, newcomer).map(|()| None)
         })
     }
@@ -102,7 +102,7 @@ impl Runtime {
         let bells = streams + desk.peers_reserved() + newcomer.peers_max;
         let admitted = match bells <= WATCHES_MAX {
             true => desk.admit(newcomer).map_err(ChannelOpenError::from),
-            false => Err(ChannelOpenError::TooManyBells { bells_max: WATCHES_MAX }),
+            false => Err(ChannelOpenError::TooManyPeers { peers_max: WATCHES_MAX }),
         };
         self.executors[executor].peers_reserved = Some(desk.peers_reserved());
         self.send(executor, Control::TakeDesk { desk });

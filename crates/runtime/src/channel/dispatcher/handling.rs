@@ -1,4 +1,4 @@
-//! How a desk takes events out of segments, has handlers invoked with them, and lets peers go.
+//! How a dispatcher takes events out of segments, invokes handlers with them, and lets peers go.
 
 use upcall_core::events::{
     Ancestry, Counts, Event as CoreEvent, HandlerId, Next, SourceId, Verdict, When,
@@ -6,100 +6,117 @@ use upcall_core::events::{
 use upcall_core::time::Instant;
 use upcall_shm::PeerFault;
 
-use super::state::{Code, Desk, Events, IDLE_MAX, Installed, Moment, ROUNDS, Retired};
-use crate::channel::link::Place;
+use super::state::{
+    Code, DispatchPoint, EMPTY_NOTIFICATIONS_MAX, EventDispatcher, Events, InstalledHandler,
+    ROUNDS_MAX, Retired,
+};
+use crate::channel::link::LinkState;
 use crate::channel::peer::Gone;
-use crate::channel::pending_events::Note;
+use crate::channel::pending_events::PendingEvent;
 use crate::channel::raise::Label;
-use crate::channel::thread_context as here;
+use crate::channel::thread_context;
 
-impl Desk {
-    pub(super) fn act(&mut self, now: Instant, moment: Moment) {
-        for _ in 0..ROUNDS {
+impl EventDispatcher {
+    pub(super) fn handle_events(&mut self, now: Instant, point: DispatchPoint) {
+        for _ in 0..ROUNDS_MAX {
             for at in 0..self.links.len() {
-                if self.links[at].at.rung || self.links[at].at.unfinished {
+                if self.links[at].state.notified || self.links[at].state.more_to_take {
                     self.drain(now, at);
                 }
             }
             self.delivery.crossing();
-            if moment == Moment::Scheduling {
+            if point == DispatchPoint::Scheduling {
                 self.deferred = false;
                 self.delivery.before_scheduling();
             }
             while let Some(next) = self.delivery.next(now) {
                 match next {
                     Next::Invoke(id) => self.invoke(now, id),
-                    Next::RunAway { handler, .. } => self.touch(handler),
+                    Next::RunAway { handler, .. } => self.mark_counts_changed(handler),
                 }
             }
-            self.bury();
-            if !self.is_unfinished() {
+            self.reap();
+            if !self.has_more_to_take() {
                 break;
             }
         }
-        self.tell_counts();
+        self.publish_counts();
     }
 
-    /// Takes what finds room.
+    /// Takes events out of a segment, as long as there are free slots.
     fn drain(&mut self, now: Instant, at: usize) {
-        let party = self.links[at].at.party;
+        let slot = self.links[at].state.slot;
         let mut found = false;
         loop {
-            if matches!(self.links[at].at.gone, Some(Gone::Fault(_))) {
+            if matches!(self.links[at].state.gone, Some(Gone::Fault(_))) {
                 break;
             }
-            if !self.has_room(party) {
-                self.links[at].at.unfinished = true;
+            if !self.has_room(slot) {
+                self.links[at].state.more_to_take = true;
                 break;
             }
             let link = &mut self.links[at];
-            match link.takes.take() {
+            let state = &mut link.state;
+            match link.taker.take() {
                 Ok(Some(event)) => {
                     found = true;
                     self.raise(now, at, event);
                 }
                 Ok(None) => {
-                    link.at.unfinished = false;
-                    link.at.idle = if found { 0 } else { link.at.idle + 1 };
+                    state.more_to_take = false;
+                    state.empty_notifications =
+                        if found { 0 } else { state.empty_notifications + 1 };
                     break;
                 }
-                Err(PeerFault::Torn { .. }) if link.at.idle < IDLE_MAX => {
-                    link.at.unfinished = true;
-                    link.at.idle = if found { 1 } else { link.at.idle + 1 };
+                Err(PeerFault::Torn { .. })
+                    if state.empty_notifications < EMPTY_NOTIFICATIONS_MAX =>
+                {
+                    state.more_to_take = true;
+                    state.empty_notifications =
+                        if found { 1 } else { state.empty_notifications + 1 };
                     break;
                 }
                 Err(fault) => {
-                    link.out.fate.set(Gone::Fault(fault));
-                    link.at.gone = Some(Gone::Fault(fault));
+                    link.raising_end.exit.set(Gone::Fault(fault));
+                    state.gone = Some(Gone::Fault(fault));
                 }
             }
         }
+        self.after_drain(at);
+    }
+
+    /// Finds a peer at fault that notifies again and again without an event.
+    fn after_drain(&mut self, at: usize) {
         let link = &mut self.links[at];
-        link.at.rung = false;
-        if link.at.idle >= IDLE_MAX && link.at.gone.is_none() {
-            let (found, max) = (u64::from(link.at.idle), u64::from(IDLE_MAX));
-            let fault = PeerFault::Value { page: "channel", name: "rings for nothing", found, max };
-            link.out.fate.set(Gone::Fault(fault));
-            link.at.gone = Some(Gone::Fault(fault));
+        link.state.notified = false;
+        let empty = link.state.empty_notifications;
+        if empty >= EMPTY_NOTIFICATIONS_MAX && link.state.gone.is_none() {
+            let (found, max) = (u64::from(empty), u64::from(EMPTY_NOTIFICATIONS_MAX));
+            let name = "empty notifications";
+            let fault = PeerFault::Value { page: "channel", name, found, max };
+            link.raising_end.exit.set(Gone::Fault(fault));
+            link.state.gone = Some(Gone::Fault(fault));
         }
-        if matches!(link.at.gone, Some(Gone::Fault(_))) {
+        if matches!(link.state.gone, Some(Gone::Fault(_))) {
             self.withdraw(at);
         }
     }
 
     fn raise(&mut self, now: Instant, at: usize, event: upcall_shm::channel::Event) {
         let link = &mut self.links[at];
-        let Some(source) = link.at.source else { return };
-        let party = &self.parties[link.at.party];
-        let (Some(&first), Some(present)) = (party.stages.first(), &party.present) else { return };
+        let Some(source) = link.state.source else { return };
+        let slot = &self.slots[link.state.slot];
+        let (Some(&first), Some(registrant)) = (slot.stages.first(), &slot.registrant) else {
+            return;
+        };
         let label = Label::of(&event.payload);
-        let when = label.when.unwrap_or(present.when);
+        let when = label.when.unwrap_or(registrant.when);
         let [a, b, c, d, e, ..] = event.payload;
-        let note =
-            Note { peer: link.peer, row: event.row, merged: event.merged, words: [a, b, c, d, e] };
-        let Some(token) = self.notes.put(note) else { return };
-        link.at.notes += 1;
-        let ancestry = if link.is_local && label.desk == self.number && self.number != 0 {
+        let (peer, words) = (link.peer, [a, b, c, d, e]);
+        let pending = PendingEvent { peer, row: event.row, merged: event.merged, words };
+        let Some(token) = self.pending_events.put(pending) else { return };
+        link.state.pending += 1;
+        let ancestry = if link.is_local && label.dispatcher == self.number && self.number != 0 {
             self.ancestry(source, label.led_by)
         } else {
             Ancestry::NONE
@@ -107,25 +124,25 @@ impl Desk {
         let raised = CoreEvent::new(source, label.rank, token).because(ancestry);
         match self.delivery.raise(now, raised, when) {
             Ok(()) => {
-                self.links[at].at.newest[0] = Some(token);
+                self.links[at].state.newest[0] = Some(token);
                 self.deferred |= when == When::BeforeScheduling;
             }
             Err(_) => {
-                // Recursion: it is counted, and told.
-                self.handlers[first].touched = true;
+                // The event is refused as recursion, and counted.
+                self.handlers[first].counts_changed = true;
                 self.free(at, token);
             }
         }
     }
 
-    /// The handlers of this desk that a raiser named, one bit each.
+    /// The handlers of this dispatcher that a raiser named, one bit each.
     fn ancestry(&self, source: SourceId, led_by: u64) -> Ancestry {
         let any = CoreEvent::new(source, 0, 0);
         let named = self.handlers.iter().enumerate().filter(|(at, _)| led_by >> at & 1 != 0);
         named.fold(Ancestry::NONE, |all, (_, handler)| all.and(any.led_by(handler.id)))
     }
 
-    /// The other way round.
+    /// The inverse of [`EventDispatcher::ancestry`].
     pub(super) fn bits(&self, ancestry: Ancestry) -> u64 {
         let those = self.handlers.iter().enumerate();
         those
@@ -135,16 +152,16 @@ impl Desk {
 
     fn invoke(&mut self, now: Instant, id: HandlerId) {
         let Some(at) = self.handlers.iter().position(|handler| handler.id == id) else { return };
-        self.handlers[at].touched = true;
+        self.handlers[at].counts_changed = true;
         let Some(mut code) = self.handlers[at].code.take() else {
-            // Nobody is there any more.
+            // The registrant has left, or its handler has panicked.
             while let Some(event) = self.delivery.take(id) {
                 self.conclude(now, at, event, Verdict::Drop);
             }
             return;
         };
-        let mut events = Events { desk: self, at, now, current: None };
-        let panicked = here::in_handler(|| code(&mut events));
+        let mut events = Events { dispatcher: self, at, now, current: None };
+        let panicked = thread_context::in_handler(|| code(&mut events));
         events.conclude(Verdict::Pass);
         match panicked {
             false => self.handlers[at].code = Some(code),
@@ -152,30 +169,31 @@ impl Desk {
         }
     }
 
-    /// Ends a party whose handler panicked: its peers find that it died.
+    /// Ends a registrant whose handler panicked. Its peers find that it died.
     fn fail(&mut self, at: usize, code: Code) {
-        let place = self.handlers[at].party;
-        if let Some(present) = &mut self.parties[place].present {
-            let _ = present.end.retired.push(Retired { _code: Some(code), ..Retired::default() });
-            present.end.state.over();
+        let slot = self.handlers[at].slot;
+        if let Some(registrant) = &mut self.slots[slot].registrant {
+            let retired = Retired { _code: Some(code), ..Retired::default() };
+            let _ = registrant.end.retired.push(retired);
+            registrant.end.state.hang_up();
         }
     }
 
-    /// What a handler made of an event.
+    /// Does what a handler decided about an event.
     pub(super) fn conclude(&mut self, now: Instant, at: usize, event: CoreEvent, verdict: Verdict) {
-        let Installed { party, stage, .. } = self.handlers[at];
-        let next = self.parties[party].stages.get(stage + 1).copied();
-        let link = self.links.iter().position(|link| link.at.source == Some(event.source));
+        let InstalledHandler { slot, stage, .. } = self.handlers[at];
+        let next = self.slots[slot].stages.get(stage + 1).copied();
+        let link = self.links.iter().position(|link| link.state.source == Some(event.source));
         let next = next.map(|next| (next, self.merged(next)));
         let concluded = self.delivery.conclude(now, event, verdict);
         let Some(link) = link else { return };
         if let Some((next, _)) = next {
-            self.handlers[next].touched = true;
+            self.handlers[next].counts_changed = true;
         }
         match (concluded, next) {
             (Ok(Some(_)), Some((next, before))) => {
-                let newest = self.links[link].at.newest[stage + 1].replace(event.token);
-                // The one that it was merged into has its token now.
+                let newest = self.links[link].state.newest[stage + 1].replace(event.token);
+                // If the event was merged into an older one, that one now has this token.
                 if let Some(older) = newest.filter(|_| self.merged(next) != before) {
                     self.free(link, older);
                 }
@@ -189,40 +207,45 @@ impl Desk {
     }
 
     fn free(&mut self, link: usize, token: u64) {
-        if self.notes.free(token) {
-            self.links[link].at.notes -= 1;
+        if self.pending_events.free(token) {
+            self.links[link].state.pending -= 1;
         }
     }
 
-    /// Nothing that it raised is handled any more.
+    /// Discards all pending events of a peer.
     pub(super) fn withdraw(&mut self, at: usize) {
         let link = &mut self.links[at];
-        if let Some(source) = link.at.source {
+        if let Some(source) = link.state.source {
             self.delivery.withdraw(source);
-            self.notes.free_all(link.peer);
+            self.pending_events.free_all(link.peer);
         }
-        link.at.notes = 0;
-        link.at.unfinished = false;
+        link.state.pending = 0;
+        link.state.more_to_take = false;
     }
 
-    /// Detaches peers that are gone and of whom all is handled, and says so.
-    fn bury(&mut self) {
+    /// Detaches the peers that are gone and whose events are all handled. Reports each one.
+    fn reap(&mut self) {
         for at in (0..self.links.len()).rev() {
-            let Place { gone: Some(gone), notes: 0, unfinished: false, rung: false, party, .. } =
-                self.links[at].at
+            let LinkState {
+                gone: Some(gone),
+                pending: 0,
+                more_to_take: false,
+                notified: false,
+                slot,
+                ..
+            } = self.links[at].state
             else {
                 continue;
             };
             let peer = self.links[at].peer;
             if matches!(gone, Gone::Fault(_)) {
-                // The peer is told no more than that; who watches the connection finds it closed.
+                // The peer gets no other message. It finds its connection closed.
                 self.links[at].connection.hang_up();
             }
-            if let Some(on_gone) =
-                self.parties[party].present.as_mut().and_then(|present| present.on_gone.as_mut())
-            {
-                // If it panics, it is told of others all the same.
-                let _ = here::in_handler(|| on_gone(peer, gone));
+            let registrant = self.slots[slot].registrant.as_mut();
+            if let Some(on_gone) = registrant.and_then(|registrant| registrant.on_gone.as_mut()) {
+                // If this code panics, it is still called for other peers.
+                let _ = thread_context::in_handler(|| on_gone(peer, gone));
             }
             self.remove(at);
         }
@@ -231,28 +254,29 @@ impl Desk {
     /// Hands a link back.
     pub(super) fn remove(&mut self, at: usize) {
         let mut link = self.links.swap_remove(at);
-        let party = &mut self.parties[link.at.party];
-        party.free.extend(link.at.source.take());
-        link.out.fate.set(Gone::Ended);
-        if let Some(present) = &mut party.present {
-            // There is room for each.
-            let _ = present.end.retired.push(Retired { link: Some(link), ..Retired::default() });
+        let slot = &mut self.slots[link.state.slot];
+        slot.free.extend(link.state.source.take());
+        link.raising_end.exit.set(Gone::Ended);
+        if let Some(registrant) = &mut slot.registrant {
+            // The queue has room for each link.
+            let retired = Retired { link: Some(link), ..Retired::default() };
+            let _ = registrant.end.retired.push(retired);
         }
     }
 
-    fn touch(&mut self, id: HandlerId) {
+    fn mark_counts_changed(&mut self, id: HandlerId) {
         if let Some(handler) = self.handlers.iter_mut().find(|handler| handler.id == id) {
-            handler.touched = true;
+            handler.counts_changed = true;
         }
     }
 
-    fn tell_counts(&mut self) {
+    fn publish_counts(&mut self) {
         for handler in &mut self.handlers {
-            if !std::mem::take(&mut handler.touched) {
+            if !std::mem::take(&mut handler.counts_changed) {
                 continue;
             }
             let counts = self.delivery.counts(handler.id);
-            if let (Some(now), Some(present)) = (counts, &self.parties[handler.party].present) {
+            if let (Some(now), Some(registrant)) = (counts, &self.slots[handler.slot].registrant) {
                 let before = handler.base;
                 let counts = Counts {
                     invocations: now.invocations - before.invocations,
@@ -262,7 +286,7 @@ impl Desk {
                     recursions: now.recursions - before.recursions,
                     run_aways: now.run_aways - before.run_aways,
                 };
-                present.end.state.tally.store(handler.stage, &counts);
+                registrant.end.state.counts.store(handler.stage, &counts);
             }
         }
     }

@@ -1,66 +1,69 @@
-//! How the thread that serves a dispatcher polls it, and sleeps on its bells.
+//! How the thread that serves a dispatcher polls the peers, and sleeps on their wake words.
 
 use upcall_core::time::Instant;
 use upcall_shm::channel::bell::ASLEEP;
 use upcall_sys::futex::WaitSet;
 
-use super::state::{Desk, Moment};
+use super::state::{DispatchPoint, EventDispatcher};
 
-impl Desk {
-    /// Invokes what is to be invoked at `now`; `true`: something was done, and took time. A load for each peer,
-    /// if there is nothing.
+impl EventDispatcher {
+    /// Polls the peers and invokes handlers at `now`. Returns whether it did anything, which takes
+    /// time. One load per peer if there is nothing to do.
     #[inline]
-    pub(crate) fn serve(&mut self, now: Instant, moment: Moment) -> bool {
-        let heard = self.hear();
-        if heard || self.is_due(now) || (self.deferred && moment == Moment::Scheduling) {
-            self.act(now, moment);
+    pub(crate) fn serve(&mut self, now: Instant, point: DispatchPoint) -> bool {
+        let notified = self.poll_peers();
+        let scheduling = point == DispatchPoint::Scheduling;
+        if notified || self.is_due(now) || (self.deferred && scheduling) {
+            self.handle_events(now, point);
             return true;
         }
         false
     }
 
-    fn hear(&mut self) -> bool {
-        let mut heard = false;
+    fn poll_peers(&mut self) -> bool {
+        let mut any = false;
         for link in &mut self.links {
-            // One that has more than there is room for is not listened to.
-            let rung = link.at.rung || (!link.at.unfinished && link.bell.answer());
-            link.at.rung = rung;
-            heard |= rung;
+            // A peer with more events than there are free slots is not polled.
+            let notified = link.state.notified || (!link.state.more_to_take && link.bell.answer());
+            link.state.notified = notified;
+            any |= notified;
         }
-        heard
+        any
     }
 
-    /// When it is to be served again even if nobody rings.
+    /// When the dispatcher must be served again even if no peer notifies.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.delivery.next_deadline()
     }
 
-    /// Whether it is to be served now, without being rung.
+    /// Whether the dispatcher must be served now, although no peer has notified.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         self.delivery.best().is_some()
             || self.next_deadline().is_some_and(|deadline| deadline <= now)
-            || self.is_unfinished()
+            || self.has_more_to_take()
     }
 
-    pub(super) fn is_unfinished(&self) -> bool {
-        self.links.iter().any(|link| link.at.unfinished && self.has_room(link.at.party))
+    pub(super) fn has_more_to_take(&self) -> bool {
+        self.links.iter().any(|link| link.state.more_to_take && self.has_room(link.state.slot))
     }
 
-    /// Adds the bells to what is slept on; `false` if one was rung by now. Either way [`Desk::stir`] follows.
+    /// Adds the wake words to `set`. Returns `false` if a peer has notified meanwhile. The caller
+    /// calls [`EventDispatcher::stir`] afterwards in both cases.
     pub(crate) fn doze<'a>(&'a self, set: &mut WaitSet<'a>) -> bool {
-        self.links.iter().filter(|link| !link.at.unfinished).all(|link| {
+        self.links.iter().filter(|link| !link.state.more_to_take).all(|link| {
             set.add_shared(link.bell.word(), ASLEEP);
-            !link.at.rung && link.bell.doze()
+            !link.state.notified && link.bell.doze()
         })
     }
 
-    /// Who serves it is awake.
+    /// The thread that serves the dispatcher is awake again.
     pub(crate) fn stir(&self) {
         self.links.iter().for_each(|link| link.bell.stir());
     }
 
-    pub(super) fn has_room(&self, party: usize) -> bool {
-        let Some(&first) = self.parties[party].stages.first() else { return false };
+    /// Whether the first handler of a registrant may get one more event.
+    pub(super) fn has_room(&self, slot: usize) -> bool {
+        let Some(&first) = self.slots[slot].stages.first() else { return false };
         let first = &self.handlers[first];
         self.delivery.pending(first.id) < first.terms.pending_max as usize
     }

@@ -1,16 +1,16 @@
-//! What a dispatcher and its registrations both see.
+//! The state that a dispatcher shares with each of its registrations.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use upcall_core::events::{Counts, ROUTE_MAX};
 
-/// Of each handler of a route, what [`Counts`] says.
+/// The [`Counts`] of each handler of a route.
 #[derive(Debug, Default)]
-pub(in crate::channel) struct Tally([[AtomicU64; 6]; ROUTE_MAX]);
+pub(in crate::channel) struct SharedCounts([[AtomicU64; 6]; ROUTE_MAX]);
 
-impl Tally {
-    // Relaxed, both: numbers for themselves.
+impl SharedCounts {
+    // Relaxed, in both methods: each number stands for itself.
 
     pub(in crate::channel) fn store(&self, stage: usize, counts: &Counts) {
         let Counts { invocations, lost, dropped, merged, recursions, run_aways } = *counts;
@@ -33,32 +33,43 @@ impl Tally {
     }
 }
 
-/// What both ends see.
+/// See the module's head.
 #[derive(Default)]
-pub(in crate::channel) struct State {
-    pub(in crate::channel) tally: Tally,
-    /// The desk has handed everything back.
-    pub(in crate::channel) has_left: AtomicBool,
-    /// What hangs up, once a handler panicked or the desk is gone.
-    pub(in crate::channel) on_over: OnceLock<Box<dyn Fn() + Send + Sync>>,
+pub(in crate::channel) struct RegistrationState {
+    pub(in crate::channel) counts: SharedCounts,
+    /// Whether the dispatcher has handed everything back.
+    has_left: AtomicBool,
+    /// Hangs up on the peers after a handler has panicked, or the dispatcher is gone.
+    on_hang_up: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
-impl std::fmt::Debug for State {
+impl std::fmt::Debug for RegistrationState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("State").field("tally", &self.tally).finish_non_exhaustive()
+        f.debug_struct("RegistrationState").field("counts", &self.counts).finish_non_exhaustive()
     }
 }
 
-impl State {
+impl RegistrationState {
     pub(in crate::channel) fn set_left(&self) {
-        // Release pairs with the Acquire in `Line::leave`: what was handed back is there.
+        // Release pairs with the Acquire in `has_left`: all retired values are in the queue by then.
         self.has_left.store(true, Ordering::Release);
     }
 
-    /// Nothing is handled any more: its peers are to find that it died. A system call.
-    pub(in crate::channel) fn over(&self) {
-        if let Some(on_over) = self.on_over.get() {
-            on_over();
+    pub(in crate::channel) fn has_left(&self) -> bool {
+        // Acquire pairs with the Release in `set_left`.
+        self.has_left.load(Ordering::Acquire)
+    }
+
+    /// Sets what [`RegistrationState::hang_up`] calls. Only the first call counts.
+    pub(in crate::channel) fn set_on_hang_up(&self, on_hang_up: Box<dyn Fn() + Send + Sync>) {
+        let _ = self.on_hang_up.set(on_hang_up);
+    }
+
+    /// Ends the connections, because no event is handled any more. The peers find that this end
+    /// died. A system call.
+    pub(in crate::channel) fn hang_up(&self) {
+        if let Some(on_hang_up) = self.on_hang_up.get() {
+            on_hang_up();
         }
     }
 }

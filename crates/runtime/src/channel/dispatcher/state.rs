@@ -1,7 +1,7 @@
-//! The types of a dispatcher, of its registrants, and of what handlers are given.
+//! The types of a dispatcher, of its registrants, and of what handlers get.
 //!
-//! They are in one file because they need each other: a handler is given [`Events`], which
-//! borrow the dispatcher, which holds the handlers.
+//! They share one file because they refer to each other: a handler gets [`Events`], which borrow
+//! the dispatcher, which holds the handlers.
 
 use std::sync::Arc;
 
@@ -11,53 +11,58 @@ use upcall_core::events::{
 };
 use upcall_core::time::Instant;
 
-use super::shared::State;
+use super::shared::RegistrationState;
 use crate::channel::link::Link;
 use crate::channel::peer::{Gone, PeerId};
-use crate::channel::pending_events::Notes;
+use crate::channel::pending_events::PendingEvents;
 
-/// Most peers of a desk: each bell is one of the words it sleeps on.
+/// Most peers of a dispatcher. Its thread sleeps on one word for each peer.
 pub(crate) const PEERS_MAX: usize = 96;
-/// How often in a row a peer may ring for nothing, or change what is looked at.
-pub(super) const IDLE_MAX: u32 = 64;
-/// How often a desk looks again before it lets something else run.
-pub(super) const ROUNDS: usize = 4;
+/// How often in a row a peer may notify without an event, or change a segment while it is read.
+pub(super) const EMPTY_NOTIFICATIONS_MAX: u32 = 64;
+/// How often a dispatcher polls again before it lets other work run.
+pub(super) const ROUNDS_MAX: usize = 4;
 
-/// Where a desk is served.
+/// The point at which a thread serves its dispatcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Moment {
-    /// Control comes by: at a boundary of what runs.
+pub(crate) enum DispatchPoint {
+    /// A boundary of the upcall that runs.
     Crossing,
-    /// The scheduler decides next.
+    /// Before the next scheduling decision.
     Scheduling,
 }
 
-/// A user's code: takes what events it likes.
+/// A user's handler or filter. It takes as many events as it likes.
 pub(in crate::channel) type Code = Box<dyn FnMut(&mut Events<'_>) + Send>;
-/// A user's code: told that a peer is gone.
+/// A user's code that is called when a peer is gone.
 pub(in crate::channel) type OnGone = Box<dyn FnMut(PeerId, Gone) + Send>;
 
-/// What a party is, before it is at its desk.
-pub(crate) struct Newcomer {
+/// A service or client that is not yet at its dispatcher.
+pub(crate) struct NewRegistrant {
     pub(in crate::channel) steps: Vec<(HandlerTerms, Code)>,
     pub(in crate::channel) on_gone: OnGone,
     pub(in crate::channel) when: When,
     /// Most peers at a time.
     pub(crate) peers_max: usize,
-    pub(in crate::channel) end: DeskEnd,
+    pub(in crate::channel) end: DispatcherEnd,
 }
 
-/// The desk's end.
-pub(in crate::channel) struct DeskEnd {
-    pub(in crate::channel) news: Consumer<News>,
+/// The dispatcher's end of a registration.
+pub(in crate::channel) struct DispatcherEnd {
+    pub(in crate::channel) requests: Consumer<DispatcherRequest>,
     pub(in crate::channel) retired: Producer<Retired>,
-    pub(in crate::channel) state: Arc<State>,
+    pub(in crate::channel) state: Arc<RegistrationState>,
 }
 
-/// What the desk is told: who joins; `None`: all is to be handed back.
-pub(in crate::channel) type News = Option<Link>;
+/// What a registration asks of the dispatcher.
+pub(in crate::channel) enum DispatcherRequest {
+    /// Serve this peer as well.
+    Join(Link),
+    /// Hand back everything of the registrant.
+    Leave,
+}
 
-/// What the desk hands back, only to be dropped.
+/// Values that the dispatcher hands back, so that another thread drops them.
 #[derive(Default)]
 pub(in crate::channel) struct Retired {
     pub(in crate::channel) link: Option<Link>,
@@ -65,58 +70,59 @@ pub(in crate::channel) struct Retired {
     pub(in crate::channel) _on_gone: Option<OnGone>,
 }
 
-/// A service, or a client, with its route.
-pub(super) struct Party {
-    /// Places in `Desk::handlers`, in the order of the route.
+/// Handlers and sources in the core, and the registrant that uses them now.
+pub(super) struct RegistrantSlot {
+    /// Indexes of `EventDispatcher::handlers`, in the order of the route.
     pub(super) stages: Vec<usize>,
     pub(super) free: Vec<SourceId>,
     pub(super) peers_max: usize,
-    /// `None`: it has left, and its place may be taken.
-    pub(super) present: Option<Present>,
+    /// `None` after the registrant has left. A later one may use the slot.
+    pub(super) registrant: Option<Registrant>,
 }
 
-pub(super) struct Present {
+/// A service or a client with handlers.
+pub(super) struct Registrant {
     pub(super) when: When,
     pub(super) on_gone: Option<OnGone>,
-    pub(super) end: DeskEnd,
+    pub(super) end: DispatcherEnd,
 }
 
-pub(super) struct Installed {
+pub(super) struct InstalledHandler {
     pub(super) id: HandlerId,
     pub(super) terms: HandlerTerms,
-    pub(super) party: usize,
+    pub(super) slot: usize,
     pub(super) stage: usize,
-    /// `None` as it runs, once it has panicked, and while nobody has the place.
+    /// `None` while the code runs, after it has panicked, and while no registrant has the slot.
     pub(super) code: Option<Code>,
-    /// What was counted for others that had the place.
+    /// The counts of earlier registrants in this slot.
     pub(super) base: Counts,
-    /// Its counts are to be told.
-    pub(super) touched: bool,
+    /// Whether the counts changed since they were published.
+    pub(super) counts_changed: bool,
 }
 
-/// See the module's head.
-pub(crate) struct Desk {
+/// See the head of [`super`].
+pub(crate) struct EventDispatcher {
     pub(super) number: u16,
     pub(super) delivery: Delivery,
-    pub(super) handlers: Vec<Installed>,
-    pub(super) parties: Vec<Party>,
+    pub(super) handlers: Vec<InstalledHandler>,
+    pub(super) slots: Vec<RegistrantSlot>,
     pub(super) links: Vec<Link>,
-    pub(super) notes: Notes,
-    /// Something waits for the next scheduling decision.
+    pub(super) pending_events: PendingEvents,
+    /// Whether an event waits for the next scheduling decision.
     pub(super) deferred: bool,
 }
 
-impl std::fmt::Debug for Desk {
+impl std::fmt::Debug for EventDispatcher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Desk").field("number", &self.number).finish_non_exhaustive()
+        f.debug_struct("EventDispatcher").field("number", &self.number).finish_non_exhaustive()
     }
 }
 
-/// What the handler of a [`Route`](crate::channel::Route) is given: the events that wait for it, to
-/// be taken one by one.
+/// The events that wait for a handler of a [`Route`](crate::channel::Route). The handler takes
+/// them one by one.
 pub struct Events<'a> {
-    pub(super) desk: &'a mut Desk,
-    /// Of the handler.
+    pub(super) dispatcher: &'a mut EventDispatcher,
+    /// The index of the handler.
     pub(super) at: usize,
     pub(super) now: Instant,
     pub(super) current: Option<CoreEvent>,
