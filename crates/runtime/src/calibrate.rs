@@ -10,11 +10,11 @@ use upcall_core::scheduler::{Command, Input, Outcome};
 use upcall_core::time::{Instant, Span};
 use upcall_core::trace::Traced;
 
-use crate::batch::{Authority, Batch, Grant};
 use crate::clock;
-use crate::doorbell::Doorbell;
-use crate::executor::Handler;
-use crate::gate::Gate;
+use crate::notify::Notifier;
+use crate::preemption::PreemptionPoint;
+use crate::work::batch::{Authority, Batch, Grant};
+use crate::work::handler::Handler;
 
 /// Hand-offs measured at a time; the cost is their 99th percentile.
 const HAND_OFFS: usize = 400;
@@ -38,7 +38,7 @@ pub fn switch_cost() -> Span {
 
 fn switch_cost_once() -> Span {
     let mut scheduler = Traced::new(2, &RMDP);
-    let doorbell = Doorbell::default();
+    let notifier = Notifier::default();
     let params =
         ActivityParams::new(Span::from_secs(1), Span::from_nanos(1)).batch(u32::from(u16::MAX));
     let mut handlers: [Handler; 2] = std::array::from_fn(|_| {
@@ -70,8 +70,8 @@ fn switch_cost_once() -> Span {
                     resumed,
                     aborting: false,
                 };
-                let gate = Gate::on_trial(&mut scheduler, &doorbell, None);
-                let mut batch = Batch::new(Authority::Gate(gate), grant);
+                let point = PreemptionPoint::on_trial(&mut scheduler, &notifier, None);
+                let mut batch = Batch::new(Authority::Scheduler(point), grant);
                 handlers[id.0 as usize](&mut batch);
                 let now = clock::now();
                 let used = batch.close(now);
@@ -115,7 +115,7 @@ pub(crate) fn pdu_cost(handler: &mut Handler, batch_max: u32) -> Option<Span> {
             resumed: false,
             aborting: false,
         };
-        let mut batch = Batch::new(Authority::Nobody, grant);
+        let mut batch = Batch::new(Authority::Trial, grant);
         let cpu_before_ns = upcall_sys::clock::thread_cpu_ns();
         handler(&mut batch);
         let cpu_ns = upcall_sys::clock::thread_cpu_ns() - cpu_before_ns;

@@ -46,14 +46,15 @@ use upcall_sys::memfd::{MapError, ReadOnlyMapping, SharedMapping};
 use upcall_sys::readiness::{self, Direction};
 
 use crate::clock;
-use crate::executor::ACTIVITIES_MAX;
+use crate::domain::virtual_processor::{Pages, VirtualProcessor, VirtualProcessorControl};
+use crate::mailbox::ACTIVITIES_MAX;
 use crate::offence::Offence;
 use crate::rights::Notice;
-use crate::virtual_processor::{Pages, Usher, VirtualProcessor};
 use listener::Listener;
 
 mod listener;
 mod socket;
+pub(crate) mod virtual_processor;
 
 pub use socket::{daemon_answers, daemon_socket, own_daemon_socket, system_daemon_socket};
 
@@ -223,7 +224,7 @@ fn locked(holdings: &Mutex<Holdings>) -> MutexGuard<'_, Holdings> {
 struct Opened {
     connection: Connection,
     /// By CPU.
-    virtual_processors: Vec<(u32, VirtualProcessor, Usher)>,
+    virtual_processors: Vec<(u32, VirtualProcessor, VirtualProcessorControl)>,
     orphaned: Arc<AtomicBool>,
     /// What the daemon cannot grant.
     missing: Option<Notice>,
@@ -264,9 +265,9 @@ fn open(path: &Path, name: &str, policy: &str) -> Result<Opened, AttachError> {
             return Err(out_of_place(&message));
         };
         let pages = pages(received, me, generation)?;
-        let (virtual_processor, usher) =
+        let (virtual_processor, control) =
             VirtualProcessor::new(pages, me, defer_preemption, orphaned.clone());
-        virtual_processors.push((cpu, virtual_processor, usher));
+        virtual_processors.push((cpu, virtual_processor, control));
     }
     let missing =
         (!real_time).then(|| Notice::NoRealTimeDaemon { program: peer_file(&connection) });
@@ -299,7 +300,7 @@ impl Domain {
             path: path.to_owned(),
             name: name.to_owned(),
             policy: policy.to_owned(),
-            ushers: Vec::new(),
+            controls: Vec::new(),
             orphaned,
             holdings: holdings.clone(),
             answers: answers_in,
@@ -308,8 +309,8 @@ impl Domain {
         };
         let hung_up = listener.hung_up.clone();
         let mut taken = Vec::new();
-        for (cpu, virtual_processor, usher) in virtual_processors {
-            listener.ushers.push((cpu, usher));
+        for (cpu, virtual_processor, control) in virtual_processors {
+            listener.controls.push((cpu, control));
             taken.push((cpu, virtual_processor));
         }
         std::thread::Builder::new()

@@ -30,7 +30,7 @@ use upcall_shm::inbox::{Inbox, Taker};
 
 pub use upcall_shm::inbox::{EVENTS_MAX, PostError, PostedEvent};
 
-use crate::executor::{ACTIVITIES_MAX, Shared};
+use crate::mailbox::{ACTIVITIES_MAX, Shared};
 
 // What an inbox lets in the core has room for.
 const _: () = {
@@ -77,7 +77,7 @@ impl Poster {
     pub fn post_event(&self, event: &PostedEvent) -> Result<(), PostError> {
         self.inbox.post(event)?;
         if self.shared.marks.set(self.id.0) && self.rings {
-            self.shared.doorbell.ring();
+            self.shared.notifier.notify();
         }
         Ok(())
     }
@@ -137,13 +137,13 @@ impl Inboxes {
 
     /// Shows `each` what was posted since; whether anything was. Five loads, if nothing; one, if nobody can post.
     #[inline]
-    pub(crate) fn take_in(&mut self, each: impl FnMut(ActivityId, u64)) -> bool {
-        self.shared.expects_events() && self.take_in_marked(each)
+    pub(crate) fn poll(&mut self, each: impl FnMut(ActivityId, u64)) -> bool {
+        self.shared.expects_events() && self.poll_marked(each)
     }
 
-    /// Not inline: it would keep [`crate::gate::Gate::go_on`] from being so.
+    /// Not inline: it would keep [`crate::preemption::PreemptionPoint::go_on`] from being so.
     #[inline(never)]
-    fn take_in_marked(&mut self, mut each: impl FnMut(ActivityId, u64)) -> bool {
+    fn poll_marked(&mut self, mut each: impl FnMut(ActivityId, u64)) -> bool {
         let mut any = false;
         for number in self.shared.marks.take() {
             if let Some(Some(taker)) = self.takers.get_mut(number as usize) {

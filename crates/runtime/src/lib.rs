@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   your threads (ordinary class)              one thread a CPU (SCHED_FIFO)
-//!   +---------+   control ring + doorbell   +-----------+  handle/poll  +------+
+//!   +---------+   control ring + notifier   +-----------+  handle/poll  +------+
 //!   | Runtime | --------------------------> | Executor | <-----------> | core |
 //!   |         | <-------------------------- |           |               +------+
 //!   +---------+        job records          +-----------+
@@ -21,37 +21,35 @@
 
 #![forbid(unsafe_code)]
 
-mod batch;
 mod calibrate;
 pub mod channel;
 pub mod clock;
 mod config;
+mod cpu;
 mod domain;
-mod doorbell;
 mod events;
-mod executor;
 mod folder;
-mod gate;
-mod interrupt;
+mod id;
 pub mod io_events;
 mod latency;
 mod liveness;
 pub mod load;
-mod mask;
+mod mailbox;
 mod need;
+mod notify;
 mod offence;
 mod panics;
+mod preemption;
 mod reactor;
 mod rights;
 mod runtime;
 mod statistics;
 pub mod status;
 pub mod stream;
-mod task;
 mod trace;
 pub mod udp;
-mod virtual_processor;
 mod virtual_time;
+mod work;
 
 pub use upcall_sys::clock::thread_cpu_ns;
 pub use upcall_sys::machine::Machine;
@@ -63,24 +61,26 @@ pub use upcall_core::debug_as_display;
 pub use upcall_core::trace::Record;
 pub use upcall_core::{activity, admission, cost, policy, qos, record, scheduler, time};
 
-pub use batch::Batch;
 pub use calibrate::switch_cost;
 pub use config::{Attach, Config, FIFO_PRIORITY, MemoryLock, Mode};
 pub use domain::{
     AttachError, daemon_answers, daemon_socket, own_daemon_socket, system_daemon_socket,
 };
 pub use events::{EVENTS_MAX, PostError, PostedEvent, Poster};
-pub use executor::{ACTIVITIES_MAX, Job};
 pub use folder::FolderError;
-pub use interrupt::Interrupt;
+pub use id::HandlerId;
 pub use latency::Latency;
-pub use mask::MaskedBatch;
+pub use mailbox::{ACTIVITIES_MAX, Job};
 pub use need::{CreateError, Need};
 pub use offence::{Measure, Offence};
+pub use preemption::interrupts::Interrupt;
 pub use rights::Notice;
 pub use runtime::interrupts::{InterruptError, IoInterrupt};
-pub use runtime::{Endings, HandlerId, Runtime, StartError, default_cpus};
+pub use runtime::start::{StartError, default_cpus};
+pub use runtime::{Endings, Runtime};
 pub use statistics::{ActivityReport, Report, Statistics};
-pub use task::{Checkpoint, IoWait, PreemptionMask, Task, TimeAdvance, TimedSleep};
 pub use upcall_sys::OsError;
 pub use virtual_time::{VirtualReport, VirtualStatistics};
+pub use work::batch::Batch;
+pub use work::mask::MaskedBatch;
+pub use work::task::{Checkpoint, IoWait, PreemptionMask, Task, TimeAdvance, TimedSleep};

@@ -10,8 +10,8 @@ use std::thread::JoinHandle;
 use upcall_core::activity::ActivityId;
 use upcall_sys::readiness::Readiness;
 
-use crate::executor::Shared;
-use crate::interrupt::Interrupt;
+use crate::mailbox::Shared;
+use upcall_shm::kernel_area::Interrupt;
 
 /// In place of a task's number: not a task, but the executor itself.
 const INTERRUPT: u32 = u32::MAX;

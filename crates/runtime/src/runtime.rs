@@ -10,10 +10,10 @@
 mod abort;
 mod channels;
 mod creation;
-mod elsewhere;
 mod ending;
 pub(crate) mod interrupts;
-mod start;
+mod remote;
+pub(crate) mod start;
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -27,9 +27,12 @@ use upcall_sys::schedule::RealTime;
 
 use crate::clock;
 use crate::config::Config;
+use crate::cpu::executor::{Executor, Outcomes};
+use crate::cpu::link::{Control, Link, Retired};
 use crate::domain::Domain;
 use crate::events::{Poster, Posts};
-use crate::executor::{Control, Epoch, Executor, Job, Link, Outcomes, Retired};
+use crate::id::HandlerId;
+use crate::mailbox::{Epoch, Job};
 use crate::need::CreateError;
 use crate::offence::Offence;
 use crate::reactor::Reactor;
@@ -37,16 +40,8 @@ use crate::rights::Notice;
 use crate::statistics::Statistics;
 use crate::virtual_time::{VirtualStatistics, VirtualTime};
 
-pub use start::{StartError, default_cpus};
-
 /// How often a thread that waits takes in records meanwhile.
 const LOOK_EVERY: Span = Span::from_millis(100);
-
-/// Names a handler or task of one [`Runtime`]: what [`Runtime::handler`] and the like return, and
-/// what the other calls take. Never reused. Of another runtime it names something else, or the call
-/// panics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct HandlerId(usize);
 
 /// The scheduler of a program: creates handlers and tasks, admits them, upcalls them on time, and
 /// reports how they did.
@@ -232,7 +227,7 @@ impl Runtime {
         // waits as long as a real-time thread lets an ordinary one wait.
         started.dedup();
         for executor in started {
-            self.executors[executor].link.shared.doorbell.ring();
+            self.executors[executor].link.shared.notifier.notify();
             self.launch(executor).map_err(CreateError::Thread)?;
         }
         Ok(())
@@ -455,7 +450,7 @@ impl Runtime {
 
     fn send(&mut self, executor: usize, control: Control) {
         self.post(executor, control);
-        self.executors[executor].link.shared.doorbell.ring();
+        self.executors[executor].link.shared.notifier.notify();
     }
 
     /// Leaves a control for an executor, to be rung for later.
@@ -465,7 +460,7 @@ impl Runtime {
         // of controls; then this thread, of ordinary class, waits.
         while let Err(rtrb::PushError::Full(back)) = link.controls.push(control) {
             control = back;
-            link.shared.doorbell.ring();
+            link.shared.notifier.notify();
             std::thread::sleep(Duration::from_millis(1));
         }
     }

@@ -7,8 +7,8 @@ use upcall_core::cost::CostEstimate;
 use upcall_core::scheduler::Counters;
 use upcall_core::trace::Record;
 
-use crate::executor::Job;
 use crate::latency::Latency;
+use crate::mailbox::Job;
 use crate::offence::Offence;
 use crate::virtual_time::VirtualReport;
 

@@ -39,10 +39,11 @@ use std::thread::JoinHandle;
 use upcall_core::scheduler::Outcome;
 use upcall_core::time::{Instant, Span};
 
-use crate::batch::{Authority, Batch, Grant, Use};
 use crate::clock;
-use crate::executor::{Epoch, Handler, upcall_handler};
-use crate::runtime::HandlerId;
+use crate::id::HandlerId;
+use crate::mailbox::Epoch;
+use crate::work::batch::{Authority, Batch, Grant, Use};
+use crate::work::handler::{self, Handler};
 
 /// What a virtual-time handler has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -306,8 +307,8 @@ impl Board {
                 resumed: false,
                 aborting,
             };
-            let batch = Batch::new(Authority::Round(&self.turn_is_over), grant);
-            let (used, panicked) = upcall_handler(&mut handler, batch);
+            let batch = Batch::new(Authority::VirtualTime(&self.turn_is_over), grant);
+            let (used, panicked) = handler::upcall(&mut handler, batch);
             let cpu_ns = upcall_sys::clock::thread_cpu_ns() - cpu_before_ns;
             self.returned(id, handler, &used, panicked, Span::from_nanos(cpu_ns));
             last = Some(id);

@@ -195,9 +195,7 @@ fn a_name_that_another_process_serves_is_refused_with_that_process() {
     let client = client_of(&name);
     let route = Route::to(|_| {});
     let refused = Service::in_thread(&name, ServiceTerms::new(RINGS, route)).unwrap_err();
-    let ChannelOpenError::Taken { owner: Some(owner), .. } = &refused else {
-        panic!("{refused}")
-    };
+    let ChannelOpenError::Taken { owner: Some(owner), .. } = &refused else { panic!("{refused}") };
     assert_eq!((owner.pid, owner.uid), (child.pid(), process::effective_user()));
     let command = std::fs::read_to_string("/proc/self/comm").unwrap();
     assert_eq!(owner.command.as_deref(), Some(command.trim_end()));

@@ -10,7 +10,7 @@ use super::dispatcher::{DispatchPoint, EventDispatcher, NewRegistrant};
 use super::errors::ChannelOpenError;
 use super::notifier::DispatcherNotifier;
 use crate::clock;
-use crate::doorbell::Doorbell;
+use crate::notify::Notifier;
 
 /// The notifier of a handler thread that is yet to start.
 pub(super) fn notifier() -> DispatcherNotifier {
@@ -23,20 +23,20 @@ pub(super) fn start(
     notifier: &DispatcherNotifier,
     registrant: NewRegistrant,
 ) -> Result<JoinHandle<()>, ChannelOpenError> {
-    let DispatcherNotifier::Thread(doorbell) = notifier else {
+    let DispatcherNotifier::Thread(notifier) = notifier else {
         return Err(ChannelOpenError::Thread(String::new()));
     };
     let mut dispatcher = EventDispatcher::new();
     dispatcher.admit(registrant)?;
-    let doorbell = doorbell.clone();
+    let notifier = notifier.clone();
     let named = std::thread::Builder::new().name("upcall-events".to_owned());
-    let thread = named.spawn(move || serve(&mut dispatcher, &doorbell));
+    let thread = named.spawn(move || serve(&mut dispatcher, &notifier));
     thread.map_err(|error| ChannelOpenError::Thread(error.to_string()))
 }
 
-fn serve(dispatcher: &mut EventDispatcher, doorbell: &Doorbell) {
+fn serve(dispatcher: &mut EventDispatcher, notifier: &Notifier) {
     loop {
-        if doorbell.answer() {
+        if notifier.acknowledge() {
             dispatcher.called();
             // The registrant has left, so no thread notifies this one any more.
             if dispatcher.is_empty() {
@@ -48,7 +48,7 @@ fn serve(dispatcher: &mut EventDispatcher, doorbell: &Doorbell) {
         if !dispatcher.is_due(now) {
             let mut set = WaitSet::new();
             if dispatcher.doze(&mut set) {
-                doorbell.sleep_among(&mut set, dispatcher.next_deadline());
+                notifier.sleep_among(&mut set, dispatcher.next_deadline());
             }
             dispatcher.stir();
         }

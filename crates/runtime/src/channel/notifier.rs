@@ -2,22 +2,22 @@
 
 use std::sync::Arc;
 
-use crate::doorbell::Doorbell;
-use crate::executor::Shared;
+use crate::mailbox::Shared;
+use crate::notify::Notifier;
 
 /// Notifies the thread that serves a dispatcher: an executor, or a handler thread.
 #[derive(Clone, Debug)]
 pub(crate) enum DispatcherNotifier {
     Executor(Arc<Shared>),
-    Thread(Arc<Doorbell>),
+    Thread(Arc<Notifier>),
 }
 
 impl DispatcherNotifier {
     /// Asks the dispatcher to take requests, and to look which peers are gone.
     pub(super) fn notify(&self) {
         match self {
-            DispatcherNotifier::Executor(shared) => shared.doorbell.ring(),
-            DispatcherNotifier::Thread(doorbell) => doorbell.ring(),
+            DispatcherNotifier::Executor(shared) => shared.notifier.notify(),
+            DispatcherNotifier::Thread(notifier) => notifier.notify(),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use crate::executor::Shared;
+use crate::mailbox::Shared;
 
 /// The dispatcher whose handler runs in this thread, and the handlers that led to the event it
 /// handles, one bit each.
@@ -60,7 +60,7 @@ pub(super) fn may_wait() -> bool {
 /// the kernel at once.
 pub(super) fn invoke_scheduler() {
     let is_executor = EXECUTOR
-        .with_borrow(|shared| shared.as_ref().inspect(|shared| shared.doorbell.ring()).is_some());
+        .with_borrow(|shared| shared.as_ref().inspect(|shared| shared.notifier.notify()).is_some());
     if !is_executor {
         std::thread::yield_now();
     }

@@ -21,9 +21,9 @@ use upcall_sys::readiness::{self, Direction};
 use super::{AttachError, Held, Holdings, Opened};
 use super::{locked, next_message, open, out_of_place, receive};
 use crate::clock;
+use crate::domain::virtual_processor::{PeerDomain, VirtualProcessor, VirtualProcessorControl};
 use crate::offence::Offence;
 use crate::rights::Notice;
-use crate::virtual_processor::{Neighbour, Usher, VirtualProcessor};
 
 /// How long the listener waits before it looks whether it is still wanted.
 const LOOK_EVERY: Span = Span::from_millis(100);
@@ -39,7 +39,7 @@ pub(super) struct Listener {
     pub(super) name: String,
     pub(super) policy: String,
     /// The other end of each executor's virtual processor, by CPU.
-    pub(super) ushers: Vec<(u32, Usher)>,
+    pub(super) controls: Vec<(u32, VirtualProcessorControl)>,
     /// Of the present virtual processors.
     pub(super) orphaned: Arc<AtomicBool>,
     pub(super) holdings: Arc<Mutex<Holdings>>,
@@ -52,7 +52,7 @@ pub(super) struct Listener {
 struct Attachment {
     connection: Arc<Connection>,
     virtual_processors: Vec<(u32, VirtualProcessor)>,
-    ushers: Vec<(u32, Usher)>,
+    controls: Vec<(u32, VirtualProcessorControl)>,
     orphaned: Arc<AtomicBool>,
     /// Claimed, whether with success or not.
     claimed: BTreeMap<u32, Held>,
@@ -81,7 +81,7 @@ impl Listener {
     /// Until the daemon or this process hangs up.
     fn listen(&mut self, connection: &Connection) {
         while self.is_wanted() {
-            self.ushers.iter_mut().for_each(|(_, usher)| usher.clear());
+            self.controls.iter_mut().for_each(|(_, control)| control.clear());
             let until = clock::now() + LOOK_EVERY;
             let fd = connection.as_fd();
             match readiness::wait_until(fd, Direction::Readable, Some(until.as_nanos())) {
@@ -92,7 +92,7 @@ impl Listener {
             match receive(connection) {
                 Ok(Some((ToDomain::Peer { cpu, domain, generation }, received))) => {
                     // A peer that cannot be mapped does not take part for this domain.
-                    let _ = introduce(&mut self.ushers, (cpu, domain, generation), received);
+                    let _ = introduce(&mut self.controls, (cpu, domain, generation), received);
                 }
                 Ok(Some((ToDomain::Offence { cpu, measure, held_ns }, _))) => {
                     // A measure that is not known here is another version's.
@@ -114,7 +114,7 @@ impl Listener {
     fn become_orphan(&self) {
         // Relaxed: the bell hands it over.
         self.orphaned.store(true, Ordering::Relaxed);
-        self.ushers.iter().for_each(|(_, usher)| usher.ring());
+        self.controls.iter().for_each(|(_, control)| control.notify());
         let mut holdings = locked(&self.holdings);
         holdings.connection = None;
         // Under the lock: who has the next connection has this one behind it.
@@ -149,17 +149,20 @@ impl Listener {
             holdings.attempts += 1;
             (holdings.held.clone(), holdings.threads.clone())
         };
-        let (mut virtual_processors, mut ushers) = (Vec::new(), Vec::new());
-        for (cpu, virtual_processor, usher) in all {
+        let (mut virtual_processors, mut controls) = (Vec::new(), Vec::new());
+        for (cpu, virtual_processor, control) in all {
             // On other CPUs it has no thread.
-            if self.ushers.iter().any(|(own, _)| *own == cpu) {
+            if self.controls.iter().any(|(own, _)| *own == cpu) {
                 virtual_processors.push((cpu, virtual_processor));
-                ushers.push((cpu, usher));
+                controls.push((cpu, control));
             }
         }
-        if virtual_processors.len() < self.ushers.len() || threads.len() < self.ushers.len() {
-            let what =
-                format!("it schedules {} of {} CPUs", virtual_processors.len(), self.ushers.len());
+        if virtual_processors.len() < self.controls.len() || threads.len() < self.controls.len() {
+            let what = format!(
+                "it schedules {} of {} CPUs",
+                virtual_processors.len(),
+                self.controls.len()
+            );
             return Err(AttachError::Daemon(what));
         }
         let mut refused = Vec::new();
@@ -176,14 +179,14 @@ impl Listener {
         while awaited > 0 {
             let (message, received) = next_message(&connection)?;
             let ToDomain::Peer { cpu, domain, generation } = message else { continue };
-            introduce(&mut ushers, (cpu, domain, generation), received)?;
+            introduce(&mut controls, (cpu, domain, generation), received)?;
             awaited -= usize::from(domain == DomainId::DAEMON.number());
         }
         let connection = Arc::new(connection);
         Ok(Attachment {
             connection,
             virtual_processors,
-            ushers,
+            controls,
             orphaned,
             claimed,
             refused,
@@ -196,7 +199,7 @@ impl Listener {
         let Attachment {
             connection,
             virtual_processors,
-            ushers,
+            controls,
             orphaned,
             claimed,
             refused,
@@ -217,11 +220,11 @@ impl Listener {
         holdings.connection = Some(connection.clone());
         drop(holdings);
         self.orphaned = orphaned;
-        let mut old = std::mem::replace(&mut self.ushers, ushers);
+        let mut old = std::mem::replace(&mut self.controls, controls);
         for (cpu, mut virtual_processor) in virtual_processors {
             virtual_processor.set_unclaimed(unclaimed.clone());
-            let (mut old, mut new) = (old.iter_mut(), self.ushers.iter_mut());
-            let of_cpu = |usher: &&mut (u32, Usher)| usher.0 == cpu;
+            let (mut old, mut new) = (old.iter_mut(), self.controls.iter_mut());
+            let of_cpu = |control: &&mut (u32, VirtualProcessorControl)| control.0 == cpu;
             if let (Some((_, old)), Some((_, new))) = (old.find(of_cpu), new.find(of_cpu)) {
                 old.replace(Box::new(virtual_processor), new);
             }
@@ -245,18 +248,18 @@ fn claim(connection: &Connection, order: u32, held: &Held) -> Result<Option<Stri
 
 /// Tells the executor of a CPU that there is another domain, with a generation.
 fn introduce(
-    ushers: &mut [(u32, Usher)],
+    controls: &mut [(u32, VirtualProcessorControl)],
     (cpu, domain, generation): (u32, u32, u64),
     received: Received,
 ) -> Result<(), AttachError> {
-    let usher = ushers.iter_mut().find(|(own, _)| *own == cpu);
+    let control = controls.iter_mut().find(|(own, _)| *own == cpu);
     let fd = received.fds.into_iter().next();
-    let (Some((_, usher)), Some(fd), Some(domain)) = (usher, fd, DomainId::new(domain)) else {
+    let (Some((_, control)), Some(fd), Some(domain)) = (control, fd, DomainId::new(domain)) else {
         return Err(AttachError::Daemon("a peer without its area".to_owned()));
     };
     let mapping = ReadOnlyMapping::from_fd(fd, user_area::AREA_BYTES)?;
     let _ = (mapping.lock(), mapping.dont_fork());
     let area = Peer::attach(mapping, domain, generation)?;
-    usher.introduce(Neighbour { domain, generation, area, is_there: false });
+    control.introduce(PeerDomain { domain, generation, area, is_there: false });
     Ok(())
 }

@@ -21,11 +21,13 @@
 use upcall_core::time::{Instant, Span};
 
 use crate::clock;
-use crate::executor::{Control, Job};
+use crate::cpu::link::Control;
+use crate::id::HandlerId;
+use crate::mailbox::Job;
 use crate::statistics::Report;
 use crate::virtual_time::VirtualTime;
 
-use super::{HandlerId, LOOK_EVERY, Runtime};
+use super::{LOOK_EVERY, Runtime};
 
 /// What a process that panics gives its handlers.
 pub(super) const WITHIN_AT_PANIC: Span = Span::from_millis(500);
@@ -137,7 +139,7 @@ impl Runtime {
         // Also for the flags: a handler that runs returns at its next boundary, and is
         // called again with the news.
         for executor in &self.executors {
-            executor.link.shared.doorbell.ring();
+            executor.link.shared.notifier.notify();
         }
     }
 

@@ -7,7 +7,7 @@ use crate::channel::{
     Caller, ChannelOpenError, Client, Desk, Newcomer, Route, Service, ServiceTerms,
 };
 use crate::config::Mode;
-use crate::executor::Control;
+use crate::cpu::link::Control;
 use crate::stream::{self, WATCHES_MAX};
 
 impl Runtime {

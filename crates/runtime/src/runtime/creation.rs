@@ -7,18 +7,21 @@ use upcall_core::admission::Reservation;
 use upcall_core::policy::dws::DWS;
 use upcall_core::time::Span;
 
-use crate::batch::Batch;
 use crate::config::Mode;
+use crate::cpu::link::{Control, Work};
 use crate::events::Posts;
-use crate::executor::{ACTIVITIES_MAX, Control, Handler, Work};
+use crate::id::HandlerId;
+use crate::mailbox::ACTIVITIES_MAX;
 use crate::need::{CreateError, Need};
 use crate::statistics::Statistics;
 use crate::stream::{self, StreamReader, StreamWork, StreamWriter, WATCHES_MAX};
-use crate::task::{Address, Task, TaskCell, TaskWork};
 use crate::virtual_time::VirtualTime;
+use crate::work::batch::Batch;
+use crate::work::handler::Handler;
+use crate::work::task::{Address, Task, TaskCell, TaskWork};
 use crate::{calibrate, clock};
 
-use super::{Activity, HandlerId, Reserved, Runtime};
+use super::{Activity, Reserved, Runtime};
 
 /// What admission gave an activity.
 struct Admitted {

@@ -6,13 +6,15 @@ use upcall_core::time::Span;
 use upcall_core::trace::{Crossing, Record};
 
 use crate::clock;
+use crate::cpu::link::{Control, End};
 use crate::events::Posts;
-use crate::executor::{Control, End, Job};
+use crate::id::HandlerId;
+use crate::mailbox::Job;
 use crate::panics;
 use crate::statistics::{ActivityReport, Report};
 use crate::virtual_time::{VirtualReport, VirtualTime};
 
-use super::{Activity, ExecutorThread, HandlerId, Runtime, abort};
+use super::{Activity, ExecutorThread, Runtime, abort};
 
 /// How long `stop` waits for a handler to yield.
 const STOP_GRACE: Duration = Duration::from_millis(500);

@@ -9,8 +9,8 @@ use upcall_sys::readiness::{Direction, Watch};
 
 use super::Runtime;
 use crate::config::Mode;
-use crate::executor::Control;
-use crate::interrupt::Interrupt;
+use crate::cpu::link::Control;
+use upcall_shm::kernel_area::Interrupt;
 
 impl Runtime {
     /// Has `handler` called with each user interrupt of the scheduling thread of `cpu`: in

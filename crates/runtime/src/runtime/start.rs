@@ -10,12 +10,13 @@ use upcall_sys::schedule::{FifoRefusal, RealTime};
 
 use crate::calibrate;
 use crate::config::{Config, MemoryLock, Mode};
+use crate::cpu::executor::Executor;
+use crate::domain::virtual_processor::VirtualProcessor;
 use crate::domain::{AttachError, Domain};
-use crate::executor::{ACTIVITIES_MAX, Executor};
+use crate::mailbox::ACTIVITIES_MAX;
 use crate::panics;
 use crate::reactor::Reactor;
 use crate::rights::Notice;
-use crate::virtual_processor::VirtualProcessor;
 
 use super::{ExecutorThread, Runtime};
 

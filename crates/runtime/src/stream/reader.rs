@@ -6,8 +6,8 @@ use upcall_shm::stream::{Closed, Due, Kept, Leaving, Payload, Reader, StreamErro
 use super::handle::{Stream, StreamOpenError};
 use super::memory::{Memory, Message};
 use super::wait::{sleep_on, wake};
-use crate::batch::Batch;
 use crate::clock;
+use crate::work::batch::Batch;
 
 /// The end of a stream that reads. From [`Stream::reader`]; each stream has one.
 ///

@@ -9,8 +9,8 @@ use super::handle::StreamOpenError;
 use super::memory::Memory;
 use super::reader::StreamReader;
 use super::writer::StreamWriter;
-use crate::batch::{Batch, Use};
 use crate::clock;
+use crate::work::batch::{Batch, Use};
 
 /// A handler, and its end of a stream: called when the level is reached, or the stream is closed.
 pub(crate) struct StreamWork {

@@ -6,8 +6,8 @@ use upcall_shm::stream::{Closed, Due, Leaving, StreamError, Wait, Writer};
 use super::handle::{Stream, StreamOpenError};
 use super::memory::{Memory, WriteChunk};
 use super::wait::{sleep_on, wake};
-use crate::batch::Batch;
 use crate::clock;
+use crate::work::batch::Batch;
 
 /// The end of a stream that writes. From [`Stream::writer`]; each stream has one.
 ///

@@ -32,9 +32,9 @@ use upcall_core::time::Instant;
 use upcall_shm::kernel_area;
 
 use crate::channel::{Desk, Moment};
-use crate::executor::Shared;
+use crate::domain::virtual_processor::VirtualProcessor;
+use crate::mailbox::{Shared, bit};
 use crate::stream::Watches;
-use crate::virtual_processor::VirtualProcessor;
 
 #[cfg(test)]
 mod tests;
@@ -44,11 +44,6 @@ pub(crate) type InterruptHandler = Box<dyn FnMut(Interrupt) + Send>;
 
 /// In the order of delivery.
 const KINDS: [Interrupt; 3] = [Interrupt::Timer, Interrupt::IoReady, Interrupt::Resume];
-
-/// The bit of an interrupt among requests.
-pub(crate) const fn bit(kind: Interrupt) -> u32 {
-    1 << kind as u32
-}
 
 /// See the module's head. The executor's end.
 pub(crate) struct Interrupts {

@@ -13,12 +13,12 @@ use upcall_core::time::{Instant, Span};
 use upcall_core::trace::Traced;
 use upcall_sys::readiness::Readiness;
 
-use super::{Address, Next, Task, TaskCell, TaskWork};
-use crate::batch::Grant;
-use crate::doorbell::Doorbell;
-use crate::executor::Shared;
-use crate::gate::Gate;
+use super::{Address, NextMessage, Task, TaskCell, TaskWork};
+use crate::mailbox::Shared;
+use crate::notify::Notifier;
+use crate::preemption::PreemptionPoint;
 use crate::trace::Ring;
+use crate::work::batch::Grant;
 
 thread_local! {
     static NOW_NS: Cell<u64> = const { Cell::new(0) };
@@ -75,7 +75,7 @@ impl Cpu {
             scheduler: Traced::new(8, &DWS),
             tasks: Vec::new(),
             params: Vec::new(),
-            shared: Arc::new(Shared::new(Doorbell::default(), Arc::default())),
+            shared: Arc::new(Shared::new(Notifier::default(), Arc::default())),
             readiness: Arc::new(Readiness::new().unwrap()),
             quantum_overruns: 0,
         }
@@ -103,15 +103,15 @@ impl Cpu {
         while self.scheduler.poll_notice().is_some() {}
     }
 
-    fn tell_next(&mut self, id: ActivityId, next: Option<Next>) {
-        if let Some(Next { critical, from }) = next {
+    fn tell_next(&mut self, id: ActivityId, next: Option<NextMessage>) {
+        if let Some(NextMessage { critical, from }) = next {
             self.tell(Input::Message { id, critical, from });
         }
     }
 
     fn run_until(&mut self, end: Instant) {
         while now() <= end {
-            self.shared.doorbell.answer();
+            self.shared.notifier.acknowledge();
             let woken: Vec<_> = self.shared.take_woken().collect();
             for id in woken {
                 let next = self.tasks[id.0 as usize].woken(now(), self.shared.is_aborting(id));
@@ -142,8 +142,8 @@ impl Cpu {
             aborting: self.shared.is_aborting(id),
         };
         let task = &mut self.tasks[id.0 as usize];
-        let mut gate = Gate::on_trial(&mut self.scheduler, &self.shared.doorbell, None);
-        let turn = task.upcall(&mut gate, &grant);
+        let mut point = PreemptionPoint::on_trial(&mut self.scheduler, &self.shared.notifier, None);
+        let turn = task.upcall(&mut point, &grant);
         assert!(!turn.panicked);
         self.quantum_overruns += turn.used.quantum_overruns;
         self.tell(Input::Returned { pdus: turn.used.pdus, outcome: turn.used.outcome });

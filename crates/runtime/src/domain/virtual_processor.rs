@@ -10,8 +10,8 @@
 
 use rtrb::{Consumer, Producer};
 use std::cell::Cell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 
 use upcall_core::activity::ActivityId;
 use upcall_core::policy::Standing;
@@ -26,97 +26,11 @@ use upcall_shm::user_area::{
 use upcall_sys::futex;
 use upcall_sys::memfd::{ReadOnlyMapping, SharedMapping};
 
-use crate::executor::ACTIVITIES_MAX;
+use crate::mailbox::ACTIVITIES_MAX;
+use crate::notify::{SharedNotifier, WakeHandle, notify_domain};
 
 #[cfg(test)]
 mod tests;
-
-/// The bell of a domain on a CPU, and how others get it to look.
-#[derive(Clone, Debug)]
-pub(crate) struct Bell {
-    page: Arc<TurnPage<SharedMapping>>,
-    domain: DomainId,
-}
-
-impl Bell {
-    pub(crate) fn new(page: Arc<TurnPage<SharedMapping>>, domain: DomainId) -> Self {
-        Bell { page, domain }
-    }
-
-    /// From any thread of this process; a system call if the executor sleeps.
-    pub(crate) fn ring(&self) {
-        ring(&self.page, self.domain);
-    }
-
-    /// A load.
-    #[inline]
-    pub(crate) fn is_rung(&self) -> bool {
-        // Relaxed: only decides whether to look; `answer` synchronises.
-        self.page.bell(self.domain).load(Ordering::Relaxed) != 0
-    }
-
-    /// Takes note, by the executor.
-    pub(crate) fn answer(&self) -> bool {
-        self.page.answer(self.domain)
-    }
-}
-
-/// Where other threads of this process find the bell of an executor, which is another
-/// one after the daemon was started again. The executor itself never waits for it
-/// in an upcall or a hand-off: it has its virtual processor.
-#[derive(Clone, Debug)]
-pub(crate) struct Line(Arc<Ends>);
-
-#[derive(Debug)]
-struct Ends {
-    bell: RwLock<Bell>,
-    /// Whether anything was left for the executor: a turn that is passed to it rings the
-    /// same bell, and it need not look for messages then.
-    asked: AtomicBool,
-}
-
-impl Line {
-    pub(crate) fn new(bell: Bell) -> Self {
-        Line(Arc::new(Ends { bell: RwLock::new(bell), asked: AtomicBool::new(false) }))
-    }
-
-    /// Says that something was left for the executor. Then its bell is rung.
-    fn ask(&self) {
-        // Release pairs with the Acquire in `take_asked`. An exchange, so that of two who ask
-        // before it is taken both are seen.
-        self.0.asked.swap(true, Ordering::Release);
-    }
-
-    /// Whether anything was left, by the executor that has heard its bell. A load, if not:
-    /// who asks rings after that, so what is missed here is announced by another ring.
-    #[inline]
-    fn take_asked(&self) -> bool {
-        // Relaxed: only spares the swap; whoever rang the bell that was heard is seen to have
-        // asked before (`TurnPage::ring`). Acquire pairs with the Release in `ask`.
-        self.0.asked.load(Ordering::Relaxed) && self.0.asked.swap(false, Ordering::Acquire)
-    }
-
-    /// As [`Bell::ring`]. What was left for the executor before is seen, whichever bell
-    /// it was: who rings the old one is done before [`Line::move_to`] is, and so
-    /// before the executor has its new virtual processor.
-    pub(crate) fn ring(&self) {
-        self.ask();
-        self.0.bell.read().unwrap_or_else(PoisonError::into_inner).ring();
-    }
-
-    /// As [`Bell::is_rung`]; `false` while it is being moved, for it is rung after. Does
-    /// not wait.
-    #[inline]
-    pub(crate) fn is_rung(&self) -> bool {
-        self.0.bell.try_read().is_ok_and(|bell| bell.is_rung())
-    }
-
-    /// From now on `bell` is rung. To be called before the virtual processor is handed over, and the
-    /// old bell rung after that.
-    fn move_to(&self, bell: Bell) {
-        *self.0.bell.write().unwrap_or_else(PoisonError::into_inner) = bell;
-    }
-}
 
 /// The pages of a domain on a CPU, as they come from the daemon.
 #[derive(Debug)]
@@ -142,10 +56,10 @@ pub(crate) enum Next {
 pub(crate) struct VirtualProcessor {
     pages: Pages,
     me: DomainId,
-    bell: Bell,
-    line: Line,
+    notifier: SharedNotifier,
+    handle: WakeHandle,
     /// Few: each is looked at in every hand-off.
-    peers: Vec<Neighbour>,
+    peers: Vec<PeerDomain>,
     /// Of each activity its place in the order of admission; `None`: there is none.
     orders: Vec<Option<u32>>,
     /// Activities from this number on never were.
@@ -160,7 +74,7 @@ pub(crate) struct VirtualProcessor {
     /// Set when the daemon has gone: there is nobody to take turns by.
     orphaned: Arc<AtomicBool>,
     /// Domains that were attached since; rung for.
-    arrivals: Consumer<Neighbour>,
+    arrivals: Consumer<PeerDomain>,
     /// The virtual processor to take instead, once there is another daemon; rung for.
     successors: Consumer<Box<VirtualProcessor>>,
     /// Where this one goes then.
@@ -178,7 +92,7 @@ pub(crate) struct VirtualProcessor {
 
 /// Another domain of the CPU.
 #[derive(Debug)]
-pub(crate) struct Neighbour {
+pub(crate) struct PeerDomain {
     pub(crate) domain: DomainId,
     pub(crate) generation: u64,
     pub(crate) area: Peer<ReadOnlyMapping>,
@@ -190,45 +104,45 @@ pub(crate) struct Neighbour {
 const ARRIVALS_MAX: usize = 2 * upcall_shm::DOMAINS_MAX as usize;
 
 /// The listener's end of a virtual processor: see [`crate::domain`].
-pub(crate) struct Usher {
-    line: Line,
-    bell: Bell,
-    arrivals: Producer<Neighbour>,
+pub(crate) struct VirtualProcessorControl {
+    handle: WakeHandle,
+    notifier: SharedNotifier,
+    arrivals: Producer<PeerDomain>,
     successors: Producer<Box<VirtualProcessor>>,
     predecessors: Consumer<Box<VirtualProcessor>>,
 }
 
-impl Usher {
+impl VirtualProcessorControl {
     /// Has the executor look.
-    pub(crate) fn ring(&self) {
-        self.line.ask();
-        self.bell.ring();
+    pub(crate) fn notify(&self) {
+        self.handle.mark_message();
+        self.notifier.notify();
     }
 
     /// Tells of another domain. Waits if the executor has not looked for dozens of them.
-    pub(crate) fn introduce(&mut self, mut neighbour: Neighbour) {
-        while let Err(rtrb::PushError::Full(back)) = self.arrivals.push(neighbour) {
-            neighbour = back;
-            self.ring();
+    pub(crate) fn introduce(&mut self, mut peer: PeerDomain) {
+        while let Err(rtrb::PushError::Full(back)) = self.arrivals.push(peer) {
+            peer = back;
+            self.notify();
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
-        self.ring();
+        self.notify();
     }
 
-    /// Has the executor take `virtual processor` instead, whose usher is `next`; this one is of no
+    /// Has the executor take `virtual processor` instead, whose control is `next`; this one is of no
     /// use after.
     pub(crate) fn replace(
         &mut self,
         mut virtual_processor: Box<VirtualProcessor>,
-        next: &mut Usher,
+        next: &mut VirtualProcessorControl,
     ) {
-        next.line.clone_from(&self.line);
-        virtual_processor.line.clone_from(&self.line);
-        self.line.move_to(next.bell.clone());
+        next.handle.clone_from(&self.handle);
+        virtual_processor.handle.clone_from(&self.handle);
+        self.handle.move_to(next.notifier.clone());
         // There is room: a virtual processor has one successor.
         let pushed = self.successors.push(virtual_processor);
         debug_assert!(pushed.is_ok());
-        self.ring();
+        self.notify();
     }
 
     /// Unmaps the virtual processor that was given up, if the executor has left it.
@@ -244,7 +158,7 @@ impl VirtualProcessor {
         me: DomainId,
         defer_preemption: Span,
         orphaned: Arc<AtomicBool>,
-    ) -> (Self, Usher) {
+    ) -> (Self, VirtualProcessorControl) {
         let (arrivals_in, arrivals) = rtrb::RingBuffer::new(ARRIVALS_MAX);
         let (successors_in, successors) = rtrb::RingBuffer::new(1);
         let (predecessors, predecessors_out) = rtrb::RingBuffer::new(1);
@@ -252,11 +166,11 @@ impl VirtualProcessor {
         let orders = vec![None; ACTIVITIES_MAX as usize];
         let counters = Counters::default();
         let (orders_used, found, is_best, epoch) = (0, None, false, None);
-        let bell = Bell::new(pages.turn.clone(), me);
-        let line = Line::new(bell.clone());
-        let usher = Usher {
-            line: line.clone(),
-            bell: bell.clone(),
+        let notifier = SharedNotifier::new(pages.turn.clone(), me);
+        let handle = WakeHandle::new(notifier.clone());
+        let control = VirtualProcessorControl {
+            handle: handle.clone(),
+            notifier: notifier.clone(),
             arrivals: arrivals_in,
             successors: successors_in,
             predecessors: predecessors_out,
@@ -264,8 +178,8 @@ impl VirtualProcessor {
         let virtual_processor = VirtualProcessor {
             pages,
             me,
-            bell,
-            line,
+            notifier,
+            handle,
             peers,
             orders,
             orders_used,
@@ -282,25 +196,25 @@ impl VirtualProcessor {
             defer_preemption,
             counters,
         };
-        (virtual_processor, usher)
+        (virtual_processor, control)
     }
 
     /// Its bell, for the executor alone: it is the same as long as this is the virtual processor.
     #[inline]
-    pub(crate) fn bell(&self) -> &Bell {
-        &self.bell
+    pub(crate) fn notifier(&self) -> &SharedNotifier {
+        &self.notifier
     }
 
     /// Whether anything was left for the executor since the last time, which has just heard
     /// its bell. A load, if not.
     #[inline]
-    pub(crate) fn take_asked(&self) -> bool {
-        self.line.take_asked()
+    pub(crate) fn take_message(&self) -> bool {
+        self.handle.take_message()
     }
 
     /// Its bell, for all others.
-    pub(crate) fn line(&self) -> Line {
-        self.line.clone()
+    pub(crate) fn wake_handle(&self) -> WakeHandle {
+        self.handle.clone()
     }
 
     /// The daemon of this virtual processor refused to have these places back. Allocates.
@@ -336,10 +250,10 @@ impl VirtualProcessor {
     /// Takes up the domains that have come; whether any has.
     pub(crate) fn take_in_peers(&mut self) -> bool {
         let mut any = false;
-        while let Ok(neighbour) = self.arrivals.pop() {
-            self.peers.retain(|peer| peer.domain != neighbour.domain);
+        while let Ok(peer) = self.arrivals.pop() {
+            self.peers.retain(|peer| peer.domain != peer.domain);
             // There is room: one of each number at most.
-            self.peers.push(neighbour);
+            self.peers.push(peer);
             // Whether it is there is looked up again.
             self.epoch = None;
             any = true;
@@ -412,7 +326,7 @@ impl VirtualProcessor {
     /// meanwhile is seen from now on, by [`VirtualProcessor::wants_a_look`] or in
     /// [`VirtualProcessor::interrupts`].
     pub(crate) fn lower_mask(&mut self, mask: Mask) {
-        // Not looked for here: the gate does.
+        // Not looked for here: the point does.
         let _ = self.pages.user.unmask(mask);
     }
 
@@ -487,7 +401,7 @@ impl VirtualProcessor {
     /// Has whoever has the turn look at all user areas, if what was published is not told yet.
     fn ask(&self) {
         if self.asks.take() && self.pages.turn.request_recheck() {
-            ring(&self.pages.turn, DomainId::DAEMON);
+            notify_domain(&self.pages.turn, DomainId::DAEMON);
         }
     }
 
@@ -518,7 +432,7 @@ impl VirtualProcessor {
             self.counters.handoffs += 1;
             // Before the other runs: nobody may wake this domain again.
             self.pages.user.count(&self.counters);
-            ring(&self.pages.turn, to);
+            notify_domain(&self.pages.turn, to);
         }
     }
 
@@ -671,11 +585,5 @@ fn slot(scheduler: &Scheduler, id: ActivityId, order: u32) -> Slot {
             rank: Rank::new(NEVER, order),
             state: SlotState::Suspended,
         },
-    }
-}
-
-fn ring(page: &TurnPage<SharedMapping>, domain: DomainId) {
-    if page.ring(domain) {
-        futex::wake_shared(page.bell(domain), 1);
     }
 }

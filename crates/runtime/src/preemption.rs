@@ -3,25 +3,27 @@
 //! Made by the executor for each upcall; asked by [`crate::Batch`] and by tasks.
 //! It never blocks, allocates or makes a system call.
 
+use upcall_core::activity::ActivityId;
 use upcall_core::scheduler::{Command, Input};
 use upcall_core::time::Instant;
 use upcall_core::trace::Traced;
 use upcall_shm::user_area::Mask;
 
 use crate::channel::Moment;
-use crate::doorbell::Doorbell;
 use crate::events::{Inboxes, PostedEvent};
-use crate::executor::post;
-use crate::interrupt::{Interrupt, Interrupts};
-use crate::trace::Ring;
-use crate::virtual_processor::VirtualProcessor;
+use crate::notify::Notifier;
+use interrupts::{Interrupt, Interrupts};
 
-/// The scheduler of this CPU, the doorbell that others ring for it, and the other
+pub(crate) mod interrupts;
+use crate::domain::virtual_processor::VirtualProcessor;
+use crate::trace::Ring;
+
+/// The scheduler of this CPU, the notifier that others ring for it, and the other
 /// domains there, if there are any.
 #[derive(Debug)]
-pub(crate) struct Gate<'a> {
+pub(crate) struct PreemptionPoint<'a> {
     pub(crate) scheduler: &'a mut Traced<Ring>,
-    pub(crate) doorbell: &'a Doorbell,
+    pub(crate) notifier: &'a Notifier,
     pub(crate) virtual_processor: Option<&'a mut VirtualProcessor>,
     /// Delivered at each boundary; `None`: on trial.
     pub(crate) interrupts: Option<&'a mut Interrupts>,
@@ -29,18 +31,18 @@ pub(crate) struct Gate<'a> {
     pub(crate) inboxes: Option<&'a mut Inboxes>,
 }
 
-impl<'a> Gate<'a> {
+impl<'a> PreemptionPoint<'a> {
     /// Delivers nothing: on trial.
     pub(crate) fn on_trial(
         scheduler: &'a mut Traced<Ring>,
-        doorbell: &'a Doorbell,
+        notifier: &'a Notifier,
         virtual_processor: Option<&'a mut VirtualProcessor>,
     ) -> Self {
-        Gate { scheduler, doorbell, virtual_processor, interrupts: None, inboxes: None }
+        PreemptionPoint { scheduler, notifier, virtual_processor, interrupts: None, inboxes: None }
     }
 }
 
-impl Gate<'_> {
+impl PreemptionPoint<'_> {
     /// From when on it must ask again; `None` if it must return now. Nothing can
     /// have changed before `check_at` unless somebody said so: that is some loads.
     /// Else O(log n), with other domains O(their slots in use).
@@ -50,14 +52,15 @@ impl Gate<'_> {
             now = crate::clock::now();
         }
         let is_rung = match &self.virtual_processor {
-            Some(virtual_processor) => virtual_processor.bell().is_rung(),
-            None => self.doorbell.is_rung(),
+            Some(virtual_processor) => virtual_processor.notifier().is_notified(),
+            None => self.notifier.is_notified(),
         };
         if is_rung {
             return None;
         }
-        let heard = self.hear(now);
-        let posted = self.inboxes.as_ref().is_some_and(|all| all.interrupt) && self.take_in(now);
+        let heard = self.poll_streams(now);
+        let posted =
+            self.inboxes.as_ref().is_some_and(|all| all.interrupt) && self.poll_events(now);
         if !heard
             && !posted
             && now < check_at
@@ -77,7 +80,7 @@ impl Gate<'_> {
 
     /// Makes eligible what reads a stream whose level is reached by now; whether there was any.
     #[inline]
-    fn hear(&mut self, now: Instant) -> bool {
+    fn poll_streams(&mut self, now: Instant) -> bool {
         let Some(interrupts) = &mut self.interrupts else { return false };
         let mut any = false;
         interrupts.watches.hear(now, |id, at| {
@@ -89,17 +92,17 @@ impl Gate<'_> {
     }
 
     /// Tells the core of events that were posted since; whether there are any.
-    fn take_in(&mut self, now: Instant) -> bool {
-        let Gate { scheduler, inboxes, .. } = self;
+    fn poll_events(&mut self, now: Instant) -> bool {
+        let PreemptionPoint { scheduler, inboxes, .. } = self;
         let Some(inboxes) = inboxes else { return false };
-        inboxes.take_in(|id, rank| post(scheduler, now, id, rank))
+        inboxes.poll(|id, rank| post(scheduler, now, id, rank))
     }
 
     /// The most urgent event of what runs, which is then taken. O(k) for k that wait.
     pub(crate) fn take_event(&mut self) -> Option<PostedEvent> {
         let id = self.scheduler.running()?;
         let now = crate::clock::now();
-        self.take_in(now);
+        self.poll_events(now);
         let event = self.inboxes.as_mut()?.take(id)?;
         // While something runs, it leaves no command.
         let _ = self.scheduler.handle(now, Input::Taken { id, events: 1 });
@@ -150,4 +153,10 @@ impl Gate<'_> {
             _ => None,
         }
     }
+}
+
+/// Hands the core an event of an activity. The core has room for it: an inbox lets in no more.
+pub(crate) fn post(scheduler: &mut Traced<Ring>, now: Instant, id: ActivityId, rank: u64) {
+    let handled = scheduler.handle(now, Input::Posted { id, rank });
+    debug_assert!(handled.is_ok(), "{handled:?}");
 }

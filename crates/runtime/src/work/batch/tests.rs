@@ -25,7 +25,7 @@ fn proceed_times(batch: &mut Batch<'_>, times: u32) {
 #[test]
 fn a_request_that_comes_while_masked_is_heard_at_the_first_proceed_after() {
     let request = AtomicBool::new(false);
-    let mut batch = Batch::new(Authority::Round(&request), grant(100, 4));
+    let mut batch = Batch::new(Authority::VirtualTime(&request), grant(100, 4));
     proceed_times(&mut batch, 3);
     {
         let mut masked = batch.mask_preemption();
@@ -42,7 +42,7 @@ fn a_request_that_comes_while_masked_is_heard_at_the_first_proceed_after() {
 #[test]
 fn without_a_request_a_new_quantum_begins_after_the_mask() {
     let request = AtomicBool::new(false);
-    let mut batch = Batch::new(Authority::Round(&request), grant(100, 4));
+    let mut batch = Batch::new(Authority::VirtualTime(&request), grant(100, 4));
     proceed_times(&mut batch.mask_preemption(), 6);
     assert!(batch.proceed());
     // Inside the new quantum it is not heard.
@@ -55,7 +55,7 @@ fn without_a_request_a_new_quantum_begins_after_the_mask() {
 #[test]
 fn a_mask_inside_a_quantum_does_not_shorten_it() {
     let request = AtomicBool::new(true);
-    let mut batch = Batch::new(Authority::Round(&request), grant(100, 4));
+    let mut batch = Batch::new(Authority::VirtualTime(&request), grant(100, 4));
     assert!(batch.proceed());
     proceed_times(&mut batch.mask_preemption(), 2);
     assert!(batch.proceed(), "the fourth of four");
@@ -65,7 +65,7 @@ fn a_mask_inside_a_quantum_does_not_shorten_it() {
 #[test]
 fn masks_nest_and_only_the_last_one_counts() {
     let request = AtomicBool::new(true);
-    let mut batch = Batch::new(Authority::Round(&request), grant(100, 1));
+    let mut batch = Batch::new(Authority::VirtualTime(&request), grant(100, 1));
     {
         let mut outer = batch.mask_preemption();
         proceed_times(&mut outer, 2);
@@ -82,7 +82,7 @@ fn masks_nest_and_only_the_last_one_counts() {
 #[test]
 fn a_mask_does_not_make_the_batch_larger() {
     let request = AtomicBool::new(true);
-    let mut batch = Batch::new(Authority::Round(&request), grant(5, 2));
+    let mut batch = Batch::new(Authority::VirtualTime(&request), grant(5, 2));
     let mut masked = batch.mask_preemption();
     proceed_times(&mut masked, 5);
     assert!(!masked.proceed());
@@ -95,7 +95,7 @@ fn a_mask_does_not_make_the_batch_larger() {
 fn a_masked_stretch_beyond_its_cost_is_one_overrun() {
     let request = AtomicBool::new(false);
     let grant = Grant { quantum_cost: Span::ZERO, ..grant(100, 2) };
-    let mut batch = Batch::new(Authority::Round(&request), grant);
+    let mut batch = Batch::new(Authority::VirtualTime(&request), grant);
     proceed_times(&mut batch.mask_preemption(), 50);
     let begin = crate::clock::now();
     while crate::clock::now() == begin {}

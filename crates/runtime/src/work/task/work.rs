@@ -10,8 +10,8 @@ use upcall_core::scheduler::Outcome;
 use upcall_core::time::Instant;
 
 use super::cell::TaskCell;
-use crate::batch::{Grant, Use};
-use crate::gate::Gate;
+use crate::preemption::PreemptionPoint;
+use crate::work::batch::{Grant, Use};
 
 /// A task's future, and where it stands.
 pub(crate) struct TaskWork {
@@ -38,17 +38,17 @@ enum State {
 
 /// The next message, for [`Input::Message`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Next {
+pub(crate) struct NextMessage {
     pub(crate) critical: Instant,
     pub(crate) from: Instant,
 }
 
 /// What came of an upcall.
-pub(crate) struct Turn {
+pub(crate) struct Polled {
     pub(crate) used: Use,
     pub(crate) panicked: bool,
     /// What is known of the next message.
-    pub(crate) next: Option<Next>,
+    pub(crate) next: Option<NextMessage>,
 }
 
 impl TaskWork {
@@ -77,19 +77,19 @@ impl TaskWork {
 
     /// What a wake-up brings it. The first one in the abort phase brings the news of that,
     /// and does not wait for a message that is to come.
-    pub(crate) fn woken(&mut self, now: Instant, aborting: bool) -> Option<Next> {
+    pub(crate) fn woken(&mut self, now: Instant, aborting: bool) -> Option<NextMessage> {
         let is_news = aborting && !std::mem::replace(&mut self.knows_of_abort, aborting);
         match self.state {
-            State::Set if is_news => Some(Next { critical: now, from: now }),
+            State::Set if is_news => Some(NextMessage { critical: now, from: now }),
             State::Waiting { critical } => {
-                Some(Next { critical: critical.unwrap_or(now), from: now })
+                Some(NextMessage { critical: critical.unwrap_or(now), from: now })
             }
             State::Set | State::Ended => None,
         }
     }
 
     /// Polls until the message is done or somebody outranks it.
-    pub(crate) fn upcall(&mut self, gate: &mut Gate<'_>, grant: &Grant) -> Turn {
+    pub(crate) fn upcall(&mut self, point: &mut PreemptionPoint<'_>, grant: &Grant) -> Polled {
         self.cell.grant(grant);
         self.state = State::Set;
         self.knows_of_abort |= grant.aborting;
@@ -103,11 +103,11 @@ impl TaskWork {
             match polled {
                 Ok(Poll::Pending) if self.cell.said_advance().is_some() => {
                     let critical = self.cell.said_advance().unwrap_or(now);
-                    let next = Next { critical, from: now };
+                    let next = NextMessage { critical, from: now };
                     return self.turn(grant, now, Outcome::Done, Some(next));
                 }
                 Ok(Poll::Pending) if self.cell.said_checkpoint() => {
-                    match gate.go_on(now, self.cell.check_at()) {
+                    match point.go_on(now, self.cell.check_at()) {
                         Some(check_at) => self.cell.go_on(check_at),
                         None => return self.turn(grant, now, Outcome::Yielded, None),
                     }
@@ -115,19 +115,25 @@ impl TaskWork {
                 Ok(Poll::Pending) => {
                     self.state = State::Waiting { critical: self.cell.said_io() };
                     let sleep = self.cell.said_sleep();
-                    let next = sleep.map(|until| Next { critical: until, from: until });
+                    let next = sleep.map(|until| NextMessage { critical: until, from: until });
                     return self.turn(grant, now, Outcome::Done, next);
                 }
                 Ok(Poll::Ready(())) | Err(_) => {
                     self.state = State::Ended;
                     let turn = self.turn(grant, now, Outcome::Finished, None);
-                    return Turn { panicked: polled.is_err(), ..turn };
+                    return Polled { panicked: polled.is_err(), ..turn };
                 }
             }
         }
     }
 
-    fn turn(&self, grant: &Grant, end: Instant, outcome: Outcome, next: Option<Next>) -> Turn {
+    fn turn(
+        &self,
+        grant: &Grant,
+        end: Instant,
+        outcome: Outcome,
+        next: Option<NextMessage>,
+    ) -> Polled {
         self.cell.release();
         if outcome != Outcome::Yielded {
             self.cell.meter(end);
@@ -139,6 +145,6 @@ impl TaskWork {
             Outcome::Yielded => checkpoints.min(grant.pdus_max - 1),
             _ => checkpoints.saturating_add(1).min(grant.pdus_max),
         };
-        Turn { used: Use { pdus, quantum_overruns, outcome, end }, panicked: false, next }
+        Polled { used: Use { pdus, quantum_overruns, outcome, end }, panicked: false, next }
     }
 }

@@ -31,7 +31,7 @@
 //! 6. The message is done, the next is not known: it comes at the end of the sleep,
 //!    or with a wake-up. `Waiting` for something that is none of ours (a channel,
 //!    a lock, a timer of another library) is the same.
-//! 7. By any thread, through a bit and the doorbell; the new message logically
+//! 7. By any thread, through a bit and the notifier; the new message logically
 //!    arrives now, or when `io_wait_at` said. It takes the place of the end of a sleep.
 //! 8. The message is dropped. A `run` makes it `Set` again, and polls the future anew.
 //! 9. The future is not touched again but to be dropped, by who closes the task.
@@ -59,7 +59,7 @@ use upcall_sys::OsError;
 use upcall_sys::readiness::{Direction, Watch, is_ready};
 
 pub(crate) use cell::{Address, TaskCell};
-pub(crate) use work::{Next, TaskWork};
+pub(crate) use work::{NextMessage, TaskWork};
 
 mod cell;
 #[cfg(test)]

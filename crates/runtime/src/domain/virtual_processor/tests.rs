@@ -8,13 +8,13 @@ use upcall_shm::turn_page;
 use upcall_shm::user_area;
 
 use super::*;
-use crate::batch::{Authority, Batch, Grant};
-use crate::doorbell::Doorbell;
-use crate::executor::Shared;
-use crate::gate::Gate;
-use crate::interrupt::{Interrupt, Interrupts};
-use crate::task::{Address, Task, TaskCell, TaskWork};
+use crate::mailbox::Shared;
+use crate::notify::Notifier;
+use crate::preemption::PreemptionPoint;
+use crate::preemption::interrupts::{Interrupt, Interrupts};
 use crate::trace::Ring;
+use crate::work::batch::{Authority, Batch, Grant};
+use crate::work::task::{Address, Task, TaskCell, TaskWork};
 use upcall_core::activity::{ActivityParams, Terms};
 use upcall_core::policy::rmdp::RMDP;
 use upcall_core::scheduler::{Input, Outcome};
@@ -33,7 +33,7 @@ fn virtual_processor() -> (VirtualProcessor, Peer<SharedMapping>, Writer<SharedM
 
 fn virtual_processor_and_control(
     defer_preemption: Span,
-) -> (VirtualProcessor, Usher, Peer<SharedMapping>, Writer<SharedMapping>) {
+) -> (VirtualProcessor, VirtualProcessorControl, Peer<SharedMapping>, Writer<SharedMapping>) {
     let me = DomainId::new(ME).unwrap();
     let turn = SharedMapping::create("turn", turn_page::PAGE_BYTES).unwrap();
     let kernel = SharedMapping::create_to_seal("kernel", kernel_area::PAGE_BYTES).unwrap();
@@ -58,9 +58,9 @@ fn virtual_processor_and_control(
     };
     // It has the turn: nothing but a request makes it look.
     assert!(pages.turn.pass(pages.turn.turn().unwrap(), me));
-    let (virtual_processor, usher) =
+    let (virtual_processor, control) =
         VirtualProcessor::new(pages, me, defer_preemption, Arc::default());
-    (virtual_processor, usher, peer, writer)
+    (virtual_processor, control, peer, writer)
 }
 
 fn grant() -> Grant {
@@ -79,9 +79,9 @@ fn grant() -> Grant {
 fn others_see_the_mask_as_long_as_it_is_held_and_the_request_is_heard_after() {
     let (mut virtual_processor, peer, daemon) = virtual_processor();
     let mut scheduler: Traced<Ring> = Traced::new(1, &RMDP);
-    let doorbell = Doorbell::default();
-    let gate = Gate::on_trial(&mut scheduler, &doorbell, Some(&mut virtual_processor));
-    let mut batch = Batch::new(Authority::Gate(gate), grant());
+    let notifier = Notifier::default();
+    let point = PreemptionPoint::on_trial(&mut scheduler, &notifier, Some(&mut virtual_processor));
+    let mut batch = Batch::new(Authority::Scheduler(point), grant());
     let is_masked = || peer.is_masked(Mask::Preemption);
     assert!(batch.proceed() && batch.proceed(), "a boundary that nobody asks at");
     assert!(!is_masked());
@@ -116,9 +116,9 @@ fn a_request_to_yield_makes_it_look_once_though_nobody_takes_it_back() {
 fn a_guard_that_is_never_dropped_masks_to_the_end_of_the_upcall_and_no_longer() {
     let (mut virtual_processor, peer, _daemon) = virtual_processor();
     let mut scheduler: Traced<Ring> = Traced::new(1, &RMDP);
-    let doorbell = Doorbell::default();
-    let gate = Gate::on_trial(&mut scheduler, &doorbell, Some(&mut virtual_processor));
-    let mut batch = Batch::new(Authority::Gate(gate), grant());
+    let notifier = Notifier::default();
+    let point = PreemptionPoint::on_trial(&mut scheduler, &notifier, Some(&mut virtual_processor));
+    let mut batch = Batch::new(Authority::Scheduler(point), grant());
     std::mem::forget(batch.mask_preemption());
     std::mem::forget(batch.mask_preemption());
     assert!(peer.is_masked(Mask::Preemption));
@@ -132,7 +132,7 @@ fn what_the_daemon_raises_is_delivered_once_when_the_mask_goes() {
     let me = DomainId::new(ME).unwrap();
     // For whoever was there before.
     daemon.interrupt(me, Interrupt::Resume);
-    let shared = Arc::new(Shared::new(Doorbell::default(), Arc::default()));
+    let shared = Arc::new(Shared::new(Notifier::default(), Arc::default()));
     let mut interrupts = Interrupts::new(shared, Some(&virtual_processor));
     let seen = Arc::new(Mutex::new(Vec::new()));
     let noted = seen.clone();
@@ -140,11 +140,14 @@ fn what_the_daemon_raises_is_delivered_once_when_the_mask_goes() {
     assert!(!interrupts.deliver(crate::clock::now(), Some(&virtual_processor)));
 
     let mut scheduler: Traced<Ring> = Traced::new(1, &RMDP);
-    let (scheduler, doorbell) = (&mut scheduler, &Doorbell::default());
+    let (scheduler, notifier) = (&mut scheduler, &Notifier::default());
     let virtual_processor = Some(&mut virtual_processor);
     let interrupts = Some(&mut interrupts);
-    let gate = Gate { interrupts, ..Gate::on_trial(scheduler, doorbell, virtual_processor) };
-    let mut batch = Batch::new(Authority::Gate(gate), grant());
+    let point = PreemptionPoint {
+        interrupts,
+        ..PreemptionPoint::on_trial(scheduler, notifier, virtual_processor)
+    };
+    let mut batch = Batch::new(Authority::Scheduler(point), grant());
     assert!(batch.proceed());
     {
         let mut masked = batch.mask_interrupts();
@@ -161,25 +164,25 @@ fn what_the_daemon_raises_is_delivered_once_when_the_mask_goes() {
 
 #[test]
 fn a_virtual_processor_that_moves_on_takes_its_orders_and_counts_along_and_no_ring_is_lost() {
-    let (mut virtual_processor, mut usher, _, _) = virtual_processor_and_control(Span::ZERO);
+    let (mut virtual_processor, mut control, _, _) = virtual_processor_and_control(Span::ZERO);
     let (mut next, mut next_usher, peer, _) = virtual_processor_and_control(Span::ZERO);
-    let line = virtual_processor.line();
+    let handle = virtual_processor.wake_handle();
     for (id, order) in [(0, 7), (1, 9)] {
         virtual_processor.set_order(ActivityId(id), Some(order));
     }
     virtual_processor.counters.handoffs = 3;
     assert!(!virtual_processor.move_on());
-    let old_bell = virtual_processor.bell().clone();
+    let old = virtual_processor.notifier().clone();
     next.set_unclaimed(vec![9]);
-    usher.replace(Box::new(next), &mut next_usher);
+    control.replace(Box::new(next), &mut next_usher);
     // The old bell says that there is something; who rings now rings the new one.
-    assert!(old_bell.answer());
-    line.ring();
-    assert!(!old_bell.is_rung());
+    assert!(old.acknowledge());
+    handle.notify();
+    assert!(!old.is_notified());
     assert!(virtual_processor.move_on());
     assert!(!virtual_processor.move_on());
-    assert!(virtual_processor.bell().is_rung() && line.is_rung());
-    assert!(virtual_processor.bell().answer());
+    assert!(virtual_processor.notifier().is_notified() && handle.is_notified());
+    assert!(virtual_processor.notifier().acknowledge());
     assert_eq!(virtual_processor.orders[..3], [Some(7), Some(u32::MAX), None]);
     assert_eq!(virtual_processor.handoffs(), 3);
     // It shows them on its new page.
@@ -193,7 +196,7 @@ fn a_virtual_processor_that_moves_on_takes_its_orders_and_counts_along_and_no_ri
 #[test]
 fn others_see_the_mask_of_a_task_while_it_is_polled_and_the_request_is_heard_after() {
     let (mut virtual_processor, peer, daemon) = virtual_processor();
-    let mut shared = Shared::new(Doorbell::default(), Arc::default());
+    let mut shared = Shared::new(Notifier::default(), Arc::default());
     shared.mask = Some(virtual_processor.lent_mask());
     let shared = Arc::new(shared);
     let cell = Arc::new(TaskCell::new(crate::clock::now));
@@ -222,9 +225,10 @@ fn others_see_the_mask_of_a_task_while_it_is_polled_and_the_request_is_heard_aft
     });
     let mut upcall = || {
         let mut scheduler: Traced<Ring> = Traced::new(1, &RMDP);
-        let doorbell = &Doorbell::default();
-        let mut gate = Gate::on_trial(&mut scheduler, doorbell, Some(&mut virtual_processor));
-        let outcome = work.upcall(&mut gate, &grant()).used.outcome;
+        let notifier = &Notifier::default();
+        let mut point =
+            PreemptionPoint::on_trial(&mut scheduler, notifier, Some(&mut virtual_processor));
+        let outcome = work.upcall(&mut point, &grant()).used.outcome;
         assert!(!peer.is_masked(Mask::Preemption), "nobody runs");
         outcome
     };
@@ -237,7 +241,7 @@ fn others_see_the_mask_of_a_task_while_it_is_polled_and_the_request_is_heard_aft
 }
 
 /// Another domain of the CPU, and how to say what it has.
-fn neighbour(daemon: &Writer<SharedMapping>) -> (Neighbour, Owner<SharedMapping>) {
+fn peer_domain(daemon: &Writer<SharedMapping>) -> (PeerDomain, Owner<SharedMapping>) {
     let domain = DomainId::new(ME + 1).unwrap();
     daemon.attach(domain, GENERATION, 1_000, 2);
     let memory = SharedMapping::create_to_seal("user", user_area::AREA_BYTES).unwrap();
@@ -246,7 +250,7 @@ fn neighbour(daemon: &Writer<SharedMapping>) -> (Neighbour, Owner<SharedMapping>
     let owner = Owner::create(memory, domain, GENERATION.get()).unwrap();
     let mapped = ReadOnlyMapping::from_fd(fd, user_area::AREA_BYTES).unwrap();
     let area = Peer::attach(mapped, domain, GENERATION.get()).unwrap();
-    (Neighbour { domain, generation: GENERATION.get(), area, is_there: false }, owner)
+    (PeerDomain { domain, generation: GENERATION.get(), area, is_there: false }, owner)
 }
 
 fn at(ms: u64) -> Instant {
@@ -266,11 +270,11 @@ fn released(virtual_processor: &mut VirtualProcessor) -> Scheduler {
 
 #[test]
 fn a_deferring_domain_goes_on_while_a_better_rank_has_waited_less() {
-    let (mut virtual_processor, mut usher, _, daemon) =
+    let (mut virtual_processor, mut control, _, daemon) =
         virtual_processor_and_control(Span::from_millis(5));
-    let (other, mut theirs) = neighbour(&daemon);
+    let (other, mut theirs) = peer_domain(&daemon);
     let domain = other.domain;
-    usher.introduce(other);
+    control.introduce(other);
     assert!(virtual_processor.take_in_peers());
     let mut scheduler = released(&mut virtual_processor);
     // Released at 110 ms, of a better rank.
@@ -301,11 +305,11 @@ fn a_deferring_domain_goes_on_while_a_better_rank_has_waited_less() {
 #[test]
 fn who_runs_with_an_event_yields_to_no_equal_and_who_is_chosen_goes_by_events() {
     for defer_preemption in [Span::ZERO, Span::from_millis(5)] {
-        let (mut virtual_processor, mut usher, peer, daemon) =
+        let (mut virtual_processor, mut control, peer, daemon) =
             virtual_processor_and_control(defer_preemption);
-        let (other, mut theirs) = neighbour(&daemon);
+        let (other, mut theirs) = peer_domain(&daemon);
         let domain = other.domain;
-        usher.introduce(other);
+        control.introduce(other);
         assert!(virtual_processor.take_in_peers());
         let (id, mut scheduler) = (ActivityId(0), Scheduler::new(ACTIVITIES_MAX, &RMDP));
         let params = ActivityParams::new(Span::from_millis(90), Span::from_millis(1));

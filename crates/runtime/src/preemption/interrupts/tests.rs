@@ -8,17 +8,17 @@ use upcall_core::time::Span;
 use upcall_core::trace::Traced;
 
 use super::*;
-use crate::batch::{Authority, Batch, Grant};
 use crate::clock;
-use crate::doorbell::Doorbell;
-use crate::gate::Gate;
+use crate::notify::Notifier;
+use crate::preemption::PreemptionPoint;
 use crate::trace::Ring;
+use crate::work::batch::{Authority, Batch, Grant};
 
 /// What was delivered, in order.
 type Seen = Arc<Mutex<Vec<Interrupt>>>;
 
 fn interrupts() -> (Interrupts, Arc<Shared>, Seen) {
-    let shared = Arc::new(Shared::new(Doorbell::default(), Arc::default()));
+    let shared = Arc::new(Shared::new(Notifier::default(), Arc::default()));
     let mut interrupts = Interrupts::new(shared.clone(), None);
     let seen = Seen::default();
     let noted = seen.clone();
@@ -52,7 +52,7 @@ fn the_timer_elapses_at_its_time_and_once() {
 
 #[test]
 fn requests_wait_for_a_handler() {
-    let shared = Arc::new(Shared::new(Doorbell::default(), Arc::default()));
+    let shared = Arc::new(Shared::new(Notifier::default(), Arc::default()));
     let mut interrupts = Interrupts::new(shared.clone(), None);
     shared.interrupt(Interrupt::IoReady);
     assert!(!interrupts.deliver(clock::now(), None));
@@ -79,9 +79,10 @@ fn while_masked_none_is_delivered_and_when_the_last_mask_goes_all_are() {
     let (mut interrupts, shared, seen) = interrupts();
     let mut scheduler: Traced<Ring> = Traced::new(1, &RMDP);
     // Another than the one that the requests ring: it is silent, and the batch goes on.
-    let doorbell = Doorbell::default();
+    let notifier = Notifier::default();
     let (scheduler, interrupts) = (&mut scheduler, Some(&mut interrupts));
-    let gate = Gate { interrupts, ..Gate::on_trial(scheduler, &doorbell, None) };
+    let point =
+        PreemptionPoint { interrupts, ..PreemptionPoint::on_trial(scheduler, &notifier, None) };
     let grant = Grant {
         pdus_max: 100,
         quantum: 2,
@@ -91,7 +92,7 @@ fn while_masked_none_is_delivered_and_when_the_last_mask_goes_all_are() {
         resumed: false,
         aborting: false,
     };
-    let mut batch = Batch::new(Authority::Gate(gate), grant);
+    let mut batch = Batch::new(Authority::Scheduler(point), grant);
     let delivered = || seen.lock().unwrap().len();
     assert!(batch.proceed());
     shared.interrupt(Interrupt::IoReady);

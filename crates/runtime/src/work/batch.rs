@@ -11,8 +11,7 @@ use upcall_core::time::{Instant, Span};
 use upcall_shm::user_area::Mask;
 
 use crate::events::PostedEvent;
-use crate::gate::Gate;
-use crate::mask::MaskedBatch;
+use crate::preemption::PreemptionPoint;
 
 #[cfg(test)]
 mod tests;
@@ -56,15 +55,15 @@ pub struct Batch<'a> {
     masks: [u32; 2],
 }
 
-/// Whom to ask at a quantum boundary.
+/// What decides at a quantum boundary whether the handler goes on.
 #[derive(Debug)]
 pub(crate) enum Authority<'a> {
-    /// Nobody: a trial run.
-    Nobody,
-    /// The scheduler.
-    Gate(Gate<'a>),
-    /// The round of virtual time, in which somebody else may wait for a turn.
-    Round(&'a AtomicBool),
+    /// Nothing does: a trial run.
+    Trial,
+    /// The scheduler, through the preemption point.
+    Scheduler(PreemptionPoint<'a>),
+    /// The round of virtual time: the flag says that another handler waits for its turn.
+    VirtualTime(&'a AtomicBool),
 }
 
 /// What an upcall is given.
@@ -184,8 +183,8 @@ impl<'a> Batch<'a> {
     /// ```
     pub fn take_event(&mut self) -> Option<PostedEvent> {
         match &mut self.authority {
-            Authority::Gate(gate) => gate.take_event(),
-            Authority::Nobody | Authority::Round(_) => None,
+            Authority::Scheduler(point) => point.take_event(),
+            Authority::Trial | Authority::VirtualTime(_) => None,
         }
     }
 
@@ -204,46 +203,10 @@ impl<'a> Batch<'a> {
         self.finished = true;
     }
 
-    /// Until the guard is dropped, [`Batch::proceed`] goes on past the end of a quantum
-    /// whoever else waits, as far as the batch goes (split-level-1991 §3.3). What was to
-    /// come first meanwhile comes at the first `proceed` after, if a quantum ended
-    /// under the mask, and else at the end of the quantum: masking only delays.
-    /// May be nested. Also true of other domains; nothing masks the kernel.
-    ///
-    /// A masked stretch is one quantum, and if it takes longer than declared, one
-    /// quantum overrun; with a daemon, the watchdog's grace is that long too. A store
-    /// or two and, among domains, a fence at the end; no system call.
-    ///
-    /// ```no_run
-    /// # extern crate upcall_runtime as upcall;
-    /// # fn process_one_pdu() {}
-    /// # fn handler(batch: &mut upcall::Batch<'_>) {
-    /// while batch.proceed() {
-    ///     process_one_pdu();
-    ///     // These two belong together, whatever the quantum is.
-    ///     let mut batch = batch.mask_preemption();
-    ///     if batch.proceed() {
-    ///         process_one_pdu();
-    ///     }
-    /// }
-    /// # }
-    /// ```
-    pub fn mask_preemption(&mut self) -> MaskedBatch<'_, 'a> {
-        MaskedBatch::new(self, Mask::Preemption)
-    }
-
-    /// Until the guard is dropped, no user interrupt is delivered at the boundaries of
-    /// this handler; one that was requested meanwhile is when the last such guard goes
-    /// (split-level-1991 §3.3). May be nested. Does not mask preemption; no effect
-    /// in virtual time, where none is delivered. Costs what [`Batch::mask_preemption`] does.
-    pub fn mask_interrupts(&mut self) -> MaskedBatch<'_, 'a> {
-        MaskedBatch::new(self, Mask::Interrupts)
-    }
-
     pub(crate) fn raise_mask(&mut self, mask: Mask) {
         self.masks[mask as usize] += 1;
-        if let Authority::Gate(gate) = &mut self.authority {
-            gate.raise_mask(mask);
+        if let Authority::Scheduler(point) = &mut self.authority {
+            point.raise_mask(mask);
         }
     }
 
@@ -251,8 +214,8 @@ impl<'a> Batch<'a> {
     /// for then nothing is left of the quantum.
     pub(crate) fn lower_mask(&mut self, mask: Mask) {
         self.masks[mask as usize] -= 1;
-        if let Authority::Gate(gate) = &mut self.authority {
-            gate.lower_mask(mask);
+        if let Authority::Scheduler(point) = &mut self.authority {
+            point.lower_mask(mask);
         }
     }
 
@@ -288,10 +251,12 @@ impl<'a> Batch<'a> {
 
     fn may_go_on(&mut self, now: Instant) -> bool {
         let goes_on = match &mut self.authority {
-            Authority::Nobody => Some(self.check_at),
-            Authority::Gate(gate) => gate.go_on(now, self.check_at),
+            Authority::Trial => Some(self.check_at),
+            Authority::Scheduler(point) => point.go_on(now, self.check_at),
             // Relaxed: only decides whether to return, see `virtual_time`.
-            Authority::Round(over) => (!over.load(Ordering::Relaxed)).then_some(self.check_at),
+            Authority::VirtualTime(over) => {
+                (!over.load(Ordering::Relaxed)).then_some(self.check_at)
+            }
         };
         self.check_at = goes_on.unwrap_or(self.check_at);
         goes_on.is_some()

@@ -12,8 +12,8 @@ use upcall_core::activity::ActivityId;
 use upcall_core::time::{Instant, Span};
 use upcall_sys::readiness::Readiness;
 
-use crate::batch::Grant;
-use crate::executor::Shared;
+use crate::mailbox::Shared;
+use crate::work::batch::Grant;
 
 /// A number that one thread at a time uses: whoever polls the task. Atomic only
 /// so that a [`Task`](super::Task) may live in a future that goes to that thread.
@@ -155,7 +155,7 @@ impl TaskCell {
         }
     }
 
-    /// Whether others may ask for the CPU in other ways than by the doorbell and the
+    /// Whether others may ask for the CPU in other ways than by the notifier and the
     /// clock: at each quantum's end the executor is asked.
     fn has_neighbours(&self) -> bool {
         self.address.get().is_some_and(|address| address.shared.mask.is_some())
@@ -192,7 +192,7 @@ impl TaskCell {
     }
 
     fn is_rung(&self) -> bool {
-        self.address.get().is_some_and(|address| address.shared.doorbell.is_rung())
+        self.address.get().is_some_and(|address| address.shared.notifier.is_notified())
     }
 
     fn next_quantum(&self) {
