@@ -110,8 +110,6 @@ pub use route::{HANDLER_TERMS, Route};
 pub use segment::Forms;
 pub use service::{Service, ServiceTerms};
 
-pub(crate) use dispatcher::{
-    DispatchPoint as Moment, EventDispatcher as Desk, NewRegistrant as Newcomer,
-};
-pub(crate) use notifier::DispatcherNotifier as Caller;
+pub(crate) use dispatcher::{DispatchPoint, EventDispatcher, NewRegistrant};
+pub(crate) use notifier::DispatcherNotifier;
 pub(crate) use thread_context::set_executor;

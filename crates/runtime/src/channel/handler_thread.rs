@@ -37,7 +37,7 @@ pub(super) fn start(
 fn serve(dispatcher: &mut EventDispatcher, notifier: &Notifier) {
     loop {
         if notifier.acknowledge() {
-            dispatcher.called();
+            dispatcher.take_requests();
             // The registrant has left, so no thread notifies this one any more.
             if dispatcher.is_empty() {
                 return;
@@ -47,10 +47,10 @@ fn serve(dispatcher: &mut EventDispatcher, notifier: &Notifier) {
         dispatcher.serve(now, DispatchPoint::Scheduling);
         if !dispatcher.is_due(now) {
             let mut set = WaitSet::new();
-            if dispatcher.doze(&mut set) {
+            if dispatcher.prepare_wait(&mut set) {
                 notifier.sleep_among(&mut set, dispatcher.next_deadline());
             }
-            dispatcher.stir();
+            dispatcher.cancel_wait();
         }
     }
 }

@@ -40,7 +40,7 @@ impl Executor {
             }
         }
         if let Some(desk) = &mut self.interrupts.desk {
-            desk.called();
+            desk.take_requests();
             drained = Drained::Something;
         }
         if self.wake_tasks(now) { Drained::Something } else { drained }

@@ -14,7 +14,7 @@ use upcall_core::time::Instant;
 use upcall_core::trace::Record;
 use upcall_shm::inbox::Taker;
 
-use crate::channel::Desk;
+use crate::channel::EventDispatcher;
 use crate::mailbox::{ACTIVITIES_MAX, Job, Shared};
 use crate::preemption::interrupts::InterruptHandler;
 use crate::stream::StreamWork;
@@ -73,7 +73,7 @@ pub(crate) enum Control {
     /// Lends the dispatcher of event channels to the controller, which gives it back.
     LendDesk,
     TakeDesk {
-        desk: Box<Desk>,
+        desk: Box<EventDispatcher>,
     },
     Quit,
 }
@@ -103,7 +103,7 @@ pub(crate) struct Link {
     pub(crate) retired: Consumer<Retired>,
     /// If the executor is traced.
     pub(crate) records: Option<Consumer<Record>>,
-    pub(crate) desks: Consumer<Box<Desk>>,
+    pub(crate) desks: Consumer<Box<EventDispatcher>>,
     pub(crate) shared: Arc<Shared>,
 }
 
@@ -112,7 +112,7 @@ pub(super) struct Rings {
     pub(super) controls: Consumer<Control>,
     pub(super) jobs: Producer<Job>,
     pub(super) retired: Producer<Retired>,
-    pub(super) desks: Producer<Box<Desk>>,
+    pub(super) desks: Producer<Box<EventDispatcher>>,
 }
 
 /// Both ends. Takes all memory they need.

@@ -24,7 +24,7 @@ impl Executor {
     /// Makes the handlers eligible whose streams have reached their level by now.
     pub(super) fn poll_streams(&mut self, now: Instant) {
         let mut reached = std::mem::take(&mut self.reached);
-        self.interrupts.watches.hear(now, |id, at| reached.push((id, at)));
+        self.interrupts.watches.poll_streams(now, |id, at| reached.push((id, at)));
         for (id, at) in reached.drain(..) {
             self.handle_input(now, Input::Message { id, critical: at, from: at });
         }
@@ -105,7 +105,8 @@ impl Executor {
         let mut set = WaitSet::new();
         let watches = &self.interrupts.watches;
         let desk = self.interrupts.desk.as_deref();
-        let is_quiet = watches.doze(&mut set) & desk.is_none_or(|desk| desk.doze(&mut set));
+        let is_quiet =
+            watches.prepare_wait(&mut set) & desk.is_none_or(|desk| desk.prepare_wait(&mut set));
         let notified = match (&self.virtual_processor, is_quiet) {
             (_, false) => false,
             (Some(virtual_processor), true) => {
@@ -116,9 +117,9 @@ impl Executor {
                 false
             }
         };
-        watches.stir();
+        watches.cancel_wait();
         if let Some(desk) = desk {
-            desk.stir();
+            desk.cancel_wait();
         }
         notified
     }

@@ -31,7 +31,7 @@ pub use upcall_shm::kernel_area::Interrupt;
 use upcall_core::time::Instant;
 use upcall_shm::kernel_area;
 
-use crate::channel::{Desk, Moment};
+use crate::channel::{DispatchPoint, EventDispatcher};
 use crate::domain::virtual_processor::VirtualProcessor;
 use crate::mailbox::{Shared, bit};
 use crate::stream::Watches;
@@ -61,7 +61,7 @@ pub(crate) struct Interrupts {
     /// The streams that may interrupt what runs.
     pub(crate) watches: Watches,
     /// The event channels whose handlers may, if there are any.
-    pub(crate) desk: Option<Box<Desk>>,
+    pub(crate) desk: Option<Box<EventDispatcher>>,
 }
 
 impl std::fmt::Debug for Interrupts {
@@ -125,9 +125,9 @@ impl Interrupts {
 
     /// Invokes what handlers of events are to be, unless interrupts are masked; `true`: some may have been.
     #[inline]
-    pub(crate) fn serve(&mut self, now: Instant, moment: Moment) -> bool {
+    pub(crate) fn serve(&mut self, now: Instant, point: DispatchPoint) -> bool {
         match &mut self.desk {
-            Some(desk) if self.masks == 0 => desk.serve(now, moment),
+            Some(desk) if self.masks == 0 => desk.serve(now, point),
             _ => false,
         }
     }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::Runtime;
 use crate::channel::{
-    Caller, ChannelOpenError, Client, Desk, Newcomer, Route, Service, ServiceTerms,
+    ChannelOpenError, Client, DispatcherNotifier, EventDispatcher, NewRegistrant, Route, Service,
+    ServiceTerms,
 };
 use crate::config::Mode;
 use crate::cpu::link::Control;
@@ -80,7 +81,7 @@ impl Runtime {
     }
 
     /// The executor of `cpu`, and how it is called.
-    fn events_of(&self, cpu: u32) -> Result<(usize, Caller), ChannelOpenError> {
+    fn events_of(&self, cpu: u32) -> Result<(usize, DispatcherNotifier), ChannelOpenError> {
         if self.config.mode != Mode::Upcall {
             return Err(ChannelOpenError::NotInMode(self.config.mode));
         }
@@ -88,15 +89,19 @@ impl Runtime {
         let mut executors = self.executors.iter();
         let found = executors.position(|one| one.cpu == cpu);
         let executor = found.ok_or(ChannelOpenError::NoSuchCpu { cpu })?;
-        Ok((executor, Caller::Executor(self.executors[executor].link.shared.clone())))
+        Ok((executor, DispatcherNotifier::Executor(self.executors[executor].link.shared.clone())))
     }
 
     /// Brings a party to the desk of an executor, which lends it meanwhile.
-    fn seat_party(&mut self, executor: usize, newcomer: Newcomer) -> Result<(), ChannelOpenError> {
+    fn seat_party(
+        &mut self,
+        executor: usize,
+        newcomer: NewRegistrant,
+    ) -> Result<(), ChannelOpenError> {
         let here = |known: &&super::Activity| known.has_stream && known.executor == executor;
         let streams = self.activities.iter().flatten().filter(here).count();
         let mut desk = match self.executors[executor].peers_reserved {
-            None => Box::new(Desk::new()),
+            None => Box::new(EventDispatcher::new()),
             Some(_) => self.borrow_desk(executor)?,
         };
         let bells = streams + desk.peers_reserved() + newcomer.peers_max;
@@ -109,7 +114,7 @@ impl Runtime {
         admitted
     }
 
-    fn borrow_desk(&mut self, executor: usize) -> Result<Box<Desk>, ChannelOpenError> {
+    fn borrow_desk(&mut self, executor: usize) -> Result<Box<EventDispatcher>, ChannelOpenError> {
         self.send(executor, Control::LendDesk);
         loop {
             let runs = self.executors[executor].runs();

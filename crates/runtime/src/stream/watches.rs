@@ -78,7 +78,11 @@ impl Watches {
     /// Tells of each stream whose bell was rung, and when its message arrives if it is found at
     /// `now`; it is not watched any more. A load for each that is open, if none was.
     #[inline]
-    pub(crate) fn hear(&mut self, now: Instant, mut heard: impl FnMut(ActivityId, Instant)) {
+    pub(crate) fn poll_streams(
+        &mut self,
+        now: Instant,
+        mut notified: impl FnMut(ActivityId, Instant),
+    ) {
         if self.open == 0 {
             return;
         }
@@ -86,14 +90,14 @@ impl Watches {
             if watch.is_open && watch.stream.is_rung(watch.end) {
                 watch.is_open = false;
                 self.open -= 1;
-                heard(watch.id, watch.not_before.max(now));
+                notified(watch.id, watch.not_before.max(now));
             }
         }
     }
 
     /// Adds the open bells to what is slept on; `false` if one was rung by now. Either way
-    /// [`Watches::stir`] follows.
-    pub(crate) fn doze<'a>(&'a self, set: &mut WaitSet<'a>) -> bool {
+    /// [`Watches::cancel_wait`] follows.
+    pub(crate) fn prepare_wait<'a>(&'a self, set: &mut WaitSet<'a>) -> bool {
         self.all.iter().filter(|watch| watch.is_open).all(|watch| {
             set.add_shared(watch.stream.bell(watch.end), WAITING);
             watch.stream.doze(watch.end)
@@ -101,7 +105,7 @@ impl Watches {
     }
 
     /// The executor is awake.
-    pub(crate) fn stir(&self) {
+    pub(crate) fn cancel_wait(&self) {
         for watch in self.all.iter().filter(|watch| watch.is_open) {
             // One that was rung is heard next.
             let _ = watch.stream.stir(watch.end);

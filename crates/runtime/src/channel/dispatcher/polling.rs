@@ -48,8 +48,8 @@ impl EventDispatcher {
     }
 
     /// Adds the wake words to `set`. Returns `false` if a peer has notified meanwhile. The caller
-    /// calls [`EventDispatcher::stir`] afterwards in both cases.
-    pub(crate) fn doze<'a>(&'a self, set: &mut WaitSet<'a>) -> bool {
+    /// calls [`EventDispatcher::cancel_wait`] afterwards in both cases.
+    pub(crate) fn prepare_wait<'a>(&'a self, set: &mut WaitSet<'a>) -> bool {
         self.links.iter().filter(|link| !link.state.more_to_take).all(|link| {
             set.add_shared(link.bell.word(), ASLEEP);
             !link.state.notified && link.bell.doze()
@@ -57,7 +57,7 @@ impl EventDispatcher {
     }
 
     /// The thread that serves the dispatcher is awake again.
-    pub(crate) fn stir(&self) {
+    pub(crate) fn cancel_wait(&self) {
         self.links.iter().for_each(|link| link.bell.stir());
     }
 

@@ -103,7 +103,7 @@ impl EventDispatcher {
 
     /// Takes requests of all registrations: adds peers, lets registrants go, and looks which peers
     /// are gone. The thread calls this after it was notified.
-    pub(crate) fn called(&mut self) {
+    pub(crate) fn take_requests(&mut self) {
         for at in 0..self.slots.len() {
             while let Some(registrant) = &mut self.slots[at].registrant {
                 match registrant.end.requests.pop() {
