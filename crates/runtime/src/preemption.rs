@@ -51,11 +51,11 @@ impl PreemptionPoint<'_> {
         if self.deliver(now) {
             now = crate::clock::now();
         }
-        let is_rung = match &self.virtual_processor {
+        let is_notified = match &self.virtual_processor {
             Some(virtual_processor) => virtual_processor.notifier().is_notified(),
             None => self.notifier.is_notified(),
         };
-        if is_rung {
+        if is_notified {
             return None;
         }
         let heard = self.poll_streams(now);

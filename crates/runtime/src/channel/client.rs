@@ -11,7 +11,8 @@ use upcall_core::events::Counts;
 use upcall_core::time::{Instant, Span};
 use upcall_shm::PeerFault;
 use upcall_shm::channel::Posted;
-use upcall_shm::channel::bell::{ASLEEP, Bell};
+use upcall_shm::channel::wake_line::WakeLine;
+use upcall_shm::wake_word::ASLEEP;
 use upcall_sys::OsError;
 use upcall_sys::futex;
 use upcall_sys::local::{Connection, Received};
@@ -52,7 +53,7 @@ pub struct Client {
 /// How a client gets its events.
 enum Reception {
     /// The program takes them.
-    Polled { taker: SegmentTaker, bell: Arc<Bell<Part>> },
+    Polled { taker: SegmentTaker, wake_line: Arc<WakeLine<Part>> },
     /// Its handlers get them.
     Handled { registration: Arc<Registration>, server: Option<JoinHandle<()>> },
 }
@@ -160,7 +161,7 @@ impl Client {
         let link = Link {
             peer: raising_end.peer,
             taker: memory.taker(Side::Client)?,
-            bell: memory.bell(Side::Client)?,
+            wake_line: memory.wake_line(Side::Client)?,
             raising_end: raising_end.clone(),
             is_local: calls.is_some(),
             connection: connection.clone(),
@@ -185,16 +186,16 @@ impl Client {
         let registered = register(name, signal, value)?;
         let raising_end = registered.raising_end(None)?;
         let Registered { connection, memory, calls } = registered;
-        let bell = Arc::new(memory.bell(Side::Client)?);
-        let (exit, notified) = (raising_end.exit.clone(), bell.clone());
+        let wake_line = Arc::new(memory.wake_line(Side::Client)?);
+        let (exit, notified) = (raising_end.exit.clone(), wake_line.clone());
         let on_gone = move |gone| {
             exit.set(gone);
-            if notified.ring() {
-                futex::wake_shared(notified.word(), 1);
+            if notified.wake_word().notify() {
+                futex::wake_shared(notified.wake_word().word(), 1);
             }
         };
         let watch = Some(watch(&connection, on_gone)?);
-        let reception = Reception::Polled { taker: memory.taker(Side::Client)?, bell };
+        let reception = Reception::Polled { taker: memory.taker(Side::Client)?, wake_line };
         Ok(Client { raising_end, reception, connection, watch, calls })
     }
 
@@ -280,18 +281,21 @@ impl Client {
     /// [`Client::take`] has returned `None`. A client that gets signals waits for the signal
     /// instead.
     pub fn wait(&self, deadline: Option<Instant>) -> bool {
-        let Reception::Polled { bell, .. } = &self.reception else { return false };
+        let Reception::Polled { wake_line, .. } = &self.reception else { return false };
         loop {
-            if bell.answer() || self.raising_end.exit.gone().is_some() {
+            if wake_line.wake_word().acknowledge() || self.raising_end.exit.gone().is_some() {
                 return true;
             }
-            if bell.doze() {
-                let _ =
-                    futex::wait_shared_until(bell.word(), ASLEEP, deadline.map(Instant::as_nanos));
+            if wake_line.wake_word().prepare_wait() {
+                let _ = futex::wait_shared_until(
+                    wake_line.wake_word().word(),
+                    ASLEEP,
+                    deadline.map(Instant::as_nanos),
+                );
             }
-            bell.stir();
+            wake_line.wake_word().cancel_wait();
             if deadline.is_some_and(|deadline| clock::now() >= deadline) {
-                return bell.answer();
+                return wake_line.wake_word().acknowledge();
             }
         }
     }
@@ -342,8 +346,8 @@ impl Registered {
         Ok(Arc::new(RaisingEnd {
             peer: PeerId::next(),
             raiser: self.memory.raiser(Side::Service)?.into(),
-            bell: self.memory.bell(Side::Service)?,
-            notification: Notification::Bell,
+            wake_line: self.memory.wake_line(Side::Service)?,
+            notification: Notification::WakeWord,
             exit: Arc::default(),
             on_behalf: None,
             system_calls: AtomicU64::new(0),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use upcall_core::events::{ROUTE_MAX, SourceId};
-use upcall_shm::channel::bell::Bell;
+use upcall_shm::channel::wake_line::WakeLine;
 use upcall_sys::local::Connection;
 
 use super::peer::{Gone, PeerId};
@@ -14,7 +14,7 @@ use super::segment::{Part, SegmentTaker};
 pub(super) struct Link {
     pub(super) peer: PeerId,
     pub(super) taker: SegmentTaker,
-    pub(super) bell: Bell<Part>,
+    pub(super) wake_line: WakeLine<Part>,
     pub(super) raising_end: Arc<RaisingEnd>,
     /// Whether the peer is in this process. Only then the dispatcher believes which handlers led to
     /// its events.

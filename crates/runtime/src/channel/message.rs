@@ -14,7 +14,7 @@ pub(super) const BYTES_MAX: usize = 64;
 /// To a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ToService {
-    /// `signal`: how the client is to be told, 0: by its bell.
+    /// `signal`: how the client is to be told, 0: by its wake_line.
     Register {
         signal: i32,
         value: i32,

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use upcall_core::events::Verdict;
 use upcall_shm::PeerFault;
-use upcall_shm::channel::bell::Bell;
+use upcall_shm::channel::wake_line::WakeLine;
 use upcall_shm::channel::{Posted, SegmentError};
 use upcall_sys::futex;
 use upcall_sys::process::PidFd;
@@ -25,7 +25,7 @@ use super::thread_context;
 #[derive(Debug)]
 pub(super) enum Notification {
     /// By its wake word, which it polls or sleeps on.
-    Bell,
+    WakeWord,
     /// By a real-time signal with a value.
     Signal { process: PidFd, number: i32, value: i32 },
 }
@@ -37,7 +37,7 @@ pub(super) type OnBehalf = dyn Fn(PeerId, &Raise) -> Verdict + Send + Sync;
 pub(super) struct RaisingEnd {
     pub(super) peer: PeerId,
     pub(super) raiser: Mutex<SegmentRaiser>,
-    pub(super) bell: Bell<Part>,
+    pub(super) wake_line: WakeLine<Part>,
     pub(super) notification: Notification,
     pub(super) exit: Arc<ExitState>,
     pub(super) on_behalf: Option<Arc<OnBehalf>>,
@@ -87,7 +87,7 @@ impl RaisingEnd {
             return Ok(());
         }
         match &self.notification {
-            Notification::Bell => self.notify_wake_word(),
+            Notification::WakeWord => self.notify_wake_word(),
             Notification::Signal { process, number, value } => {
                 // Relaxed: the counter orders nothing else.
                 self.system_calls.fetch_add(1, Ordering::Relaxed);
@@ -101,10 +101,10 @@ impl RaisingEnd {
     }
 
     fn notify_wake_word(&self) {
-        if self.bell.ring() {
+        if self.wake_line.wake_word().notify() {
             // Relaxed: the counter orders nothing else.
             self.system_calls.fetch_add(1, Ordering::Relaxed);
-            futex::wake_shared(self.bell.word(), 1);
+            futex::wake_shared(self.wake_line.wake_word().word(), 1);
         }
     }
 

@@ -184,7 +184,7 @@ fn create_channel(
 ) -> Result<(ChannelMemory, Link), ServiceRefusal> {
     let no_resources = |_| ServiceRefusal::Resources;
     let notification = match signal {
-        0 => Notification::Bell,
+        0 => Notification::WakeWord,
         number if real_time_signals().contains(&number) => {
             // The signal goes to the process that connected. A client chooses for itself only.
             let process = connection.connection.peer_pidfd().map_err(no_resources)?;
@@ -199,7 +199,7 @@ fn create_channel(
     let raising_end = Arc::new(RaisingEnd {
         peer,
         raiser: memory.raiser(Side::Client).map_err(layout)?.into(),
-        bell: memory.bell(Side::Client).map_err(layout)?,
+        wake_line: memory.wake_line(Side::Client).map_err(layout)?,
         notification,
         exit: Arc::default(),
         on_behalf: service.on_behalf.clone(),
@@ -210,7 +210,7 @@ fn create_channel(
     let link = Link {
         peer,
         taker: memory.taker(Side::Service).map_err(layout)?,
-        bell: memory.bell(Side::Service).map_err(layout)?,
+        wake_line: memory.wake_line(Side::Service).map_err(layout)?,
         raising_end,
         is_local: credentials.pid == std::process::id(),
         connection: connection.connection.clone(),

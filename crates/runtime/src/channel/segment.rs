@@ -5,7 +5,7 @@
 //!
 //! | words | |
 //! |---|---|
-//! | 0..8 | the wake word of the service ([`Bell`]) |
+//! | 0..8 | the wake word of the service ([`WakeLine`]) |
 //! | 8..16 | the wake word of the client |
 //! | 16.. | the segment to the service, then the segment to the client |
 
@@ -13,8 +13,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use upcall_shm::channel::bell::{BELL_WORDS, Bell};
-use upcall_shm::channel::{self as shm, Event, Form, Payload, Posted, SegmentError};
+use upcall_shm::channel::wake_line::{WAKE_LINE_WORDS, WakeLine};
+use upcall_shm::channel::{self as shm, Form, Payload, Posted, SegmentError, TakenEvent};
 use upcall_shm::channel::{counter, ring, slots, typed};
 use upcall_shm::{LayoutError, PeerFault};
 use upcall_sys::memfd::SharedMapping;
@@ -47,7 +47,7 @@ pub struct Forms {
 
 impl Forms {
     fn bytes(self) -> usize {
-        (2 * BELL_WORDS + self.to_service.words() + self.to_client.words()) * 8
+        (2 * WAKE_LINE_WORDS + self.to_service.words() + self.to_client.words()) * 8
     }
 
     /// The forms as a message carries them.
@@ -105,9 +105,9 @@ impl ChannelMemory {
     }
 
     /// The wake word of the taker at `side`.
-    pub(super) fn bell(&self, side: Side) -> Result<Bell<Part>, LayoutError> {
-        let from = if side == Side::Service { 0 } else { BELL_WORDS };
-        Bell::new(self.part(from, BELL_WORDS))
+    pub(super) fn wake_line(&self, side: Side) -> Result<WakeLine<Part>, LayoutError> {
+        let from = if side == Side::Service { 0 } else { WAKE_LINE_WORDS };
+        WakeLine::new(self.part(from, WAKE_LINE_WORDS))
     }
 
     /// The taker at `side`.
@@ -144,8 +144,8 @@ impl ChannelMemory {
     fn segment(&self, side: Side) -> Part {
         let first = self.forms.to_service.words();
         match side {
-            Side::Service => self.part(2 * BELL_WORDS, first),
-            Side::Client => self.part(2 * BELL_WORDS + first, self.forms.to_client.words()),
+            Side::Service => self.part(2 * WAKE_LINE_WORDS, first),
+            Side::Client => self.part(2 * WAKE_LINE_WORDS + first, self.forms.to_client.words()),
         }
     }
 
@@ -181,10 +181,10 @@ impl SegmentRaiser {
     #[inline]
     pub(super) fn must_notify(&mut self) -> Result<bool, PeerFault> {
         match self {
-            SegmentRaiser::Counter(raiser) => raiser.must_tell(),
-            SegmentRaiser::Typed(raiser) => raiser.must_tell(),
-            SegmentRaiser::Slots(raiser) => raiser.must_tell(),
-            SegmentRaiser::Ring(raiser) => raiser.must_tell(),
+            SegmentRaiser::Counter(raiser) => raiser.must_notify(),
+            SegmentRaiser::Typed(raiser) => raiser.must_notify(),
+            SegmentRaiser::Slots(raiser) => raiser.must_notify(),
+            SegmentRaiser::Ring(raiser) => raiser.must_notify(),
         }
     }
 }
@@ -201,12 +201,12 @@ pub(super) enum SegmentTaker {
 impl SegmentTaker {
     /// The next event. A counter yields all that it has counted as one event.
     #[inline]
-    pub(super) fn take(&mut self) -> Result<Option<Event>, PeerFault> {
+    pub(super) fn take(&mut self) -> Result<Option<TakenEvent>, PeerFault> {
         match self {
             SegmentTaker::Typed(taker) => taker.take(),
             SegmentTaker::Slots(taker) => taker.take(),
             SegmentTaker::Ring(taker) => taker.take(),
-            SegmentTaker::Counter(taker) => Ok(taker.take()?.map(|count| Event {
+            SegmentTaker::Counter(taker) => Ok(taker.take()?.map(|count| TakenEvent {
                 row: 0,
                 serial: 0,
                 merged: count - 1,

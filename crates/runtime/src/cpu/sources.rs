@@ -70,11 +70,11 @@ impl Executor {
         if !may_matter || !self.shared.expects_events() {
             return self.sleep(deadline);
         }
-        if !self.shared.marks.doze() {
+        if !self.shared.marks.prepare_wait() {
             return self.acknowledge();
         }
         let notified = self.sleep(deadline);
-        self.shared.marks.rouse();
+        self.shared.marks.cancel_wait();
         notified
     }
 

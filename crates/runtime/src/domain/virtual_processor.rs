@@ -19,10 +19,11 @@ use upcall_core::scheduler::Scheduler;
 use upcall_core::time::{Instant, Span};
 use upcall_shm::DomainId;
 use upcall_shm::kernel_area::{Interrupts, Reader, State};
-use upcall_shm::turn_page::{ASLEEP, TurnPage};
+use upcall_shm::turn_page::TurnPage;
 use upcall_shm::user_area::{
     Counters, LentMask, Mask, NEVER, Owner, Peer, Pending, Rank, Slot, SlotState,
 };
+use upcall_shm::wake_word::ASLEEP;
 use upcall_sys::futex;
 use upcall_sys::memfd::{ReadOnlyMapping, SharedMapping};
 
@@ -366,9 +367,9 @@ impl VirtualProcessor {
 
     /// Sleeps until it is rung or until `deadline_ns`; `true` if it was rung.
     pub(crate) fn sleep_until(&self, deadline_ns: Option<u64>) -> bool {
-        self.sleep(|bell| {
+        self.sleep(|word| {
             // Whatever ends the wait, the caller looks again.
-            let _ = futex::wait_shared_until(bell, ASLEEP, deadline_ns);
+            let _ = futex::wait_shared_until(word, ASLEEP, deadline_ns);
         })
     }
 
@@ -378,8 +379,8 @@ impl VirtualProcessor {
         others: &mut futex::WaitSet<'a>,
         deadline_ns: Option<u64>,
     ) -> bool {
-        self.sleep(|bell| {
-            others.add_shared(bell, ASLEEP);
+        self.sleep(|word| {
+            others.add_shared(word, ASLEEP);
             let _ = others.wait_until(deadline_ns);
         })
     }
@@ -390,12 +391,12 @@ impl VirtualProcessor {
     /// that looked before would not look again.
     #[inline]
     fn sleep<'a>(&'a self, wait: impl FnOnce(&'a AtomicU64)) -> bool {
-        let page = &self.pages.turn;
-        if page.doze(self.me) {
+        let wake_word = self.pages.turn.wake_word(self.me);
+        if wake_word.prepare_wait() {
             self.ask();
-            wait(page.bell(self.me));
+            wait(wake_word.word());
         }
-        page.rouse(self.me)
+        wake_word.finish_wait()
     }
 
     /// Has whoever has the turn look at all user areas, if what was published is not told yet.
@@ -541,10 +542,8 @@ impl VirtualProcessor {
     /// One that was blocked is back when it sleeps on its bell.
     #[cold]
     fn is_back(&self, domain: DomainId, state: Option<State>) -> bool {
-        let asleep = u64::from(ASLEEP);
-        // Relaxed: nothing is handed over with it.
         matches!(state, Some(State::Blocked | State::Stopped))
-            && self.pages.turn.bell(domain).load(Ordering::Relaxed) == asleep
+            && self.pages.turn.wake_word(domain).is_asleep()
     }
 
     fn rank(&self, standing: Standing) -> Option<Rank> {

@@ -6,9 +6,9 @@ use std::sync::atomic::AtomicU64;
 
 use upcall_core::time::Instant;
 use upcall_shm::io_events::{
-    ASLEEP, DESCRIPTORS_MAX, Interest as Stated, IoClient, IoService, PAGE_BYTES, READABLE,
-    WRITABLE,
+    DESCRIPTORS_MAX, Interest as Stated, IoClient, IoService, PAGE_BYTES, READABLE, WRITABLE,
 };
+use upcall_shm::wake_word::ASLEEP;
 use upcall_sys::memfd::SharedMapping;
 use upcall_sys::{OsError, futex};
 
@@ -264,7 +264,7 @@ impl Poller {
         loop {
             if let Feeding::Thread(_) = self.feeding {
                 // Before the look: who raises after it rings again.
-                self.client.rouse();
+                self.client.wake_word().finish_wait();
             }
             if let Some(event) = self.try_next() {
                 return Ok(Some(event));
@@ -278,27 +278,32 @@ impl Poller {
             match &mut self.feeding {
                 Feeding::Own(feeder) => feeder.wait(deadline_ns)?,
                 Feeding::Thread(_) => {
-                    if self.client.doze() {
+                    if self.client.wake_word().prepare_wait() {
                         // Why it returns does not matter: all is looked at again.
-                        futex::wait_shared_until(self.client.bell(), ASLEEP, deadline_ns);
+                        futex::wait_shared_until(
+                            self.client.wake_word().word(),
+                            ASLEEP,
+                            deadline_ns,
+                        );
                     }
                 }
             }
         }
     }
 
-    /// Before the events are taken by who then sleeps on [`Poller::bell`] and other words.
-    pub(crate) fn rouse(&mut self) {
+    /// Before the events are taken by who then sleeps on [`Poller::wake_word`] and other words.
+    pub(crate) fn finish_wait(&mut self) {
         if let Feeding::Thread(_) = self.feeding {
-            self.client.rouse();
+            self.client.wake_word().finish_wait();
         }
     }
 
     /// The word that changes when an event comes, and the value while which to sleep; `None`: one has come.
     /// Only where a thread feeds it: the loop's own would have to ask the kernel.
-    pub(crate) fn bell(&mut self) -> Option<(&AtomicU64, u32)> {
-        let quiet = matches!(self.feeding, Feeding::Thread(_)) && self.client.doze();
-        quiet.then(|| (self.client.bell(), ASLEEP))
+    pub(crate) fn wake_word(&mut self) -> Option<(&AtomicU64, u32)> {
+        let quiet =
+            matches!(self.feeding, Feeding::Thread(_)) && self.client.wake_word().prepare_wait();
+        quiet.then(|| (self.client.wake_word().word(), ASLEEP))
     }
 
     /// How many descriptors are known to be ready: the paper's `flag`. Two loads; a hint, for

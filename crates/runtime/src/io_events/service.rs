@@ -110,8 +110,8 @@ fn serve(mut feeder: Feeder<Memory>, mut door: UnixStream, stopped: &AtomicBool)
         if heard {
             while door.read(&mut [0; 64]).is_ok_and(|read| read > 0) {}
             feeder.apply();
-            if feeder.page().ring() {
-                futex::wake_shared(feeder.page().bell(), 1);
+            if feeder.page().wake_word().notify() {
+                futex::wake_shared(feeder.page().wake_word().word(), 1);
             }
         }
     }

@@ -102,7 +102,7 @@ impl AsyncStreamReader {
     /// Ready once something is there, or the stream is closed.
     fn poll_there(&mut self, context: &Context<'_>) -> Poll<Result<(), Closed>> {
         loop {
-            self.reader.rouse();
+            self.reader.finish_wait();
             match self.reader.front().map(|message| message.is_some()) {
                 Ok(true) => return Poll::Ready(Ok(())),
                 Ok(false) if self.reader.begin_wait(1) => {
@@ -200,7 +200,7 @@ impl AsyncWrite for AsyncStreamWriter {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         };
         loop {
-            writer.rouse();
+            writer.finish_wait();
             let room = match writer.writer().room() {
                 Ok(room) => usize::try_from(room).unwrap_or(usize::MAX),
                 Err(closed) => return Poll::Ready(Err(failed(closed))),

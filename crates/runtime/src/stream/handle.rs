@@ -153,7 +153,7 @@ impl Stream {
     pub fn mark_dead(&self, end: End) -> Result<(), StreamOpenError> {
         let stream = self.attach()?;
         if stream.mark_dead(end) {
-            futex::wake_shared(stream.bell(end.other()), 1);
+            futex::wake_shared(stream.wait_word(end.other()), 1);
         }
         Ok(())
     }

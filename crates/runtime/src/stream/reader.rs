@@ -128,8 +128,8 @@ impl StreamReader {
             if !sleep {
                 return true;
             }
-            sleep_on(self.reader.bell(), deadline.map(Instant::as_nanos));
-            if self.reader.rouse() {
+            sleep_on(self.reader.wait_word(), deadline.map(Instant::as_nanos));
+            if self.reader.finish_wait() {
                 return true;
             }
             if deadline.is_some_and(|deadline| clock::now() >= deadline) {
@@ -163,8 +163,8 @@ impl StreamReader {
     }
 
     /// After [`StreamReader::watch`]; what it was rung for is seen.
-    pub(crate) fn rouse(&mut self) {
-        self.reader.rouse();
+    pub(crate) fn finish_wait(&mut self) {
+        self.reader.finish_wait();
     }
 
     pub(crate) fn stream(&self) -> &Stream {
@@ -185,7 +185,7 @@ impl StreamReader {
         self.starts += u64::from(due.start);
         if due.wake {
             self.wakes += 1;
-            wake(self.reader.peer_bell());
+            wake(self.reader.peer_wait_word());
         }
     }
 }

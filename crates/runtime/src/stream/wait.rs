@@ -43,5 +43,5 @@ pub(crate) fn check_kernel() -> Result<(), OsError> {
 /// Whether an end still waits on its bell. A load.
 pub(super) fn is_waiting(stream: &shm::Stream<Memory>, end: End) -> bool {
     // Relaxed: only decides whether to look; the end's `rouse` synchronises.
-    stream.bell(end).load(Ordering::Relaxed) == u64::from(WAITING)
+    stream.wait_word(end).load(Ordering::Relaxed) == u64::from(WAITING)
 }

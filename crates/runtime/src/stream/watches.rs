@@ -87,7 +87,7 @@ impl Watches {
             return;
         }
         for watch in &mut self.all {
-            if watch.is_open && watch.stream.is_rung(watch.end) {
+            if watch.is_open && watch.stream.is_notified(watch.end) {
                 watch.is_open = false;
                 self.open -= 1;
                 notified(watch.id, watch.not_before.max(now));
@@ -99,8 +99,8 @@ impl Watches {
     /// [`Watches::cancel_wait`] follows.
     pub(crate) fn prepare_wait<'a>(&'a self, set: &mut WaitSet<'a>) -> bool {
         self.all.iter().filter(|watch| watch.is_open).all(|watch| {
-            set.add_shared(watch.stream.bell(watch.end), WAITING);
-            watch.stream.doze(watch.end)
+            set.add_shared(watch.stream.wait_word(watch.end), WAITING);
+            watch.stream.prepare_wait(watch.end)
         })
     }
 
@@ -108,7 +108,7 @@ impl Watches {
     pub(crate) fn cancel_wait(&self) {
         for watch in self.all.iter().filter(|watch| watch.is_open) {
             // One that was rung is heard next.
-            let _ = watch.stream.stir(watch.end);
+            let _ = watch.stream.cancel_wait(watch.end);
         }
     }
 }

@@ -76,11 +76,11 @@ impl StreamWork {
         // if the handler panics.
         let called = match &mut self.tie {
             Tie::Reads(reader, handler) => {
-                reader.rouse();
+                reader.finish_wait();
                 catch_unwind(AssertUnwindSafe(|| handler(reader, &mut batch)))
             }
             Tie::Writes(writer, handler) => {
-                writer.rouse();
+                writer.finish_wait();
                 writer.look();
                 catch_unwind(AssertUnwindSafe(|| handler(writer, &mut batch)))
             }

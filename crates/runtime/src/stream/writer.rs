@@ -193,8 +193,8 @@ impl StreamWriter {
     }
 
     /// After one of these.
-    pub(super) fn rouse(&mut self) {
-        self.writer.rouse();
+    pub(super) fn finish_wait(&mut self) {
+        self.writer.finish_wait();
     }
 
     pub(super) fn writer(&mut self) -> &mut Writer<Memory> {
@@ -230,14 +230,14 @@ impl StreamWriter {
         if !sleep {
             return true;
         }
-        sleep_on(self.writer.bell(), deadline.map(Instant::as_nanos));
-        self.writer.rouse()
+        sleep_on(self.writer.wait_word(), deadline.map(Instant::as_nanos));
+        self.writer.finish_wait()
     }
 
     fn see_to(&mut self, due: Due) {
         if due.wake {
             self.wakes += 1;
-            wake(self.writer.peer_bell());
+            wake(self.writer.peer_wait_word());
         }
     }
 }

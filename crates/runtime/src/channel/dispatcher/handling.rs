@@ -102,7 +102,7 @@ impl EventDispatcher {
         }
     }
 
-    fn raise(&mut self, now: Instant, at: usize, event: upcall_shm::channel::Event) {
+    fn raise(&mut self, now: Instant, at: usize, event: upcall_shm::channel::TakenEvent) {
         let link = &mut self.links[at];
         let Some(source) = link.state.source else { return };
         let slot = &self.slots[link.state.slot];

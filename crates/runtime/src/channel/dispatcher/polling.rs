@@ -1,7 +1,7 @@
 //! How the thread that serves a dispatcher polls the peers, and sleeps on their wake words.
 
 use upcall_core::time::Instant;
-use upcall_shm::channel::bell::ASLEEP;
+use upcall_shm::wake_word::ASLEEP;
 use upcall_sys::futex::WaitSet;
 
 use super::state::{DispatchPoint, EventDispatcher};
@@ -24,7 +24,8 @@ impl EventDispatcher {
         let mut any = false;
         for link in &mut self.links {
             // A peer with more events than there are free slots is not polled.
-            let notified = link.state.notified || (!link.state.more_to_take && link.bell.answer());
+            let notified = link.state.notified
+                || (!link.state.more_to_take && link.wake_line.wake_word().acknowledge());
             link.state.notified = notified;
             any |= notified;
         }
@@ -51,14 +52,14 @@ impl EventDispatcher {
     /// calls [`EventDispatcher::cancel_wait`] afterwards in both cases.
     pub(crate) fn prepare_wait<'a>(&'a self, set: &mut WaitSet<'a>) -> bool {
         self.links.iter().filter(|link| !link.state.more_to_take).all(|link| {
-            set.add_shared(link.bell.word(), ASLEEP);
-            !link.state.notified && link.bell.doze()
+            set.add_shared(link.wake_line.wake_word().word(), ASLEEP);
+            !link.state.notified && link.wake_line.wake_word().prepare_wait()
         })
     }
 
     /// The thread that serves the dispatcher is awake again.
     pub(crate) fn cancel_wait(&self) {
-        self.links.iter().for_each(|link| link.bell.stir());
+        self.links.iter().for_each(|link| link.wake_line.wake_word().cancel_wait());
     }
 
     /// Whether the first handler of a registrant may get one more event.

@@ -109,8 +109,8 @@ impl Carry {
         }
     }
 
-    pub(super) fn bell(&self) -> &AtomicU64 {
-        self.stream.bell(self.end())
+    pub(super) fn wait_word(&self) -> &AtomicU64 {
+        self.stream.wait_word(self.end())
     }
 
     /// Whether its end still waits.
@@ -134,7 +134,7 @@ impl Carry {
 
     fn read_one(&mut self) -> Step {
         let Moves::In(writer) = &mut self.form else { return Step::Again };
-        writer.rouse();
+        writer.finish_wait();
         // Also where there is room: nothing is read that nobody will read.
         let room = match writer.writer().room() {
             Ok(room) => usize::try_from(room).unwrap_or(usize::MAX),
@@ -188,7 +188,7 @@ impl Carry {
 
     fn write_one(&mut self) -> Step {
         let Moves::Out { reader, written } = &mut self.form else { return Step::Again };
-        reader.rouse();
+        reader.finish_wait();
         let copied = match reader.front() {
             Ok(Some(message)) => message.payload().copy_to(*written, &mut self.buffer),
             Ok(None) => {

@@ -40,7 +40,7 @@ impl Round {
         loop {
             // Before all that is looked at. Acquire pairs with the Release in `Desk::ring`.
             let seen = self.desk.word.load(Ordering::Acquire);
-            self.poller.rouse();
+            self.poller.finish_wait();
             if self.obey() {
                 return self.stop();
             }
@@ -69,7 +69,7 @@ impl Round {
                 // Of two that wait for the same end the later one is told.
                 Order::Tell(stream, end, waker) => {
                     let same = |(known, of, _): &(shm::Stream<Memory>, End, Waker)| {
-                        *of == end && std::ptr::eq(known.bell(*of), stream.bell(end))
+                        *of == end && std::ptr::eq(known.wait_word(*of), stream.wait_word(end))
                     };
                     self.tells.retain(|tell| !same(tell));
                     self.tells.push((stream, end, waker));
@@ -132,15 +132,15 @@ impl Round {
     fn sleep(&mut self, seen: u32) {
         let mut set = WaitSet::new();
         set.add_private(&self.desk.word, seen);
-        let Some((bell, expected)) = self.poller.bell() else { return };
-        set.add_shared(bell, expected);
+        let Some((word, expected)) = self.poller.wake_word() else { return };
+        set.add_shared(word, expected);
         for Ward { carry, step, .. } in self.wards.iter().flatten() {
             if step.is_on_bell() {
-                set.add_shared(carry.bell(), WAITING);
+                set.add_shared(carry.wait_word(), WAITING);
             }
         }
         for (stream, end, _) in &self.tells {
-            set.add_shared(stream.bell(*end), WAITING);
+            set.add_shared(stream.wait_word(*end), WAITING);
         }
         // Whatever ends the wait, all is looked at again.
         let _ = set.wait_until(None);

@@ -175,7 +175,7 @@ impl TaskCell {
         }
         let now = self.now();
         self.meter(now);
-        if self.is_rung()
+        if self.is_notified()
             || self.has_neighbours()
             || self.has_watches()
             || now.as_nanos() >= self.check_at.load()
@@ -191,7 +191,7 @@ impl TaskCell {
         self.address.get().is_some_and(|address| address.shared.has_watches())
     }
 
-    fn is_rung(&self) -> bool {
+    fn is_notified(&self) -> bool {
         self.address.get().is_some_and(|address| address.shared.notifier.is_notified())
     }
 
