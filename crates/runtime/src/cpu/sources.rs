@@ -53,7 +53,7 @@ impl Executor {
     /// a message at once.
     pub(super) fn wait_for_level(&mut self, now: Instant, id: ActivityId) {
         let Some(Work::Stream(stream)) = &mut self.slots[id.0 as usize].work else { return };
-        let waits = stream.waits();
+        let waits = stream.prepare_wait();
         let watches = &mut self.interrupts.watches;
         watches.set_open(id, waits);
         if !waits {

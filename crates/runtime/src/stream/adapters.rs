@@ -13,7 +13,7 @@ use futures_io::{AsyncRead, AsyncWrite};
 use upcall_shm::stream::{self as shm, Closed, End, StreamError, StreamForm};
 
 use super::handle::{Stream, StreamOpenError};
-use super::io_pump::{Desk, IoPump, IoPumpError};
+use super::io_pump::{IoPump, IoPumpError, PumpRequests};
 use super::memory::Memory;
 use super::reader::StreamReader;
 use super::writer::StreamWriter;
@@ -28,7 +28,7 @@ use super::writer::StreamWriter;
 #[derive(Debug)]
 pub struct AsyncStreamReader {
     reader: StreamReader,
-    bell: Bell,
+    waiter: Waiter,
     /// Bytes of the message at the front that were read.
     read: usize,
 }
@@ -42,38 +42,38 @@ pub struct AsyncStreamReader {
 #[derive(Debug)]
 pub struct AsyncStreamWriter {
     writer: Option<StreamWriter>,
-    bell: Bell,
+    waiter: Waiter,
 }
 
 /// Who is told when the bell of an end rings.
 #[derive(Debug)]
-struct Bell {
-    desk: Arc<Desk>,
+struct Waiter {
+    requests: Arc<PumpRequests>,
     stream: Stream,
     end: End,
     /// Whether its stream has plain bytes.
     is_bytes: bool,
 }
 
-impl Bell {
+impl Waiter {
     fn new(pump: &IoPump, stream: &Stream, end: End) -> Result<Self, IoPumpError> {
         let is_bytes =
             matches!(stream.form().map_err(IoPumpError::Open)?, StreamForm::Bytes { .. });
-        pump.desk().take_bell()?;
-        Ok(Bell { desk: pump.desk().clone(), stream: stream.clone(), end, is_bytes })
+        pump.requests().reserve_stream()?;
+        Ok(Waiter { requests: pump.requests().clone(), stream: stream.clone(), end, is_bytes })
     }
 
     /// Its end has begun to wait.
-    fn tell(&self, context: &Context<'_>) -> Result<(), StreamOpenError> {
+    fn register(&self, context: &Context<'_>) -> Result<(), StreamOpenError> {
         let stream: shm::Stream<Memory> = self.stream.attach()?;
-        self.desk.tell(stream, self.end, context.waker().clone());
+        self.requests.wake_when_ready(stream, self.end, context.waker().clone());
         Ok(())
     }
 }
 
-impl Drop for Bell {
+impl Drop for Waiter {
     fn drop(&mut self) {
-        self.desk.give_bell_back();
+        self.requests.release_stream();
     }
 }
 
@@ -84,8 +84,8 @@ impl IoPump {
     /// # Errors
     /// [`IoPumpError::Full`].
     pub fn reader(&self, reader: StreamReader) -> Result<AsyncStreamReader, IoPumpError> {
-        let bell = Bell::new(self, reader.stream(), End::Reader)?;
-        Ok(AsyncStreamReader { reader, bell, read: 0 })
+        let waiter = Waiter::new(self, reader.stream(), End::Reader)?;
+        Ok(AsyncStreamReader { reader, waiter, read: 0 })
     }
 
     /// A writer to be awaited. As [`IoPump::reader`].
@@ -93,22 +93,22 @@ impl IoPump {
     /// # Errors
     /// [`IoPumpError::Full`].
     pub fn writer(&self, writer: StreamWriter) -> Result<AsyncStreamWriter, IoPumpError> {
-        let bell = Bell::new(self, writer.stream(), End::Writer)?;
-        Ok(AsyncStreamWriter { writer: Some(writer), bell })
+        let waiter = Waiter::new(self, writer.stream(), End::Writer)?;
+        Ok(AsyncStreamWriter { writer: Some(writer), waiter })
     }
 }
 
 impl AsyncStreamReader {
     /// Ready once something is there, or the stream is closed.
-    fn poll_there(&mut self, context: &Context<'_>) -> Poll<Result<(), Closed>> {
+    fn poll_readable(&mut self, context: &Context<'_>) -> Poll<Result<(), Closed>> {
         loop {
             self.reader.finish_wait();
             match self.reader.front().map(|message| message.is_some()) {
                 Ok(true) => return Poll::Ready(Ok(())),
                 Ok(false) if self.reader.begin_wait(1) => {
                     // A header that was spoilt is a peer at fault, and would never wake.
-                    let told = self.bell.tell(context);
-                    return if told.is_ok() {
+                    let registered = self.waiter.register(context);
+                    return if registered.is_ok() {
                         Poll::Pending
                     } else {
                         Poll::Ready(Err(Closed::Died))
@@ -127,7 +127,7 @@ impl FuturesStream for AsyncStreamReader {
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
-        match this.poll_there(context) {
+        match this.poll_readable(context) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Err(Closed::Ended)) => return Poll::Ready(None),
             Poll::Ready(Err(closed)) => return Poll::Ready(Some(Err(closed))),
@@ -161,7 +161,7 @@ impl AsyncRead for AsyncStreamReader {
             return Poll::Ready(Ok(0));
         }
         loop {
-            match this.poll_there(context) {
+            match this.poll_readable(context) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Err(Closed::Ended)) => return Poll::Ready(Ok(0)),
                 Poll::Ready(Err(closed)) => return Poll::Ready(Err(failed(closed))),
@@ -169,7 +169,7 @@ impl AsyncRead for AsyncStreamReader {
             }
             let Ok(Some(message)) = this.reader.front() else { continue };
             let len = message.payload().copy_to(this.read, bytes);
-            if this.bell.is_bytes {
+            if this.waiter.is_bytes {
                 message.done_with(len);
                 this.reader.release();
                 return Poll::Ready(Ok(len));
@@ -206,13 +206,13 @@ impl AsyncWrite for AsyncStreamWriter {
                 Err(closed) => return Poll::Ready(Err(failed(closed))),
             };
             let most = writer.writer().len_max();
-            let most = if this.bell.is_bytes { most.min(room.max(1)) } else { most };
+            let most = if this.waiter.is_bytes { most.min(room.max(1)) } else { most };
             let bytes = &bytes[..bytes.len().min(most)];
             match writer.push(bytes).and_then(|pushed| Ok((pushed, writer.commit()?).0)) {
                 Ok(true) => return Poll::Ready(Ok(bytes.len())),
                 Ok(false) if writer.begin_wait(bytes.len()) => {
-                    let told = this.bell.tell(context);
-                    return if told.is_ok() {
+                    let registered = this.waiter.register(context);
+                    return if registered.is_ok() {
                         Poll::Pending
                     } else {
                         Poll::Ready(Err(failed(Closed::Died)))

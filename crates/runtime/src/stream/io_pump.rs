@@ -6,8 +6,8 @@
 //!
 //! ```text
 //!   descriptors --> Poller (its own thread) --bell--\
-//!   streams ----------------------------------bells--> upcall-io-pump --> a step of each carry
-//!   IoPump's calls --> orders --------------word----/                    wakers
+//!   streams ----------------------------------streams--> upcall-io-pump --> a step of each carry
+//!   IoPump's calls --> queue --------------word----/                    wakers
 //! ```
 //!
 //! A *source* reads a descriptor and writes a stream; at the end of its input the stream ends, and if
@@ -23,4 +23,4 @@ mod worker;
 
 pub use outcome::{Carried, CarryEnd, IoPumpError};
 pub use pump::{IoPump, Wait};
-pub(super) use requests::Desk;
+pub(super) use requests::PumpRequests;

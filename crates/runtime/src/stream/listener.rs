@@ -17,8 +17,8 @@ use upcall_sys::readiness::{self, Direction};
 use super::handle::{Stream, StreamOpenError};
 
 /// What an offer begins with; the end that the other is to take follows.
-const OFFER: &[u8; 8] = b"upstrm01";
-const OFFER_BYTES: usize = OFFER.len() + 1;
+const MESSAGE_PREFIX: &[u8; 8] = b"upstrm01";
+const MESSAGE_BYTES: usize = MESSAGE_PREFIX.len() + 1;
 
 /// A socket at a path where other processes of this user offer streams ([`Stream::send`]).
 ///
@@ -39,9 +39,9 @@ const OFFER_BYTES: usize = OFFER.len() + 1;
 ///     writer.push(b"hello").unwrap();
 ///     writer.commit().unwrap();
 /// });
-/// let offer = door.accept(Some(clock::now() + Span::from_secs(10)))?;
-/// assert_eq!(offer.end, End::Reader);
-/// let mut reader = offer.stream.reader()?;
+/// let received = door.accept(Some(clock::now() + Span::from_secs(10)))?;
+/// assert_eq!(received.end, End::Reader);
+/// let mut reader = received.stream.reader()?;
 /// assert!(reader.wait(1, Some(clock::now() + Span::from_secs(10))));
 /// # camera.join().unwrap();
 /// std::fs::remove_file(&path)?;
@@ -137,7 +137,7 @@ impl StreamListener {
             }
         };
         wait(connection.as_fd(), deadline)?;
-        let mut bytes = [0; OFFER_BYTES];
+        let mut bytes = [0; MESSAGE_BYTES];
         let received = connection.receive(&mut bytes);
         let Received { len, fds } = match received {
             Ok(received) => received,
@@ -145,7 +145,7 @@ impl StreamListener {
             Err(_) => return Err(StreamListenerError::NoStream),
         };
         let end = match bytes {
-            _ if len != OFFER_BYTES || !bytes.starts_with(OFFER) => {
+            _ if len != MESSAGE_BYTES || !bytes.starts_with(MESSAGE_PREFIX) => {
                 return Err(StreamListenerError::NoStream);
             }
             [.., b'r'] => End::Reader,
@@ -169,9 +169,9 @@ impl Stream {
     /// `ENOENT` if there is no door, `ECONNREFUSED` if nobody answers; as [`Stream::guard`].
     pub fn send(&self, path: &Path, end: End) -> Result<StreamConnection, OsError> {
         let connection = Connection::connect(path)?;
-        let mut bytes = [0; OFFER_BYTES];
-        bytes[..OFFER.len()].copy_from_slice(OFFER);
-        bytes[OFFER.len()] = if end == End::Reader { b'r' } else { b'w' };
+        let mut bytes = [0; MESSAGE_BYTES];
+        bytes[..MESSAGE_PREFIX.len()].copy_from_slice(MESSAGE_PREFIX);
+        bytes[MESSAGE_PREFIX.len()] = if end == End::Reader { b'r' } else { b'w' };
         connection.send(&bytes, &[self.fd()])?;
         self.guard(&connection, end)?;
         Ok(StreamConnection(connection))

@@ -105,7 +105,7 @@ impl StreamReader {
     /// does so by itself when the handler returns. A system call if somebody sleeps.
     pub fn release(&mut self) {
         let due = self.reader.release();
-        self.see_to(due);
+        self.wake_peer(due);
     }
 
     /// The bytes of a message that was kept (`keep()` of [`Message`]).
@@ -124,7 +124,7 @@ impl StreamReader {
     pub fn wait(&mut self, units: u64, deadline: Option<Instant>) -> bool {
         loop {
             let Wait { due, sleep } = self.reader.wait(units);
-            self.see_to(due);
+            self.wake_peer(due);
             if !sleep {
                 return true;
             }
@@ -151,14 +151,14 @@ impl StreamReader {
     /// Releases, and wishes to be rung for `units`: whether the stream's bell is to be looked at.
     pub(crate) fn watch(&mut self, units: u64) -> bool {
         let Wait { due, sleep } = self.reader.watch(units);
-        self.see_to(due);
+        self.wake_peer(due);
         sleep
     }
 
     /// As [`StreamReader::watch`], whether its bell is to be slept on.
     pub(super) fn begin_wait(&mut self, units: u64) -> bool {
         let Wait { due, sleep } = self.reader.wait(units);
-        self.see_to(due);
+        self.wake_peer(due);
         sleep
     }
 
@@ -178,10 +178,10 @@ impl StreamReader {
 
     fn leave(&mut self, how: Leaving) {
         let wake = self.reader.leave(how);
-        self.see_to(Due { wake, start: false });
+        self.wake_peer(Due { wake, start: false });
     }
 
-    fn see_to(&mut self, due: Due) {
+    fn wake_peer(&mut self, due: Due) {
         self.starts += u64::from(due.start);
         if due.wake {
             self.wakes += 1;

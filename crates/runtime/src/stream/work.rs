@@ -14,13 +14,13 @@ use crate::work::batch::{Batch, Use};
 
 /// A handler, and its end of a stream: called when the level is reached, or the stream is closed.
 pub(crate) struct StreamWork {
-    tie: Tie,
+    end: HandlerEnd,
     /// `B_wakeup`: so much to be read, or so much room.
     level: u64,
     has_ended: bool,
 }
 
-enum Tie {
+enum HandlerEnd {
     Reads(StreamReader, Handler<StreamReader>),
     Writes(StreamWriter, Handler<StreamWriter>),
 }
@@ -35,7 +35,7 @@ impl StreamWork {
         level: u64,
         handler: impl FnMut(&mut StreamReader, &mut Batch<'_>) + Send + 'static,
     ) -> Self {
-        StreamWork { tie: Tie::Reads(reader, Box::new(handler)), level, has_ended: false }
+        StreamWork { end: HandlerEnd::Reads(reader, Box::new(handler)), level, has_ended: false }
     }
 
     /// A handler that writes. Allocates.
@@ -44,14 +44,14 @@ impl StreamWork {
         level: u64,
         handler: impl FnMut(&mut StreamWriter, &mut Batch<'_>) + Send + 'static,
     ) -> Self {
-        StreamWork { tie: Tie::Writes(writer, Box::new(handler)), level, has_ended: false }
+        StreamWork { end: HandlerEnd::Writes(writer, Box::new(handler)), level, has_ended: false }
     }
 
     /// What the executor looks at: the bell of this end.
     pub(crate) fn watched(&self) -> Result<(shm::Stream<Memory>, End), StreamOpenError> {
-        Ok(match &self.tie {
-            Tie::Reads(reader, _) => (reader.stream().attach()?, End::Reader),
-            Tie::Writes(writer, _) => (writer.stream().attach()?, End::Writer),
+        Ok(match &self.end {
+            HandlerEnd::Reads(reader, _) => (reader.stream().attach()?, End::Reader),
+            HandlerEnd::Writes(writer, _) => (writer.stream().attach()?, End::Writer),
         })
     }
 
@@ -62,10 +62,10 @@ impl StreamWork {
 
     /// `MMS_read` or `MMS_write` up to its `IO_wait`: releases what was read, or commits what was
     /// written; whether the level is still to be waited for.
-    pub(crate) fn waits(&mut self) -> bool {
-        match &mut self.tie {
-            Tie::Reads(reader, _) => reader.watch(self.level),
-            Tie::Writes(writer, _) => writer.watch(self.level),
+    pub(crate) fn prepare_wait(&mut self) -> bool {
+        match &mut self.end {
+            HandlerEnd::Reads(reader, _) => reader.watch(self.level),
+            HandlerEnd::Writes(writer, _) => writer.watch(self.level),
         }
     }
 
@@ -74,28 +74,28 @@ impl StreamWork {
     pub(crate) fn upcall(&mut self, mut batch: Batch<'_>) -> (Use, bool) {
         // What was published before the bell was rung is seen. Of what follows the indexes stay valid
         // if the handler panics.
-        let called = match &mut self.tie {
-            Tie::Reads(reader, handler) => {
+        let called = match &mut self.end {
+            HandlerEnd::Reads(reader, handler) => {
                 reader.finish_wait();
                 catch_unwind(AssertUnwindSafe(|| handler(reader, &mut batch)))
             }
-            Tie::Writes(writer, handler) => {
+            HandlerEnd::Writes(writer, handler) => {
                 writer.finish_wait();
-                writer.look();
+                writer.check_reader();
                 catch_unwind(AssertUnwindSafe(|| handler(writer, &mut batch)))
             }
         };
         let mut used = batch.close(clock::now());
         let panicked = called.is_err();
-        let is_closed = match &mut self.tie {
-            Tie::Reads(reader, _) => {
+        let is_closed = match &mut self.end {
+            HandlerEnd::Reads(reader, _) => {
                 reader.release();
                 if panicked {
                     reader.fail();
                 }
                 reader.closed().is_some()
             }
-            Tie::Writes(writer, _) => {
+            HandlerEnd::Writes(writer, _) => {
                 if panicked {
                     writer.fail();
                 } else {

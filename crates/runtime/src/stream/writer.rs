@@ -50,7 +50,7 @@ impl StreamWriter {
         match self.writer.has_room(len) {
             Ok(true) => self.writer.reserve(len),
             Ok(false) => Ok(None),
-            Err(error) => Err(self.note(error)),
+            Err(error) => Err(self.remember_closed(error)),
         }
     }
 
@@ -79,7 +79,7 @@ impl StreamWriter {
     /// As [`StreamWriter::reserve`].
     #[inline]
     pub fn push(&mut self, bytes: &[u8]) -> Result<bool, StreamError> {
-        self.writer.push(bytes).map_err(|error| self.note(error))
+        self.writer.push(bytes).map_err(|error| self.remember_closed(error))
     }
 
     /// Hands over all that was staged. A system call only if this reaches the level that the reader waits
@@ -93,7 +93,7 @@ impl StreamWriter {
     pub fn commit(&mut self) -> Result<(), Closed> {
         match self.writer.commit() {
             Ok(due) => {
-                self.see_to(due);
+                self.wake_peer(due);
                 Ok(())
             }
             Err(closed) => {
@@ -160,12 +160,12 @@ impl StreamWriter {
     /// stream's bell is to be looked at.
     pub(crate) fn watch(&mut self, units: u64) -> bool {
         let wait = self.writer.watch(units);
-        self.see_to(wait.due);
+        self.wake_peer(wait.due);
         wait.sleep
     }
 
     /// Looks whether the reader is there.
-    pub(crate) fn look(&mut self) {
+    pub(crate) fn check_reader(&mut self) {
         if let Err(closed) = self.writer.room() {
             self.closed = Some(closed);
         }
@@ -174,21 +174,21 @@ impl StreamWriter {
     /// Commits, and wishes to be rung when there is room for `len`: whether its bell is to be slept on.
     pub(super) fn begin_wait(&mut self, len: usize) -> bool {
         let wait = self.writer.wait(len);
-        self.see_to(wait.due);
+        self.wake_peer(wait.due);
         wait.sleep
     }
 
     /// As [`StreamWriter::begin_wait`], when a source that rests is started.
     pub(super) fn begin_rest(&mut self) -> bool {
         let wait = self.writer.rest_until_started();
-        self.see_to(wait.due);
+        self.wake_peer(wait.due);
         wait.sleep
     }
 
     /// As [`StreamWriter::begin_wait`], when the reader is gone.
     pub(super) fn begin_wait_for_end(&mut self) -> bool {
         let wait = self.writer.wait_for_end();
-        self.see_to(wait.due);
+        self.wake_peer(wait.due);
         wait.sleep
     }
 
@@ -207,7 +207,7 @@ impl StreamWriter {
 
     /// That the stream is closed is remembered.
     #[cold]
-    fn note(&mut self, error: StreamError) -> StreamError {
+    fn remember_closed(&mut self, error: StreamError) -> StreamError {
         if let StreamError::Closed(closed) = error {
             self.closed = Some(closed);
         }
@@ -221,12 +221,12 @@ impl StreamWriter {
 
     fn leave(&mut self, how: Leaving) {
         let wake = self.writer.leave(how);
-        self.see_to(Due { wake, start: false });
+        self.wake_peer(Due { wake, start: false });
     }
 
     /// Does what is due, and sleeps if it is to: whether it need not any more.
     fn is_over(&mut self, due: Due, sleep: bool, deadline: Option<Instant>) -> bool {
-        self.see_to(due);
+        self.wake_peer(due);
         if !sleep {
             return true;
         }
@@ -234,7 +234,7 @@ impl StreamWriter {
         self.writer.finish_wait()
     }
 
-    fn see_to(&mut self, due: Due) {
+    fn wake_peer(&mut self, due: Due) {
         if due.wake {
             self.wakes += 1;
             wake(self.writer.peer_wait_word());

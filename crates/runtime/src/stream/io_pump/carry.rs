@@ -34,7 +34,7 @@ pub(super) enum Step {
     /// Nothing.
     Again,
     /// The bell of its end.
-    Bell,
+    WaitWord,
     Descriptor,
     /// Either.
     DescriptorOrEnd,
@@ -42,8 +42,8 @@ pub(super) enum Step {
 }
 
 impl Step {
-    pub(super) fn is_on_bell(self) -> bool {
-        matches!(self, Step::Bell | Step::DescriptorOrEnd)
+    pub(super) fn is_on_wait_word(self) -> bool {
+        matches!(self, Step::WaitWord | Step::DescriptorOrEnd)
     }
 }
 
@@ -159,7 +159,7 @@ impl Carry {
             let len = if self.fd.has_datagrams() { self.buffer.len() } else { 1 };
             let rests = writer.writer().rests();
             let waits = if rests { writer.begin_rest() } else { writer.begin_wait(len) };
-            return if waits { Step::Bell } else { Step::Again };
+            return if waits { Step::WaitWord } else { Step::Again };
         }
         match read(&self.fd, &mut self.buffer[..most]) {
             Ok(None) => self.over(CarryEnd::EndOfInput),
@@ -192,7 +192,7 @@ impl Carry {
         let copied = match reader.front() {
             Ok(Some(message)) => message.payload().copy_to(*written, &mut self.buffer),
             Ok(None) => {
-                return if reader.begin_wait(1) { Step::Bell } else { Step::Again };
+                return if reader.begin_wait(1) { Step::WaitWord } else { Step::Again };
             }
             Err(closed) => return self.over(CarryEnd::Closed(closed)),
         };

@@ -33,7 +33,7 @@ pub enum CarryEnd {
     Stopped,
 }
 
-/// Why an I/O pump does not start, or take an order.
+/// Why an I/O pump does not start, or take an request.
 #[non_exhaustive]
 pub enum IoPumpError {
     /// The thread did not start.

@@ -1,7 +1,7 @@
 //! The I/O pump as a program has it.
 
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 use upcall_core::time::Instant;
@@ -10,8 +10,8 @@ use upcall_sys::transfer::NonBlocking;
 
 use super::carry::Carry;
 use super::outcome::{Carried, IoPumpError};
-use super::requests::{Desk, Order};
-use super::worker::Round;
+use super::requests::{PumpRequests, Request};
+use super::worker::PumpLoop;
 use crate::clock;
 use crate::io_events::{Feed, Poller};
 use crate::stream::reader::StreamReader;
@@ -55,7 +55,7 @@ use crate::stream::writer::StreamWriter;
 /// Dropped, it stops: a stream that was not carried to its end has [died](Closed::Died).
 #[derive(Debug)]
 pub struct IoPump {
-    desk: Arc<Desk>,
+    requests: Arc<PumpRequests>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -82,9 +82,9 @@ impl IoPump {
     /// See [`IoPumpError`].
     pub fn start() -> Result<Self, IoPumpError> {
         WaitSet::is_known()?;
-        let desk = Arc::new(Desk::default());
-        let (told, tells) = mpsc::channel();
-        let at = desk.clone();
+        let requests = Arc::new(PumpRequests::default());
+        let (told, wakers) = mpsc::channel();
+        let at = requests.clone();
         let thread = std::thread::Builder::new()
             .name("upcall-io-pump".to_owned())
             .spawn(move || {
@@ -92,14 +92,14 @@ impl IoPump {
                 match poller.or_else(|_| Poller::fed_by(Feed::EpollThread)) {
                     Ok(poller) => {
                         let _ = told.send(Ok(()));
-                        Round::new(at, poller).run();
+                        PumpLoop::new(at, poller).run();
                     }
                     Err(error) => drop(told.send(Err(error))),
                 }
             })
             .map_err(IoPumpError::Thread)?;
-        match tells.recv() {
-            Ok(Ok(())) => Ok(IoPump { desk, thread: Some(thread) }),
+        match wakers.recv() {
+            Ok(Ok(())) => Ok(IoPump { requests, thread: Some(thread) }),
             Ok(Err(error)) => Err(IoPumpError::Poller(error)),
             Err(_) => Err(IoPumpError::Thread(std::io::ErrorKind::Other.into())),
         }
@@ -138,22 +138,21 @@ impl IoPump {
     }
 
     fn carry(&self, carry: Carry) -> Result<Wait, IoPumpError> {
-        self.desk.take_bell()?;
+        self.requests.reserve_stream()?;
         let (ended, ends) = mpsc::channel();
-        self.desk.order(Order::Carry(Box::new(carry), ended));
+        self.requests.push(Request::Carry(Box::new(carry), ended));
         Ok(Wait(ends))
     }
 
     /// Where others ask to be woken.
-    pub(in crate::stream) fn desk(&self) -> &Arc<Desk> {
-        &self.desk
+    pub(in crate::stream) fn requests(&self) -> &Arc<PumpRequests> {
+        &self.requests
     }
 }
 
 impl Drop for IoPump {
     fn drop(&mut self) {
-        self.desk.orders.lock().unwrap_or_else(PoisonError::into_inner).stop = true;
-        self.desk.ring();
+        self.requests.stop();
         if let Some(thread) = self.thread.take() {
             // It does not wait for anybody.
             let _ = thread.join();

@@ -1,8 +1,8 @@
-//! What is asked of the I/O pump's thread, and how that thread is woken.
+//! Requests to the I/O pump's thread, and how that thread is notified of them.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError, mpsc};
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::task::Waker;
 
 use upcall_shm::stream as shm;
@@ -13,68 +13,90 @@ use super::carry::Carry;
 use super::outcome::{Carried, IoPumpError};
 use crate::stream::memory::Memory;
 
-/// Streams that may be waited for at a time: two words are its own.
-const BELLS_MAX: usize = WaitSet::WORDS_MAX - 2;
+/// Streams that the pump may wait for at a time. Two more words are its own.
+const STREAMS_MAX: usize = WaitSet::WORDS_MAX - 2;
 
-/// How it is told.
+/// What the pump's thread shares with the threads that make requests.
 #[derive(Debug, Default)]
-pub(in crate::stream) struct Desk {
-    /// Changes with each order.
+pub(in crate::stream) struct PumpRequests {
+    /// A futex. Its value changes with each request.
     pub(super) word: AtomicU32,
-    pub(super) orders: Mutex<Orders>,
+    queue: Mutex<RequestQueue>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Orders {
-    pub(super) new: Vec<Order>,
-    /// Streams that are in use, of those that may be.
-    bells: usize,
-    pub(super) stop: bool,
+struct RequestQueue {
+    new: Vec<Request>,
+    /// How many of the [`STREAMS_MAX`] streams are in use.
+    streams: usize,
+    stop: bool,
 }
 
-pub(super) enum Order {
+pub(super) enum Request {
     Carry(Box<Carry>, mpsc::Sender<Carried>),
-    /// Wakes once the bell is no longer waited on.
-    Tell(shm::Stream<Memory>, End, Waker),
+    /// Wake the waker once this end of the stream no longer waits.
+    Wake(shm::Stream<Memory>, End, Waker),
 }
 
-impl fmt::Debug for Order {
+impl fmt::Debug for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Order::Carry(..) => "Carry",
-            Order::Tell(..) => "Tell",
+            Request::Carry(..) => "Carry",
+            Request::Wake(..) => "Wake",
         })
     }
 }
 
-impl Desk {
-    pub(super) fn order(&self, order: Order) {
-        self.orders.lock().unwrap_or_else(PoisonError::into_inner).new.push(order);
-        self.ring();
+impl PumpRequests {
+    pub(super) fn push(&self, request: Request) {
+        self.queue().new.push(request);
+        self.notify();
     }
 
-    pub(super) fn ring(&self) {
-        // Release pairs with the Acquire in `Round::run`; the orders have their lock.
+    /// Asks the thread to stop.
+    pub(super) fn stop(&self) {
+        self.queue().stop = true;
+        self.notify();
+    }
+
+    /// Takes all new requests. Also returns whether the thread is to stop.
+    pub(super) fn take(&self) -> (Vec<Request>, bool) {
+        let mut queue = self.queue();
+        (std::mem::take(&mut queue.new), queue.stop)
+    }
+
+    /// Reserves one stream, until [`PumpRequests::release_stream`].
+    pub(in crate::stream) fn reserve_stream(&self) -> Result<(), IoPumpError> {
+        let mut queue = self.queue();
+        if queue.streams == STREAMS_MAX {
+            return Err(IoPumpError::Full { streams_max: STREAMS_MAX });
+        }
+        queue.streams += 1;
+        Ok(())
+    }
+
+    pub(in crate::stream) fn release_stream(&self) {
+        self.queue().streams -= 1;
+    }
+
+    /// Wakes `waker` once the other end has notified `end`. `end` must have begun to wait.
+    pub(in crate::stream) fn wake_when_ready(
+        &self,
+        stream: shm::Stream<Memory>,
+        end: End,
+        waker: Waker,
+    ) {
+        self.push(Request::Wake(stream, end, waker));
+    }
+
+    fn notify(&self) {
+        // Release pairs with the Acquire in `PumpLoop::run`. The queue has its own lock.
         self.word.fetch_add(1, Ordering::Release);
         futex::wake(&self.word, 1);
     }
 
-    /// One stream more, until [`Desk::give_bell_back`].
-    pub(in crate::stream) fn take_bell(&self) -> Result<(), IoPumpError> {
-        let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
-        if orders.bells == BELLS_MAX {
-            return Err(IoPumpError::Full { streams_max: BELLS_MAX });
-        }
-        orders.bells += 1;
-        Ok(())
-    }
-
-    pub(in crate::stream) fn give_bell_back(&self) {
-        self.orders.lock().unwrap_or_else(PoisonError::into_inner).bells -= 1;
-    }
-
-    /// Wakes `waker` once the bell of `end` is rung. For who has begun to wait.
-    pub(in crate::stream) fn tell(&self, stream: shm::Stream<Memory>, end: End, waker: Waker) {
-        self.order(Order::Tell(stream, end, waker));
+    /// Ignores poison: the queue stays valid across panics.
+    fn queue(&self) -> MutexGuard<'_, RequestQueue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,7 +1,7 @@
 //! The loop of the I/O pump's thread.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::task::Waker;
 
 use upcall_shm::stream::{self as shm, End, WAITING};
@@ -10,93 +10,94 @@ use upcall_sys::futex::WaitSet;
 
 use super::carry::{Carry, Step};
 use super::outcome::Carried;
-use super::requests::{Desk, Order};
+use super::requests::{PumpRequests, Request};
 use crate::io_events::Poller;
 use crate::stream::memory::Memory;
 use crate::stream::wait::is_waiting;
 
-/// What the thread is at.
-pub(super) struct Round {
-    desk: Arc<Desk>,
+/// See the module's head.
+pub(super) struct PumpLoop {
+    requests: Arc<PumpRequests>,
     poller: Poller,
-    /// By the key of their descriptors.
-    wards: Vec<Option<Ward>>,
-    tells: Vec<(shm::Stream<Memory>, End, Waker)>,
+    /// Indexed by the key of their descriptors.
+    carries: Vec<Option<ActiveCarry>>,
+    wakers: Vec<(shm::Stream<Memory>, End, Waker)>,
 }
 
-/// A carry, and who waits for its end.
-struct Ward {
+/// A carry, and the channel that reports its end.
+struct ActiveCarry {
     carry: Box<Carry>,
     ended: mpsc::Sender<Carried>,
     step: Step,
 }
 
-impl Round {
-    pub(super) fn new(desk: Arc<Desk>, poller: Poller) -> Self {
-        Round { desk, poller, wards: Vec::new(), tells: Vec::new() }
+impl PumpLoop {
+    pub(super) fn new(requests: Arc<PumpRequests>, poller: Poller) -> Self {
+        PumpLoop { requests, poller, carries: Vec::new(), wakers: Vec::new() }
     }
 
     pub(super) fn run(mut self) {
         loop {
-            // Before all that is looked at. Acquire pairs with the Release in `Desk::ring`.
-            let seen = self.desk.word.load(Ordering::Acquire);
+            // Read before everything else is looked at. Acquire pairs with the Release in
+            // `PumpRequests::notify`.
+            let seen = self.requests.word.load(Ordering::Acquire);
             self.poller.finish_wait();
-            if self.obey() {
+            if self.take_requests() {
                 return self.stop();
             }
             self.take_events();
-            self.tells.retain(|(stream, end, waker)| {
+            self.wakers.retain(|(stream, end, waker)| {
                 let waits = is_waiting(stream, *end);
                 if !waits {
                     waker.wake_by_ref();
                 }
                 waits
             });
-            if !self.go_on() {
+            if !self.step_all() {
                 self.sleep(seen);
             }
         }
     }
 
-    /// Takes new orders; `true`: to stop.
-    fn obey(&mut self) -> bool {
-        let (new, stop) = {
-            let mut orders = self.desk.orders.lock().unwrap_or_else(PoisonError::into_inner);
-            (std::mem::take(&mut orders.new), orders.stop)
-        };
-        for order in new {
-            match order {
-                // Of two that wait for the same end the later one is told.
-                Order::Tell(stream, end, waker) => {
+    /// Takes new requests. Returns whether the thread is to stop.
+    fn take_requests(&mut self) -> bool {
+        let (new, stop) = self.requests.take();
+        for request in new {
+            match request {
+                // If two wakers wait for the same end, only the later one is woken.
+                Request::Wake(stream, end, waker) => {
                     let same = |(known, of, _): &(shm::Stream<Memory>, End, Waker)| {
                         *of == end && std::ptr::eq(known.wait_word(*of), stream.wait_word(end))
                     };
-                    self.tells.retain(|tell| !same(tell));
-                    self.tells.push((stream, end, waker));
+                    self.wakers.retain(|known| !same(known));
+                    self.wakers.push((stream, end, waker));
                 }
-                Order::Carry(carry, ended) => self.enter(Ward { carry, ended, step: Step::Again }),
+                Request::Carry(carry, ended) => {
+                    self.add(ActiveCarry { carry, ended, step: Step::Again });
+                }
             }
         }
         stop
     }
 
-    fn enter(&mut self, mut ward: Ward) {
-        let free = self.wards.iter().position(Option::is_none);
+    fn add(&mut self, mut active: ActiveCarry) {
+        let free = self.carries.iter().position(Option::is_none);
         let key = free.unwrap_or_else(|| {
-            self.wards.push(None);
-            self.wards.len() - 1
+            self.carries.push(None);
+            self.carries.len() - 1
         });
-        let (fd, interest) = (ward.carry.fd(), ward.carry.interest());
+        let (fd, interest) = (active.carry.fd(), active.carry.interest());
         if self.poller.add(fd, key, interest).is_err() {
-            // Its number is beyond what can be watched.
-            ward.step = ward.carry.fail(OsError::new("watch", 24));
+            // The descriptor's number is too large for the poller.
+            active.step = active.carry.fail(OsError::new("watch", 24));
         }
-        self.wards[key] = Some(ward);
+        self.carries[key] = Some(active);
     }
 
     fn take_events(&mut self) {
         while let Some(event) = self.poller.try_next() {
-            if let Some(Ward { step, .. }) = self.wards.get_mut(event.key).and_then(Option::as_mut)
+            if let Some(ActiveCarry { step, .. }) =
+                self.carries.get_mut(event.key).and_then(Option::as_mut)
                 && matches!(step, Step::Descriptor | Step::DescriptorOrEnd)
             {
                 *step = Step::Again;
@@ -104,12 +105,12 @@ impl Round {
         }
     }
 
-    /// A step of each that can; `false`: there is nothing more to do.
-    fn go_on(&mut self) -> bool {
+    /// Lets each carry that is ready do a step. Returns `false` if no carry has more to do.
+    fn step_all(&mut self) -> bool {
         let mut any = false;
-        for place in &mut self.wards {
-            let Some(Ward { carry, ended, step }) = place else { continue };
-            if step.is_on_bell() && !carry.waits() {
+        for place in &mut self.carries {
+            let Some(ActiveCarry { carry, ended, step }) = place else { continue };
+            if step.is_on_wait_word() && !carry.waits() {
                 *step = Step::Again;
             }
             if let Step::Again = step {
@@ -118,9 +119,9 @@ impl Round {
             }
             if let Step::Over(carried) = step {
                 let _ = self.poller.delete(carry.fd());
-                // Nobody need wait for it.
+                // The program may have dropped its `Wait`.
                 let _ = ended.send(*carried);
-                self.desk.give_bell_back();
+                self.requests.release_stream();
                 *place = None;
                 any = true;
             }
@@ -128,29 +129,29 @@ impl Round {
         any
     }
 
-    /// Until something is to be done: a futex call.
+    /// Sleeps until there is something to do. One futex call.
     fn sleep(&mut self, seen: u32) {
         let mut set = WaitSet::new();
-        set.add_private(&self.desk.word, seen);
+        set.add_private(&self.requests.word, seen);
         let Some((word, expected)) = self.poller.wake_word() else { return };
         set.add_shared(word, expected);
-        for Ward { carry, step, .. } in self.wards.iter().flatten() {
-            if step.is_on_bell() {
+        for ActiveCarry { carry, step, .. } in self.carries.iter().flatten() {
+            if step.is_on_wait_word() {
                 set.add_shared(carry.wait_word(), WAITING);
             }
         }
-        for (stream, end, _) in &self.tells {
+        for (stream, end, _) in &self.wakers {
             set.add_shared(stream.wait_word(*end), WAITING);
         }
-        // Whatever ends the wait, all is looked at again.
+        // The loop looks at everything again, whatever ends the wait.
         let _ = set.wait_until(None);
     }
 
     fn stop(self) {
-        for Ward { mut carry, ended, .. } in self.wards.into_iter().flatten() {
+        for ActiveCarry { mut carry, ended, .. } in self.carries.into_iter().flatten() {
             let _ = ended.send(carry.stop());
         }
-        for (_, _, waker) in self.tells {
+        for (_, _, waker) in self.wakers {
             waker.wake();
         }
     }
