@@ -30,12 +30,12 @@
 mod errors;
 mod event;
 mod feeder;
+mod feeder_thread;
 mod memory;
-mod notifier;
 mod poller;
-mod service;
+mod waker;
 
 pub use errors::{InterestError, PollerError};
 pub use event::{Feed, Interest, IoEvent};
-pub use notifier::Notifier;
 pub use poller::Poller;
+pub use waker::Waker;

@@ -351,10 +351,10 @@ fn who_waits_is_woken_by_another_thread_each_time() {
 #[test]
 fn a_notifier_ends_the_wait_under_way_or_the_next_one_and_is_no_event() {
     each(|poller, _| {
-        let notifier = poller.notifier().unwrap();
+        let waker = poller.waker().unwrap();
         let mut events = vec![readable(1)];
-        notifier.notify();
-        poller.notifier().unwrap().notify();
+        waker.wake();
+        poller.waker().unwrap().wake();
         assert_eq!(poller.wait_many(&mut events, None), Ok(0), "two are as one");
         assert!(events.is_empty());
         assert_eq!(poller.wait_many(&mut events, Some(clock::after(Span::from_millis(1)))), Ok(0));
@@ -362,13 +362,13 @@ fn a_notifier_ends_the_wait_under_way_or_the_next_one_and_is_no_event() {
         poller.add(&near, 7, Interest::Readable).unwrap();
         for _ in 0..20 {
             std::thread::scope(|threads| {
-                threads.spawn(|| notifier.notify());
+                threads.spawn(|| waker.wake());
                 assert_eq!(poller.wait(None), Ok(None));
             });
         }
         // What is ready is said first, and the wait after it ends at once.
         far.write_all(b"x").unwrap();
-        notifier.notify();
+        waker.wake();
         let mut said = Vec::new();
         while poller.wait_many(&mut events, None).unwrap() > 0 {
             said.append(&mut events);

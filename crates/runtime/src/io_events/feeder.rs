@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!         (1) stated                (2) after: Ended
-//!   none ------------> watched ------------------------> undone
+//!   none ------------> watched ------------------------> refused
 //!    ^                  |   ^                              |
 //!    +---(3) stated ----+   +---(4) next pass, in order ---+
 //! ```
@@ -105,8 +105,8 @@ struct Armed {
     bits: u8,
 }
 
-/// The token of the doorbell: a descriptor there cannot be.
-const DOORBELL: u64 = u64::MAX - 1;
+/// The token of the wake_socket: a descriptor there cannot be.
+const WAKE_SOCKET: u64 = u64::MAX - 1;
 
 fn token(number: u32, generation: u32) -> u64 {
     u64::from(generation) << 32 | u64::from(number)
@@ -119,22 +119,29 @@ pub(super) struct Feeder<W> {
     source: Source,
     /// By the descriptor's number.
     armed: Vec<Armed>,
-    undone: Vec<Request>,
-    doorbell: Option<Watch>,
-    /// To ask whether the kernel can tell when a descriptor is ready; made when first asked.
-    asked: Option<PollSet>,
+    refused: Vec<Request>,
+    wake_socket: Option<Watch>,
+    /// To ask whether the kernel can tell when a descriptor is ready; made when first probe.
+    probe: Option<PollSet>,
 }
 
 impl<W: AsRef<[AtomicU64]>> Feeder<W> {
     pub(super) fn new(page: IoService<W>, source: Source) -> Self {
-        Feeder { page, source, armed: Vec::new(), undone: Vec::new(), doorbell: None, asked: None }
+        Feeder {
+            page,
+            source,
+            armed: Vec::new(),
+            refused: Vec::new(),
+            wake_socket: None,
+            probe: None,
+        }
     }
 
     /// Has `fd` make [`Self::wait`] return and [`Self::harvest`] say `true`, as if its own.
-    pub(super) fn watch_doorbell(&mut self, fd: RawFd) {
-        let doorbell = Watch { fd, bits: READABLE, token: DOORBELL };
-        self.doorbell = Some(doorbell);
-        self.request(Request::Watch(doorbell));
+    pub(super) fn watch_wake_socket(&mut self, fd: RawFd) {
+        let wake_socket = Watch { fd, bits: READABLE, token: WAKE_SOCKET };
+        self.wake_socket = Some(wake_socket);
+        self.submit(Request::Watch(wake_socket));
         // What is not taken by the kernel now is by the next pass.
         let _ = self.source.submit();
     }
@@ -142,7 +149,7 @@ impl<W: AsRef<[AtomicU64]>> Feeder<W> {
     /// Tells the kernel what was stated: `false`, it did not take all of it, and this is to be called
     /// again. May allocate.
     pub(super) fn apply(&mut self) -> bool {
-        self.retry();
+        self.retry_refused();
         while let Some((number, stated)) = self.page.take_update() {
             let at = number as usize;
             if at >= self.armed.len() {
@@ -154,29 +161,29 @@ impl<W: AsRef<[AtomicU64]>> Feeder<W> {
             }
             self.armed[at] = Armed { generation: stated.generation, bits: stated.bits };
             if before.bits != 0 {
-                self.request(Request::Unwatch(watch(number, before)));
+                self.submit(Request::Unwatch(watch(number, before)));
             }
             if stated.bits != 0 {
-                self.request(Request::Watch(watch(number, self.armed[at])));
+                self.submit(Request::Watch(watch(number, self.armed[at])));
             }
         }
-        self.source.submit().is_ok() && self.undone.is_empty()
+        self.source.submit().is_ok() && self.refused.is_empty()
     }
 
     /// Raises what the kernel has said: a system call if it has flagged that there is more than it
     /// said, and if watches ended. `true`: there was something.
     #[inline]
     pub(super) fn harvest(&mut self) -> bool {
-        let Feeder { page, source, armed, undone, asked, doorbell } = self;
+        let Feeder { page, source, armed, refused, probe, wake_socket } = self;
         let mut any = source.harvest(|ready| {
-            if ready.token != DOORBELL {
-                hear(ready, page, armed, undone, asked);
+            if ready.token != WAKE_SOCKET {
+                handle_readiness(ready, page, armed, refused, probe);
             } else if ready.after == After::Ended {
-                undone.extend(doorbell.map(Request::Watch));
+                refused.extend(wake_socket.map(Request::Watch));
             }
         });
-        if !self.undone.is_empty() {
-            self.retry();
+        if !self.refused.is_empty() {
+            self.retry_refused();
             any |= self.source.submit().is_ok();
         }
         any
@@ -184,7 +191,7 @@ impl<W: AsRef<[AtomicU64]>> Feeder<W> {
 
     /// Blocks until the kernel says something or until `deadline_ns`.
     pub(super) fn wait(&mut self, deadline_ns: Option<u64>) -> Result<(), OsError> {
-        self.retry();
+        self.retry_refused();
         self.source.wait(deadline_ns)
     }
 
@@ -198,35 +205,35 @@ impl<W: AsRef<[AtomicU64]>> Feeder<W> {
             Source::Ring(ring) => ring.kernel_calls(),
             Source::Set(set) => set.kernel_calls(),
         };
-        source + self.asked.as_ref().map_or(0, PollSet::kernel_calls)
+        source + self.probe.as_ref().map_or(0, PollSet::kernel_calls)
     }
 
-    fn retry(&mut self) {
-        if self.undone.is_empty() {
+    fn retry_refused(&mut self) {
+        if self.refused.is_empty() {
             return;
         }
-        for request in std::mem::take(&mut self.undone) {
+        for request in std::mem::take(&mut self.refused) {
             // Stated anew meanwhile: then the newest statement sees to it.
             let stale = matches!(request, Request::Watch(watch) if !self.is_current(watch.token));
             if !stale {
-                self.request(request);
+                self.submit(request);
             }
         }
     }
 
     fn is_current(&self, token: u64) -> bool {
-        token == DOORBELL || current(&self.armed, token).is_some()
+        token == WAKE_SOCKET || current(&self.armed, token).is_some()
     }
 
-    fn request(&mut self, request: Request) {
+    fn submit(&mut self, request: Request) {
         let done = match request {
-            // After one that is undone: they are to come in order.
-            _ if !self.undone.is_empty() => Err(()),
+            // After one that is refused: they are to come in order.
+            _ if !self.refused.is_empty() => Err(()),
             Request::Watch(watch) => self.source.watch(watch).map_err(drop),
             Request::Unwatch(watch) => self.source.unwatch(watch).map_err(drop),
         };
         if done.is_err() {
-            self.undone.push(request);
+            self.refused.push(request);
         }
     }
 }
@@ -247,12 +254,12 @@ fn current(armed: &[Armed], token: u64) -> Option<(u32, Armed)> {
 
 /// One thing the kernel said.
 #[inline]
-fn hear<W: AsRef<[AtomicU64]>>(
+fn handle_readiness<W: AsRef<[AtomicU64]>>(
     ready: Readiness,
     page: &mut IoService<W>,
     armed: &[Armed],
-    undone: &mut Vec<Request>,
-    asked: &mut Option<PollSet>,
+    refused: &mut Vec<Request>,
+    probe: &mut Option<PollSet>,
 ) {
     let Some((number, armed)) = current(armed, ready.token) else {
         return; // of an older watch
@@ -263,11 +270,11 @@ fn hear<W: AsRef<[AtomicU64]>>(
     if ready.after == After::Ended {
         let watch = watch(number, armed);
         // One that is always ready ends each time. Epoll says of which that holds.
-        if asked.is_none() {
-            *asked = PollSet::new().ok();
+        if probe.is_none() {
+            *probe = PollSet::new().ok();
         }
-        if asked.as_mut().is_none_or(|asked| asked.can_tell(watch.fd)) {
-            undone.push(Request::Watch(watch));
+        if probe.as_mut().is_none_or(|probe| probe.can_tell(watch.fd)) {
+            refused.push(Request::Watch(watch));
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 
 use upcall_core::time::Instant;
 use upcall_shm::io_events::{
-    DESCRIPTORS_MAX, Interest as Stated, IoClient, IoService, PAGE_BYTES, READABLE, WRITABLE,
+    DESCRIPTORS_MAX, Interest as PageInterest, IoClient, IoService, PAGE_BYTES, READABLE, WRITABLE,
 };
 use upcall_shm::wake_word::ASLEEP;
 use upcall_sys::memfd::SharedMapping;
@@ -15,9 +15,9 @@ use upcall_sys::{OsError, futex};
 use super::errors::{InterestError, PollerError};
 use super::event::{Feed, Interest, IoEvent};
 use super::feeder::{Feeder, Source};
+use super::feeder_thread::FeederThread;
 use super::memory::Memory;
-use super::notifier::{Ear, Notifier};
-use super::service::Service;
+use super::waker::{WakeReceiver, Waker};
 use crate::clock;
 
 /// Events that one [`Poller::wait_many`] says at most.
@@ -33,15 +33,15 @@ struct Entry {
 
 #[derive(Debug)]
 enum Feeding {
-    Own(Box<Feeder<Memory>>),
-    Thread(Service),
+    Loop(Box<Feeder<Memory>>),
+    Thread(FeederThread),
 }
 
 /// Says which of many descriptors are ready. One loop has one; dropped, it watches no more. It stays on
-/// the thread that made it, which io_uring serves alone; others have a [`Notifier`].
+/// the thread that made it, which io_uring serves alone; others have a [`Waker`].
 ///
 /// For who comes from the crate `polling`: `add`, `modify`, `delete` take a key and an interest, [`Poller::wait_many`]
-/// is its `wait` with a deadline, [`Notifier::notify`] its `notify`; events are edges (its `PollMode::Edge`, and as in `mio`).
+/// is its `wait` with a deadline, [`Waker::wake`] its `notify`; events are edges (its `PollMode::Edge`, and as in `mio`).
 ///
 /// ```
 /// # extern crate upcall_runtime as upcall;
@@ -56,12 +56,12 @@ enum Feeding {
 /// let address = listener.local_addr()?;
 /// let mut poller = Poller::new()?;
 /// poller.add(&listener, LISTENER, Interest::Readable)?;
-/// let notifier = poller.notifier()?;
+/// let waker = poller.waker()?;
 /// let client = std::thread::spawn(move || -> std::io::Result<[u8; 5]> {
 ///     let (mut stream, mut echo) = (TcpStream::connect(address)?, [0; 5]);
 ///     stream.write_all(b"hello")?;
 ///     stream.read_exact(&mut echo)?;
-///     notifier.notify(); // ends the loop
+///     waker.wake(); // ends the loop
 ///     Ok(echo)
 /// });
 ///
@@ -104,8 +104,8 @@ pub struct Poller {
     entries: Vec<Entry>,
     /// Interest was stated that the feeder was not told of.
     changed: bool,
-    /// Where notifiers are heard, once there was one.
-    ear: Option<Ear>,
+    /// Where wakers are found, once there was one.
+    receiver: Option<WakeReceiver>,
     /// It was, and no wait has returned for it.
     notified: bool,
 }
@@ -131,14 +131,14 @@ impl Poller {
         let page = IoService::attach(memory).map_err(PollerError::Layout)?;
         let feeding = match feed {
             Feed::Ring => {
-                Source::ring().map(|source| Feeding::Own(Box::new(Feeder::new(page, source))))
+                Source::ring().map(|source| Feeding::Loop(Box::new(Feeder::new(page, source))))
             }
-            Feed::RingThread => Service::start(page, Source::ring).map(Feeding::Thread),
-            Feed::EpollThread => Service::start(page, Source::epoll).map(Feeding::Thread),
+            Feed::RingThread => FeederThread::start(page, Source::ring).map(Feeding::Thread),
+            Feed::EpollThread => FeederThread::start(page, Source::epoll).map(Feeding::Thread),
         };
         let feeding = feeding.map_err(PollerError::Os)?;
         let entries = Vec::new();
-        Ok(Poller { client, feeding, entries, changed: false, ear: None, notified: false })
+        Ok(Poller { client, feeding, entries, changed: false, receiver: None, notified: false })
     }
 
     /// Watches `fd` under `key`, any number, from the next [`Poller::try_next`] or [`Poller::wait`] on; at
@@ -206,11 +206,11 @@ impl Poller {
             if let Some(event) = self.take() {
                 return Some(event);
             }
-            let heard = match &mut self.feeding {
-                Feeding::Own(feeder) => feeder.harvest(),
+            let found = match &mut self.feeding {
+                Feeding::Loop(feeder) => feeder.harvest(),
                 Feeding::Thread(_) => false,
             };
-            if !heard {
+            if !found {
                 return None;
             }
         }
@@ -220,21 +220,22 @@ impl Poller {
     ///
     /// # Errors
     /// [`PollerError::Os`]: `EMFILE`; `EBADF`, if there is none below 65,536.
-    pub fn notifier(&mut self) -> Result<Notifier, PollerError> {
-        if self.ear.is_none() {
-            let ear = Ear::new().map_err(PollerError::Os)?;
+    pub fn waker(&mut self) -> Result<Waker, PollerError> {
+        if self.receiver.is_none() {
+            let receiver = WakeReceiver::new().map_err(PollerError::Os)?;
             // Its key is not looked at.
-            self.add(&ear, 0, Interest::Readable)
+            self.add(&receiver, 0, Interest::Readable)
                 .map_err(|_| PollerError::Os(OsError::new("socketpair", 9)))?;
-            self.ear = Some(ear);
+            self.receiver = Some(receiver);
         }
         // It is there.
-        let ear = self.ear.as_ref().ok_or(PollerError::Os(OsError::new("socketpair", 0)))?;
-        Ok(ear.notifier())
+        let receiver =
+            self.receiver.as_ref().ok_or(PollerError::Os(OsError::new("socketpair", 0)))?;
+        Ok(receiver.waker())
     }
 
     /// Puts the events that there are in place of those in `events`, and returns their number.
-    /// Blocks until there is one, a [`Notifier`] notifies, or `deadline` has come; `None` is no
+    /// Blocks until there is one, a [`Waker`] notifies, or `deadline` has come; `None` is no
     /// limit. 256 events at most, so that the loop has its turn; the others come next. Allocates
     /// until `events` has room for as many.
     ///
@@ -253,7 +254,7 @@ impl Poller {
         Ok(events.len())
     }
 
-    /// The next event. Blocks until there is one, a [`Notifier`] notifies, or `deadline` has come;
+    /// The next event. Blocks until there is one, a [`Waker`] notifies, or `deadline` has come;
     /// `None` is no limit. The answer is `None` after a notification, and at the deadline. At
     /// most one system call for what [`Poller::try_next`] has not.
     ///
@@ -276,7 +277,7 @@ impl Poller {
                 return Ok(None);
             }
             match &mut self.feeding {
-                Feeding::Own(feeder) => feeder.wait(deadline_ns)?,
+                Feeding::Loop(feeder) => feeder.wait(deadline_ns)?,
                 Feeding::Thread(_) => {
                     if self.client.wake_word().prepare_wait() {
                         // Why it returns does not matter: all is looked at again.
@@ -316,8 +317,8 @@ impl Poller {
     /// left out. For tests and benches.
     pub fn kernel_calls(&self) -> u64 {
         match &self.feeding {
-            Feeding::Own(feeder) => feeder.kernel_calls(),
-            Feeding::Thread(service) => service.doorbell_calls(),
+            Feeding::Loop(feeder) => feeder.kernel_calls(),
+            Feeding::Thread(thread) => thread.wake_calls(),
         }
     }
 
@@ -335,7 +336,7 @@ impl Poller {
         // 0 is for never; a watch of 2^32 - 1 registrations ago is long gone.
         entry.generation = entry.generation.wrapping_add(1).max(1);
         entry.added = bits != 0;
-        let stated = Stated { bits, generation: entry.generation };
+        let stated = PageInterest { bits, generation: entry.generation };
         // Below 65536, or there were no entry.
         self.changed |= u32::try_from(number).is_ok_and(|number| self.client.state(number, stated));
     }
@@ -344,8 +345,10 @@ impl Poller {
     fn take(&mut self) -> Option<IoEvent> {
         loop {
             let (number, bits) = self.client.take()?;
-            if let Some(ear) = self.ear.as_mut().filter(|ear| ear.number() == number) {
-                ear.listen();
+            if let Some(receiver) =
+                self.receiver.as_mut().filter(|receiver| receiver.number() == number)
+            {
+                receiver.drain();
                 self.notified = true;
                 continue;
             }
@@ -360,9 +363,9 @@ impl Poller {
     #[cold]
     fn flush(&mut self) {
         match &mut self.feeding {
-            Feeding::Own(feeder) => self.changed = !feeder.apply(),
-            Feeding::Thread(service) => {
-                service.ring();
+            Feeding::Loop(feeder) => self.changed = !feeder.apply(),
+            Feeding::Thread(thread) => {
+                thread.wake();
                 self.changed = false;
             }
         }
