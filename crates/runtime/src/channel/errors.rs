@@ -17,66 +17,67 @@ use crate::folder::FolderError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ServiceRefusal {
-    /// It has as many clients as it can.
+    /// It has as many clients as it may have, or is closed.
     Full,
-    /// It is not called, it only takes events.
+    /// It takes events only, not calls.
     NoCall,
-    /// The signal is no real-time signal.
+    /// The signal is not a real-time signal.
     Signal,
     /// It has no memory or descriptors left.
     Resources,
 }
 
-/// What is said of an answer that did not come, or that none of this version gives.
+/// The message for a reply that did not come, or that this version does not know.
 const NO_ANSWER: &str = "the service gave no answer that this version knows";
 
 fn write_no_name(f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
     write!(f, "`{name}` is no name of a service, expected 1 to 64 letters, digits, `-`, `_` or `.`")
 }
 
-/// Why there is no service or client.
+/// Why a service or client could not be opened.
 #[non_exhaustive]
 pub enum ChannelOpenError {
-    /// No service can be called so.
+    /// The name is not valid for a service.
     Name(String),
-    /// There is a service of that name already, or a file in the place of its socket.
+    /// Another service has that name, or a file is in the place of its socket.
     Taken {
-        /// That name.
+        /// The name.
         name: String,
-        /// Where its socket is.
+        /// The path of its socket.
         socket: std::path::PathBuf,
-        /// The process that serves it; `None`: none listens there.
+        /// The process that serves the name, or `None` if no process listens there.
         owner: Option<ServiceOwner>,
     },
-    /// There is no folder for sockets ([`services_folder`]), or others may write to it.
+    /// There is no folder for sockets ([`services_folder`](super::services_folder)), or other users
+    /// may write to it.
     Folder(FolderError),
-    /// What the system said.
+    /// The system refused something.
     Os(OsError),
-    /// No memory.
+    /// The channel's memory could not be allocated or mapped.
     Memory(MapError),
-    /// A form that cannot be, or memory that is not of it.
+    /// The form is out of range, or the memory does not have it.
     Layout(LayoutError),
     /// Too many handlers or peers, or terms out of range.
     Handlers(AddError),
     /// A thread did not start, or the scheduling thread has ended.
     Thread(String),
-    /// The kernel lets nobody sleep on several bells: before Linux 5.16.
+    /// The kernel cannot wait on several futexes: it is older than Linux 5.16.
     Kernel(OsError),
-    /// The runtime has no scheduling thread there.
+    /// The runtime has no scheduling thread on this CPU.
     NoSuchCpu {
-        /// There.
+        /// The CPU.
         cpu: u32,
     },
-    /// In this mode the kernel decides, and threads are handlers'.
+    /// In this mode the kernel schedules handlers as threads, and no executor serves channels.
     NotInMode(Mode),
-    /// Streams and peers of the scheduling thread are together too many to sleep on.
+    /// The streams and peers of the scheduling thread are more than it can wait on.
     TooManyPeers {
-        /// Most there may be.
+        /// The greatest number there may be.
         peers_max: usize,
     },
-    /// What the service said.
+    /// The service refused.
     Refused(ServiceRefusal),
-    /// The service did not answer in time, or what none of this version does.
+    /// The service did not reply in time, or with a message that this version does not know.
     NoAnswer,
 }
 
@@ -148,17 +149,17 @@ impl fmt::Display for ServiceRefusal {
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RaiseError {
-    /// Nobody takes it any more.
+    /// The other end takes no more events.
     Gone(Gone),
-    /// No such type or level.
+    /// There is no such type or level.
     Post(SegmentError),
-    /// Another thread raises on this channel now, and a scheduling thread does not wait for it.
+    /// Another thread raises on this channel at this moment, and a scheduling thread does not wait.
     Busy,
-    /// A handler on the client's behalf dropped it.
+    /// A handler on the client's behalf dropped the event.
     Dropped,
-    /// It is there, but the signal was not sent; the next raise tries again.
+    /// The event was raised, but the signal could not be sent. The next raise tries again.
     Signal(OsError),
-    /// There is no such peer, any more.
+    /// There is no such peer, or it is gone.
     NoPeer(PeerId),
 }
 
@@ -191,13 +192,13 @@ impl std::error::Error for RaiseError {
     }
 }
 
-/// Why there is no event to be taken.
+/// Why a client cannot take an event.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TakeError {
-    /// There will be none any more.
+    /// The service is gone, and all its events are taken.
     Gone(Gone),
-    /// The client's handlers take them.
+    /// The client has handlers, which take its events.
     Handled,
 }
 
@@ -214,21 +215,23 @@ upcall_core::debug_as_display!(TakeError);
 
 impl std::error::Error for TakeError {}
 
-/// Why a fast call came to nothing.
+/// Why a fast call failed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FastError {
-    /// The handler is code of another process, which only a switch to it could run.
+    /// The handler is code of another process.
     OtherProcess,
-    /// The service has no handler for it.
+    /// The service has no fast handler.
     NoHandler,
-    /// It would have to block, or another thread is in it, and the service has no call that may.
+    /// The handler would have to block, or another thread is in it, and the service has no blocking
+    /// call.
     NoCall,
-    /// The same, and this is a scheduling thread, which must not block.
+    /// As [`FastError::NoCall`], although the service has a blocking call: a scheduling thread must
+    /// not block.
     WouldBlock,
-    /// It would be recursion, or the handler has run away.
+    /// The call would be recursion, or the handler has run away.
     Refused(Refused),
-    /// It panicked, and is not called again.
+    /// The handler panicked, and is not called again.
     Panicked,
     /// The service is gone.
     Gone(Gone),
@@ -263,19 +266,19 @@ impl std::error::Error for FastError {
     }
 }
 
-/// Why a call by name has no answer.
+/// Why a call by name failed.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CallError {
-    /// No service can be called so.
+    /// The name is not valid for a service.
     Name(String),
-    /// What the system said: `ENOENT` or `ECONNREFUSED` if there is no such service.
+    /// The system refused: `ENOENT` or `ECONNREFUSED` if there is no such service.
     Os(OsError),
-    /// What the service said.
+    /// The service refused.
     Refused(ServiceRefusal),
     /// The deadline has come.
     Late,
-    /// The service is gone, or said what none of this version does.
+    /// The service is gone, or replied with a message that this version does not know.
     NoAnswer,
 }
 

@@ -1,19 +1,19 @@
-//! An event, as the program sees it.
+//! An event as the program gets it.
 
 use super::peer::PeerId;
 
-/// What an event carries, and a call: words whose meaning the two ends agree on.
+/// The words of an event or call. The two ends agree on their meaning.
 pub type Words = [u64; 5];
 
-/// An event as a client or a handler takes it: from [`Client::take`] or [`Events::take`].
+/// An event from [`Client::take`](super::Client::take) or [`Events::take`](super::Events::take).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelEvent {
-    /// Whose it is.
+    /// The peer that raised it.
     pub peer: PeerId,
-    /// Its type or level; 0 in a ring and in a counter.
+    /// Its type or level. 0 in a ring and in a counter.
     pub row: u32,
-    /// How many more it stands for.
+    /// How many further events are merged into it.
     pub merged: u64,
-    /// What it carries, as its raiser says; 0 in a counter.
+    /// The words that its raiser set. 0 in a counter.
     pub words: Words,
 }

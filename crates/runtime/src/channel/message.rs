@@ -1,40 +1,41 @@
-//! What service and client say to each other when they meet and part: never on the path of an event.
+//! The messages between service and client when a client registers, calls or leaves. Events do not
+//! use them.
 //!
-//! A message is 9 bytes, which are the version and its kind, and numbers in native order: both are on
-//! one machine.
+//! A message begins with 9 bytes: the version and the kind. Numbers follow in native byte order,
+//! because both processes are on one machine.
 
 use super::errors::ServiceRefusal;
 use super::event::Words;
 use super::segment::Forms;
 
 const VERSION: &[u8; 8] = b"upchan01";
-/// No message is longer.
+/// The length of the longest message.
 pub(super) const BYTES_MAX: usize = 64;
 
-/// To a service.
+/// A message to a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ToService {
-    /// `signal`: how the client is to be told, 0: by its wake_line.
+    /// `signal` is the signal that notifies the client. 0 stands for its wake word.
     Register {
         signal: i32,
         value: i32,
     },
     Call(Words),
-    /// It goes because it wants to.
+    /// The client leaves in order.
     Bye,
 }
 
-/// To a client.
+/// A message to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ToClient {
-    /// With the descriptor of the channel's memory.
+    /// Comes with the descriptor of the channel's memory.
     Registered(Forms),
     Reply(Words),
     Refused(ServiceRefusal),
     Bye,
 }
 
-/// A message as it is sent.
+/// An encoded message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Encoded {
     bytes: [u8; BYTES_MAX],
@@ -69,7 +70,7 @@ impl ToService {
         }
     }
 
-    /// `None`: nothing that a client of this version says.
+    /// `None` if the bytes are no message that a client of this version sends.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         match split(bytes)? {
             (1, numbers) => {
@@ -104,7 +105,7 @@ impl ToClient {
         }
     }
 
-    /// `None`: nothing that a service of this version says.
+    /// `None` if the bytes are no message that a service of this version sends.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         match split(bytes)? {
             (1, numbers) => {
@@ -128,7 +129,7 @@ impl ToClient {
     }
 }
 
-/// Kind and numbers.
+/// Splits a message into its kind and its numbers.
 fn split(bytes: &[u8]) -> Option<(u8, &[u8])> {
     let (kind, numbers) = bytes.strip_prefix(VERSION)?.split_first()?;
     Some((*kind, numbers))
@@ -151,7 +152,7 @@ mod tests {
     use upcall_shm::channel::Form;
 
     #[test]
-    fn what_is_said_is_heard_and_nothing_else() {
+    fn messages_decode_to_what_was_encoded_and_prefixes_do_not_decode() {
         let forms = Forms {
             to_service: Form::Slots { levels: 3, depth: 4 },
             to_client: Form::Ring { slots: 8 },

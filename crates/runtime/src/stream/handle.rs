@@ -1,4 +1,4 @@
-//! A stream as a whole, from which its ends are taken.
+//! A stream as a whole. Both ends are taken from it.
 
 use std::fmt;
 use std::fs::File;
@@ -14,25 +14,26 @@ use upcall_sys::{OsError, futex};
 use super::memory::Memory;
 use crate::liveness;
 
-/// Each stream has memory of its own, which is not used again.
+/// The generation of a stream's memory. It is always the same: the memory is not used again.
 const GENERATION: u64 = 1;
 
-/// A stream as a whole: what its two ends are taken from, and what is handed to another process.
+/// A stream as a whole. Its two ends are taken from it, and its descriptor can go to another
+/// process.
 ///
-/// Cheap to clone; its memory goes with the last clone and end. Example: [the module's](self).
+/// Cheap to clone. The memory is freed with the last clone and end. Example: [the module's](super).
 #[derive(Clone, Debug)]
 pub struct Stream {
     memory: Memory,
 }
 
-/// Why there is no stream, or no end of it.
+/// Why a stream, or an end of it, could not be opened.
 #[non_exhaustive]
 pub enum StreamOpenError {
-    /// No memory, or a descriptor that cannot be one of a stream.
+    /// The memory could not be mapped, or the descriptor is not that of a stream.
     Memory(MapError),
-    /// The memory is no stream, a size is out of range, or the end was taken up before.
+    /// The memory is not a stream, a size is out of range, or the end was taken before.
     Layout(LayoutError),
-    /// The descriptor's size could not be found out.
+    /// The size of the descriptor's file could not be read.
     Size(std::io::Error),
 }
 
@@ -73,11 +74,10 @@ impl From<LayoutError> for StreamOpenError {
 }
 
 impl Stream {
-    /// A new one. A passive source that rests is started again once the reader has brought
-    /// the level below `start_level` (`B_start`, in units of the indexes); 0: no source
-    /// rests. The sizes of `way` are rounded up to the next that are allowed, and
-    /// [`Stream::way`] tells the result. Some system calls; allocates the memory, which is
-    /// faulted in as it is used.
+    /// Creates a stream. A passive source that rests is started again once the reader has brought
+    /// the level below `start_level` (`B_start`, in units of the indexes). With 0 no source rests.
+    /// The sizes of `form` are rounded up to the next allowed ones, and [`Stream::form`] returns
+    /// the result. Some system calls. Allocates the memory, which is faulted in as it is used.
     ///
     /// # Errors
     /// See [`StreamOpenError`]; [`StreamOpenError::Layout`] for a size that is 0 or above the
@@ -98,8 +98,9 @@ impl Stream {
         Ok(Stream { memory })
     }
 
-    /// The stream that another process created, by the descriptor that it handed over: inherited, or
-    /// through a socket (unix(7), `SCM_RIGHTS`). It may be in use.
+    /// Opens a stream that another process created, by its descriptor. The process was given the
+    /// descriptor by inheritance, or through a socket (unix(7), `SCM_RIGHTS`). The stream may be in
+    /// use.
     ///
     /// # Errors
     /// See [`StreamOpenError`].
@@ -112,24 +113,25 @@ impl Stream {
         Ok(Stream { memory })
     }
 
-    /// The descriptor, to hand to another process, which may then write to the stream's memory. Closed
-    /// on exec.
+    /// The descriptor, to give to another process, which may then write to the stream's memory.
+    /// Closed on exec.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.memory.0.mapping.fd()
     }
 
-    /// How its data moves.
+    /// The form in which its data moves.
     ///
     /// # Errors
-    /// The memory was spoilt meanwhile.
+    /// The memory was corrupted meanwhile.
     pub fn form(&self) -> Result<StreamForm, StreamOpenError> {
         Ok(self.attach()?.form())
     }
 
-    /// `end` is in another process, which is gone once `fd` is readable or hangs up: a pidfd, or a
-    /// pipe or socket whose other side it alone has. Then [`Stream::mark_dead`] is called, by the thread
-    /// `upcall-sentry`. As long as a copy or an end of this stream is here; `fd` itself may be closed. A
-    /// stream that went through a [`StreamListener`] is guarded so by both processes. Allocates.
+    /// Watches the process that has `end`. The process is gone once `fd` is readable or hangs up.
+    /// `fd` is a pidfd, or a pipe or socket whose other side that process alone has. The thread
+    /// `upcall-liveness` then calls [`Stream::mark_dead`]. The watch lasts as long as this process
+    /// has a clone or an end of the stream. `fd` itself may be closed. For a stream that went
+    /// through a [`StreamListener`](super::StreamListener), both processes call this. Allocates.
     ///
     /// # Errors
     /// `EMFILE`, `EAGAIN` (no thread), `EPERM` (a file that is always readable).
@@ -137,7 +139,7 @@ impl Stream {
         let memory = Arc::downgrade(&self.memory.0);
         let guard = liveness::watch(fd.as_fd(), move || {
             if let Some(memory) = memory.upgrade() {
-                // A spoilt stream has nobody who could be told.
+                // If the memory is corrupt, the other end cannot be told.
                 let _ = Stream { memory: Memory(memory) }.mark_dead(end);
             }
         })?;
@@ -145,11 +147,12 @@ impl Stream {
         Ok(())
     }
 
-    /// Says that an end's process is gone, and wakes the other end: for whoever knows by other means than
-    /// [`Stream::guard`]. One that ended in order stays so. What it committed is read first.
+    /// Marks an end as dead, because its process is gone, and wakes the other end. For programs
+    /// that notice this without [`Stream::guard`]. An end that ended in order is unchanged. The
+    /// other end first reads what the dead one committed.
     ///
     /// # Errors
-    /// The memory was spoilt meanwhile.
+    /// The memory was corrupted meanwhile.
     pub fn mark_dead(&self, end: End) -> Result<(), StreamOpenError> {
         let stream = self.attach()?;
         if stream.mark_dead(end) {

@@ -8,14 +8,15 @@ use upcall_sys::memfd::SharedMapping;
 
 use crate::liveness::WatchEntry;
 
-/// The memory of a stream. Named by [`Message`] and [`WriteChunk`]; there is nothing to call.
+/// The memory of a stream. The types [`Message`] and [`WriteChunk`] name it. It has no methods for
+/// programs.
 #[derive(Clone, Debug)]
 pub struct Memory(pub(super) Arc<Mapped>);
 
 #[derive(Debug)]
 pub(super) struct Mapped {
     pub(super) mapping: SharedMapping,
-    /// What tells that the process at the other end is gone.
+    /// Watches on the processes of the other ends.
     pub(super) guards: Mutex<Vec<WatchEntry>>,
 }
 
@@ -32,26 +33,34 @@ impl AsRef<[AtomicU64]> for Memory {
     }
 }
 
-/// A message that is lent to its reader, where it stands in the stream's memory. From
-/// [`StreamReader::next`] or [`StreamReader::front`].
+/// A message that is lent to its reader, in place in the stream's memory. From
+/// [`StreamReader::next`](super::StreamReader::next) or
+/// [`StreamReader::front`](super::StreamReader::front).
 ///
 /// | method | |
 /// |---|---|
-/// | `len()`, `is_empty()` | its length in bytes |
-/// | `payload()` | its bytes, a [`Payload`]; [`Payload::copy_to`] copies them out |
-/// | `done()` | done with it: the next is at the front |
-/// | `done_with(len)` | done with `len` bytes of it; for [`StreamForm::Bytes`] |
-/// | `keep()` | a [`Kept`], to be [given back](StreamReader::give_back) later; `None` unless [`StreamForm::Buffers`] |
+/// | `len()`, `is_empty()` | the length in bytes |
+/// | `payload()` | the bytes, a [`Payload`](super::Payload);
+/// [`Payload::copy_to`](super::Payload::copy_to) copies them out |
+/// | `done()` | the reader is done with it: the next message is at the front |
+/// | `done_with(len)` | the reader is done with `len` bytes; for
+/// [`StreamForm::Bytes`](super::StreamForm::Bytes) |
+/// | `keep()` | a [`Kept`](super::Kept), to be [given back](super::StreamReader::give_back) later;
+/// `None` unless [`StreamForm::Buffers`](super::StreamForm::Buffers) |
 ///
-/// Dropped without one of the last three, it stays at the front. None of them blocks or allocates.
+/// Without a call of one of the last three, the message stays at the front. None of them blocks or
+/// allocates.
 pub type Message<'a> = shm::Message<'a, Memory>;
-/// Room for a message, to be filled where it stands in the stream's memory. From [`StreamWriter::next`]
-/// or [`StreamWriter::reserve`].
+/// Space for one message, to be filled in place in the stream's memory. From
+/// [`StreamWriter::next`](super::StreamWriter::next) or
+/// [`StreamWriter::reserve`](super::StreamWriter::reserve).
 ///
 /// | method | |
 /// |---|---|
-/// | `payload()` | its bytes, a [`Payload`]; [`Payload::fill`] writes them |
-/// | `stage(len)` | its first `len` bytes are the message; [`StreamWriter::commit`] hands it over |
+/// | `payload()` | the bytes, a [`Payload`](super::Payload);
+/// [`Payload::fill`](super::Payload::fill) writes them |
+/// | `stage(len)` | makes the first `len` bytes the message;
+/// [`StreamWriter::commit`](super::StreamWriter::commit) hands it over |
 ///
-/// Dropped without `stage`, it is given up. Neither blocks or allocates.
+/// Without `stage`, the space is given up. Neither method blocks or allocates.
 pub type WriteChunk<'a> = shm::WriteChunk<'a, Memory>;
