@@ -1,10 +1,10 @@
 //! Event channels: services that are registered by name, their clients, and the events between
 //! them.
 //!
-//! An event is five words and a type or level. A [`Service`] says in which [`Forms`] events wait,
-//! and which handler is invoked for what clients raise. A [`Client`] names the service, and says
-//! how *it* is told of the service's events. A service has many clients, and a program may be a
-//! client of many services.
+//! An event is five words and a type or level. A [`Service`] sets the [`Forms`] in which events
+//! wait, and the handlers of events that clients raise. A [`Client`] names the service, and chooses
+//! how it is notified of the service's events. A service may have many clients, and a program may
+//! be a client of many services.
 //!
 //! ```
 //! # extern crate upcall_runtime as upcall;
@@ -17,56 +17,64 @@
 //!
 //! let mut client = Client::polled(&name)?;
 //! service.raise_all(&Raise::row(2).words([31, 0, 0, 0, 0]));
-//! client.wait(None); // sleeps until it is told
+//! client.wait(None); // sleeps until it is notified
 //! assert_eq!(client.take()?.map(|event| (event.row, event.words[0])), Some((2, 31)));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # Who is told, and how
+//! # Notifications
 //!
-//! (ecalls-2001 §2, decision 0011.) A client and its service need not be of one process, but of one
-//! user.
+//! (ecalls-2001 §2, decision 0011.) A client and its service
+//! may be in two processes of the same user.
 //!
 //! | client to service (§2.3.1) | |
 //! |---|---|
-//! | *fast* | [`Client::fast`]: the service's code, in the caller's thread, in one process |
-//! | *deferred* | [`Client::raise`], with [`When`]: a store, and many events come to one invocation |
-//! | by name | [`call`]: in a thread of the service, blocking |
+//! | *fast* | [`Client::fast`]: runs the service's code in the caller's thread, within one process
+//! |
+//! | *deferred* | [`Client::raise`], with [`When`]: a store; one invocation handles many events |
+//! | by name | [`call`]: blocks, and runs in a thread of the service |
 //!
-//! | told by | service | client (§2.3.2) |
+//! | notified | service | client (§2.3.2) |
 //! |---|---|---|
-//! | a handler in an executor | [`Runtime::service`](crate::Runtime::service) | [`Runtime::client`](crate::Runtime::client) |
+//! | a handler in an executor | [`Runtime::service`](crate::Runtime::service) |
+//! [`Runtime::client`](crate::Runtime::client) |
 //! | a handler in a thread, which may block | [`Service::in_thread`] | [`Client::in_thread`] |
 //! | a real-time signal | | [`Client::signalled`] |
-//! | nobody: it looks, or sleeps on its bell | | [`Client::polled`] |
+//! | nothing: the program polls, or sleeps on the wake word | | [`Client::polled`] |
 //! | a handler of the service, on the client's behalf | | [`ServiceTerms::on_behalf`] |
 //!
-//! Handlers come one after the other as a [`Route`] has them; the first ones are filters.
+//! Handlers get an event one after the other, in the order of a [`Route`]. The first ones are
+//! filters.
 //!
 //! # How it works
 //!
 //! ```text
-//!   Client                     the channel's memory                 who serves the other end
+//!   Client                     the channel's memory               the thread at the other end
 //!   raise: event (1) -------->  segment
-//!          must tell? (2) --->  bell: rung  ------------------->  hears, at a crossing (3)
-//!          futex, only if the bell says that it sleeps --------->  wakes: it slept on all bells
-//!                                                                  its desk: which handler, with what (4)
+//!          must notify? (2) ->  wake word: notified ------------>  polls, at a crossing (3)
+//! futex, only if the wake word is asleep -------------->  wakes: it slept on all wake words
+//! its dispatcher: which handler, which event (4)
 //! ```
 //!
-//! 2. Only if it has taken all that it was told of before; and no system call if it is awake.
-//! 3. An executor: between two upcalls, and at each boundary of the handler that runs, as a user interrupt is
-//!    delivered; its time is that of whoever runs, so it should be short. It is not admitted: what it
-//!    is held to is [`Route::terms`]. What takes time belongs into an admitted handler: [`Route::to_handler`]. Among the domains of a daemon it is invoked as soon as the executor
-//!    runs, whoever has the turn.
-//! 4. By rank, as `events` of the crate `upcall-core` decides: recursion is refused and a handler
-//!    that runs away held, and both are counted ([`Service::counts`]). Recursion is known among
-//!    handlers that one desk serves.
+//! 1. A store. The event waits in the segment.
+//! 2. Only if the taker has taken all events that it was notified of before. There is no system
+//!    call if the thread at the other end is awake.
+//! 3. An executor polls between two upcalls, and at each boundary of the running handler, as it
+//!    does for user interrupts. The handler uses the time of the upcall that runs, so it should be
+//!    short. It is not admitted: [`Route::terms`] limits it. Longer work belongs in an admitted
+//!    handler: [`Route::to_handler`]. Among the domains of a daemon, the handler is invoked as soon
+//!    as the executor runs, whichever domain has the turn.
+//! 4. By rank, as `events` of the crate `upcall-core` decides. The core refuses recursion, and
+//!    holds a handler that runs away. Both are counted ([`Service::counts`]). Recursion is detected
+//!    among the handlers of one dispatcher.
 //!
 //! # Death
 //!
-//! The connection by which they met hangs up when either ends, however it does. What it raised is handled, then the
-//! other is told ([`Route::on_gone`], [`RaiseError::Gone`]), and the memory goes. A peer that writes what
-//! cannot be is at fault ([`Gone::Fault`]): detached at once; it has no memory but its own channel's.
+//! The connection between a client and its service hangs up when either of them ends for any
+//! reason. The events of the end that is gone are handled first. Then the other end is told
+//! ([`Route::on_gone`], [`RaiseError::Gone`]), and the memory is freed. A peer that writes an
+//! invalid value is at fault ([`Gone::Fault`]), and is detached at once. It has access to no memory
+//! but that of its own channel.
 
 pub use upcall_core::events::{AddError, Counts, HandlerTerms, Refused, Verdict, When};
 pub use upcall_shm::channel::{Form, Posted};

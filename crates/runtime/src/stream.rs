@@ -1,9 +1,10 @@
 //! Streams: bytes or messages through shared memory, within a process or between two.
 //!
-//! A stream has one [`StreamWriter`], which writes, and one [`StreamReader`], which reads. A handler may have
-//! either end. With [`Runtime::stream_reader_handler`](crate::Runtime::stream_reader_handler) it is upcalled when
-//! enough can be read, with [`Runtime::stream_writer_handler`](crate::Runtime::stream_writer_handler) when there
-//! is enough room to write.
+//! A stream has one [`StreamWriter`] and one [`StreamReader`]. A handler may have either end. With
+//! [`Runtime::stream_reader_handler`](crate::Runtime::stream_reader_handler) the handler is
+//! upcalled when it can read enough. With
+//! [`Runtime::stream_writer_handler`](crate::Runtime::stream_writer_handler) it is upcalled when it
+//! can write enough.
 //!
 //! ```
 //! # extern crate upcall_runtime as upcall;
@@ -21,44 +22,46 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! To write and to read takes no lock and no allocation. It takes a system call only if the other
+//! Neither writing nor reading takes a lock or allocates. They make a system call only if the other
 //! end sleeps until just this write or read.
 //!
 //! # How it works
 //!
-//! (split-level-1991 §4, decision 0010.) A program makes a [`Stream`] and hands its descriptor to
-//! another process, or keeps both ends: an [`StreamWriter`] writes, an [`StreamReader`] reads.
-//! [`Runtime::stream_reader_handler`](crate::Runtime::stream_reader_handler) ties a reader to a scheduler,
-//! [`Runtime::stream_writer_handler`](crate::Runtime::stream_writer_handler) a writer; any thread may have
-//! either end and block on it. What moves the data is `stream` of the crate `upcall-shm`; here is
-//! what must be done outside of it: who is woken, and by what.
+//! (split-level-1991 §4, decision 0010.) A program creates a [`Stream`]. It hands the stream's
+//! descriptor to another process, or keeps both ends.
+//! [`Runtime::stream_reader_handler`](crate::Runtime::stream_reader_handler) ties a reader to a
+//! scheduler, and [`Runtime::stream_writer_handler`](crate::Runtime::stream_writer_handler) a
+//! writer. Any thread may have either end and block on it. The module `stream` of the crate
+//! `upcall-shm` moves the data. This module decides which thread is woken, and how.
 //!
 //! ```text
-//!   StreamWriter                     the stream's memory                executor of the reader's CPU
-//!   commit: N_write (1) ---->  level reached? bell 0 (2)  ----->  hears, at a boundary or turn (3)
-//!        futex, only if the bell says that it sleeps ---------->  wakes: it slept on all bells (4)
+//! StreamWriter                     the stream's memory                executor of the reader's CPU
+//! commit: N_write (1) ---->  level reached? wait word 0 (2) --->  polls, at a boundary or turn (3)
+//! futex, only if the wait word says that it sleeps -------->  wakes: it slept on all words (4)
 //!                                                                 eligible: Input::Message (5)
 //! ```
 //!
-//! 1. A store and a fence. If nobody waits for this level, that is all.
+//! 1. A store and a fence. If no reader waits for this level, that is all.
 //! 2. One exchange, by the write that reaches the level, and by no other.
-//! 3. No system call: the executor is awake, and looks at each bell it watches between two upcalls,
-//!    and at each boundary of the handler that runs. That one must yield only if it is
-//!    outranked, and only then is [`Interrupt::IoReady`](crate::Interrupt::IoReady) requested.
-//! 4. One system call on either side. The executor sleeps on its doorbell and the bells of all its streams
-//!    together; a peer can write to its own stream's alone.
-//! 5. The message logically arrives now; the declared rate and `Terms::workahead_max` hold as
-//!    for a task.
+//! 3. No system call: the executor is awake. It reads each wait word that it watches between two
+//!    upcalls, and at each boundary of the running handler. That handler must yield only if it is
+//!    outranked, and only then [`Interrupt::IoReady`](crate::Interrupt::IoReady) is requested.
+//! 4. One system call on either side. The executor sleeps on its notifier and the wait words of all
+//!    its streams together. A peer can write to the word of its own stream only.
+//! 5. The message logically arrives now. The declared rate and `Terms::workahead_max` apply as they
+//!    do for a task.
 //!
-//! The other way round it is the same: the release that makes the room a writer's handler waits for, or that
-//! starts it if it rests, clears the writer's bell, and its executor hears it.
+//! The other direction is the same. A release clears the writer's wait word when it makes the room
+//! that a writer's handler waits for, or starts a source that rests. The writer's executor then
+//! finds the word cleared.
 //!
 //! # Death
 //!
-//! An end that is dropped ends the stream; dropped by a panic, it died. That a process was killed is heard by
-//! a thread of the other one: by itself if the stream was handed over at a [`StreamListener`], otherwise by what
-//! [`Stream::guard`] is given. What was committed is read first in any case, then [`Closed`] is found;
-//! who sleeps is woken, and a handler upcalled.
+//! Dropping an end ends the stream. If a panic drops it, the end has died. If a process is killed,
+//! a thread of the other process notices. It watches the connection by itself if the stream went
+//! through a [`StreamListener`], and otherwise the descriptor that [`Stream::guard`] is given. In
+//! each case the other end first reads what was committed, and then finds [`Closed`]. A thread that
+//! sleeps is woken, and a handler is upcalled.
 
 pub use upcall_shm::stream::{Closed, End, Kept, Payload, StreamError, StreamFault, StreamForm};
 

@@ -1,19 +1,19 @@
 //! The I/O pump: carries bytes between streams and files, pipes, sockets and terminals.
 //!
-//! Started by programs that want it. One ordinary thread, `upcall-io-pump`, which sleeps until a
-//! descriptor is ready or a stream has what is waited for, on all of them together. Whatever it
-//! carries is bounded by the stream: it reads no more than there is room for.
+//! Programs start it if they want it. It is one ordinary thread, `upcall-io-pump`. The thread
+//! sleeps on all descriptors and streams together, until one of them is ready. The stream bounds
+//! each carry: the pump reads no more than the stream has room for.
 //!
 //! ```text
-//!   descriptors --> Poller (its own thread) --bell--\
-//!   streams ----------------------------------streams--> upcall-io-pump --> a step of each carry
-//!   IoPump's calls --> queue --------------word----/                    wakers
+//!   descriptors --> Poller (its own thread) --wake word--\
+//!   streams --------------------------------wait words---> upcall-io-pump --> a step of each carry
+//!   IoPump's calls --> requests -------------------word--/                    wakers
 //! ```
 //!
-//! A *source* reads a descriptor and writes a stream; at the end of its input the stream ends, and if
-//! the input fails it dies. If the stream has a `B_start` and there is no room, it rests until the reader
-//! starts it; otherwise it goes on whenever there is room. A *sink* reads a stream and writes a
-//! descriptor; what it could not write is not taken from the stream.
+//! A *source* reads a descriptor and writes a stream. At the end of its input the stream ends. If
+//! the input fails, the stream's writer dies. If the stream has no room and a `B_start`, the source
+//! rests until the reader starts it. Without a `B_start` it continues as soon as there is room. A
+//! *sink* reads a stream and writes a descriptor. Data that it could not write stays in the stream.
 
 mod carry;
 mod outcome;

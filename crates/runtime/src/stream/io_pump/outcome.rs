@@ -8,10 +8,10 @@ use upcall_sys::OsError;
 use crate::io_events::{InterestError, PollerError};
 use crate::stream::handle::StreamOpenError;
 
-/// What was carried, and why no more is.
+/// How much was carried, and why the carry ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Carried {
-    /// Bytes that were handed over: by a source committed, by a sink written.
+    /// Bytes that were handed over: committed by a source, or written by a sink.
     pub bytes: u64,
     /// Datagrams that a source dropped because they were longer than a message may be.
     pub too_long: u64,
@@ -23,9 +23,9 @@ pub struct Carried {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CarryEnd {
-    /// A source: its input has ended, and all of it was committed.
+    /// The input of a source has ended, and all of it was committed.
     EndOfInput,
-    /// The stream is closed: for a sink [`Closed::Ended`] is the end of all there was.
+    /// The stream is closed. For a sink, [`Closed::Ended`] means that all was carried.
     Closed(Closed),
     /// The descriptor failed.
     Failed(OsError),
@@ -33,22 +33,22 @@ pub enum CarryEnd {
     Stopped,
 }
 
-/// Why an I/O pump does not start, or take an request.
+/// Why an I/O pump does not start, or refuses a request.
 #[non_exhaustive]
 pub enum IoPumpError {
     /// The thread did not start.
     Thread(std::io::Error),
-    /// Nobody watches descriptors.
+    /// The pump has no poller for descriptors.
     Poller(PollerError),
-    /// The kernel does not let a thread sleep on several words, or a descriptor cannot be used.
+    /// The kernel cannot wait on several futexes, or the descriptor cannot be used.
     Os(OsError),
     /// A descriptor cannot be watched.
     Interest(InterestError),
-    /// The stream's memory was spoilt.
+    /// The stream's memory was corrupted.
     Open(StreamOpenError),
-    /// It has as many streams as it can.
+    /// The pump has as many streams as it may have.
     Full {
-        /// That many.
+        /// The greatest number of streams.
         streams_max: usize,
     },
 }
@@ -58,7 +58,7 @@ impl fmt::Display for IoPumpError {
         match self {
             IoPumpError::Thread(error) => write!(f, "the I/O pump's thread did not start: {error}"),
             IoPumpError::Poller(error) => error.fmt(f),
-            IoPumpError::Os(error) => write!(f, "the I/O pump could not do it: {error}"),
+            IoPumpError::Os(error) => write!(f, "the I/O pump could not use a descriptor: {error}"),
             IoPumpError::Interest(error) => error.fmt(f),
             IoPumpError::Open(error) => error.fmt(f),
             IoPumpError::Full { streams_max } => {

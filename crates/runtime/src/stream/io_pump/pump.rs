@@ -1,4 +1,4 @@
-//! The I/O pump as a program has it.
+//! The handle of an I/O pump.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, mpsc};
@@ -17,14 +17,14 @@ use crate::io_events::{Feed, Poller};
 use crate::stream::reader::StreamReader;
 use crate::stream::writer::StreamWriter;
 
-/// A thread that carries bytes between streams and files, pipes, sockets or terminals, and wakes
-/// those that await a stream.
+/// A thread that carries bytes between streams and files, pipes, sockets or terminals. It also
+/// wakes the code that awaits a stream.
 ///
-/// Start one a program; the thread, `upcall-io-pump`, is of the ordinary class, and a second one
+/// Start one per program. The thread, `upcall-io-pump`, is of the ordinary class. A second thread
 /// watches the descriptors. One pump serves up to 126 streams.
 ///
-/// - A *source* ([`IoPump::source`]) reads a descriptor and writes a stream. So a socket can feed
-///   a handler that is upcalled when enough is there, and the handler makes no system call.
+/// - A *source* ([`IoPump::source`]) reads a descriptor and writes a stream. So a socket can feed a
+///   handler that is upcalled when enough has arrived, and the handler makes no system call.
 /// - A *sink* ([`IoPump::sink`]) reads a stream and writes a descriptor.
 /// - [`IoPump::reader`] and [`IoPump::writer`] make an end of a stream that `async` code of another
 ///   executor, such as tokio, can await.
@@ -52,21 +52,22 @@ use crate::stream::writer::StreamWriter;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Dropped, it stops: a stream that was not carried to its end has [died](Closed::Died).
+/// Dropping the pump stops it. A stream that it has not carried to its end has then
+/// [died](Closed::Died).
 #[derive(Debug)]
 pub struct IoPump {
     requests: Arc<PumpRequests>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// The end of what [`IoPump::source`] or [`IoPump::sink`] carries, to be waited for. Dropped, the
-/// pump carries on.
+/// Waits for the end of a carry that [`IoPump::source`] or [`IoPump::sink`] started. If it is
+/// dropped, the pump goes on carrying.
 #[derive(Debug)]
 pub struct Wait(mpsc::Receiver<Carried>);
 
 impl Wait {
-    /// Blocks until the carry has ended, or until `deadline`; `None` is no limit. The answer is
-    /// `None` where `deadline` has come, or the I/O pump was dropped. Does not allocate.
+    /// Blocks until the carry has ended, or until `deadline`. A `deadline` of `None` is no limit.
+    /// Returns `None` at the deadline, and if the I/O pump was dropped. Does not allocate.
     pub fn wait(&self, deadline: Option<Instant>) -> Option<Carried> {
         match deadline {
             None => self.0.recv().ok(),
@@ -76,7 +77,7 @@ impl Wait {
 }
 
 impl IoPump {
-    /// Starts its thread and the one that watches its descriptors. Allocates.
+    /// Starts the pump's thread, and the thread that watches its descriptors. Allocates.
     ///
     /// # Errors
     /// See [`IoPumpError`].
@@ -105,18 +106,21 @@ impl IoPump {
         }
     }
 
-    /// Carries what `fd` gives into a stream, until it ends: plain bytes, or what one read gives (at most
-    /// a message's room) as one message. `fd` does not block meanwhile, which others who have the same
-    /// open file find too. A file is read by this thread, and the others wait for its disk.
+    /// Carries the input of `fd` into a stream, until the input ends. A stream of plain bytes gets
+    /// plain bytes. Other streams get what one read returns as one message, at most as long as a
+    /// message may be. `fd` is non-blocking meanwhile, also for other holders of the same open
+    /// file. A file is read by the pump's thread, and the other carries wait for its disk.
     ///
-    /// Of a socket for datagrams, such as a `std::net::UdpSocket`, each datagram is one message, also
-    /// one without bytes. The message holds the payload alone, not the sender's address; a handler
-    /// that needs it has a [`Receiver`](crate::udp::Receiver). A datagram longer than a message may
-    /// be is dropped and counted in [`Carried::too_long`]: longer than a slot, a buffer, or a
-    /// quarter of the capacity of [`StreamForm::Messages`](crate::stream::StreamForm::Messages) and
-    /// [`StreamForm::Bytes`](crate::stream::StreamForm::Bytes), and in any case than 64 KiB. While the stream has no room
-    /// for the longest, datagrams wait in the socket, and the kernel drops what finds no room there.
-    /// So a reader of messages or bytes must not wait for more than three quarters of the capacity.
+    /// Each datagram of a datagram socket, such as a `std::net::UdpSocket`, is one message, even an
+    /// empty one. The message holds the payload alone, not the sender's address. A handler that
+    /// needs the address uses a [`Receiver`](crate::udp::Receiver). A datagram longer than a
+    /// message may be is dropped and counted in [`Carried::too_long`]. The limit is a slot, a
+    /// buffer, or a quarter of the capacity of
+    /// [`StreamForm::Messages`](crate::stream::StreamForm::Messages) and
+    /// [`StreamForm::Bytes`](crate::stream::StreamForm::Bytes), and never more than 64 KiB. While
+    /// the stream has no room for the longest datagram, datagrams wait in the socket. The kernel
+    /// drops those that do not fit there. So a reader of messages or bytes must not wait for more
+    /// than three quarters of the capacity.
     ///
     /// # Errors
     /// See [`IoPumpError`].
@@ -128,8 +132,8 @@ impl IoPump {
         self.carry(Carry::source(NonBlocking::new(fd.into())?, writer)?)
     }
 
-    /// Carries what a stream gives to `fd`, until it ends: messages one after the other, of a stream socket or a
-    /// pipe their bounds are lost. Otherwise as [`IoPump::source`].
+    /// Carries the data of a stream to `fd`, until the stream ends. Messages follow each other: on
+    /// a stream socket or a pipe their bounds are lost. Otherwise as [`IoPump::source`].
     ///
     /// # Errors
     /// See [`IoPumpError`].
@@ -144,7 +148,7 @@ impl IoPump {
         Ok(Wait(ends))
     }
 
-    /// Where others ask to be woken.
+    /// The requests to the pump's thread.
     pub(in crate::stream) fn requests(&self) -> &Arc<PumpRequests> {
         &self.requests
     }
@@ -154,7 +158,7 @@ impl Drop for IoPump {
     fn drop(&mut self) {
         self.requests.stop();
         if let Some(thread) = self.thread.take() {
-            // It does not wait for anybody.
+            // The thread stops without waiting for anything.
             let _ = thread.join();
         }
     }
