@@ -1,31 +1,31 @@
-//! I/O event delivery: an event loop over thousands of descriptors that makes no system call
-//! for a readiness (ecalls-2001 §3.2).
+//! I/O event delivery: an event loop over thousands of descriptors that needs no system call for a
+//! readiness (ecalls-2001 §3.2).
 //!
-//! Used by event loops, through the facade; by nothing else here. A [`Poller`] says which of its
-//! descriptors are ready, in the words of crates such as `polling` and `mio`. Interest and
-//! readiness are bits of a page (`io_events` of the crate `upcall-shm`); a feeder sees to the
-//! kernel.
+//! For event loops of programs. A [`Poller`] reports which of its descriptors are ready, in the
+//! words of crates such as `polling` and `mio`. Interest and readiness are bits of a page
+//! (`io_events` of the crate `upcall-shm`). A feeder connects the page to the kernel.
 //!
 //! ```text
 //!   Feed::Ring                                Feed::RingThread, Feed::EpollThread
 //!   the loop's thread                         the loop's thread       a thread of the poller
 //!   Poller -> page -> Feeder -> io_uring      Poller -> page   <--->  Feeder -> the kernel
-//!             page <- completions in memory             bell   <---   (futex wake if it sleeps)
+//!             page <- completions in memory        wake word   <---   (futex wake if it sleeps)
 //! ```
 //!
-//! Which one when is decision 0012.
+//! Decision 0012 says which feed is for which case.
 //!
 //! # What an event means
 //!
-//! Something came since the event before: *edge-triggered*. Call (read, accept, write) until it
-//! would block; only then is another event promised. [`Poller::modify`] looks anew, and says again what
-//! is still ready. An event may be spurious, so descriptors are to be non-blocking. A hang-up or a failure is
-//! both readable and writable, as far as there is interest in it: the next call says which. A file
-//! that is always ready is said to be so once.
+//! The descriptor has become ready since the event before: *edge-triggered*. Call (read, accept,
+//! write) until the call would block. Only then another event is promised. [`Poller::modify`]
+//! checks again, and reports again what is still ready. An event may be spurious, so descriptors
+//! should be non-blocking. A hang-up or a failure counts as both readable and writable, as far as
+//! there is interest in it. The next call returns the reason. A file that is always ready is
+//! reported once.
 //!
-//! A descriptor is to be deleted before it is closed, and its file stays open until the call of
-//! [`Poller::try_next`] or [`Poller::wait`] after that. Who closes one without deleting it and adds another of
-//! the same number is told of the new one only.
+//! Delete a descriptor before you close it. Its file stays open until the next call of
+//! [`Poller::try_next`] or [`Poller::wait`]. If a descriptor is closed without being deleted, and
+//! another one is added under the same number, only the new one is reported.
 
 mod errors;
 mod event;

@@ -7,12 +7,12 @@ use upcall_shm::io_events::DESCRIPTORS_MAX;
 use upcall_sys::OsError;
 use upcall_sys::memfd::MapError;
 
-/// Why there is no poller.
+/// Why a poller could not be created.
 #[non_exhaustive]
 pub enum PollerError {
-    /// No memory for its page.
+    /// The memory of its page could not be allocated.
     Memory(MapError),
-    /// Its page cannot be one.
+    /// The memory cannot be a page.
     Layout(LayoutError),
     /// The kernel refused io_uring, epoll, a descriptor or a thread.
     Os(OsError),
@@ -40,18 +40,18 @@ impl std::error::Error for PollerError {
     }
 }
 
-/// Why a descriptor is not watched, or not any more.
+/// Why the interest in a descriptor cannot change.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InterestError {
-    /// Its number is too large for the page.
+    /// The descriptor's number is too large for the page.
     TooLarge {
-        /// The number.
+        /// The descriptor.
         found: i32,
     },
-    /// It was not added.
+    /// The descriptor was not added.
     NotAdded {
-        /// The number.
+        /// The descriptor.
         found: i32,
     },
 }

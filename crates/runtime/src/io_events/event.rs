@@ -1,15 +1,15 @@
-//! What is watched for, and what is said.
+//! Interest in descriptors, and the events of a poller.
 
 use upcall_shm::io_events::{READABLE, WRITABLE};
 
-/// What a descriptor is watched for.
+/// The readiness for which a descriptor is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
-    /// There is something to read, or the end has come.
+    /// There is data to read, or the end of the input.
     Readable,
-    /// There is room to write, or nobody reads any more.
+    /// There is room to write, or the other side no longer reads.
     Writable,
-    /// Either.
+    /// Either of them.
     Both,
 }
 
@@ -23,25 +23,26 @@ impl Interest {
     }
 }
 
-/// One descriptor may be ready: something came since the event before. Read, accept or write until
-/// the call would block; only then is another event promised. [The module](self) says more.
+/// A descriptor may have become ready since its last event. Read, accept or write until the call
+/// would block. Only then another event is promised. [The module](super) says more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IoEvent {
-    /// As given to [`Poller::add`] or [`Poller::modify`].
+    /// The key from [`Poller::add`](super::Poller::add) or
+    /// [`Poller::modify`](super::Poller::modify).
     pub key: usize,
-    /// To be read from.
+    /// The descriptor may be ready to read.
     pub readable: bool,
-    /// To be written to.
+    /// The descriptor may be ready to write.
     pub writable: bool,
 }
 
-/// Who hears from the kernel.
+/// The thread and the kernel interface that feed a poller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feed {
-    /// The loop's own thread, from the memory of io_uring: cheapest.
+    /// The loop's own thread reads completions from the memory of io_uring. The cheapest way.
     Ring,
-    /// A thread that sleeps in io_uring: for a loop that must make no system call at all.
+    /// A thread sleeps in io_uring. For a loop that must make no system call at all.
     RingThread,
-    /// A thread that sleeps in epoll: where io_uring is refused.
+    /// A thread sleeps in epoll. For systems that refuse io_uring.
     EpollThread,
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 
 use upcall_sys::memfd::SharedMapping;
 
-/// The page's memory, of the loop and of the thread that feeds it.
+/// The page's memory. The loop and the feeder share it.
 #[derive(Clone, Debug)]
 pub(super) struct Memory(pub(super) Arc<SharedMapping>);
 

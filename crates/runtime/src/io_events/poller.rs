@@ -1,4 +1,4 @@
-//! The poller.
+//! The poller: an event loop's view of its descriptors.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use super::memory::Memory;
 use super::waker::{WakeReceiver, Waker};
 use crate::clock;
 
-/// Events that one [`Poller::wait_many`] says at most.
+/// The most events of one [`Poller::wait_many`].
 const EVENTS_MAX: usize = 256;
 
-/// What the loop said of a number.
+/// The interest of the loop in a descriptor.
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
     key: usize,
@@ -37,11 +37,13 @@ enum Feeding {
     Thread(FeederThread),
 }
 
-/// Says which of many descriptors are ready. One loop has one; dropped, it watches no more. It stays on
-/// the thread that made it, which io_uring serves alone; others have a [`Waker`].
+/// Reports which of many descriptors are ready. An event loop has one. It stays on the thread that
+/// created it, because io_uring serves one thread only. Other threads use a [`Waker`]. Dropping it
+/// ends all watches.
 ///
-/// For who comes from the crate `polling`: `add`, `modify`, `delete` take a key and an interest, [`Poller::wait_many`]
-/// is its `wait` with a deadline, [`Waker::wake`] its `notify`; events are edges (its `PollMode::Edge`, and as in `mio`).
+/// Compared with the crate `polling`: `add`, `modify` and `delete` take a key and an interest.
+/// [`Poller::wait_many`] is its `wait` with a deadline, and [`Waker::wake`] its `notify`. Events
+/// are edges, as with its `PollMode::Edge` and in `mio`.
 ///
 /// ```
 /// # extern crate upcall_runtime as upcall;
@@ -70,7 +72,7 @@ enum Feeding {
 /// while poller.wait_many(&mut events, None)? > 0 {
 ///     for event in &events {
 ///         if event.key == LISTENER {
-///             // Until it would block: only then another event is promised.
+///             // Until the call would block: only then another event is promised.
 ///             while let Ok((stream, _)) = listener.accept() {
 ///                 stream.set_nonblocking(true)?;
 ///                 let key = LISTENER + 1 + connections.len();
@@ -100,27 +102,27 @@ enum Feeding {
 pub struct Poller {
     client: IoClient<Memory>,
     feeding: Feeding,
-    /// By the descriptor's number.
+    /// Indexed by the descriptor's number.
     entries: Vec<Entry>,
-    /// Interest was stated that the feeder was not told of.
+    /// Whether interest changed since the feeder was told.
     changed: bool,
-    /// Where wakers are found, once there was one.
+    /// Receives from wakers. `None` until the first waker.
     receiver: Option<WakeReceiver>,
-    /// It was, and no wait has returned for it.
+    /// Whether a waker has woken the poller, and no wait has returned for it yet.
     notified: bool,
 }
 
 impl Poller {
-    /// A poller by [`Feed::Ring`], or by [`Feed::EpollThread`] where io_uring is refused. Two
-    /// descriptors and 548 KiB, or five and a thread. Allocates.
+    /// Creates a poller with [`Feed::Ring`], or with [`Feed::EpollThread`] if io_uring is refused.
+    /// Takes two descriptors and 548 KiB, or five descriptors and a thread. Allocates.
     ///
     /// # Errors
-    /// No memory, no descriptors.
+    /// There is no memory, or there are no descriptors.
     pub fn new() -> Result<Self, PollerError> {
         Poller::fed_by(Feed::Ring).or_else(|_| Poller::fed_by(Feed::EpollThread))
     }
 
-    /// A poller fed so and not otherwise.
+    /// Creates a poller with this feed only.
     ///
     /// # Errors
     /// As [`Poller::new`]; io_uring is refused (`EPERM`, `ENOSYS`, `EINVAL` before Linux 6.1).
@@ -141,9 +143,9 @@ impl Poller {
         Ok(Poller { client, feeding, entries, changed: false, receiver: None, notified: false })
     }
 
-    /// Watches `fd` under `key`, any number, from the next [`Poller::try_next`] or [`Poller::wait`] on; at
-    /// once ready is said at once. In place of whatever was added under the same number. No
-    /// system call here; may allocate.
+    /// Watches `fd` under `key` from the next [`Poller::try_next`] or [`Poller::wait`] on. The key
+    /// may be any number. A descriptor that is ready already is reported at once. Replaces a
+    /// descriptor that was added under the same number. No system call here; may allocate.
     ///
     /// # Errors
     /// [`InterestError::TooLarge`]: 65,536 or more.
@@ -165,8 +167,8 @@ impl Poller {
         Ok(())
     }
 
-    /// Another key or interest for a descriptor that was added; what is still ready is said again. No
-    /// system call here; does not allocate.
+    /// Changes the key or interest of a descriptor that was added. Reports again if the descriptor
+    /// is still ready. No system call here; does not allocate.
     ///
     /// # Errors
     /// [`InterestError::NotAdded`].
@@ -182,7 +184,7 @@ impl Poller {
         Ok(())
     }
 
-    /// Watches `fd` no more: it may be closed now. Nothing more is said of it. No system call
+    /// Ends the watch of `fd`, which may be closed now. No event of it follows. No system call
     /// here; does not allocate.
     ///
     /// # Errors
@@ -193,10 +195,11 @@ impl Poller {
         Ok(())
     }
 
-    /// The next event, if there is one by now. Does not block or allocate. No system call if nothing
-    /// came, and none for a readiness by itself: with [`Feed::Ring`] one for each 20 that came together (the
-    /// kernel's measure), when those known before have been taken. Interest that has changed costs another, all of it together. Two
-    /// loads where nothing came; else O(words touched).
+    /// The next event, if there is one by now. Does not block or allocate. Makes no system call if
+    /// nothing has come, and none for a single readiness. With [`Feed::Ring`] it makes one for each
+    /// 20 events that came together (the kernel's limit), after the known ones are taken. All
+    /// changes of interest since the last call cost one more together. Two loads if nothing has
+    /// come, else O(words touched).
     #[inline]
     pub fn try_next(&mut self) -> Option<IoEvent> {
         if self.changed {
@@ -216,28 +219,28 @@ impl Poller {
         }
     }
 
-    /// By which other threads end a wait. Two descriptors, once; allocates.
+    /// A waker, with which other threads end a wait. Takes two descriptors, once. Allocates.
     ///
     /// # Errors
-    /// [`PollerError::Os`]: `EMFILE`; `EBADF`, if there is none below 65,536.
+    /// [`PollerError::Os`]: `EMFILE`; `EBADF` if no descriptor below 65,536 is free.
     pub fn waker(&mut self) -> Result<Waker, PollerError> {
         if self.receiver.is_none() {
             let receiver = WakeReceiver::new().map_err(PollerError::Os)?;
-            // Its key is not looked at.
+            // The key does not matter: `take` compares the descriptor.
             self.add(&receiver, 0, Interest::Readable)
                 .map_err(|_| PollerError::Os(OsError::new("socketpair", 9)))?;
             self.receiver = Some(receiver);
         }
-        // It is there.
+        // The receiver exists by now.
         let receiver =
             self.receiver.as_ref().ok_or(PollerError::Os(OsError::new("socketpair", 0)))?;
         Ok(receiver.waker())
     }
 
-    /// Puts the events that there are in place of those in `events`, and returns their number.
-    /// Blocks until there is one, a [`Waker`] notifies, or `deadline` has come; `None` is no
-    /// limit. 256 events at most, so that the loop has its turn; the others come next. Allocates
-    /// until `events` has room for as many.
+    /// Replaces the contents of `events` by the events that have come, and returns their number.
+    /// Blocks until there is one, a [`Waker`] wakes it, or `deadline` has come. `None` is no limit.
+    /// Takes at most 256 events, so that the loop gets its turn. The next call takes the others.
+    /// Allocates until `events` has room for as many.
     ///
     /// # Errors
     /// As [`Poller::wait`].
@@ -254,17 +257,17 @@ impl Poller {
         Ok(events.len())
     }
 
-    /// The next event. Blocks until there is one, a [`Waker`] notifies, or `deadline` has come;
-    /// `None` is no limit. The answer is `None` after a notification, and at the deadline. At
-    /// most one system call for what [`Poller::try_next`] has not.
+    /// The next event. Blocks until there is one, a [`Waker`] wakes it, or `deadline` has come.
+    /// `None` is no limit. Returns `None` when a waker has woken it, and at the deadline. Makes at
+    /// most one system call beyond those of [`Poller::try_next`].
     ///
     /// # Errors
-    /// What the kernel said (`ENOMEM`, `EAGAIN`): nothing is lost, it may be called again.
+    /// The error of the kernel (`ENOMEM`, `EAGAIN`). Nothing is lost: it may be called again.
     pub fn wait(&mut self, deadline: Option<Instant>) -> Result<Option<IoEvent>, OsError> {
         let deadline_ns = deadline.map(Instant::as_nanos);
         loop {
             if let Feeding::Thread(_) = self.feeding {
-                // Before the look: who raises after it rings again.
+                // Before the look: a feeder that raises an event after it notifies again.
                 self.client.wake_word().finish_wait();
             }
             if let Some(event) = self.try_next() {
@@ -280,7 +283,8 @@ impl Poller {
                 Feeding::Loop(feeder) => feeder.wait(deadline_ns)?,
                 Feeding::Thread(_) => {
                     if self.client.wake_word().prepare_wait() {
-                        // Why it returns does not matter: all is looked at again.
+                        // The loop looks at everything again, whatever ends the
+                        // wait.
                         futex::wait_shared_until(
                             self.client.wake_word().word(),
                             ASLEEP,
@@ -292,29 +296,31 @@ impl Poller {
         }
     }
 
-    /// Before the events are taken by who then sleeps on [`Poller::wake_word`] and other words.
+    /// Ends a wait. A caller that sleeps on [`Poller::wake_word`] and other words calls this before
+    /// it takes the events.
     pub(crate) fn finish_wait(&mut self) {
         if let Feeding::Thread(_) = self.feeding {
             self.client.wake_word().finish_wait();
         }
     }
 
-    /// The word that changes when an event comes, and the value while which to sleep; `None`: one has come.
-    /// Only where a thread feeds it: the loop's own would have to ask the kernel.
+    /// The word that changes when an event comes, and the value while which to sleep. `None` if an
+    /// event has come. Also `None` if the loop's own thread feeds the poller: it would have to ask
+    /// the kernel.
     pub(crate) fn wake_word(&mut self) -> Option<(&AtomicU64, u32)> {
         let quiet =
             matches!(self.feeding, Feeding::Thread(_)) && self.client.wake_word().prepare_wait();
         quiet.then(|| (self.client.wake_word().word(), ASLEEP))
     }
 
-    /// How many descriptors are known to be ready: the paper's `flag`. Two loads; a hint, for
+    /// How many descriptors are known to be ready: the paper's `flag`. Two loads. A hint only:
     /// [`Poller::try_next`] looks further.
     pub fn active(&self) -> u64 {
         self.client.active()
     }
 
-    /// System calls that the loop's own thread made through this poller, sleeping in a futex
-    /// left out. For tests and benches.
+    /// System calls that the loop's own thread made through this poller, without futex sleeps. For
+    /// tests and benches.
     pub fn kernel_calls(&self) -> u64 {
         match &self.feeding {
             Feeding::Loop(feeder) => feeder.kernel_calls(),
@@ -330,14 +336,14 @@ impl Poller {
             .ok_or(InterestError::NotAdded { found })
     }
 
-    /// Of a number that has an entry.
+    /// States the interest in a descriptor that has an entry.
     fn state(&mut self, number: usize, bits: u8) {
         let entry = &mut self.entries[number];
-        // 0 is for never; a watch of 2^32 - 1 registrations ago is long gone.
+        // 0 means never. A watch that is 2^32 - 1 registrations old has long ended.
         entry.generation = entry.generation.wrapping_add(1).max(1);
         entry.added = bits != 0;
         let stated = PageInterest { bits, generation: entry.generation };
-        // Below 65536, or there were no entry.
+        // The number is below 65,536, or there would be no entry.
         self.changed |= u32::try_from(number).is_ok_and(|number| self.client.state(number, stated));
     }
 
@@ -352,7 +358,7 @@ impl Poller {
                 self.notified = true;
                 continue;
             }
-            // A service that is behind may say what was deleted.
+            // A feeder that is behind may report a deleted descriptor.
             if let Some(entry) = self.entries.get(number as usize).filter(|entry| entry.added) {
                 let (readable, writable) = (bits & READABLE != 0, bits & WRITABLE != 0);
                 return Some(IoEvent { key: entry.key, readable, writable });
