@@ -1,10 +1,9 @@
-//! Load around a run: embedded senders and background programs, each in a
-//! process of its own.
+//! Load around a run: embedded senders and background programs, each in a process of its own.
 //!
-//! The senders' process is this program started again; it reports through a
-//! shared page (`load_page` of the crate `upcall-shm`), which the parent reads as it reads
-//! any peer: copied once, then validated. Every process started here ends with
-//! its handle, and with the thread that started it.
+//! The senders' process is this program, started again. It reports through a shared page
+//! (`load_page` of the crate `upcall-shm`). The parent reads the page as it reads any peer: it
+//! copies once, then validates. Each process ends with its handle, and with the thread that started
+//! it.
 
 use upcall_core::time::{Instant, Span};
 use upcall_shm::load_page::{LoadParent, PAGE_BYTES, State, StreamCounters};
@@ -20,21 +19,21 @@ use plan::PAGE_FD;
 pub use plan::{LoadError, SenderPlan};
 pub use sender::serve;
 
-/// Time the senders' process has to get ready, and to end. One that died is
-/// noticed at once; this is for one that a busy machine gives little time.
+/// How long the senders' process may take to get ready, and to end. A process that died is noticed
+/// at once. The limit is for a process that gets little time on a busy machine.
 const READY_WITHIN: Span = Span::from_secs(60);
-/// Time a background program has to end by itself.
+/// How long a background program may take to end by itself.
 const END_WITHIN: Span = Span::from_millis(100);
 /// What one embedded sender did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SenderCounts {
-    /// Datagrams the kernel took from it.
+    /// Datagrams that the kernel took from the sender.
     pub offered: u64,
-    /// Times it was late and moved its schedule.
+    /// How often the sender was late and moved its schedule.
     pub slips: u64,
 }
 
-/// The senders' process, seen from its parent.
+/// The senders' process, as its parent holds it.
 #[derive(Debug)]
 pub struct Senders {
     child: Child,
@@ -42,8 +41,8 @@ pub struct Senders {
 }
 
 impl Senders {
-    /// Starts `command` with a plan for each stream on `cpus`, and waits until
-    /// it is ready. Call from a thread that stays: the child ends with it.
+    /// Starts `command` with a plan for each stream on `cpus`, and waits until it is ready. Call it
+    /// from a thread that stays: the child ends with that thread.
     ///
     /// # Errors
     /// See [`LoadError`].
@@ -67,15 +66,15 @@ impl Senders {
         Ok(senders)
     }
 
-    /// Lets them begin at `at`; the first packets follow an interval later.
+    /// Starts the senders at `at`. The first packets follow one interval later.
     pub fn start(&self, at: Instant) {
         self.page.start(at.as_nanos());
     }
 
-    /// Ends them, and says what each stream was offered.
+    /// Ends the senders, and returns what each stream was offered.
     ///
     /// # Errors
-    /// See [`LoadError`]; the process is ended all the same.
+    /// See [`LoadError`]. The process is ended in any case.
     pub fn stop(mut self) -> Result<Vec<SenderCounts>, LoadError> {
         self.page.stop();
         self.wait_for(State::Done)?;
@@ -87,7 +86,7 @@ impl Senders {
     fn wait_for(&mut self, state: State) -> Result<(), LoadError> {
         let give_up_ns = monotonic_ns() + READY_WITHIN.as_nanos();
         while monotonic_ns() < give_up_ns {
-            // Its end is looked at first: what it did before is then seen.
+            // First checks whether the process ended: its last state is then seen below.
             let ended = self.child.try_wait()?.is_some();
             if self.page.poll()? >= state {
                 return Ok(());
@@ -107,37 +106,38 @@ impl From<&StreamCounters> for SenderCounts {
     }
 }
 
-/// A program that competes for the CPU, outside of any promise.
+/// A program that competes for the CPU, without any guarantee.
 #[derive(Debug)]
 pub struct BackgroundLoad {
     child: Child,
 }
 
 impl BackgroundLoad {
-    /// Starts `command` on `cpus` in the ordinary class, with neither input nor
-    /// output. Call from a thread that stays: the child ends with it.
+    /// Starts `command` on `cpus` in the ordinary class, without input and output. Call it from a
+    /// thread that stays: the child ends with that thread.
     ///
     /// # Errors
-    /// The system's: no such program, no right to run it.
+    /// The error of the system: no such program, no right to run it.
     pub fn start(command: &[String], cpus: &[u32]) -> Result<Self, OsError> {
         Ok(BackgroundLoad { child: process::spawn(command, cpus, SpawnOptions::default())? })
     }
 
-    /// Ends it and all it started; the CPU time they took together.
+    /// Ends the program and all processes that it started. Returns the CPU time that they used
+    /// together.
     pub fn stop(mut self) -> Span {
         let used = self.child.terminate(END_WITHIN.as_nanos()).unwrap_or_default();
         Span::from_nanos(used.cpu_ns())
     }
 }
 
-/// A background load's process: `threads` threads that compute until killed.
+/// The code of a background load's process: `threads` threads that compute until they are killed.
 pub fn spin(threads: u32) {
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
                 let mut state = 1u64;
                 loop {
-                    // Marsaglia's xorshift: computation no compiler removes.
+                    // Marsaglia's xorshift: a computation that the compiler does not remove.
                     state ^= state << 13;
                     state ^= state >> 7;
                     state ^= state << 17;
@@ -148,9 +148,8 @@ pub fn spin(threads: u32) {
     });
 }
 
-/// Packets that network interfaces of this host dropped on receive since boot,
-/// all together; 0 if the system does not tell
-/// (Documentation/ABI/testing/sysfs-class-net-statistics).
+/// How many received packets the network interfaces of this host dropped since boot, all together.
+/// 0 if the system does not report it (Documentation/ABI/testing/sysfs-class-net-statistics).
 pub fn interface_drops() -> u64 {
     let Ok(interfaces) = std::fs::read_dir("/sys/class/net") else { return 0 };
     let count = |folder: &std::path::Path, name: &str| -> u64 {

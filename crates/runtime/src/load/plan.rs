@@ -1,4 +1,4 @@
-//! What the parent and the senders' process both know: plans, the page's descriptor, errors.
+//! What the parent and the senders' process share: plans, the page's descriptor, errors.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -9,27 +9,27 @@ use upcall_shm::load_page::{LayoutError, PeerFault};
 use upcall_sys::OsError;
 use upcall_sys::memfd::MapError;
 
-/// Descriptor under which the senders' process finds the page.
+/// The descriptor under which the senders' process finds the page.
 pub(super) const PAGE_FD: i32 = 3;
 
 /// What one embedded sender does: `burst` datagrams every `interval`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SenderPlan {
-    /// Where it sends to.
+    /// The address that it sends to.
     pub target: SocketAddr,
-    /// Time between two bursts.
+    /// The time between two bursts.
     pub interval: Span,
-    /// Datagrams sent at once.
+    /// How many datagrams it sends at once.
     pub burst: u32,
-    /// Largest PDU in bytes.
+    /// The largest PDU in bytes.
     pub pdu_bytes: u32,
-    /// Largest datagram in bytes.
+    /// The largest datagram in bytes.
     pub datagram_bytes: u32,
-    /// Named processor whose payload is sent.
+    /// The named processor whose payload it sends.
     pub work: String,
 }
 
-/// Why load could not be started or ended in order.
+/// Why a load could not be started, or did not end in order.
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum LoadError {
@@ -37,13 +37,13 @@ pub enum LoadError {
     System(OsError),
     /// The page could not be shared.
     Map(MapError),
-    /// The page cannot serve: too many streams, another version.
+    /// The page cannot be used: too many streams, another version.
     Layout(LayoutError),
-    /// The senders' process wrote nonsense into the page.
+    /// The senders' process wrote an invalid value into the page.
     Peer(PeerFault),
-    /// The senders' process did not answer in time, or is gone.
+    /// The senders' process did not reply in time, or is gone.
     Silent,
-    /// A sender's plan that cannot be read.
+    /// A sender's plan could not be parsed.
     Plan(String),
 }
 
