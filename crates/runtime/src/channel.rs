@@ -10,7 +10,7 @@
 //! # extern crate upcall_runtime as upcall;
 //! use upcall::channel::{Client, Form, Forms, Raise, Route, Service, ServiceTerms};
 //!
-//! // Clients learn the latest of each of 3 types of event; the service only counts what they raise.
+//! // Clients get the latest of each of 3 types of event. The service only counts events.
 //! let forms = Forms { to_service: Form::Counter, to_client: Form::Typed { types: 3 } };
 //! let name = format!("weather-{}", std::process::id());
 //! let service = Service::in_thread(&name, ServiceTerms::new(forms, Route::to(|_| {})))?;

@@ -1,13 +1,13 @@
 //! Watches descriptors that hang up when another process ends, and runs a callback for each.
 //!
-//! Streams and channels use it: each of their peers holds a descriptor, such as a socket, that hangs
-//! up when the peer's process ends. One ordinary thread of the process, `upcall-liveness`, serves all
-//! streams and all clients. The first call of [`watch`] starts the thread, and it lives as long as
-//! the process. It sleeps in epoll.
+//! Streams and channels use it: each of their peers holds a descriptor, such as a socket, that
+//! hangs up when the peer's process ends. One ordinary thread of the process, `upcall-liveness`,
+//! serves all streams and all clients. The first call of [`watch`] starts the thread, and it lives
+//! as long as the process. It sleeps in epoll.
 //!
 //! ```text
 //!   watch:       descriptor --> epoll, under a number     callback --> table, under that number
-//!   hangs up:    number --> the callback is taken out of the table (1) --> it runs, without the lock (2)
+//!   hangs up:    number --> callback taken out of the table (1) --> it runs, without the lock (2)
 //!   entry drops: the descriptor leaves epoll, the callback leaves the table
 //! ```
 //!

@@ -7,9 +7,9 @@
 //! decides which handler is invoked next, and with which event.
 //!
 //! ```text
-//!   segment --(1) notified--> poll --(2)--> drain --(3)--> Delivery --(4)--> handler --(5)--> next of the route
-//!                                             |                                       \--> done: the slot is free
-//!                                             +--(6) peer at fault or gone --> handled, reported, detached
+//!   segment --(1)--> poll --(2)--> drain --(3)--> Delivery --(4)--> handler --(5)--> next handler
+//!          notified                  |                                     \--> done: slot is free
+//!                                    +--(6) peer at fault or gone --> handled, reported, detached
 //! ```
 //!
 //! 1. One load per peer if no peer has notified.
@@ -18,11 +18,12 @@
 //! 3. The dispatcher keeps the contents of an event as a pending event. The core has its number.
 //! 4. Not inside a handler, and not while interrupts are masked.
 //! 5. The handler passes the event on, merges it into the one before, or drops it.
-//! 6. Events that a peer raised before it died are handled first. Events of a peer at fault are not.
+//! 6. Events that a peer raised before it died are handled first. Events of a peer at fault are
+//!    not.
 //!
-//! After a registrant is admitted, the dispatcher neither allocates nor waits. If a peer raises more
-//! events than its handlers may be invoked for, the dispatcher does not poll the peer until they may
-//! be invoked again.
+//! After a registrant is admitted, the dispatcher neither allocates nor waits. If a peer raises
+//! more events than its handlers may be invoked for, the dispatcher does not poll the peer until
+//! they may be invoked again.
 
 mod events;
 mod handling;

@@ -245,7 +245,8 @@ pub(super) fn find(path: &Path) -> Option<Arc<Calls>> {
 /// use upcall::channel::{self, Form, Forms, Route, Service, ServiceTerms};
 ///
 /// let forms = Forms { to_service: Form::Counter, to_client: Form::Counter };
-/// let terms = ServiceTerms::new(forms, Route::to(|_| {})).call(|words| words.map(|word| 2 * word));
+/// let terms = ServiceTerms::new(forms, Route::to(|_| {}));
+/// let terms = terms.call(|words| words.map(|word| 2 * word));
 /// let name = format!("doubler-{}", std::process::id());
 /// let service = Service::in_thread(&name, terms)?;
 /// assert_eq!(channel::call(&name, &[1, 2, 3, 4, 5], None)?, [2, 4, 6, 8, 10]);

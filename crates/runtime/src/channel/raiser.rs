@@ -140,9 +140,9 @@ impl std::fmt::Debug for Raiser {
 }
 
 impl Raiser {
-    /// Posts an event. Notifies the taker if it has taken all earlier events: by a store to its wake
-    /// word, and by a system call only if it sleeps or wants a signal. Never waits for the taker,
-    /// and does not allocate.
+    /// Posts an event. Notifies the taker if it has taken all earlier events: by a store to its
+    /// wake word, and by a system call only if it sleeps or wants a signal. Never waits for the
+    /// taker, and does not allocate.
     ///
     /// # Errors
     /// See [`RaiseError`].

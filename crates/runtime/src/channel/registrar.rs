@@ -6,8 +6,8 @@
 //!       +--Call--> replied       +--hung up, or a message it does not know--> died
 //! ```
 //!
-//! 1. The registrar creates the channel's memory and hands it to the client. It hands this end of the
-//!    channel to the dispatcher. The client has access to no other client's memory.
+//! 1. The registrar creates the channel's memory and hands it to the client. It hands this end of
+//!    the channel to the dispatcher. The client has access to no other client's memory.
 
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -144,7 +144,8 @@ fn call(service: &ServiceState, connection: &PendingConnection, words: &Words) -
     reply.is_ok_and(|reply| connection.send(&reply))
 }
 
-/// Closes a connection, and reports that its client is gone. The dispatcher has the connection, too.
+/// Closes a connection, and reports that its client is gone. The dispatcher has the connection,
+/// too.
 fn disconnect(service: &ServiceState, connection: PendingConnection, gone: Gone) {
     connection.connection.hang_up();
     let Some((peer, exit)) = connection.client else { return };

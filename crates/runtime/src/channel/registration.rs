@@ -1,4 +1,5 @@
-//! The registrant's end towards its dispatcher: hands peers over, drops what comes back, reads counts.
+//! The registrant's end towards its dispatcher: hands peers over, drops what comes back, reads
+//! counts.
 //!
 //! The dispatcher's end neither waits nor allocates. It hands values back, and this end drops them.
 
@@ -37,7 +38,8 @@ struct Ends {
 }
 
 impl Registration {
-    /// A registration at the dispatcher of `notifier`, and the registrant to admit there. Allocates.
+    /// A registration at the dispatcher of `notifier`, and the registrant to admit there.
+    /// Allocates.
     pub(super) fn new(
         notifier: DispatcherNotifier,
         route: Route,
@@ -59,8 +61,8 @@ impl Registration {
         self.notifier.clone()
     }
 
-    /// Hands a peer to the dispatcher. Returns `false` if the registrant has as many peers as it may
-    /// have, or the dispatcher is gone.
+    /// Hands a peer to the dispatcher. Returns `false` if the registrant has as many peers as it
+    /// may have, or the dispatcher is gone.
     pub(super) fn join(&self, link: Link) -> bool {
         let mut ends = lock(&self.ends);
         ends.drop_retired();

@@ -163,7 +163,8 @@ impl Service {
     /// # extern crate upcall_runtime as upcall;
     /// use upcall::channel::{Client, Form, Forms, Raise, Route, Service, ServiceTerms};
     ///
-    /// let forms = Forms { to_service: Form::Ring { slots: 64 }, to_client: Form::Ring { slots: 64 } };
+    /// let ring = Form::Ring { slots: 64 };
+    /// let forms = Forms { to_service: ring, to_client: ring };
     /// let echo = Route::to(|events| {
     ///     while let Some(event) = events.take() {
     ///         let _ = events.raise(event.peer, &Raise::row(0).words(event.words));

@@ -1,18 +1,19 @@
 //! The thread that feeds a poller's page.
 //!
-//! The poller starts this thread if its loop does not read from the kernel itself. The thread sleeps
-//! in io_uring or epoll, sets bits in the page, and wakes the loop if the loop sleeps. It has the
-//! class and the CPUs of the thread that starts it.
+//! The poller starts this thread if its loop does not read from the kernel itself. The thread
+//! sleeps in io_uring or epoll, sets bits in the page, and wakes the loop if the loop sleeps. It
+//! has the class and the CPUs of the thread that starts it.
 //!
 //! ```text
 //!   poller                                    feeder thread
 //!   states interest; wakes it: a byte ----->  wait returns; harvest; the byte is read; apply
-//!   prepare_wait, futex wait          <-----  notify: asleep? futex wake; harvest, until there is no more
+//!   prepare_wait, futex wait          <-----  notify: asleep? futex wake; harvest, until nothing more
 //! ```
 //!
-//! The thread reads the byte before it looks at the stated interest. So interest that is stated after
-//! the look has a byte of its own. A read follows every harvest that found something: the kernel
-//! reports a byte once only, and would not report it again to a thread that sleeps afterwards.
+//! The thread reads the byte before it looks at the stated interest. So interest that is stated
+//! after the look has a byte of its own. A read follows every harvest that found something: the
+//! kernel reports a byte once only, and would not report it again to a thread that sleeps
+//! afterwards.
 
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;

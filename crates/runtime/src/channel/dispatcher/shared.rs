@@ -51,7 +51,8 @@ impl std::fmt::Debug for RegistrationState {
 
 impl RegistrationState {
     pub(in crate::channel) fn set_left(&self) {
-        // Release pairs with the Acquire in `has_left`: all retired values are in the queue by then.
+        // Release pairs with the Acquire in `has_left`: all retired values are in the queue by
+        // then.
         self.has_left.store(true, Ordering::Release);
     }
 

@@ -53,7 +53,7 @@ use crate::stream::writer::StreamWriter;
 /// ```
 ///
 /// Dropping the pump stops it. A stream that it has not carried to its end has then
-/// [died](Closed::Died).
+/// [died](crate::stream::Closed::Died).
 #[derive(Debug)]
 pub struct IoPump {
     requests: Arc<PumpRequests>,
