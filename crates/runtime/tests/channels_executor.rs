@@ -250,7 +250,9 @@ fn services_come_and_go_and_each_side_finds_the_other_gone() {
         client.raise(&raise(round)).unwrap();
         if round % 2 == 0 {
             drop(client);
-            until("the service finds the client gone", || *gone.lock().unwrap() == Some(Gone::Ended));
+            until("the service finds the client gone", || {
+                *gone.lock().unwrap() == Some(Gone::Ended)
+            });
             assert_eq!(*seen.lock().unwrap(), [round]);
         } else {
             drop(service);
