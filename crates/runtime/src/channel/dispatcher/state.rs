@@ -55,6 +55,7 @@ pub(in crate::channel) struct DispatcherEnd {
 }
 
 /// What a registration asks of the dispatcher.
+#[expect(clippy::large_enum_variant, reason = "a link is moved, as nothing here may allocate")]
 pub(in crate::channel) enum DispatcherRequest {
     /// Serve this peer as well.
     Join(Link),
