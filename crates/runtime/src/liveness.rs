@@ -117,3 +117,40 @@ impl LivenessMonitor {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    #[test]
+    fn a_hang_up_runs_its_callback_and_no_other() {
+        let (sender, receiver) = mpsc::channel();
+        let pairs = [(); 3].map(|()| UnixStream::pair().unwrap());
+        let entries = [0, 1, 2].map(|number| {
+            let sender = sender.clone();
+            watch(pairs[number].0.as_fd(), move || sender.send(number).unwrap()).unwrap()
+        });
+        let [first, (_, second_far), (_, third_far)] = pairs;
+        let [_first, second, _third] = entries;
+        // A watch that has ended runs no callback.
+        drop(second);
+        drop(second_far);
+        drop(third_far);
+        assert_eq!(receiver.recv_timeout(Duration::from_secs(60)), Ok(2));
+        drop(first.1);
+        assert_eq!(receiver.recv_timeout(Duration::from_secs(60)), Ok(0));
+    }
+
+    #[test]
+    fn a_descriptor_that_has_hung_up_before_the_watch_is_reported() {
+        let (near, far) = UnixStream::pair().unwrap();
+        drop(far);
+        let (sender, receiver) = mpsc::channel();
+        let _entry = watch(near.as_fd(), move || sender.send(()).unwrap()).unwrap();
+        assert_eq!(receiver.recv_timeout(Duration::from_secs(60)), Ok(()));
+    }
+}

@@ -501,8 +501,8 @@ fn invalid_names_forms_and_routes_are_refused() {
     let _service = Service::in_thread(&taken, ServiceTerms::new(RINGS, route())).unwrap();
     let twice = Service::in_thread(&taken, ServiceTerms::new(RINGS, route())).unwrap_err();
     let user = upcall_sys::process::effective_user();
-    let said = format!("the name `{taken}` is taken: this process of user {user} serves it");
-    assert_eq!(twice.to_string(), said);
+    let expected = format!("the name `{taken}` is taken: this process of user {user} serves it");
+    assert_eq!(twice.to_string(), expected);
     let file = name("file");
     std::fs::write(channel::services_folder().join(&file), "").unwrap();
     let blocked = Service::in_thread(&file, ServiceTerms::new(RINGS, route())).unwrap_err();

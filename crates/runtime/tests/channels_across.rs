@@ -59,7 +59,7 @@ fn take(client: &mut Client) -> Result<u64, TakeError> {
     loop {
         match client.take()? {
             Some(event) => return Ok(event.words[0]),
-            None => assert!(client.wait(a_minute()), "never told"),
+            None => assert!(client.wait(a_minute()), "never notified"),
         }
     }
 }
@@ -127,14 +127,14 @@ fn the_other_process() {
             let (_service, _gone) = echo(name);
             std::thread::sleep(std::time::Duration::from_secs(60));
         }
-        "scribbles" => scribble(name, false),
-        "rings" => scribble(name, true),
+        "writes invalid values" => write_invalid_values(name, false),
+        "notifies only" => write_invalid_values(name, true),
         part => panic!("{part}"),
     }
 }
 
 /// Registers by hand, and writes invalid values until the service closes the connection.
-fn scribble(name: &str, only_the_wake_word: bool) {
+fn write_invalid_values(name: &str, only_the_wake_word: bool) {
     let connection = Connection::connect(&channel::services_folder().join(name)).unwrap();
     connection.send(b"upchan01\x01\0\0\0\0\0\0\0\0", &[]).unwrap();
     let readable = |until| readiness::wait_until(connection.as_fd(), Direction::Readable, until);
@@ -144,7 +144,7 @@ fn scribble(name: &str, only_the_wake_word: bool) {
     let give_up = a_minute().unwrap();
     let mut seed = 1u64;
     while !readable(Some(0)).unwrap() {
-        assert!(clock::now() < give_up, "nobody minds");
+        assert!(clock::now() < give_up, "the service accepts invalid values");
         for (at, word) in memory.words().iter().enumerate() {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             if at == 0 || !only_the_wake_word {
@@ -231,7 +231,7 @@ fn a_hostile_client_is_detached_and_other_clients_go_on() {
     let name = name("hostile");
     let (service, gone) = echo(&name);
     let mut other = Client::polled(&name).unwrap();
-    for part in ["scribbles", "rings"] {
+    for part in ["writes invalid values", "notifies only"] {
         let child = other_process(part, &name);
         let mut number = 0;
         let how = loop {

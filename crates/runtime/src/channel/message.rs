@@ -158,13 +158,13 @@ mod tests {
             to_client: Form::Ring { slots: 8 },
         };
         let words = [1, 2, 3, 4, u64::MAX];
-        for said in
+        for message in
             [ToService::Register { signal: 40, value: -1 }, ToService::Call(words), ToService::Bye]
         {
-            let bytes = said.encode();
-            assert_eq!(ToService::decode(bytes.bytes()), Some(said));
+            let bytes = message.encode();
+            assert_eq!(ToService::decode(bytes.bytes()), Some(message));
             for len in 0..bytes.bytes().len() {
-                assert_eq!(ToService::decode(&bytes.bytes()[..len]), None, "{said:?}");
+                assert_eq!(ToService::decode(&bytes.bytes()[..len]), None, "{message:?}");
             }
         }
         let refusals = [
@@ -173,12 +173,12 @@ mod tests {
             ServiceRefusal::Signal,
             ServiceRefusal::Resources,
         ];
-        let said = [ToClient::Registered(forms), ToClient::Reply(words), ToClient::Bye];
-        for said in said.into_iter().chain(refusals.map(ToClient::Refused)) {
-            let bytes = said.encode();
-            assert_eq!(ToClient::decode(bytes.bytes()), Some(said));
+        let message = [ToClient::Registered(forms), ToClient::Reply(words), ToClient::Bye];
+        for message in message.into_iter().chain(refusals.map(ToClient::Refused)) {
+            let bytes = message.encode();
+            assert_eq!(ToClient::decode(bytes.bytes()), Some(message));
             for len in 0..bytes.bytes().len() {
-                assert_eq!(ToClient::decode(&bytes.bytes()[..len]), None, "{said:?}");
+                assert_eq!(ToClient::decode(&bytes.bytes()[..len]), None, "{message:?}");
             }
         }
         assert_eq!(ToClient::decode(b"upchan02\x04"), None);

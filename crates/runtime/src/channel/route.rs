@@ -125,8 +125,8 @@ impl Route {
     /// Sets what is called once for each peer that is gone, after its events are handled. It runs
     /// where the handlers run.
     #[must_use]
-    pub fn on_gone(mut self, told: impl FnMut(PeerId, Gone) + Send + 'static) -> Self {
-        self.on_gone = Box::new(told);
+    pub fn on_gone(mut self, code: impl FnMut(PeerId, Gone) + Send + 'static) -> Self {
+        self.on_gone = Box::new(code);
         self
     }
 

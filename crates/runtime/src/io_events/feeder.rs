@@ -316,7 +316,7 @@ mod tests {
                     left.retain(|&fd| fd.unsigned_abs() != number);
                 }
                 passes += 1;
-                assert!(passes < 10_000, "round {round}: {left:?} were never said");
+                assert!(passes < 10_000, "round {round}: {left:?} were never reported");
             }
             pairs.iter_mut().for_each(|(near, _)| near.read_exact(&mut [0]).unwrap());
         }

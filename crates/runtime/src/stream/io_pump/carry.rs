@@ -133,14 +133,20 @@ impl Carry {
     }
 
     fn read_one(&mut self) -> Step {
-        let Moves::In(writer) = &mut self.form else { return Step::Again };
+        match self.read_len_max() {
+            Err(closed) => self.over(CarryEnd::Closed(closed)),
+            Ok(0) => self.wait_for_room(),
+            Ok(len_max) => self.read_and_commit(len_max),
+        }
+    }
+
+    /// How much may be read now, so that the stream has room for it.
+    fn read_len_max(&mut self) -> Result<usize, Closed> {
+        let Moves::In(writer) = &mut self.form else { return Ok(0) };
         writer.finish_wait();
         // Checked even if there is room: if the reader is gone, no more input is read.
-        let room = match writer.writer().room() {
-            Ok(room) => usize::try_from(room).unwrap_or(usize::MAX),
-            Err(closed) => return self.over(CarryEnd::Closed(closed)),
-        };
-        let most = match self.stream.form() {
+        let room = usize::try_from(writer.writer().room()?).unwrap_or(usize::MAX);
+        let len_max = match self.stream.form() {
             // A datagram that does not fit would be lost.
             _ if self.fd.has_datagrams() => match writer.writer().has_room(self.buffer.len()) {
                 Ok(true) => self.buffer.len(),
@@ -152,23 +158,29 @@ impl Carry {
             _ if room == 0 => 0,
             _ => writer.writer().len_max(),
         };
-        let most = most.min(self.buffer.len());
-        if most == 0 {
-            // Plain bytes wait only if there is no room at all. Otherwise a reader could wait for
-            // bytes that never come.
-            let len = if self.fd.has_datagrams() { self.buffer.len() } else { 1 };
-            let rests = writer.writer().rests();
-            let waits = if rests { writer.begin_rest() } else { writer.begin_wait(len) };
-            return if waits { Step::WaitWord } else { Step::Again };
-        }
-        match read(&self.fd, &mut self.buffer[..most]) {
+        Ok(len_max.min(self.buffer.len()))
+    }
+
+    fn wait_for_room(&mut self) -> Step {
+        let Moves::In(writer) = &mut self.form else { return Step::Again };
+        // Plain bytes wait only if there is no room at all. Otherwise a reader could wait for
+        // bytes that never come.
+        let len = if self.fd.has_datagrams() { self.buffer.len() } else { 1 };
+        let rests = writer.writer().rests();
+        let waits = if rests { writer.begin_rest() } else { writer.begin_wait(len) };
+        if waits { Step::WaitWord } else { Step::Again }
+    }
+
+    fn read_and_commit(&mut self, len_max: usize) -> Step {
+        let Moves::In(writer) = &mut self.form else { return Step::Again };
+        match read(&self.fd, &mut self.buffer[..len_max]) {
             Ok(None) => self.over(CarryEnd::EndOfInput),
-            Ok(Some(len)) if len > most => {
+            Ok(Some(len)) if len > len_max => {
                 self.too_long += 1;
                 Step::Again
             }
             Ok(Some(len)) => {
-                // There is room for all of it: checked above.
+                // There is room for all of it: `read_len_max` checked that.
                 let pushed = writer.push(&self.buffer[..len]);
                 match pushed.and_then(|_| Ok(writer.commit()?)) {
                     Ok(()) => {

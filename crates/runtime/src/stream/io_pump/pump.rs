@@ -84,7 +84,7 @@ impl IoPump {
     pub fn start() -> Result<Self, IoPumpError> {
         WaitSet::is_known()?;
         let requests = Arc::new(PumpRequests::default());
-        let (told, wakers) = mpsc::channel();
+        let (started, starts) = mpsc::channel();
         let at = requests.clone();
         let thread = std::thread::Builder::new()
             .name("upcall-io-pump".to_owned())
@@ -92,14 +92,14 @@ impl IoPump {
                 let poller = Poller::fed_by(Feed::RingThread);
                 match poller.or_else(|_| Poller::fed_by(Feed::EpollThread)) {
                     Ok(poller) => {
-                        let _ = told.send(Ok(()));
+                        let _ = started.send(Ok(()));
                         PumpLoop::new(at, poller).run();
                     }
-                    Err(error) => drop(told.send(Err(error))),
+                    Err(error) => drop(started.send(Err(error))),
                 }
             })
             .map_err(IoPumpError::Thread)?;
-        match wakers.recv() {
+        match starts.recv() {
             Ok(Ok(())) => Ok(IoPump { requests, thread: Some(thread) }),
             Ok(Err(error)) => Err(IoPumpError::Poller(error)),
             Err(_) => Err(IoPumpError::Thread(std::io::ErrorKind::Other.into())),
