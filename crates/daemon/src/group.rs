@@ -11,8 +11,9 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 use upcall_core::time::Instant;
 use upcall_shm::kernel_area::{self, Interrupt, State, Writer};
-use upcall_shm::turn_page::{self, ASLEEP, Turn, TurnPage};
+use upcall_shm::turn_page::{self, Turn, TurnPage};
 use upcall_shm::user_area::{self, NEVER, Owner, Peer, Pending, Rank, Slot, SlotState};
+use upcall_shm::wake_word::ASLEEP;
 use upcall_shm::{DomainId, PeerFault};
 use upcall_sys::memfd::{MapError, SharedMapping};
 use upcall_sys::process::{ThreadState, cpu_time_of, thread_id, thread_state};
@@ -221,40 +222,41 @@ impl DomainGroup {
     }
 
     /// Wakes `domain`, if it sleeps.
-    pub(crate) fn ring(&self, domain: DomainId) {
-        if self.turn.ring(domain) {
-            futex::wake_shared(self.turn.bell(domain), 1);
+    pub(crate) fn notify(&self, domain: DomainId) {
+        let wake_word = self.turn.wake_word(domain);
+        if wake_word.notify() {
+            futex::wake_shared(wake_word.word(), 1);
         }
     }
 
     /// Wakes the KLS thread, whatever its bell says.
     pub(crate) fn rouse(&self) {
-        self.ring(DomainId::DAEMON);
-        futex::wake_shared(self.turn.bell(DomainId::DAEMON), 1);
+        self.notify(DomainId::DAEMON);
+        futex::wake_shared(self.turn.wake_word(DomainId::DAEMON).word(), 1);
     }
 
     /// Sleeps on the daemon's bell.
     pub(crate) fn sleep_until(&self, deadline: Option<Instant>) {
-        if self.turn.doze(DomainId::DAEMON) {
-            let bell = self.turn.bell(DomainId::DAEMON);
+        let wake_word = self.turn.wake_word(DomainId::DAEMON);
+        if wake_word.prepare_wait() {
+            let deadline_ns = deadline.map(Instant::as_nanos);
             // Whatever ends the wait, the caller looks again.
-            let _ = futex::wait_shared_until(bell, ASLEEP, deadline.map(Instant::as_nanos));
+            let _ = futex::wait_shared_until(wake_word.word(), ASLEEP, deadline_ns);
         }
-        self.turn.rouse(DomainId::DAEMON);
+        wake_word.finish_wait();
     }
 
     /// Who has the turn; a turn that cannot be is the daemon's from now on.
     pub(crate) fn turn_or_reset(&self) -> Result<Turn, PeerFault> {
         self.turn.turn().inspect_err(|_| {
             self.turn.reset(DomainId::DAEMON);
-            self.ring(DomainId::DAEMON);
+            self.notify(DomainId::DAEMON);
         })
     }
 
     /// Whether a member sleeps on its bell: it is in no handler.
     pub(crate) fn is_asleep(&self, member: &Member) -> bool {
-        // Relaxed: a look from outside.
-        self.turn.bell(member.domain).load(Ordering::Relaxed) == u64::from(ASLEEP)
+        self.turn.wake_word(member.domain).is_asleep()
     }
 
     /// Says how a member stands, here and to the others. One that is back hears of it

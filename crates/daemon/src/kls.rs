@@ -105,9 +105,9 @@ impl Kls {
             Choice::Passed(group, domain) => {
                 if !Arc::ptr_eq(&group, &self.group) {
                     // Its thread must lie beneath before the domain runs.
-                    group.ring(DomainId::DAEMON);
+                    group.notify(DomainId::DAEMON);
                 }
-                group.ring(domain);
+                group.notify(domain);
             }
             Choice::Nothing(until) => self.group.sleep_until(until),
             Choice::Taken => self.group.sleep_until(None),
@@ -164,7 +164,7 @@ impl Kls {
         };
         if self.group.is_asleep(member) {
             // Whoever passed it the turn was cut off before it rang.
-            self.group.ring(member.domain);
+            self.group.notify(member.domain);
             return;
         }
         match self.why_not_running(member) {
@@ -172,7 +172,7 @@ impl Kls {
             Some(state) if self.group.turn.turn() == Ok(turn) => {
                 self.group.pass_over(member, state);
                 // Had somebody overwritten its bell, it would sleep for ever.
-                futex::wake_shared(self.group.turn.bell(member.domain), 1);
+                futex::wake_shared(self.group.turn.wake_word(member.domain).word(), 1);
                 if self.take(turn) && state == State::Blocked {
                     self.raise(member);
                 }

@@ -367,7 +367,7 @@ impl Watch {
         }
         tick.tell(group, member, measure, held_ns);
         // It sees that it takes no turns when it wakes.
-        group.ring(member.domain);
+        group.notify(member.domain);
     }
 
     /// Raises who gave a sign and owes nothing, and demotes who runs on.
@@ -512,7 +512,7 @@ fn raise(group: &DomainGroup, member: &Member, rules: &Rules) {
     }
     group.set_state(member, State::Attached);
     // So that it shows what it has.
-    group.ring(member.domain);
+    group.notify(member.domain);
 }
 
 /// Who was blocked amid its turn and has come to a boundary, or has the turn again, is no
@@ -541,7 +541,7 @@ fn demote(group: &DomainGroup, member: &Member, held_ns: u64, tick: &mut Tick<'_
         tick.tell(group, member, Measure::Killed, held_ns);
     }
     // It sees that it is alone when it wakes.
-    group.ring(member.domain);
+    group.notify(member.domain);
 }
 
 /// Somebody of the group but the holder has something to do.
@@ -577,6 +577,6 @@ pub(crate) fn lower_leader(member: &Member, band: Option<Band>) {
 
 fn take(group: &DomainGroup, turn: Turn) {
     if group.turn.pass(turn, DomainId::DAEMON) {
-        group.ring(DomainId::DAEMON);
+        group.notify(DomainId::DAEMON);
     }
 }

@@ -50,6 +50,7 @@ mod folder;
 mod id;
 pub mod io_events;
 mod latency;
+mod liveness;
 pub mod load;
 mod mailbox;
 mod need;

@@ -121,13 +121,12 @@ impl SharedNotifier {
     /// Whether there is a notification. A load.
     #[inline]
     pub(crate) fn is_notified(&self) -> bool {
-        // Relaxed: only decides whether to look; `acknowledge` synchronises.
-        self.page.bell(self.domain).load(Ordering::Relaxed) != 0
+        self.page.wake_word(self.domain).is_notified()
     }
 
     /// Takes the notification. For the executor alone.
     pub(crate) fn acknowledge(&self) -> bool {
-        self.page.answer(self.domain)
+        self.page.wake_word(self.domain).acknowledge()
     }
 }
 
@@ -165,7 +164,7 @@ impl WakeHandle {
     #[inline]
     pub(crate) fn take_message(&self) -> bool {
         // Relaxed: only spares the swap. The mark of the thread whose notification was
-        // acknowledged is seen (`TurnPage::ring`). Acquire pairs with the Release in
+        // acknowledged is seen (`WakeWord::notify`). Acquire pairs with the Release in
         // `mark_message`.
         self.0.has_message.load(Ordering::Relaxed)
             && self.0.has_message.swap(false, Ordering::Acquire)
@@ -197,7 +196,8 @@ impl WakeHandle {
 
 /// Gets `domain` to look. One system call if its executor sleeps.
 pub(crate) fn notify_domain(page: &TurnPage<SharedMapping>, domain: DomainId) {
-    if page.ring(domain) {
-        futex::wake_shared(page.bell(domain), 1);
+    let wake_word = page.wake_word(domain);
+    if wake_word.notify() {
+        futex::wake_shared(wake_word.word(), 1);
     }
 }

@@ -19,7 +19,7 @@ use upcall_core::time::Instant;
 use upcall_core::trace::Traced;
 use upcall_shm::user_area::Mask;
 
-use crate::channel::Moment;
+use crate::channel::DispatchPoint;
 use crate::domain::virtual_processor::VirtualProcessor;
 use crate::events::{Inboxes, PostedEvent};
 use crate::notify::Notifier;
@@ -96,7 +96,7 @@ impl PreemptionPoint<'_> {
     fn poll_streams(&mut self, now: Instant) -> bool {
         let Some(interrupts) = &mut self.interrupts else { return false };
         let mut any = false;
-        interrupts.watches.hear(now, |id, at| {
+        interrupts.watches.poll_streams(now, |id, at| {
             any = true;
             // While a handler runs, the input causes no command.
             let _ = self.scheduler.handle(now, Input::Message { id, critical: at, from: at });
@@ -126,7 +126,8 @@ impl PreemptionPoint<'_> {
     fn deliver(&mut self, now: Instant) -> bool {
         let virtual_processor = self.virtual_processor.as_deref();
         self.interrupts.as_mut().is_some_and(|interrupts| {
-            interrupts.deliver(now, virtual_processor) | interrupts.serve(now, Moment::Crossing)
+            interrupts.deliver(now, virtual_processor)
+                | interrupts.serve(now, DispatchPoint::Crossing)
         })
     }
 

@@ -15,14 +15,14 @@
 //! | [`Form::Ring`] | [`ring`] | takes the next slot; none free: lost | as raised |
 //!
 //! Nothing is lost or merged silently: the raiser is told, and so is the taker
-//! (`lost()` of it, [`Event::merged`]).
+//! (`lost()` of it, [`TakenEvent::merged`]).
 //!
 //! ```text
 //!   raiser                                     taker
 //!   post: (1) entry                            take: (5) raised
 //!         (2) mark, if there are marks               (6) mark and entry, or beyond
 //!         (3) raised + 1   -- Rel/Acq (5) ->             `taken`? (7) taken: an event
-//!   must_tell:                                       else (8) taken := what (5) found
+//!   must_notify:                                       else (8) taken := what (5) found
 //!         fence                                      fence
 //!         (4) taken        <- Rel/Acq (7) --         (9) raised: as (5)? None
 //!                                                        else from (5)
@@ -38,7 +38,7 @@
 //! 9. So `None` means: nothing is pending, and the next one is told. A taker that stops
 //!    before knows that there may be more.
 //!
-//! How it is told is the caller's business; [`bell`] is one way.
+//! How it is told is the caller's business; [`wake_line`] is one way.
 //!
 //! # Layout
 //!
@@ -57,7 +57,6 @@ use Ordering::Relaxed;
 use core::fmt;
 use layout::{KIND, word};
 
-pub mod bell;
 pub mod counter;
 mod head;
 mod layout;
@@ -71,6 +70,7 @@ pub mod slots;
 #[cfg(test)]
 mod tests;
 pub mod typed;
+pub mod wake_line;
 
 pub use layout::LAYOUT_VERSION;
 
@@ -198,12 +198,12 @@ pub struct Raised {
     /// What became of it.
     pub posted: Posted,
     /// The taker has looked at all that it was told of, and must be told now.
-    pub must_tell: bool,
+    pub must_notify: bool,
 }
 
 /// An event that was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
+pub struct TakenEvent {
     /// Its type, or its level of priority; 0 in a ring.
     pub row: u32,
     /// Slots and ring: how many events were accepted before it, as its raiser says.

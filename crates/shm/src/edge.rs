@@ -31,26 +31,20 @@ pub(crate) enum Edge {
     StampEven,
     StampFirst,
     StampSecond,
-    /// Channel: the taker's bell, rung and heard.
-    ChannelRing,
-    ChannelHear,
     /// Inbox: an entry, written and found; given back and held again.
     InboxWritten,
     InboxFind,
     InboxGiveBack,
     InboxHold,
     /// Inbox: its mark, set and taken; between the mark and the look whether the taker
-    /// dozes; between dozing and the look for marks.
+    /// sleeps; between `prepare_wait` and the look for marks.
     MarkSet,
     MarkTake,
     MarkFence,
-    DozeFence,
+    PrepareWaitFence,
     /// Turn page: the turn, given and found.
     Pass,
     Holder,
-    /// Turn page: the bell, rung and heard.
-    Ring,
-    Hear,
     /// Turn page: the wish for a new look, stated and taken.
     RecheckRequest,
     RecheckTake,
@@ -58,11 +52,12 @@ pub(crate) enum Edge {
     /// oneself holder and the look for wishes.
     RequestFence,
     IdleFence,
-    /// I/O events: a leaf of bits, raised and taken; the client's bell, rung and heard.
+    /// I/O events: a leaf of bits, raised and taken.
     IoLeafRaise,
     IoLeafTake,
-    IoRing,
-    IoRouse,
+    /// Wake word: a notification, stored and acknowledged.
+    WakeNotify,
+    WakeAcknowledge,
     /// User area: around what is published, and around what is read.
     SequenceOdd,
     SequenceEven,
@@ -91,10 +86,10 @@ pub(crate) enum Edge {
     StreamPublishFence,
     StreamLeaveFence,
     StreamWaitFence,
-    /// Stream: what is waited for, said and found; the bell, heard.
-    StreamBellStore,
-    StreamBellLoad,
-    StreamHear,
+    /// Stream: what is waited for, said and found; the end of the wait.
+    StreamWaitStore,
+    StreamWaitLoad,
+    StreamWaitFinish,
     /// Stream: that an end is gone, found.
     StreamGoneLoad,
     /// Stream: between a source's going to rest and its look at the level.

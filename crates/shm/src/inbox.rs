@@ -11,8 +11,8 @@
 //!   (2) writes it
 //!   (3) its bit: written    --- Release/Acq -->   (5) finds it; reads
 //!
-//!   (4) marks the inbox; must ring?               takes marks, looks into those inboxes
-//!           fence                                 dozes? fence, then no mark is there, or no sleep
+//!   (4) marks the inbox; must notify?             takes marks, looks into those inboxes
+//!           fence                                 prepare_wait: fence, then no mark is there, or no sleep
 //! ```
 //!
 //! 1. Of [`EVENTS_MAX`] entries; held until the event is *taken* by the handler. So what waits is bounded by
@@ -196,12 +196,12 @@ impl Taker {
 pub struct Marks {
     words: [AtomicU64; INBOXES_MAX as usize / 64],
     /// 1 while the taker sleeps, or is about to, and wants to be rung.
-    dozes: AtomicU64,
+    asleep: AtomicU64,
 }
 
 impl Default for Marks {
     fn default() -> Self {
-        Marks { words: from_fn(|_| AtomicU64::new(0)), dozes: AtomicU64::new(0) }
+        Marks { words: from_fn(|_| AtomicU64::new(0)), asleep: AtomicU64::new(0) }
     }
 }
 
@@ -213,9 +213,9 @@ impl Marks {
         let Some(word) = self.words.get(number as usize / 64) else { return false };
         // Release pairs with the Acquire in `take`: who takes the mark finds what was posted.
         word.fetch_or(1 << (number % 64), ordering(Edge::MarkSet, Release));
-        // Pairs with the fence in `doze`.
+        // Pairs with the fence in `prepare_wait`.
         barrier(Edge::MarkFence, SeqCst);
-        self.dozes.load(Relaxed) != 0
+        self.asleep.load(Relaxed) != 0
     }
 
     /// Takes all marks. By the taker; four loads, if there is none.
@@ -230,25 +230,25 @@ impl Marks {
         })
     }
 
-    /// Whether the taker may sleep now: whoever posts from now on rings. After the sleep comes [`Self::rouse`]; not
+    /// Whether the taker may sleep now: whoever posts from now on rings. After the sleep comes [`Self::cancel_wait`]; not
     /// if this says `false`.
     #[must_use = "what is marked is not to be slept on"]
-    pub fn doze(&self) -> bool {
-        self.dozes.store(1, Relaxed);
+    pub fn prepare_wait(&self) -> bool {
+        self.asleep.store(1, Relaxed);
         // Pairs with the fence in `set`: of two fences one comes first, and what was stored before it is
         // seen after the other.
-        barrier(Edge::DozeFence, SeqCst);
+        barrier(Edge::PrepareWaitFence, SeqCst);
         let is_quiet = self.words.iter().all(|word| word.load(Relaxed) == 0);
         if !is_quiet {
-            self.rouse();
+            self.cancel_wait();
         }
         is_quiet
     }
 
     /// The taker is awake, and looks by itself.
-    pub fn rouse(&self) {
+    pub fn cancel_wait(&self) {
         // Relaxed: who still finds it asleep rings for nothing.
-        self.dozes.store(0, Relaxed);
+        self.asleep.store(0, Relaxed);
     }
 }
 

@@ -9,8 +9,8 @@
 //!   IoClient                                        IoService
 //!   (1) interest word; updated bit --AcqRel-->      (2) takes updated; reads interest; arms
 //!   (4) takes active bits         <--AcqRel--       (3) raises active bits, ready or not read yet
-//!   (6) rouse, take; nothing:                       (5) ring: asleep? futex wake
-//!       doze, futex wait while ASLEEP
+//!   (6) finish_wait, take; nothing:                 (5) notify: asleep? futex wake
+//!       prepare_wait, futex wait while ASLEEP
 //! ```
 //!
 //! | the paper | here |
@@ -52,19 +52,18 @@
 //! | 0..64 | magic, version, most descriptors, 5 reserved | creator, before sharing |
 //! | 64..128 | raised, 7 reserved | service |
 //! | 128..192 | taken, 7 reserved | client |
-//! | 192..256 | bell (0 silent, 1 rung, 2 asleep), 7 reserved | both |
+//! | 192..256 | wake word (0 idle, 1 notified, 2 asleep), 7 reserved | both |
 //! | 256..16960 | active: top, 7 reserved, 32 summaries, 2048 leaves | both |
 //! | 16960..33664 | updated: the same | both |
 //! | 33664..557952 | interest: low half 0 to 3, high half generation | client |
 //! | 557952..561152 | reserved | |
 
+use crate::wake_word::WakeWord;
 use crate::words::Words;
 use crate::{AtomicU64, LayoutError, Ordering};
-use Ordering::{Acquire, Relaxed, Release};
+use Ordering::Relaxed;
 use layout::{KIND, word};
 use tree::{Taker, Tree};
-
-use crate::edge::{Edge, ordering};
 
 mod layout;
 #[cfg(loom)]
@@ -79,11 +78,6 @@ pub use layout::{DESCRIPTORS_MAX, LAYOUT_VERSION, PAGE_BYTES};
 
 /// Words of a page.
 pub const PAGE_WORDS: usize = PAGE_BYTES / 8;
-
-/// What the low half of [`IoClient::bell`] holds while the client sleeps on it.
-pub const ASLEEP: u32 = 2;
-const SILENT: u64 = 0;
-const RUNG: u64 = 1;
 
 /// There is something to read, or the end has come.
 pub const READABLE: u8 = 1;
@@ -194,24 +188,10 @@ impl<W: AsRef<[AtomicU64]>> IoClient<W> {
         raised.wrapping_sub(self.taken).min(u64::from(DESCRIPTORS_MAX))
     }
 
-    /// Whether the client may sleep now: nobody rang since [`Self::rouse`]. Afterwards,
-    /// whatever it says, comes [`Self::rouse`] and then [`Self::take`].
-    #[must_use = "a bell that was rung is not to be slept on"]
-    pub fn doze(&self) -> bool {
-        // Relaxed: a rung bell stays so until `rouse` acquires it.
-        let asleep = u64::from(ASLEEP);
-        self.bell().compare_exchange(SILENT, asleep, Relaxed, Relaxed).is_ok()
-    }
-
-    /// Hears the bell: what was raised before it was rung is there to be taken.
-    pub fn rouse(&self) {
-        // Acquire pairs with the Release in `IoService::ring`.
-        self.bell().swap(SILENT, ordering(Edge::IoRouse, Acquire));
-    }
-
-    /// What the client sleeps on, by its low half, while that is [`ASLEEP`].
-    pub fn bell(&self) -> &AtomicU64 {
-        self.words.at(word::BELL)
+    /// The wake word of the client. After each wait comes [`WakeWord::finish_wait`], then
+    /// [`Self::take`].
+    pub fn wake_word(&self) -> WakeWord<'_> {
+        WakeWord::new(self.words.at(word::WAKE))
     }
 
     fn count_taken(&mut self, more: u64) {
@@ -250,8 +230,8 @@ impl<W: AsRef<[AtomicU64]>> IoService<W> {
     }
 
     /// Says that `descriptor` is ready for `bits`; a number without a place is left out.
-    /// One exchange, 2 more for the first of 32, 64 * 32 neighbours. [`Self::ring`] once
-    /// after all.
+    /// One exchange, 2 more for the first of 32, 64 * 32 neighbours. Afterwards the wake word is
+    /// notified once.
     #[inline]
     pub fn raise(&mut self, descriptor: u32, bits: u8) {
         if in_range(descriptor) && bits & 3 != 0 {
@@ -263,18 +243,8 @@ impl<W: AsRef<[AtomicU64]>> IoService<W> {
         }
     }
 
-    /// Tells the client that something was raised: `true` if it sleeps and the caller must
-    /// wake one waiter of [`Self::bell`]. One exchange.
-    #[must_use = "who sleeps must be woken"]
-    pub fn ring(&self) -> bool {
-        // Release pairs with the Acquire in `IoClient::rouse`. What is neither silent nor rung
-        // may be asleep.
-        let before = self.bell().swap(RUNG, ordering(Edge::IoRing, Release));
-        before != SILENT && before != RUNG
-    }
-
-    /// As [`IoClient::bell`].
-    pub fn bell(&self) -> &AtomicU64 {
-        self.words.at(word::BELL)
+    /// As [`IoClient::wake_word`]: to be notified after something was raised.
+    pub fn wake_word(&self) -> WakeWord<'_> {
+        WakeWord::new(self.words.at(word::WAKE))
     }
 }

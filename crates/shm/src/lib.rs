@@ -32,6 +32,7 @@ pub mod load_page;
 pub mod stream;
 pub mod turn_page;
 pub mod user_area;
+pub mod wake_word;
 pub mod wire;
 
 mod domain;
@@ -45,6 +46,6 @@ pub use fault::{LayoutError, PeerFault};
 pub use measure::Measure;
 
 #[cfg(not(loom))]
-use core::sync::atomic::{AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(loom)]
-use loom::sync::atomic::{AtomicU64, Ordering, fence};
+use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};

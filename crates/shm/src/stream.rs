@@ -16,7 +16,7 @@
 //!
 //! 1. Any number of messages; nobody sees them yet.
 //! 2. One store for all of them, then a look whether the reader waits for so many
-//!    (the wake rule stands in `stream/bell.rs`).
+//!    (the wake rule stands in `stream/wake.rs`).
 //! 3. Looks at the writer's index only when it has read all that it knows of.
 //! 4. What was done is not read again: `N_read` is of the reader alone, and each end is
 //!    claimed once ([`Stream::writer`], [`Stream::reader`]).
@@ -35,7 +35,7 @@
 //! # Waiting
 //!
 //! [`Reader::wait`] is `B_wakeup` and `waiting_for_IO` of the paper: the write that reaches
-//! the level says [`Due::wake`]. A reader with more than one thing to wait for watches its bell
+//! the level says [`Due::wake`]. A reader with more than one thing to wait for watches its wait word
 //! ([`Reader::watch`]), and is owed a wake only while it sleeps on it. A writer waits for room, and
 //! watches for it, in the same way ([`Writer::wait`], [`Writer::watch`]). A passive source
 //! ([`Writer::rest`]) is started again by the reader once the level is below `B_start`, or below what
@@ -60,8 +60,8 @@
 //! | 0..64 | magic, version, generation, form, count, bytes of a unit, `B_start`, 1 reserved | who creates, before sharing |
 //! | 64..128 | `N_write`, 7 reserved | writer |
 //! | 128..192 | `N_read`, 7 reserved | reader |
-//! | 192..256 | of the reader: claimed, gone (0 open, 1 ended, 2 died), `N_write` wanted, bell (1: waits, 2: waits and does not sleep), 4 reserved | reader; bell also writer, gone also daemon |
-//! | 256..320 | of the writer: the same | writer; bell also reader, gone also daemon |
+//! | 192..256 | of the reader: claimed, gone (0 open, 1 ended, 2 died), `N_write` wanted, wait word (1: waits, 2: waits and does not sleep), 4 reserved | reader; wait word also writer, gone also daemon |
+//! | 256..320 | of the writer: the same | writer; wait word also reader, gone also daemon |
 //! | 320..384 | active (0: passive), 7 reserved | writer; reader, which starts it |
 //! | 384..512 | reserved | |
 //! | 512.. | the ring; of buffers: descriptors, numbers given back, buffers | writer; numbers given back reader |
@@ -69,10 +69,9 @@
 use crate::words::Words;
 use crate::{AtomicU64, LayoutError, Ordering};
 use Ordering::{Acquire, Relaxed};
-use bell::{DIED, ENDED};
 use layout::{KIND, Shape, word};
+use wake::{DIED, ENDED};
 
-mod bell;
 #[cfg_attr(
     all(target_arch = "x86_64", not(loom), not(miri)),
     expect(unsafe_code, reason = "wide copies of words that a peer may write")
@@ -88,13 +87,14 @@ mod reader;
 #[cfg(not(loom))]
 #[cfg(test)]
 mod tests;
+mod wake;
 mod writer;
 
-pub use bell::{WAITING, WATCHED};
 pub use fault::{Closed, StreamError, StreamFault};
 pub use layout::{HEADER_BYTES, LAYOUT_VERSION};
 pub use payload::Payload;
 pub use reader::{Kept, Message, Reader};
+pub use wake::{WAITING, WATCHED};
 pub use writer::{WriteChunk, Writer};
 
 /// How data gets from one end to the other.
@@ -209,7 +209,7 @@ pub struct Due {
 pub struct Wait {
     /// What is due first.
     pub due: Due,
-    /// Whether to sleep while the end's bell is [`WAITING`]; then `rouse`. Otherwise what was
+    /// Whether to sleep while the end's wait word is [`WAITING`]; then `finish_wait`. Otherwise what was
     /// waited for is there, or the stream is closed: look.
     pub sleep: bool,
 }
@@ -296,7 +296,7 @@ impl<W: AsRef<[AtomicU64]>> Stream<W> {
     }
 
     /// Says that an end died, once its process is known to be gone: whether the other end must be
-    /// woken, which is so unless it is gone too. That end may sleep with a silent bell: it was
+    /// woken, which is so unless it is gone too. That end may sleep with wait word 0: it was
     /// rung by one that was killed before it woke it. What the dead end had committed can still be
     /// read. By whoever watches over the ends; one that ended in order stays so.
     #[must_use = "who waits must be woken"]
@@ -307,32 +307,32 @@ impl<W: AsRef<[AtomicU64]>> Stream<W> {
 
     /// Whether the wait of an end that watches ([`Reader::watch`]) is over. A load.
     #[inline]
-    pub fn is_rung(&self, end: End) -> bool {
-        // Relaxed: only decides whether to look; `rouse` synchronises.
-        let bell = self.bell(end).load(Relaxed);
-        bell != u64::from(WATCHED) && bell != u64::from(WAITING)
+    pub fn is_notified(&self, end: End) -> bool {
+        // Relaxed: only decides whether to look; `finish_wait` synchronises.
+        let state = self.wait_word(end).load(Relaxed);
+        state != u64::from(WATCHED) && state != u64::from(WAITING)
     }
 
-    /// An end that watches is going to sleep on its bell, while it is [`WAITING`]: `false` if it
+    /// An end that watches is going to sleep on its wait word, while it is [`WAITING`]: `false` if it
     /// was rung by now.
-    pub fn doze(&self, end: End) -> bool {
-        self.words.change_bell(end.line(), WATCHED, WAITING)
+    pub fn prepare_wait(&self, end: End) -> bool {
+        self.words.change_state(end.line(), WATCHED, WAITING)
     }
 
     /// It sleeps no more, and watches again: `false` if it was rung.
-    pub fn stir(&self, end: End) -> bool {
-        self.words.change_bell(end.line(), WAITING, WATCHED)
+    pub fn cancel_wait(&self, end: End) -> bool {
+        self.words.change_state(end.line(), WAITING, WATCHED)
     }
 
-    /// The bell of an end: its low half is the futex, waited on while it is [`WAITING`].
-    pub fn bell(&self, end: End) -> &AtomicU64 {
-        self.words.at(end.line() + word::BELL)
+    /// The wait word of an end: its low half is the futex, waited on while it is [`WAITING`].
+    pub fn wait_word(&self, end: End) -> &AtomicU64 {
+        self.words.at(end.line() + word::WAIT)
     }
 }
 
 /// Takes the resting source for its start: `true` for one caller only.
 fn claim_start<W: AsRef<[AtomicU64]>>(words: &Words<W>) -> bool {
-    // Acquire pairs with the fence in `Writer::rest_until_started`: its bell is found. Apart from
+    // Acquire pairs with the fence in `Writer::rest_until_started`: its wait word is found. Apart from
     // that nothing is handed over; the fences decide who sees what.
     words.at(word::ACTIVE).compare_exchange(0, 1, Acquire, Relaxed).is_ok()
 }

@@ -2,37 +2,27 @@
 //!
 //! Created by the daemon, one for each user and CPU; attached to by each
 //! domain of that user. At any moment one of them, the *holder*, has the CPU;
-//! the others sleep, each on its bell. Nothing here waits, allocates or makes a
-//! system call: who must sleep does so on [`TurnPage::bell`] with a futex, and
-//! who must be woken is said by [`TurnPage::ring`]. Every call is wait-free.
+//! the others sleep, each on its [wake word](crate::wake_word). No function here waits, allocates or
+//! makes a system call. Every call is wait-free.
 //!
 //! ```text
 //!   A (holder)                                 B
 //!   (1) stores its work                        loop
 //!   (2) pass(turn, B)   -- Release/Acquire ->    (4) turn: mine? done
-//!   (3) ring(B): asleep? futex wake              (5) doze: may sleep?
+//!   (3) notify B: asleep? futex wake             (5) prepare_wait: may sleep?
 //!                       -- Release/Acquire ->        futex wait while ASLEEP
-//!                                                (6) rouse
-//!
-//!   bell of B:    +--(6)-- RUNG <--(3)--+
-//!                 v          ^          |
-//!               SILENT --(3)-+          |
-//!                 |  ^                  |
-//!                (5) +-------(6)--------+
-//!                 |                     |
-//!                 +-----------------> ASLEEP
+//!                                                (6) finish_wait
 //! ```
 //!
-//! 1. What whoever gets the turn must see: its user area above all.
-//! 2. Fails if the turn is not any more what A saw: it was taken from A. So a
-//!    domain that was stopped at this very place does not give away what
-//!    somebody else has by now.
-//! 3. Rung after the turn was passed. Who hears the bell sees the turn.
-//! 4. Who sees the turn sees (1).
-//! 5. Only a silent bell is slept on. Rung between this and the wait: the
-//!    futex is no longer `ASLEEP`, and the kernel does not put to sleep.
-//! 6. Hears the bell, whether there was one or a deadline came. Whatever was
-//!    stored before it was rung is seen now, the turn above all.
+//! 1. All that the next holder must see, above all A's user area.
+//! 2. Fails if the turn is no longer the one that A saw, because the daemon took it from A. So a
+//!    domain that was stopped at this very place does not give away a turn of another domain.
+//! 3. Comes after the turn was passed. A domain that acknowledges this sees the turn.
+//! 4. A domain that sees the turn sees (1).
+//! 5. Fails if a notification is pending. The wake word is then no longer `ASLEEP`, and the kernel
+//!    does not let B sleep.
+//! 6. Acknowledges, after a notification or a deadline. B then sees all that was stored before it
+//!    was notified, above all the turn.
 //!
 //! # A new look
 //!
@@ -43,11 +33,11 @@
 //!   C                                          the holder H
 //!   (7) publishes in its user area
 //!   (8) request_recheck  -- Release/Acquire -> (9) take_recheck, at a boundary
-//!       nobody looks? ring the daemon              reads all user areas
+//!       nobody looks? notify the daemon            reads all user areas
 //! ```
 //!
-//! 8. Comes after *doze* where C is about to sleep: one that the daemon passed over
-//!    counts as there again by its bell being `ASLEEP`, and H may look but once.
+//! 8. Comes after `prepare_wait` where C is about to sleep: one that the daemon passed over
+//!    counts as there again by its wake word being `ASLEEP`, and H may look but once.
 //!    Sets the flag, then looks who has the turn. A domain looks at the flag at
 //!    its next boundary; the daemon must be woken for it.
 //! 9. Before it sleeps with the turn, the daemon takes the flag with
@@ -58,8 +48,8 @@
 //!
 //! All domains of a user may write all of this page, and trust each other with
 //! it. A holder there cannot be is [`PeerFault`], and is put right by the daemon
-//! with [`TurnPage::reset`]; a bell of another value counts as asleep to who
-//! rings it and as rung to who would sleep, and is put right by either.
+//! with [`TurnPage::reset`]. The head of [`crate::wake_word`] says what becomes of a wake word that
+//! holds no state.
 //!
 //! # Layout
 //!
@@ -69,10 +59,11 @@
 //! | 64..128 | turn (low half: holder; high half: times it changed hands), 7 reserved | the holder; the daemon |
 //! | 128..192 | recheck (0 or 1), 7 reserved | anyone |
 //! | 192..512 | reserved | |
-//! | 512..2624 | a line for each of 33 domains, the daemon first: bell (0 silent, 1 rung, 2 asleep), 7 reserved | anyone |
+//! | 512..2624 | a line for each of 33 domains, the daemon first: wake word (0 idle, 1 notified, 2 asleep), 7 reserved | anyone |
 //! | 2624..4096 | reserved | |
 
 use crate::edge::{Edge, barrier, ordering};
+use crate::wake_word::WakeWord;
 use crate::words::Words;
 use crate::{AtomicU64, DOMAINS_MAX, DomainId, LayoutError, Ordering, PeerFault};
 use Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -90,15 +81,6 @@ pub use layout::{LAYOUT_VERSION, PAGE_BYTES};
 
 /// Words of a page.
 pub const PAGE_WORDS: usize = PAGE_BYTES / 8;
-
-/// Nobody rang, and nobody sleeps.
-const SILENT: u64 = 0;
-/// Rung, and not heard yet.
-const RUNG: u64 = 1;
-
-/// What the futex (the low half of [`TurnPage::bell`]) holds while its domain
-/// sleeps on it: what the kernel is to compare with.
-pub const ASLEEP: u32 = 2;
 
 /// Who has the turn, and the how manieth it is: the two change together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -226,54 +208,15 @@ impl<W: AsRef<[AtomicU64]>> TurnPage<W> {
         self.words.store(word::TURN, turn.to_word(), ordering(Edge::Pass, Release));
     }
 
-    /// Rings for `domain`: `true` if it sleeps and the caller must wake one
-    /// waiter of the futex. From anyone; one exchange.
+    /// The wake word of `domain`. Its futex is shared between processes.
     #[inline]
-    #[must_use = "who sleeps must be woken"]
-    pub fn ring(&self, domain: DomainId) -> bool {
-        // Release pairs with the Acquire in `hear`: all that was stored before,
-        // the turn above all. An exchange, no store: who hears a later ring has
-        // heard this one too. What is neither silent nor rung may be asleep.
-        let before = self.bell(domain).swap(RUNG, ordering(Edge::Ring, Release));
-        before != SILENT && before != RUNG
-    }
-
-    /// The bell of `domain`. Its low half (first 4 bytes on a little-endian
-    /// machine) is the futex, shared between processes: waited on while it is
-    /// [`ASLEEP`]. Only for that; it changes by the calls here.
-    #[inline]
-    pub fn bell(&self, domain: DomainId) -> &AtomicU64 {
-        self.words.at(word::bell(domain.line()))
-    }
-
-    /// Whether `domain`, the caller's own, may sleep now. After this, whatever
-    /// it says and after the sleep if there was one, comes [`Self::rouse`].
-    #[inline]
-    #[must_use = "a bell that was rung is not to be slept on"]
-    pub fn doze(&self, domain: DomainId) -> bool {
-        // Relaxed: a rung bell stays so until `hear` acquires it.
-        let asleep = u64::from(ASLEEP);
-        self.bell(domain).compare_exchange(SILENT, asleep, Relaxed, Relaxed).is_ok()
-    }
-
-    /// `domain`, the caller's own, is awake and hears its bell: `true` if it was
-    /// rung. Afterwards the caller looks at the turn again.
-    #[inline]
-    pub fn rouse(&self, domain: DomainId) -> bool {
-        // Acquire pairs with the Release in `ring`.
-        self.bell(domain).swap(SILENT, ordering(Edge::Hear, Acquire)) == RUNG
-    }
-
-    /// As [`Self::rouse`], for who was not asleep: a load if it was not rung.
-    #[inline]
-    pub fn answer(&self, domain: DomainId) -> bool {
-        // Relaxed: only decides whether to look; `rouse` synchronises.
-        self.bell(domain).load(Relaxed) != SILENT && self.rouse(domain)
+    pub fn wake_word(&self, domain: DomainId) -> WakeWord<'_> {
+        WakeWord::new(self.words.at(word::wake(domain.line())))
     }
 
     /// Asks whoever has the turn to look at all user areas again, after the
     /// caller has published in its own. `true`: a domain that looks by itself
-    /// has it not, and the caller must [`Self::ring`] for the daemon.
+    /// has it not, and the caller must notify the daemon's [wake word](Self::wake_word).
     ///
     /// From anyone; an exchange and a fence, some 20 ns.
     #[must_use = "the daemon does not look by itself"]

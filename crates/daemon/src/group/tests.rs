@@ -56,13 +56,13 @@ fn a_kls_thread_whose_bell_was_overwritten_ends_all_the_same() {
     let group = Arc::new(DomainGroup::new(cpu, 1000).unwrap());
     cpu_state.set_groups(|groups| groups.push(group.clone()));
     let thread = crate::kls::start(crate::kls::Kls::new(cpu_state, group.clone(), None)).unwrap();
-    let bell = group.turn.bell(DomainId::DAEMON);
-    while bell.load(Ordering::Relaxed) != u64::from(ASLEEP) {
+    let wake_word = group.turn.wake_word(DomainId::DAEMON);
+    while !wake_word.is_asleep() {
         std::thread::yield_now();
     }
     // Between the word and the kernel there is a moment; after it, nobody hears a ring.
     std::thread::sleep(std::time::Duration::from_millis(20));
-    bell.store(0, Ordering::Relaxed);
+    wake_word.word().store(0, Ordering::Relaxed);
     group.quit();
     thread.join().unwrap();
 }

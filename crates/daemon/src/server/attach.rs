@@ -161,7 +161,7 @@ impl Daemon {
         group.set_members(|members| members.push(member.clone()));
         self.set_limits(session);
         self.introduce(session, &group, &member, &others)?;
-        group.ring(DomainId::DAEMON);
+        group.notify(DomainId::DAEMON);
         Ok(())
     }
 

@@ -38,7 +38,7 @@ impl Daemon {
             {
                 group.turn.pass(turn, DomainId::DAEMON);
             }
-            group.ring(DomainId::DAEMON);
+            group.notify(DomainId::DAEMON);
         }
         if let Some(domain) = self.registry.detach(number.number()) {
             let (domain, name) = (number.number(), domain.name);

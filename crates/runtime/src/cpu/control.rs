@@ -39,8 +39,8 @@ impl Executor {
                 return Drained::Quit;
             }
         }
-        if let Some(desk) = &mut self.interrupts.desk {
-            desk.called();
+        if let Some(dispatcher) = &mut self.interrupts.dispatcher {
+            dispatcher.take_requests();
             drained = Drained::Something;
         }
         if self.wake_tasks(now) { Drained::Something } else { drained }
@@ -75,14 +75,14 @@ impl Executor {
             }
             Control::OnInterrupt { handler } => self.interrupts.set_handler(handler),
             Control::InterruptAt { at } => self.interrupts.set_timer(at),
-            Control::LendDesk => {
-                if let Some(desk) = self.interrupts.desk.take() {
+            Control::LendDispatcher => {
+                if let Some(dispatcher) = self.interrupts.dispatcher.take() {
                     // There is room for it: an executor has one.
-                    let _ = self.rings.desks.push(desk);
+                    let _ = self.rings.dispatchers.push(dispatcher);
                 }
             }
-            Control::TakeDesk { desk } => {
-                self.interrupts.desk = Some(desk);
+            Control::TakeDispatcher { dispatcher } => {
+                self.interrupts.dispatcher = Some(dispatcher);
                 self.shared.set_has_watches();
             }
             Control::Quit => {

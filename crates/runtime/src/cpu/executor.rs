@@ -30,7 +30,7 @@ use upcall_core::time::{Instant, Span};
 use upcall_core::trace::Traced;
 
 use super::link::{End, Link, Retired, Rings, Work, link};
-use crate::channel::{Moment, set_executor};
+use crate::channel::{DispatchPoint, set_executor};
 use crate::clock;
 use crate::domain::virtual_processor::{Next, VirtualProcessor};
 use crate::events::Inboxes;
@@ -168,7 +168,7 @@ impl Executor {
             if self.acknowledge() && self.poll_controls(now) == Drained::Quit {
                 return self.outcomes(now);
             }
-            if self.interrupts.serve(now, Moment::Scheduling) {
+            if self.interrupts.serve(now, DispatchPoint::Scheduling) {
                 now = clock::now();
             }
             self.poll_events(now);

@@ -14,7 +14,7 @@ use upcall_core::time::Instant;
 use upcall_core::trace::Record;
 use upcall_shm::inbox::Taker;
 
-use crate::channel::Desk;
+use crate::channel::EventDispatcher;
 use crate::mailbox::{ACTIVITIES_MAX, Job, Shared};
 use crate::preemption::interrupts::InterruptHandler;
 use crate::stream::StreamWork;
@@ -71,9 +71,9 @@ pub(crate) enum Control {
         at: Instant,
     },
     /// Lends the dispatcher of event channels to the controller, which gives it back.
-    LendDesk,
-    TakeDesk {
-        desk: Box<Desk>,
+    LendDispatcher,
+    TakeDispatcher {
+        dispatcher: Box<EventDispatcher>,
     },
     Quit,
 }
@@ -103,7 +103,7 @@ pub(crate) struct Link {
     pub(crate) retired: Consumer<Retired>,
     /// If the executor is traced.
     pub(crate) records: Option<Consumer<Record>>,
-    pub(crate) desks: Consumer<Box<Desk>>,
+    pub(crate) dispatchers: Consumer<Box<EventDispatcher>>,
     pub(crate) shared: Arc<Shared>,
 }
 
@@ -112,7 +112,7 @@ pub(super) struct Rings {
     pub(super) controls: Consumer<Control>,
     pub(super) jobs: Producer<Job>,
     pub(super) retired: Producer<Retired>,
-    pub(super) desks: Producer<Box<Desk>>,
+    pub(super) dispatchers: Producer<Box<EventDispatcher>>,
 }
 
 /// Both ends. Takes all memory they need.
@@ -120,14 +120,14 @@ pub(super) fn link(shared: Arc<Shared>, records: Option<Consumer<Record>>) -> (R
     let (controls_in, controls) = rtrb::RingBuffer::new(CONTROLS_MAX);
     let (jobs, jobs_out) = rtrb::RingBuffer::new(JOBS_MAX);
     let (retired, retired_out) = rtrb::RingBuffer::new(ACTIVITIES_MAX as usize);
-    let (desks, desks_out) = rtrb::RingBuffer::new(1);
+    let (dispatchers, dispatchers_out) = rtrb::RingBuffer::new(1);
     let link = Link {
         controls: controls_in,
         jobs: jobs_out,
         retired: retired_out,
         records,
-        desks: desks_out,
+        dispatchers: dispatchers_out,
         shared,
     };
-    (Rings { controls, jobs, retired, desks }, link)
+    (Rings { controls, jobs, retired, dispatchers }, link)
 }

@@ -24,7 +24,7 @@ impl Executor {
     /// Makes the handlers eligible whose streams have reached their level by now.
     pub(super) fn poll_streams(&mut self, now: Instant) {
         let mut reached = std::mem::take(&mut self.reached);
-        self.interrupts.watches.hear(now, |id, at| reached.push((id, at)));
+        self.interrupts.watches.poll_streams(now, |id, at| reached.push((id, at)));
         for (id, at) in reached.drain(..) {
             self.handle_input(now, Input::Message { id, critical: at, from: at });
         }
@@ -53,7 +53,7 @@ impl Executor {
     /// a message at once.
     pub(super) fn wait_for_level(&mut self, now: Instant, id: ActivityId) {
         let Some(Work::Stream(stream)) = &mut self.slots[id.0 as usize].work else { return };
-        let waits = stream.waits();
+        let waits = stream.prepare_wait();
         let watches = &mut self.interrupts.watches;
         watches.set_open(id, waits);
         if !waits {
@@ -70,20 +70,20 @@ impl Executor {
         if !may_matter || !self.shared.expects_events() {
             return self.sleep(deadline);
         }
-        if !self.shared.marks.doze() {
+        if !self.shared.marks.prepare_wait() {
             return self.acknowledge();
         }
         let notified = self.sleep(deadline);
-        self.shared.marks.rouse();
+        self.shared.marks.cancel_wait();
         notified
     }
 
     fn sleep(&self, deadline: Option<Instant>) -> bool {
-        if let Some(desk) = &self.interrupts.desk {
-            if desk.is_due(clock::now()) {
+        if let Some(dispatcher) = &self.interrupts.dispatcher {
+            if dispatcher.is_due(clock::now()) {
                 return self.acknowledge();
             }
-            return self.sleep_on_all(deadline.into_iter().chain(desk.next_deadline()).min());
+            return self.sleep_on_all(deadline.into_iter().chain(dispatcher.next_deadline()).min());
         }
         if self.interrupts.watches.any() {
             return self.sleep_on_all(deadline);
@@ -104,8 +104,9 @@ impl Executor {
     fn sleep_on_all(&self, deadline: Option<Instant>) -> bool {
         let mut set = WaitSet::new();
         let watches = &self.interrupts.watches;
-        let desk = self.interrupts.desk.as_deref();
-        let is_quiet = watches.doze(&mut set) & desk.is_none_or(|desk| desk.doze(&mut set));
+        let dispatcher = self.interrupts.dispatcher.as_deref();
+        let is_quiet = watches.prepare_wait(&mut set)
+            & dispatcher.is_none_or(|dispatcher| dispatcher.prepare_wait(&mut set));
         let notified = match (&self.virtual_processor, is_quiet) {
             (_, false) => false,
             (Some(virtual_processor), true) => {
@@ -116,9 +117,9 @@ impl Executor {
                 false
             }
         };
-        watches.stir();
-        if let Some(desk) = desk {
-            desk.stir();
+        watches.cancel_wait();
+        if let Some(dispatcher) = dispatcher {
+            dispatcher.cancel_wait();
         }
         notified
     }

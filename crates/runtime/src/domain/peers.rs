@@ -3,12 +3,10 @@
 //! The shm crate copies and checks what peers wrote. A peer with invalid memory counts as having
 //! nothing to run: its own promise may break, the promises of the others hold.
 
-use std::sync::atomic::Ordering;
-
 use upcall_core::time::Instant;
 use upcall_shm::DomainId;
 use upcall_shm::kernel_area::{Reader, State};
-use upcall_shm::turn_page::{ASLEEP, TurnPage};
+use upcall_shm::turn_page::TurnPage;
 use upcall_shm::user_area::{NEVER, Peer, Rank};
 use upcall_sys::memfd::{ReadOnlyMapping, SharedMapping};
 
@@ -94,10 +92,7 @@ fn would_run(
 /// word.
 #[cold]
 fn is_back(page: &TurnPage<SharedMapping>, domain: DomainId, state: Option<State>) -> bool {
-    let asleep = u64::from(ASLEEP);
-    // Relaxed: no other data is read because of it.
-    matches!(state, Some(State::Blocked | State::Stopped))
-        && page.bell(domain).load(Ordering::Relaxed) == asleep
+    matches!(state, Some(State::Blocked | State::Stopped)) && page.wake_word(domain).is_asleep()
 }
 
 /// The best of all ready peers, of what was released by `by`.

@@ -17,10 +17,11 @@ use upcall_core::scheduler::Scheduler;
 use upcall_core::time::{Instant, Span};
 use upcall_shm::DomainId;
 use upcall_shm::kernel_area::{Interrupts, Reader, State};
-use upcall_shm::turn_page::{ASLEEP, TurnPage};
+use upcall_shm::turn_page::TurnPage;
 use upcall_shm::user_area::{
     Counters, LentMask, Mask, NEVER, Owner, Peer, Pending, Rank, Slot, SlotState,
 };
+use upcall_shm::wake_word::ASLEEP;
 use upcall_sys::futex;
 use upcall_sys::memfd::{ReadOnlyMapping, SharedMapping};
 
@@ -305,12 +306,12 @@ impl VirtualProcessor {
     /// that looked earlier would not look again.
     #[inline]
     fn sleep<'a>(&'a self, wait: impl FnOnce(&'a AtomicU64)) -> bool {
-        let page = &self.pages.turn;
-        if page.doze(self.me) {
+        let wake_word = self.pages.turn.wake_word(self.me);
+        if wake_word.prepare_wait() {
             self.ask_holder();
-            wait(page.bell(self.me));
+            wait(wake_word.word());
         }
-        page.rouse(self.me)
+        wake_word.finish_wait()
     }
 
     /// Asks the holder of the turn to look at all user areas, if it has not been asked since the

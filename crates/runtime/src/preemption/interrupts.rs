@@ -31,7 +31,7 @@ pub use upcall_shm::kernel_area::Interrupt;
 use upcall_core::time::Instant;
 use upcall_shm::kernel_area;
 
-use crate::channel::{Desk, Moment};
+use crate::channel::{DispatchPoint, EventDispatcher};
 use crate::domain::virtual_processor::VirtualProcessor;
 use crate::mailbox::{Shared, bit};
 use crate::stream::Watches;
@@ -61,7 +61,7 @@ pub(crate) struct Interrupts {
     /// The streams that may interrupt the running handler.
     pub(crate) watches: Watches,
     /// The event channels whose handlers may interrupt it, if there are any.
-    pub(crate) desk: Option<Box<Desk>>,
+    pub(crate) dispatcher: Option<Box<EventDispatcher>>,
 }
 
 impl std::fmt::Debug for Interrupts {
@@ -85,7 +85,7 @@ impl Interrupts {
             seen,
             requested: 0,
             watches,
-            desk: None,
+            dispatcher: None,
         }
     }
 
@@ -126,9 +126,9 @@ impl Interrupts {
     /// Invokes the handlers of event channels that are due, unless interrupts are masked. `true`:
     /// some may have been invoked.
     #[inline]
-    pub(crate) fn serve(&mut self, now: Instant, moment: Moment) -> bool {
-        match &mut self.desk {
-            Some(desk) if self.masks == 0 => desk.serve(now, moment),
+    pub(crate) fn serve(&mut self, now: Instant, point: DispatchPoint) -> bool {
+        match &mut self.dispatcher {
+            Some(dispatcher) if self.masks == 0 => dispatcher.serve(now, point),
             _ => false,
         }
     }

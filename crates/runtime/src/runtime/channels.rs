@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::Runtime;
 use crate::channel::{
-    Caller, ChannelOpenError, Client, Desk, Newcomer, Route, Service, ServiceTerms,
+    ChannelOpenError, Client, DispatcherNotifier, EventDispatcher, NewRegistrant, Route, Service,
+    ServiceTerms,
 };
 use crate::config::Mode;
 use crate::cpu::link::Control;
@@ -45,8 +46,8 @@ impl Runtime {
         terms: ServiceTerms,
     ) -> Result<Service, ChannelOpenError> {
         let (executor, caller) = self.events_of(cpu)?;
-        Service::open(name, terms, &caller, |newcomer| {
-            self.seat_party(executor, newcomer).map(|()| None)
+        Service::open(name, terms, &caller, |registrant| {
+            self.add_registrant(executor, registrant).map(|()| None)
         })
     }
 
@@ -75,13 +76,13 @@ impl Runtime {
         route: Route,
     ) -> Result<Client, ChannelOpenError> {
         let (executor, caller) = self.events_of(cpu)?;
-        Client::that_handles(name, route, &caller, |newcomer| {
-            self.seat_party(executor, newcomer).map(|()| None)
+        Client::with_handlers(name, route, &caller, |registrant| {
+            self.add_registrant(executor, registrant).map(|()| None)
         })
     }
 
-    /// The executor of `cpu`, and how it is called.
-    fn events_of(&self, cpu: u32) -> Result<(usize, Caller), ChannelOpenError> {
+    /// The executor of `cpu`, and how its dispatcher is notified.
+    fn events_of(&self, cpu: u32) -> Result<(usize, DispatcherNotifier), ChannelOpenError> {
         if self.config.mode != Mode::Upcall {
             return Err(ChannelOpenError::NotInMode(self.config.mode));
         }
@@ -89,33 +90,41 @@ impl Runtime {
         let mut executors = self.executors.iter();
         let found = executors.position(|one| one.cpu == cpu);
         let executor = found.ok_or(ChannelOpenError::NoSuchCpu { cpu })?;
-        Ok((executor, Caller::Executor(self.executors[executor].link.shared.clone())))
+        Ok((executor, DispatcherNotifier::Executor(self.executors[executor].link.shared.clone())))
     }
 
-    /// Brings a party to the desk of an executor, which lends it meanwhile.
-    fn seat_party(&mut self, executor: usize, newcomer: Newcomer) -> Result<(), ChannelOpenError> {
+    /// Adds a registrant to the event dispatcher of an executor, which lends the dispatcher
+    /// meanwhile.
+    fn add_registrant(
+        &mut self,
+        executor: usize,
+        registrant: NewRegistrant,
+    ) -> Result<(), ChannelOpenError> {
         let here = |known: &&super::Activity| known.has_stream && known.executor == executor;
         let streams = self.activities.iter().flatten().filter(here).count();
-        let mut desk = match self.executors[executor].peers_reserved {
-            None => Box::new(Desk::new()),
-            Some(_) => self.borrow_desk(executor)?,
+        let mut dispatcher = match self.executors[executor].peers_reserved {
+            None => Box::new(EventDispatcher::new()),
+            Some(_) => self.borrow_dispatcher(executor)?,
         };
-        let bells = streams + desk.peers_reserved() + newcomer.peers_max;
-        let admitted = match bells <= WATCHES_MAX {
-            true => desk.admit(newcomer).map_err(ChannelOpenError::from),
-            false => Err(ChannelOpenError::TooManyBells { bells_max: WATCHES_MAX }),
+        let wake_words = streams + dispatcher.peers_reserved() + registrant.peers_max;
+        let admitted = match wake_words <= WATCHES_MAX {
+            true => dispatcher.admit(registrant).map_err(ChannelOpenError::from),
+            false => Err(ChannelOpenError::TooManyPeers { peers_max: WATCHES_MAX }),
         };
-        self.executors[executor].peers_reserved = Some(desk.peers_reserved());
-        self.send(executor, Control::TakeDesk { desk });
+        self.executors[executor].peers_reserved = Some(dispatcher.peers_reserved());
+        self.send(executor, Control::TakeDispatcher { dispatcher });
         admitted
     }
 
-    fn borrow_desk(&mut self, executor: usize) -> Result<Box<Desk>, ChannelOpenError> {
-        self.send(executor, Control::LendDesk);
+    fn borrow_dispatcher(
+        &mut self,
+        executor: usize,
+    ) -> Result<Box<EventDispatcher>, ChannelOpenError> {
+        self.send(executor, Control::LendDispatcher);
         loop {
             let runs = self.executors[executor].runs();
-            if let Ok(desk) = self.executors[executor].link.desks.pop() {
-                return Ok(desk);
+            if let Ok(dispatcher) = self.executors[executor].link.dispatchers.pop() {
+                return Ok(dispatcher);
             }
             if !runs {
                 return Err(ChannelOpenError::Thread("the scheduling thread has ended".to_owned()));

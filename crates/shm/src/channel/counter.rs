@@ -26,24 +26,24 @@ impl<W: AsRef<[AtomicU64]>> Raiser<W> {
         self.0.accept();
     }
 
-    /// See [`super::ring::Raiser::must_tell`].
+    /// See [`super::ring::Raiser::must_notify`].
     ///
     /// # Errors
     /// The taker wrote what cannot be.
     #[inline]
     #[must_use = "the taker does not look by itself"]
-    pub fn must_tell(&mut self) -> Result<bool, PeerFault> {
-        self.0.must_tell()
+    pub fn must_notify(&mut self) -> Result<bool, PeerFault> {
+        self.0.must_notify()
     }
 
-    /// [`Self::post`] and [`Self::must_tell`].
+    /// [`Self::post`] and [`Self::must_notify`].
     ///
     /// # Errors
-    /// As [`Self::must_tell`]; the event was counted.
+    /// As [`Self::must_notify`]; the event was counted.
     #[inline]
     pub fn raise(&mut self) -> Result<bool, PeerFault> {
         self.post();
-        self.must_tell()
+        self.must_notify()
     }
 }
 

@@ -80,8 +80,8 @@ impl<W: AsRef<[AtomicU64]>> RaiserHead<W> {
         Ok(self.raised.wrapping_sub(self.taken) >= self.pending_max)
     }
 
-    /// See [`super::ring::Raiser::must_tell`].
-    pub fn must_tell(&mut self) -> Result<bool, PeerFault> {
+    /// See [`super::ring::Raiser::must_notify`].
+    pub fn must_notify(&mut self) -> Result<bool, PeerFault> {
         if self.raised == self.told {
             return Ok(false);
         }
@@ -146,7 +146,7 @@ impl<W: AsRef<[AtomicU64]>> TakerHead<W> {
     /// Whether nothing was accepted since it had looked up to `self.taken`: then
     /// the next event is told.
     pub fn settle(&mut self) -> Result<bool, PeerFault> {
-        // Pairs with the fence in `RaiserHead::must_tell`: of two fences one comes
+        // Pairs with the fence in `RaiserHead::must_notify`: of two fences one comes
         // first, and what was stored before it is seen after the other.
         barrier(Edge::ChannelSettleFence, SeqCst);
         self.settled = self.raised()? == self.taken;

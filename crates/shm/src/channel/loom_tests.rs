@@ -4,6 +4,7 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p upcall-shm --release`
 
 use super::marks::{RaiserMarks, TYPE_BITS, TakerMarks};
+use super::wake_line::{WAKE_LINE_WORDS, WakeLine};
 use super::*;
 use crate::edge::{Edge, check, each_breaks};
 
@@ -31,7 +32,7 @@ const fn payload(serial: u64) -> Payload {
 }
 
 /// What of a payload that is mixed up says so.
-fn which(event: Event) -> u64 {
+fn which(event: TakenEvent) -> u64 {
     assert_eq!(event.payload, payload(event.payload[0]), "mixed");
     event.payload[0]
 }
@@ -66,8 +67,8 @@ fn told_of_a_count() {
             break;
         }
     }
-    let must_tell = raises.join().unwrap();
-    assert!(taken == 2 || must_tell || !settled, "nobody told");
+    let must_notify = raises.join().unwrap();
+    assert!(taken == 2 || must_notify || !settled, "nobody told");
     taken += taker.take().unwrap().unwrap_or(0);
     assert_eq!(taken, 2);
 }
@@ -131,7 +132,7 @@ fn overwritten() {
     let words = segment(Form::Typed { types: 1 });
     let mut raiser = typed::Raiser::attach(words.clone(), 1).unwrap();
     let mut taker = typed::Taker::attach(words, 1).unwrap();
-    assert!(raiser.raise(0, &payload(1)).unwrap().must_tell);
+    assert!(raiser.raise(0, &payload(1)).unwrap().must_notify);
     let raises = thread::spawn(move || raiser.post(0, &payload(2)).unwrap());
     let first = found(taker.take());
     let posted = raises.join().unwrap();
@@ -166,13 +167,13 @@ fn told_of_types() {
     let words = segment(Form::Typed { types: 2 });
     let mut raiser = typed::Raiser::attach(words.clone(), 2).unwrap();
     let mut taker = typed::Taker::attach(words, 2).unwrap();
-    assert!(raiser.raise(1, &payload(1)).unwrap().must_tell);
+    assert!(raiser.raise(1, &payload(1)).unwrap().must_notify);
     assert_eq!(found(taker.take()).map(which), Some(1));
     let raises = thread::spawn(move || raiser.raise(0, &payload(2)).unwrap());
     let taken = taker.take();
-    let must_tell = raises.join().unwrap().must_tell;
+    let must_notify = raises.join().unwrap().must_notify;
     if taken == Ok(None) {
-        assert!(must_tell, "nobody told");
+        assert!(must_notify, "nobody told");
         assert_eq!(found(taker.take()).map(which), Some(2), "told too early");
     }
 }
@@ -241,17 +242,17 @@ fn count_hands_over() {
 #[derive(Default)]
 struct Futex(loom::sync::Mutex<()>, loom::sync::Condvar);
 
-/// A taker that sleeps on its bell until it has taken what is raised meanwhile: else it hangs.
-fn woken_by_its_bell() {
+/// A taker that sleeps on its wake word until it has taken what is raised meanwhile: else it hangs.
+fn woken_by_its_wake_word() {
     let words = segment(Form::Counter);
     let mut raiser = counter::Raiser::attach(words.clone()).unwrap();
     let mut taker = counter::Taker::attach(words).unwrap();
-    let bell = Arc::new(bell::Bell::new(zeros(bell::BELL_WORDS)).unwrap());
+    let line = Arc::new(WakeLine::new(zeros(WAKE_LINE_WORDS)).unwrap());
     let futex = Arc::new(Futex::default());
     let raises = {
-        let (bell, futex) = (bell.clone(), futex.clone());
+        let (line, futex) = (line.clone(), futex.clone());
         thread::spawn(move || {
-            if raiser.raise().unwrap() && bell.ring() {
+            if raiser.raise().unwrap() && line.wake_word().notify() {
                 let _guard = futex.0.lock().unwrap();
                 futex.1.notify_one();
             }
@@ -260,14 +261,15 @@ fn woken_by_its_bell() {
     // It has looked once, and from then on only if it is told.
     let mut taken = found(taker.take());
     while taken.is_none() {
-        if bell.doze() {
+        let wake_word = line.wake_word();
+        if wake_word.prepare_wait() {
             let guard = futex.0.lock().unwrap();
-            if bell.word().load(Relaxed) == u64::from(bell::ASLEEP) {
+            if wake_word.is_asleep() {
                 drop(futex.1.wait(guard).unwrap());
             }
         }
-        bell.stir();
-        if bell.answer() {
+        wake_word.cancel_wait();
+        if wake_word.acknowledge() {
             taken = found(taker.take());
             assert!(taken.is_some(), "told of what is not seen");
         }
@@ -275,27 +277,9 @@ fn woken_by_its_bell() {
     raises.join().unwrap();
 }
 
-/// What was stored before a ring is seen by who answers.
-fn handed_over_by_a_bell() {
-    let bell = Arc::new(bell::Bell::new(zeros(bell::BELL_WORDS)).unwrap());
-    let beside = zeros(1);
-    let rings = {
-        let (bell, beside) = (bell.clone(), beside.clone());
-        thread::spawn(move || {
-            beside[0].store(1, Relaxed);
-            assert!(!bell.ring(), "nobody sleeps");
-        })
-    };
-    if bell.answer() {
-        assert_eq!(beside[0].load(Relaxed), 1, "not handed over");
-    }
-    rings.join().unwrap();
-}
-
 #[test]
-fn a_taker_that_sleeps_on_its_bell_is_woken() {
-    check(None, woken_by_its_bell);
-    check(None, handed_over_by_a_bell);
+fn a_taker_that_sleeps_on_its_wake_word_is_woken() {
+    check(None, woken_by_its_wake_word);
 }
 
 #[test]
@@ -335,8 +319,6 @@ fn no_ordering_can_be_weaker() {
         (Edge::MarkFound, handed_over_by_a_mark, "not handed over"),
         (Edge::MarkFullFence, merged_into_a_full_mark, "the latest was lost"),
         (Edge::MarkTakenFence, merged_into_a_full_mark, "the latest was lost"),
-        (Edge::ChannelRing, handed_over_by_a_bell, "not handed over"),
-        (Edge::ChannelHear, handed_over_by_a_bell, "not handed over"),
         (Edge::StampOdd, overwritten, "mixed"),
         (Edge::StampEven, overwritten, "mixed"),
         (Edge::StampFirst, overwritten, "mixed"),

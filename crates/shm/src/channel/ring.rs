@@ -2,7 +2,7 @@
 //! ring buffer (ecalls-2001 §2.3), whose `back` is `raised` and whose `front` is `taken`.
 
 use super::head::{RaiserHead, TakerHead};
-use super::{Event, Form, KIND, Payload, Posted, Raised, TRIES_MAX};
+use super::{Form, KIND, Payload, Posted, Raised, TRIES_MAX, TakenEvent};
 use super::{load_payload, store_entry};
 use crate::{AtomicU64, LayoutError, PeerFault};
 
@@ -49,18 +49,18 @@ impl<W: AsRef<[AtomicU64]>> Raiser<W> {
     /// The taker wrote what cannot be.
     #[inline]
     #[must_use = "the taker does not look by itself"]
-    pub fn must_tell(&mut self) -> Result<bool, PeerFault> {
-        self.head.must_tell()
+    pub fn must_notify(&mut self) -> Result<bool, PeerFault> {
+        self.head.must_notify()
     }
 
-    /// [`Self::post`] and [`Self::must_tell`].
+    /// [`Self::post`] and [`Self::must_notify`].
     ///
     /// # Errors
     /// As those two; what was posted before the second stays so.
     #[inline]
     pub fn raise(&mut self, payload: &Payload) -> Result<Raised, PeerFault> {
         let posted = self.post(payload)?;
-        Ok(Raised { posted, must_tell: self.must_tell()? })
+        Ok(Raised { posted, must_notify: self.must_notify()? })
     }
 }
 
@@ -88,7 +88,7 @@ impl<W: AsRef<[AtomicU64]>> Taker<W> {
     /// More is pending than there are slots, or less than there was.
     /// [`PeerFault::Torn`]: the count changed at every try; look again.
     #[inline]
-    pub fn take(&mut self) -> Result<Option<Event>, PeerFault> {
+    pub fn take(&mut self) -> Result<Option<TakenEvent>, PeerFault> {
         for _ in 0..TRIES_MAX {
             let raised = self.head.raised()?;
             let taken = self.head.taken;
@@ -96,7 +96,7 @@ impl<W: AsRef<[AtomicU64]>> Taker<W> {
                 let at = self.head.entry(slot(taken, self.slots));
                 let payload = load_payload(self.head.words.line(at));
                 self.head.advance(taken.wrapping_add(1));
-                return Ok(Some(Event { row: 0, serial: taken, merged: 0, payload }));
+                return Ok(Some(TakenEvent { row: 0, serial: taken, merged: 0, payload }));
             }
             if self.head.is_settled(raised) || self.head.settle()? {
                 return Ok(None);

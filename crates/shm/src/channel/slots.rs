@@ -6,7 +6,7 @@
 
 use super::head::{RaiserHead, TakerHead};
 use super::marks::{Marked, RaiserMarks, SLOT_BITS, TakerMarks};
-use super::{Event, Form, KIND, Payload, Posted, Raised, SegmentError, TRIES_MAX};
+use super::{Form, KIND, Payload, Posted, Raised, SegmentError, TRIES_MAX, TakenEvent};
 use super::{load_payload, store_entry};
 use crate::{AtomicU64, LayoutError, Ordering, PeerFault};
 use Ordering::Relaxed;
@@ -57,24 +57,24 @@ impl<W: AsRef<[AtomicU64]>> Raiser<W> {
         Ok(Posted::Stored)
     }
 
-    /// See [`super::ring::Raiser::must_tell`].
+    /// See [`super::ring::Raiser::must_notify`].
     ///
     /// # Errors
     /// The taker wrote what cannot be.
     #[inline]
     #[must_use = "the taker does not look by itself"]
-    pub fn must_tell(&mut self) -> Result<bool, PeerFault> {
-        self.head.must_tell()
+    pub fn must_notify(&mut self) -> Result<bool, PeerFault> {
+        self.head.must_notify()
     }
 
-    /// [`Self::post`] and [`Self::must_tell`].
+    /// [`Self::post`] and [`Self::must_notify`].
     ///
     /// # Errors
     /// As those two; what was posted before the second stays so.
     #[inline]
     pub fn raise(&mut self, level: u32, payload: &Payload) -> Result<Raised, SegmentError> {
         let posted = self.post(level, payload)?;
-        Ok(Raised { posted, must_tell: self.must_tell()? })
+        Ok(Raised { posted, must_notify: self.must_notify()? })
     }
 }
 
@@ -98,7 +98,7 @@ impl<W: AsRef<[AtomicU64]>> Taker<W> {
     }
 
     /// An event of the most urgent level that has any; within a level the
-    /// entry that stands first, which [`Event::serial`] tells from the oldest. `None`: nothing is
+    /// entry that stands first, which [`TakenEvent::serial`] tells from the oldest. `None`: nothing is
     /// pending, and who raises next is told to tell. Wait-free; a load where nothing
     /// is new, else at most 8.
     ///
@@ -106,7 +106,7 @@ impl<W: AsRef<[AtomicU64]>> Taker<W> {
     /// A mark without an entry, or a count that went back.
     /// [`PeerFault::Torn`]: the count changed at every try; look again.
     #[inline]
-    pub fn take(&mut self) -> Result<Option<Event>, PeerFault> {
+    pub fn take(&mut self) -> Result<Option<TakenEvent>, PeerFault> {
         for _ in 0..TRIES_MAX {
             let raised = self.head.raised()?;
             if self.head.is_settled(raised) {
@@ -130,12 +130,12 @@ impl<W: AsRef<[AtomicU64]>> Taker<W> {
     }
 
     /// Copies an entry that was found to be pending, then frees it.
-    fn copy(&mut self, marked: Marked) -> Event {
+    fn copy(&mut self, marked: Marked) -> TakenEvent {
         let words = &self.head.words;
         let line = words.line(self.head.entry(marked.entry));
         // Relaxed: `TakerMarks::first` has acquired it.
         let (serial, payload) = (line[0].load(Relaxed), load_payload(line));
         self.marks.take(words, marked);
-        Event { row: marked.entry / self.depth, serial, merged: 0, payload }
+        TakenEvent { row: marked.entry / self.depth, serial, merged: 0, payload }
     }
 }

@@ -215,13 +215,13 @@ fn many_events_are_told_of_once() {
     let words = segment(Form::Counter);
     let mut raiser = counter::Raiser::attach(&words).unwrap();
     let mut taker = counter::Taker::attach(&words).unwrap();
-    assert_eq!(raiser.must_tell(), Ok(false), "nothing was posted");
+    assert_eq!(raiser.must_notify(), Ok(false), "nothing was posted");
     assert_eq!(raiser.raise(), Ok(true));
     assert_eq!((raiser.raise(), raiser.raise()), (Ok(false), Ok(false)));
     assert_eq!((taker.take(), taker.take()), (Ok(Some(3)), Ok(None)));
     raiser.post();
     raiser.post();
-    assert_eq!((raiser.must_tell(), raiser.must_tell()), (Ok(true), Ok(false)));
+    assert_eq!((raiser.must_notify(), raiser.must_notify()), (Ok(true), Ok(false)));
     assert_eq!((taker.take(), taker.take()), (Ok(Some(2)), Ok(None)));
 }
 
@@ -230,13 +230,14 @@ fn of_a_type_the_latest_counts_and_the_first_type_comes_first() {
     let words = segment(TYPED);
     let mut raiser = typed::Raiser::attach(&words, 70).unwrap();
     let mut taker = typed::Taker::attach(&words, 70).unwrap();
-    let stored = |must_tell| Ok(Raised { posted: Posted::Stored, must_tell });
-    let merged = Ok(Raised { posted: Posted::Merged, must_tell: false });
+    let stored = |must_notify| Ok(Raised { posted: Posted::Stored, must_notify });
+    let merged = Ok(Raised { posted: Posted::Merged, must_notify: false });
     assert_eq!(raiser.raise(69, &payload(1)), stored(true));
     assert_eq!(raiser.raise(64, &payload(2)), stored(false));
     assert_eq!(raiser.raise(69, &payload(3)), merged);
     assert_eq!(raiser.post(70, &payload(0)), Err(SegmentError::Row { found: 70, rows: 70 }));
-    let event = |row, serial, merged, first| Event { row, serial, merged, payload: payload(first) };
+    let event =
+        |row, serial, merged, first| TakenEvent { row, serial, merged, payload: payload(first) };
     assert_eq!(taker.take(), Ok(Some(event(64, 0, 0, 2))));
     assert_eq!(taker.take(), Ok(Some(event(69, 1, 1, 3))));
     assert_eq!(taker.take(), Ok(None));
@@ -266,14 +267,14 @@ fn whoever_follows_an_end_that_died_goes_on_where_it_was() {
     let words = segment(TYPED);
     let mut first = typed::Raiser::attach(&words, 70).unwrap();
     let mut dead = typed::Taker::attach(&words, 70).unwrap();
-    assert!(first.raise(5, &payload(1)).unwrap().must_tell);
+    assert!(first.raise(5, &payload(1)).unwrap().must_notify);
     assert_eq!(dead.take().unwrap().map(|event| event.serial), Some(0));
     let _ = first.post(5, &payload(2));
     let _ = first.post(6, &payload(3));
     words[TYPED.entries_at() + 6 * 8].store(5, Relaxed); // died as it wrote
     let mut raiser = typed::Raiser::attach(&words, 70).unwrap();
     let mut taker = typed::Taker::attach(&words, 70).unwrap();
-    assert_eq!(raiser.must_tell(), Ok(true), "it is not known whether the other told");
+    assert_eq!(raiser.must_notify(), Ok(true), "it is not known whether the other told");
     let event = taker.take().unwrap().unwrap();
     assert_eq!((event.row, event.serial, event.merged), (5, 1, 0));
     assert_eq!(taker.take(), Err(PeerFault::Torn { page: PAGE }));
@@ -296,12 +297,12 @@ fn what_a_peer_cannot_say_is_a_fault_and_spoils_no_more_than_the_segment() {
         raiser.post(&payload(1)).unwrap();
     }
     words[word::TAKEN].store(4, Relaxed);
-    assert_eq!(raiser.must_tell(), Err(fault("pending", u64::MAX, 3)));
+    assert_eq!(raiser.must_notify(), Err(fault("pending", u64::MAX, 3)));
     words[word::TAKEN].store(2, Relaxed);
-    assert_eq!(raiser.must_tell(), Ok(true));
+    assert_eq!(raiser.must_notify(), Ok(true));
     words[word::TAKEN].store(1, Relaxed); // back
     raiser.post(&payload(1)).unwrap();
-    assert_eq!(raiser.must_tell(), Err(fault("pending", 3, 2)));
+    assert_eq!(raiser.must_notify(), Err(fault("pending", 3, 2)));
     assert_eq!(
         ring::Raiser::attach(&segment_with(RING, word::TAKEN, 1), 4).unwrap_err(),
         LayoutError::Value { page: PAGE, name: "pending", found: u64::MAX, min: 0, max: 4 }
@@ -378,7 +379,7 @@ fn no_event_is_slept_through_between_threads() {
             for serial in 0..EVENTS {
                 loop {
                     let raised = raiser.raise(&payload(serial)).unwrap();
-                    if raised.must_tell {
+                    if raised.must_notify {
                         tell.send(()).unwrap();
                     }
                     if raised.posted == Posted::Stored {

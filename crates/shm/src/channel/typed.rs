@@ -3,7 +3,7 @@
 
 use super::head::{RaiserHead, TakerHead};
 use super::marks::{RaiserMarks, TYPE_BITS, TakerMarks, settle_entry};
-use super::{Event, Form, KIND, Payload, Posted, Raised, SegmentError, TRIES_MAX};
+use super::{Form, KIND, Payload, Posted, Raised, SegmentError, TRIES_MAX, TakenEvent};
 use super::{fault, load_payload, store_payload};
 use crate::edge::{Edge, barrier, ordering};
 use crate::words::LINE_WORDS;
@@ -49,24 +49,24 @@ impl<W: AsRef<[AtomicU64]>> Raiser<W> {
         Ok(if was_pending { Posted::Merged } else { Posted::Stored })
     }
 
-    /// See [`super::ring::Raiser::must_tell`].
+    /// See [`super::ring::Raiser::must_notify`].
     ///
     /// # Errors
     /// The taker wrote what cannot be.
     #[inline]
     #[must_use = "the taker does not look by itself"]
-    pub fn must_tell(&mut self) -> Result<bool, PeerFault> {
-        self.head.must_tell()
+    pub fn must_notify(&mut self) -> Result<bool, PeerFault> {
+        self.head.must_notify()
     }
 
-    /// [`Self::post`] and [`Self::must_tell`].
+    /// [`Self::post`] and [`Self::must_notify`].
     ///
     /// # Errors
     /// As those two; what was posted before the second stays so.
     #[inline]
     pub fn raise(&mut self, kind: u32, payload: &Payload) -> Result<Raised, SegmentError> {
         let posted = self.post(kind, payload)?;
-        Ok(Raised { posted, must_tell: self.must_tell()? })
+        Ok(Raised { posted, must_notify: self.must_notify()? })
     }
 }
 
@@ -107,7 +107,7 @@ impl<W: AsRef<[AtomicU64]>> Taker<W> {
     /// A mark without an entry, or a count that went back. [`PeerFault::Torn`]: it was written
     /// at every try; look again.
     #[inline]
-    pub fn take(&mut self) -> Result<Option<Event>, PeerFault> {
+    pub fn take(&mut self) -> Result<Option<TakenEvent>, PeerFault> {
         for _ in 0..TRIES_MAX {
             let raised = self.head.raised()?;
             if self.head.is_settled(raised) {
@@ -125,7 +125,7 @@ impl<W: AsRef<[AtomicU64]>> Taker<W> {
     }
 
     /// Takes the first that is marked and stands for something new.
-    fn first(&mut self) -> Result<Option<Event>, PeerFault> {
+    fn first(&mut self) -> Result<Option<TakenEvent>, PeerFault> {
         for _ in 0..=self.types {
             let words = &self.head.words;
             let Some(marked) = self.marks.first(words)? else { return Ok(None) };
@@ -143,7 +143,7 @@ impl<W: AsRef<[AtomicU64]>> Taker<W> {
             // 0: it was taken already, between its stamp and its mark.
             if let Some(merged) = since.checked_sub(1) {
                 let serial = written.wrapping_sub(1) & WRITTEN_MASK;
-                return Ok(Some(Event { row: kind, serial, merged, payload }));
+                return Ok(Some(TakenEvent { row: kind, serial, merged, payload }));
             }
         }
         Err(PeerFault::Torn { page: KIND.page })

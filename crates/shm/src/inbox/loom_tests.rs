@@ -68,14 +68,14 @@ fn marked() {
     posts.join().unwrap();
 }
 
-/// A taker that goes to sleep: it finds the mark, or is rung.
-fn dozing() {
+/// A taker that goes to sleep: it finds the mark, or is notified.
+fn sleeping() {
     let marks = Arc::new(Marks::default());
     let posts = {
         let marks = marks.clone();
         thread::spawn(move || marks.set(0))
     };
-    let sleeps = marks.doze();
+    let sleeps = marks.prepare_wait();
     let rings = posts.join().unwrap();
     assert!(!sleeps || rings, "slept through");
 }
@@ -89,7 +89,7 @@ fn every_event_is_found_once_and_whole() {
 #[test]
 fn no_event_is_slept_through() {
     check(None, marked);
-    check(None, dozing);
+    check(None, sleeping);
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn no_ordering_can_be_weaker() {
         (Edge::InboxHold, last_entry, "written too early"),
         (Edge::MarkSet, marked, "a mark for nothing"),
         (Edge::MarkTake, marked, "a mark for nothing"),
-        (Edge::MarkFence, dozing, "slept through"),
-        (Edge::DozeFence, dozing, "slept through"),
+        (Edge::MarkFence, sleeping, "slept through"),
+        (Edge::PrepareWaitFence, sleeping, "slept through"),
     ]);
 }

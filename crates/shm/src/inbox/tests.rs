@@ -47,14 +47,14 @@ fn a_full_inbox_says_so_until_an_event_is_taken_and_a_closed_one_for_good() {
 }
 
 #[test]
-fn only_a_taker_that_dozes_is_rung_for() {
+fn only_a_taker_that_prepared_to_wait_is_notified() {
     let marks = Marks::default();
     assert!(!marks.set(3) && !marks.set(255) && !marks.set(256));
-    assert!(!marks.doze(), "something is marked");
+    assert!(!marks.prepare_wait(), "something is marked");
     assert_eq!(marks.take().collect::<Vec<_>>(), [3, 255]);
-    assert!(marks.doze());
+    assert!(marks.prepare_wait());
     assert!(marks.set(70));
-    marks.rouse();
+    marks.cancel_wait();
     assert!(!marks.set(70));
     assert_eq!(marks.take().collect::<Vec<_>>(), [70]);
     assert_eq!(marks.take().count(), 0);

@@ -32,7 +32,7 @@ struct IoEventsPage {
     identity: Identity,
     raised: CountLine,
     taken: CountLine,
-    bell: CountLine,
+    wake: CountLine,
     active: TreeWords,
     updated: TreeWords,
     interest: [u64; DESCRIPTORS_MAX as usize],
@@ -69,7 +69,7 @@ const _: () = {
     assert!(size_of::<TreeWords>() == 16_704);
     assert!(offset_of!(IoEventsPage, raised) == 64);
     assert!(offset_of!(IoEventsPage, taken) == 128);
-    assert!(offset_of!(IoEventsPage, bell) == 192);
+    assert!(offset_of!(IoEventsPage, wake) == 192);
     assert!(offset_of!(IoEventsPage, active) == 256);
     assert!(offset_of!(IoEventsPage, updated) == 16_960);
     assert!(offset_of!(IoEventsPage, interest) == 33_664);
@@ -89,7 +89,7 @@ pub(super) mod word {
     pub const DESCRIPTORS: usize = offset_of!(Identity, descriptors) / 8;
     pub const RAISED: usize = offset_of!(IoEventsPage, raised) / 8;
     pub const TAKEN: usize = offset_of!(IoEventsPage, taken) / 8;
-    pub const BELL: usize = offset_of!(IoEventsPage, bell) / 8;
+    pub const WAKE: usize = offset_of!(IoEventsPage, wake) / 8;
     pub const ACTIVE: usize = offset_of!(IoEventsPage, active) / 8;
     pub const UPDATED: usize = offset_of!(IoEventsPage, updated) / 8;
 
@@ -109,7 +109,7 @@ pub(super) mod word {
     /// Whether `word` is 0 in every page.
     pub const fn is_reserved(word: usize) -> bool {
         match word {
-            0..=DESCRIPTORS | RAISED | TAKEN | BELL | ACTIVE | UPDATED => false,
+            0..=DESCRIPTORS | RAISED | TAKEN | WAKE | ACTIVE | UPDATED => false,
             _ if word < ACTIVE => true,
             _ if word < UPDATED => word < ACTIVE + TREE_SUMMARIES,
             _ if word < INTEREST => word < UPDATED + TREE_SUMMARIES,

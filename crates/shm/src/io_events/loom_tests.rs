@@ -1,4 +1,4 @@
-//! The tree and the bell under every interleaving and every reordering that the memory
+//! The tree under every interleaving and every reordering that the memory
 //! model allows, and the proof that orderings and orders are needed.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p upcall-shm --release io_events`
@@ -9,24 +9,23 @@
 
 use super::tree::{Taker, Tree};
 use super::*;
-use crate::edge::{check, each_breaks};
+use crate::edge::{Edge, check, each_breaks};
 use loom::thread;
 use std::sync::Arc;
 
-/// A tree of two leaves (descriptors 0 to 31 and 32 to 63), a bell, and what is handed over.
+/// A tree of two leaves (descriptors 0 to 31 and 32 to 63), and what is handed over.
 struct Shared {
     top: AtomicU64,
     summaries: [AtomicU64; 1],
     leaves: [AtomicU64; 2],
-    bell: AtomicU64,
     data: AtomicU64,
 }
 
 impl Shared {
     fn new() -> Arc<Self> {
         let zero = || AtomicU64::new(0);
-        let (top, bell, data) = (zero(), zero(), zero());
-        Arc::new(Shared { top, summaries: [zero()], leaves: [zero(), zero()], bell, data })
+        let (top, data) = (zero(), zero());
+        Arc::new(Shared { top, summaries: [zero()], leaves: [zero(), zero()], data })
     }
 
     fn tree(&self) -> Tree<'_> {
@@ -77,27 +76,6 @@ fn hand_over() {
         assert_eq!(shared.data.load(Relaxed), 7, "taken too early");
     }
     client.join().unwrap();
-}
-
-/// Who is about to sleep, and who raises meanwhile: either the bell is heard with all that was
-/// raised, or it is rung for who sleeps.
-fn sleep() {
-    let shared = Shared::new();
-    let service = {
-        let shared = shared.clone();
-        thread::spawn(move || {
-            shared.data.store(1, Relaxed);
-            // As `IoService::ring`.
-            shared.bell.swap(RUNG, ordering(Edge::IoRing, Release)) == u64::from(ASLEEP)
-        })
-    };
-    // As `IoClient::rouse`, a look and `IoClient::doze`.
-    shared.bell.swap(SILENT, ordering(Edge::IoRouse, Acquire));
-    let seen = shared.data.load(Relaxed) == 1;
-    let asleep = u64::from(ASLEEP);
-    let dozes = shared.bell.compare_exchange(SILENT, asleep, Relaxed, Relaxed).is_ok();
-    let woken = service.join().unwrap();
-    assert!(!dozes || seen || woken, "slept through");
 }
 
 /// As [`raise_and_take`], by a service that sets the summary first: the mutant.
@@ -153,17 +131,10 @@ fn who_takes_a_bit_sees_what_was_stored_before() {
 }
 
 #[test]
-fn no_readiness_is_slept_through() {
-    check(None, sleep);
-}
-
-#[test]
 fn no_ordering_can_be_weaker_and_no_order_another() {
     each_breaks(&[
         (Edge::IoLeafRaise, hand_over, "taken too early"),
         (Edge::IoLeafTake, hand_over, "taken too early"),
-        (Edge::IoRing, sleep, "slept through"),
-        (Edge::IoRouse, sleep, "slept through"),
     ]);
     for mutant in [summary_first as fn(), leaf_first] {
         let found =

@@ -26,7 +26,7 @@ fn every_byte_stands_where_version_1_has_it() {
     service.raise(5, WRITABLE);
     assert_eq!(client.take(), Some((5, WRITABLE)));
     service.raise(6, READABLE);
-    assert!(!service.ring());
+    assert!(!service.wake_word().notify());
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.load(Relaxed).to_le_bytes()).collect();
     let mut golden = vec![0u8; PAGE_BYTES];
     for (offset, expected) in [
@@ -35,7 +35,7 @@ fn every_byte_stands_where_version_1_has_it() {
         (16, &[0, 0, 1]),              // descriptors
         (64, &[4]),                    // raised
         (128, &[1]),                   // taken
-        (192, &[1]),                   // bell: rung
+        (192, &[1]),                   // wake word: notified
         (256, &[1, 0, 0, 0x80]),       // active, top; the 1 is of descriptor 6
         (320, &[1]),                   // summary 0: leaf 0; leaf 1 is to be looked at by the client
         (320 + 31 * 8 + 7, &[0x80]),   // the last summary, the last leaf
@@ -150,16 +150,16 @@ fn the_service_finds_the_newest_statement_of_each_descriptor() {
 }
 
 #[test]
-fn a_rung_bell_is_not_slept_on() {
+fn both_ends_have_the_same_wake_word() {
     let words = blank();
     let (client, service) = ends(&words);
-    assert!(!service.ring() && !client.doze());
-    client.rouse();
-    assert!(client.doze());
-    assert_eq!(client.bell().load(Relaxed), u64::from(ASLEEP));
-    assert!(service.ring() && !service.ring());
-    client.rouse();
-    assert_eq!(client.bell().load(Relaxed), SILENT);
+    assert!(!service.wake_word().notify() && !client.wake_word().prepare_wait());
+    client.wake_word().finish_wait();
+    assert!(client.wake_word().prepare_wait());
+    assert!(service.wake_word().is_asleep());
+    assert!(service.wake_word().notify() && !service.wake_word().notify());
+    client.wake_word().finish_wait();
+    assert!(!service.wake_word().is_notified());
 }
 
 #[test]

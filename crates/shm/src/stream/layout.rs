@@ -61,7 +61,7 @@ struct EndLine {
     /// The peer's index at which this end is to be woken.
     wanted: u64,
     /// Low half: a futex. 1: waits.
-    bell: u64,
+    wait: u64,
     reserved: [u64; 4],
 }
 
@@ -83,7 +83,7 @@ const _: () = {
     assert!(offset_of!(Identity, start_level) == 48 && offset_of!(Identity, reserved) == 56);
     assert!(offset_of!(IndexLine, index) == 0 && offset_of!(IndexLine, reserved) == 8);
     assert!(offset_of!(EndLine, claimed) == 0 && offset_of!(EndLine, gone) == 8);
-    assert!(offset_of!(EndLine, wanted) == 16 && offset_of!(EndLine, bell) == 24);
+    assert!(offset_of!(EndLine, wanted) == 16 && offset_of!(EndLine, wait) == 24);
     assert!(offset_of!(EndLine, reserved) == 32);
 };
 
@@ -109,7 +109,7 @@ pub(super) mod word {
     pub const CLAIMED: usize = offset_of!(EndLine, claimed) / 8;
     pub const GONE: usize = offset_of!(EndLine, gone) / 8;
     pub const WANTED: usize = offset_of!(EndLine, wanted) / 8;
-    pub const BELL: usize = offset_of!(EndLine, bell) / 8;
+    pub const WAIT: usize = offset_of!(EndLine, wait) / 8;
 
     pub const DATA: usize = HEADER_BYTES / 8;
 
@@ -118,7 +118,7 @@ pub(super) mod word {
         match word {
             0..WRITTEN => word > START_LEVEL,
             WRITTEN | READ | ACTIVE => false,
-            READER..ACTIVE => word % LINE_WORDS > BELL,
+            READER..ACTIVE => word % LINE_WORDS > WAIT,
             _ => word < DATA,
         }
     }

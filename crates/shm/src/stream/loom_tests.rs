@@ -17,9 +17,9 @@ type Memory = Arc<[AtomicU64]>;
 struct Futex(Mutex<()>, Condvar);
 
 impl Futex {
-    fn wait(&self, bell: &AtomicU64) {
+    fn wait(&self, word: &AtomicU64) {
         let guard = self.0.lock().unwrap();
-        if bell.load(Relaxed) == u64::from(WAITING) {
+        if word.load(Relaxed) == u64::from(WAITING) {
             drop(self.1.wait(guard).unwrap());
         }
     }
@@ -80,8 +80,8 @@ fn the_level_is_waited_for() {
         })
     };
     if reader.wait(2).sleep {
-        futex.wait(reader.bell());
-        assert!(reader.rouse());
+        futex.wait(reader.wait_word());
+        assert!(reader.finish_wait());
     }
     assert_eq!(reader.level(), Ok(2), "woken too early");
     other.join().unwrap();
@@ -100,8 +100,8 @@ fn the_end_is_waited_for() {
         })
     };
     if reader.wait(1).sleep {
-        futex.wait(reader.bell());
-        assert!(reader.rouse());
+        futex.wait(reader.wait_word());
+        assert!(reader.finish_wait());
     }
     assert_eq!(reader.front().unwrap_err(), Closed::Ended);
     other.join().unwrap();
@@ -121,7 +121,7 @@ fn a_buffer_comes_back() {
         let _ = reader.release();
     });
     let _ = writer.wait(8);
-    writer.rouse();
+    writer.finish_wait();
     let pushed = writer.push(&[3; 8]).and_then(|_| writer.push(&[4; 8]));
     assert!(pushed.is_ok(), "was given back too early");
     other.join().unwrap();
@@ -143,14 +143,14 @@ fn room_is_waited_for() {
         })
     };
     if writer.wait(8).sleep {
-        futex.wait(writer.bell());
-        assert!(writer.rouse());
+        futex.wait(writer.wait_word());
+        assert!(writer.finish_wait());
     }
     assert!(writer.push(&[2; 8]).unwrap(), "woken too early");
     other.join().unwrap();
 }
 
-/// The reader watches its bell, and then sleeps on it: it is woken if it does.
+/// The reader watches its wait word, and then sleeps on it: it is woken if it does.
 fn the_level_is_watched_for() {
     let words: Memory = (0..SLOTS.words().unwrap()).map(|_| AtomicU64::new(0)).collect();
     let stream = Stream::create(words.clone(), SLOTS, 0, 0).unwrap();
@@ -167,11 +167,11 @@ fn the_level_is_watched_for() {
         })
     };
     if reader.watch(1).sleep {
-        if stream.doze(End::Reader) {
-            futex.wait(reader.bell());
-            assert!(!stream.stir(End::Reader), "woken for nothing");
+        if stream.prepare_wait(End::Reader) {
+            futex.wait(reader.wait_word());
+            assert!(!stream.cancel_wait(End::Reader), "woken for nothing");
         }
-        assert!(stream.is_rung(End::Reader) && reader.rouse());
+        assert!(stream.is_notified(End::Reader) && reader.finish_wait());
     }
     assert_eq!(reader.level(), Ok(1), "woken too early");
     other.join().unwrap();
@@ -197,11 +197,11 @@ fn room_is_watched_for_with(start_level: u64) {
         })
     };
     if writer.watch(1).sleep {
-        if stream.doze(End::Writer) {
-            futex.wait(writer.bell());
-            assert!(!stream.stir(End::Writer), "woken for nothing");
+        if stream.prepare_wait(End::Writer) {
+            futex.wait(writer.wait_word());
+            assert!(!stream.cancel_wait(End::Writer), "woken for nothing");
         }
-        assert!(stream.is_rung(End::Writer) && writer.rouse());
+        assert!(stream.is_notified(End::Writer) && writer.finish_wait());
     }
     assert!(writer.push(&[2; 8]).unwrap(), "woken too early");
     other.join().unwrap();
@@ -234,8 +234,8 @@ fn a_source_waits_to_be_started() {
     };
     let wait = writer.rest_until_started();
     if wait.sleep {
-        futex.wait(writer.bell());
-        assert!(writer.rouse());
+        futex.wait(writer.wait_word());
+        assert!(writer.finish_wait());
     }
     assert_eq!(other.join().unwrap().0, wait.sleep, "started twice, or by nobody");
 }
@@ -250,8 +250,8 @@ fn a_source_at_rest_is_waited_for() {
             assert!(writer.push(&[5; 8]).unwrap());
             let wait = writer.rest_until_started();
             if wait.sleep {
-                futexes.1.wait(writer.bell());
-                assert!(writer.rouse());
+                futexes.1.wait(writer.wait_word());
+                assert!(writer.finish_wait());
             }
             assert!(writer.push(&[6; 8]).unwrap());
             if writer.commit().unwrap().wake {
@@ -264,8 +264,8 @@ fn a_source_at_rest_is_waited_for() {
         futexes.1.wake();
     }
     if wait.sleep {
-        futexes.0.wait(reader.bell());
-        assert!(reader.rouse());
+        futexes.0.wait(reader.wait_word());
+        assert!(reader.finish_wait());
     }
     assert_eq!(reader.level(), Ok(2), "woken too early");
     other.join().unwrap();
@@ -326,16 +326,16 @@ fn no_ordering_can_be_weaker() {
         (Edge::StreamPublishFence, room_is_waited_for, "deadlock"),
         (Edge::StreamPublishFence, room_is_watched_for, "deadlock"),
         (Edge::StreamWaitFence, room_is_watched_for, "deadlock"),
-        (Edge::StreamHear, room_is_watched_for, "woken too early"),
+        (Edge::StreamWaitFinish, room_is_watched_for, "woken too early"),
         (Edge::StreamRestFence, a_start_is_watched_for, "deadlock"),
         (Edge::StreamPublishFence, the_level_is_watched_for, "deadlock"),
         (Edge::StreamWaitFence, the_level_is_watched_for, "deadlock"),
-        (Edge::StreamHear, the_level_is_watched_for, "woken too early"),
+        (Edge::StreamWaitFinish, the_level_is_watched_for, "woken too early"),
         (Edge::StreamLeaveFence, the_end_is_waited_for, "deadlock"),
         (Edge::StreamWaitFence, the_end_is_waited_for, "deadlock"),
-        (Edge::StreamBellStore, the_level_is_waited_for, "woken too early"),
-        (Edge::StreamBellLoad, the_level_is_waited_for, "woken too early"),
-        (Edge::StreamHear, the_level_is_waited_for, "woken too early"),
+        (Edge::StreamWaitStore, the_level_is_waited_for, "woken too early"),
+        (Edge::StreamWaitLoad, the_level_is_waited_for, "woken too early"),
+        (Edge::StreamWaitFinish, the_level_is_waited_for, "woken too early"),
         (Edge::StreamPublishFence, a_source_goes_to_rest, "rests for ever"),
         (Edge::StreamRestFence, a_source_goes_to_rest, "rests for ever"),
         (Edge::StreamRestFence, a_source_waits_to_be_started, "deadlock"),

@@ -1,7 +1,7 @@
 //! The end that reads.
 
-use super::bell::{ENDED, WAITING, WATCHED};
 use super::layout::{Shape, word};
+use super::wake::{ENDED, WAITING, WATCHED};
 use super::{
     Closed, Due, Leaving, Payload, StreamError, StreamFault, StreamForm, Wait, claim_start,
 };
@@ -87,7 +87,7 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
         }
         let start = self.starts();
         // Behind the fence of the last release. It may wait to be started.
-        let wake = (start && self.words.ring(word::WRITER)) || wake;
+        let wake = (start && self.words.notify(word::WRITER)) || wake;
         Due { wake, start }
     }
 
@@ -98,43 +98,43 @@ impl<W: AsRef<[AtomicU64]>> Reader<W> {
     }
 
     /// As [`Self::wait`], for who does not sleep but looks now and then at
-    /// [`Stream::is_rung`](super::Stream::is_rung): no wake is due to it. With `sleep` it is to
-    /// look; then to `rouse`.
+    /// [`Stream::is_notified`](super::Stream::is_notified): no wake is due to it. With `sleep` it is to
+    /// look; then to `finish_wait`.
     pub fn watch(&mut self, units: u64) -> Wait {
         self.wait_with(units, WATCHED)
     }
 
-    fn wait_with(&mut self, units: u64, bell: u32) -> Wait {
+    fn wait_with(&mut self, units: u64, state: u32) -> Wait {
         let mut due = self.release();
         let most = self.released + self.shape.count;
         let wanted = self.taken.saturating_add(units.max(1)).min(most);
-        self.words.begin_wait(word::READER, wanted, bell);
+        self.words.begin_wait(word::READER, wanted, state);
         // Closed: the next look says so.
         let gone = self.words.gone(word::WRITER).is_some();
         let sleep = !gone && self.refresh().is_ok() && self.written < wanted;
         if !sleep {
-            self.words.end_wait(word::READER);
+            self.words.finish_wait(word::READER);
         } else if self.rests() && claim_start(&self.words) {
             // What it waits for comes from nobody else, though the level be above `B_start`.
             due.start = true;
-            due.wake |= self.words.ring(word::WRITER);
+            due.wake |= self.words.notify(word::WRITER);
         }
         Wait { due, sleep }
     }
 
     /// After a wait, whether there was a sleep or not: whether the writer rang.
-    pub fn rouse(&mut self) -> bool {
-        self.words.end_wait(word::READER)
+    pub fn finish_wait(&mut self) -> bool {
+        self.words.finish_wait(word::READER)
     }
 
-    /// Its own bell, to sleep on; the writer's is [`Self::peer_bell`].
-    pub fn bell(&self) -> &AtomicU64 {
-        self.words.at(word::READER + word::BELL)
+    /// Its own wait word, to sleep on; the writer's is [`Self::peer_wait_word`].
+    pub fn wait_word(&self) -> &AtomicU64 {
+        self.words.at(word::READER + word::WAIT)
     }
 
-    /// The writer's bell: the futex to be woken when that is due.
-    pub fn peer_bell(&self) -> &AtomicU64 {
-        self.words.at(word::WRITER + word::BELL)
+    /// The writer's wait word: the futex to be woken when that is due.
+    pub fn peer_wait_word(&self) -> &AtomicU64 {
+        self.words.at(word::WRITER + word::WAIT)
     }
 
     /// How much is there to be read, as of a look now. Loads.

@@ -197,13 +197,13 @@ fn a_write_that_reaches_the_level_wakes_and_no_other() {
             assert!(writer.push(b"x").unwrap());
             assert_eq!(writer.commit(), Ok(Due { wake, start: false }));
         }
-        assert!(reader.rouse());
+        assert!(reader.finish_wait());
         assert_eq!(reader.level(), Ok(4));
         assert!(!reader.wait(4).sleep, "they are there");
         // And the other form: room for one.
         assert!(!writer.push(b"y").unwrap() && writer.wait(1).sleep);
         reader.front().unwrap().unwrap().done();
-        assert!(reader.release().wake && writer.rouse() && writer.push(b"y").unwrap());
+        assert!(reader.release().wake && writer.finish_wait() && writer.push(b"y").unwrap());
     }
 }
 
@@ -249,7 +249,7 @@ fn what_was_committed_is_read_and_then_the_end_is_told() {
                 true => Stream::attach(&words, 7).unwrap().mark_dead(End::Writer),
                 false => writer.end(),
             };
-            assert!(wake && reader.rouse());
+            assert!(wake && reader.finish_wait());
             let mut bytes = [0; 40];
             assert_eq!(reader.pop(&mut bytes), Ok(Some(4)));
             assert_eq!(&bytes[..4], b"kept");
@@ -286,7 +286,7 @@ fn a_writer_learns_that_its_reader_is_gone() {
         let (mut writer, reader) = ends(&words);
         while writer.push(b"x").unwrap() {}
         assert!(writer.wait(1).sleep);
-        assert!(reader.end() && writer.rouse());
+        assert!(reader.end() && writer.finish_wait());
         assert_eq!(writer.push(b"x"), Err(StreamError::Closed(Closed::Ended)));
         assert_eq!(writer.commit(), Err(Closed::Ended));
         assert!(Stream::attach(&words, 7).unwrap().mark_dead(End::Reader));
@@ -479,7 +479,7 @@ fn two_threads_lose_nothing_and_read_nothing_twice() {
                         if writer.wait(24).sleep {
                             thread::yield_now();
                         }
-                        writer.rouse();
+                        writer.finish_wait();
                     }
                     if number % 16 == 15 {
                         let _ = writer.commit();
@@ -500,7 +500,7 @@ fn two_threads_lose_nothing_and_read_nothing_twice() {
                         if reader.wait(1).sleep {
                             thread::yield_now();
                         }
-                        reader.rouse();
+                        reader.finish_wait();
                     }
                     Err(error) => {
                         assert_eq!(error, StreamError::Closed(Closed::Ended));

@@ -1,7 +1,7 @@
 //! The end that writes.
 
-use super::bell::{ENDED, WAITING, WATCHED};
 use super::layout::{Shape, word};
+use super::wake::{ENDED, WAITING, WATCHED};
 use super::{
     Closed, Due, Leaving, Payload, StreamError, StreamFault, StreamForm, Wait, claim_start,
 };
@@ -91,8 +91,8 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
     }
 
     /// As [`Self::wait_for`], for who does not sleep but looks now and then at
-    /// [`Stream::is_rung`](super::Stream::is_rung): no wake is due to it. With `sleep` it is to look;
-    /// then to `rouse`. A source that rests is rung when it is started instead.
+    /// [`Stream::is_notified`](super::Stream::is_notified): no wake is due to it. With `sleep` it is to look;
+    /// then to `finish_wait`. A source that rests is rung when it is started instead.
     pub fn watch(&mut self, units: u64) -> Wait {
         let units = units.clamp(1, self.shape.count);
         if !self.rests() {
@@ -106,31 +106,31 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
         Wait { due, sleep: self.rest_with(WATCHED).sleep }
     }
 
-    fn wait_with(&mut self, units: u64, bell: u32) -> Wait {
+    fn wait_with(&mut self, units: u64, state: u32) -> Wait {
         let due = Due { wake: self.publish(), start: false };
         // Not before 0: then there is room already.
         let wanted = (self.staged + units).saturating_sub(self.shape.count);
-        self.words.begin_wait(word::WRITER, wanted, bell);
+        self.words.begin_wait(word::WRITER, wanted, state);
         let sleep = matches!(self.look(units), Ok(false));
         if !sleep {
-            self.words.end_wait(word::WRITER);
+            self.words.finish_wait(word::WRITER);
         }
         Wait { due, sleep }
     }
 
     /// After a wait, whether there was a sleep or not: whether the reader rang.
-    pub fn rouse(&mut self) -> bool {
-        self.words.end_wait(word::WRITER)
+    pub fn finish_wait(&mut self) -> bool {
+        self.words.finish_wait(word::WRITER)
     }
 
-    /// Its own bell, to sleep on; the reader's is [`Self::peer_bell`].
-    pub fn bell(&self) -> &AtomicU64 {
-        self.words.at(word::WRITER + word::BELL)
+    /// Its own wait word, to sleep on; the reader's is [`Self::peer_wait_word`].
+    pub fn wait_word(&self) -> &AtomicU64 {
+        self.words.at(word::WRITER + word::WAIT)
     }
 
-    /// The reader's bell: the futex to be woken when that is due.
-    pub fn peer_bell(&self) -> &AtomicU64 {
-        self.words.at(word::READER + word::BELL)
+    /// The reader's wait word: the futex to be woken when that is due.
+    pub fn peer_wait_word(&self) -> &AtomicU64 {
+        self.words.at(word::READER + word::WAIT)
     }
 
     /// A passive source has done what it was asked, commits and rests until it is started:
@@ -146,23 +146,23 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
         (due, goes_on && claim_start(&self.words))
     }
 
-    /// As [`Self::rest`], and waits to be started: with `sleep` it is to sleep on its bell, then to
-    /// `rouse` and go on. The release that starts it says [`Due::wake`] beside
+    /// As [`Self::rest`], and waits to be started: with `sleep` it is to sleep on its wait word, then to
+    /// `finish_wait` and go on. The release that starts it says [`Due::wake`] beside
     /// [`Due::start`]; so does the reader's end. Without, it is to go on at once, or finds the stream
     /// closed.
     pub fn rest_until_started(&mut self) -> Wait {
         self.rest_with(WAITING)
     }
 
-    fn rest_with(&mut self, bell: u32) -> Wait {
+    fn rest_with(&mut self, state: u32) -> Wait {
         let wake = self.publish();
         // No index is ever there. The fence in it makes the store in `rest` a release, for the
-        // Acquire in `claim_start`: who starts it finds the bell.
-        self.words.begin_wait(word::WRITER, u64::MAX, bell);
+        // Acquire in `claim_start`: who starts it finds the wait word.
+        self.words.begin_wait(word::WRITER, u64::MAX, state);
         let (_, goes_on) = self.rest();
         let sleep = !goes_on && self.words.gone(word::READER).is_none();
         if !sleep {
-            self.words.end_wait(word::WRITER);
+            self.words.finish_wait(word::WRITER);
         }
         Wait { due: Due { wake, start: false }, sleep }
     }
@@ -174,7 +174,7 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
         self.words.begin_wait(word::WRITER, u64::MAX, WAITING);
         let sleep = self.words.gone(word::READER).is_none();
         if !sleep {
-            self.words.end_wait(word::WRITER);
+            self.words.finish_wait(word::WRITER);
         }
         Wait { due: Due { wake, start: false }, sleep }
     }
@@ -220,9 +220,9 @@ impl<W: AsRef<[AtomicU64]>> Writer<W> {
 
     /// Whether the reader waits for more than is there, of what there can be.
     fn is_waited_for(&self) -> bool {
-        let bell = self.words.at(word::READER + word::BELL);
+        let state = self.words.at(word::READER + word::WAIT);
         // Acquire pairs with the Release in `begin_wait`: `wanted` is of this wait.
-        self.shape.start_level != 0 && bell.load(Acquire) != 0 && {
+        self.shape.start_level != 0 && state.load(Acquire) != 0 && {
             let wanted = self.words.load(word::READER + word::WANTED, Relaxed);
             let most = self.words.index(word::READ).saturating_add(self.shape.count);
             (self.committed + 1..=most).contains(&wanted)

@@ -21,9 +21,9 @@ type Memory = Arc<[AtomicU64]>;
 struct Futex(Mutex<()>, Condvar);
 
 impl Futex {
-    fn wait(&self, bell: &AtomicU64) {
+    fn wait(&self, word: &WakeWord<'_>) {
         let guard = self.0.lock().unwrap();
-        if bell.load(Relaxed) == u64::from(ASLEEP) {
+        if word.is_asleep() {
             drop(self.1.wait(guard).unwrap());
         }
     }
@@ -34,7 +34,7 @@ impl Futex {
     }
 }
 
-/// A page and the futexes of its first three bells.
+/// A page and the futexes of its first three wake words.
 struct Cpu {
     page: TurnPage<Memory>,
     futexes: [Futex; 3],
@@ -61,22 +61,23 @@ impl Cpu {
         Arc::new(Cpu { page, futexes: Default::default(), work, acting })
     }
 
-    fn ring(&self, to: DomainId) {
-        if self.page.ring(to) {
+    fn notify(&self, to: DomainId) {
+        if self.page.wake_word(to).notify() {
             self.futexes[to.line()].wake();
         }
     }
 
     fn pass(&self, seen: Turn, to: DomainId) {
         assert!(self.page.pass(seen, to), "taken from the holder");
-        self.ring(to);
+        self.notify(to);
     }
 
     fn sleep(&self, me: DomainId) {
-        if self.page.doze(me) {
-            self.futexes[me.line()].wait(self.page.bell(me));
+        let wake_word = self.page.wake_word(me);
+        if wake_word.prepare_wait() {
+            self.futexes[me.line()].wait(&wake_word);
         }
-        self.page.rouse(me);
+        wake_word.finish_wait();
     }
 
     fn wait_for_turn(&self, me: DomainId) -> Turn {
@@ -146,7 +147,7 @@ fn asks(cpu: Arc<Cpu>) -> thread::JoinHandle<()> {
     thread::spawn(move || {
         cpu.work.store(7, Relaxed);
         if cpu.page.request_recheck() {
-            cpu.ring(DomainId::DAEMON);
+            cpu.notify(DomainId::DAEMON);
         }
     })
 }
@@ -198,7 +199,7 @@ fn recheck_of_a_holder() {
 }
 
 /// B was passed over as blocked and is back. A, which takes it to be away as long as its
-/// bell does not say that it sleeps, looks when it takes the request, and not again.
+/// wake word does not say that it sleeps, looks when it takes the request, and not again.
 fn back_from_the_kernel(says_it_sleeps: fn(&Cpu), asks: fn(&Cpu)) {
     let cpu = Cpu::new(A);
     let b = {
@@ -209,14 +210,13 @@ fn back_from_the_kernel(says_it_sleeps: fn(&Cpu), asks: fn(&Cpu)) {
         })
     };
     if cpu.page.take_recheck() {
-        let bell = cpu.page.bell(B).load(Relaxed);
-        assert_eq!(bell, u64::from(ASLEEP), "taken to be away");
+        assert!(cpu.page.wake_word(B).is_asleep(), "taken to be away");
     }
     b.join().unwrap();
 }
 
-fn dozes(cpu: &Cpu) {
-    assert!(cpu.page.doze(B));
+fn prepares_wait(cpu: &Cpu) {
+    assert!(cpu.page.wake_word(B).prepare_wait());
 }
 
 fn requests(cpu: &Cpu) {
@@ -224,11 +224,11 @@ fn requests(cpu: &Cpu) {
 }
 
 fn back_and_asleep() {
-    back_from_the_kernel(dozes, requests);
+    back_from_the_kernel(prepares_wait, requests);
 }
 
 fn back_and_asks_too_early() {
-    back_from_the_kernel(requests, dozes);
+    back_from_the_kernel(requests, prepares_wait);
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn who_is_back_from_the_kernel_is_seen_asleep_by_who_takes_its_request() {
 
 #[test]
 #[should_panic(expected = "taken to be away")]
-fn who_asks_before_its_bell_says_that_it_sleeps_may_be_missed() {
+fn who_asks_before_its_wake_word_says_that_it_sleeps_may_be_missed() {
     check(None, back_and_asks_too_early);
 }
 
@@ -269,8 +269,8 @@ fn no_ordering_can_be_weaker() {
     each_breaks(&[
         (Edge::Pass, there_and_back, "passed too early"),
         (Edge::Holder, there_and_back, "passed too early"),
-        (Edge::Ring, there_and_back, "deadlock"),
-        (Edge::Hear, there_and_back, "deadlock"),
+        (Edge::WakeNotify, there_and_back, "deadlock"),
+        (Edge::WakeAcknowledge, there_and_back, "deadlock"),
         (Edge::RequestFence, recheck_of_an_idle_cpu, "deadlock"),
         (Edge::IdleFence, recheck_of_an_idle_cpu, "deadlock"),
         (Edge::RecheckRequest, recheck_of_a_holder, "looked too early"),

@@ -14,9 +14,9 @@ fn every_byte_stands_where_version_1_has_it() {
     let words = blank();
     let page = TurnPage::create(&words, 0x0304).unwrap();
     assert!(page.pass(page.turn().unwrap(), domain(32)));
-    assert!(!page.ring(DomainId::DAEMON));
-    assert!(page.doze(domain(1)));
-    assert!(!page.ring(domain(32)));
+    assert!(!page.wake_word(DomainId::DAEMON).notify());
+    assert!(page.wake_word(domain(1)).prepare_wait());
+    assert!(!page.wake_word(domain(32)).notify());
     assert!(!page.request_recheck());
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.load(Relaxed).to_le_bytes()).collect();
     let mut golden = vec![0u8; 4096];
@@ -28,9 +28,9 @@ fn every_byte_stands_where_version_1_has_it() {
         (64, &[32]),        // holder
         (68, &[1]),         // times passed
         (128, &[1]),        // recheck
-        (512, &[1]),        // the daemon's bell: rung
-        (512 + 64, &[2]),   // the bell of domain 1: asleep
-        (512 + 2048, &[1]), // the last domain's: rung
+        (512, &[1]),        // the daemon's wake word: notified
+        (512 + 64, &[2]),   // of domain 1: asleep
+        (512 + 2048, &[1]), // of the last domain: notified
     ] {
         golden[offset..offset + expected.len()].copy_from_slice(expected);
     }
@@ -62,14 +62,14 @@ fn only_pages_whose_identity_and_reserved_words_hold_are_attached() {
         let created = TurnPage::create(&words, 1).unwrap();
         let found = 1 << 40;
         words[word].store(found, Relaxed);
-        let bell = word % 8 == 0 && (64..64 + 33 * 8).contains(&word);
+        let wake = word % 8 == 0 && (64..64 + 33 * 8).contains(&word);
         let expected = match word {
             0 => LayoutError::Magic { page, found, expected: KIND.magic },
             1 => LayoutError::Version { page, found, expected: 1 },
             2 => LayoutError::Value { page, name: "CPU", found, min: 0, max: 0xffff_ffff },
             3 => LayoutError::Value { page, name: "domains", found, min: 32, max: 32 },
             word::TURN | word::RECHECK => continue, // in use
-            _ if bell => continue,
+            _ if wake => continue,
             _ => LayoutError::Used { page, offset: word * 8 },
         };
         assert_eq!(TurnPage::attach(&words).unwrap_err(), expected);
@@ -133,41 +133,19 @@ fn a_holder_there_cannot_be_is_a_fault_until_the_daemon_resets_it() {
 }
 
 #[test]
-fn only_a_silent_bell_is_slept_on_and_only_who_sleeps_is_woken() {
+fn each_domain_has_a_wake_word_of_its_own() {
     let words = blank();
     let page = TurnPage::create(&words, 0).unwrap();
-    let me = domain(7);
-    assert!(!page.answer(me));
-    assert!(!page.ring(me), "awake");
-    assert!(!page.doze(me), "rung");
-    assert!(page.rouse(me));
-    assert!(page.doze(me));
-    assert_eq!(page.bell(me).load(Relaxed), u64::from(ASLEEP));
-    assert!(page.ring(me), "asleep");
-    assert!(!page.ring(me), "woken already");
-    assert!(page.answer(me));
-    assert!(page.doze(me));
-    assert!(!page.rouse(me), "nobody rang: a deadline came");
-    assert!(!page.answer(me));
+    assert!(page.wake_word(domain(7)).prepare_wait());
+    assert!(!page.wake_word(domain(6)).notify(), "awake");
+    assert!(page.wake_word(domain(7)).notify(), "asleep");
+    assert!(page.wake_word(domain(6)).acknowledge());
+    assert!(page.wake_word(domain(7)).finish_wait());
+    assert!(!page.wake_word(DomainId::DAEMON).is_notified());
 }
 
 #[test]
-fn a_bell_of_another_value_is_put_right_by_whoever_meets_it() {
-    let words = blank();
-    let page = TurnPage::create(&words, 0).unwrap();
-    for found in [3, 1 << 32, 2 + (1 << 32), u64::MAX] {
-        page.bell(domain(1)).store(found, Relaxed);
-        assert!(!page.doze(domain(1)));
-        assert!(!page.rouse(domain(1)));
-        assert!(page.doze(domain(1)));
-        page.bell(domain(1)).store(found, Relaxed);
-        assert!(page.ring(domain(1)), "may be asleep");
-        assert!(page.answer(domain(1)));
-    }
-}
-
-#[test]
-fn the_daemon_is_rung_for_only_if_it_has_the_turn() {
+fn the_daemon_is_notified_only_if_it_has_the_turn() {
     let words = blank();
     let page = TurnPage::create(&words, 0).unwrap();
     assert!(!page.take_recheck());
@@ -199,10 +177,11 @@ proptest! {
         }
         page.reset(domain(number));
         prop_assert_eq!(page.holder(), Ok(domain(number)));
-        // One round puts a bell right, however it stood.
-        let _ = page.ring(domain(number));
-        prop_assert!(page.answer(domain(number)));
-        prop_assert!(page.doze(domain(number)));
+        // One round replaces whatever stood in a wake word.
+        let wake_word = page.wake_word(domain(number));
+        let _ = wake_word.notify();
+        prop_assert!(wake_word.acknowledge());
+        prop_assert!(wake_word.prepare_wait());
         page.take_recheck();
         prop_assert!(!page.is_recheck());
         prop_assert!(TurnPage::attach(&words).is_err());

@@ -27,8 +27,8 @@ fn steps(rows: u32) -> impl Strategy<Value = Vec<Step>> {
 struct Awake(bool);
 
 impl Awake {
-    fn told(&mut self, must_tell: bool) {
-        self.0 |= must_tell;
+    fn told(&mut self, must_notify: bool) {
+        self.0 |= must_notify;
     }
 
     fn took<T>(&mut self, taken: Option<&T>) {
@@ -46,7 +46,7 @@ proptest! {
         for step in steps.into_iter().chain([Step::Tell]) {
             match step {
                 Step::Post(_) => { raiser.post(); pending += 1; }
-                Step::Tell => awake.told(raiser.must_tell().unwrap()),
+                Step::Tell => awake.told(raiser.must_notify().unwrap()),
                 Step::Take if awake.0 => {
                     let taken = taker.take().unwrap();
                     prop_assert_eq!(taken.unwrap_or(0), pending);
@@ -75,11 +75,11 @@ proptest! {
                         lost += 1;
                     }
                 },
-                Step::Tell => awake.told(raiser.must_tell().unwrap()),
+                Step::Tell => awake.told(raiser.must_notify().unwrap()),
                 Step::Take if awake.0 => {
                     let taken = taker.take().unwrap();
                     let expected = pending.pop_front().map(|serial| {
-                        Event { row: 0, serial, merged: 0, payload: payload(serial) }
+                        TakenEvent { row: 0, serial, merged: 0, payload: payload(serial) }
                     });
                     prop_assert_eq!(taken, expected);
                     awake.took(taken.as_ref());
@@ -111,9 +111,9 @@ proptest! {
                     prop_assert_eq!(posted, expected);
                 }
                 Step::Tell => {
-                    let must_tell = raiser.must_tell().unwrap();
-                    prop_assert!(!(must_tell && awake.0), "told twice");
-                    awake.told(must_tell);
+                    let must_notify = raiser.must_notify().unwrap();
+                    prop_assert!(!(must_notify && awake.0), "told twice");
+                    awake.told(must_notify);
                 }
                 Step::Take if awake.0 => {
                     let taken = taker.take().unwrap();
@@ -152,9 +152,9 @@ proptest! {
                     }
                 }
                 Step::Tell => {
-                    let must_tell = raiser.must_tell().unwrap();
-                    prop_assert!(!(must_tell && awake.0), "told twice");
-                    awake.told(must_tell);
+                    let must_notify = raiser.must_notify().unwrap();
+                    prop_assert!(!(must_notify && awake.0), "told twice");
+                    awake.told(must_notify);
                 }
                 Step::Take if awake.0 => {
                     let taken = taker.take().unwrap();

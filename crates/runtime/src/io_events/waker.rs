@@ -1,4 +1,5 @@
-//! How other threads end a poller's wait: a byte through a pair of sockets that the poller watches.
+//! How other threads end a poller's wait: they send a byte through a socket pair that the poller
+//! watches.
 
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -7,27 +8,27 @@ use std::sync::Arc;
 
 use upcall_sys::OsError;
 
-/// Ends a poller's wait, from any thread. Cheap to copy; of a poller that is gone it does nothing.
+/// Ends a poller's wait, from any thread. Cheap to clone. Does nothing once the poller is gone.
 #[derive(Clone, Debug)]
-pub struct Notifier(Arc<UnixStream>);
+pub struct Waker(Arc<UnixStream>);
 
-impl Notifier {
-    /// The wait that is under way returns without an event, or else the next one does. Several before
-    /// it are as one. A system call; does not block.
-    pub fn notify(&self) {
-        // Full: then there is a byte to be heard. Closed: there is nobody to hear it.
+impl Waker {
+    /// Makes the wait in progress return without an event, or else the next wait. Several calls
+    /// before that wait count as one. A system call; does not block.
+    pub fn wake(&self) {
+        // If the socket is full, it already holds a byte. If it is closed, there is no poller.
         let _ = (&*self.0).write(&[0]);
     }
 }
 
 /// The poller's end.
 #[derive(Debug)]
-pub(super) struct Ear {
+pub(super) struct WakeReceiver {
     near: UnixStream,
     far: Arc<UnixStream>,
 }
 
-impl Ear {
+impl WakeReceiver {
     pub(super) fn new() -> Result<Self, OsError> {
         let os = |operation| {
             move |error: std::io::Error| OsError::new(operation, error.raw_os_error().unwrap_or(0))
@@ -36,25 +37,25 @@ impl Ear {
         for end in [&near, &far] {
             end.set_nonblocking(true).map_err(os("ioctl(FIONBIO)"))?;
         }
-        Ok(Ear { near, far: Arc::new(far) })
+        Ok(WakeReceiver { near, far: Arc::new(far) })
     }
 
-    pub(super) fn notifier(&self) -> Notifier {
-        Notifier(self.far.clone())
+    pub(super) fn waker(&self) -> Waker {
+        Waker(self.far.clone())
     }
 
-    /// Its descriptor, as the page numbers it.
+    /// The descriptor's number in the page.
     pub(super) fn number(&self) -> u32 {
         self.near.as_raw_fd().cast_unsigned()
     }
 
-    /// Takes what was said, so that the next byte is an event.
-    pub(super) fn listen(&mut self) {
+    /// Reads all bytes, so that the next byte is a new event.
+    pub(super) fn drain(&mut self) {
         while self.near.read(&mut [0; 64]).is_ok_and(|read| read > 0) {}
     }
 }
 
-impl AsFd for Ear {
+impl AsFd for WakeReceiver {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.near.as_fd()
     }

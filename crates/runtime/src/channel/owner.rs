@@ -1,4 +1,4 @@
-//! The process that serves a name already, so that an error can say whose the name is.
+//! The process that serves a name already. An error reports it.
 
 use std::fmt;
 use std::path::Path;
@@ -8,33 +8,33 @@ use upcall_sys::local::{Connection, Credentials};
 /// A process that listens at the socket of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Holder {
-    /// Its number; 0 where this process cannot see it (another PID namespace).
+pub struct ServiceOwner {
+    /// The process's number. 0 if this process cannot see it (another PID namespace).
     pub pid: u32,
-    /// The user it had when it began to listen.
+    /// The user of the process when it began to listen.
     pub uid: u32,
-    /// The name of its program, where it can be read: at most 15 bytes, chosen by the process.
+    /// The name of its program, if it can be read: at most 15 bytes, chosen by the process.
     pub command: Option<String>,
 }
 
-impl Holder {
-    /// The process that listens at `socket` now; `None` if none does, or it has no room for
-    /// one more connection. Connects for a moment, reads a file of `/proc`; allocates.
+impl ServiceOwner {
+    /// The process that listens at `socket` now. `None` if no process listens, or its queue of
+    /// connections is full. Connects for a moment and reads a file of `/proc`. Allocates.
     pub(super) fn of(socket: &Path) -> Option<Self> {
         let connection = Connection::connect(socket).ok()?;
         let Credentials { pid, uid, .. } = connection.peer_credentials().ok()?;
-        // With the connection open: the number is that of a process which was there just now.
+        // Read while the connection is open: the process with this number existed just now.
         let command = std::fs::read(format!("/proc/{pid}/comm")).ok();
         let command = command.map(|name| {
             let name = String::from_utf8_lossy(&name);
             let visible = name.trim_end().chars();
             visible.map(|c| if c.is_control() { '?' } else { c }).collect()
         });
-        Some(Holder { pid, uid, command })
+        Some(ServiceOwner { pid, uid, command })
     }
 }
 
-impl fmt::Display for Holder {
+impl fmt::Display for ServiceOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.pid, &self.command) {
             (0, _) => f.write_str("a process of another PID namespace")?,

@@ -3,19 +3,19 @@
 //! ```text
 //!   who waits                                 who goes on
 //!   (1) wanted = index to wait for            (5) its index    -- Release
-//!   (2) bell = WAITING       -- Release       (6) fence
-//!   (3) fence                                 (7) bell WAITING? -- Acquire
-//!   (4) the peer's index: there? bell = 0         index there? bell = 0
+//!   (2) wait = WAITING       -- Release       (6) fence
+//!   (3) fence                                 (7) wait WAITING? -- Acquire
+//!   (4) the peer's index: there? wait = 0         index there? wait = 0
 //!       else sleeps while WAITING                 and the caller wakes
 //! ```
 //!
 //! Of the fences one comes first: either (4) finds what (5) stored, or (7) finds what (2) stored.
-//! Who is woken finds the bell 0 (Acquire) and the index. Between the two loads of (7) and its
+//! Who is woken finds the word 0 (Acquire) and the index. Between the two loads of (7) and its
 //! exchange the peer may have begun to wait anew: it is then woken early, looks and waits again.
 //!
-//! Who has more to do than to sleep on one bell puts `WATCHED` there in (2), and looks at it now
+//! Who has more to do than to sleep on one word puts `WATCHED` there in (2), and looks at it now
 //! and then: (7) sets it to 0 all the same, and nobody need be woken. Before it sleeps on
-//! this bell and others together, it makes each `WAITING`, and `WATCHED` again after. It is one
+//! this word and others together, it makes each `WAITING`, and `WATCHED` again after. It is one
 //! word, so either (7) comes first and the exchange fails, or (7) finds `WAITING`.
 
 use super::layout::{KIND, word};
@@ -25,7 +25,7 @@ use crate::edge::{Edge, barrier, ordering};
 use crate::words::Words;
 use crate::{AtomicU64, LayoutError};
 
-/// What a bell (the low half is the futex) holds while its end waits.
+/// What a wait word (the low half is the futex) holds while its end waits.
 pub const WAITING: u32 = 1;
 /// What it holds while its end waits and does not sleep.
 pub const WATCHED: u32 = 2;
@@ -43,42 +43,42 @@ impl<W: AsRef<[AtomicU64]>> Words<W> {
         self.store(word, index, ordering(Edge::StreamIndexStore, Release));
         // Pairs with the fence in `begin_wait`.
         barrier(Edge::StreamPublishFence, SeqCst);
-        let bell = self.at(line + word::BELL);
+        let state = self.at(line + word::WAIT);
         // Acquire pairs with the Release in `begin_wait`: `wanted` is of this wait.
-        bell.load(ordering(Edge::StreamBellLoad, Acquire)) != 0
+        state.load(ordering(Edge::StreamWaitLoad, Acquire)) != 0
             && index >= self.load(line + word::WANTED, Relaxed)
-            && self.ring(line)
+            && self.notify(line)
     }
 
     /// Rings for the end of `line`, behind a fence: whether it sleeps, or is about to.
     #[inline]
-    pub(super) fn ring(&self, line: usize) -> bool {
-        // Relaxed: the caller's fence makes it a release for the Acquire in `end_wait`, of the
+    pub(super) fn notify(&self, line: usize) -> bool {
+        // Relaxed: the caller's fence makes it a release for the Acquire in `finish_wait`, of the
         // index or of that this end is gone.
-        self.at(line + word::BELL).swap(0, Relaxed) == u64::from(WAITING)
+        self.at(line + word::WAIT).swap(0, Relaxed) == u64::from(WAITING)
     }
 
-    /// (1) to (3), with `bell` `WAITING` or `WATCHED`.
-    pub(super) fn begin_wait(&self, line: usize, wanted: u64, bell: u32) {
+    /// (1) to (3), with `state` `WAITING` or `WATCHED`.
+    pub(super) fn begin_wait(&self, line: usize, wanted: u64, state: u32) {
         self.store(line + word::WANTED, wanted, Relaxed);
         // Pairs with the Acquire in `publish`.
-        let release = ordering(Edge::StreamBellStore, Release);
-        self.store(line + word::BELL, u64::from(bell), release);
+        let release = ordering(Edge::StreamWaitStore, Release);
+        self.store(line + word::WAIT, u64::from(state), release);
         // Pairs with the fences in `publish` and `leave`.
         barrier(Edge::StreamWaitFence, SeqCst);
     }
 
     /// Waits no more: whether it was rung.
-    pub(super) fn end_wait(&self, line: usize) -> bool {
-        // Pairs with the exchange in `ring`, behind a fence.
-        self.at(line + word::BELL).swap(0, ordering(Edge::StreamHear, Acquire)) == 0
+    pub(super) fn finish_wait(&self, line: usize) -> bool {
+        // Pairs with the exchange in `notify`, behind a fence.
+        self.at(line + word::WAIT).swap(0, ordering(Edge::StreamWaitFinish, Acquire)) == 0
     }
 
     /// From `WATCHED` to `WAITING` or back: `false` if it was rung meanwhile.
-    pub(super) fn change_bell(&self, line: usize, from: u32, to: u32) -> bool {
-        // Relaxed: nothing is handed over with it; `end_wait` synchronises.
-        let bell = self.at(line + word::BELL);
-        bell.compare_exchange(u64::from(from), u64::from(to), Relaxed, Relaxed).is_ok()
+    pub(super) fn change_state(&self, line: usize, from: u32, to: u32) -> bool {
+        // Relaxed: nothing is handed over with it; `finish_wait` synchronises.
+        let state = self.at(line + word::WAIT);
+        state.compare_exchange(u64::from(from), u64::from(to), Relaxed, Relaxed).is_ok()
     }
 
     /// The peer's index; what was stored before it is seen.
@@ -105,7 +105,7 @@ impl<W: AsRef<[AtomicU64]>> Words<W> {
         let _ = self.at(line + word::GONE).compare_exchange(OPEN, how, Relaxed, Relaxed);
         // Pairs with the fence in `begin_wait`.
         barrier(Edge::StreamLeaveFence, SeqCst);
-        self.ring(peer)
+        self.notify(peer)
     }
 
     /// Whether the end of `line` is gone. What it published last is seen by who looks at its
