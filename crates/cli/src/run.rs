@@ -21,7 +21,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use upcall::time::Span;
 use upcall::udp::StreamCounters;
-use upcall::{Mode, RealTime};
+use upcall::{Mode, Notice, NoticeKind, RealTime};
 use upcall_cli::standard_error::say;
 
 use crate::csv::JobLog;
@@ -117,6 +117,31 @@ pub struct Part {
     pub offences: Vec<String>,
 }
 
+/// What the runtimes of a run lack, by their notices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
+pub struct Missing {
+    pub real_time_class: bool,
+    pub memory_lock: bool,
+}
+
+impl Missing {
+    pub fn of(notices: &[Notice]) -> Self {
+        let has = |kind| notices.iter().any(|notice| notice.kind() == kind);
+        Missing {
+            real_time_class: has(NoticeKind::RealTimeClass),
+            memory_lock: has(NoticeKind::MemoryLock),
+        }
+    }
+
+    /// What one of the two lacks.
+    pub fn or(self, other: Missing) -> Self {
+        Missing {
+            real_time_class: self.real_time_class | other.real_time_class,
+            memory_lock: self.memory_lock | other.memory_lock,
+        }
+    }
+}
+
 /// Everything that was measured in one run.
 #[derive(Debug, Default)]
 pub struct Measured {
@@ -128,6 +153,7 @@ pub struct Measured {
     pub duration: Span,
     pub interrupted: bool,
     pub notices: Vec<String>,
+    pub missing: Missing,
     pub interface_drops: u64,
     /// What the host took of the CPUs meanwhile.
     pub steal_ns: u64,

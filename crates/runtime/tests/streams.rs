@@ -1,5 +1,5 @@
 //! Handlers that read streams, on real threads and in several processes: order, counts, and that
-//! nothing committed is lost. Whether a deadline is met depends on the machine; nothing here asks.
+//! nothing committed is lost. The tests do not check deadlines, which depend on the machine.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -28,18 +28,18 @@ fn start(mode: Mode, discipline: &'static Discipline) -> (Runtime, MutexGuard<'s
 fn write(writer: &mut StreamWriter, number: u64) -> Result<(), Closed> {
     while !writer.push(&number.to_ne_bytes()).unwrap_or(false) {
         writer.commit()?;
-        assert!(writer.wait(8, a_minute()), "no room was ever made");
+        assert!(writer.wait(8, a_minute()), "the reader never made room");
     }
     writer.commit()
 }
 
-/// The next number, if one is there.
+/// The next number, if there is one.
 fn read(reader: &mut StreamReader) -> Option<u64> {
     let mut bytes = [0; 8];
     matches!(reader.pop(&mut bytes), Ok(Some(8))).then(|| u64::from_ne_bytes(bytes))
 }
 
-/// What a handler saw: in each upcall how many messages, and the numbers.
+/// What a handler saw: the number of messages in each upcall, and their numbers.
 #[derive(Debug, Default)]
 struct Seen {
     counts: Vec<usize>,
@@ -49,7 +49,7 @@ struct Seen {
 
 type Shown = Arc<Mutex<Seen>>;
 
-/// A handler that takes all there is, as far as its batch goes, and notes it.
+/// A handler that takes all messages, as far as its batch allows, and records them.
 fn take_all(
     seen: &Shown,
 ) -> impl FnMut(&mut StreamReader, &mut upcall_runtime::Batch<'_>) + Send + 'static {
@@ -86,7 +86,7 @@ fn a_handler_is_upcalled_when_its_level_is_reached_and_not_before() {
             std::thread::sleep(std::time::Duration::from_millis(3));
         }
         assert!(seen.lock().unwrap().counts.is_empty(), "upcalled below its level");
-        assert_eq!(writer.wakes(), 0, "a system call where nobody waits for so little");
+        assert_eq!(writer.wakes(), 0, "a system call although the level is not reached");
         for number in 3..100 {
             write(&mut writer, number).unwrap();
         }
@@ -96,7 +96,7 @@ fn a_handler_is_upcalled_when_its_level_is_reached_and_not_before() {
         let seen = seen.lock().unwrap();
         assert_eq!(seen.numbers, (0..100).collect::<Vec<u64>>());
         assert_eq!(seen.closed, Some(Closed::Ended));
-        // Only at the end may there be less than the level.
+        // Only the last upcall may find less than the level.
         let before = &seen.counts[..seen.counts.len().saturating_sub(2)];
         assert!(before.iter().all(|&count| count >= 4), "{seen:?}");
         assert!(wakes >= 1 && wakes <= seen.counts.len() as u64, "{wakes} wakes, {seen:?}");
@@ -130,14 +130,14 @@ fn two_handlers_of_one_cpu_move_data_without_a_system_call() {
     runtime.run(writer).unwrap();
     ended(&mut runtime, writer);
     assert_eq!(*wakes.lock().unwrap(), 0);
-    // Its end goes with it.
+    // Dropping the writer ends the stream.
     assert!(runtime.close(writer).is_some());
     ended(&mut runtime, reader);
     assert_eq!(seen.lock().unwrap().numbers, (0..400).collect::<Vec<u64>>());
 }
 
 #[test]
-fn who_reads_interrupts_what_it_outranks_at_the_next_boundary_and_nothing_else() {
+fn a_reader_interrupts_an_outranked_handler_at_the_next_boundary_and_no_other() {
     for (reader_period_us, comes_between) in [(1_000, true), (900_000, false)] {
         let (mut runtime, _alone) = start(Mode::Upcall, &RMDP);
         let interrupts = Arc::new(Mutex::new(Vec::new()));
@@ -192,7 +192,7 @@ fn who_reads_interrupts_what_it_outranks_at_the_next_boundary_and_nothing_else()
 }
 
 #[test]
-fn the_batch_and_the_rate_bound_what_is_processed_ahead() {
+fn the_batch_and_the_rate_limit_how_far_ahead_a_handler_works() {
     let (mut runtime, _alone) = start(Mode::Upcall, &DWS);
     let stream = Stream::create(SLOTS, 0).unwrap();
     let (mut writer, reader) = (stream.writer().unwrap(), stream.reader().unwrap());
@@ -209,25 +209,25 @@ fn the_batch_and_the_rate_bound_what_is_processed_ahead() {
     ended(&mut runtime, id);
     let seen = seen.lock().unwrap();
     assert_eq!(seen.counts, [8, 8, 8, 8, 8]);
-    // Five messages arrive a period apart, and the last is processed two periods ahead at most.
+    // Five messages arrive a period apart. The last is processed at most two periods ahead.
     assert!(clock::now().since(began) >= Span::from_millis(10));
 }
 
 #[test]
-fn what_cannot_be_is_refused_by_name() {
+fn invalid_streams_and_levels_are_refused_by_name() {
     let (mut runtime, _alone) = start(Mode::Upcall, &PS);
     let stream = Stream::create(SLOTS, 0).unwrap();
     let refused =
         runtime.stream_reader_handler("r", every_us(1_000), stream.reader().unwrap(), 1, |_, _| {});
     assert_eq!(refused, Err(CreateError::NotForStreams { policy: "ps" }));
-    assert!(stream.reader().is_err(), "an end is not taken up twice");
+    assert!(stream.reader().is_err(), "an end is not taken twice");
     assert_eq!(stream.writer().unwrap().commit(), Err(Closed::Ended));
     let file = std::fs::File::open("/proc/self/exe").unwrap();
     assert!(Stream::from_fd(file.into()).is_err());
 }
 
 #[test]
-fn a_handler_that_panics_is_a_reader_that_died_and_a_suspended_one_reads_on() {
+fn a_handler_that_panics_is_a_dead_reader_and_a_suspended_one_reads_on() {
     let (mut runtime, _alone) = start(Mode::Upcall, &DWS);
     let stream = Stream::create(SLOTS, 0).unwrap();
     let mut writer = stream.writer().unwrap();
@@ -258,14 +258,14 @@ fn a_handler_that_panics_is_a_reader_that_died_and_a_suspended_one_reads_on() {
         std::thread::yield_now();
     }
     runtime.give_abort_phase(id);
-    // It waits for its stream, and is told of the end of the process nevertheless.
+    // The handler waits for its stream, and is upcalled for the abort phase even without data.
     let report = runtime.abort(Some(clock::after(Span::from_secs(60))), |_, _| {});
     assert!(report.unfinished.is_empty() && report.activities[0].faulted);
     assert_eq!(writer.push(&[0; 8]).and_then(|_| Ok(writer.commit()?)), Err(Closed::Died.into()));
 }
 
-// What follows is in two processes. The other one is this program again, told by its environment
-// which part it has.
+// The tests below need two processes. The other one is this program, started again. Its environment
+// tells it which part to play.
 
 const PART: &str = "UPCALL_TEST_PART";
 const FD: i32 = 9;
@@ -295,7 +295,7 @@ fn exit_of(child: &Child) -> Exit {
     }
 }
 
-/// No test by itself: the other process of those below.
+/// Not a test of its own: the code of the other process of the tests below.
 #[test]
 fn the_other_process() {
     let Ok(part) = std::env::var(PART) else { return };
@@ -305,13 +305,13 @@ fn the_other_process() {
             let mut writer = inherited().writer().unwrap();
             (0..MESSAGES).for_each(|number| write(&mut writer, number).unwrap());
         }
-        "write for ever" => {
+        "writes forever" => {
             let mut writer = inherited().writer().unwrap();
             for number in 0.. {
                 write(&mut writer, number).unwrap();
             }
         }
-        "read for ever" => {
+        "reads forever" => {
             let mut reader = inherited().reader().unwrap();
             for expected in 0.. {
                 while reader.level() == Ok(0) {
@@ -394,7 +394,7 @@ fn kill(child: &Child) {
     assert_eq!(exit_of(child), Exit::Signal(9));
 }
 
-/// A path for a door of its own, and the part of who is to know it.
+/// A path for a new listener, and the part of the process that listens there.
 fn listener_of(part: &str) -> (PathBuf, String) {
     let name = part.replace([' ', ','], "-");
     let path = std::env::temp_dir().join(format!("upcall-{name}-{}", std::process::id()));
@@ -402,7 +402,7 @@ fn listener_of(part: &str) -> (PathBuf, String) {
     (path, told)
 }
 
-/// The other process opens its door soon.
+/// Sends a stream to the other process, which will listen soon.
 fn send(stream: &Stream, path: &Path, end: End) {
     let give_up = a_minute().unwrap();
     while stream.send(path, end).is_err() {
@@ -411,7 +411,7 @@ fn send(stream: &Stream, path: &Path, end: End) {
     }
 }
 
-/// What a handler was upcalled for that reads 16 at a time until the writer is killed.
+/// What a handler saw that reads 16 messages at a time until the writer is killed.
 fn read_until_killed(reader: StreamReader, child: &Child, least: usize) -> Seen {
     let (mut runtime, _alone) = start(Mode::Upcall, &DWS);
     let seen = Shown::default();
@@ -427,13 +427,13 @@ fn read_until_killed(reader: StreamReader, child: &Child, least: usize) -> Seen 
 }
 
 #[test]
-fn of_a_writer_that_was_killed_all_it_committed_is_read_and_then_its_death() {
-    // Inherited: what tells is a descriptor of the process.
+fn all_that_a_killed_writer_committed_is_read_before_its_death_is_found() {
+    // The other process inherits the stream: its pidfd reports its end.
     let stream = Stream::create(SLOTS, 0).unwrap();
-    let child = other_process("write for ever", &stream);
+    let child = other_process("writes forever", &stream);
     stream.guard(&PidFd::open(child.pid()).unwrap(), End::Writer).unwrap();
     let inherited = read_until_killed(stream.reader().unwrap(), &child, 1_000);
-    // Offered to the other: the connection.
+    // The other process receives the stream: its connection reports its end.
     let unused = Stream::create(SLOTS, 0).unwrap();
     let (path, part) = listener_of("accept, write for ever");
     let child = other_process(&part, &unused);
@@ -448,7 +448,7 @@ fn of_a_writer_that_was_killed_all_it_committed_is_read_and_then_its_death() {
 }
 
 #[test]
-fn a_handler_that_waits_for_its_level_is_upcalled_for_what_is_there_when_its_writer_is_killed() {
+fn a_handler_below_its_level_is_upcalled_for_the_rest_when_its_writer_is_killed() {
     let unused = Stream::create(SLOTS, 0).unwrap();
     let (path, part) = listener_of("received, write three, sleep");
     let listener = StreamListener::bind(&path).unwrap();
@@ -466,14 +466,14 @@ fn a_handler_that_waits_for_its_level_is_upcalled_for_what_is_there_when_its_wri
 }
 
 #[test]
-fn of_a_reader_that_was_killed_the_writer_finds_the_death_and_does_not_wait() {
+fn a_writer_finds_that_its_reader_was_killed_and_does_not_wait() {
     let stream = Stream::create(SLOTS, 0).unwrap();
     let mut writer = stream.writer().unwrap();
-    let child = other_process("read for ever", &stream);
+    let child = other_process("reads forever", &stream);
     stream.guard(&PidFd::open(child.pid()).unwrap(), End::Reader).unwrap();
     (0..1_000).for_each(|number| write(&mut writer, number).unwrap());
     kill(&child);
-    // It may be waiting for room by then, or come to wait.
+    // The writer may be waiting for room by now, or will wait later.
     assert_eq!((1_000..).find_map(|number| write(&mut writer, number).err()), Some(Closed::Died));
 }
 
@@ -521,7 +521,7 @@ fn a_handler_that_waits_for_room_is_upcalled_when_its_reader_is_killed() {
 }
 
 #[test]
-fn who_takes_an_offer_and_goes_without_its_end_is_found_to_have_died() {
+fn a_process_that_takes_a_stream_and_goes_without_its_end_is_found_dead() {
     let unused = Stream::create(SLOTS, 0).unwrap();
     let (path, part) = listener_of("accept, go");
     let child = other_process(&part, &unused);
@@ -535,9 +535,9 @@ fn who_takes_an_offer_and_goes_without_its_end_is_found_to_have_died() {
 }
 
 #[test]
-fn who_holds_a_pipe_open_is_taken_to_be_there_until_it_is_closed() {
+fn a_process_that_holds_a_pipe_open_counts_as_alive_until_it_is_closed() {
     let stream = Stream::create(SLOTS, 0).unwrap();
-    // As of a process that was killed: neither drop nor end, and its descriptors closed.
+    // As after a kill: the end is neither dropped nor ended, and its descriptors are closed.
     let (mut writer, mut reader) = (stream.writer().unwrap(), stream.reader().unwrap());
     let (line, held) = std::io::pipe().unwrap();
     stream.guard(&line, End::Writer).unwrap();
@@ -554,7 +554,7 @@ fn who_holds_a_pipe_open_is_taken_to_be_there_until_it_is_closed() {
 }
 
 #[test]
-fn a_stream_is_handed_over_at_a_door() {
+fn a_stream_is_received_at_a_listener() {
     let (path, part) = listener_of("received, write");
     let listener = StreamListener::bind(&path).unwrap();
     assert!(matches!(listener.accept(Some(Instant::ZERO)), Err(StreamListenerError::Late)));
@@ -571,7 +571,7 @@ fn a_stream_is_handed_over_at_a_door() {
         reader.release();
     }
     assert!(reader.wait(1, a_minute()));
-    // The line hangs up, and says nothing new of who had ended the stream.
+    // The connection hangs up, which does not change how the stream ended.
     assert_eq!(exit_of(&child), Exit::Code(0));
     assert_eq!(reader.front().unwrap_err(), Closed::Ended);
     std::fs::remove_file(&path).unwrap();
@@ -585,7 +585,7 @@ fn a_source_that_rests_is_started_once_below_b_start_and_an_active_one_runs_on()
         let mut levels = Vec::new();
         for _ in 0..5 {
             while writer.push(&[1; 8]).unwrap() {}
-            assert!(writer.rest(a_minute()), "it was never started");
+            assert!(writer.rest(a_minute()), "the source was never started");
             levels.push(writer.level());
         }
         levels

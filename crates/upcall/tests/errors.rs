@@ -28,7 +28,7 @@ use upcall::time::Span;
 use upcall::work::{Reject, UnknownWork, WorkError};
 use upcall::{
     AttachError, CreateError, FifoRefusal, FolderError, InterruptError, Mode, OsError, PostError,
-    StartError,
+    StartError, ThreadError,
 };
 
 /// Errors between the crates, which no application gets.
@@ -106,6 +106,7 @@ fn shown() -> Vec<(&'static str, String, String)> {
         StreamFault StreamFault::State { found: 3 };
         StreamOpenError no_bytes();
         TakeError TakeError::Gone(Gone::Ended);
+        ThreadError ThreadError::Ended;
         UnknownWork UnknownWork { found: "mp3".to_owned() };
         WorkError WorkError::NoPdu;
     }

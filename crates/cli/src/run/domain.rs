@@ -12,9 +12,9 @@ use upcall::time::{Instant, Span};
 use upcall::{Attach, Config, CreateError, MemoryLock, Mode, Record, Runtime, clock};
 use upcall_sim::trace::Writer;
 
-use super::POLL_EVERY;
 use super::activities::{Activities, bind, shortfall};
 use super::message::{FromDomain, Setup, ToDomain};
+use super::{Missing, POLL_EVERY};
 use crate::csv::Line;
 use crate::exit::Failure;
 use crate::plan::{self, Planned};
@@ -93,7 +93,8 @@ fn run(orders: &Receiver<ToDomain>) -> Result<(), Over> {
     let mut trace = Trace(writer.transpose().map_err(Failure::new)?);
     ours.run_at(at).map_err(Failure::new)?;
     let notices = ours.runtime.notices().iter().map(ToString::to_string).collect();
-    say(&FromDomain::Running { notices })?;
+    let missing = Missing::of(ours.runtime.notices());
+    say(&FromDomain::Running { notices, missing })?;
     let until = clock::now() + watch(orders, &mut ours, &mut trace, setup.log)?;
     loop {
         let heard = orders.recv_timeout(POLL_EVERY.min(until.since(clock::now()).into()));
@@ -160,7 +161,7 @@ fn create_all(
                     return Err(out_of_place(&ToDomain::Elsewhere { activity }));
                 };
                 let need = (planned.params, planned.terms);
-                let reserved = ours.runtime.reserve_elsewhere(planned.name(), need);
+                let reserved = ours.runtime.reserve_remote(planned.name(), need);
                 reserved.map_err(Failure::new)?;
                 continue;
             }
@@ -176,7 +177,7 @@ fn create_all(
                 let cpu = place.map_or(0, |(cpu, _)| cpu);
                 say(&FromDomain::Created { cpu })?;
             }
-            Err(CreateError::RefusedThere { reason, hint }) => {
+            Err(CreateError::RefusedByDaemon { reason, hint }) => {
                 say(&FromDomain::Refused { reason, hint })?;
             }
             Err(error) => return Err(Failure::new(error).into()),

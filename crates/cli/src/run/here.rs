@@ -9,7 +9,7 @@ use upcall::{Config, MemoryLock, Mode, Runtime, clock};
 use super::activities::{Activities, bind, shortfall};
 use super::load::Load;
 use super::steal::steal_ns;
-use super::{LEAD, Measured, Order, POLL_EVERY, domains, drain_time, say_class};
+use super::{LEAD, Measured, Missing, Order, POLL_EVERY, domains, drain_time, say_class};
 use crate::csv::JobLog;
 use crate::exit::Failure;
 use crate::live::Live;
@@ -67,6 +67,7 @@ pub fn run(
     load.begin(start);
     ours.run_at(start).map_err(Failure::new)?;
     notices.extend(ours.runtime.notices().iter().map(ToString::to_string));
+    let missing = Missing::of(ours.runtime.notices());
     say_class(order.mode, ours.runtime.real_time(), &notices);
     let mut live = Live::new(order, plan, start);
     let mut files = Files { mode: order.mode, plan, log, trace };
@@ -89,6 +90,7 @@ pub fn run(
         duration: end.since(start),
         interrupted: interrupted.load(Ordering::Relaxed),
         notices,
+        missing,
         interface_drops: upcall::load::interface_drops().saturating_sub(drops_before),
         steal_ns: steal_ns(&plan.platform.cpus).saturating_sub(stolen_before_ns),
         broken: Vec::new(),

@@ -24,7 +24,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Part, Row};
+use super::{Missing, Part, Row};
 use crate::csv::Line;
 
 /// From the parent.
@@ -100,6 +100,7 @@ pub enum FromDomain {
     },
     Running {
         notices: Vec<String>,
+        missing: Missing,
     },
     State {
         rows: Vec<Row>,

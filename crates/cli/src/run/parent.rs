@@ -23,7 +23,9 @@ use super::load::Load;
 use super::message::{FromDomain, Setup, ToDomain};
 use super::process::{Process, out_of_place};
 use super::steal::steal_ns;
-use super::{LEAD, Measured, Order, POLL_EVERY, Part, Row, daemon, domains, drain_time, say_class};
+use super::{
+    LEAD, Measured, Missing, Order, POLL_EVERY, Part, Row, daemon, domains, drain_time, say_class,
+};
 use crate::csv::JobLog;
 use crate::exit::Failure;
 use crate::live::Live;
@@ -46,6 +48,7 @@ struct Parent<'p, 's> {
     /// What each process did, once it said so.
     parts: Vec<Option<Part>>,
     notices: Vec<String>,
+    missing: Missing,
     broken: Vec<String>,
     /// The daemon is this run's own, and says itself what its watchdog does.
     own_daemon: bool,
@@ -108,6 +111,7 @@ pub fn run(
     let end = clock::now();
     parent.stop(interrupted);
     live.finish();
+    let missing = parent.missing;
     let (part, notices, broken) = parent.end();
     let measured = Measured {
         part,
@@ -116,6 +120,7 @@ pub fn run(
         duration: end.since(start),
         interrupted: interrupted.load(Ordering::Relaxed),
         notices,
+        missing,
         interface_drops: upcall::load::interface_drops().saturating_sub(drops_before),
         steal_ns: steal_ns(&cpus).saturating_sub(stolen_before_ns),
         broken,
@@ -164,6 +169,7 @@ impl<'p, 's> Parent<'p, 's> {
             processes,
             homes,
             notices,
+            missing: Missing::default(),
             broken: Vec::new(),
             own_daemon: false,
             log,
@@ -235,7 +241,8 @@ impl<'p, 's> Parent<'p, 's> {
         }
         for process in &mut self.processes {
             match process.answer()? {
-                FromDomain::Running { notices } => {
+                FromDomain::Running { notices, missing } => {
+                    self.missing = self.missing.or(missing);
                     for notice in notices {
                         if !self.notices.contains(&notice) {
                             self.notices.push(notice);
