@@ -122,7 +122,7 @@ impl Runtime {
                 return Ok(desk);
             }
             if !runs {
-                return Err(ChannelOpenError::Thread("the scheduling thread has ended".to_owned()));
+                return Err(ChannelOpenError::ThreadEnded);
             }
             std::thread::sleep(Duration::from_micros(100));
         }
