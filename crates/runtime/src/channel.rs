@@ -29,15 +29,13 @@
 //!
 //! | client to service (§2.3.1) | |
 //! |---|---|
-//! | *fast* | [`Client::fast`]: runs the service's code in the caller's thread, within one process
-//! |
+//! | *fast* | [`Client::fast`]: the service's code, in the caller's thread, within one process |
 //! | *deferred* | [`Client::raise`], with [`When`]: a store; one invocation handles many events |
 //! | by name | [`call`]: blocks, and runs in a thread of the service |
 //!
 //! | notified | service | client (§2.3.2) |
 //! |---|---|---|
-//! | a handler in an executor | [`Runtime::service`](crate::Runtime::service) |
-//! [`Runtime::client`](crate::Runtime::client) |
+//! | a handler in an executor | [`Runtime::service`] | [`Runtime::client`] |
 //! | a handler in a thread, which may block | [`Service::in_thread`] | [`Client::in_thread`] |
 //! | a real-time signal | | [`Client::signalled`] |
 //! | nothing: the program polls, or sleeps on the wake word | | [`Client::polled`] |
@@ -46,14 +44,18 @@
 //! Handlers get an event one after the other, in the order of a [`Route`]. The first ones are
 //! filters.
 //!
+//! [`Runtime::service`]: crate::Runtime::service
+//! [`Runtime::client`]: crate::Runtime::client
+//!
 //! # How it works
 //!
 //! ```text
-//!   Client                     the channel's memory               the thread at the other end
+//!   Client                     the channel's memory             the thread at the other end
 //!   raise: event (1) -------->  segment
-//!          must notify? (2) ->  wake word: notified ------------>  polls, at a crossing (3)
-//! futex, only if the wake word is asleep -------------->  wakes: it slept on all wake words
-//! its dispatcher: which handler, which event (4)
+//!          must notify? (2) ->  wake word: notified ---------->  polls, at a crossing (3)
+//!          futex, only if the wake word is asleep ------------>  wakes: it slept on all wake words
+//!                                                                its dispatcher: which handler,
+//!                                                                with which event (4)
 //! ```
 //!
 //! 1. A store. The event waits in the segment.

@@ -35,10 +35,10 @@
 //! `upcall-shm` moves the data. This module decides which thread is woken, and how.
 //!
 //! ```text
-//! StreamWriter                     the stream's memory                executor of the reader's CPU
-//! commit: N_write (1) ---->  level reached? wait word 0 (2) --->  polls, at a boundary or turn (3)
-//! futex, only if the wait word says that it sleeps -------->  wakes: it slept on all words (4)
-//!                                                                 eligible: Input::Message (5)
+//!   StreamWriter               the stream's memory              executor of the reader's CPU
+//!   commit: N_write (1) --->  level reached? wait word 0 (2) -->  polls, at a boundary or turn (3)
+//!        futex, only if the wait word says "asleep" ----------->  wakes: it slept on all words (4)
+//!                                                                eligible: Input::Message (5)
 //! ```
 //!
 //! 1. A store and a fence. If no reader waits for this level, that is all.

@@ -34,6 +34,7 @@ use super::segment::{ChannelMemory, Part, SegmentTaker, Side};
 use super::{handler_thread, name, thread_context};
 use crate::clock;
 use crate::liveness::{self, WatchEntry};
+use crate::notify::Notifier;
 
 /// How long a service may take to reply: it does so in an ordinary thread.
 const ANSWER_WITHIN: Span = Span::from_secs(10);
@@ -137,9 +138,9 @@ impl Client {
     /// See [`ChannelOpenError`].
     pub fn in_thread(name: &str, route: Route) -> Result<Self, ChannelOpenError> {
         crate::stream::check_kernel().map_err(ChannelOpenError::Kernel)?;
-        let notifier = handler_thread::notifier();
+        let notifier = Arc::<Notifier>::default();
         let admit = |registrant| handler_thread::start(&notifier, registrant).map(Some);
-        Client::with_handlers(name, route, &notifier, admit)
+        Client::with_handlers(name, route, &DispatcherNotifier::Thread(notifier.clone()), admit)
     }
 
     /// Registers a client once `admit` has handed its handlers to the dispatcher of `notifier`.

@@ -59,8 +59,10 @@ pub enum ChannelOpenError {
     Layout(LayoutError),
     /// Too many handlers or peers, or terms out of range.
     Handlers(AddError),
-    /// A thread did not start, or the scheduling thread has ended.
-    Thread(String),
+    /// A thread did not start.
+    Thread(std::io::Error),
+    /// The scheduling thread has ended.
+    ThreadEnded,
     /// The kernel cannot wait on several futexes: it is older than Linux 5.16.
     Kernel(OsError),
     /// The runtime has no scheduling thread on this CPU.
@@ -101,6 +103,9 @@ impl fmt::Display for ChannelOpenError {
             ChannelOpenError::Thread(error) => {
                 write!(f, "the thread of the channel does not run: {error}")
             }
+            ChannelOpenError::ThreadEnded => f.write_str(
+                "the thread of the channel does not run: the scheduling thread has ended",
+            ),
             ChannelOpenError::Kernel(error) => {
                 write!(f, "handlers of events need Linux 5.16: {error}")
             }
@@ -127,6 +132,7 @@ impl std::error::Error for ChannelOpenError {
             ChannelOpenError::Folder(error) => Some(error),
             ChannelOpenError::Os(error) | ChannelOpenError::Kernel(error) => Some(error),
             ChannelOpenError::Memory(error) => Some(error),
+            ChannelOpenError::Thread(error) => Some(error),
             ChannelOpenError::Layout(error) => Some(error),
             ChannelOpenError::Handlers(error) => Some(error),
             _ => None,

@@ -8,30 +8,21 @@ use upcall_sys::futex::WaitSet;
 
 use super::dispatcher::{DispatchPoint, EventDispatcher, NewRegistrant};
 use super::errors::ChannelOpenError;
-use super::notifier::DispatcherNotifier;
 use crate::clock;
 use crate::notify::Notifier;
-
-/// The notifier of a handler thread that is yet to start.
-pub(super) fn notifier() -> DispatcherNotifier {
-    DispatcherNotifier::Thread(Arc::default())
-}
 
 /// Starts the thread that serves `registrant` alone, until the registrant leaves. The thread has
 /// the caller's scheduling class, usually the ordinary one. Allocates.
 pub(super) fn start(
-    notifier: &DispatcherNotifier,
+    notifier: &Arc<Notifier>,
     registrant: NewRegistrant,
 ) -> Result<JoinHandle<()>, ChannelOpenError> {
-    let DispatcherNotifier::Thread(notifier) = notifier else {
-        return Err(ChannelOpenError::Thread(String::new()));
-    };
     let mut dispatcher = EventDispatcher::new();
     dispatcher.admit(registrant)?;
     let notifier = notifier.clone();
     let named = std::thread::Builder::new().name("upcall-events".to_owned());
     let thread = named.spawn(move || serve(&mut dispatcher, &notifier));
-    thread.map_err(|error| ChannelOpenError::Thread(error.to_string()))
+    thread.map_err(ChannelOpenError::Thread)
 }
 
 fn serve(dispatcher: &mut EventDispatcher, notifier: &Notifier) {

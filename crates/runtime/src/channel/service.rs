@@ -30,6 +30,7 @@ use super::route::{HANDLER_TERMS, Route};
 use super::segment::{ChannelMemory, Forms};
 use super::service_state::ServiceState;
 use super::{handler_thread, name, thread_context};
+use crate::notify::Notifier;
 
 /// Clients of a service that sets no number.
 const CLIENTS_MAX: usize = 16;
@@ -189,8 +190,8 @@ impl Service {
     /// See [`ChannelOpenError`]; [`ChannelOpenError::Taken`] if there is such a service.
     pub fn in_thread(name: &str, terms: ServiceTerms) -> Result<Self, ChannelOpenError> {
         crate::stream::check_kernel().map_err(ChannelOpenError::Kernel)?;
-        let notifier = handler_thread::notifier();
-        Service::open(name, terms, &notifier, |registrant| {
+        let notifier = Arc::<Notifier>::default();
+        Service::open(name, terms, &DispatcherNotifier::Thread(notifier.clone()), |registrant| {
             handler_thread::start(&notifier, registrant).map(Some)
         })
     }
@@ -233,8 +234,7 @@ impl Service {
         let mut service = Service { state: state.clone(), path, registrar: None, server };
         let named = std::thread::Builder::new().name("upcall-service".to_owned());
         let registrar = named.spawn(move || registrar::run(&state, &listener, listens));
-        service.registrar =
-            Some(registrar.map_err(|error| ChannelOpenError::Thread(error.to_string()))?);
+        service.registrar = Some(registrar.map_err(ChannelOpenError::Thread)?);
         fast::register(&service.path, &service.state.calls);
         Ok(service)
     }

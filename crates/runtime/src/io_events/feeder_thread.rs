@@ -7,7 +7,7 @@
 //! ```text
 //!   poller                                    feeder thread
 //!   states interest; wakes it: a byte ----->  wait returns; harvest; the byte is read; apply
-//!   prepare_wait, futex wait          <-----  notify: asleep? futex wake; harvest, until nothing more
+//!   prepare_wait, futex wait          <-----  notify: asleep? futex wake; harvest, until empty
 //! ```
 //!
 //! The thread reads the byte before it looks at the stated interest. So interest that is stated

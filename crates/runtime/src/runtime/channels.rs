@@ -127,7 +127,7 @@ impl Runtime {
                 return Ok(dispatcher);
             }
             if !runs {
-                return Err(ChannelOpenError::Thread("the scheduling thread has ended".to_owned()));
+                return Err(ChannelOpenError::ThreadEnded);
             }
             std::thread::sleep(Duration::from_micros(100));
         }

@@ -40,16 +40,20 @@ impl AsRef<[AtomicU64]> for Memory {
 /// | method | |
 /// |---|---|
 /// | `len()`, `is_empty()` | the length in bytes |
-/// | `payload()` | the bytes, a [`Payload`](super::Payload);
-/// [`Payload::copy_to`](super::Payload::copy_to) copies them out |
+/// | `payload()` | the bytes, a [`Payload`]; [`Payload::copy_to`] copies them out |
 /// | `done()` | the reader is done with it: the next message is at the front |
-/// | `done_with(len)` | the reader is done with `len` bytes; for
-/// [`StreamForm::Bytes`](super::StreamForm::Bytes) |
-/// | `keep()` | a [`Kept`](super::Kept), to be [given back](super::StreamReader::give_back) later;
-/// `None` unless [`StreamForm::Buffers`](super::StreamForm::Buffers) |
+/// | `done_with(len)` | the reader is done with `len` bytes; for [`StreamForm::Bytes`] |
+/// | `keep()` | a [`Kept`], to be [given back] later; `None` unless [`StreamForm::Buffers`] |
 ///
 /// Without a call of one of the last three, the message stays at the front. None of them blocks or
 /// allocates.
+///
+/// [`Kept`]: super::Kept
+/// [`Payload`]: super::Payload
+/// [`Payload::copy_to`]: super::Payload::copy_to
+/// [`StreamForm::Buffers`]: super::StreamForm::Buffers
+/// [`StreamForm::Bytes`]: super::StreamForm::Bytes
+/// [given back]: super::StreamReader::give_back
 pub type Message<'a> = shm::Message<'a, Memory>;
 /// Space for one message, to be filled in place in the stream's memory. From
 /// [`StreamWriter::next`](super::StreamWriter::next) or
@@ -57,10 +61,12 @@ pub type Message<'a> = shm::Message<'a, Memory>;
 ///
 /// | method | |
 /// |---|---|
-/// | `payload()` | the bytes, a [`Payload`](super::Payload);
-/// [`Payload::fill`](super::Payload::fill) writes them |
-/// | `stage(len)` | makes the first `len` bytes the message;
-/// [`StreamWriter::commit`](super::StreamWriter::commit) hands it over |
+/// | `payload()` | the bytes, a [`Payload`]; [`Payload::fill`] writes them |
+/// | `stage(len)` | the first `len` bytes are the message; [`StreamWriter::commit`] hands it over |
 ///
 /// Without `stage`, the space is given up. Neither method blocks or allocates.
+///
+/// [`Payload`]: super::Payload
+/// [`Payload::fill`]: super::Payload::fill
+/// [`StreamWriter::commit`]: super::StreamWriter::commit
 pub type WriteChunk<'a> = shm::WriteChunk<'a, Memory>;
