@@ -1,9 +1,9 @@
 //! The calls that cross the core's interface, one fixed-size record each.
 //!
 //! A driver that holds its [`Scheduler`](crate::scheduler::Scheduler) in a [`Traced`] has a
-//! [`Sink`] note every call and every answer. [`replay()`] gives the same inputs to a fresh scheduler
-//! and compares the answers. The core's answers depend on its inputs only, so a live run can be
-//! examined again, step by step, on another machine.
+//! [`Sink`] note every call and every answer. [`replay()`] gives the same inputs to a fresh
+//! scheduler and compares the answers. The core's answers depend on its inputs only, so a live
+//! run can be examined again, step by step, on another machine.
 //!
 //! Nothing here reads a clock, writes a file or knows a name. The file format is that of the
 //! simulator (`upcall_sim::trace`).

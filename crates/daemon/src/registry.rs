@@ -163,8 +163,8 @@ impl Registry {
         }
         self.check_quota(uid, &params)?;
         let behind = self.domains.values().flat_map(|domain| domain.activities.range(order..));
-        let juniors: Vec<_> = behind.map(|(_, activity)| activity.reservation).collect();
-        let spot = Spot { cpu, lower_ranked: &juniors };
+        let lower_ranked: Vec<_> = behind.map(|(_, activity)| activity.reservation).collect();
+        let spot = Spot { cpu, lower_ranked: &lower_ranked };
         let (reservation, refused) = match self.reservations.reserve_at(spot, name, params, &terms)
         {
             Ok(reservation) => (reservation, false),

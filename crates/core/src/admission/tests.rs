@@ -458,8 +458,8 @@ fn a_former_place_that_no_longer_fits_is_refused_unless_unscreened() {
     let spot = |cpu| Spot { cpu, lower_ranked: &[] };
     let refusal = reservations.reserve_at(spot(0), "b", task(10, 2), &Terms::default());
     assert_eq!(refusal.unwrap_err().unwrap().name, "b");
-    let stranger = reservations.reserve_at(spot(7), "b", task(10, 2), &Terms::default());
-    assert!(stranger.unwrap_err().is_none());
+    let unknown_cpu = reservations.reserve_at(spot(7), "b", task(10, 2), &Terms::default());
+    assert!(unknown_cpu.unwrap_err().is_none());
     assert!(
         reservations.reserve_unscreened_at(spot(7), "b", task(10, 2), &Terms::default()).is_none()
     );

@@ -96,7 +96,7 @@ struct Node {
 #[derive(Clone)]
 struct ModelPolicy {
     nodes: Vec<Node>,
-    seats: [usize; COUNT as usize],
+    node_of_activity: [usize; COUNT as usize],
     members: [Option<Member>; COUNT as usize],
     running: Option<Running>,
     created: u32,
@@ -133,9 +133,9 @@ impl ModelPolicy {
                 nodes[parent].account.join(client_of(node), weight, tie_of(node));
             }
         }
-        let seats = if grouped { GROUPED } else { FLAT };
+        let node_of_activity = if grouped { GROUPED } else { FLAT };
         let created = u32::try_from(nodes.len()).expect("a few");
-        ModelPolicy { nodes, seats, members: [None; 6], running: None, created }
+        ModelPolicy { nodes, node_of_activity, members: [None; 6], running: None, created }
     }
 
     fn of(&mut self, number: u32) -> &mut Member {
@@ -146,17 +146,17 @@ impl ModelPolicy {
         self.running.is_some_and(|running| running.number == number)
     }
 
-    fn seat(&self, number: u32) -> usize {
-        self.seats[number as usize]
+    fn node(&self, number: u32) -> usize {
+        self.node_of_activity[number as usize]
     }
 
     fn is_real_time(&self, number: u32) -> bool {
-        self.seat(number) == TOP
+        self.node(number) == TOP
     }
 
     /// The accounts from an account up to the top, each with its client number above.
-    fn path(&self, seat: usize) -> Vec<usize> {
-        let mut path = vec![seat];
+    fn path(&self, node: usize) -> Vec<usize> {
+        let mut path = vec![node];
         while let Some(&node) = path.last().filter(|&&node| node != TOP) {
             path.push(self.nodes[node].parent);
         }
@@ -207,49 +207,49 @@ impl ModelPolicy {
         let (stretch_ns, used_ns, ready) = (STRETCH_NS, 0, false);
         self.members[number as usize] =
             Some(Member { claim, declared_ns, stretch_ns, used_ns, estimate, ready });
-        self.enter(self.seat(number), number, claim, self.created);
+        self.enter(self.node(number), number, claim, self.created);
         self.created += 1;
     }
 
     fn reweigh(&mut self, number: u32, claim: u32) {
         self.of(number).claim = claim;
-        let seat = self.seat(number);
-        self.nodes[seat].account.reweigh(number, claim);
-        if seat == TOP {
+        let node = self.node(number);
+        self.nodes[node].account.reweigh(number, claim);
+        if node == TOP {
             self.weigh_rest();
         }
     }
 
     fn leave(&mut self, number: u32) {
         self.members[number as usize] = None;
-        self.exit(self.seat(number), number);
+        self.exit(self.node(number), number);
     }
 
     /// The activity is ready, with its next request.
     fn request(&mut self, number: u32) {
         self.of(number).ready = true;
         let request_ns = self.of(number).request_ns();
-        let seat = self.seat(number);
-        self.nodes[seat].account.request(number, request_ns);
-        self.place(seat);
+        let node = self.node(number);
+        self.nodes[node].account.request(number, request_ns);
+        self.place(node);
     }
 
     fn retire(&mut self, number: u32) {
         (self.of(number).ready, self.of(number).used_ns) = (false, 0);
-        let seat = self.seat(number);
-        self.nodes[seat].account.retire(number);
-        self.place(seat);
+        let node = self.node(number);
+        self.nodes[node].account.retire(number);
+        self.place(node);
         if self.running.is_none() {
-            for node in self.path(seat).into_iter().chain([REST, TOP]) {
+            for node in self.path(node).into_iter().chain([REST, TOP]) {
                 self.nodes[node].account.settle();
             }
         }
     }
 
     /// Every account above follows the one below, unless a member of it is served.
-    fn place(&mut self, seat: usize) {
-        let served = self.running.map(|running| self.path(self.seat(running.number)));
-        for node in self.path(seat) {
+    fn place(&mut self, node: usize) {
+        let served = self.running.map(|running| self.path(self.node(running.number)));
+        for node in self.path(node) {
             if node == TOP || served.as_ref().is_some_and(|served| served.contains(&node)) {
                 return;
             }
@@ -285,7 +285,7 @@ impl ModelPolicy {
         let number = running.number;
         self.of(number).used_ns += ns;
         let mut client = number;
-        for node in self.path(self.seat(number)) {
+        for node in self.path(self.node(number)) {
             self.nodes[node].account.charge(client, ns);
             client = if node == TOP { client } else { client_of(node) };
         }
@@ -309,7 +309,7 @@ impl ModelPolicy {
     }
 
     fn lag_ns(&self, number: u32) -> Option<i64> {
-        self.nodes[self.seat(number)].account.lag_ns(number)
+        self.nodes[self.node(number)].account.lag_ns(number)
     }
 
     fn group_lag_ns(&self, group: usize) -> Option<i64> {
@@ -350,7 +350,7 @@ impl Both {
         let (ppm, weight) = (SHARES_PPM[claim as usize % 3], WEIGHTS[claim as usize % 3]);
         let is_real_time = self.model.is_real_time(number);
         let group =
-            self.model.seat(number).checked_sub(2).and_then(|group| u16::try_from(group).ok());
+            self.model.node(number).checked_sub(2).and_then(|group| u16::try_from(group).ok());
         let terms = match is_real_time {
             true => Terms { share: Share::from_ppm(ppm), ..Terms::default() },
             false => Terms { weight: Some(weight), group: group.map(GroupId), ..Terms::default() },

@@ -33,7 +33,6 @@ const RUNTIME: &[&str] = &[
     "folder",
     "id",
     "latency",
-    "need",
     "offence",
     "panics",
     "rights",
@@ -46,9 +45,10 @@ const RUNTIME: &[&str] = &[
     "io_events",
     "load",
     "udp",
-    "reactor",
     "status",
     "domain",
+    "thread_error",
+    "reactor",
     // What a preemption point polls.
     "stream/memory",
     "stream/wait",
@@ -58,6 +58,7 @@ const RUNTIME: &[&str] = &[
     // What an executor runs, and the executor.
     "work",
     "stream",
+    "need",
     "virtual_time",
     "statistics",
     "cpu",
